@@ -1,0 +1,79 @@
+/* An algorithm solves one kind of problem over any transport that has what it needs.
+ *
+ *   plan     how much heap and how many signals; no side effects, runs on any rank
+ *   create   lays out its part of the heap, once for a shape
+ *   stages   run in order, each iteration; the core times and verifies between them
+ *   destroy
+ *
+ * Host and CUDA code of an algorithm are two stage lists behind one create(): layout,
+ * options, plan and descriptor exist once. */
+#ifndef EPA2A_ALGORITHM_H
+#define EPA2A_ALGORITHM_H
+
+#include <epa2a/problem.h>
+#include <epa2a/transport.h>
+
+struct epa_footprint {
+    uint64_t heap_bytes;
+    uint32_t signals;
+    /* MoE, beyond memory: what this algorithm delivers and what crosses for it. */
+    uint64_t recv_rows, recv_entries; /* at most; sizes y and the experts' work */
+    enum epa_layout layout;
+    enum epa_dtype recv_dtype;
+    enum epa_sum sum;
+    uint32_t in_flight; /* dispatches that may be open before their combine: 1 or 2 */
+    uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
+    uint64_t combine_row_bytes, combine_token_bytes;
+    uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
+};
+
+struct epa_algorithm;
+
+enum epa_stage_kind {
+    EPA_STAGE_DISPATCH, /* fills recv*, origin; the core then runs the experts */
+    EPA_STAGE_COMBINE,  /* reads y, fills out */
+    EPA_STAGE_WHOLE,    /* inputs to final output in one go: fused, AllGather-GEMM */
+};
+
+struct epa_stage {
+    const char *name; /* the row's name in the report */
+    enum epa_stage_kind kind;
+    /* CPU: done on return. CUDA: queued on backend->stream. */
+    enum epa_status (*run)(struct epa_algorithm *, struct epa_problem *);
+};
+
+struct epa_algorithm {
+    const struct epa_stage *stages;
+    uint32_t n_stages;
+    void (*explain)(struct epa_algorithm *, struct epa_error *);
+    void (*destroy)(struct epa_algorithm *);
+};
+
+struct epa_algorithm_params {
+    const struct epa_problem *problem; /* shapes only */
+    struct epa_world world;
+    struct epa_transport *transport;
+    struct epa_backend *backend;
+    const void *config;
+    uint32_t transport_flags; /* as plan() was given */
+    uint64_t heap;   /* first offset that is this algorithm's; a multiple of 4096 */
+    uint32_t signal; /* first signal that is this algorithm's */
+    uint64_t timeout_ns;
+};
+
+struct epa_algorithm_plugin {
+    struct epa_plugin plugin;
+    enum epa_op op;
+    uint32_t memory;     /* enum epa_memory bits it has code for */
+    uint32_t needs_host; /* transport flags its host code needs */
+    uint32_t needs_cuda; /* transport flags its CUDA code needs */
+    /* transport_flags: what the transport can give at best; without LOAD_STORE, or with
+     * NODES, some peers may have to be reached by puts. */
+    enum epa_status (*plan)(const struct epa_problem *, const struct epa_world *,
+                            uint32_t transport_flags, const void *config,
+                            struct epa_footprint *out, struct epa_error *);
+    enum epa_status (*create)(const struct epa_algorithm_params *,
+                              struct epa_algorithm **out, struct epa_error *);
+};
+
+#endif

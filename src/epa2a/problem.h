@@ -1,0 +1,105 @@
+/* What is computed. The core makes the inputs, the expected outputs and the traffic
+ * numbers; an algorithm only turns one into the other. */
+#ifndef EPA2A_PROBLEM_H
+#define EPA2A_PROBLEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM };
+enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3 };
+
+/* What a rank gets out of dispatch. */
+enum epa_layout {
+    EPA_LAYOUT_EXPERT, /* a row for each (token, expert of this rank) */
+    EPA_LAYOUT_RANK,   /* a row for each token, however many experts of this rank want it */
+};
+
+/* How combine adds up, which decides whether its answer can be checked to the bit. */
+enum epa_sum {
+    EPA_SUM_ANY, /* in float32, in whatever order rows come in */
+    /* From +0 in float32 by fused multiply-add, then to bf16, nearest even. Layout expert:
+     * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
+    EPA_SUM_ORDERED,
+};
+
+struct epa_origin {
+    uint32_t rank, token;
+};
+
+/* Mixture of experts: dispatch sends each token to its topk experts, combine brings the
+ * answers back and adds them up by weight. L = experts / world size, the experts of a
+ * rank. All arrays are row-major, in the backend's memory.
+ *
+ * What a rank receives is a list of rows for each of its experts: entries recv_start[e] to
+ * recv_start[e] + recv_count[e] - 1 belong to local expert e. An algorithm chooses the
+ * starts: evenly spaced (padded, nothing to wait for) or one after the other (compact, no
+ * gaps), and says in plan() how many entries there may be. Two layouts:
+ *   expert   entry i stands in row i of recv: what a grouped GEMM reads in sequence
+ *   rank     a token stands in recv once however many experts of this rank want it, and
+ *            recv_row[i] is where: fewer bytes cross, the GEMM gathers
+ *
+ * FP8 is e4m3fn with one float32 scale for each `group` channels of a row: scale = amax *
+ * (1/448), amax the largest finite magnitude of the group, 1 where that is 0; q = x / scale
+ * rounded to nearest even, saturating at +-448; NaN stays NaN. */
+struct epa_moe {
+    uint32_t max_tokens, hidden, experts, topk;
+    uint32_t group; /* divides hidden */
+    int dtype;      /* enum epa_dtype of x, y and out; int, so that an option can fill it */
+
+    uint32_t tokens;       /* of this rank, <= max_tokens; may be 0 */
+    const void *x;         /* [tokens][hidden] */
+    const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
+    const float *weight;   /* [tokens][topk] */
+
+    /* Input that was quantised beforehand, in place of x: x is NULL then. */
+    int x_dtype;          /* enum epa_dtype: `dtype`, or FP8: the next two are set */
+    const uint8_t *x_fp8; /* [tokens][hidden] */
+    const float *x_scale; /* [tokens][hidden / group] */
+
+    /* Out of dispatch, into combine: which dispatch this is. Up to epa_footprint.in_flight
+     * dispatches may be open, that is, without their combine yet; each has one, and combines
+     * come in the order of their dispatches. All ranks make the same calls in the same
+     * order. */
+    uint64_t epoch;
+
+    /* Out of dispatch: views of memory that the algorithm owns (its part of the heap, as a
+     * rule, so that rows are read where peers wrote them). Good until the combine of this
+     * dispatch returns. Strides are in bytes: row, scales and origin may be parts of one
+     * message. */
+    uint64_t recv_rows, recv_entries; /* in use; equal in layout expert */
+    const uint32_t *recv_count;       /* [L] */
+    const uint64_t *recv_start;       /* [L] */
+    const uint32_t *recv_row;         /* [entries], layout rank only; NULL: entry = row */
+    const float *recv_weight;         /* [entries], layout rank only */
+    const void *recv;                 /* [rows] of [hidden], recv_stride apart */
+    const float *recv_scale;          /* FP8 only: [rows] of [hidden / group] */
+    const struct epa_origin *origin;  /* [rows]: whose token a row is */
+    size_t recv_stride, scale_stride, origin_stride;
+    void *y_space; /* as y, in the heap: experts that answer here spare combine a copy */
+
+    /* Into combine: y_space, or answers elsewhere. Layout expert: [entries][hidden], as the
+     * experts gave them; combine applies the weights. Layout rank: [rows][hidden], the
+     * answers of this rank's experts weighted and added up; combine adds over ranks. */
+    const void *y;
+    void *out; /* out of combine: [tokens][hidden], like x */
+};
+
+/* C = allgather(A) * B, tile by tile as rows of A come in. */
+struct epa_ag_gemm {
+    uint32_t m, n, k; /* m of all ranks together */
+    int dtype;
+    const void *a; /* [m / size][k] */
+    const void *b; /* [k][n] */
+    void *c;       /* [m][n] */
+};
+
+struct epa_problem {
+    enum epa_op op;
+    union {
+        struct epa_moe moe;
+        struct epa_ag_gemm ag_gemm;
+    } u;
+};
+
+#endif

@@ -1,0 +1,61 @@
+/* Who takes part, and the slow channel that exists before any transport does. */
+#ifndef EPA2A_WORLD_H
+#define EPA2A_WORLD_H
+
+#include <epa2a/plugin.h>
+
+struct epa_world {
+    uint32_t rank, size;
+    uint32_t local_rank, local_size; /* on this node; ranks of a node are contiguous */
+    /* Cores that the ranks of this node share. With more of their threads than cores, one
+     * that waits must let another run. */
+    uint32_t local_cores;
+    /* Where the threads of this rank are pinned, worker w on core[w % cores]; cores 0: not
+     * pinned. Lives as long as the launch. */
+    const int32_t *core;
+    uint32_t cores;
+};
+
+/* Given to each rank by the launcher. For set-up and reports, never for the data path. All
+ * of its functions that wait return EPA_ERR_ABORTED once a rank has failed. */
+struct epa_bootstrap {
+    struct epa_world world;
+    const uint32_t *aborted; /* not 0 once a rank has failed; every spin loop reads it */
+    enum epa_status (*allgather)(struct epa_bootstrap *, const void *mine, size_t bytes,
+                                 void *all);
+    enum epa_status (*barrier)(struct epa_bootstrap *);
+    void (*abort)(struct epa_bootstrap *); /* raises `aborted` on all ranks */
+    /* Who was waited for when one of the above gave EPA_ERR_TIMEOUT; else says nothing. */
+    void (*explain)(struct epa_bootstrap *, struct epa_error *);
+};
+
+/* Relaxed: the flag itself is the message, nothing is read on the strength of it. */
+static inline bool epa_aborted(const struct epa_bootstrap *boot)
+{
+    return __atomic_load_n(boot->aborted, __ATOMIC_RELAXED) != 0;
+}
+
+struct epa_launch {
+    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
+    uint32_t threads;               /* that a rank will run, itself included */
+    int stop_fd;                    /* readable once the user wants to stop; -1: never */
+    uint64_t grace_ns; /* that ranks have to return once `aborted` is up; then SIGKILL */
+    /* The longest wait in the bootstrap, and that the last rank may return after the first;
+     * 0: no limit. */
+    uint64_t timeout_ns;
+    enum epa_status (*rank_main)(struct epa_bootstrap *, void *arg);
+    void *arg;
+    uint32_t *lost; /* out, with EPA_ERR_DIED: which rank; may be NULL */
+};
+
+/* Runs rank_main once for each rank: fork and thread (built in), mpi (a plugin: this process
+ * already is one rank). Returns EPA_OK when all did, EPA_ERR_DIED when a rank was lost (err
+ * says which and how), EPA_ERR_INTERRUPTED after stop_fd, else the status of the first rank
+ * that failed for a reason of its own; why, that rank has recorded. */
+struct epa_launcher_plugin {
+    struct epa_plugin plugin;
+    enum epa_status (*launch)(const void *config, const struct epa_launch *,
+                              struct epa_error *);
+};
+
+#endif
