@@ -1,0 +1,22 @@
+/* Exit codes of the program. */
+#ifndef EXIT_CODE_H
+#define EXIT_CODE_H
+
+#include <epa2a/status.h>
+
+enum epa_exit {
+    EXIT_OK = 0,
+    EXIT_WRONG = 1,    /* wrong data */
+    EXIT_USAGE = 2,    /* usage or configuration */
+    EXIT_RESOURCE = 3, /* a resource is missing */
+    EXIT_TIMEOUT = 4,
+    EXIT_DIED = 5, /* a rank died */
+    EXIT_INTERNAL = 6,
+    EXIT_SIGINT = 130,
+    EXIT_SIGTERM = 143,
+};
+
+/* The one that tells of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
+int exit_code(enum epa_status, int signal);
+
+#endif

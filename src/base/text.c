@@ -1,0 +1,175 @@
+/* Text that grows by doubling, edit distance for "did you mean", and sizes and times as
+ * people read them. */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
+
+static void reserve(struct text *text, size_t more)
+{
+    size_t room = text->room == 0 ? 256 : text->room;
+    char *data;
+
+    while (room - text->bytes < more + 1)
+        room *= 2;
+    if (room == text->room)
+        return;
+    data = realloc(text->data, room);
+    if (data == NULL) {
+        fprintf(stderr, "epa2a: no memory for %zu bytes of text\n", room);
+        abort();
+    }
+    text->data = data;
+    text->room = room;
+}
+
+void text_add_bytes(struct text *text, const char *bytes, size_t n)
+{
+    reserve(text, n);
+    if (n != 0)
+        memcpy(text->data + text->bytes, bytes, n);
+    text->bytes += n;
+    text->data[text->bytes] = 0;
+}
+
+void text_add(struct text *text, const char *fmt, ...)
+{
+    size_t left;
+    va_list args;
+    int n;
+
+    reserve(text, 64);
+    left = text->room - text->bytes;
+    va_start(args, fmt);
+    n = vsnprintf(text->data + text->bytes, left, fmt, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n >= left) {
+        reserve(text, (size_t)n);
+        va_start(args, fmt);
+        vsnprintf(text->data + text->bytes, (size_t)n + 1, fmt, args);
+        va_end(args);
+    }
+    text->bytes += n < 0 ? 0 : (size_t)n;
+}
+
+void text_free(struct text *text)
+{
+    free(text->data);
+    *text = (struct text){0};
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment: insert, delete, replace, swap two neighbours, each costs 1. */
+static uint32_t distance(const char *a, const char *b, int (*fold)(int))
+{
+    size_t n = strnlen(a, NAME_MAX_BYTES + 1), m = strnlen(b, NAME_MAX_BYTES + 1);
+    uint32_t row[3][NAME_MAX_BYTES + 1];
+    uint32_t *before = row[0], *above = row[1], *here = row[2];
+
+    if (n > NAME_MAX_BYTES || m > NAME_MAX_BYTES)
+        return strcmp(a, b) == 0 ? 0 : NAME_MAX_BYTES;
+    for (size_t j = 0; j <= m; j++)
+        above[j] = (uint32_t)j;
+    for (size_t i = 1; i <= n; i++) {
+        int ca = fold((unsigned char)a[i - 1]),
+            last_a = i > 1 ? fold((unsigned char)a[i - 2]) : 0;
+        uint32_t *oldest = before;
+
+        here[0] = (uint32_t)i;
+        for (size_t j = 1; j <= m; j++) {
+            int cb = fold((unsigned char)b[j - 1]);
+
+            here[j] = least(least(above[j], here[j - 1]) + 1, above[j - 1] + (ca != cb));
+            if (i > 1 && j > 1 && ca == fold((unsigned char)b[j - 2]) && last_a == cb)
+                here[j] = least(here[j], before[j - 2] + 1);
+        }
+        before = above;
+        above = here;
+        here = oldest;
+    }
+    return above[m];
+}
+
+static int same(int c)
+{
+    return c;
+}
+
+uint32_t text_distance(const char *a, const char *b)
+{
+    return distance(a, b, same);
+}
+
+static uint32_t tolerance(const char *want)
+{
+    uint32_t third = (uint32_t)(strnlen(want, NAME_MAX_BYTES) / 3);
+
+    return third < 1 ? 1 : least(third, 2);
+}
+
+bool text_near(const char *want, const char *have)
+{
+    return distance(want, have, tolower) <= tolerance(want);
+}
+
+const char *text_nearest(const char *want, const char *const *names, uint32_t n)
+{
+    uint32_t best = tolerance(want) + 1;
+    const char *out = NULL;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t d = distance(want, names[i], tolower);
+
+        if (d < best) {
+            best = d;
+            out = names[i];
+        }
+    }
+    return out;
+}
+
+char *text_size(char *buf, size_t room, uint64_t bytes)
+{
+    static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes / 1024.0;
+    uint32_t i = 0;
+
+    if (bytes < 1024) {
+        snprintf(buf, room, "%u B", (unsigned)bytes);
+        return buf;
+    }
+    /* 1023.95 would print as 1024.0 of the smaller unit. */
+    while (value >= 1023.95 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
+        value /= 1024.0;
+        i++;
+    }
+    snprintf(buf, room, "%.*f %s", value < 10.0 ? 2 : 1, value, unit[i]);
+    return buf;
+}
+
+char *text_duration(char *buf, size_t room, double ns)
+{
+    static const char *const unit[] = {"ns", "us", "ms", "s"};
+    uint32_t i = 0;
+    char number[48];
+    size_t n;
+
+    while (ns >= 999.95 && i < 3) {
+        ns /= 1000.0;
+        i++;
+    }
+    n = (size_t)snprintf(number, sizeof(number), "%.*f", i == 0 ? 0 : 1, ns);
+    if (n > 2 && strcmp(number + n - 2, ".0") == 0)
+        number[n - 2] = 0;
+    snprintf(buf, room, "%s %s", number, unit[i]);
+    return buf;
+}

@@ -1,0 +1,30 @@
+/* Text that grows, and the nearest of several names. */
+#ifndef TEXT_H
+#define TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct text {
+    char *data; /* always ends in 0 once something was added; NULL before */
+    size_t bytes, room;
+};
+
+__attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
+void text_add_bytes(struct text *, const char *, size_t);
+void text_free(struct text *);
+
+/* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
+ * distance <= max(1, min(2, strlen(want) / 3)). */
+uint32_t text_distance(const char *a, const char *b);
+bool text_near(const char *want, const char *have);
+
+/* The nearest of `n` names that is near enough, or NULL. */
+const char *text_nearest(const char *want, const char *const *names, uint32_t n);
+
+/* "15.2 MiB", "1.50 GiB", "640 B"; and "12.3 us", "5 s". Returns buf. */
+char *text_size(char *buf, size_t room, uint64_t bytes);
+char *text_duration(char *buf, size_t room, double ns);
+
+#endif
