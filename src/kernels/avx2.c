@@ -1,0 +1,289 @@
+/* The set for AVX2 with FMA: float32 in eights, and a real division where the definition
+ * has one. Even and odd channels apart, as in avx512.c. */
+#include <immintrin.h>
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "kernels/sets.h"
+
+struct floats16 {
+    __m256 even, odd;
+};
+
+static inline __m256i load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+static inline struct floats16 widen(__m256i x)
+{
+    return (struct floats16){
+        _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+        _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u))),
+    };
+}
+
+/* bf16_of_float, in the upper half of each lane. */
+static inline __m256i round_up_there(__m256 f)
+{
+    __m256i u = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(f, f, _CMP_UNORD_Q));
+
+    return _mm256_blendv_epi8(r, quiet, nan);
+}
+
+static inline __m256i narrow(struct floats16 f)
+{
+    return _mm256_blend_epi16(_mm256_srli_epi32(round_up_there(f.even), 16),
+                              round_up_there(f.odd), 0xaa);
+}
+
+static uint16_t largest_finite(const uint16_t *x, uint32_t n)
+{
+    const __m256i infinity = _mm256_set1_epi16(0x7f80);
+    __m256i top = _mm256_setzero_si256();
+    uint16_t lane[16], amax = 0;
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        __m256i a = _mm256_and_si256(load(x + i), _mm256_set1_epi16(0x7fff));
+
+        top = _mm256_max_epu16(top, _mm256_and_si256(a, _mm256_cmpgt_epi16(infinity, a)));
+    }
+    _mm256_storeu_si256((__m256i *)lane, top);
+    for (uint32_t j = 0; j < 16; j++)
+        amax = lane[j] > amax ? lane[j] : amax;
+    for (; i < n; i++) {
+        uint16_t a = x[i] & 0x7fffu;
+
+        amax = a < 0x7f80u && a > amax ? a : amax;
+    }
+    return amax;
+}
+
+/* e4m3_of_float(x / scale) of eight bf16, one in each lane. */
+static inline __m256i encode8(__m256i x, __m256 scale)
+{
+    __m256i a = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x7fff)), 16);
+    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(x, 8), _mm256_set1_epi32(0x80));
+    __m256 quotient = _mm256_div_ps(_mm256_castsi256_ps(a), scale);
+    __m256i bits = _mm256_castps_si256(quotient);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+    __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd);
+    __m256i normal =
+        _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
+    __m256i small = _mm256_and_si256(
+        _mm256_castps_si256(_mm256_add_ps(quotient, _mm256_set1_ps(16384.0f))),
+        _mm256_set1_epi32(0xff));
+    __m256 is_small = _mm256_cmp_ps(quotient, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
+    __m256 is_nan = _mm256_cmp_ps(quotient, quotient, _CMP_UNORD_Q);
+    __m256i code = _mm256_min_epu32(normal, _mm256_set1_epi32(0x7e));
+
+    code = _mm256_blendv_epi8(code, small, _mm256_castps_si256(is_small));
+    code = _mm256_blendv_epi8(code, _mm256_set1_epi32(0x7f), _mm256_castps_si256(is_nan));
+    return _mm256_or_si256(code, sign);
+}
+
+static float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q)
+{
+    uint16_t amax = largest_finite(x, n);
+    float scale = amax != 0 ? float_of_bf16(amax) * (1.0f / 448.0f) : 1.0f;
+    const __m256 s = _mm256_set1_ps(scale);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        __m256i v = load(x + i);
+        __m256i c0 = encode8(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)), s);
+        __m256i c1 = encode8(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)), s);
+        __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(c0, c1), 0xd8);
+        __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                         _mm256_extracti128_si256(words, 1));
+
+        _mm_storeu_si128((__m128i *)(q + i), bytes);
+    }
+    for (; i < n; i++)
+        q[i] = e4m3_of_float(float_of_bf16(x[i]) / scale);
+    return scale;
+}
+
+static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
+                     const uint16_t *next, uint8_t *q, float *scale)
+{
+    for (uint32_t h = 0; h < hidden; h += group) {
+        for (uint32_t i = 0; next != NULL && i < group; i += 32)
+            _mm_prefetch((const char *)(next + h + i), _MM_HINT_T0);
+        scale[h / group] = quantise_group(x + h, group, q + h);
+    }
+}
+
+enum {
+    FETCH_AHEAD = 512, /* bytes; in each row, in each destination */
+};
+
+static inline void store_line(char *to, const char *from)
+{
+    _mm256_store_si256((__m256i *)to, load(from));
+    _mm256_store_si256((__m256i *)(to + 32), load(from + 32));
+}
+
+/* As in avx512.c. */
+static void copy_cached(char *to, char *next, const char *from, size_t bytes)
+{
+    size_t i = 0;
+
+    for (; i + FETCH_AHEAD < bytes; i += 64) {
+        _mm_prefetch(to + i + FETCH_AHEAD, _MM_HINT_ET0);
+        store_line(to + i, from + i);
+    }
+    for (; i < bytes; i += 64, next += 64) {
+        _mm_prefetch(next, _MM_HINT_ET0);
+        store_line(to + i, from + i);
+    }
+}
+
+static void copy_streaming(char *to, const char *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 32)
+        _mm256_stream_si256((__m256i *)(to + i), load(from + i));
+}
+
+static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
+                   enum kernels_store store)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (store == KERNELS_STORE_STREAM)
+            copy_streaming(to[i], from, bytes);
+        else
+            copy_cached(to[i], to[i + 1 < n ? i + 1 : i], from, bytes);
+    }
+}
+
+static inline void store(uint16_t *out, __m256i v, bool stream)
+{
+    if (stream)
+        _mm256_stream_si256((__m256i *)(void *)out, v);
+    else
+        _mm256_storeu_si256((__m256i *)(void *)out, v);
+}
+
+/* `vectors` times 16 channels of all rows. */
+static inline __attribute__((always_inline)) void
+reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
+             uint32_t vectors, bool stream, uint16_t *out)
+{
+    struct floats16 acc[4];
+
+    for (uint32_t v = 0; v < vectors; v++)
+        acc[v] = (struct floats16){_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (uint32_t i = 0; i < n; i++) {
+        __m256 w = _mm256_set1_ps(weight[i]);
+
+        _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD + 64, _MM_HINT_T0);
+        for (uint32_t v = 0; v < vectors; v++) {
+            struct floats16 f = widen(load(row[i] + h + 16 * v));
+
+            acc[v].even = _mm256_fmadd_ps(w, f.even, acc[v].even);
+            acc[v].odd = _mm256_fmadd_ps(w, f.odd, acc[v].odd);
+        }
+    }
+    for (uint32_t v = 0; v < vectors; v++)
+        store(out + h + 16 * v, narrow(acc[v]), stream);
+}
+
+static inline __attribute__((always_inline)) void reduce_rows(const uint16_t *const *row,
+                                                              const float *weight,
+                                                              uint32_t n, uint32_t hidden,
+                                                              bool stream, uint16_t *out)
+{
+    uint32_t h = 0;
+
+    for (; h + 64 <= hidden; h += 64)
+        reduce_block(row, weight, n, h, 4, stream, out);
+    for (; h < hidden; h += 16)
+        reduce_block(row, weight, n, h, 1, false, out);
+}
+
+static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
+                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+{
+    bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 32 == 0;
+
+    if (n == 8) /* the common number, unrolled */
+        reduce_rows(row, weight, 8, hidden, stream, out);
+    else
+        reduce_rows(row, weight, n, hidden, stream, out);
+}
+
+/* Eight codes, one in each lane. */
+static inline __m256 decode8(__m256i q)
+{
+    __m256i a = _mm256_and_si256(q, _mm256_set1_epi32(0x7f));
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(q, _mm256_set1_epi32(0x80)), 24);
+    __m256i normal =
+        _mm256_add_epi32(_mm256_slli_epi32(a, 20), _mm256_set1_epi32(120 << 23));
+    __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(a), _mm256_set1_ps(0x1p-9f));
+    __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), a);
+    __m256i is_nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(0x7f));
+    __m256i v = _mm256_blendv_epi8(normal, _mm256_castps_si256(small), is_small);
+
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32(0x7fc00000), is_nan);
+    return _mm256_castsi256_ps(_mm256_or_si256(v, sign));
+}
+
+static inline __m256i answer8(const uint8_t *q, __m256 scale, __m256 factor)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)q));
+    __m256 v = _mm256_mul_ps(_mm256_mul_ps(decode8(wide), scale), factor);
+
+    return _mm256_srli_epi32(round_up_there(v), 16);
+}
+
+static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
+                       uint32_t group, float factor, uint16_t *y)
+{
+    const __m256 by = _mm256_set1_ps(factor);
+
+    for (uint32_t g = 0; g < hidden; g += group) {
+        float of_group = scale[g / group];
+        const __m256 s = _mm256_set1_ps(of_group);
+        uint32_t h = g;
+
+        for (; h + 16 <= g + group; h += 16) {
+            __m256i words =
+                _mm256_packus_epi32(answer8(q + h, s, by), answer8(q + h + 8, s, by));
+
+            _mm256_storeu_si256((__m256i *)(y + h), _mm256_permute4x64_epi64(words, 0xd8));
+        }
+        for (; h < g + group; h++)
+            y[h] = bf16_of_float(float_of_e4m3(q[h]) * of_group * factor);
+    }
+}
+
+static void answer_bf16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+{
+    const __m256 by = _mm256_set1_ps(factor);
+    uint32_t h = 0;
+
+    for (; h + 16 <= hidden; h += 16) {
+        struct floats16 f = widen(load(x + h));
+
+        f = (struct floats16){_mm256_mul_ps(f.even, by), _mm256_mul_ps(f.odd, by)};
+        _mm256_storeu_si256((__m256i *)(y + h), narrow(f));
+    }
+    for (; h < hidden; h++)
+        y[h] = bf16_of_float(float_of_bf16(x[h]) * factor);
+}
+
+const struct kernels kernels_avx2 = {
+    .isa = "avx2",
+    .quantise = quantise,
+    .spread = spread,
+    .reduce = reduce,
+    .answer_fp8 = answer_fp8,
+    .answer_bf16 = answer_bf16,
+};

@@ -1,0 +1,41 @@
+/* Which set of kernels runs: the first candidate, best first, that this CPU can run, or the
+ * one that EPA2A_ISA names. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/sets.h"
+
+const struct kernels *kernels_by_name(const char *isa)
+{
+    for (const struct kernels_candidate *c = kernels_candidates; c->set != NULL; c++) {
+        if (strcmp(c->set->isa, isa) == 0)
+            return c->usable() ? c->set : NULL;
+    }
+    return NULL;
+}
+
+static const struct kernels *best(void)
+{
+    const struct kernels_candidate *c = kernels_candidates;
+
+    while (!c->usable()) /* scalar, the last, always is */
+        c++;
+    return c->set;
+}
+
+const struct kernels *kernels_get(const char **refused)
+{
+    const char *wanted = getenv("EPA2A_ISA");
+    const struct kernels *set;
+
+    if (refused != NULL)
+        *refused = NULL;
+    if (wanted == NULL || wanted[0] == '\0')
+        return best();
+    set = kernels_by_name(wanted);
+    if (set != NULL)
+        return set;
+    if (refused != NULL)
+        *refused = wanted;
+    return best();
+}

@@ -1,0 +1,52 @@
+/* The arithmetic and copying of the hot path on hosts, for several instruction sets; chosen
+ * once by what the CPU has, or by EPA2A_ISA (scalar, avx2, avx512). All give the same bits.
+ * Linked into the program and into each plugin that needs it. */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum kernels_store {
+    KERNELS_STORE_CACHED,
+    KERNELS_STORE_STREAM, /* past the cache; kernels_drain() before telling a peer */
+};
+
+struct kernels {
+    const char *isa;
+
+    /* One row: [hidden] bf16 to [hidden] e4m3 and [hidden / group] scales, as problem.h
+     * defines it, to the bit. group divides hidden; any alignment. `next` is the row that
+     * will be quantised next, to be fetched ahead, or NULL. */
+    void (*quantise)(const uint16_t *x, uint32_t hidden, uint32_t group,
+                     const uint16_t *next, uint8_t *q, float *scale);
+
+    /* Copies `bytes` (a multiple of 64) from `from` to each of to[0..n-1]; all pointers are
+     * 64-byte aligned. `from` is in L1 or L2, as a rule. */
+    void (*spread)(void *const *to, uint32_t n, const void *from, size_t bytes,
+                   enum kernels_store);
+
+    /* out[h] = bf16(sum): acc = +0; acc = fma(weight[i], row[i][h], acc) for i ascending,
+     * float32. n from 0 (zeros) to 64. hidden is a multiple of 16. Where several NaN meet,
+     * or one is made, its sign and payload are any; all else is the same to the bit. */
+    void (*reduce)(const uint16_t *const *row, const float *weight, uint32_t n,
+                   uint32_t hidden, enum kernels_store, uint16_t *out);
+
+    /* y[h] = bf16((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
+     * rounded; and the same from bf16: y[h] = bf16(x[h] * factor). */
+    void (*answer_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,
+                       uint32_t group, float factor, uint16_t *y);
+    void (*answer_bf16)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
+};
+
+/* The set for this CPU. EPA2A_ISA naming one that is unknown or that the CPU lacks: the
+ * best there is, and *refused (if not NULL) is set to the name asked for. */
+const struct kernels *kernels_get(const char **refused);
+
+/* A set by name; NULL: unknown, or this CPU lacks it. */
+const struct kernels *kernels_by_name(const char *isa);
+
+/* Orders streaming stores before whatever is stored next. */
+void kernels_drain(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* What the files of this folder share: the sets, and which of them this build has. */
+#ifndef KERNELS_SETS_H
+#define KERNELS_SETS_H
+
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+
+struct kernels_candidate {
+    const struct kernels *set;
+    bool (*usable)(void); /* the CPU has it and the system saves its registers */
+};
+
+/* Best first; scalar, then one without a set, end it. */
+extern const struct kernels_candidate kernels_candidates[];
+
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
+
+void kernels_avx512_quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
+                             const uint16_t *next, uint8_t *q, float *scale);
+
+#endif
