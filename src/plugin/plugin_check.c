@@ -1,0 +1,241 @@
+/* Checks of descriptors: what the program reads of one without asking again is made sure of
+ * here, once, so that a plugin written wrong gets a sentence and not a crash. */
+#include "plugin/plugin_check.h"
+
+#include <epa2a/algorithm.h>
+#include <string.h>
+
+enum {
+    MAX_OPTIONS = 256,
+    MAX_CHOICES = 256,
+    MAX_SUMMARY = 200,
+    MAX_CONFIG_BYTES = 1 << 20
+};
+
+_Static_assert(
+    sizeof(enum epa_plugin_kind) == sizeof(uint32_t) &&
+        offsetof(struct epa_plugin, abi) == offsetof(struct plugin_numbers, abi) &&
+        offsetof(struct epa_plugin, size) == offsetof(struct plugin_numbers, size) &&
+        offsetof(struct epa_plugin, kind) == offsetof(struct plugin_numbers, kind),
+    "struct plugin_numbers is how struct epa_plugin begins");
+
+static const struct {
+    const char *name, *article;
+    uint32_t size;
+} kinds[PLUGIN_KINDS] = {
+    [EPA_PLUGIN_BACKEND] = {"backend", "a", sizeof(struct epa_backend_plugin)},
+    [EPA_PLUGIN_LAUNCHER] = {"launcher", "a", sizeof(struct epa_launcher_plugin)},
+    [EPA_PLUGIN_TRANSPORT] = {"transport", "a", sizeof(struct epa_transport_plugin)},
+    [EPA_PLUGIN_ALGORITHM] = {"algorithm", "an", sizeof(struct epa_algorithm_plugin)},
+};
+
+/* By enum epa_option_type: the bytes of the field, and their alignment. */
+static const struct {
+    size_t bytes, align;
+} fields[] = {
+    [EPA_OPTION_BOOL] = {sizeof(bool), _Alignof(bool)},
+    [EPA_OPTION_U32] = {sizeof(uint32_t), _Alignof(uint32_t)},
+    [EPA_OPTION_U64] = {sizeof(uint64_t), _Alignof(uint64_t)},
+    [EPA_OPTION_REAL] = {sizeof(double), _Alignof(double)},
+    [EPA_OPTION_BYTES] = {sizeof(uint64_t), _Alignof(uint64_t)},
+    [EPA_OPTION_DURATION] = {sizeof(uint64_t), _Alignof(uint64_t)},
+    [EPA_OPTION_STRING] = {sizeof(char *), _Alignof(char *)},
+    [EPA_OPTION_CHOICE] = {sizeof(int), _Alignof(int)},
+    [EPA_OPTION_U32_LIST] = {sizeof(struct epa_u32_list), _Alignof(struct epa_u32_list)},
+};
+
+const char *plugin_kind_name(enum epa_plugin_kind kind)
+{
+    return kinds[kind].name;
+}
+
+static bool name_of(const char *name, size_t most)
+{
+    size_t n = strnlen(name, most + 1);
+
+    return n >= 1 && n <= most &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
+}
+
+bool plugin_name_ok(const char *name)
+{
+    return name_of(name, PLUGIN_NAME_MAX);
+}
+
+static bool one_line(const char *text, size_t most)
+{
+    size_t n = strnlen(text, most + 1);
+
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            return false;
+    }
+    return n >= 1 && n <= most;
+}
+
+static enum epa_status refuse_choices(const struct epa_option *option, const void *defaults,
+                                      struct epa_error *err)
+{
+    uint32_t n = 0;
+    bool holds_default = false;
+    int value;
+
+    memcpy(&value, (const char *)defaults + option->offset, sizeof(value));
+    for (; option->choices != NULL && option->choices[n].name != NULL; n++) {
+        if (n == MAX_CHOICES || !one_line(option->choices[n].name, 64))
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "choice %u of its option '%s' has no usable name", n,
+                            option->name);
+        holds_default = holds_default || option->choices[n].value == value;
+    }
+    if (n == 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has no choices",
+                        option->name);
+    if (!holds_default)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the default of its option '%s' (%d) is none of the choices",
+                        option->name, value);
+    return EPA_OK;
+}
+
+static enum epa_status check_option(const struct epa_options *options, uint32_t i,
+                                    struct epa_error *err)
+{
+    const struct epa_option *option = &options->table[i];
+    uint32_t type = option->type;
+
+    if (!name_of(option->name, 64))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the name of its option %u is not made of a-z, 0-9 and _", i);
+    if (strcmp(option->name, "name") == 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "its option 'name' has the key that names the plugin");
+    for (uint32_t j = 0; j < i; j++) {
+        if (strcmp(option->name, options->table[j].name) == 0)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' is there twice",
+                            option->name);
+    }
+    if (option->help == NULL || !one_line(option->help, 500))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has no line of help",
+                        option->name);
+    if (type >= sizeof(fields) / sizeof(fields[0]))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has the unknown type %u",
+                        option->name, type);
+    if (fields[type].bytes > options->size ||
+        option->offset > options->size - fields[type].bytes ||
+        option->offset % fields[type].align != 0)
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "its option '%s' is at offset %zu, which does not fit a struct of %zu "
+            "bytes",
+            option->name, option->offset, options->size);
+    if ((option->max != 0 && option->min > option->max) || option->least > option->most)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' allows no value",
+                        option->name);
+    return type == EPA_OPTION_CHOICE ? refuse_choices(option, options->defaults, err)
+                                     : EPA_OK;
+}
+
+static enum epa_status check_options(const struct epa_options *options,
+                                     struct epa_error *err)
+{
+    if (options->size > MAX_CONFIG_BYTES)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its options would take %zu bytes",
+                        options->size);
+    if (options->table == NULL)
+        return EPA_OK;
+    if (options->size == 0 || options->defaults == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it has options and no defaults");
+    for (uint32_t i = 0; options->table[i].name != NULL; i++) {
+        enum epa_status status =
+            i < MAX_OPTIONS
+                ? check_option(options, i, err)
+                : epa_fail(err, EPA_ERR_UNSUPPORTED, "its table of options has no end");
+
+        if (status != EPA_OK)
+            return status;
+    }
+    return EPA_OK;
+}
+
+/* The function that is NULL and must not be, or NULL. */
+static const char *missing_function(const struct epa_plugin *plugin)
+{
+    switch (plugin->kind) {
+    case EPA_PLUGIN_BACKEND:
+        return ((const struct epa_backend_plugin *)plugin)->open == NULL ? "open" : NULL;
+    case EPA_PLUGIN_LAUNCHER:
+        return ((const struct epa_launcher_plugin *)plugin)->launch == NULL ? "launch"
+                                                                            : NULL;
+    case EPA_PLUGIN_TRANSPORT:
+        return ((const struct epa_transport_plugin *)plugin)->open == NULL ? "open" : NULL;
+    case EPA_PLUGIN_ALGORITHM:
+        if (((const struct epa_algorithm_plugin *)plugin)->plan == NULL)
+            return "plan";
+        return ((const struct epa_algorithm_plugin *)plugin)->create == NULL ? "create"
+                                                                             : NULL;
+    }
+    return NULL;
+}
+
+static uint32_t memory_of(const struct epa_plugin *plugin)
+{
+    switch (plugin->kind) {
+    case EPA_PLUGIN_BACKEND:
+        return ((const struct epa_backend_plugin *)plugin)->memory;
+    case EPA_PLUGIN_TRANSPORT:
+        return ((const struct epa_transport_plugin *)plugin)->memory;
+    case EPA_PLUGIN_ALGORITHM:
+        return ((const struct epa_algorithm_plugin *)plugin)->memory;
+    case EPA_PLUGIN_LAUNCHER:
+        break;
+    }
+    return EPA_MEMORY_HOST; /* no matter to launchers */
+}
+
+enum epa_status plugin_check_numbers(const struct plugin_numbers *have,
+                                     enum epa_plugin_kind kind, struct epa_error *err)
+{
+    if (have->abi != EPA_ABI)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "it was built for plugin ABI %u, and this program has %u",
+                        have->abi, EPA_ABI);
+    if (have->kind >= PLUGIN_KINDS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is of the unknown kind %u",
+                        have->kind);
+    if (have->kind != (uint32_t)kind)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is %s %s, not %s %s",
+                        kinds[have->kind].article, kinds[have->kind].name,
+                        kinds[kind].article, kinds[kind].name);
+    if (have->size != kinds[kind].size)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "its descriptor has %u bytes, and %s %s of this program has %u",
+                        have->size, kinds[kind].article, kinds[kind].name,
+                        kinds[kind].size);
+    return EPA_OK;
+}
+
+enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_kind kind,
+                             const char *name, struct epa_error *err)
+{
+    struct plugin_numbers numbers = {plugin->abi, plugin->size, plugin->kind};
+    enum epa_status status = plugin_check_numbers(&numbers, kind, err);
+    const char *missing;
+
+    if (status != EPA_OK)
+        return status;
+    if (plugin->name == NULL || !plugin_name_ok(plugin->name))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "its name is not 1 to %d of a-z, 0-9 and _", PLUGIN_NAME_MAX);
+    if (strcmp(plugin->name, name) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it calls itself '%s'", plugin->name);
+    if (plugin->summary == NULL || !one_line(plugin->summary, MAX_SUMMARY))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its summary is not one line of text");
+    missing = missing_function(plugin);
+    if (missing != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its function %s is missing", missing);
+    if ((memory_of(plugin) & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "it says of no kind of memory that it works there");
+    return check_options(&plugin->options, err);
+}

@@ -1,0 +1,422 @@
+/* Finds and loads plugins. The idea: creating a registry reads file names only. A file
+ * becomes a plugin on first use, in steps that each may refuse it: who can write to it
+ * (trust.h), its numbers as they stand in the file (elf_peek.h), dlopen(), the whole
+ * descriptor (plugin_check.h); none of its code runs before dlopen(), constructors
+ * included.
+ *
+ * dlopen() is given the resolved path and not /proc/self/fd/N: after trust_folder()
+ * nobody but root and this user can make that path mean another file, debuggers and
+ * sanitizers find the file by it, and a descriptor's number names another file once it
+ * is used again. */
+#include "plugin/registry.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "plugin/builtin.h"
+#include "plugin/elf_peek.h"
+#include "plugin/plugin_check.h"
+#include "base/text.h"
+#include "plugin/trust.h"
+
+#define PREFIX "epa2a-"
+#define SUFFIX ".so"
+
+struct registry {
+    struct arena *arena;          /* every string */
+    struct registry_entry *entry; /* [n], sorted */
+    struct loading {
+        const char *folder, *base; /* of a file */
+        void *handle;
+        bool tried;
+    } * loading; /* [n], beside entry */
+    uint32_t n, room;
+    struct text searched; /* the folders, for messages */
+};
+
+static const struct epa_plugin *const builtins[] = {
+    &backend_host_plugin.plugin,
+    &launch_fork_plugin.plugin,
+    &launch_thread_plugin.plugin,
+};
+
+static int entry_compare(enum epa_plugin_kind a_kind, const char *a,
+                         enum epa_plugin_kind b_kind, const char *b)
+{
+    return a_kind != b_kind ? (a_kind < b_kind ? -1 : 1) : strcmp(a, b);
+}
+
+/* Where the name is, or has to be inserted. */
+static uint32_t position(const struct registry *registry, enum epa_plugin_kind kind,
+                         const char *name, bool *found)
+{
+    uint32_t i = 0;
+    int order = 1;
+
+    for (; i < registry->n; i++) {
+        order = entry_compare(registry->entry[i].kind, registry->entry[i].name, kind, name);
+        if (order >= 0)
+            break;
+    }
+    *found = i < registry->n && order == 0;
+    return i;
+}
+
+static enum epa_status insert(struct registry *registry, uint32_t at,
+                              struct registry_entry entry, struct loading loading,
+                              struct epa_error *err)
+{
+    if (registry->n == registry->room) {
+        uint32_t room = registry->room * 2 + 16;
+        void *entries = realloc(registry->entry, room * sizeof(*registry->entry));
+        void *loadings;
+
+        if (entries != NULL)
+            registry->entry = entries;
+        loadings = realloc(registry->loading, room * sizeof(*registry->loading));
+        if (loadings != NULL)
+            registry->loading = loadings;
+        if (entries == NULL || loadings == NULL)
+            return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of %u plugins", room);
+        registry->room = room;
+    }
+    memmove(registry->entry + at + 1, registry->entry + at,
+            (registry->n - at) * sizeof(*registry->entry));
+    memmove(registry->loading + at + 1, registry->loading + at,
+            (registry->n - at) * sizeof(*registry->loading));
+    registry->entry[at] = entry;
+    registry->loading[at] = loading;
+    registry->n++;
+    return EPA_OK;
+}
+
+/* "epa2a-<kind>-<name>.so"; the name is not checked, so that a bad one can be listed. */
+static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char **name,
+                       size_t *bytes)
+{
+    size_t n = strlen(base);
+
+    if (n < strlen(PREFIX SUFFIX) || strncmp(base, PREFIX, strlen(PREFIX)) != 0 ||
+        strcmp(base + n - strlen(SUFFIX), SUFFIX) != 0)
+        return false;
+    for (uint32_t k = 0; k < PLUGIN_KINDS; k++) {
+        const char *rest = base + strlen(PREFIX), *word = plugin_kind_name(k);
+        size_t word_bytes = strlen(word);
+
+        if (strncmp(rest, word, word_bytes) == 0 && rest[word_bytes] == '-') {
+            *kind = k;
+            *name = rest + word_bytes + 1;
+            *bytes = n - (size_t)(*name - base) - strlen(SUFFIX);
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum epa_status add_file(struct registry *registry, const char *folder,
+                                const char *base, struct epa_error *err)
+{
+    struct registry_entry entry = {0};
+    struct loading loading = {0};
+    const char *name;
+    char *printable;
+    size_t bytes;
+    uint32_t at;
+    bool found;
+
+    if (!parse_base(base, &entry.kind, &name, &bytes))
+        return EPA_OK;
+    printable = arena_strndup(registry->arena, name, bytes);
+    for (char *c = printable; *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
+    entry.name = printable;
+    at = position(registry, entry.kind, entry.name, &found);
+    if (found)
+        return EPA_OK;
+    loading.folder = folder;
+    loading.base = arena_strndup(registry->arena, base, strlen(base));
+    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
+    return insert(registry, at, entry, loading, err);
+}
+
+static enum epa_status add_folder(struct registry *registry, const char *path,
+                                  const char *what, struct epa_error *err)
+{
+    const char *folder = arena_strndup(registry->arena, path, strlen(path));
+    enum epa_status status = EPA_OK;
+    struct dirent *file;
+    DIR *dir;
+
+    text_add(&registry->searched, "%s%s", registry->searched.bytes == 0 ? "" : ", ",
+             folder);
+    dir = opendir(folder);
+    if (dir == NULL && errno == ENOENT && what == NULL)
+        return EPA_OK; /* nobody asked for it; an installation without plugins is legal */
+    if (dir == NULL)
+        return epa_fail(
+            err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+            "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
+            strerror(errno));
+    while (status == EPA_OK && (file = readdir(dir)) != NULL)
+        status = add_file(registry, folder, file->d_name, err);
+    closedir(dir);
+    return status;
+}
+
+/* In a build tree each plugin is in plugins/<kind>/<name>/. */
+static enum epa_status add_build_tree(struct registry *registry, const char *top,
+                                      struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t kind = 0; status == EPA_OK && kind < PLUGIN_KINDS; kind++) {
+        const char *path =
+            arena_printf(registry->arena, "%s/plugins/%s", top, plugin_kind_name(kind));
+        struct dirent *file;
+        DIR *dir = opendir(path);
+
+        if (dir == NULL && errno != ENOENT)
+            status = epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path,
+                              strerror(errno));
+        while (status == EPA_OK && dir != NULL && (file = readdir(dir)) != NULL) {
+            if (plugin_name_ok(file->d_name))
+                status = add_folder(
+                    registry, arena_printf(registry->arena, "%s/%s", path, file->d_name),
+                    NULL, err);
+        }
+        if (dir != NULL)
+            closedir(dir);
+    }
+    return status;
+}
+
+/* This program is <top>/src/epa2a or <top>/tests/unit/X of a tree that meson has set up. */
+static bool find_build_tree(char *top, size_t room)
+{
+    ssize_t n = readlink("/proc/self/exe", top, room - 1);
+
+    top[n < 0 ? 0 : n] = '\0';
+    for (uint32_t up = 0; up < 3; up++) {
+        char *slash = strrchr(top, '/');
+        char mark[PATH_MAX + 16];
+        struct stat stat;
+
+        if (slash == NULL)
+            return false;
+        *slash = '\0';
+        snprintf(mark, sizeof(mark), "%s/meson-info", top);
+        if (up > 0 && lstat(mark, &stat) == 0 && S_ISDIR(stat.st_mode))
+            return true;
+    }
+    return false;
+}
+
+static enum epa_status add_files(struct registry *registry, const char *plugin_path,
+                                 struct epa_error *err)
+{
+    const char *env = secure_getenv("EPA2A_PLUGIN_PATH");
+    char top[PATH_MAX];
+    enum epa_status status = EPA_OK;
+
+    if (plugin_path != NULL && plugin_path[0] != '/')
+        return epa_fail(err, EPA_ERR_CONFIG, "the plugin path '%s' is not absolute",
+                        plugin_path);
+    if (plugin_path != NULL)
+        status = add_folder(registry, plugin_path, "the plugin path", err);
+    if (status != EPA_OK)
+        return status;
+    if (env != NULL && env[0] == '/')
+        return add_folder(registry, env, "EPA2A_PLUGIN_PATH", err);
+    if (find_build_tree(top, sizeof(top)))
+        return add_build_tree(registry, top, err);
+    return add_folder(registry, EPA2A_PLUGIN_DIR, NULL, err);
+}
+
+enum epa_status registry_create(const char *plugin_path, struct registry **out,
+                                struct epa_error *err)
+{
+    struct registry *registry = calloc(1, sizeof(*registry));
+    enum epa_status status = EPA_OK;
+
+    if (registry == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of plugins");
+    registry->arena = arena_create();
+    for (size_t i = 0; status == EPA_OK && i < sizeof(builtins) / sizeof(builtins[0]);
+         i++) {
+        struct registry_entry entry = {
+            .kind = builtins[i]->kind, .name = builtins[i]->name, .plugin = builtins[i]};
+        bool found;
+        uint32_t at = position(registry, entry.kind, entry.name, &found);
+
+        status = insert(registry, at, entry, (struct loading){.tried = true}, err);
+    }
+    if (status == EPA_OK)
+        status = add_files(registry, plugin_path, err);
+    if (status == EPA_OK)
+        *out = registry;
+    else
+        registry_destroy(registry);
+    return status;
+}
+
+void registry_destroy(struct registry *registry)
+{
+    if (registry == NULL)
+        return;
+    for (uint32_t i = 0; i < registry->n; i++) {
+        if (registry->loading[i].handle != NULL)
+            dlclose(registry->loading[i].handle);
+    }
+    free(registry->entry);
+    free(registry->loading);
+    text_free(&registry->searched);
+    arena_destroy(registry->arena);
+    free(registry);
+}
+
+/* dlerror() says "libx.so.0: cannot open shared object file: ..." of a library that `path`
+ * needs, and "PATH: undefined symbol: x" of what is wrong in itself. */
+static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
+{
+    const char *text = dlerror(), *colon;
+
+    if (text == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "dlopen fails and does not say why");
+    if (strncmp(text, path, strlen(path)) == 0 && text[strlen(path)] == ':')
+        text += strlen(path) + strspn(text + strlen(path), ": ");
+    colon = strstr(text, ": cannot open shared object file");
+    if (colon != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its library %.*s is missing",
+                        (int)(colon - text), text);
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
+}
+
+static enum epa_status peek(int folder_fd, const char *base, enum epa_plugin_kind kind,
+                            struct epa_error *err)
+{
+    struct plugin_numbers numbers;
+    int fd = -1;
+    enum epa_status status = trust_file(folder_fd, base, &fd, err);
+
+    if (status != EPA_OK)
+        return status;
+    status = elf_peek(fd, EPA_PLUGIN_SYMBOL, &numbers, sizeof(numbers), err);
+    close(fd);
+    return status == EPA_OK ? plugin_check_numbers(&numbers, kind, err) : status;
+}
+
+static enum epa_status load_file(const struct registry_entry *entry,
+                                 struct loading *loading, const struct epa_plugin **out,
+                                 struct epa_error *err)
+{
+    char path[PATH_MAX];
+    int folder_fd = -1;
+    const struct epa_plugin *plugin;
+    enum epa_status status;
+
+    if (!plugin_name_ok(entry->name))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "a name is 1 to %d of a-z, 0-9 and _",
+                        PLUGIN_NAME_MAX);
+    /* Room is left for the file's name. */
+    status =
+        trust_folder(loading->folder, &folder_fd, path, sizeof(path) - NAME_MAX - 1, err);
+    if (status != EPA_OK)
+        return status;
+    status = peek(folder_fd, loading->base, entry->kind, err);
+    close(folder_fd);
+    if (status != EPA_OK)
+        return status;
+    strcat(path, "/");
+    strcat(path, loading->base);
+    loading->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (loading->handle == NULL)
+        return explain_dlopen(path, err);
+    plugin = dlsym(loading->handle, EPA_PLUGIN_SYMBOL);
+    if (plugin == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it exports no " EPA_PLUGIN_SYMBOL);
+    status = plugin_check(plugin, entry->kind, entry->name, err);
+    if (status == EPA_OK)
+        *out = plugin;
+    return status;
+}
+
+static void load(struct registry *registry, uint32_t i)
+{
+    struct registry_entry *entry = &registry->entry[i];
+    struct loading *loading = &registry->loading[i];
+    struct epa_error err = {EPA_OK, ""};
+
+    if (loading->tried)
+        return;
+    loading->tried = true;
+    if (load_file(entry, loading, &entry->plugin, &err) != EPA_OK)
+        entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
+}
+
+static enum epa_status fail_unknown(const struct registry *registry,
+                                    enum epa_plugin_kind kind, const char *name,
+                                    struct epa_error *err)
+{
+    const char *word = plugin_kind_name(kind), *nearest;
+    const char **names = calloc(registry->n + 1, sizeof(*names));
+    struct text have = {0};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; names != NULL && i < registry->n; i++) {
+        if (registry->entry[i].kind != kind)
+            continue;
+        text_add(&have, "%s%s", n == 0 ? "" : ", ", registry->entry[i].name);
+        names[n++] = registry->entry[i].name;
+    }
+    nearest = names == NULL ? NULL : text_nearest(name, names, n);
+    if (nearest != NULL)
+        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; is it '%s'?", word, name,
+                 nearest);
+    else if (n != 0)
+        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; there is %s", word, name,
+                 have.data);
+    else
+        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s', nor any other in %s", word,
+                 name,
+                 registry->searched.bytes == 0 ? "any folder" : registry->searched.data);
+    text_free(&have);
+    free(names);
+    return EPA_ERR_CONFIG;
+}
+
+enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind kind,
+                              const char *name, const struct epa_plugin **out,
+                              struct epa_error *err)
+{
+    bool found;
+    uint32_t i;
+
+    if (!plugin_name_ok(name))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _",
+                        name, PLUGIN_NAME_MAX);
+    i = position(registry, kind, name, &found);
+    if (!found)
+        return fail_unknown(registry, kind, name, err);
+    load(registry, i);
+    if (registry->entry[i].plugin == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s plugin '%s' cannot be loaded: %s",
+                        plugin_kind_name(kind), name, registry->entry[i].why);
+    *out = registry->entry[i].plugin;
+    return EPA_OK;
+}
+
+uint32_t registry_list(struct registry *registry, const struct registry_entry **out)
+{
+    for (uint32_t i = 0; i < registry->n; i++)
+        load(registry, i);
+    *out = registry->entry;
+    return registry->n;
+}

@@ -1,0 +1,37 @@
+/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The
+ * only dlopen() is behind it. */
+#ifndef REGISTRY_H
+#define REGISTRY_H
+
+#include <epa2a/algorithm.h>
+
+struct registry;
+
+/* The usual place is $EPA2A_PLUGIN_PATH if absolute (secure_getenv), else the build tree
+ * if this program stands in one, else the installed folder. `plugin_path` (absolute, or
+ * NULL) is searched before it: what it holds hides a plugin of the same kind and name. A
+ * folder that was asked for must be there. */
+enum epa_status registry_create(const char *plugin_path, struct registry **out,
+                                struct epa_error *);
+
+/* Unloads, so what was found must not be in use. */
+void registry_destroy(struct registry *);
+
+/* Loads on first use. EPA_ERR_CONFIG: no such name (err lists the nearest);
+ * EPA_ERR_UNSUPPORTED: it is there and cannot be loaded (err says why, in one sentence). */
+enum epa_status registry_find(struct registry *, enum epa_plugin_kind, const char *name,
+                              const struct epa_plugin **out, struct epa_error *);
+
+/* Every plugin that is built in or has a file, by kind then name; `plugin` is NULL where it
+ * cannot be loaded and `why` then says why. Returns how many. */
+struct registry_entry {
+    enum epa_plugin_kind kind;
+    const char *name, *file; /* file NULL: built in */
+    const struct epa_plugin *plugin;
+    const char *why;
+};
+uint32_t registry_list(struct registry *, const struct registry_entry **out);
+
+const char *plugin_kind_name(enum epa_plugin_kind);
+
+#endif
