@@ -1,0 +1,337 @@
+/* A file and --set become one tree; the tree becomes the struct, section by section in the
+ * file's order; then come the checks between values. Errors do not stop it before all were
+ * seen, a syntax error aside. */
+#include "config/experiment.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "config/experiment_table.h"
+#include "config/node.h"
+#include "config/options.h"
+#include "base/text.h"
+
+enum { NAMES = 64 };
+
+struct building {
+    struct experiment *x;
+    struct registry *registry;
+    struct arena *arena;
+    struct diag *diag;
+    struct node *root;
+    uint32_t before;     /* errors of files before this one */
+    uint32_t unloadable; /* errors that are not the file's */
+};
+
+static struct node *word(struct building *b, const char *text, const struct place *place)
+{
+    struct node *node = node_make(b->arena, NODE_SCALAR, place);
+
+    node->text = text;
+    return node;
+}
+
+/* `transport: shm` is short for `transport: {name: shm}`, `tokens: [1, 2]` for a list. */
+static struct node *whole(struct building *b, const struct section *section,
+                          struct node *value)
+{
+    struct node *map;
+
+    if (value->kind == NODE_MAP || section == NULL || section->main == NULL ||
+        value->refused)
+        return value;
+    map = node_make(b->arena, NODE_MAP, &value->place);
+    if (value->kind == NODE_SCALAR) {
+        node_set(b->arena, map, word(b, section->main, &value->place), value);
+        return map;
+    }
+    if (strcmp(section->name, "tokens") != 0)
+        return value;
+    node_set(b->arena, map, word(b, "kind", &value->place), word(b, "list", &value->place));
+    node_set(b->arena, map, word(b, "each", &value->place), value);
+    return map;
+}
+
+/* The map under `key`, made where there is none; NULL: there is something else, told. */
+static struct node *descend(struct building *b, struct node *map, struct node *key)
+{
+    struct node *child = node_find(map, key->text);
+
+    if (child == NULL) {
+        child = node_make(b->arena, NODE_MAP, &key->place);
+        node_set(b->arena, map, key, child);
+        return child;
+    }
+    if (map == b->root)
+        child = whole(b, section_find(key->text), child);
+    if (child->kind != NODE_MAP) {
+        diag_error(b->diag, &key->place, NULL, "'%.64s' is a value and has no keys",
+                   key->text);
+        return NULL;
+    }
+    node_set(b->arena, map, key, child);
+    return child;
+}
+
+static void apply_set(struct building *b, const char *argument)
+{
+    const char *set = arena_strndup(b->arena, argument, strlen(argument));
+    const char *equals = strchr(set, '='), *part = set;
+    struct place place = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+    struct node *map = b->root, *value;
+
+    if (equals == NULL || equals == set) {
+        diag_error(b->diag, &place, "such as moe.hidden=4096", "--set needs key=value");
+        return;
+    }
+    if (equals[1 + strspn(equals + 1, " ")] == 0) {
+        diag_error(b->diag, &place, "for an empty string write \"\"",
+                   "no value behind '='");
+        return;
+    }
+    yaml_parse_value(b->arena, "--set", set, (size_t)(equals + 1 - set), b->diag, &value);
+    if (value == NULL)
+        return;
+    while (map != NULL) {
+        size_t n = strcspn(part, ".=");
+        struct node *key;
+
+        place.column = (uint32_t)(part - set) + 1;
+        place.width = (uint32_t)n;
+        if (n == 0) {
+            diag_error(b->diag, &place, NULL, "a key is missing at the point");
+            return;
+        }
+        key = word(b, arena_strndup(b->arena, part, n), &place);
+        if (part + n == equals) {
+            node_set(b->arena, map, key, value);
+            return;
+        }
+        map = descend(b, map, key);
+        part += n + 1;
+    }
+}
+
+static void read_plugin(struct building *b, const struct section *section, struct node *map)
+{
+    const struct place nowhere = {.file = b->x->file};
+    struct node *name = node_find(map, "name");
+    struct chosen *chosen = (void *)((char *)b->x + section->offset);
+    struct epa_error err = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+    void *config;
+
+    if (name != NULL && (name->kind != NODE_SCALAR || *name->text == 0)) {
+        name->refused = true;
+        diag_error(b->diag, &name->place, NULL, "%s.name: a plugin's name is expected",
+                   section->name);
+        return;
+    }
+    if (registry_find(b->registry, section->kind,
+                      name == NULL ? section->chosen : name->text, &plugin,
+                      &err) != EPA_OK) {
+        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
+        diag_error(b->diag, name == NULL ? &nowhere : &name->place, NULL, "%s", err.text);
+        return;
+    }
+    config = arena_alloc(b->arena, plugin->options.size);
+    options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
+    *chosen = (struct chosen){plugin, config};
+}
+
+static void read_section(struct building *b, const struct section *section,
+                         struct node *value)
+{
+    if (value != NULL && value->refused)
+        return;
+    if (value != NULL && value->kind != NODE_MAP) {
+        bool empty = value->kind == NODE_SCALAR && *value->text == 0;
+
+        value->refused = true;
+        diag_error(b->diag, &value->place, "such as moe: {hidden: 4096, topk: 4}",
+                   "'%s' %s", section->name,
+                   empty ? "is empty; it is a map of keys" : "must be a map of keys");
+        return;
+    }
+    if (section->plugin)
+        read_plugin(b, section, value);
+    else
+        options_read(&section->options, section->name, NULL, value, b->arena, b->diag,
+                     (char *)b->x + section->offset);
+}
+
+/* A key of a section that stands at the top is told where it belongs. */
+static void refuse_key(struct building *b, const struct node *key)
+{
+    const char *names[NAMES], *near;
+    struct text hint = {0};
+    uint32_t n = 0;
+
+    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
+        names[n++] = o->name;
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        names[n++] = s->name;
+    near = text_nearest(key->text, names, n);
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (near == NULL && option_find(&s->options, key->text) != NULL)
+            text_add(&hint, "%s%s.%s", hint.bytes == 0 ? "did you mean " : " or ", s->name,
+                     key->text);
+    if (hint.bytes != 0)
+        text_add(&hint, "?");
+    else if (near != NULL)
+        text_add(&hint, "did you mean '%s'?", near);
+    else
+        text_add(&hint, "`epa2a help` lists the keys");
+    diag_error(b->diag, &key->place, hint.data, "unknown key '%.64s'", key->text);
+    text_free(&hint);
+}
+
+static void read_version(struct building *b)
+{
+    struct place top = {.file = b->x->file,
+                        .source = b->root->place.source,
+                        .line = 1,
+                        .column = 1,
+                        .width = 1};
+    struct node *version = node_find(b->root, "version");
+
+    if (version == NULL)
+        diag_error(b->diag, &top, "add the line", "no 'version: %d'", EXPERIMENT_VERSION);
+    else if (!version->refused && b->x->version != EXPERIMENT_VERSION)
+        diag_error(b->diag, &version->place, "newer files need a newer epa2a",
+                   "version %u is not known; this program reads version %d", b->x->version,
+                   EXPERIMENT_VERSION);
+}
+
+static void read_root(struct building *b)
+{
+    struct experiment *x = b->x;
+    struct node *root = b->root;
+
+    for (uint32_t i = 0; i < root->n; i++) {
+        const char *key = root->key[i]->text;
+        const struct section *section = section_find(key);
+        const struct epa_option *option = option_find(&experiment_options, key);
+
+        if (section != NULL) {
+            root->item[i] = whole(b, section, root->item[i]);
+            read_section(b, section, root->item[i]);
+        } else if (option != NULL) {
+            option_read(option, option->name, root->item[i], b->arena, b->diag, x);
+        } else if (!option_is_note(key)) {
+            refuse_key(b, root->key[i]);
+        }
+    }
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (s->plugin && node_find(root, s->name) == NULL)
+            read_section(b, s, NULL);
+    read_version(b);
+}
+
+/* Relative to the folder of the file that names it; on --set to the current one. Absolute
+ * from here on, so that what `config show` prints means the same anywhere. */
+static const char *absolute(struct building *b, const char *key, const char *path)
+{
+    const struct node *node = origin_find(b->x, key);
+    const char *file = b->x->file, *slash = strrchr(file, '/');
+    bool beside = node != NULL && strcmp(node->place.file, "--set") != 0 && slash != NULL;
+    int folder = beside ? (int)(slash - file) + 1 : 0;
+    char *cwd;
+
+    if (path == NULL || *path == '/')
+        return path;
+    while (strncmp(path, "./", 2) == 0)
+        path += 2;
+    if (beside && *file == '/')
+        return arena_printf(b->arena, "%.*s%s", folder, file, path);
+    cwd = getcwd(NULL, 0);
+    if (cwd == NULL)
+        return arena_printf(b->arena, "%.*s%s", folder, file, path);
+    path = arena_printf(b->arena, "%s/%.*s%s", cwd, folder, file, path);
+    free(cwd);
+    return path;
+}
+
+static const char *name_of_file(struct arena *arena, const char *file)
+{
+    const char *slash = strrchr(file, '/'), *base = slash == NULL ? file : slash + 1;
+    const char *dot = strrchr(base, '.');
+
+    return arena_strndup(arena, base,
+                         dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
+}
+
+static void build(struct building *b, const char *const *sets, uint32_t n_sets)
+{
+    struct experiment *x = b->x;
+    struct origin *origin = arena_alloc(b->arena, sizeof(*origin));
+
+    if (b->root->kind != NODE_MAP) {
+        diag_error(b->diag, &b->root->place, "such as ranks: 2",
+                   "an experiment is a map of keys");
+        return;
+    }
+    for (uint32_t i = 0; i < n_sets; i++)
+        apply_set(b, sets[i]);
+    origin->root = b->root;
+    x->origins = origin;
+    read_root(b);
+    if (x->name == NULL)
+        x->name = name_of_file(b->arena, x->file);
+    x->routing.path = absolute(b, "routing.path", x->routing.path);
+    x->routing.hidden_states =
+        absolute(b, "routing.hidden_states", x->routing.hidden_states);
+    experiment_check(x, b->before, b->diag);
+}
+
+enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
+                                struct registry *registry, struct diag *diag,
+                                struct experiment **out)
+{
+    struct arena *arena = arena_create();
+    struct experiment *x = arena_alloc(arena, sizeof(*x));
+    struct building b = {.x = x,
+                         .registry = registry,
+                         .arena = arena,
+                         .diag = diag,
+                         .before = diag_errors(diag)};
+    uint32_t errors;
+
+    memcpy(x, experiment_options.defaults, sizeof(*x));
+    x->arena = arena;
+    x->file = arena_strndup(arena, file, strlen(file));
+    yaml_read(arena, file, diag, &b.root);
+    if (b.root != NULL)
+        build(&b, sets, n_sets);
+    errors = diag_errors(diag) - b.before;
+    if (errors == 0) {
+        *out = x;
+        return EPA_OK;
+    }
+    arena_destroy(arena);
+    return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
+}
+
+void experiment_destroy(struct experiment *x)
+{
+    if (x != NULL)
+        arena_destroy(x->arena);
+}
+
+struct epa_problem experiment_problem(const struct experiment *x)
+{
+    const struct moe_options *m = &x->moe;
+
+    return (struct epa_problem){
+        .op = EPA_OP_MOE,
+        .u.moe = {.max_tokens = m->max_tokens,
+                  .hidden = m->hidden,
+                  .experts = m->experts,
+                  .topk = m->topk,
+                  .group = m->group,
+                  .dtype = m->dtype,
+                  .x_dtype = m->input == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
+    };
+}

@@ -1,0 +1,135 @@
+/* An experiment: everything that a YAML file and --set can say, typed, with plugins
+ * resolved. Built once by experiment_read() and const from then on; ranks inherit it. */
+#ifndef EXPERIMENT_H
+#define EXPERIMENT_H
+
+#include <epa2a/algorithm.h>
+
+#include "plugin/registry.h"
+
+struct arena;
+struct diag;
+struct node;
+
+/* A plugin by name with the options that the file gave it. */
+struct chosen {
+    const struct epa_plugin *plugin; /* cast by kind */
+    const void *config;              /* plugin->options.size bytes, filled */
+};
+
+enum { EXPERIMENT_EXPERTS_MAX = 4096 };
+
+enum moe_input { MOE_INPUT_BF16, MOE_INPUT_FP8 };
+
+/* `moe:`; goes into struct epa_moe as it is. */
+struct moe_options {
+    uint32_t max_tokens, hidden, experts, topk, group;
+    int dtype; /* enum epa_dtype */
+    int input; /* enum moe_input: fp8 hands the algorithm rows that are quantised already */
+};
+
+enum routing_kind {
+    ROUTING_UNIFORM,   /* topk distinct experts, all alike */
+    ROUTING_ZIPF,      /* expert of popularity rank i drawn by (i + 1)^-exponent */
+    ROUTING_LOGNORMAL, /* expert popularity exp(sigma * normal) */
+    ROUTING_HOT,       /* `share` of the tokens want expert 0 first; the rest is uniform */
+    ROUTING_MASKED,    /* uniform, each choice dropped (-1) with probability `share` */
+    ROUTING_FILE,      /* from `path` */
+};
+
+/* `routing:` */
+struct routing_options {
+    int kind;         /* enum routing_kind */
+    double exponent;  /* zipf */
+    double sigma;     /* lognormal */
+    double share;     /* hot, masked */
+    const char *path; /* file: .npy or .jsonl; absolute */
+    uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
+    /* .npy float16/float32 [tokens][hidden] for x, absolute; NULL: generated */
+    const char *hidden_states;
+};
+
+enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
+
+/* `tokens:` how many of max_tokens each rank has in an iteration */
+struct tokens_options {
+    int kind; /* full; random: 0..max, another number each iteration; list: each */
+    struct epa_u32_list each;
+};
+
+enum expert_kind { EXPERT_SCALE };
+enum expert_answer { ANSWER_IN_PLACE, ANSWER_APART };
+
+/* `expert:` the stand-in for experts */
+struct expert_options {
+    int kind;
+    int answer; /* in_place: into y_space (zero copy); apart: a buffer of its own */
+};
+
+/* `run:` */
+struct run_options {
+    uint32_t iterations;
+};
+
+enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED };
+
+/* `verify:` */
+struct verify_options {
+    uint32_t iterations;
+    int order; /* pipelined: dispatch i + 1 runs before combine i, as in_flight 2 allows */
+    uint32_t check_every; /* iterations; 1: all are checked */
+    uint64_t straggle_ns; /* a rank sleeps up to this long before some stages; 0: never */
+};
+
+enum bench_cadence { CADENCE_ISOLATED, CADENCE_BACK_TO_BACK };
+
+/* `bench:` */
+struct bench_options {
+    uint32_t warmup, iterations;
+    uint32_t inputs; /* sets made beforehand and used in turn */
+    int cadence;     /* isolated: a barrier before each stage; back_to_back: none */
+};
+
+struct experiment {
+    const char *file; /* as named by the user; messages begin with it */
+    uint32_t version;
+    const char *name;               /* never NULL: the file's, where none is given */
+    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
+    uint64_t seed, timeout_ns;
+    struct chosen launcher, backend, transport, algorithm;
+    struct moe_options moe;
+    struct routing_options routing;
+    struct tokens_options tokens;
+    struct expert_options expert;
+    struct run_options run;
+    struct verify_options verify;
+    struct bench_options bench;
+    struct arena *arena;          /* owns every string, list and config above */
+    const struct origin *origins; /* where each value came from; for `config show` */
+};
+
+/* Reads `file`, then `sets` ("key=value", in order), resolves plugins, and asks the
+ * algorithm for its plan, so that what can be refused is. All errors of the file go to
+ * `diag`; EPA_ERR_CONFIG if there was any, EPA_ERR_UNSUPPORTED if all there is to say is
+ * that plugins cannot be loaded here. */
+enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
+                                struct registry *, struct diag *, struct experiment **out);
+void experiment_destroy(struct experiment *);
+
+/* The shapes of `x` as an algorithm's plan() wants them; arrays NULL. */
+struct epa_problem experiment_problem(const struct experiment *x);
+
+/* The resolved experiment as YAML that experiment_read() takes back; with origins, each
+ * value has a comment that says where it came from: default, file:line:column, or --set. */
+struct text;
+void experiment_show(const struct experiment *, bool with_origin, struct text *out);
+
+/* Visits every scalar of the resolved experiment in the order of experiment_show(), for
+ * JSON: key is "moe.hidden"; value as in YAML. `quoted` tells strings from numbers and
+ * booleans. */
+void experiment_visit(const struct experiment *,
+                      void (*fn)(void *arg, const char *key, const char *value,
+                                 bool quoted),
+                      void *arg);
+
+#endif

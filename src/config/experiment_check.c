@@ -1,0 +1,229 @@
+/* Checks between values. Each error stands at the value that is wrong, with a note where
+ * the other was set; a value that was refused already is not complained about again. */
+#include "config/experiment_table.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "config/diag.h"
+#include "config/node.h"
+#include "config/options.h"
+
+struct checking {
+    const struct experiment *x;
+    struct diag *diag;
+};
+
+/* "moe.experts (256, the default)" */
+static const char *said(const struct checking *c, const char *key, uint64_t value)
+{
+    return arena_printf(c->x->arena, "%s (%llu%s)", key, (unsigned long long)value,
+                        origin_find(c->x, key) == NULL ? ", the default" : "");
+}
+
+/* `wrong` and `other` are keys; other may be NULL. Defaults have no place, so the error
+ * goes to where the other value was set. */
+__attribute__((format(printf, 5, 6))) static void
+conflict(const struct checking *c, const char *wrong, const char *other, const char *hint,
+         const char *fmt, ...)
+{
+    const struct node *w = origin_find(c->x, wrong);
+    const struct node *o = other == NULL ? NULL : origin_find(c->x, other);
+    const struct place nowhere = {.file = c->x->file};
+    char text[512];
+    va_list args;
+
+    if ((w != NULL && w->refused) || (o != NULL && o->refused))
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    diag_error(c->diag,
+               w != NULL   ? &w->place
+               : o != NULL ? &o->place
+                           : &nowhere,
+               hint, "%s", text);
+    if (w != NULL && o != NULL)
+        diag_note(c->diag, &o->place, "'%s' was set here", other);
+}
+
+/* "write 112 or 128" */
+static const char *multiples(const struct checking *c, uint32_t value, uint32_t of)
+{
+    uint32_t below = value / of * of;
+
+    if (below == 0)
+        return arena_printf(c->x->arena, "write %u", of);
+    return arena_printf(c->x->arena, "write %u or %u", below, below + of);
+}
+
+static void check_shape(const struct checking *c)
+{
+    const struct moe_options *m = &c->x->moe;
+    uint32_t ranks = c->x->ranks, node = c->x->ranks_per_node;
+
+    if (node != 0 && ranks % node != 0)
+        conflict(c, "ranks_per_node", "ranks", "0: all ranks are on one",
+                 "%s does not divide %s", said(c, "ranks_per_node", node),
+                 said(c, "ranks", ranks));
+    if (m->experts % ranks != 0)
+        conflict(c, "moe.experts", "ranks", multiples(c, m->experts, ranks),
+                 "%s is not a multiple of %s", said(c, "moe.experts", m->experts),
+                 said(c, "ranks", ranks));
+    if (m->topk > m->experts)
+        conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
+                 "%s is larger than %s", said(c, "moe.topk", m->topk),
+                 said(c, "moe.experts", m->experts));
+    if (m->hidden % 16 != 0)
+        conflict(c, "moe.hidden", NULL, multiples(c, m->hidden, 16),
+                 "%s is not a multiple of 16", said(c, "moe.hidden", m->hidden));
+    if (m->input == MOE_INPUT_FP8 && m->hidden % m->group != 0)
+        conflict(c, "moe.hidden", "moe.group", multiples(c, m->hidden, m->group),
+                 "%s is not a multiple of %s, as moe.input: fp8 needs",
+                 said(c, "moe.hidden", m->hidden), said(c, "moe.group", m->group));
+    if (c->x->verify.straggle_ns >= c->x->timeout_ns)
+        conflict(c, "verify.straggle", "timeout", "a rank that sleeps is waited for",
+                 "verify.straggle is not shorter than timeout");
+}
+
+static void check_kind(const struct checking *c, const struct section *section)
+{
+    const struct node *map = node_find(c->x->origins->root, section->name);
+
+    for (uint32_t i = 0; map != NULL && map->kind == NODE_MAP && i < map->n; i++) {
+        const char *option = map->key[i]->text, *needs;
+        const char *key = arena_printf(c->x->arena, "%s.%s", section->name, option);
+        const char *main = arena_printf(c->x->arena, "%s.%s", section->name, section->main);
+
+        if (option_applies(c->x, section, option, &needs))
+            continue;
+        conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key, needs);
+    }
+}
+
+static void check_tokens(const struct checking *c)
+{
+    const struct tokens_options *t = &c->x->tokens;
+    const struct node *each = origin_find(c->x, "tokens.each");
+
+    if (t->kind != TOKENS_LIST)
+        return;
+    if (each == NULL) {
+        conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
+                 "tokens.kind list needs 'each', one number for each rank");
+        return;
+    }
+    if (each->refused)
+        return;
+    if (t->each.n != c->x->ranks)
+        conflict(c, "tokens.each", "ranks", "one number for each rank",
+                 "tokens.each has %u numbers for %s", t->each.n,
+                 said(c, "ranks", c->x->ranks));
+    for (uint32_t i = 0; i < t->each.n; i++) {
+        const struct node *max = origin_find(c->x, "moe.max_tokens");
+
+        if (t->each.item[i] <= c->x->moe.max_tokens || (max != NULL && max->refused))
+            continue;
+        diag_error(c->diag, &each->item[i]->place, NULL,
+                   "tokens.each: %u tokens on rank %u are more than %s", t->each.item[i], i,
+                   said(c, "moe.max_tokens", c->x->moe.max_tokens));
+        if (max != NULL)
+            diag_note(c->diag, &max->place, "'moe.max_tokens' was set here");
+    }
+}
+
+static void check_routing(const struct checking *c)
+{
+    const struct routing_options *r = &c->x->routing;
+
+    if (r->kind == ROUTING_FILE && r->path == NULL)
+        conflict(c, "routing.kind", "routing.path",
+                 "add path, or --set routing.path=FILE on the command line",
+                 "routing.kind file needs 'path'");
+}
+
+/* Whether the plugins chosen go together, by what they say of themselves. */
+static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    bool host = backend->memory == EPA_MEMORY_HOST;
+    uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
+
+    if (algorithm->op != EPA_OP_MOE)
+        return epa_fail(err, EPA_ERR_CONFIG, "'%s' is not an algorithm for moe",
+                        x->algorithm.plugin->name);
+    if ((algorithm->memory & backend->memory) == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
+                        x->algorithm.plugin->name, x->backend.plugin->name);
+    if ((transport->memory & backend->memory) == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "transport '%s' has no heap in the memory of backend '%s'",
+                        x->transport.plugin->name, x->backend.plugin->name);
+    if ((needs & ~transport->flags) != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "algorithm '%s' needs what transport '%s' cannot do; `epa2a list` "
+                        "shows both",
+                        x->algorithm.plugin->name, x->transport.plugin->name);
+    if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
+        (transport->flags & EPA_TRANSPORT_NODES) == 0)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "transport '%s' connects the ranks of one node, and ranks_per_node: "
+            "%u splits %u ranks into several",
+            x->transport.plugin->name, x->ranks_per_node, x->ranks);
+    return EPA_OK;
+}
+
+/* What the algorithm itself says of the shape: the last word, so only where all else is
+ * good. */
+static enum epa_status check_plan(const struct experiment *x, struct epa_error *err)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
+    const struct epa_world world = {
+        .size = x->ranks,
+        .local_size = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node,
+        .local_cores = 1};
+    struct epa_problem problem = experiment_problem(x);
+    struct epa_footprint footprint = {0};
+    enum epa_status status;
+
+    status = algorithm->plan(&problem, &world, transport->flags, x->algorithm.config,
+                             &footprint, err);
+    if (status != EPA_OK) /* in case it did not say why */
+        epa_fail(err, status, "algorithm '%s' refuses this shape",
+                 x->algorithm.plugin->name);
+    return status;
+}
+
+static void check_together(const struct checking *c)
+{
+    const struct experiment *x = c->x;
+    const struct node *at = origin_find(x, "algorithm.name");
+    const struct place nowhere = {.file = x->file};
+    struct epa_error err = {EPA_OK, ""};
+
+    if (x->algorithm.plugin == NULL || x->backend.plugin == NULL ||
+        x->transport.plugin == NULL)
+        return;
+    if (check_plugins(x, &err) != EPA_OK || check_plan(x, &err) != EPA_OK)
+        diag_error(c->diag, at != NULL ? &at->place : &nowhere, NULL, "%s", err.text);
+}
+
+void experiment_check(const struct experiment *x, uint32_t before, struct diag *diag)
+{
+    const struct checking c = {x, diag};
+
+    check_shape(&c);
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (s->main != NULL && !s->plugin)
+            check_kind(&c, s);
+    check_tokens(&c);
+    check_routing(&c);
+    if (diag_errors(diag) == before)
+        check_together(&c);
+}

@@ -1,0 +1,385 @@
+/* Keys, types, bounds, defaults and their help, once: the reader, `config show`, `help` and
+ * the checks all go by these tables. Defaults are one literal of struct experiment. */
+#include "config/experiment_table.h"
+
+#include <string.h>
+
+#include "config/node.h"
+#include "config/options.h"
+
+static const struct experiment defaults = {
+    .version = EXPERIMENT_VERSION,
+    .ranks = 2,
+    .ranks_per_node = 0,
+    .timeout_ns = 5000000000,
+    .seed = 1,
+    .moe = {.max_tokens = 128,
+            .hidden = 7168,
+            .experts = 256,
+            .topk = 8,
+            .group = 128,
+            .dtype = EPA_BF16,
+            .input = MOE_INPUT_BF16},
+    .routing = {.kind = ROUTING_UNIFORM,
+                .exponent = 1.0,
+                .sigma = 1.0,
+                .share = 0.5,
+                .layer = UINT32_MAX},
+    .tokens = {.kind = TOKENS_FULL},
+    .expert = {.kind = EXPERT_SCALE, .answer = ANSWER_IN_PLACE},
+    .run = {.iterations = 10},
+    .verify = {.iterations = 50, .order = ORDER_LOCKSTEP, .check_every = 1},
+    .bench = {.warmup = 20, .iterations = 200, .inputs = 1, .cadence = CADENCE_ISOLATED},
+};
+
+static const struct epa_option top[] = {
+    {.name = "version",
+     EPA_U32(struct experiment, version),
+     .min = 1,
+     .help = "of the format; must be there, and is 1"},
+    {.name = "name",
+     EPA_STRING(struct experiment, name),
+     .help = "what reports call the experiment; else the file's name"},
+    {.name = "ranks",
+     EPA_U32(struct experiment, ranks),
+     .min = 1,
+     .max = 64,
+     .help = "processes that take part"},
+    {.name = "ranks_per_node",
+     EPA_U32(struct experiment, ranks_per_node),
+     .min = 0,
+     .max = 64,
+     .help = "ranks that count as one node; 0: all"},
+    {.name = "timeout",
+     EPA_DURATION(struct experiment, timeout_ns),
+     .min = 1000000,
+     .max = 3600000000000,
+     .help = "how long a rank waits for another before it gives up"},
+    {.name = "seed",
+     EPA_U64(struct experiment, seed),
+     .help = "what all generated inputs follow from"},
+    {0},
+};
+
+static const struct epa_choice dtypes[] = {
+    {"bf16", EPA_BF16, "16 bits, the exponent of float32"},
+    {0},
+};
+static const struct epa_choice inputs[] = {
+    {"bf16", MOE_INPUT_BF16, "rows in dtype"},
+    {"fp8", MOE_INPUT_FP8, "rows that are quantised already, with their scales"},
+    {0},
+};
+static const struct epa_option moe[] = {
+    {.name = "max_tokens",
+     EPA_U32(struct moe_options, max_tokens),
+     .min = 1,
+     .max = 4096,
+     .help = "tokens that a rank has at most in an iteration"},
+    {.name = "hidden",
+     EPA_U32(struct moe_options, hidden),
+     .min = 16,
+     .max = 131072,
+     .help = "channels of a token, a multiple of 16"},
+    {.name = "experts",
+     EPA_U32(struct moe_options, experts),
+     .min = 1,
+     .max = EXPERIMENT_EXPERTS_MAX,
+     .help = "experts of all ranks together, a multiple of ranks"},
+    {.name = "topk",
+     EPA_U32(struct moe_options, topk),
+     .min = 1,
+     .max = 32,
+     .help = "experts that a token goes to"},
+    {.name = "group",
+     EPA_U32(struct moe_options, group),
+     .min = 1,
+     .max = 131072,
+     .help = "channels that share one FP8 scale"},
+    {.name = "dtype",
+     EPA_CHOICE(struct moe_options, dtype),
+     .choices = dtypes,
+     .help = "type of tokens and answers"},
+    {.name = "input",
+     EPA_CHOICE(struct moe_options, input),
+     .choices = inputs,
+     .help = "what dispatch is handed"},
+    {0},
+};
+
+static const struct epa_choice routings[] = {
+    {"uniform", ROUTING_UNIFORM, "distinct experts, all alike"},
+    {"zipf", ROUTING_ZIPF, "the i-th most popular expert drawn by i^-exponent"},
+    {"lognormal", ROUTING_LOGNORMAL, "popularity exp(sigma * normal)"},
+    {"hot", ROUTING_HOT, "`share` of the tokens want expert 0 first; the rest is uniform"},
+    {"masked", ROUTING_MASKED, "uniform, each choice dropped with probability `share`"},
+    {"file", ROUTING_FILE, "from `path`"},
+    {0},
+};
+static const struct epa_option routing[] = {
+    {.name = "kind",
+     EPA_CHOICE(struct routing_options, kind),
+     .choices = routings,
+     .help = "which experts tokens want"},
+    {.name = "exponent",
+     EPA_REAL(struct routing_options, exponent),
+     .least = 0.0,
+     .most = 10.0,
+     .help = "zipf: how steep; 0 is uniform"},
+    {.name = "sigma",
+     EPA_REAL(struct routing_options, sigma),
+     .least = 0.0,
+     .most = 10.0,
+     .help = "lognormal: how uneven; 0 is uniform"},
+    {.name = "share",
+     EPA_REAL(struct routing_options, share),
+     .least = 0.0,
+     .most = 1.0,
+     .help = "hot: of the tokens; masked: of the choices"},
+    {.name = "path",
+     EPA_STRING(struct routing_options, path),
+     .help = "file: captured routing, .npy or .jsonl; relative to the experiment's folder"},
+    {.name = "layer",
+     EPA_U32(struct routing_options, layer),
+     .max = 65535,
+     .help = "file: which layer, of several in one file"},
+    {.name = "hidden_states",
+     EPA_STRING(struct routing_options, hidden_states),
+     .help = "tokens' values from a .npy file [tokens][hidden]; else they are generated"},
+    {0},
+};
+
+static const struct epa_choice token_kinds[] = {
+    {"full", TOKENS_FULL, "max_tokens on each rank"},
+    {"random", TOKENS_RANDOM, "0 to max_tokens, another number each iteration"},
+    {"list", TOKENS_LIST, "as `each` says; `tokens: [128, 0]` is short for it"},
+    {0},
+};
+static const struct epa_option tokens[] = {
+    {.name = "kind",
+     EPA_CHOICE(struct tokens_options, kind),
+     .choices = token_kinds,
+     .help = "how many tokens a rank has in an iteration"},
+    {.name = "each",
+     EPA_U32_LIST(struct tokens_options, each),
+     .min = 0,
+     .max = 4096,
+     .help = "list: one number for each rank"},
+    {0},
+};
+
+static const struct epa_choice expert_kinds[] = {
+    {"scale", EXPERT_SCALE, "multiplies by a factor of the expert's own"},
+    {0},
+};
+static const struct epa_choice answers[] = {
+    {"in_place", ANSWER_IN_PLACE, "where the algorithm wants them: no copy"},
+    {"apart", ANSWER_APART, "a buffer of their own, which combine must copy from"},
+    {0},
+};
+static const struct epa_option expert[] = {
+    {.name = "kind",
+     EPA_CHOICE(struct expert_options, kind),
+     .choices = expert_kinds,
+     .help = "what stands in for the experts"},
+    {.name = "answer",
+     EPA_CHOICE(struct expert_options, answer),
+     .choices = answers,
+     .help = "where experts put their answers"},
+    {0},
+};
+
+static const struct epa_option run[] = {
+    {.name = "iterations",
+     EPA_U32(struct run_options, iterations),
+     .min = 1,
+     .max = 1000000,
+     .help = "iterations of `epa2a run`; the first and the last are checked"},
+    {0},
+};
+
+static const struct epa_choice orders[] = {
+    {"lockstep", ORDER_LOCKSTEP, "dispatch, then its combine"},
+    {"pipelined", ORDER_PIPELINED, "the next dispatch before the combine"},
+    {0},
+};
+static const struct epa_option verify[] = {
+    {.name = "iterations",
+     EPA_U32(struct verify_options, iterations),
+     .min = 1,
+     .max = 10000000,
+     .help = "iterations of `epa2a verify`, each with other inputs"},
+    {.name = "order",
+     EPA_CHOICE(struct verify_options, order),
+     .choices = orders,
+     .help = "order of the stages"},
+    {.name = "check_every",
+     EPA_U32(struct verify_options, check_every),
+     .min = 1,
+     .max = 10000000,
+     .help = "check one iteration in so many; others run at full speed"},
+    {.name = "straggle",
+     EPA_DURATION(struct verify_options, straggle_ns),
+     .max = 10000000000,
+     .help = "ranks sleep up to this long before some stages; 0: never"},
+    {0},
+};
+
+static const struct epa_choice cadences[] = {
+    {"isolated", CADENCE_ISOLATED, "a barrier before each stage"},
+    {"back_to_back", CADENCE_BACK_TO_BACK, "no barriers"},
+    {0},
+};
+static const struct epa_option bench[] = {
+    {.name = "warmup",
+     EPA_U32(struct bench_options, warmup),
+     .max = 1000000,
+     .help = "iterations before the first sample"},
+    {.name = "iterations",
+     EPA_U32(struct bench_options, iterations),
+     .min = 1,
+     .max = 1000000,
+     .help = "samples"},
+    {.name = "inputs",
+     EPA_U32(struct bench_options, inputs),
+     .min = 1,
+     .max = 64,
+     .help = "sets of inputs, made beforehand and used in turn"},
+    {.name = "cadence",
+     EPA_CHOICE(struct bench_options, cadence),
+     .choices = cadences,
+     .help = "what stands between stages"},
+    {0},
+};
+
+const struct epa_options experiment_options = {top, sizeof(struct experiment), &defaults};
+
+const struct section experiment_sections[] = {
+    {.name = "launcher",
+     .help = "starts the ranks",
+     .main = "name",
+     .offset = offsetof(struct experiment, launcher),
+     .plugin = true,
+     .kind = EPA_PLUGIN_LAUNCHER,
+     .chosen = "fork"},
+    {.name = "backend",
+     .help = "where memory lives and code runs",
+     .main = "name",
+     .offset = offsetof(struct experiment, backend),
+     .plugin = true,
+     .kind = EPA_PLUGIN_BACKEND,
+     .chosen = "host"},
+    {.name = "transport",
+     .help = "moves bytes between ranks",
+     .main = "name",
+     .offset = offsetof(struct experiment, transport),
+     .plugin = true,
+     .kind = EPA_PLUGIN_TRANSPORT,
+     .chosen = "shm"},
+    {.name = "algorithm",
+     .help = "turns inputs into outputs",
+     .main = "name",
+     .offset = offsetof(struct experiment, algorithm),
+     .plugin = true,
+     .kind = EPA_PLUGIN_ALGORITHM,
+     .chosen = "ll_v2"},
+    {.name = "moe",
+     .help = "the shape of the layer",
+     .offset = offsetof(struct experiment, moe),
+     .options = {moe, sizeof(struct moe_options), &defaults.moe}},
+    {.name = "routing",
+     .help = "which experts tokens want",
+     .main = "kind",
+     .offset = offsetof(struct experiment, routing),
+     .options = {routing, sizeof(struct routing_options), &defaults.routing}},
+    {.name = "tokens",
+     .help = "how many tokens a rank has",
+     .main = "kind",
+     .offset = offsetof(struct experiment, tokens),
+     .options = {tokens, sizeof(struct tokens_options), &defaults.tokens}},
+    {.name = "expert",
+     .help = "the stand-in for experts",
+     .main = "kind",
+     .offset = offsetof(struct experiment, expert),
+     .options = {expert, sizeof(struct expert_options), &defaults.expert}},
+    {.name = "run",
+     .help = "what `epa2a run` does",
+     .offset = offsetof(struct experiment, run),
+     .options = {run, sizeof(struct run_options), &defaults.run}},
+    {.name = "verify",
+     .help = "what `epa2a verify` does",
+     .offset = offsetof(struct experiment, verify),
+     .options = {verify, sizeof(struct verify_options), &defaults.verify}},
+    {.name = "bench",
+     .help = "what `epa2a bench` does",
+     .offset = offsetof(struct experiment, bench),
+     .options = {bench, sizeof(struct bench_options), &defaults.bench}},
+    {0},
+};
+
+const struct section *section_find(const char *name)
+{
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (strcmp(s->name, name) == 0)
+            return s;
+    return NULL;
+}
+
+const struct node *origin_find(const struct experiment *x, const char *key)
+{
+    const char *dot = strchr(key, '.');
+    char section[64];
+
+    if (x->origins == NULL) /* made by hand, not read */
+        return NULL;
+    if (dot == NULL)
+        return node_find(x->origins->root, key);
+    snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
+    return node_find(node_find(x->origins->root, section), dot + 1);
+}
+
+const struct epa_options *section_options(const struct section *section,
+                                          const struct experiment *x)
+{
+    const struct chosen *chosen = (const void *)((const char *)x + section->offset);
+
+    return section->plugin ? &chosen->plugin->options : &section->options;
+}
+
+const void *section_values(const struct section *section, const struct experiment *x)
+{
+    const void *at = (const char *)x + section->offset;
+
+    return section->plugin ? ((const struct chosen *)at)->config : at;
+}
+
+/* Options that say something for some kinds only. */
+static const struct kind_rule {
+    const char *section, *option;
+    uint32_t kinds; /* bits, by value of the section's kind */
+    const char *needs;
+} kind_rules[] = {
+    {"routing", "exponent", 1u << ROUTING_ZIPF, "kind: zipf"},
+    {"routing", "sigma", 1u << ROUTING_LOGNORMAL, "kind: lognormal"},
+    {"routing", "share", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
+    {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
+    {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
+};
+
+bool option_applies(const struct experiment *x, const struct section *section,
+                    const char *option, const char **needs)
+{
+    for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
+        const struct kind_rule *rule = &kind_rules[i];
+        const struct epa_option *kind;
+        const char *at = (const char *)x + section->offset;
+
+        if (strcmp(rule->section, section->name) != 0 || strcmp(rule->option, option) != 0)
+            continue;
+        kind = option_find(&section->options, section->main);
+        *needs = rule->needs;
+        return (rule->kinds >> *(const int *)(const void *)(at + kind->offset) & 1u) != 0;
+    }
+    return true;
+}

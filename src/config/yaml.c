@@ -1,0 +1,407 @@
+/* libyaml gives events, one after the other; take() builds the tree from them with a stack
+ * of what is open, at most MAX_DEPTH deep. The document API of libyaml is not used: it has
+ * no limits and takes quadratic time on a million brackets. What is wrong but leaves the
+ * structure clear (a duplicate key, a tag) is told and reading goes on; what does not ends
+ * it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/arena.h"
+#include "config/node.h"
+#include "base/text.h"
+#include "config/yaml_syntax.h"
+
+enum {
+    MAX_BYTES = 1 << 20,
+    MAX_SCALAR_BYTES = 64 << 10,
+    MAX_DEPTH = 64,
+    MAX_NODES = 100000,
+    MAX_EXPANDED = 10000,
+};
+
+struct anchor {
+    struct anchor *before;
+    const char *name;
+    const struct node *node; /* NULL while it is being read */
+};
+
+/* A map or list that is being read. */
+struct frame {
+    struct node *node;
+    struct node *key; /* read, its value not yet */
+    struct anchor *anchor;
+};
+
+struct reader {
+    yaml_parser_t parser;
+    struct arena *arena;
+    struct diag *diag;
+    struct yaml_text text;
+    uint32_t nodes, expanded, depth;
+    struct frame frame[MAX_DEPTH];
+    struct anchor *anchors;
+    struct node *root;
+    bool failed; /* something was refused, though there may be a tree */
+};
+
+static bool count_nodes(struct reader *reader, const struct place *place, uint32_t n)
+{
+    reader->nodes += n;
+    if (reader->nodes <= MAX_NODES)
+        return true;
+    diag_error(reader->diag, place, NULL, "more than %d values in one file", MAX_NODES);
+    return false;
+}
+
+/* A copy, so that --set can change one use of an alias and not the others. */
+static struct node *expand(struct reader *reader, const struct node *from, uint32_t depth,
+                           const struct place *place)
+{
+    struct node *node;
+
+    if (++reader->expanded > MAX_EXPANDED || depth > MAX_DEPTH) {
+        diag_error(reader->diag, place, NULL,
+                   depth > MAX_DEPTH ? "aliases nest deeper than %d levels"
+                                     : "aliases expand to more than %d values",
+                   depth > MAX_DEPTH ? MAX_DEPTH : MAX_EXPANDED);
+        return NULL;
+    }
+    if (!count_nodes(reader, place, 1))
+        return NULL;
+    node = arena_alloc(reader->arena, sizeof(*node));
+    *node = *from;
+    node->n = 0;
+    for (uint32_t i = 0; i < from->n; i++) {
+        struct node *item = expand(reader, from->item[i], depth + 1, place);
+
+        if (item == NULL)
+            return NULL;
+        node_append(reader->arena, node, from->kind == NODE_MAP ? from->key[i] : NULL,
+                    item);
+    }
+    return node;
+}
+
+static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
+                               const struct place *place)
+{
+    const char *name = (const char *)event->data.alias.anchor;
+    struct node *node;
+
+    for (const struct anchor *a = reader->anchors; a != NULL; a = a->before) {
+        if (strcmp(a->name, name) != 0)
+            continue;
+        if (a->node != NULL)
+            return expand(reader, a->node, reader->depth + 1, place);
+        diag_error(reader->diag, place, NULL, "alias '*%s' stands inside what it repeats",
+                   name);
+        return NULL;
+    }
+    reader->failed = true;
+    diag_error(reader->diag, place, "define it before its first use", "no anchor '&%s'",
+               name);
+    node = node_make(reader->arena, NODE_SCALAR, place);
+    node->refused = true;
+    return node;
+}
+
+static struct anchor *add_anchor(struct reader *reader, const yaml_char_t *name)
+{
+    struct anchor *anchor;
+
+    if (name == NULL)
+        return NULL;
+    anchor = arena_alloc(reader->arena, sizeof(*anchor));
+    anchor->name =
+        arena_strndup(reader->arena, (const char *)name, strlen((const char *)name));
+    anchor->before = reader->anchors;
+    reader->anchors = anchor;
+    return anchor;
+}
+
+static void refuse_tag(struct reader *reader, const yaml_char_t *tag,
+                       const struct place *place)
+{
+    const char *name = (const char *)tag, *core = "tag:yaml.org,2002:";
+    bool short_form;
+
+    if (tag == NULL)
+        return;
+    short_form = strncmp(name, core, strlen(core)) == 0;
+    reader->failed = true;
+    diag_error(reader->diag, place, "remove it", "YAML tag '%s%s' is not used here",
+               short_form ? "!!" : "", short_form ? name + strlen(core) : name);
+}
+
+static struct node *read_scalar(struct reader *reader, const yaml_event_t *event,
+                                const struct place *place)
+{
+    size_t bytes = event->data.scalar.length;
+    const char *value = (const char *)event->data.scalar.value;
+    struct node *node = node_make(reader->arena, NODE_SCALAR, place);
+
+    node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    if (bytes > MAX_SCALAR_BYTES || memchr(value, 0, bytes) != NULL) {
+        reader->failed = true;
+        node->refused = true;
+        diag_error(reader->diag, place, NULL,
+                   bytes > MAX_SCALAR_BYTES ? "this value is longer than 64 KiB"
+                                            : "this value has a zero byte in it");
+        return node;
+    }
+    node->text = arena_strndup(reader->arena, value, bytes);
+    return node;
+}
+
+struct sorted_key {
+    const char *text;
+    uint32_t index;
+};
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct sorted_key *l = a, *r = b;
+    int order = strcmp(l->text, r->text);
+
+    return order != 0 ? order : (l->index > r->index) - (l->index < r->index);
+}
+
+/* Sorted, so that a hundred thousand keys cost no quadratic time. Later duplicates go. */
+static void refuse_duplicates(struct reader *reader, struct node *map)
+{
+    struct sorted_key *sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < map->n; i++)
+        sorted[i] = (struct sorted_key){map->key[i]->text, i};
+    qsort(sorted, map->n, sizeof(*sorted), compare_keys);
+    for (uint32_t i = 1, first = 0; i < map->n; i++) {
+        struct node *key = map->key[sorted[i].index];
+
+        if (strcmp(sorted[i].text, sorted[first].text) != 0) {
+            first = i;
+            continue;
+        }
+        reader->failed = true;
+        key->refused = true;
+        diag_error(reader->diag, &key->place, "keep one of them", "key '%s' is set twice",
+                   key->text);
+        diag_note(reader->diag, &map->key[sorted[first].index]->place,
+                  "it was first set here");
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
+        if (map->key[i]->refused)
+            continue;
+        map->key[kept] = map->key[i];
+        map->item[kept++] = map->item[i];
+    }
+    map->n = kept;
+}
+
+static void check_key(struct reader *reader, struct node *key)
+{
+    if (key->kind == NODE_SCALAR && (key->quoted || strcmp(key->text, "<<") != 0))
+        return;
+    reader->failed = true;
+    key->refused = true;
+    if (key->kind != NODE_SCALAR)
+        diag_error(reader->diag, &key->place, NULL,
+                   "a key must be a word, not a map or a list");
+    else
+        diag_error(reader->diag, &key->place, "write the keys out",
+                   "merge key '<<' is not supported");
+    key->text = "";
+}
+
+/* Puts a finished node where it belongs: key or value of the innermost open node. */
+static void attach(struct reader *reader, struct node *node)
+{
+    struct frame *top = reader->depth == 0 ? NULL : &reader->frame[reader->depth - 1];
+
+    if (top == NULL) {
+        reader->root = node;
+    } else if (top->node->kind == NODE_MAP && top->key == NULL) {
+        check_key(reader, node);
+        top->key = node;
+    } else {
+        node_append(reader->arena, top->node, top->key, node);
+        top->key = NULL;
+    }
+}
+
+static bool begin(struct reader *reader, const yaml_event_t *event, struct place *place)
+{
+    bool map = event->type == YAML_MAPPING_START_EVENT;
+    struct frame *frame = &reader->frame[reader->depth];
+
+    place->width = 1;
+    if (reader->depth == MAX_DEPTH) {
+        diag_error(reader->diag, place, NULL, "maps and lists nest deeper than %d levels",
+                   MAX_DEPTH);
+        return false;
+    }
+    refuse_tag(reader, map ? event->data.mapping_start.tag : event->data.sequence_start.tag,
+               place);
+    frame->node = node_make(reader->arena, map ? NODE_MAP : NODE_LIST, place);
+    frame->key = NULL;
+    frame->anchor = add_anchor(reader, map ? event->data.mapping_start.anchor
+                                           : event->data.sequence_start.anchor);
+    reader->depth++;
+    return true;
+}
+
+static void end(struct reader *reader)
+{
+    struct frame *frame = &reader->frame[--reader->depth];
+
+    if (frame->node->kind == NODE_MAP)
+        refuse_duplicates(reader, frame->node);
+    if (frame->anchor != NULL)
+        frame->anchor->node = frame->node;
+    attach(reader, frame->node);
+}
+
+/* False: told why, and there is no going on. */
+static bool take(struct reader *reader, const yaml_event_t *event)
+{
+    struct place place = yaml_place(&reader->text, &event->start_mark, &event->end_mark);
+    struct anchor *anchor;
+    struct node *node;
+
+    switch (event->type) {
+    case YAML_MAPPING_START_EVENT:
+    case YAML_SEQUENCE_START_EVENT:
+        return count_nodes(reader, &place, 1) && begin(reader, event, &place);
+    case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+        end(reader);
+        return true;
+    case YAML_SCALAR_EVENT:
+        if (!count_nodes(reader, &place, 1))
+            return false;
+        refuse_tag(reader, event->data.scalar.tag, &place);
+        anchor = add_anchor(reader, event->data.scalar.anchor);
+        node = read_scalar(reader, event, &place);
+        if (anchor != NULL)
+            anchor->node = node;
+        attach(reader, node);
+        return true;
+    case YAML_ALIAS_EVENT:
+        node = read_alias(reader, event, &place);
+        if (node != NULL)
+            attach(reader, node);
+        return node != NULL;
+    default:
+        return true;
+    }
+}
+
+/* One document, and not an empty one. */
+static struct node *read_document(struct reader *reader)
+{
+    struct place start = {.file = reader->text.file};
+    struct node *root;
+    yaml_event_t event;
+    bool going = true, ended = false;
+
+    while (going && !ended) {
+        if (!yaml_parser_parse(&reader->parser, &event)) {
+            reader->failed = true;
+            yaml_tell_syntax(&reader->text, &reader->parser, reader->diag);
+            return NULL;
+        }
+        if (event.type == YAML_DOCUMENT_START_EVENT && reader->root != NULL) {
+            struct place place =
+                yaml_place(&reader->text, &event.start_mark, &event.end_mark);
+
+            reader->failed = ended = true;
+            diag_error(reader->diag, &place, "one experiment a file; put it into its own",
+                       "a second YAML document begins here");
+        }
+        ended = ended || event.type == YAML_STREAM_END_EVENT;
+        going = take(reader, &event);
+        yaml_event_delete(&event);
+    }
+    root = reader->root;
+    reader->failed = reader->failed || !going;
+    if (going &&
+        (root == NULL || (root->kind == NODE_SCALAR && !root->quoted && !*root->text))) {
+        reader->failed = true;
+        diag_error(reader->diag, &start, "an experiment begins with version: 1",
+                   "there is nothing in it");
+        return NULL;
+    }
+    return going ? root : NULL;
+}
+
+static enum epa_status parse(struct arena *arena, const char *name, const char *text,
+                             size_t bytes, size_t from, struct diag *diag,
+                             struct node **out)
+{
+    struct reader reader = {
+        .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}};
+    size_t mark = from == 0 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+
+    *out = NULL;
+    reader.text.file = arena_strndup(arena, name, strlen(name));
+    if (bytes > MAX_BYTES) {
+        diag_error(diag, &(struct place){.file = reader.text.file}, NULL,
+                   "longer than 1 MiB: not an experiment");
+        return EPA_ERR_CONFIG;
+    }
+    reader.text.source = arena_strndup(arena, text + mark, bytes - mark);
+    if (!yaml_parser_initialize(&reader.parser)) {
+        diag_error(diag, NULL, NULL, "no memory to read YAML");
+        return EPA_ERR_NOMEM;
+    }
+    yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&reader.parser,
+                                 (const unsigned char *)reader.text.source + from,
+                                 bytes - mark - from);
+    *out = read_document(&reader);
+    yaml_parser_delete(&reader.parser);
+    return reader.failed ? EPA_ERR_CONFIG : EPA_OK;
+}
+
+enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text,
+                           size_t bytes, struct diag *diag, struct node **out)
+{
+    return parse(arena, name, text, bytes, 0, diag, out);
+}
+
+enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
+                                 size_t from, struct diag *diag, struct node **out)
+{
+    return parse(arena, name, text, strlen(text), from, diag, out);
+}
+
+enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
+                          struct node **out)
+{
+    FILE *file = fopen(path, "re");
+    struct text text = {0};
+    char piece[4096];
+    size_t n = 1;
+    int failure = file == NULL ? errno : 0;
+    enum epa_status status;
+
+    *out = NULL;
+    while (failure == 0 && n != 0 && text.bytes <= MAX_BYTES) {
+        n = fread(piece, 1, sizeof(piece), file);
+        text_add_bytes(&text, piece, n);
+        failure = ferror(file) ? errno : 0;
+    }
+    if (file != NULL)
+        fclose(file);
+    if (failure != 0) {
+        diag_error(diag, &(struct place){.file = path}, NULL, "cannot read it: %s",
+                   strerror(failure));
+        status = EPA_ERR_CONFIG;
+    } else {
+        status = yaml_parse(arena, path, text.data, text.bytes, diag, out);
+    }
+    text_free(&text);
+    return status;
+}

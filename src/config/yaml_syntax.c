@@ -1,0 +1,122 @@
+/* libyaml's scanner and parser say where they stopped by a mark, its reader by an offset in
+ * bytes: it fails on a byte before the scanner has come there, so its mark says nothing. */
+#include "config/yaml_syntax.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+struct place yaml_place(const struct yaml_text *text, const yaml_mark_t *start,
+                        const yaml_mark_t *end)
+{
+    struct place place = {
+        .file = text->file,
+        .source = text->source,
+        .line = (uint32_t)start->line + 1,
+        .column = (uint32_t)start->column + 1 + (start->line == 0 ? text->shift : 0),
+        .width = 1,
+    };
+
+    if (end != NULL && end->line == start->line && end->column > start->column)
+        place.width = (uint32_t)(end->column - start->column);
+    return place;
+}
+
+/* `at` counts from the start of source. */
+static struct place place_at_byte(const struct yaml_text *text, size_t at)
+{
+    struct place place = {text->file, text->source, 1, 1, 1};
+
+    for (size_t i = 0; i < at && text->source[i] != 0; i++) {
+        if (text->source[i] == '\n') {
+            place.line++;
+            place.column = 1;
+        } else if (((unsigned char)text->source[i] & 0xc0) != 0x80) {
+            place.column++;
+        }
+    }
+    return place;
+}
+
+/* Where line `n` begins; NULL: there are not so many. */
+static const char *line_start(const char *text, uint32_t n)
+{
+    for (; n > 1 && text != NULL; n--) {
+        text = strchr(text, '\n');
+        text = text == NULL ? NULL : text + 1;
+    }
+    return text;
+}
+
+/* What libyaml says, in words of our own where they are better; else NULL. */
+static const char *better_words(const char *problem, const struct place *place,
+                                const char **hint)
+{
+    const char *line = line_start(place->source, place->line);
+    size_t at = place->column - 1;
+
+    if (strstr(problem, "mapping values are not allowed") != NULL) {
+        *hint = "put the value in quotes";
+        return "a second ': ' in one line";
+    }
+    if (strstr(problem, "cannot start any token") == NULL || line == NULL ||
+        strnlen(line, at + 1) <= at)
+        return NULL;
+    if (line[at] == '\t') {
+        *hint = "indent with spaces";
+        return "a tab cannot stand here";
+    }
+    *hint = "put the value in quotes";
+    return line[at] == '@' || line[at] == '`' ? "no value begins with this character"
+                                              : NULL;
+}
+
+static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser,
+                      struct diag *diag)
+{
+    size_t at = text->shift + parser->problem_offset;
+    struct place place = place_at_byte(text, at);
+    unsigned byte = (unsigned char)text->source[at];
+
+    if (strstr(parser->problem, "control") != NULL)
+        diag_error(diag, &place, "delete it", "control character 0x%02x is not allowed",
+                   byte);
+    else
+        diag_error(diag, &place, "save the file as UTF-8", "byte 0x%02x is not UTF-8 text",
+                   byte);
+}
+
+void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser,
+                      struct diag *diag)
+{
+    const char *words, *line, *hint = NULL;
+    struct place place;
+
+    if (parser->problem == NULL) {
+        diag_error(diag, NULL, NULL, "no memory to read YAML");
+        return;
+    }
+    if (parser->error == YAML_READER_ERROR) {
+        tell_byte(text, parser, diag);
+        return;
+    }
+    place = yaml_place(text, &parser->problem_mark, NULL);
+    line = line_start(text->source, place.line);
+    if (line == NULL || *line == 0) { /* the end of the file; show its last line */
+        size_t n = strlen(text->source);
+
+        while (n > text->shift && strchr(" \r\n", text->source[n - 1]) != NULL)
+            n--;
+        place = place_at_byte(text, n);
+    }
+    words = better_words(parser->problem, &place, &hint);
+    if (words != NULL)
+        diag_error(diag, &place, hint, "%s", words);
+    else
+        diag_error(diag, &place, NULL, "YAML: %s%s%s", parser->problem,
+                   parser->context == NULL ? "" : ", ",
+                   parser->context == NULL ? "" : parser->context);
+    if (parser->context != NULL && parser->context_mark.line != parser->problem_mark.line) {
+        place = yaml_place(text, &parser->context_mark, NULL);
+        diag_note(diag, &place, "it begins here");
+    }
+}

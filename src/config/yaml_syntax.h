@@ -1,0 +1,24 @@
+/* Where libyaml's marks are in the user's text, and its complaints in words. */
+#ifndef YAML_SYNTAX_H
+#define YAML_SYNTAX_H
+
+#include <stdint.h>
+#include <yaml.h>
+
+#include "config/diag.h"
+
+/* What is parsed: `source` from byte `shift` on, which are as many columns in its first
+ * line that marks do not count. */
+struct yaml_text {
+    const char *file, *source;
+    uint32_t shift;
+};
+
+/* `end` may be NULL: one column wide. */
+struct place yaml_place(const struct yaml_text *, const yaml_mark_t *start,
+                        const yaml_mark_t *end);
+
+/* Why the parser stopped. */
+void yaml_tell_syntax(const struct yaml_text *, const yaml_parser_t *, struct diag *);
+
+#endif
