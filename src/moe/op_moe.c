@@ -1,0 +1,410 @@
+/* A rank's side of the MoE problem: its memory, its inputs, its traffic. Memory that
+ * an algorithm sees is the backend's; where that is not the host, each array has a second
+ * copy here, and backend->ops->write carries it over. */
+#include "moe/op_moe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "kernels/kernels.h"
+#include "moe/op_moe_state.h"
+#include "moe/random.h"
+
+static void buffer_free(struct op_moe *op, struct buffer *b)
+{
+    if (b->there != NULL && op->backend->memory != EPA_MEMORY_HOST)
+        free(b->here);
+    if (b->there != NULL)
+        op->backend->ops->free(op->backend, b->there);
+    *b = (struct buffer){0};
+}
+
+enum epa_status op_moe_alloc(struct op_moe *op, const char *what, uint64_t bytes,
+                             struct buffer *out, struct epa_error *err)
+{
+    struct buffer b = {0};
+    enum epa_status status = op->backend->ops->alloc(op->backend, bytes, &b.there);
+
+    if (status != EPA_OK) {
+        op->backend->ops->explain(op->backend, err);
+        return epa_fail(err, status, "no memory for %s: %llu bytes", what,
+                        (unsigned long long)bytes);
+    }
+    b.here = op->backend->memory == EPA_MEMORY_HOST ? b.there : malloc(bytes);
+    if (b.here == NULL) {
+        op->backend->ops->free(op->backend, b.there);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %s: %llu bytes", what,
+                        (unsigned long long)bytes);
+    }
+    *out = b;
+    return EPA_OK;
+}
+
+static enum epa_status buffer_send(struct op_moe *op, const struct buffer *b, size_t bytes)
+{
+    if (b->here == b->there || bytes == 0)
+        return EPA_OK;
+    return op->backend->ops->write(op->backend, b->there, b->here, bytes);
+}
+
+static void slot_free(struct op_moe *op, struct slot *s)
+{
+    buffer_free(op, &s->x);
+    buffer_free(op, &s->x_fp8);
+    buffer_free(op, &s->x_scale);
+    buffer_free(op, &s->expert);
+    buffer_free(op, &s->weight);
+    buffer_free(op, &s->out);
+    buffer_free(op, &s->y);
+}
+
+static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_error *err)
+{
+    const struct moe_options *moe = &op->x->moe;
+    uint64_t tokens = moe->max_tokens, elements = tokens * moe->hidden;
+    enum epa_status status;
+
+    if (moe->input == MOE_INPUT_FP8) {
+        status = op_moe_alloc(op, "FP8 inputs", elements, &s->x_fp8, err);
+        if (status == EPA_OK)
+            status = op_moe_alloc(op, "scales", tokens * hidden_groups(op) * sizeof(float),
+                                  &s->x_scale, err);
+    } else {
+        status = op_moe_alloc(op, "inputs", elements * sizeof(uint16_t), &s->x, err);
+    }
+    if (status == EPA_OK)
+        status = op_moe_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t),
+                              &s->expert, err);
+    if (status == EPA_OK)
+        status = op_moe_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight,
+                              err);
+    if (status == EPA_OK)
+        status = op_moe_alloc(op, "outputs", elements * sizeof(uint16_t), &s->out, err);
+    return status;
+}
+
+static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
+{
+    const struct moe_options *moe = &op->x->moe;
+    size_t choices = (size_t)moe->max_tokens * moe->topk;
+    bool complete;
+
+    op->row = malloc(moe->hidden * sizeof(*op->row));
+    op->expert = malloc(choices * sizeof(*op->expert));
+    op->weight = malloc(choices * sizeof(*op->weight));
+    op->reached = calloc(op->world.size, 1);
+    complete =
+        op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL;
+    if (op->footprint.layout == EPA_LAYOUT_RANK) {
+        op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
+        op->share = malloc((op->footprint.recv_entries + 1) * sizeof(*op->share));
+        op->answer = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->answer));
+        op->part = calloc(moe->topk, sizeof(*op->part));
+        op->part_weight = calloc(moe->topk, sizeof(*op->part_weight));
+        complete = complete && op->row_first != NULL && op->share != NULL &&
+                   op->answer != NULL && op->part != NULL && op->part_weight != NULL;
+    }
+    return complete ? EPA_OK
+                    : epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
+}
+
+static enum epa_status refuse_shape(const struct experiment *x,
+                                    const struct epa_world *world,
+                                    const struct epa_footprint *f, struct epa_error *err)
+{
+    if (x->moe.dtype != EPA_BF16)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "moe.dtype: only bf16 can be verified");
+    if (f->recv_dtype != EPA_BF16 && f->recv_dtype != EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the algorithm delivers rows that are neither bf16 nor FP8");
+    if (x->moe.input == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "moe.input is fp8, the algorithm delivers bf16 rows");
+    if (f->recv_dtype == EPA_FP8_E4M3 &&
+        (x->moe.group == 0 || x->moe.hidden % x->moe.group != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "moe.hidden (%u) is no multiple of moe.group (%u)", x->moe.hidden,
+                        x->moe.group);
+    if (world->size == 0 || x->moe.experts % world->size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "moe.experts (%u) is no multiple of ranks (%u)", x->moe.experts,
+                        world->size);
+    if (f->recv_entries >= UINT32_MAX || f->recv_rows >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "more than 2^32 received rows in a rank");
+    return EPA_OK;
+}
+
+void op_moe_destroy(struct op_moe *op)
+{
+    if (op == NULL)
+        return;
+    for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
+        slot_free(op, &op->slot[i]);
+    for (uint32_t i = 0; i < STAGED; i++)
+        free(op->staged[i].data);
+    op_moe_check_destroy(op->check);
+    free(op->slot);
+    free(op->row);
+    free(op->expert);
+    free(op->weight);
+    free(op->reached);
+    free(op->row_first);
+    free(op->share);
+    free(op->answer);
+    free(op->part);
+    free(op->part_weight);
+    free(op);
+}
+
+enum epa_status op_moe_create(const struct experiment *x, const struct epa_world *world,
+                              const struct epa_footprint *footprint,
+                              const struct routing_source *source,
+                              struct epa_backend *backend, uint32_t slots,
+                              struct op_moe **out, struct epa_error *err)
+{
+    struct op_moe *op;
+    enum epa_status status = refuse_shape(x, world, footprint, err);
+
+    if (status != EPA_OK)
+        return status;
+    op = calloc(1, sizeof(*op));
+    if (op == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
+    op->x = x;
+    op->source = source;
+    op->world = *world;
+    op->footprint = *footprint;
+    op->backend = backend;
+    op->local_experts = x->moe.experts / world->size;
+    op->n_slots = slots;
+    op->slot = calloc(slots, sizeof(*op->slot));
+    status = op->slot == NULL
+                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
+                 : scratch_alloc(op, err);
+    for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
+        status = slot_alloc(op, &op->slot[i], err);
+    if (status != EPA_OK) {
+        op_moe_destroy(op);
+        return status;
+    }
+    *out = op;
+    return EPA_OK;
+}
+
+uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
+                      uint32_t slots, bool checks)
+{
+    uint64_t tokens = x->moe.max_tokens, elements = tokens * x->moe.hidden;
+    uint64_t choices = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
+    uint64_t local = x->moe.experts / x->ranks;
+    uint64_t used =
+        (uint64_t)x->ranks * tokens * (x->moe.topk < local ? x->moe.topk : local);
+    uint64_t slot = choices + elements * sizeof(uint16_t), shared = choices;
+
+    slot += x->moe.input == MOE_INPUT_FP8
+                ? elements + elements / x->moe.group * sizeof(float)
+                : elements * sizeof(uint16_t);
+    /* Rows of y that no token ever fills are never touched. */
+    used = used < op_moe_rows(f) ? used : op_moe_rows(f);
+    if (x->expert.answer == ANSWER_APART)
+        slot += used * x->moe.hidden * sizeof(uint16_t);
+    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t);
+    if (f->layout == EPA_LAYOUT_RANK)
+        shared += (f->recv_rows + 1) * sizeof(uint32_t) +
+                  (f->recv_entries + 1) * sizeof(struct share) +
+                  (uint64_t)x->moe.topk * x->moe.hidden * sizeof(uint16_t);
+    return slots * slot + shared + (checks ? op_moe_check_bytes(x) : 0);
+}
+
+void op_moe_hard_values(struct op_moe *op, bool on)
+{
+    op->hard_values = on;
+}
+
+/* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
+ * NaN: sums of such would tell right from wrong no more. */
+static void plant_hard_values(uint64_t key, uint32_t group, uint32_t groups, uint16_t *x)
+{
+    for (uint32_t g = 0; g < groups; g++, x += group) {
+        uint64_t r = random_at(key, g);
+        uint32_t at = (uint32_t)(r >> 32) % group;
+
+        switch (r & 63) {
+        case 0:
+            memset(x, 0, group * sizeof(*x));
+            break;
+        case 1: /* an outlier: all others are near the lowest codes */
+            x[at] = bf16_of_float(float_of_bf16(x[at]) * 1000.0f);
+            break;
+        case 2: /* a group of denormals */
+            for (uint32_t i = 0; i < group; i++)
+                x[i] &= 0x807f;
+            break;
+        case 3: /* denormals and zeros of both signs among the others */
+            x[at] &= 0x807f;
+            x[(at + 1) % group] = 0x8000;
+            x[(at + 2) % group] = 0;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
+                  uint32_t token, uint16_t *out)
+{
+    const struct experiment *x = op->x;
+    const uint16_t *read = routing_hidden(op->source, x, rank, iteration, token);
+
+    if (read != NULL) {
+        memcpy(out, read, x->moe.hidden * sizeof(*out));
+        return;
+    }
+    random_bf16(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token),
+                x->moe.hidden, out);
+    if (op->hard_values)
+        plant_hard_values(
+            random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token),
+            x->moe.group, (uint32_t)hidden_groups(op), out);
+}
+
+static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
+{
+    const struct kernels *kernels = kernels_get(NULL);
+    const struct moe_options *moe = &op->x->moe;
+    uint32_t rank = op->world.rank;
+
+    for (uint32_t t = 0; t < tokens; t++) {
+        size_t at = (size_t)t * moe->hidden;
+
+        if (moe->input == MOE_INPUT_BF16) {
+            op_moe_token(op, rank, s->iteration, t, (uint16_t *)s->x.here + at);
+            continue;
+        }
+        op_moe_token(op, rank, s->iteration, t, op->row);
+        kernels->quantise(op->row, moe->hidden, moe->group, NULL,
+                          (uint8_t *)s->x_fp8.here + at,
+                          (float *)s->x_scale.here + t * hidden_groups(op));
+    }
+}
+
+/* Rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or to
+ * rank `to` alone. */
+static uint64_t rows_between(struct op_moe *op, const int32_t *expert, uint32_t tokens,
+                             uint32_t from, uint32_t to)
+{
+    uint32_t topk = op->x->moe.topk;
+    bool once = op->footprint.layout == EPA_LAYOUT_RANK;
+    uint64_t rows = 0;
+
+    for (uint32_t t = 0; t < tokens; t++, expert += topk) {
+        memset(op->reached, 0, op->world.size);
+        for (uint32_t k = 0; k < topk; k++) {
+            uint32_t rank;
+
+            if (expert[k] < 0)
+                continue;
+            rank = (uint32_t)expert[k] / op->local_experts;
+            if (rank == from || (to != UINT32_MAX && rank != to))
+                continue;
+            rows += !(once && op->reached[rank]);
+            op->reached[rank] = 1;
+        }
+    }
+    return rows;
+}
+
+static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
+{
+    const struct epa_footprint *f = &op->footprint;
+    const int32_t *mine = s->expert.here;
+    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
+    uint64_t control = f->control_bytes * (op->world.size - 1);
+    uint64_t kept = 0, out = rows_between(op, mine, tokens, rank, UINT32_MAX), in = 0;
+
+    for (size_t i = 0; i < (size_t)tokens * topk; i++)
+        kept += mine[i] >= 0;
+    for (uint32_t r = 0; r < op->world.size; r++) {
+        uint32_t n = routing_tokens_of(op->x, r, s->iteration);
+
+        if (r == rank)
+            continue;
+        routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
+        in += rows_between(op, op->expert, n, r, rank);
+    }
+    s->traffic = (struct moe_traffic){
+        .dispatch_needed = kept * f->dispatch_token_bytes,
+        .combine_needed = kept * f->combine_token_bytes,
+        .dispatch_wire = out * f->dispatch_row_bytes + control,
+        .combine_wire = in * f->combine_row_bytes,
+        .dispatch_in = in * f->dispatch_row_bytes + control,
+        .combine_in = out * f->combine_row_bytes,
+    };
+}
+
+static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t tokens)
+{
+    const struct moe_options *moe = &op->x->moe;
+    size_t elements = (size_t)tokens * moe->hidden, choices = (size_t)tokens * moe->topk;
+    struct epa_backend *b = op->backend;
+    enum epa_status status;
+
+    /* Bytes 0xff are NaN in bf16: what is not written shows. */
+    status = b->ops->fill(b, s->out.there, 0xff,
+                          (size_t)moe->max_tokens * moe->hidden * sizeof(uint16_t));
+    if (status == EPA_OK && s->x.there != NULL)
+        status = buffer_send(op, &s->x, elements * sizeof(uint16_t));
+    if (status == EPA_OK && s->x_fp8.there != NULL)
+        status = buffer_send(op, &s->x_fp8, elements);
+    if (status == EPA_OK && s->x_scale.there != NULL)
+        status = buffer_send(op, &s->x_scale, elements / moe->group * sizeof(float));
+    if (status == EPA_OK)
+        status = buffer_send(op, &s->expert, choices * sizeof(int32_t));
+    if (status == EPA_OK)
+        status = buffer_send(op, &s->weight, choices * sizeof(float));
+    return status;
+}
+
+struct epa_problem *op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iteration)
+{
+    struct slot *s = &op->slot[slot];
+    uint32_t tokens = routing_tokens_of(op->x, op->world.rank, iteration);
+    struct epa_moe *m;
+
+    s->iteration = iteration;
+    routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->expert.here,
+                 s->weight.here);
+    fill_tokens(op, s, tokens);
+    count_traffic(op, s, tokens);
+    if (send_inputs(op, s, tokens) != EPA_OK)
+        return NULL;
+    s->problem = experiment_problem(op->x);
+    m = &s->problem.u.moe;
+    m->tokens = tokens;
+    m->x = s->x.there;
+    m->x_fp8 = s->x_fp8.there;
+    m->x_scale = s->x_scale.there;
+    m->expert = s->expert.there;
+    m->weight = s->weight.there;
+    m->out = s->out.there;
+    return &s->problem;
+}
+
+struct epa_problem *op_moe_problem(struct op_moe *op, uint32_t slot)
+{
+    return &op->slot[slot].problem;
+}
+
+void op_moe_traffic(const struct op_moe *op, uint32_t slot, struct moe_traffic *sum)
+{
+    const struct moe_traffic *t = &op->slot[slot].traffic;
+
+    sum->dispatch_needed += t->dispatch_needed;
+    sum->combine_needed += t->combine_needed;
+    sum->dispatch_wire += t->dispatch_wire;
+    sum->combine_wire += t->combine_wire;
+    sum->dispatch_in += t->dispatch_in;
+    sum->combine_in += t->combine_in;
+}

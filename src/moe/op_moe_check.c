@@ -1,0 +1,357 @@
+/* The oracle. What a rank should have got is worked out again from the seed with the scalar
+ * reference of dtype.h: none of the kernels, nothing that an algorithm touched. Each
+ * received entry is filed under the choice that it answers, (rank, token, k); what is left
+ * empty then is missing, what would be filed twice is a duplicate, and one reference row
+ * serves all entries of a token. */
+#include "moe/op_moe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "moe/op_moe_check.h"
+
+uint64_t op_moe_check_bytes(const struct experiment *x)
+{
+    uint64_t choices = (uint64_t)x->ranks * x->moe.max_tokens * x->moe.topk;
+
+    return choices * (sizeof(int32_t) + sizeof(float) + sizeof(uint32_t)) +
+           x->moe.experts / x->ranks * sizeof(struct range) +
+           (uint64_t)x->moe.hidden * (2 + 1 + 5 * sizeof(float) + 2 * sizeof(double));
+}
+
+void op_moe_check_destroy(struct check *c)
+{
+    if (c == NULL)
+        return;
+    free(c->tokens);
+    free(c->expert);
+    free(c->weight);
+    free(c->filed);
+    free(c->range);
+    free(c->x);
+    free(c->q);
+    free(c->scale);
+    free(c->value);
+    free(c->answer);
+    free(c->total);
+    free(c->part);
+    free(c->sum);
+    free(c->size);
+    free(c->order);
+    free(c);
+}
+
+enum epa_status check_create(struct op_moe *op, struct epa_error *err)
+{
+    size_t hidden = op->x->moe.hidden, size = op->world.size;
+    size_t choices = size * op->x->moe.max_tokens * op->x->moe.topk;
+    struct check *c;
+
+    if (op->check != NULL)
+        return EPA_OK;
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
+    c->tokens = malloc(size * sizeof(*c->tokens));
+    c->expert = malloc(choices * sizeof(*c->expert));
+    c->weight = malloc(choices * sizeof(*c->weight));
+    c->filed = malloc(choices * sizeof(*c->filed));
+    c->range = malloc(op->local_experts * sizeof(*c->range));
+    c->x = malloc(hidden * sizeof(*c->x));
+    c->q = malloc(hidden);
+    c->scale = malloc(hidden_groups(op) * sizeof(*c->scale));
+    c->value = malloc(hidden * sizeof(*c->value));
+    c->answer = malloc(hidden * sizeof(*c->answer));
+    c->total = malloc(hidden * sizeof(*c->total));
+    c->part = malloc(hidden * sizeof(*c->part));
+    c->sum = malloc(hidden * sizeof(*c->sum));
+    c->size = malloc(hidden * sizeof(*c->size));
+    c->order = malloc(op->x->moe.topk * sizeof(*c->order));
+    for (uint32_t q = 0; q < 256; q++)
+        c->decode[q] = float_of_e4m3((uint8_t)q);
+    op->check = c;
+    if (c->tokens != NULL && c->expert != NULL && c->weight != NULL && c->filed != NULL &&
+        c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL &&
+        c->value != NULL && c->answer != NULL && c->total != NULL && c->part != NULL &&
+        c->sum != NULL && c->size != NULL && c->order != NULL)
+        return EPA_OK;
+    op_moe_check_destroy(c);
+    op->check = NULL;
+    return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
+                    (unsigned long long)op_moe_check_bytes(op->x));
+}
+
+/* Index of choice 0 of a token in the arrays over all choices. */
+static size_t choice_of(const struct op_moe *op, uint32_t rank, uint32_t token)
+{
+    return ((size_t)rank * op->x->moe.max_tokens + token) * op->x->moe.topk;
+}
+
+static void load_routing(struct op_moe *op, uint64_t iteration)
+{
+    struct check *c = op->check;
+
+    if (c->loaded && c->iteration == iteration)
+        return;
+    for (uint32_t r = 0; r < op->world.size; r++) {
+        size_t at = choice_of(op, r, 0);
+
+        c->tokens[r] = routing_tokens_of(op->x, r, iteration);
+        routing_fill(op->x, op->source, r, iteration, c->tokens[r], c->expert + at,
+                     c->weight + at);
+    }
+    c->iteration = iteration;
+    c->loaded = true;
+}
+
+void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
+{
+    struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+
+    op_moe_token(op, rank, iteration, token, c->x);
+    if (op->footprint.recv_dtype != EPA_FP8_E4M3) {
+        for (uint32_t h = 0; h < hidden; h++)
+            c->value[h] = float_of_bf16(c->x[h]);
+        return;
+    }
+    for (uint32_t h = 0; h < hidden; h += group) {
+        float scale = e4m3_group(c->x + h, group, c->q + h);
+
+        c->scale[h / group] = scale;
+        for (uint32_t i = h; i < h + group; i++)
+            c->value[i] = c->decode[c->q[i]] * scale;
+    }
+}
+
+void finding_wrong(struct finding *f, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    f->wrong++;
+    if (f->err == NULL || f->err->status != EPA_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    epa_fail(f->err, EPA_ERR_MISMATCH, "iteration %llu, %s on rank %u: %s",
+             (unsigned long long)f->iteration, f->stage, f->op->world.rank, text);
+}
+
+enum epa_status finding_end(const struct finding *f, uint64_t *compared, uint64_t *wrong)
+{
+    *compared += f->compared;
+    *wrong += f->wrong;
+    return f->wrong == 0 ? EPA_OK : EPA_ERR_MISMATCH;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct range *x = a, *y = b;
+
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static void check_counts(struct op_moe *op, const struct epa_moe *m, struct finding *f)
+{
+    struct check *c = op->check;
+    uint32_t n = 0, first = op->world.rank * op->local_experts;
+
+    for (uint32_t e = 0; e < op->local_experts; e++) {
+        uint32_t want = 0;
+
+        for (uint32_t r = 0; r < op->world.size; r++)
+            for (size_t i = choice_of(op, r, 0); i < choice_of(op, r, c->tokens[r]); i++)
+                want += c->expert[i] == (int32_t)(first + e);
+        f->compared++;
+        if (m->recv_count[e] != want)
+            finding_wrong(f, "expert %u (local %u) has recv_count %u, should be %u",
+                          first + e, e, m->recv_count[e], want);
+        if (m->recv_count[e] != 0)
+            c->range[n++] = (struct range){.start = m->recv_start[e],
+                                           .end = m->recv_start[e] + m->recv_count[e],
+                                           .expert = first + e};
+    }
+    qsort(c->range, n, sizeof(*c->range), by_start);
+    f->compared += n;
+    for (uint32_t i = 1; i < n; i++)
+        if (c->range[i].start < c->range[i - 1].end)
+            finding_wrong(f, "entries of experts %u and %u overlap at entry %llu",
+                          c->range[i - 1].expert, c->range[i].expert,
+                          (unsigned long long)c->range[i].start);
+}
+
+static uint64_t row_of(const struct epa_moe *m, uint64_t entry)
+{
+    return m->recv_row != NULL ? m->recv_row[entry] : entry;
+}
+
+/* Files an entry under the choice that it came for. */
+static void file_entry(struct op_moe *op, const struct epa_moe *m, uint32_t expert,
+                       uint64_t entry, struct finding *f)
+{
+    struct check *c = op->check;
+    uint64_t row = row_of(m, entry);
+    struct epa_origin origin;
+    size_t choice;
+    uint32_t k = 0;
+
+    memcpy(&origin, (const char *)m->origin + row * m->origin_stride, sizeof(origin));
+    f->compared++;
+    if (origin.rank >= op->world.size || origin.token >= c->tokens[origin.rank]) {
+        finding_wrong(
+            f,
+            "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
+            "does not exist",
+            expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
+            origin.rank);
+        return;
+    }
+    choice = choice_of(op, origin.rank, origin.token);
+    while (k < m->topk && c->expert[choice + k] != (int32_t)expert)
+        k++;
+    if (k == m->topk) {
+        finding_wrong(f,
+                      "expert %u, entry %llu, row %llu: token %u of rank %u did not choose "
+                      "this expert",
+                      expert, (unsigned long long)entry, (unsigned long long)row,
+                      origin.token, origin.rank);
+        return;
+    }
+    if (c->filed[choice + k] != 0) {
+        finding_wrong(f, "expert %u, entries %u and %llu: both are token %u of rank %u",
+                      expert, c->filed[choice + k] - 1, (unsigned long long)entry,
+                      origin.token, origin.rank);
+        return;
+    }
+    c->filed[choice + k] = (uint32_t)entry + 1;
+    if (m->recv_weight == NULL)
+        return;
+    f->compared++;
+    if (bits_of_float(m->recv_weight[entry]) != bits_of_float(c->weight[choice + k]))
+        finding_wrong(
+            f,
+            "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
+            "%.9g",
+            expert, (unsigned long long)entry, origin.token, origin.rank,
+            (double)m->recv_weight[entry], (double)c->weight[choice + k]);
+}
+
+static void check_data(struct op_moe *op, const struct epa_moe *m, uint64_t row,
+                       const char *whose, struct finding *f)
+{
+    const struct check *c = op->check;
+    bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3;
+    const unsigned char *have = (const unsigned char *)m->recv + row * m->recv_stride;
+    const void *want = fp8 ? (const void *)c->q : c->x;
+    size_t bytes = fp8 ? 1 : sizeof(uint16_t);
+
+    f->compared += m->hidden;
+    if (memcmp(have, want, m->hidden * bytes) == 0)
+        return;
+    for (uint32_t h = 0; h < m->hidden; h++) {
+        uint16_t is, should = fp8 ? c->q[h] : c->x[h];
+
+        if (fp8)
+            is = have[h];
+        else
+            memcpy(&is, have + h * bytes, sizeof(is));
+        if (is != should)
+            finding_wrong(f, "%s, row %llu, column %u is 0x%02x, should be 0x%02x", whose,
+                          (unsigned long long)row, h, is, should);
+    }
+}
+
+static void check_scales(struct op_moe *op, const struct epa_moe *m, uint64_t row,
+                         const char *whose, struct finding *f)
+{
+    const struct check *c = op->check;
+    const char *have = (const char *)m->recv_scale + row * m->scale_stride;
+
+    for (uint32_t g = 0; g < hidden_groups(op); g++) {
+        float is;
+
+        memcpy(&is, have + g * sizeof(is), sizeof(is));
+        f->compared++;
+        if (bits_of_float(is) != bits_of_float(c->scale[g]))
+            finding_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g",
+                          whose, (unsigned long long)row, g, (double)is,
+                          (double)c->scale[g]);
+    }
+}
+
+/* All entries of a token: there, in one row (layout rank), and right. */
+static void check_token(struct op_moe *op, const struct epa_moe *m, uint32_t rank,
+                        uint32_t token, struct finding *f)
+{
+    struct check *c = op->check;
+    size_t choice = choice_of(op, rank, token);
+    uint64_t first_row = UINT64_MAX;
+    char whose[96];
+
+    for (uint32_t k = 0; k < m->topk; k++) {
+        int32_t expert = c->expert[choice + k];
+        uint64_t row;
+
+        if (expert < 0 || (uint32_t)expert / op->local_experts != op->world.rank)
+            continue;
+        snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token,
+                 rank);
+        if (c->filed[choice + k] == 0) {
+            f->compared++;
+            finding_wrong(f, "%s did not arrive", whose);
+            continue;
+        }
+        row = row_of(m, c->filed[choice + k] - 1);
+        if (first_row == UINT64_MAX) {
+            check_load_row(op, rank, c->iteration, token);
+        } else if (m->recv_row != NULL) {
+            f->compared++;
+            if (row != first_row)
+                finding_wrong(f, "%s stands in row %llu and in row %llu; once is enough",
+                              whose, (unsigned long long)first_row,
+                              (unsigned long long)row);
+            if (row == first_row)
+                continue;
+        }
+        first_row = row;
+        check_data(op, m, row, whose, f);
+        if (op->footprint.recv_dtype == EPA_FP8_E4M3)
+            check_scales(op, m, row, whose, f);
+    }
+}
+
+enum epa_status op_moe_check_dispatch(struct op_moe *op, uint32_t slot, uint64_t *compared,
+                                      uint64_t *wrong, struct epa_error *err)
+{
+    struct slot *s = &op->slot[slot];
+    struct finding f = {
+        .op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};
+    enum epa_status status = check_create(op, err);
+    struct check *c;
+    struct epa_moe m;
+
+    if (status != EPA_OK)
+        return status;
+    c = op->check;
+    load_routing(op, s->iteration);
+    status = op_moe_view(op, s, &m, err);
+    if (status == EPA_ERR_MISMATCH) {
+        *compared += 1;
+        *wrong += 1;
+    }
+    if (status != EPA_OK)
+        return status;
+    memset(c->filed, 0, choice_of(op, op->world.size, 0) * sizeof(*c->filed));
+    check_counts(op, &m, &f);
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        for (uint32_t i = 0; i < m.recv_count[e]; i++)
+            file_entry(op, &m, op->world.rank * op->local_experts + e, m.recv_start[e] + i,
+                       &f);
+    for (uint32_t r = 0; r < op->world.size; r++)
+        for (uint32_t t = 0; t < c->tokens[r]; t++)
+            check_token(op, &m, r, t, &f);
+    return finding_end(&f, compared, wrong);
+}

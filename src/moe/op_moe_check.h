@@ -1,0 +1,57 @@
+/* What the checks of dispatch and combine share: the reference row, and how findings are
+ * counted and told. */
+#ifndef OP_MOE_CHECK_H
+#define OP_MOE_CHECK_H
+
+#include "moe/op_moe_state.h"
+
+struct range {
+    uint64_t start, end;
+    uint32_t expert;
+};
+
+struct check {
+    /* Routing of all ranks in `iteration`, and the entry + 1 filed under each choice. */
+    bool loaded;
+    uint64_t iteration;
+    uint32_t *tokens;    /* [size] */
+    int32_t *expert;     /* [size][max_tokens][topk] */
+    float *weight;       /* [size][max_tokens][topk] */
+    uint32_t *filed;     /* [size][max_tokens][topk] */
+    struct range *range; /* [local experts] */
+
+    /* The reference row: bf16, or FP8 with scales; and its values in float. */
+    uint16_t *x;
+    uint8_t *q;
+    float *scale, *value;
+
+    float decode[256]; /* the value of each FP8 code */
+
+    float *answer;       /* [hidden]; of one expert to the reference row */
+    float *total, *part; /* [hidden]; sums in the order that is laid down */
+    double *sum, *size;  /* [hidden]; the exact sum and that of magnitudes */
+    uint32_t *order;     /* [topk]; kept choices as they are added */
+};
+
+/* What a check has found. */
+struct finding {
+    const struct op_moe *op;
+    const char *stage;
+    uint64_t iteration, compared, wrong;
+    struct epa_error *err;
+};
+
+/* Makes op->check where it is not there yet. */
+enum epa_status check_create(struct op_moe *, struct epa_error *);
+
+/* Sets x, q, scale and value of op->check to what this token is on arrival. */
+void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
+
+/* One element more is wrong; the first one is told, with iteration, stage and rank before
+ * these words. */
+EPA_PRINTF(2, 3) void finding_wrong(struct finding *, const char *fmt, ...);
+
+/* Adds to the caller's sums; EPA_ERR_MISMATCH if anything was wrong. */
+enum epa_status finding_end(const struct finding *, uint64_t *compared, uint64_t *wrong);
+
+#endif

@@ -1,0 +1,189 @@
+/* Combine against the oracle, in two opinions: to the bit where the order of additions is
+ * laid down, and always against the exact sum in float64, give or take what float32
+ * additions in any order can lose, rounded to bf16. */
+#include "moe/op_moe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "moe/op_moe_check.h"
+
+/* Puts the kept choices of a token in the order in which they are added: k ascending;
+ * layout rank: experts ascending, which has their ranks ascending. Returns how many. */
+static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
+                              uint32_t *order)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < op->x->moe.topk; k++) {
+        uint32_t at = n;
+
+        if (expert[k] < 0)
+            continue;
+        if (op->footprint.layout == EPA_LAYOUT_RANK)
+            for (; at > 0 && expert[order[at - 1]] > expert[k]; at--)
+                order[at] = order[at - 1];
+        order[at] = k;
+        n++;
+    }
+    return n;
+}
+
+/* What this expert answers to the reference row. */
+static void load_answer(const struct check *c, uint32_t hidden, int32_t expert)
+{
+    const float *restrict value = c->value;
+    float *restrict answer = c->answer;
+    float factor = expert_factor((uint32_t)expert);
+
+    for (uint32_t h = 0; h < hidden; h++)
+        answer[h] = float_of_bf16(bf16_of_float(value[h] * factor));
+}
+
+/* acc += weight * answer, as the order lays down. */
+static void add_answer(const struct check *c, uint32_t hidden, float weight, float *acc)
+{
+    for (uint32_t h = 0; h < hidden; h++)
+        acc[h] = fmaf(weight, c->answer[h], acc[h]);
+}
+
+/* The same into the exact sum and that of magnitudes. */
+static void add_exactly(const struct check *c, uint32_t hidden, float weight)
+{
+    const float *restrict answer = c->answer;
+    double *restrict sum = c->sum, *restrict size = c->size;
+
+    for (uint32_t h = 0; h < hidden; h++) {
+        double term = (double)weight * (double)answer[h];
+
+        sum[h] += term;
+        size[h] += fabs(term);
+    }
+}
+
+/* A rank's answer, rounded as it travels, into the sums; starts the next one's. */
+static void add_part(const struct check *c, uint32_t hidden)
+{
+    for (uint32_t h = 0; h < hidden; h++) {
+        float answer = float_of_bf16(bf16_of_float(c->part[h]));
+
+        c->total[h] += answer; /* as fma(1, answer, total) */
+        c->sum[h] += (double)answer;
+        c->size[h] += fabs((double)answer);
+        c->part[h] = 0;
+    }
+}
+
+/* The right output of a token, whose reference row is loaded. Returns the number of
+ * terms. */
+static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const float *weight)
+{
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden, n = order_choices(op, expert, c->order), terms = 0;
+
+    memset(c->total, 0, hidden * sizeof(*c->total));
+    memset(c->part, 0, hidden * sizeof(*c->part));
+    memset(c->sum, 0, hidden * sizeof(*c->sum));
+    memset(c->size, 0, hidden * sizeof(*c->size));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
+
+        load_answer(c, hidden, expert[k]);
+        if (op->footprint.layout == EPA_LAYOUT_EXPERT) {
+            add_answer(c, hidden, weight[k], c->total);
+            add_exactly(c, hidden, weight[k]);
+            terms++;
+            continue;
+        }
+        add_answer(c, hidden, weight[k], c->part);
+        if (i + 1 == n || (uint32_t)expert[c->order[i + 1]] / op->local_experts != rank) {
+            add_part(c, hidden);
+            terms++;
+        }
+    }
+    return terms;
+}
+
+static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is,
+                       float low, float high, uint32_t terms)
+{
+    if (is == 0xffff)
+        finding_wrong(f, "token %u, column %u was not written; should be %.9g (%u answers)",
+                      token, h, (double)low, terms);
+    else if (bits_of_float(low) == bits_of_float(high))
+        finding_wrong(f,
+                      "token %u, column %u is %.9g (0x%04x), should be %.9g (0x%04x; %u "
+                      "answers)",
+                      token, h, (double)float_of_bf16(is), is, (double)low,
+                      bf16_of_float(low), terms);
+    else
+        finding_wrong(
+            f, "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u answers)",
+            token, h, (double)float_of_bf16(is), is, (double)low, (double)high, terms);
+}
+
+static void check_token(const struct op_moe *op, uint32_t token, const uint16_t *out,
+                        uint32_t terms, struct finding *f)
+{
+    const struct check *c = op->check;
+    bool ordered = op->footprint.sum == EPA_SUM_ORDERED;
+    /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
+     * least denormal; and going from float64 to float32 below loses as much again. */
+    double part = (terms + 3) * 0x1p-24, least = terms * 0x1p-149;
+
+    f->compared += op->x->moe.hidden;
+    for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+        double slack = c->size[h] * part + least;
+        float low = float_of_bf16(bf16_of_float((float)(c->sum[h] - slack)));
+        float high = float_of_bf16(bf16_of_float((float)(c->sum[h] + slack)));
+        float is = float_of_bf16(out[h]), exact = float_of_bf16(bf16_of_float(c->total[h]));
+
+        if (ordered && bits_of_float(is) != bits_of_float(exact))
+            tell_wrong(f, token, h, out[h], exact, exact, terms);
+        else if (!(is >= low && is <= high))
+            tell_wrong(f, token, h, out[h], low, high, terms);
+    }
+}
+
+/* Rows of tokens that this rank does not have must be as they were. */
+static void check_unused(const struct op_moe *op, uint32_t token, const uint16_t *out,
+                         struct finding *f)
+{
+    f->compared += op->x->moe.hidden;
+    for (uint32_t h = 0; h < op->x->moe.hidden; h++)
+        if (out[h] != 0xffff)
+            finding_wrong(f, "token %u, column %u was written, and there is no such token",
+                          token, h);
+}
+
+enum epa_status op_moe_check_combine(struct op_moe *op, uint32_t slot, uint64_t *compared,
+                                     uint64_t *wrong, struct epa_error *err)
+{
+    struct slot *s = &op->slot[slot];
+    struct finding f = {
+        .op = op, .stage = "combine", .iteration = s->iteration, .err = err};
+    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
+    uint32_t tokens = routing_tokens_of(op->x, rank, s->iteration);
+    enum epa_status status = check_create(op, err);
+    const uint16_t *out = NULL;
+
+    if (status == EPA_OK)
+        status = op_moe_out(op, s, &out, err);
+    if (status != EPA_OK)
+        return status;
+    routing_fill(op->x, op->source, rank, s->iteration, tokens, op->expert, op->weight);
+    for (uint32_t t = 0; t < op->x->moe.max_tokens; t++, out += op->x->moe.hidden) {
+        size_t choice = (size_t)t * topk;
+        uint32_t terms;
+
+        if (t >= tokens) {
+            check_unused(op, t, out, &f);
+            continue;
+        }
+        check_load_row(op, rank, s->iteration, t);
+        terms = add_up(op, op->expert + choice, op->weight + choice);
+        check_token(op, t, out, terms, &f);
+    }
+    return finding_end(&f, compared, wrong);
+}

@@ -1,0 +1,378 @@
+/* Routing: each token draws its choices from a random stream of its own, so that a
+ * token's choices do not depend on how many tokens there are. Popularity (zipf,
+ * lognormal) is a tree of integer sums: a choice is one way down, the drawn expert is
+ * taken out, and put back when the token has all of its choices; integers make that
+ * exact. */
+#include "moe/routing.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "config/experiment.h"
+#include "moe/random.h"
+#include "moe/routing_file.h"
+
+struct routing_source {
+    struct routing_table table;
+    struct hidden_table hidden;
+    uint64_t bytes;
+};
+
+struct popularity {
+    uint32_t leaves; /* a power of two; expert e is node leaves + e */
+    uint64_t node[2 * EXPERIMENT_EXPERTS_MAX]; /* node i is the sum of 2i and 2i + 1 */
+    uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* of an expert while it is not taken out */
+};
+
+static void routing_free(struct routing_source *source)
+{
+    free(source->table.expert);
+    free(source->table.weight);
+    free(source->hidden.x);
+    free(source);
+}
+
+enum epa_status routing_open(const struct experiment *x, struct routing_source **out,
+                             struct epa_error *err)
+{
+    bool hidden = x->routing.hidden_states != NULL;
+    struct routing_shape shape = {
+        .topk = x->moe.topk, .experts = x->moe.experts, .layer = x->routing.layer};
+    struct routing_source *source;
+    enum epa_status status = EPA_OK;
+
+    *out = NULL;
+    if (x->moe.experts > EXPERIMENT_EXPERTS_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "moe.experts is %u, at most %d can be routed to", x->moe.experts,
+                        EXPERIMENT_EXPERTS_MAX);
+    if (x->routing.kind == ROUTING_FILE && x->routing.path == NULL)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "routing.kind is file: routing.path must name a .jsonl or .npy file");
+    if (x->routing.kind != ROUTING_FILE && !hidden)
+        return EPA_OK;
+    source = calloc(1, sizeof(*source));
+    if (source == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "routing: no memory");
+    if (x->routing.kind == ROUTING_FILE)
+        status = routing_read(x->routing.path, &shape, &source->table, err);
+    if (status == EPA_OK && hidden)
+        status = hidden_read(x->routing.hidden_states, x->moe.hidden, &source->hidden, err);
+    if (status != EPA_OK) {
+        routing_free(source);
+        return status;
+    }
+    source->bytes = source->table.tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float)) +
+                    source->hidden.tokens * x->moe.hidden * sizeof(uint16_t);
+    *out = source;
+    return EPA_OK;
+}
+
+void routing_close(struct routing_source *source)
+{
+    if (source != NULL)
+        routing_free(source);
+}
+
+uint64_t routing_tokens(const struct routing_source *source)
+{
+    return source != NULL ? source->table.tokens : 0;
+}
+
+uint64_t routing_bytes(const struct routing_source *source)
+{
+    return source != NULL ? source->bytes : 0;
+}
+
+uint64_t routing_period(const struct routing_source *source, const struct experiment *x)
+{
+    uint64_t tokens = UINT64_MAX;
+
+    if (source != NULL && source->table.tokens != 0)
+        tokens = source->table.tokens;
+    if (source != NULL && source->hidden.tokens != 0 && source->hidden.tokens < tokens)
+        tokens = source->hidden.tokens;
+    return tokens == UINT64_MAX ? tokens
+                                : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
+}
+
+/* The row of a table with `rows` rows where the window of (rank, iteration) begins. */
+static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                       uint64_t rows)
+{
+    uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens % rows;
+    uint64_t start = (uint64_t)rank * x->moe.max_tokens % rows;
+
+    /* rows is below 2^32 by the limits of the readers, so that no product overflows. */
+    return (iteration % rows * step + start) % rows;
+}
+
+uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
+{
+    struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
+    uint32_t max = x->moe.max_tokens, tokens;
+
+    switch (x->tokens.kind) {
+    case TOKENS_RANDOM: /* the edges more often than chance would have it */
+        switch (random_below(&r, 8)) {
+        case 0:
+            return 0;
+        case 1:
+            return max;
+        default:
+            return random_below(&r, max + 1);
+        }
+    case TOKENS_LIST:
+        tokens = x->tokens.each.item[rank];
+        return tokens < max ? tokens : max;
+    default:
+        return max;
+    }
+}
+
+static void add_along(struct popularity *p, uint32_t expert, uint64_t weight)
+{
+    for (uint32_t i = p->leaves + expert; i != 0; i /= 2)
+        p->node[i] += weight; /* unsigned: 0 - weight takes away */
+}
+
+/* Logarithms of popularity, in `out` by expert. */
+static void popularity_logs(const struct experiment *x, double *out)
+{
+    struct random r = {.key = random_key(x->seed, RANDOM_POPULARITY, 0, 0)};
+    uint32_t n = x->moe.experts;
+
+    for (uint32_t e = 0; e < n; e++) {
+        if (x->routing.kind == ROUTING_ZIPF) {
+            out[e] = -x->routing.exponent * log((double)e + 1);
+        } else { /* Box-Muller */
+            double radius = sqrt(-2 * log(1 - random_unit(&r)));
+
+            out[e] = x->routing.sigma * radius * cos(6.283185307179586 * random_unit(&r));
+        }
+    }
+    /* Shuffled, so that the popular ones are not neighbours on rank 0. */
+    for (uint32_t e = n - 1; e > 0; e--) {
+        uint32_t other = random_below(&r, e + 1);
+        double swap = out[e];
+
+        out[e] = out[other];
+        out[other] = swap;
+    }
+}
+
+/* The most popular weighs 2^31 and none less than 1, so that topk distinct always exist. */
+static void popularity_init(struct popularity *p, const struct experiment *x)
+{
+    double logs[EXPERIMENT_EXPERTS_MAX], top = -INFINITY;
+    uint32_t n = x->moe.experts;
+
+    popularity_logs(x, logs);
+    for (uint32_t e = 0; e < n; e++)
+        top = logs[e] > top ? logs[e] : top;
+    p->leaves = 1;
+    while (p->leaves < n)
+        p->leaves *= 2;
+    for (uint32_t e = 0; e < p->leaves; e++) {
+        p->weight[e] = e < n ? 1 + (uint64_t)(exp(logs[e] - top) * 0x1p31) : 0;
+        p->node[p->leaves + e] = p->weight[e];
+    }
+    for (uint32_t i = p->leaves - 1; i != 0; i--)
+        p->node[i] = p->node[2 * i] + p->node[2 * i + 1];
+}
+
+static uint32_t popularity_draw(const struct popularity *p, struct random *r)
+{
+    /* Sums are below 2^44, so that the product stays below the sum. */
+    uint64_t v = (uint64_t)(random_unit(r) * (double)p->node[1]);
+    uint32_t i = 1;
+
+    while (i < p->leaves) {
+        i *= 2;
+        if (v >= p->node[i])
+            v -= p->node[i++];
+    }
+    return i - p->leaves;
+}
+
+static void choose_popular(struct popularity *p, struct random *r, uint32_t topk,
+                           int32_t *expert)
+{
+    for (uint32_t k = 0; k < topk; k++) {
+        uint32_t e = popularity_draw(p, r);
+
+        expert[k] = (int32_t)e;
+        add_along(p, e, 0 - p->weight[e]);
+    }
+    for (uint32_t k = 0; k < topk; k++)
+        add_along(p, (uint32_t)expert[k], p->weight[expert[k]]);
+}
+
+static bool among(const int32_t *expert, uint32_t n, int32_t e)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (expert[k] == e)
+            return true;
+    return false;
+}
+
+/* Choices `from` to topk - 1: distinct, all experts alike. */
+static void choose_evenly(struct random *r, uint32_t experts, uint32_t from, uint32_t topk,
+                          int32_t *expert)
+{
+    for (uint32_t k = from; k < topk; k++)
+        do
+            expert[k] = (int32_t)random_below(r, experts);
+        while (among(expert, k, expert[k]));
+}
+
+/* Positive, adding up to 1 over the kept choices. */
+static void weigh(struct random *r, uint32_t topk, const int32_t *expert, float *weight)
+{
+    double sum = 0;
+
+    for (uint32_t k = 0; k < topk; k++) {
+        weight[k] = expert[k] < 0 ? 0 : (float)(0.0625 + random_unit(r));
+        sum += weight[k];
+    }
+    for (uint32_t k = 0; k < topk; k++)
+        weight[k] = expert[k] < 0 ? 0 : (float)(weight[k] / sum);
+}
+
+static void generate(const struct experiment *x, struct popularity *p, uint64_t key,
+                     int32_t *expert, float *weight)
+{
+    struct random r = {.key = key};
+    uint32_t topk = x->moe.topk;
+
+    switch (x->routing.kind) {
+    case ROUTING_ZIPF:
+    case ROUTING_LOGNORMAL:
+        choose_popular(p, &r, topk, expert);
+        break;
+    case ROUTING_HOT:
+        expert[0] = 0;
+        choose_evenly(&r, x->moe.experts, random_unit(&r) < x->routing.share, topk, expert);
+        break;
+    case ROUTING_MASKED:
+        choose_evenly(&r, x->moe.experts, 0, topk, expert);
+        for (uint32_t k = 0; k < topk; k++)
+            if (random_unit(&r) < x->routing.share)
+                expert[k] = -1;
+        break;
+    default:
+        choose_evenly(&r, x->moe.experts, 0, topk, expert);
+        break;
+    }
+    weigh(&r, topk, expert, weight);
+}
+
+static void copy_rows(const struct experiment *x, const struct routing_table *table,
+                      uint64_t row, uint32_t tokens, int32_t *expert, float *weight)
+{
+    uint32_t topk = x->moe.topk;
+
+    for (uint32_t t = 0; t < tokens; t++) {
+        size_t from = (size_t)row * topk, to = (size_t)t * topk;
+
+        memcpy(expert + to, table->expert + from, topk * sizeof(*expert));
+        memcpy(weight + to, table->weight + from, topk * sizeof(*weight));
+        row = row + 1 == table->tokens ? 0 : row + 1;
+    }
+}
+
+void routing_fill(const struct experiment *x, const struct routing_source *source,
+                  uint32_t rank, uint64_t iteration, uint32_t tokens, int32_t *expert,
+                  float *weight)
+{
+    uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
+    struct popularity popularity;
+
+    if (x->routing.kind == ROUTING_FILE) {
+        uint64_t row = window(x, rank, iteration, source->table.tokens);
+
+        copy_rows(x, &source->table, row, tokens, expert, weight);
+        return;
+    }
+    popularity.leaves = 0;
+    if (x->routing.kind == ROUTING_ZIPF || x->routing.kind == ROUTING_LOGNORMAL)
+        popularity_init(&popularity, x);
+    for (uint32_t t = 0; t < tokens; t++) {
+        size_t at = (size_t)t * x->moe.topk;
+
+        generate(x, &popularity, random_at(key, t), expert + at, weight + at);
+    }
+}
+
+const uint16_t *routing_hidden(const struct routing_source *source,
+                               const struct experiment *x, uint32_t rank,
+                               uint64_t iteration, uint32_t token)
+{
+    uint64_t row;
+
+    if (source == NULL || source->hidden.tokens == 0)
+        return NULL;
+    row =
+        (window(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
+    return source->hidden.x + (size_t)row * x->moe.hidden;
+}
+
+/* Adds one iteration's least, most, mean and imbalance of `n` counts. `before`: iterations
+ * that are in the means already. */
+static void spread_add(const uint64_t *count, uint32_t n, uint64_t before, uint64_t *min,
+                       uint64_t *max, double *mean, double *imbalance)
+{
+    uint64_t least = UINT64_MAX, most = 0, sum = 0;
+    double this_mean, this_imbalance;
+
+    for (uint32_t i = 0; i < n; i++) {
+        least = count[i] < least ? count[i] : least;
+        most = count[i] > most ? count[i] : most;
+        sum += count[i];
+    }
+    this_mean = (double)sum / n;
+    this_imbalance = sum != 0 ? (double)most / this_mean : 1;
+    *min = before == 0 || least < *min ? least : *min;
+    *max = most > *max ? most : *max;
+    *mean += (this_mean - *mean) / (double)(before + 1);
+    *imbalance += (this_imbalance - *imbalance) / (double)(before + 1);
+}
+
+void routing_stats_add(struct routing_stats *stats, const struct experiment *x,
+                       const struct routing_source *source, uint64_t iteration)
+{
+    size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
+    int32_t *expert = malloc(choices * sizeof(*expert));
+    float *weight = malloc(choices * sizeof(*weight));
+    uint64_t *count = calloc((size_t)x->moe.experts + x->ranks, sizeof(*count));
+    uint32_t experts_per_rank = x->moe.experts / x->ranks;
+
+    if (expert == NULL || weight == NULL || count == NULL)
+        goto done;
+    for (uint32_t rank = 0; rank < x->ranks; rank++) {
+        uint32_t tokens = routing_tokens_of(x, rank, iteration);
+        size_t n = (size_t)tokens * x->moe.topk;
+
+        routing_fill(x, source, rank, iteration, tokens, expert, weight);
+        stats->tokens += tokens;
+        stats->choices += n;
+        for (size_t i = 0; i < n; i++) {
+            if (expert[i] < 0) {
+                stats->dropped++;
+                continue;
+            }
+            count[expert[i]]++;
+            count[x->moe.experts + (uint32_t)expert[i] / experts_per_rank]++;
+        }
+    }
+    spread_add(count, x->moe.experts, stats->iterations, &stats->expert_min,
+               &stats->expert_max, &stats->expert_mean, &stats->expert_imbalance);
+    spread_add(count + x->moe.experts, x->ranks, stats->iterations, &stats->rank_min,
+               &stats->rank_max, &stats->rank_mean, &stats->rank_imbalance);
+    stats->iterations++;
+done:
+    free(count);
+    free(weight);
+    free(expert);
+}

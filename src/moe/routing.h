@@ -1,0 +1,64 @@
+/* Which experts tokens want: generated from (seed, rank, iteration), or read from a
+ * file. */
+#ifndef ROUTING_H
+#define ROUTING_H
+
+#include <epa2a/problem.h>
+#include <epa2a/status.h>
+#include <stdbool.h>
+
+struct experiment;
+
+/* Experts at most: tables of popularity have a fixed size. */
+/* File contents, checked once and const from then on: choices with weights, distinct in a
+ * row and in range, and hidden states. */
+struct routing_source;
+
+/* EPA_ERR_CONFIG with path and line or offset; *out stays NULL where nothing is read from
+ * files. Needs 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
+enum epa_status routing_open(const struct experiment *, struct routing_source **out,
+                             struct epa_error *);
+void routing_close(struct routing_source *);
+
+/* All of these take NULL for "nothing is read". Tokens in the routing file, 0 without one;
+ * bytes of memory that all files take together. */
+uint64_t routing_tokens(const struct routing_source *);
+uint64_t routing_bytes(const struct routing_source *);
+
+/* Whole iterations that the files serve; with more of them they start again from their
+ * first token, which reports say. UINT64_MAX where nothing is read. */
+uint64_t routing_period(const struct routing_source *, const struct experiment *);
+
+/* How many tokens `rank` has in `iteration`, and their choices. expert and weight have
+ * room for [max_tokens][topk]. Any rank may ask for any other's. A dropped choice (-1)
+ * has weight 0; the others add up to 1, weights from a file aside, which are as they are
+ * there. */
+uint32_t routing_tokens_of(const struct experiment *, uint32_t rank, uint64_t iteration);
+void routing_fill(const struct experiment *, const struct routing_source *, uint32_t rank,
+                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
+
+/* The hidden state of a token as bf16, from routing.hidden_states; NULL: there is none. */
+const uint16_t *routing_hidden(const struct routing_source *, const struct experiment *,
+                               uint32_t rank, uint64_t iteration, uint32_t token);
+
+/* Sums over iterations, for reports; one iteration is added at a time. */
+struct routing_stats {
+    uint64_t iterations, tokens, choices, dropped;
+    uint64_t expert_min, expert_max; /* rows of an expert in one iteration */
+    uint64_t rank_min, rank_max;     /* choices of a rank's experts in one iteration */
+    double expert_mean, rank_mean;   /* means over iterations of the mean */
+    double expert_imbalance, rank_imbalance; /* mean over iterations of max / mean */
+};
+
+/* All zeros to begin with. An iteration that there is no memory for is not counted. */
+void routing_stats_add(struct routing_stats *, const struct experiment *,
+                       const struct routing_source *, uint64_t iteration);
+
+/* What one rank must move in one iteration, and what crosses by the algorithm's layout. */
+struct moe_traffic {
+    uint64_t dispatch_needed, combine_needed; /* token bytes of rows that its tokens want */
+    uint64_t dispatch_wire, combine_wire;     /* bytes that leave it */
+    uint64_t dispatch_in, combine_in;         /* bytes that come to it from other ranks */
+};
+
+#endif
