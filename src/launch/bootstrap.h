@@ -1,0 +1,37 @@
+/* The slow channel between the ranks of one host: a page range that all of them map. */
+#ifndef BOOTSTRAP_H
+#define BOOTSTRAP_H
+
+#include <epa2a/world.h>
+
+/* What the ranks share. Made by the launcher before the first of them exists; processes
+ * that are forked and threads that are started from then on see the same words. */
+struct control;
+
+enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_error *);
+void control_destroy(struct control *);
+
+/* Tells all ranks to leave whatever they wait in. */
+void control_abort(struct control *);
+bool control_aborted(const struct control *);
+
+/* Whether `rank` has given its last word, bootstrap_return(), and what it was. */
+bool control_returned(const struct control *, uint32_t rank, enum epa_status *out);
+
+/* One rank's end. Only the rank that it was made for uses it, one thread at a time. */
+struct bootstrap {
+    struct epa_bootstrap base; /* first: a pointer to it is one to all of this */
+    struct control *control;
+    uint64_t timeout_ns; /* longest wait; 0: no limit */
+    uint64_t epoch;      /* barriers so far */
+    uint64_t chunk;      /* pieces gathered so far */
+    uint32_t late;       /* the rank that the last timeout waited for */
+};
+
+void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,
+                    uint64_t timeout_ns);
+
+/* The rank's last word; a rank that ends without one has died. */
+void bootstrap_return(struct bootstrap *, enum epa_status);
+
+#endif

@@ -1,0 +1,141 @@
+/* Cores to pin to, from this process' affinity mask. hwloc, where the build found it, says
+ * which of them are threads of one physical core; without it they go in order of number. */
+#include "launch/pin.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CORES = 1 << 20 };
+
+const struct epa_choice pin_choices[] = {
+    {"core", PIN_CORE, "each rank on cores of its own while there are enough"},
+    {"none", PIN_NONE, "wherever the kernel puts it"},
+    {0},
+};
+
+/* The mask has no size that could be asked for: the kernel refuses one that is too small. */
+static enum epa_status read_mask(cpu_set_t **out, int *n, struct epa_error *err)
+{
+    for (int cores = 1024; cores <= MOST_CORES; cores *= 2) {
+        cpu_set_t *mask = CPU_ALLOC((size_t)cores);
+
+        if (mask == NULL)
+            return epa_fail(err, EPA_ERR_NOMEM, "no memory for a mask of %d cores", cores);
+        if (sched_getaffinity(0, CPU_ALLOC_SIZE((size_t)cores), mask) == 0) {
+            *out = mask;
+            *n = cores;
+            return EPA_OK;
+        }
+        CPU_FREE(mask);
+        if (errno != EINVAL)
+            break;
+    }
+    return epa_fail(err, EPA_ERR_SYSTEM, "sched_getaffinity: %s", strerror(errno));
+}
+
+/* Moves core `id` from the mask to the end of the order, if it is still there. */
+static void take(struct pin_plan *plan, cpu_set_t *mask, int n, int id)
+{
+    size_t bytes = CPU_ALLOC_SIZE((size_t)n);
+
+    if (id < 0 || id >= n || !CPU_ISSET_S((size_t)id, bytes, mask))
+        return;
+    CPU_CLR_S((size_t)id, bytes, mask);
+    plan->order[plan->cores++] = id;
+}
+
+#ifdef EPA2A_HWLOC
+#include <hwloc.h>
+
+/* One thread of each physical core, neighbours beside each other. */
+static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
+{
+    hwloc_topology_t topology;
+    hwloc_obj_t core = NULL;
+
+    if (hwloc_topology_init(&topology) != 0)
+        return;
+    if (hwloc_topology_load(topology) == 0) {
+        while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) !=
+               NULL) {
+            uint32_t before = plan->cores;
+            int id = hwloc_bitmap_first(core->cpuset);
+
+            for (; id >= 0 && plan->cores == before;
+                 id = hwloc_bitmap_next(core->cpuset, id))
+                take(plan, mask, n, id);
+        }
+    }
+    hwloc_topology_destroy(topology);
+}
+#else
+static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
+{
+    (void)plan, (void)mask, (void)n;
+}
+#endif
+
+enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks,
+                              uint32_t threads, struct epa_error *err)
+{
+    struct pin_plan plan = {
+        .pin = pin, .ranks = ranks, .threads = threads > 0 ? threads : 1};
+    cpu_set_t *mask;
+    int n = 0;
+    enum epa_status status = read_mask(&mask, &n, err);
+
+    if (status != EPA_OK)
+        return status;
+    plan.order = calloc((size_t)n, sizeof(*plan.order));
+    if (plan.order == NULL) {
+        CPU_FREE(mask);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the numbers of %d cores", n);
+    }
+    if (pin == PIN_CORE)
+        take_physical(&plan, mask, n);
+    for (int id = 0; id < n; id++)
+        take(&plan, mask, n, id);
+    CPU_FREE(mask);
+    *out = plan;
+    return EPA_OK;
+}
+
+void pin_plan_finish(struct pin_plan *plan)
+{
+    free(plan->order);
+    plan->order = NULL;
+}
+
+uint32_t pin_plan_rank(const struct pin_plan *plan, uint32_t rank, const int32_t **core)
+{
+    uint32_t each = plan->cores / plan->ranks;
+
+    *core = NULL;
+    if (plan->pin == PIN_NONE || plan->cores == 0)
+        return 0;
+    if (each == 0) {
+        *core = plan->order + rank % plan->cores;
+        return 1;
+    }
+    if (each > plan->threads)
+        each = plan->threads;
+    *core = plan->order + (size_t)rank * each;
+    return each;
+}
+
+bool pin_self(int32_t core)
+{
+    cpu_set_t *mask = CPU_ALLOC((size_t)core + 1);
+    size_t bytes = CPU_ALLOC_SIZE((size_t)core + 1);
+    bool good;
+
+    if (mask == NULL)
+        return false;
+    CPU_ZERO_S(bytes, mask);
+    CPU_SET_S((size_t)core, bytes, mask);
+    good = sched_setaffinity(0, bytes, mask) == 0;
+    CPU_FREE(mask);
+    return good;
+}
