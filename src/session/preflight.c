@@ -1,0 +1,156 @@
+/* Memory by arithmetic. A heap is a memfd and inputs are touched at once, so what is asked
+ * for is what is used: a sum that does not fit ends in the kernel killing processes, not in
+ * an error that could be told. All sums saturate: a shape that overflows does not fit. */
+#include "session/preflight.h"
+
+#include <string.h>
+
+#include "session/memory.h"
+#include "moe/op_moe.h"
+#include "base/text.h"
+
+/* Bytes of one rank, and of all. */
+struct sum {
+    uint64_t heap, inputs, reference; /* of a rank */
+    uint64_t samples;                 /* shared by all ranks */
+    uint64_t total;
+};
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static struct sum sum_up(const struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    uint32_t slots = session_slots(s);
+    struct sum sum = {.heap = s->footprint.heap_bytes};
+    uint64_t all, rank;
+
+    sum.inputs = op_moe_bytes(x, &s->footprint, slots, false);
+    all = op_moe_bytes(x, &s->footprint, slots, session_checks(s));
+    sum.reference = all > sum.inputs ? all - sum.inputs : 0;
+    if (s->verb !=
+        VERB_VERIFY) /* the number of stages is known only once ranks are there */
+        sum.samples =
+            times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
+    rank = add(sum.heap, add(sum.inputs, sum.reference));
+    sum.total = add(times(x->ranks, rank), sum.samples);
+    return sum;
+}
+
+/* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB" */
+static void sum_in_words(const struct session *s, const struct sum *sum, char *out,
+                         size_t room)
+{
+    char heap[32], inputs[32], reference[48] = "", samples[48] = "", total[32], size[32];
+
+    if (sum->reference > 0)
+        snprintf(reference, sizeof(reference), " + reference %s",
+                 text_size(size, sizeof(size), sum->reference));
+    if (sum->samples >= 1u << 20)
+        snprintf(samples, sizeof(samples), " + samples %s",
+                 text_size(size, sizeof(size), sum->samples));
+    snprintf(out, room, "%u rank%s x (heap %s + inputs %s%s)%s = %s", s->experiment->ranks,
+             s->experiment->ranks == 1 ? "" : "s", text_size(heap, sizeof(heap), sum->heap),
+             text_size(inputs, sizeof(inputs), sum->inputs), reference, samples,
+             sum->total == UINT64_MAX ? "more than 64 bits count"
+                                      : text_size(total, sizeof(total), sum->total));
+}
+
+/* The keys that make the sum smaller. */
+static void advice(const struct session *s, const struct sum *sum, char *out, size_t room)
+{
+    const struct epa_options *options = &s->experiment->algorithm.plugin->options;
+    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "";
+
+    for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
+        if (strcmp(o->name, "buffers") == 0)
+            buffers = ", algorithm.buffers";
+        if (strcmp(o->name, "capacity") == 0)
+            capacity = ", or set algorithm.capacity";
+    }
+    if (session_slots(s) > 2)
+        inputs = ", bench.inputs";
+    if (sum->samples > sum->total / 4)
+        iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
+    snprintf(out, room, "lower moe.max_tokens, ranks%s%s%s%s", buffers, inputs, iterations,
+             capacity);
+}
+
+/* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
+ * that runs. */
+static uint64_t kept_free(uint64_t available)
+{
+    uint64_t least = 256u << 20;
+
+    if (least > available / 4)
+        least = available / 4;
+    return available / 16 > least ? available / 16 : least;
+}
+
+static enum epa_status check_memory(const char *root, const struct session *s,
+                                    const struct sum *sum, struct epa_error *err)
+{
+    char words[192], fewer[128], which[32], usable[32], have[32], kept[32];
+    uint64_t available = memory_available(root, which, sizeof(which));
+    uint64_t spare = kept_free(available);
+
+    if (available == UINT64_MAX ? sum->total != UINT64_MAX
+                                : sum->total <= available - spare)
+        return EPA_OK;
+    sum_in_words(s, sum, words, sizeof(words));
+    advice(s, sum, fewer, sizeof(fewer));
+    if (available == UINT64_MAX)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: %s", words, fewer);
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "%s, but %s is available (%s %s less %s kept free): %s", words,
+                    text_size(usable, sizeof(usable), available - spare), which,
+                    text_size(have, sizeof(have), available),
+                    text_size(kept, sizeof(kept), spare), fewer);
+}
+
+/* RLIMIT_AS counts what one process maps, and a rank maps the heaps of all. */
+static enum epa_status check_address_space(const char *root, const struct session *s,
+                                           const struct sum *sum, struct epa_error *err)
+{
+    bool one_process = strcmp(s->experiment->launcher.plugin->name, "thread") == 0;
+    uint64_t room = memory_address_space(root),
+             heaps = times(s->experiment->ranks, sum->heap);
+    uint64_t need = one_process
+                        ? sum->total
+                        : add(add(heaps, sum->samples), add(sum->inputs, sum->reference));
+    char words[192], fewer[128], want[32], have[32];
+
+    if (need <= room)
+        return EPA_OK;
+    sum_in_words(s, sum, words, sizeof(words));
+    advice(s, sum, fewer, sizeof(fewer));
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "%s, of which a process maps %s, but the limit of its address space "
+                    "(ulimit -v) leaves %s: %s, or raise the limit",
+                    words, text_size(want, sizeof(want), need),
+                    text_size(have, sizeof(have), room), fewer);
+}
+
+enum epa_status preflight_memory_from(const char *root, const struct session *s,
+                                      struct epa_error *err)
+{
+    struct sum sum = sum_up(s);
+    enum epa_status status = check_memory(root, s, &sum, err);
+
+    return status == EPA_OK ? check_address_space(root, s, &sum, err) : status;
+}
+
+enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
+{
+    return preflight_memory_from("", s, err);
+}

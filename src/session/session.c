@@ -1,0 +1,231 @@
+/* A session from plan to end: what can be refused without ranks, the memory they share with
+ * the parent, the launch, and which of their failures is the one to tell. */
+#include "session/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "session/preflight.h"
+#include "moe/routing.h"
+
+/* Ranks that find out about a failure have this long to write down where they were. */
+static const uint64_t grace_ns = 1000000000u;
+
+/* Memory is touched for the first time while ranks set up, and that takes what it takes. */
+static const uint64_t set_up_ns = 60000000000u;
+
+static const struct epa_algorithm_plugin *algorithm_of(const struct experiment *x)
+{
+    return (const struct epa_algorithm_plugin *)x->algorithm.plugin;
+}
+
+static const struct epa_transport_plugin *transport_of(const struct experiment *x)
+{
+    return (const struct epa_transport_plugin *)x->transport.plugin;
+}
+
+static const struct epa_backend_plugin *backend_of(const struct experiment *x)
+{
+    return (const struct epa_backend_plugin *)x->backend.plugin;
+}
+
+uint32_t session_slots(const struct session *s)
+{
+    if (s->verb == VERB_BENCH)
+        return s->experiment->bench.inputs;
+    return s->verb == VERB_VERIFY && s->experiment->verify.order == ORDER_PIPELINED ? 2 : 1;
+}
+
+bool session_checks(const struct session *s)
+{
+    return s->verb != VERB_BENCH;
+}
+
+static enum epa_status plan(struct session *s, struct epa_error *err)
+{
+    const struct experiment *x = s->experiment;
+    struct epa_problem problem = experiment_problem(x);
+    uint32_t local = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
+    struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    enum epa_status status = algorithm_of(x)->plan(&problem, &world, transport_of(x)->flags,
+                                                   x->algorithm.config, &s->footprint, err);
+    if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
+        s->footprint.in_flight < 2)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "verify.order: pipelined has two dispatches open at a time, and %s as "
+            "it is set up allows one",
+            x->algorithm.plugin->name);
+    return status;
+}
+
+static void *map_shared(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+struct shared {
+    struct routing_stats routing_stats;
+    struct session_notes notes;
+};
+
+/* verify keeps no times. */
+static size_t times_bytes(const struct session *s)
+{
+    uint64_t samples = s->verb == VERB_VERIFY ? 1 : s->iterations;
+
+    return (size_t)(SESSION_STAGES * samples * s->experiment->ranks * sizeof(double));
+}
+
+static enum epa_status map_all(struct session *s, struct epa_error *err)
+{
+    uint32_t ranks = s->experiment->ranks;
+    struct shared *shared = map_shared(sizeof(*shared));
+
+    s->rank = map_shared(ranks * sizeof(*s->rank));
+    s->rank_ns = map_shared(times_bytes(s));
+    s->first_ns = map_shared(ranks * sizeof(double));
+    if (shared != NULL) {
+        s->routing_stats = &shared->routing_stats;
+        s->notes = &shared->notes;
+    }
+    if (shared == NULL || s->rank == NULL || s->rank_ns == NULL || s->first_ns == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u samples of %u ranks: %s",
+                        s->iterations, ranks, strerror(errno));
+    return EPA_OK;
+}
+
+static void count_iterations(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+
+    s->warmup = s->verb == VERB_BENCH ? x->bench.warmup : 0;
+    s->iterations = s->verb == VERB_BENCH ? x->bench.iterations
+                    : s->verb == VERB_RUN ? x->run.iterations
+                                          : x->verify.iterations;
+}
+
+void session_destroy(struct session *s)
+{
+    if (s == NULL)
+        return;
+    if (s->rank != NULL)
+        munmap(s->rank, s->experiment->ranks * sizeof(*s->rank));
+    if (s->rank_ns != NULL)
+        munmap(s->rank_ns, times_bytes(s));
+    if (s->first_ns != NULL)
+        munmap(s->first_ns, s->experiment->ranks * sizeof(double));
+    if (s->routing_stats != NULL)
+        munmap(s->routing_stats, sizeof(struct shared)); /* its first member */
+    routing_close(s->routing);
+    free(s);
+}
+
+enum epa_status session_create(const struct experiment *x, enum verb verb,
+                               struct session **out, struct epa_error *err)
+{
+    struct session *s = calloc(1, sizeof(*s));
+    enum epa_status status;
+
+    if (s == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
+    s->experiment = x;
+    s->verb = verb;
+    count_iterations(s);
+    status = plan(s, err);
+    if (status == EPA_OK)
+        status = routing_open(x, &s->routing, err);
+    if (status == EPA_OK)
+        status = preflight_memory(s, err);
+    if (status == EPA_OK)
+        status = map_all(s, err);
+    if (status != EPA_OK) {
+        session_destroy(s);
+        return status;
+    }
+    *out = s;
+    return EPA_OK;
+}
+
+/* The rank that failed first for a reason of its own; NULL: none has said so. */
+static const struct session_rank *first_failure(const struct session *s)
+{
+    const struct session_rank *first = NULL;
+
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+        const struct session_rank *rank = &s->rank[r];
+        /* Acquire: pairs with the release in record_failure(); the text is complete. */
+        enum epa_status status = __atomic_load_n(&rank->status, __ATOMIC_ACQUIRE);
+
+        if (status == EPA_OK || status == EPA_ERR_ABORTED)
+            continue;
+        if (first == NULL || rank->failed_ns < first->failed_ns)
+            first = rank;
+    }
+    return first;
+}
+
+static const char *where(const struct session *s, uint32_t rank)
+{
+    uint32_t stage = s->rank[rank].stage;
+
+    if (s->n_stages == 0)
+        return "set-up";
+    return stage < s->n_stages ? s->stage[stage] : "between stages";
+}
+
+/* What the launcher saw of a lost rank, and what that rank last said of where it was. */
+static void tell_lost(const struct session *s, uint32_t lost, const char *how,
+                      struct epa_error *err)
+{
+    (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, lost),
+                   (unsigned long long)s->rank[lost].iteration);
+}
+
+static void learn_stages(struct session *s)
+{
+    s->n_stages = s->notes->n_stages;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        s->stage[i] = s->notes->stage[i];
+        s->stage_kind[i] = s->notes->stage_kind[i];
+    }
+}
+
+enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *err)
+{
+    const struct experiment *x = s->experiment;
+    const struct epa_launcher_plugin *launcher =
+        (const struct epa_launcher_plugin *)x->launcher.plugin;
+    struct epa_error why = {EPA_OK, ""};
+    uint32_t lost = UINT32_MAX;
+    const struct session_rank *failed;
+    enum epa_status status;
+
+    status = launcher->launch(
+        x->launcher.config,
+        &(struct epa_launch){.ranks = x->ranks,
+                             .ranks_per_node = x->ranks_per_node,
+                             .threads = backend_of(x)->threads(x->backend.config),
+                             .stop_fd = stop_fd,
+                             .grace_ns = grace_ns,
+                             .timeout_ns = x->timeout_ns + set_up_ns,
+                             .rank_main = rank_main,
+                             .arg = s,
+                             .lost = &lost},
+        &why);
+    learn_stages(s);
+    if (status == EPA_OK)
+        return EPA_OK;
+    failed = first_failure(s);
+    if (status == EPA_ERR_DIED && lost < x->ranks)
+        tell_lost(s, lost, why.text, err);
+    else if (status != EPA_ERR_INTERRUPTED && failed != NULL)
+        (void)epa_fail(err, failed->status, "%s", failed->text);
+    else
+        (void)epa_fail(err, status, "%s", why.text);
+    return err->status;
+}

@@ -1,0 +1,74 @@
+/* One experiment, run once: the memory that the parent and all ranks share, and who fills
+ * it. It is mapped before ranks exist, so that nothing measured is lost with a rank. */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include "config/experiment.h"
+#include "moe/routing.h"
+
+enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
+
+enum { SESSION_STAGES = 8 };
+
+/* What a rank says of itself; only it writes (relaxed for progress, release for `status`). */
+struct session_rank {
+    _Alignas(64) uint64_t iteration; /* counts warm-up: 0 is the first of all */
+    uint32_t stage;                  /* index into stage names; SESSION_STAGES: elsewhere */
+    int32_t pid, core;               /* core -1: not pinned */
+    uint64_t samples;                /* complete ones in rank_ns */
+    uint64_t compared, wrong;        /* elements */
+    uint64_t checked;                /* iterations of which every element was compared */
+    uint64_t failed_ns;              /* CLOCK_MONOTONIC when it failed; 0: it did not */
+    uint32_t finished;               /* it returned, well or not */
+    enum epa_status status;
+    char text[640];             /* an epa_error's, and where that was */
+    struct moe_traffic traffic; /* sums over traffic_n iterations */
+    uint64_t traffic_n;
+};
+
+struct session {
+    const struct experiment *experiment;
+    enum verb verb;
+    struct epa_footprint footprint;
+    /* What the algorithm's stages are; 0 until ranks have created it. */
+    uint32_t n_stages;
+    const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
+    enum epa_stage_kind stage_kind[SESSION_STAGES];
+    uint32_t warmup, iterations;    /* samples asked for after warm-up */
+    struct routing_source *routing; /* file contents, read once by the parent; or NULL */
+
+    /* Shared between processes. */
+    struct session_rank *rank; /* [ranks] */
+    double *rank_ns;           /* [stages][ranks][iterations]; warm-up is not in it */
+    double *first_ns;          /* [ranks]: total of the very first iteration */
+    struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
+    struct session_notes *notes;
+};
+
+/* What is known only once ranks have set up; rank 0 says it for all. */
+struct session_notes {
+    char isa[32];
+    uint32_t n_stages;
+    char stage[SESSION_STAGES][32];
+    enum epa_stage_kind stage_kind[SESSION_STAGES];
+};
+
+/* How many problems a rank holds at once, and whether their answers are checked. */
+uint32_t session_slots(const struct session *);
+bool session_checks(const struct session *);
+
+/* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit), and
+ * maps what the ranks will share. x must outlive it. */
+enum epa_status session_create(const struct experiment *x, enum verb verb,
+                               struct session **out, struct epa_error *);
+void session_destroy(struct session *);
+
+/* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in err:
+ * the rank that failed first, in its own words. */
+enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
+
+/* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
+struct epa_bootstrap;
+enum epa_status rank_main(struct epa_bootstrap *, void *session);
+
+#endif
