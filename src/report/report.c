@@ -1,0 +1,348 @@
+/* The table: comment lines that say what ran and where, one row a stage, then the facts
+ * that explain the numbers. Fits 100 columns, so that it can be pasted anywhere. */
+#include "report/report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum {
+    WIDTH = 100,
+    NAME_LEAST = 10,
+    NAME_MOST = 20, /* what five times and three rates leave of WIDTH */
+};
+
+static const char *const verb_name[] = {
+    [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
+
+/* One comment, folded at blanks. Names come from files: nothing in them moves the
+ * cursor. */
+__attribute__((format(printf, 2, 3))) static void comment(FILE *file, const char *fmt, ...)
+{
+    const char *lead = "# ", *at;
+    va_list args;
+    char *text;
+    int n;
+
+    va_start(args, fmt);
+    n = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    for (char *c = text; *c != 0; c++)
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    for (at = text; *at != 0; lead = "#   ") {
+        size_t room = WIDTH - strlen(lead), cut = strlen(at);
+
+        if (cut > room) {
+            for (cut = room; cut > 0 && at[cut] != ' '; cut--)
+                ;
+            cut = cut > 0 ? cut : strcspn(at, " ");
+        }
+        fprintf(file, "%s%.*s\n", lead, (int)cut, at);
+        at += cut;
+        at += strspn(at, " ");
+    }
+    free(text);
+}
+
+static const char *counted(char *buf, size_t room, uint64_t n)
+{
+    char digits[24];
+    size_t len = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n),
+           to = 0;
+
+    for (size_t i = 0; i < len && to + 2 < room; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            buf[to++] = ',';
+        buf[to++] = digits[i];
+    }
+    buf[to] = 0;
+    return buf;
+}
+
+/* "0-3, 6, 7": runs of neighbours shortened, order kept. */
+static void add_cores(struct text *out, const struct session *s)
+{
+    uint32_t ranks = s->experiment->ranks, last;
+
+    for (uint32_t r = 0; r < ranks; r = last + 1) {
+        int32_t core = s->rank[r].core;
+
+        for (last = r; last + 1 < ranks && core >= 0; last++) {
+            if (s->rank[last + 1].core != s->rank[last].core + 1)
+                break;
+        }
+        text_add(out, r == 0 ? "" : ", ");
+        if (core < 0)
+            text_add(out, "any");
+        else if (last > r)
+            text_add(out, "%d-%d", core, s->rank[last].core);
+        else
+            text_add(out, "%d", core);
+    }
+}
+
+static void print_pins(FILE *file, const struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    const char *plural = x->ranks == 1 ? "" : "s";
+    struct text cores = {0};
+    uint32_t pinned = 0;
+
+    for (uint32_t r = 0; s->rank != NULL && r < x->ranks; r++)
+        pinned += s->rank[r].core >= 0;
+    if (pinned > 0)
+        add_cores(&cores, s);
+    if (cores.data != NULL)
+        comment(file, "%u rank%s by %s, pinned in order to cores %s; seed %llu", x->ranks,
+                plural, x->launcher.plugin->name, cores.data, (unsigned long long)x->seed);
+    else
+        comment(file, "%u rank%s by %s, not pinned; seed %llu", x->ranks, plural,
+                x->launcher.plugin->name, (unsigned long long)x->seed);
+    text_free(&cores);
+}
+
+/* One section of the experiment: "ll_v2 (wire fp8, buffers 2)". */
+struct description {
+    const char *section;
+    struct text main, options;
+};
+
+static void add_value(void *arg, const char *key, const char *value, bool quoted)
+{
+    struct description *d = arg;
+    size_t n = strlen(d->section);
+
+    (void)quoted;
+    if (strncmp(key, d->section, n) != 0 || key[n] != '.')
+        return;
+    key += n + 1;
+    if (strcmp(key, "name") == 0 || strcmp(key, "kind") == 0)
+        text_add(&d->main, "%s", value);
+    else
+        text_add(&d->options, "%s%s %s", d->options.data == NULL ? "" : ", ", key, value);
+}
+
+/* "algorithm: ll_v2 (wire fp8, buffers 2); transport: shm; ..." */
+static void print_sections(FILE *file, const struct experiment *x,
+                           const char *const *section, uint32_t n)
+{
+    struct text line = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct description d = {.section = section[i]};
+
+        experiment_visit(x, add_value, &d);
+        text_add(&line, "%s%s: %s", i == 0 ? "" : "; ", d.section,
+                 d.main.data != NULL ? d.main.data : "");
+        if (d.options.data != NULL)
+            text_add(&line, d.main.data != NULL ? " (%s)" : "%s", d.options.data);
+        text_free(&d.main);
+        text_free(&d.options);
+    }
+    if (line.data != NULL)
+        comment(file, "%s", line.data);
+    text_free(&line);
+}
+
+static void print_machine(FILE *file, const struct facts *f)
+{
+    char memory[32];
+
+    comment(file, "machine: %s, %u core%s, %s, %s, %s", f->cpu, f->cores,
+            f->cores == 1 ? "" : "s", text_size(memory, sizeof(memory), f->memory_bytes),
+            f->kernel, f->host);
+    comment(file, "build: epa2a %s, %s, %s%s%s, %s kernels", f->version, f->compiler,
+            f->build_type, strcmp(f->sanitizers, "none") != 0 ? ", sanitizers: " : "",
+            strcmp(f->sanitizers, "none") != 0 ? f->sanitizers : "", f->isa);
+}
+
+static void print_header(FILE *file, const struct result *result)
+{
+    static const char *const plugins[] = {"algorithm", "transport", "backend"};
+    static const char *const inputs[] = {"moe"}, *const load[] = {"routing", "tokens"};
+    const struct session *s = result->session;
+    const struct experiment *x = s->experiment;
+
+    comment(file, "epa2a %s: %s", verb_name[s->verb], x->name);
+    print_sections(file, x, plugins, 3);
+    print_sections(file, x, inputs, 1);
+    print_sections(file, x, load, 2);
+    print_pins(file, s);
+    print_machine(file, result->facts);
+}
+
+/* A column of `width` and a blank before it; "-" for what is not known. What is too long
+ * loses its decimals, then its lower digits: columns stay where they are. */
+static void cell(FILE *file, int width, int digits, double value)
+{
+    char text[64] = "-";
+
+    if (!isnan(value) && snprintf(text, sizeof(text), "%.*f", digits, value) > width &&
+        snprintf(text, sizeof(text), "%.0f", value) > width)
+        snprintf(text, sizeof(text), "%.2e", value);
+    fprintf(file, " %*s", width, text);
+}
+
+static void rate_cell(FILE *file, double value)
+{
+    cell(file, 8, value != 0 && value < 0.1 ? 4 : 2, value);
+}
+
+static void print_row(FILE *file, int name_width, int digits,
+                      const struct result_stage *stage)
+{
+    const struct stats *s = &stage->slowest;
+    const double column[] = {s->min, s->median, s->p95, s->p99, s->max};
+
+    fprintf(file, "  %-*.*s", name_width, name_width, stage->name);
+    for (size_t i = 0; i < sizeof(column) / sizeof(column[0]); i++)
+        cell(file, 9, digits, column[i] / 1e3);
+    rate_cell(file, stage->goodput);
+    rate_cell(file, stage->wire);
+    rate_cell(file, stage->bus);
+    fputc('\n', file);
+}
+
+static void print_stages(FILE *file, const struct result *result)
+{
+    static const char *const head[] = {"min", "median", "p95", "p99", "max"};
+    static const char *const rate[] = {"goodput", "wire", "bus"};
+    double median = result->stage[result->n_stages - 1].slowest.median;
+    int width = NAME_LEAST, digits = median < 100e3 ? 2 : 1; /* of microseconds */
+
+    for (uint32_t i = 0; i < result->n_stages; i++) {
+        int n = (int)strlen(result->stage[i].name);
+
+        width = n > width ? n : width;
+    }
+    width = width > NAME_MOST ? NAME_MOST : width;
+    fprintf(file, "#\n# %-*s", width, "stage");
+    for (size_t i = 0; i < 5; i++)
+        fprintf(file, " %9s", head[i]);
+    for (size_t i = 0; i < 3; i++)
+        fprintf(file, " %8s", rate[i]);
+    fprintf(file, "\n# %-*s", width, "");
+    for (size_t i = 0; i < 5; i++)
+        fprintf(file, " %9s", "[us]");
+    for (size_t i = 0; i < 3; i++)
+        fprintf(file, " %8s", "[GB/s]");
+    fputc('\n', file);
+    for (uint32_t i = 0; i < result->n_stages; i++)
+        print_row(file, width, digits, &result->stage[i]);
+    fputs("#\n", file);
+}
+
+static void print_samples(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+    const struct stats *total = &result->stage[result->n_stages - 1].slowest;
+    double first = 0;
+
+    comment(
+        file,
+        "%llu of %u samples after %u of warm-up, each the slowest rank's; percentiles by "
+        "nearest rank",
+        (unsigned long long)result->n_samples, s->iterations, s->warmup);
+    if (total->n > 0)
+        comment(file,
+                "total: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
+                total->mean / 1e3, total->stdev / 1e3, total->mad / 1e3,
+                (unsigned long long)total->outliers, total->outliers == 1 ? "" : "s");
+    for (uint32_t r = 0; s->first_ns != NULL && r < s->experiment->ranks; r++)
+        first = fmax(first, s->first_ns[r]);
+    if (first > 0)
+        comment(file, "very first iteration: %.1f us", first / 1e3);
+    if (total->n > 0 && s->experiment->ranks > 1)
+        comment(file,
+                "skew: %.1f us from fastest to slowest rank (median); rank %u slowest in "
+                "%.0f %% of samples",
+                result->skew_ns / 1e3, result->straggler, result->straggler_share * 100);
+}
+
+static void print_traffic(FILE *file, const char *what,
+                          const struct result_traffic *traffic)
+{
+    char needed[32], out[32], bus[32];
+
+    if (traffic->needed <= 0 && traffic->bus <= 0)
+        return;
+    comment(file, "%s: a rank needs %s an iteration and sends %s; the busiest carries %s",
+            what, text_size(needed, sizeof(needed), (uint64_t)llround(traffic->needed)),
+            text_size(out, sizeof(out), (uint64_t)llround(traffic->out)),
+            text_size(bus, sizeof(bus), (uint64_t)llround(traffic->bus)));
+}
+
+static void print_routing(FILE *file, const struct routing_stats *r)
+{
+    char tokens[32], choices[32], dropped[32];
+
+    if (r == NULL || r->iterations == 0)
+        return;
+    comment(file, "routed: %s tokens, %s choices, %s dropped in %llu iteration%s",
+            counted(tokens, sizeof(tokens), r->tokens),
+            counted(choices, sizeof(choices), r->choices),
+            counted(dropped, sizeof(dropped), r->dropped),
+            (unsigned long long)r->iterations, r->iterations == 1 ? "" : "s");
+    comment(file,
+            "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)",
+            (unsigned long long)r->expert_min, r->expert_mean,
+            (unsigned long long)r->expert_max, r->expert_imbalance);
+    comment(file, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f",
+            (unsigned long long)r->rank_min, r->rank_mean, (unsigned long long)r->rank_max,
+            r->rank_imbalance);
+}
+
+static void print_end(FILE *file, const struct result *result)
+{
+    const char *name = result_status_name(result->status), *why = result->error;
+
+    if (result->status == EPA_OK)
+        return;
+    if (strcmp(why, name) == 0) /* a signal needs no more words */
+        why = "";
+    comment(file, "ended early: %s (exit %d)%s%s", name, result->exit_code,
+            why[0] != 0 ? ": " : "", why);
+}
+
+static void print_checks(FILE *file, const struct result *result)
+{
+    char compared[32], wrong[32];
+
+    counted(compared, sizeof(compared), result->compared);
+    counted(wrong, sizeof(wrong), result->wrong);
+    if (result->session->verb == VERB_VERIFY)
+        fprintf(file, "verified %llu iteration%s: %s elements compared, %s wrong\n",
+                (unsigned long long)result->checked, result->checked == 1 ? "" : "s",
+                compared, wrong);
+    else if (result->compared > 0)
+        comment(file, "%s checked: %s elements, %s wrong",
+                result->checked == 2 ? "first and last iteration" : "iterations", compared,
+                wrong);
+}
+
+void report_table(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+
+    print_header(file, result);
+    if (s->verb != VERB_VERIFY) {
+        print_stages(file, result);
+        print_samples(file, result);
+    }
+    print_traffic(file, "dispatch", &result->dispatch);
+    print_traffic(file, "combine", &result->combine);
+    print_routing(file, s->routing_stats);
+    print_end(file, result);
+    print_checks(file, result);
+}
+
+void report_warnings(FILE *file, const struct result *result)
+{
+    for (uint32_t i = 0; i < result->n_warnings; i++)
+        fprintf(file, "warning: %s\n", result->warning[i]);
+}

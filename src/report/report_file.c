@@ -1,0 +1,217 @@
+/* Results that survive. A file appears under its name only when all of it is on disk, and
+ * never in the place of another without --force; a run that is killed, or a disk that is
+ * full, leaves what was there before. */
+#include "report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_stdout(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+/* Everything up to the last slash; "." without one. */
+static void folder_of(const char *path, char *out, size_t room)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL)
+        snprintf(out, room, ".");
+    else if (slash == path)
+        snprintf(out, room, "/");
+    else
+        snprintf(out, room, "%.*s", (int)(slash - path), path);
+}
+
+static enum epa_status check_folder(const char *path, struct epa_error *err)
+{
+    char folder[PATH_MAX], current[PATH_MAX];
+    struct stat at;
+    int failed = 0;
+
+    folder_of(path, folder, sizeof(folder));
+    if (stat(folder, &at) != 0)
+        failed = errno;
+    else if (!S_ISDIR(at.st_mode))
+        failed = ENOTDIR;
+    else if (path[0] != '/' && getcwd(current, sizeof(current)) == NULL)
+        failed = errno; /* it is there as long as we are in it, but takes no file */
+    else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0)
+        failed = errno;
+    if (failed == 0)
+        return EPA_OK;
+    return epa_fail(
+        err, failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+        "--json %s: cannot write into the folder %s: %s", path, folder, strerror(failed));
+}
+
+enum epa_status report_json_check(const char *path, bool force, struct epa_error *err)
+{
+    struct stat at;
+
+    if (is_stdout(path))
+        return EPA_OK;
+    if (path[0] == 0 || strlen(path) >= PATH_MAX - 32)
+        return epa_fail(err, EPA_ERR_CONFIG, "--json wants the name of a file, or -");
+    if (stat(path, &at) != 0) {
+        if (!force && lstat(path, &at) == 0)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--json %s: there is a link that leads nowhere; --force "
+                            "replaces it",
+                            path);
+        return check_folder(path, err);
+    }
+    if (S_ISDIR(at.st_mode))
+        return epa_fail(err, EPA_ERR_CONFIG, "--json %s: that is a folder", path);
+    if (!S_ISREG(at.st_mode))
+        return EPA_OK;
+    if (!force)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--json %s: there is such a file already; --force overwrites it",
+                        path);
+    return check_folder(path, err);
+}
+
+static int write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        data += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* A device or a pipe has no name to be taken by a rename, and must not lose its own.
+ * Without O_NONBLOCK a pipe that nobody reads would not open. */
+static enum epa_status write_special(const char *path, const char *data, size_t bytes,
+                                     struct epa_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK), failed;
+
+    if (fd < 0 && errno == ENXIO)
+        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: nobody reads this pipe", path);
+    if (fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(errno));
+    fcntl(fd, F_SETFL, 0); /* a reader may be slow */
+    failed = write_all(fd, data, bytes) != 0 ? errno : 0;
+    if (close(fd) != 0 && failed == 0)
+        failed = errno;
+    if (failed != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(failed));
+    return EPA_OK;
+}
+
+static enum epa_status write_stdout(const char *data, size_t bytes, struct epa_error *err)
+{
+    if (fwrite(data, 1, bytes, stdout) == bytes && fflush(stdout) == 0)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", strerror(errno));
+}
+
+/* A new file beside `path`, with the rights that the user's umask gives. */
+static int open_temporary(const char *path, char *name, size_t room)
+{
+    int fd = -1;
+
+    for (unsigned i = 0; fd < 0 && i < 100; i++) {
+        if ((size_t)snprintf(name, room, "%s.%ld-%u.tmp", path, (long)getpid(), i) >=
+            room) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    return fd;
+}
+
+/* Without --force by link(), which fails where rename() would replace. File systems that
+ * have no links get a rename after a last look. */
+static int give_name(const char *temporary, const char *path, bool force)
+{
+    struct stat at;
+
+    if (force)
+        return rename(temporary, path);
+    if (link(temporary, path) == 0) {
+        unlink(temporary);
+        return 0;
+    }
+    if (errno == EEXIST)
+        return -1;
+    if (lstat(path, &at) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(temporary, path);
+}
+
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    int fd;
+
+    folder_of(path, folder, sizeof(folder));
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd); /* the data is safe by now; only the name could be lost with the power */
+    close(fd);
+}
+
+static enum epa_status write_regular(const char *path, bool force, const char *data,
+                                     size_t bytes, struct epa_error *err)
+{
+    char name[PATH_MAX];
+    int fd = open_temporary(path, name, sizeof(name)), failed;
+
+    if (fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(errno));
+    failed = write_all(fd, data, bytes) != 0 || fsync(fd) != 0 ? errno : 0;
+    if (close(fd) != 0 && failed == 0)
+        failed = errno;
+    if (failed == 0 && give_name(name, path, force) != 0)
+        failed = errno;
+    if (failed == EEXIST) /* measured for minutes: not to be thrown away */
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "--json %s: such a file has appeared since the start; the result is "
+            "in %s",
+            path, name);
+    if (failed != 0) {
+        unlink(name);
+        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(failed));
+    }
+    sync_folder(path);
+    return EPA_OK;
+}
+
+enum epa_status report_file(const char *path, bool force, const char *data, size_t bytes,
+                            struct epa_error *err)
+{
+    char *real;
+    enum epa_status status;
+    struct stat at;
+
+    if (is_stdout(path))
+        return write_stdout(data, bytes, err);
+    if (stat(path, &at) != 0)
+        return write_regular(path, force, data, bytes, err);
+    if (!S_ISREG(at.st_mode))
+        return write_special(path, data, bytes, err);
+    real = realpath(path, NULL); /* a link stays a link: what it leads to is replaced */
+    status = write_regular(real != NULL ? real : path, force, data, bytes, err);
+    free(real);
+    return status;
+}

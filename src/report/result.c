@@ -1,0 +1,319 @@
+/* A session's raw times made into a result. The headline is the slowest rank of each
+ * iteration, because a layer is done when its last rank is; statistics are over iterations
+ * and only over those that every rank finished. */
+#include "report/result.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+
+enum { DISPATCH = 1, COMBINE = 2 };
+
+/* Scratch memory of result_make. */
+struct work {
+    double *rank_ns; /* [ranks][n_samples], of the stage at hand */
+    double *sorted;  /* [n_samples] */
+    double *fastest; /* [n_samples] */
+    uint32_t *wins;  /* [ranks]: samples in which the rank was slowest */
+};
+
+const char *result_status_name(enum epa_status status)
+{
+    switch (status) {
+    case EPA_OK:
+        return "ok";
+    case EPA_ERR_CONFIG:
+        return "config";
+    case EPA_ERR_UNSUPPORTED:
+        return "unsupported";
+    case EPA_ERR_NOMEM:
+        return "nomem";
+    case EPA_ERR_SYSTEM:
+        return "system";
+    case EPA_ERR_TIMEOUT:
+        return "timeout";
+    case EPA_ERR_MISMATCH:
+        return "mismatch";
+    case EPA_ERR_DIED:
+        return "died";
+    case EPA_ERR_INTERRUPTED:
+        return "interrupted";
+    case EPA_ERR_ABORTED:
+        return "aborted";
+    case EPA_AGAIN:
+        break;
+    }
+    return "internal";
+}
+
+void result_when(struct result *result, time_t started, double elapsed_s)
+{
+    struct tm utc;
+
+    result->elapsed_s = elapsed_s;
+    if (gmtime_r(&started, &utc) != NULL)
+        strftime(result->started, sizeof(result->started), "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+/* None where the session ended before its ranks had memory. */
+static uint32_t ranks_of(const struct session *s)
+{
+    return s->rank != NULL ? s->experiment->ranks : 0;
+}
+
+/* What a rank did is read after it has ended, or died: acquire pairs with its release of a
+ * finished sample, so that the times of counted samples are there. */
+static uint64_t finished(const struct session *s)
+{
+    uint64_t n = s->iterations;
+
+    for (uint32_t r = 0; r < ranks_of(s); r++) {
+        uint64_t done = __atomic_load_n(&s->rank[r].samples, __ATOMIC_ACQUIRE);
+
+        n = done < n ? done : n;
+    }
+    if (s->verb == VERB_VERIFY || ranks_of(s) == 0 || s->rank_ns == NULL ||
+        s->n_stages == 0)
+        return 0; /* verify counts iterations and times none */
+    return n;
+}
+
+/* Times of each rank in one stage; `stage` past the last: the sum of all. */
+static void gather(const struct session *s, uint32_t stage, uint64_t n, double *rank_ns)
+{
+    uint32_t ranks = ranks_of(s);
+    uint32_t first = stage < s->n_stages ? stage : 0;
+    uint32_t last = stage < s->n_stages ? stage : s->n_stages - 1;
+
+    memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
+    for (uint32_t i = first; i <= last && n > 0; i++) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            const double *from = s->rank_ns + ((size_t)i * ranks + r) * s->iterations;
+
+            for (uint64_t k = 0; k < n; k++)
+                rank_ns[r * n + k] += from[k];
+        }
+    }
+}
+
+static enum epa_status summarise(const struct result *result, const struct work *work,
+                                 struct result_stage *out)
+{
+    uint64_t n = result->n_samples;
+    uint32_t ranks = ranks_of(result->session);
+
+    out->sample = calloc(n + 1, sizeof(*out->sample));
+    out->rank = calloc(ranks + 1, sizeof(*out->rank));
+    if (out->sample == NULL || out->rank == NULL)
+        return EPA_ERR_NOMEM;
+    for (uint32_t r = 0; r < ranks; r++) {
+        const double *mine = work->rank_ns + r * n;
+
+        for (uint64_t k = 0; k < n; k++)
+            out->sample[k] = r == 0 || mine[k] > out->sample[k] ? mine[k] : out->sample[k];
+        out->rank[r] = stats_of(mine, n, work->sorted);
+    }
+    out->slowest = stats_of(out->sample, n, work->sorted);
+    return EPA_OK;
+}
+
+/* From the times of the whole iteration, the last that were gathered. */
+static void find_straggler(struct result *result, struct work *work)
+{
+    uint64_t n = result->n_samples;
+    uint32_t ranks = ranks_of(result->session), worst = 0;
+
+    for (uint64_t k = 0; k < n; k++) {
+        uint32_t slow = 0, fast = 0;
+
+        for (uint32_t r = 1; r < ranks; r++) {
+            slow = work->rank_ns[r * n + k] > work->rank_ns[slow * n + k] ? r : slow;
+            fast = work->rank_ns[r * n + k] < work->rank_ns[fast * n + k] ? r : fast;
+        }
+        work->fastest[k] = work->rank_ns[slow * n + k] - work->rank_ns[fast * n + k];
+        work->wins[slow]++;
+    }
+    for (uint32_t r = 1; r < ranks; r++)
+        worst = work->wins[r] > work->wins[worst] ? r : worst;
+    result->skew_ns = stats_of(work->fastest, n, work->sorted).median;
+    result->straggler = worst;
+    result->straggler_share = n > 0 ? (double)work->wins[worst] / (double)n : NAN;
+}
+
+/* Means of what ranks counted; `parts` says of which phases. */
+static struct result_traffic traffic_of(const struct session *s, int parts)
+{
+    struct result_traffic sum = {0, 0, 0};
+    uint32_t ranks = ranks_of(s);
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct session_rank *rank = &s->rank[r];
+        const struct moe_traffic *t = &rank->traffic;
+        uint64_t times = rank->traffic_n;
+        uint64_t needed = 0, out = 0, in = 0, busy;
+
+        needed += (parts & DISPATCH) != 0 ? t->dispatch_needed : 0;
+        needed += (parts & COMBINE) != 0 ? t->combine_needed : 0;
+        out += (parts & DISPATCH) != 0 ? t->dispatch_wire : 0;
+        out += (parts & COMBINE) != 0 ? t->combine_wire : 0;
+        in += (parts & DISPATCH) != 0 ? t->dispatch_in : 0;
+        in += (parts & COMBINE) != 0 ? t->combine_in : 0;
+        if (times == 0)
+            continue;
+        busy = in > out ? in : out;
+        sum.needed += (double)needed / (double)times / ranks;
+        sum.out += (double)out / (double)times / ranks;
+        sum.bus = fmax(sum.bus, (double)busy / (double)times);
+    }
+    return sum;
+}
+
+/* Bytes a nanosecond are GB/s. */
+static void set_rates(struct result_stage *stage, const struct result_traffic *traffic)
+{
+    stage->goodput = stage->wire = stage->bus = NAN;
+    if (traffic == NULL || !(stage->slowest.median > 0))
+        return;
+    stage->goodput = traffic->needed / stage->slowest.median;
+    stage->wire = traffic->out / stage->slowest.median;
+    stage->bus = traffic->bus / stage->slowest.median;
+}
+
+/* What crosses in one stage: known where it is all of a dispatch, a combine, or both. */
+static const struct result_traffic *stage_traffic(const struct result *result,
+                                                  uint32_t stage)
+{
+    const struct session *s = result->session;
+    uint32_t alike = 0;
+
+    if (stage == s->n_stages)
+        return &result->total;
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        alike += s->stage_kind[i] == s->stage_kind[stage];
+    if (alike != 1)
+        return NULL;
+    if (s->stage_kind[stage] == EPA_STAGE_WHOLE)
+        return &result->total;
+    return s->stage_kind[stage] == EPA_STAGE_DISPATCH ? &result->dispatch
+                                                      : &result->combine;
+}
+
+static enum epa_status fill_stages(struct result *result, struct work *work)
+{
+    const struct session *s = result->session;
+
+    result->n_stages = s->n_stages + 1;
+    for (uint32_t i = 0; i < result->n_stages; i++) {
+        struct result_stage *stage = &result->stage[i];
+
+        stage->name = i < s->n_stages ? s->stage[i] : "total";
+        gather(s, i, result->n_samples, work->rank_ns);
+        if (summarise(result, work, stage) != EPA_OK)
+            return EPA_ERR_NOMEM;
+        set_rates(stage, stage_traffic(result, i));
+    }
+    find_straggler(result, work);
+    return EPA_OK;
+}
+
+static void count_checks(struct result *result)
+{
+    const struct session *s = result->session;
+
+    for (uint32_t r = 0; r < ranks_of(s); r++) {
+        const struct session_rank *rank = &s->rank[r];
+
+        result->compared += rank->compared;
+        result->wrong += rank->wrong;
+        if (r == 0 || rank->checked < result->checked)
+            result->checked = rank->checked;
+    }
+}
+
+/* The first rank that failed for a reason of its own. */
+static void explain(struct result *result, const char *error)
+{
+    const struct session *s = result->session;
+    const struct session_rank *first = NULL;
+
+    if (error != NULL && error[0] != 0) {
+        snprintf(result->error, sizeof(result->error), "%s", error);
+        return;
+    }
+    for (uint32_t r = 0; r < ranks_of(s); r++) {
+        const struct session_rank *rank = &s->rank[r];
+
+        if (rank->status == EPA_OK || rank->status == EPA_ERR_ABORTED)
+            continue;
+        if (first == NULL || rank->failed_ns < first->failed_ns)
+            first = rank;
+    }
+    if (result->status != EPA_OK && first != NULL)
+        snprintf(result->error, sizeof(result->error), "%.*s", (int)sizeof(first->text),
+                 first->text);
+}
+
+static void work_finish(struct work *work)
+{
+    free(work->rank_ns);
+    free(work->sorted);
+    free(work->fastest);
+    free(work->wins);
+}
+
+static enum epa_status work_init(struct work *work, uint32_t ranks, uint64_t n)
+{
+    work->rank_ns = calloc(ranks * n + 1, sizeof(*work->rank_ns));
+    work->sorted = calloc(n + 1, sizeof(*work->sorted));
+    work->fastest = calloc(n + 1, sizeof(*work->fastest));
+    work->wins = calloc(ranks + 1, sizeof(*work->wins));
+    if (work->rank_ns == NULL || work->sorted == NULL || work->fastest == NULL ||
+        work->wins == NULL)
+        return EPA_ERR_NOMEM;
+    return EPA_OK;
+}
+
+enum epa_status result_make(const struct session *session, const struct facts *facts,
+                            enum epa_status status, const char *error, struct result *out,
+                            struct epa_error *err)
+{
+    struct work work = {0};
+    enum epa_status made;
+
+    memset(out, 0, sizeof(*out));
+    out->session = session;
+    out->facts = facts;
+    out->status = status;
+    out->exit_code = exit_code(status, SIGINT);
+    out->n_samples = finished(session);
+    out->dispatch = traffic_of(session, DISPATCH);
+    out->combine = traffic_of(session, COMBINE);
+    out->total = traffic_of(session, DISPATCH | COMBINE);
+    explain(out, error);
+    count_checks(out);
+    made = work_init(&work, ranks_of(session), out->n_samples);
+    if (made == EPA_OK)
+        made = fill_stages(out, &work);
+    work_finish(&work);
+    if (made != EPA_OK) {
+        result_finish(out);
+        return epa_fail(err, made, "no memory for the statistics of %llu samples",
+                        (unsigned long long)out->n_samples);
+    }
+    result_warn(out);
+    return EPA_OK;
+}
+
+void result_finish(struct result *result)
+{
+    for (uint32_t i = 0; i < result->n_stages; i++) {
+        free(result->stage[i].sample);
+        free(result->stage[i].rank);
+    }
+    for (uint32_t i = 0; i < result->n_warnings; i++)
+        free(result->warning[i]);
+    result->n_stages = result->n_warnings = 0;
+}

@@ -1,0 +1,67 @@
+/* What came of one experiment, in plain memory: made from a session after the launch,
+ * whatever its end, and read by the reports. */
+#ifndef RESULT_H
+#define RESULT_H
+
+#include <time.h>
+
+#include "report/facts.h"
+#include "session/session.h"
+#include "report/stats.h"
+
+/* Bytes of one iteration. */
+struct result_traffic {
+    double needed, out; /* means over ranks: token bytes of the layer; bytes that left */
+    double bus;         /* of the busiest rank: the larger of what it sent and received */
+};
+
+struct result_stage {
+    const char *name;     /* of the stage; the last one is "total" */
+    struct stats slowest; /* over samples; a sample is one iteration of the slowest rank */
+    double *sample;       /* [n_samples], in order */
+    struct stats *rank;   /* [ranks], each over its own times */
+    /* GB/s at the median. NaN without samples, and for a stage that shares its dispatch or
+     * combine with others: what crosses in it alone is not known. */
+    double goodput, wire, bus;
+};
+
+enum { RESULT_WARNINGS = 16 };
+
+struct result {
+    const struct session *session; /* read by the reports: it must outlive the result */
+    const struct facts *facts;
+    enum epa_status status;
+    int exit_code;
+    char error[1024]; /* why it ended early, in words; "" if it did not */
+    char started[40]; /* RFC 3339, UTC */
+    double elapsed_s;
+    uint64_t n_samples; /* iterations that all ranks finished */
+    uint32_t n_stages;  /* with "total" */
+    struct result_stage stage[SESSION_STAGES + 1];
+    struct result_traffic dispatch, combine, total;
+    uint64_t compared, wrong; /* elements, of all ranks */
+    uint64_t checked;         /* iterations that all ranks checked */
+    double skew_ns;           /* median over samples of slowest minus fastest rank, total */
+    uint32_t straggler;       /* the rank that is slowest most often, and in which share */
+    double straggler_share;
+    char *warning[RESULT_WARNINGS]; /* owned */
+    uint32_t n_warnings;
+};
+
+/* `status` and `error` as the launcher and the ranks told; see launch in world.h. Without a
+ * text, the one of the rank that failed first is taken. An interrupted result has the exit
+ * code of SIGINT; a caller that knows better sets exit_code(). */
+enum epa_status result_make(const struct session *, const struct facts *, enum epa_status,
+                            const char *error, struct result *out, struct epa_error *);
+void result_finish(struct result *);
+
+/* `started` by CLOCK_REALTIME. */
+void result_when(struct result *, time_t started, double elapsed_s);
+
+/* "ok", "mismatch", "timeout", "died", "interrupted", ...: for the reports. */
+const char *result_status_name(enum epa_status);
+
+/* Fills `warning`; part of result_make(). */
+void result_warn(struct result *);
+
+#endif

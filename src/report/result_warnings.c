@@ -1,0 +1,174 @@
+/* What a reader must know before believing the numbers. Each warning says what is so, with
+ * its figures, and what to do about it; most conditions are those of measured times, so
+ * they are for bench alone. */
+#include "report/result.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A first sample this much above the median is slow, not noise. */
+static const double slow_first = 1.5;
+
+__attribute__((format(printf, 2, 3))) static void warn(struct result *result,
+                                                       const char *fmt, ...)
+{
+    char *text;
+    va_list args;
+    int n;
+
+    if (result->n_warnings == RESULT_WARNINGS)
+        return;
+    va_start(args, fmt);
+    n = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (n >= 0)
+        result->warning[result->n_warnings++] = text;
+}
+
+static void about_build(struct result *result)
+{
+    const struct facts *f = result->facts;
+
+    if (f->debug_build)
+        warn(result,
+             "this program is a debug build (%s, sanitizers: %s): its times are no "
+             "benchmark; build with --buildtype=release",
+             f->build_type, f->sanitizers);
+}
+
+static void about_isa(struct result *result)
+{
+    const struct facts *f = result->facts;
+
+    if (f->isa_refused[0] != 0)
+        warn(result, "EPA2A_ISA=%s cannot be had here: %s was used", f->isa_refused,
+             f->isa);
+}
+
+static void about_cores(struct result *result)
+{
+    const struct session *s = result->session;
+    const struct facts *f = result->facts;
+    const struct epa_backend_plugin *backend =
+        (const struct epa_backend_plugin *)s->experiment->backend.plugin;
+    uint32_t ranks = s->experiment->ranks, loose = 0;
+    uint32_t threads = backend->threads(s->experiment->backend.config);
+
+    if ((uint64_t)ranks * threads > f->cores)
+        warn(result,
+             "%u ranks of %u thread%s share %u core%s: times include waiting for a core, "
+             "and are no measure of a machine that has enough of them",
+             ranks, threads, threads == 1 ? "" : "s", f->cores, f->cores == 1 ? "" : "s");
+    for (uint32_t r = 0; s->rank != NULL && r < ranks; r++)
+        loose += s->rank[r].core < 0;
+    if (loose > 0)
+        warn(result,
+             "%u of %u ranks are not pinned: the system may move them between cores", loose,
+             ranks);
+    if (f->governor[0] != 0 && strcmp(f->governor, "performance") != 0)
+        warn(result,
+             "the frequency governor is \"%s\": times change with the clock; set "
+             "\"performance\" (cpupower frequency-set -g performance)",
+             f->governor);
+}
+
+static void about_samples(struct result *result)
+{
+    const struct stats *total = &result->stage[result->n_stages - 1].slowest;
+    unsigned long long n = result->n_samples;
+
+    if (n == 0) {
+        warn(result,
+             "there is no sample: no iteration after warm-up was finished by all ranks");
+        return;
+    }
+    if (n < 20)
+        warn(result,
+             "p95 and p99 of %llu sample%s are the maximum: p95 needs 20, p99 100 "
+             "(bench.iterations)",
+             n, n == 1 ? "" : "s");
+    else if (n < 100)
+        warn(result, "p99 of %llu samples is the maximum: it needs 100 (bench.iterations)",
+             n);
+    if (total->outliers > 0)
+        warn(result,
+             "%llu of %llu samples are outliers (more than %.1f median deviations off): "
+             "something else may have run on these cores",
+             (unsigned long long)total->outliers, n, STATS_OUTLIER);
+}
+
+/* The first sample, not the first iteration: that one is slow on every machine, and warm-up
+ * is there to take it. */
+static void about_first(struct result *result)
+{
+    const struct result_stage *total = &result->stage[result->n_stages - 1];
+    const struct stats *s = &total->slowest;
+
+    if (s->n < 3 || total->sample[0] <= slow_first * s->median ||
+        total->sample[0] - s->median <= STATS_OUTLIER * s->mad)
+        return;
+    warn(result,
+         "the first sample took %.1f us, %.1f times the median: warm-up was too short "
+         "(bench.warmup is %u)",
+         total->sample[0] / 1e3, total->sample[0] / s->median, result->session->warmup);
+}
+
+static void about_timer(struct result *result)
+{
+    double step = result->facts->timer_ns;
+
+    for (uint32_t i = 0; i + 1 < result->n_stages; i++) {
+        const struct result_stage *stage = &result->stage[i];
+
+        if (stage->slowest.n == 0 || stage->slowest.median > 100 * step)
+            continue;
+        warn(result,
+             "the clock moves in steps of %.0f ns (%s), more than 1 %% of %s (%.2f us): "
+             "raise moe.max_tokens or read it with care",
+             step, result->facts->clocksource, stage->name, stage->slowest.median / 1e3);
+        return;
+    }
+}
+
+/* How many different iterations' inputs are made. */
+static uint64_t inputs_made(const struct session *s)
+{
+    return s->verb == VERB_BENCH ? s->experiment->bench.inputs : s->iterations;
+}
+
+static void about_routing(struct result *result)
+{
+    const struct session *s = result->session;
+    unsigned long long period = routing_period(s->routing, s->experiment);
+    unsigned long long made = inputs_made(s), tokens = routing_tokens(s->routing);
+    char held[64] = ""; /* where the hidden states alone are from a file there is none */
+
+    if (period >= made)
+        return;
+    if (tokens != 0)
+        snprintf(held, sizeof(held), " (%llu tokens with routing)", tokens);
+    if (period == 0)
+        warn(result,
+             "the input files start again within one iteration: %u ranks x %u tokens "
+             "are more than they hold%s",
+             s->experiment->ranks, s->experiment->moe.max_tokens, held);
+    else
+        warn(result,
+             "the input files start again after iteration %llu of %llu: they hold no "
+             "more%s",
+             period, made, held);
+}
+
+void result_warn(struct result *result)
+{
+    about_routing(result);
+    about_isa(result);
+    if (result->session->verb != VERB_BENCH)
+        return;
+    about_build(result);
+    about_cores(result);
+    about_samples(result);
+    about_first(result);
+    about_timer(result);
+}

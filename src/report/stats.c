@@ -1,0 +1,67 @@
+/* Statistics of samples. Everything is read off the sorted samples; the deviations from the
+ * median are sorted in turn for the MAD. */
+#include "report/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Nearest rank: the ceil(n * percent / 100)-th of n > 0 sorted samples. */
+static double percentile(const double *sorted, uint64_t n, uint32_t percent)
+{
+    uint64_t rank = n / 100 * percent + (n % 100 * percent + 99) / 100;
+
+    return sorted[rank > 0 ? rank - 1 : 0];
+}
+
+/* Two passes: with one, what is left of times of 10^9 after the squares is noise. */
+static void moments(const double *sample, uint64_t n, struct stats *s)
+{
+    double sum = 0, squares = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        sum += sample[i];
+    s->mean = sum / (double)n;
+    for (uint64_t i = 0; i < n; i++)
+        squares += (sample[i] - s->mean) * (sample[i] - s->mean);
+    s->stdev = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+}
+
+static void deviations(const double *sample, uint64_t n, double *scratch, struct stats *s)
+{
+    for (uint64_t i = 0; i < n; i++)
+        scratch[i] = fabs(sample[i] - s->median);
+    qsort(scratch, n, sizeof(*scratch), by_value);
+    s->mad = percentile(scratch, n, 50);
+    for (uint64_t i = n; s->mad > 0 && i > 0; i--) {
+        if (scratch[i - 1] / s->mad <= STATS_OUTLIER)
+            break;
+        s->outliers++;
+    }
+}
+
+struct stats stats_of(const double *sample, uint64_t n, double *scratch)
+{
+    struct stats s = {0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
+
+    if (n == 0)
+        return s;
+    s.n = n;
+    for (uint64_t i = 0; i < n; i++)
+        scratch[i] = sample[i];
+    qsort(scratch, n, sizeof(*scratch), by_value);
+    s.min = scratch[0];
+    s.median = percentile(scratch, n, 50);
+    s.p95 = percentile(scratch, n, 95);
+    s.p99 = percentile(scratch, n, 99);
+    s.max = scratch[n - 1];
+    moments(sample, n, &s);
+    deviations(sample, n, scratch, &s);
+    return s;
+}
