@@ -1,0 +1,275 @@
+/* `epa2a help [TOPIC]`. A topic is a page of prose, a key of the experiment (ranks,
+ * moe.hidden) or a map of keys (moe), a plugin (shm, transport.shm) or an option of one
+ * (shm.wait, transport.shm.wait, transport.wait). All topics are put into one list, from
+ * the option tables; help finds the one asked for, or the nearest. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cmd_help_pages.h"
+#include "config/experiment_table.h"
+#include "config/options.h"
+#include "plugin/registry.h"
+#include "base/text.h"
+
+enum { TOPIC_MAX = 128 };
+
+struct topic {
+    char name[TOPIC_MAX];
+    const struct help_page *page;       /* prose; else all below */
+    const struct section *section;      /* NULL: a key at the top */
+    const struct registry_entry *entry; /* a plugin; NULL: not of one */
+    const struct epa_option *option;    /* NULL: the section or plugin as a whole */
+    const void *defaults;               /* the struct that the option is in */
+};
+
+struct topics {
+    struct topic *item;
+    uint32_t n, room;
+};
+
+__attribute__((format(printf, 3, 4))) static void
+add(struct topics *topics, const struct topic *topic, const char *fmt, ...)
+{
+    va_list args;
+
+    if (topics->n == topics->room) {
+        topics->room = topics->room * 2 + 64;
+        topics->item = realloc(topics->item, topics->room * sizeof(*topics->item));
+        if (topics->item == NULL)
+            abort();
+    }
+    topics->item[topics->n] = *topic;
+    va_start(args, fmt);
+    vsnprintf(topics->item[topics->n++].name, TOPIC_MAX, fmt, args);
+    va_end(args);
+}
+
+static void add_keys(struct topics *topics)
+{
+    struct topic topic = {.defaults = experiment_options.defaults};
+
+    for (const struct help_page *page = help_pages; page->topic != NULL; page++)
+        add(topics, &(struct topic){.page = page}, "%s", page->topic);
+    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++) {
+        topic.option = o;
+        add(topics, &topic, "%s", o->name);
+    }
+    for (const struct section *s = experiment_sections; s->name != NULL; s++) {
+        topic = (struct topic){.section = s, .defaults = s->options.defaults};
+        add(topics, &topic, "%s", s->name);
+        if (s->plugin)
+            add(topics, &topic, "%s.%s", s->name, s->main);
+        for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL;
+             o++) {
+            topic.option = o;
+            add(topics, &topic, "%s.%s", s->name, o->name);
+        }
+    }
+}
+
+static const struct section *section_of(enum epa_plugin_kind kind)
+{
+    const struct section *s = experiment_sections;
+
+    while (!s->plugin || s->kind != kind)
+        s++;
+    return s;
+}
+
+static void add_plugins(struct topics *topics, const struct registry_entry *entry,
+                        uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct topic topic = {.section = section_of(entry[i].kind), .entry = &entry[i]};
+        const char *section = topic.section->name, *plugin = entry[i].name;
+        const struct epa_option *o = NULL;
+
+        add(topics, &topic, "%s", plugin);
+        add(topics, &topic, "%s.%s", section, plugin);
+        if (entry[i].plugin != NULL) {
+            o = entry[i].plugin->options.table;
+            topic.defaults = entry[i].plugin->options.defaults;
+        }
+        for (; o != NULL && o->name != NULL; o++) {
+            topic.option = o;
+            add(topics, &topic, "%s.%s", plugin, o->name);
+            add(topics, &topic, "%s.%s", section, o->name);
+            add(topics, &topic, "%s.%s.%s", section, plugin, o->name);
+        }
+    }
+}
+
+static void default_text(const struct epa_option *option, const void *defaults,
+                         struct text *out)
+{
+    if (option_is_set(option, defaults))
+        option_text(option, defaults, out);
+    else
+        text_add(out, "not set");
+}
+
+static void print_option(const struct topic *topic)
+{
+    const struct epa_option *option = topic->option;
+    const char *section = topic->section == NULL ? "" : topic->section->name;
+    struct text value = {0}, range = {0};
+
+    default_text(option, topic->defaults, &value);
+    option_range(option, &range);
+    printf("%s%s%s: %s\n", section, *section == 0 ? "" : ".", option->name, option->help);
+    if (topic->entry != NULL)
+        printf("  of        the %s '%s'\n", section, topic->entry->name);
+    printf("  type      %s\n", option_type(option));
+    if (range.bytes != 0)
+        printf("  range     %s\n", range.data);
+    if (option->type == EPA_OPTION_CHOICE)
+        for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
+            printf("  %-9s %-12s %s\n", c == option->choices ? "choices" : "", c->name,
+                   c->help == NULL ? "" : c->help);
+    if (option->name != experiment_options.table->name)
+        printf("  default   %s\n", value.data);
+    if (option_is_set(option, topic->defaults))
+        printf("  example   epa2a run FILE --set %s%s%s=%s\n", section,
+               *section == 0 ? "" : ".", option->name, value.data);
+    text_free(&value);
+    text_free(&range);
+}
+
+/* One line an option. */
+static void print_options(const char *section, const struct epa_options *options)
+{
+    for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
+        struct text value = {0};
+        char key[TOPIC_MAX];
+
+        default_text(o, options->defaults, &value);
+        snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", o->name);
+        printf("  %-22s %-12s %s\n", key, value.data, o->help);
+        text_free(&value);
+    }
+}
+
+static void print_plugin(const struct registry_entry *entry)
+{
+    const char *section = section_of(entry->kind)->name;
+
+    if (entry->plugin == NULL) {
+        printf("%s %s cannot be loaded: %s\n", section, entry->name, entry->why);
+        return;
+    }
+    printf("%s %s: %s\n", section, entry->name, entry->plugin->summary);
+    if (entry->plugin->options.table == NULL || entry->plugin->options.table->name == NULL)
+        printf("  It has no options.\n");
+    else
+        print_options(section, &entry->plugin->options);
+}
+
+static void print_section(const struct section *section, const struct registry_entry *entry,
+                          uint32_t n)
+{
+    printf("%s: %s\n", section->name, section->help);
+    if (section->plugin) {
+        printf("  `%s: %s` is short for `%s: {name: %s}`; options stand beside the name.\n",
+               section->name, section->chosen, section->name, section->chosen);
+        for (uint32_t i = 0; i < n; i++)
+            if (entry[i].kind == section->kind)
+                printf("  %-12s %s%s\n", entry[i].name,
+                       entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
+                       strcmp(entry[i].name, section->chosen) == 0 ? " (the default)" : "");
+        printf("  `epa2a help NAME` lists the options of one.\n");
+        return;
+    }
+    print_options(section->name, &section->options);
+    if (section->main != NULL)
+        printf("  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name,
+               section->name, section->main);
+}
+
+static void print_topic(const struct topic *topic, const struct registry_entry *entry,
+                        uint32_t n)
+{
+    if (topic->page != NULL)
+        fputs(topic->page->text, stdout);
+    else if (topic->option != NULL)
+        print_option(topic);
+    else if (topic->entry != NULL)
+        print_plugin(topic->entry);
+    else
+        print_section(topic->section, entry, n);
+}
+
+static void print_overview(void)
+{
+    printf("Keys of an experiment. `epa2a help KEY` tells type, range and choices.\n\n");
+    print_options("", &experiment_options);
+    for (const struct section *s = experiment_sections; s->name != NULL; s++) {
+        printf("\n%s: %s\n", s->name, s->help);
+        if (s->plugin)
+            printf("  %-22s %-12s a plugin; `epa2a help %s` lists them\n", "name",
+                   s->chosen, s->name);
+        else
+            print_options(s->name, &s->options);
+    }
+    printf("\nOther topics: a plugin's name, a plugin's option (shm.wait)");
+    for (const struct help_page *page = help_pages; page->topic != NULL; page++)
+        printf(", %s", page->topic);
+    printf(".\n`epa2a --help` lists commands and their options.\n");
+}
+
+static int refuse(const struct topics *topics, const char *want)
+{
+    const char **names = calloc(topics->n + 1, sizeof(*names)), *near = NULL;
+
+    for (uint32_t i = 0; names != NULL && i < topics->n; i++)
+        names[i] = topics->item[i].name;
+    if (names != NULL)
+        near = text_nearest(want, names, topics->n);
+    fprintf(stderr, "epa2a: no help on '%.100s'; %s%s%s\n", want,
+            near == NULL ? "`epa2a help` lists what there is" : "did you mean '",
+            near == NULL ? "" : near, near == NULL ? "" : "'?");
+    free(names);
+    return EXIT_USAGE;
+}
+
+static int help(const struct topics *topics, const char *want,
+                const struct registry_entry *entry, uint32_t n)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < topics->n; i++) {
+        if (strcmp(topics->item[i].name, want) != 0)
+            continue;
+        if (found++ != 0)
+            printf("\n");
+        print_topic(&topics->item[i], entry, n);
+    }
+    return found == 0 ? refuse(topics, want) : EXIT_OK;
+}
+
+int cmd_help(const struct cli *cli)
+{
+    struct topics topics = {0};
+    struct epa_error err = {EPA_OK, ""};
+    const struct registry_entry *entry = NULL;
+    struct registry *registry = NULL;
+    uint32_t n = 0;
+    int code;
+
+    if (cli->n_args == 0) {
+        print_overview();
+        return EXIT_OK;
+    }
+    if (registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
+        n = registry_list(registry, &entry);
+    else
+        fprintf(stderr, "epa2a: warning: help without plugins: %s\n", err.text);
+    add_keys(&topics);
+    add_plugins(&topics, entry, n);
+    code = help(&topics, cli->arg[0], entry, n);
+    free(topics.item);
+    registry_destroy(registry);
+    return code;
+}

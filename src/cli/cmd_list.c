@@ -1,0 +1,173 @@
+/* `epa2a list`: every plugin by kind, what it is, what it needs, where it came from; and
+ * for one that cannot be loaded, why. */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin/plugin_check.h"
+#include "plugin/registry.h"
+#include "base/text.h"
+
+static const struct words {
+    uint32_t bit;
+    const char *text;
+} memory_words[] = {
+    {EPA_MEMORY_HOST, "host memory"},
+    {EPA_MEMORY_CUDA, "CUDA memory"},
+    {0},
+};
+static const struct words transport_words[] = {
+    {EPA_TRANSPORT_HOST, "puts by the CPU"},
+    {EPA_TRANSPORT_DEVICE, "puts by GPU kernels"},
+    {EPA_TRANSPORT_LOAD_STORE, "loads and stores"},
+    {EPA_TRANSPORT_SIGNAL_ADD, "adding signals"},
+    {EPA_TRANSPORT_ANY_SOURCE, "puts from outside the heap"},
+    {EPA_TRANSPORT_NODES, "several nodes"},
+    {EPA_TRANSPORT_THREADS, "several threads"},
+    {0},
+};
+
+static void add_words(struct text *text, const struct words *words, uint32_t bits)
+{
+    const char *before = "";
+
+    for (; words->text != NULL; words++) {
+        if ((bits & words->bit) != 0) {
+            text_add(text, "%s%s", before, words->text);
+            before = ", ";
+        }
+    }
+    if (*before == '\0')
+        text_add(text, "nothing in particular");
+}
+
+/* `indent` columns stand before every line but the first of a plugin. */
+static void add_algorithm(struct text *text, int indent,
+                          const struct epa_algorithm_plugin *algorithm)
+{
+    static const char line[] = "\n%*sneeds on %s: a transport with ";
+
+    text_add(text, "%*ssolves: %s", indent, "",
+             algorithm->op == EPA_OP_MOE ? "moe" : "ag_gemm");
+    if ((algorithm->memory & EPA_MEMORY_HOST) != 0) {
+        text_add(text, line, indent, "", "host memory");
+        add_words(text, transport_words, algorithm->needs_host);
+    }
+    if ((algorithm->memory & EPA_MEMORY_CUDA) != 0) {
+        text_add(text, line, indent, "", "CUDA memory");
+        add_words(text, transport_words, algorithm->needs_cuda);
+    }
+    text_add(text, "\n");
+}
+
+/* What a plugin needs or gives, as lines of their own. */
+static void add_facts(struct text *text, int indent, const struct epa_plugin *plugin)
+{
+    if (plugin->kind == EPA_PLUGIN_ALGORITHM) {
+        add_algorithm(text, indent, (const struct epa_algorithm_plugin *)plugin);
+    } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
+        const struct epa_transport_plugin *transport =
+            (const struct epa_transport_plugin *)plugin;
+
+        text_add(text, "%*sin: ", indent, "");
+        add_words(text, memory_words, transport->memory);
+        text_add(text, "\n%*sgives: ", indent, "");
+        add_words(text, transport_words, transport->flags);
+        text_add(text, "\n");
+    } else if (plugin->kind == EPA_PLUGIN_BACKEND) {
+        text_add(text, "%*sgives: ", indent, "");
+        add_words(text, memory_words, ((const struct epa_backend_plugin *)plugin)->memory);
+        text_add(text, "\n");
+    }
+}
+
+static void add_entry(struct text *text, int indent, const struct registry_entry *entry)
+{
+    text_add(text, "  %-*s", indent - 2, entry->name);
+    if (entry->plugin != NULL) {
+        text_add(text, "%s\n", entry->plugin->summary);
+        add_facts(text, indent, entry->plugin);
+    } else {
+        text_add(text, "cannot be loaded: %s\n", entry->why);
+    }
+    text_add(text, "%*s%s\n", indent, "", entry->file == NULL ? "built in" : entry->file);
+}
+
+static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n,
+                      int only)
+{
+    uint32_t last = PLUGIN_KINDS;
+    int indent = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        int width = (int)strlen(entry[i].name) + 4;
+
+        if ((only < 0 || entry[i].kind == (enum epa_plugin_kind)only) && width > indent)
+            indent = width;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (only >= 0 && entry[i].kind != (enum epa_plugin_kind)only)
+            continue;
+        if (entry[i].kind != last)
+            text_add(text, "%s%ss\n", text->bytes == 0 ? "" : "\n",
+                     plugin_kind_name(entry[i].kind));
+        last = entry[i].kind;
+        add_entry(text, indent, &entry[i]);
+    }
+}
+
+/* -1: all kinds. */
+static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
+{
+    const char *names[PLUGIN_KINDS], *nearest;
+
+    *out = -1;
+    if (cli->n_args == 0)
+        return EPA_OK;
+    for (int kind = 0; kind < PLUGIN_KINDS; kind++) {
+        names[kind] = plugin_kind_name((enum epa_plugin_kind)kind);
+        if (strcmp(cli->arg[0], names[kind]) == 0) {
+            *out = kind;
+            return EPA_OK;
+        }
+    }
+    nearest = text_nearest(cli->arg[0], names, PLUGIN_KINDS);
+    if (nearest != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "there is no kind of plugin '%s'; is it '%s'?",
+                        cli->arg[0], nearest);
+    return epa_fail(
+        err, EPA_ERR_CONFIG,
+        "there is no kind of plugin '%s'; there is backend, launcher, transport, "
+        "algorithm",
+        cli->arg[0]);
+}
+
+int cmd_list(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct registry *registry = NULL;
+    const struct registry_entry *entry;
+    struct text text = {0};
+    uint32_t n;
+    int only;
+    enum epa_status status = find_kind(cli, &only, &err);
+
+    if (status == EPA_OK)
+        status = registry_create(cli->plugin_path, &registry, &err);
+    if (status != EPA_OK) {
+        fprintf(stderr, "epa2a: %s\n", err.text);
+        return exit_code(status, SIGINT);
+    }
+    n = registry_list(registry, &entry);
+    add_table(&text, entry, n, only);
+    if (text.bytes == 0)
+        fprintf(stderr, "epa2a: there is no %s\n",
+                only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
+    else
+        fwrite(text.data, 1, text.bytes, stdout);
+    text_free(&text);
+    registry_destroy(registry);
+    return EXIT_OK;
+}

@@ -1,0 +1,267 @@
+/* run, bench and verify: files to experiments to sessions to reports. Every file is read,
+ * and everything that can be refused is refused, before the first rank starts. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "base/clock.h"
+#include "config/diag.h"
+#include "plugin/registry.h"
+#include "report/report.h"
+#include "session/session.h"
+
+struct command {
+    const struct cli *cli;
+    enum verb verb;
+    struct registry *registry;
+    uint32_t n; /* of all below */
+    struct experiment **experiment;
+    struct session **session;
+    struct result *result;
+    const struct result **done; /* those of `result` that there are so far */
+    uint32_t n_done;
+    struct facts facts;
+    int stop_fd;
+    bool json_is_ours; /* written by this command, so to be written over */
+};
+
+/* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
+static void tell(const char *who, const char *what)
+{
+    const char *part[] = {who, ": error: ", what};
+
+    for (uint32_t i = 0; i < 3; i++) {
+        for (const char *c = part[i]; *c != '\0'; c++)
+            fputc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, stderr);
+    }
+    fputc('\n', stderr);
+}
+
+/* ---- reading ---- */
+
+/* --timeout is a --set like any other, and comes last so that it wins. */
+static const char **all_sets(const struct cli *cli, char *timeout, size_t room, uint32_t *n)
+{
+    const char **set = calloc(cli->n_sets + 1, sizeof(*set));
+
+    *n = 0;
+    if (set == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < cli->n_sets; i++)
+        set[(*n)++] = cli->set[i];
+    if (cli->timeout_ns != 0) {
+        snprintf(timeout, room, "timeout=%lluns", (unsigned long long)cli->timeout_ns);
+        set[(*n)++] = timeout;
+    }
+    return set;
+}
+
+static enum epa_status read_files(struct command *c, struct epa_error *err)
+{
+    struct diag *diag = diag_create();
+    char timeout[64];
+    uint32_t n_sets = 0;
+    const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < c->n && set != NULL; i++) {
+        enum epa_status one = experiment_read(c->cli->arg[i], set, n_sets, c->registry,
+                                              diag, &c->experiment[i]);
+
+        if (one != EPA_OK)
+            status = one;
+    }
+    if (set == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
+    diag_print(diag, stderr);
+    diag_destroy(diag);
+    free(set);
+    return status;
+}
+
+static enum epa_status make_sessions(struct command *c)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct epa_error err = {EPA_OK, ""};
+        enum epa_status one =
+            session_create(c->experiment[i], c->verb, &c->session[i], &err);
+
+        if (one != EPA_OK) {
+            tell(c->cli->arg[i], err.text);
+            status = one;
+        }
+    }
+    return status;
+}
+
+/* ---- running ---- */
+
+/* The signal that asked to stop, or 0. */
+static int stop_signal(const struct command *c)
+{
+    struct signalfd_siginfo info;
+
+    return read(c->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)
+               ? (int)info.ssi_signo
+               : 0;
+}
+
+/* The JSON is written after each session, so that a later one cannot take it away. */
+static enum epa_status write_json(struct command *c, bool last, struct epa_error *err)
+{
+    const char *path = c->cli->json;
+    enum epa_status status;
+
+    if (path == NULL || (strcmp(path, "-") == 0 && !last))
+        return EPA_OK;
+    status = report_json(path, c->cli->force || c->json_is_ours, c->done, c->n_done, err);
+    c->json_is_ours |= status == EPA_OK;
+    return status;
+}
+
+/* Runs session i and reports it; returns its exit code. */
+static int run_one(struct command *c, uint32_t i)
+{
+    struct result *result = &c->result[i];
+    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
+    uint64_t start = clock_ns();
+    time_t started = time(NULL);
+    enum epa_status status;
+
+    status = session_run(c->session[i], c->stop_fd, &err);
+    if (result_make(c->session[i], &c->facts, status, err.text, result, &own) != EPA_OK) {
+        tell("epa2a", own.text);
+        return EXIT_INTERNAL;
+    }
+    result_when(result, started, (double)(clock_ns() - start) / 1e9);
+    if (status == EPA_ERR_INTERRUPTED)
+        result->exit_code = exit_code(status, stop_signal(c));
+    c->done[c->n_done++] = result;
+    if (!c->cli->quiet && (c->cli->json == NULL || strcmp(c->cli->json, "-") != 0))
+        report_table(stdout, result);
+    fflush(stdout);
+    if (!c->cli->quiet)
+        report_warnings(stderr, result);
+    if (status != EPA_OK)
+        tell(c->cli->arg[i], err.text);
+    if (write_json(c, i + 1 == c->n || status == EPA_ERR_INTERRUPTED, &own) != EPA_OK) {
+        tell("epa2a", own.text);
+        if (result->exit_code == EXIT_OK) /* that data is wrong matters more */
+            return EXIT_RESOURCE;
+    }
+    return result->exit_code;
+}
+
+static int run_all(struct command *c)
+{
+    int first = EXIT_OK;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        int code = run_one(c, i);
+
+        if (first == EXIT_OK)
+            first = code;
+        if (c->result[i].status == EPA_ERR_INTERRUPTED)
+            break;
+    }
+    return first;
+}
+
+/* ---- the command ---- */
+
+/* From here on SIGINT and SIGTERM end a session and not the program. While files are read
+ * they do what they always do: there are no results yet, and a pipe may have no end. */
+static enum epa_status catch_signals(struct command *c, struct epa_error *err)
+{
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
+        c->stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (c->stop_fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+    return EPA_OK;
+}
+
+static bool command_init(struct command *c)
+{
+    uint32_t n = c->cli->n_args;
+
+    c->experiment = calloc(n, sizeof(struct experiment *));
+    c->session = calloc(n, sizeof(struct session *));
+    c->result = calloc(n, sizeof(*c->result));
+    c->done = calloc(n, sizeof(struct result *));
+    facts_collect(&c->facts);
+    if (c->experiment == NULL || c->session == NULL || c->result == NULL || c->done == NULL)
+        return false;
+    c->n = n; /* not before there is something to finish */
+    return true;
+}
+
+static void command_finish(struct command *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        result_finish(&c->result[i]);
+        session_destroy(c->session[i]);
+        experiment_destroy(c->experiment[i]);
+    }
+    free(c->experiment);
+    free(c->session);
+    free(c->result);
+    free(c->done);
+    facts_finish(&c->facts);
+    registry_destroy(c->registry);
+    if (c->stop_fd >= 0)
+        close(c->stop_fd);
+}
+
+static int command_run(const struct cli *cli, enum verb verb)
+{
+    struct command c = {.cli = cli, .verb = verb, .stop_fd = -1};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+    int code;
+
+    if (!command_init(&c))
+        status = epa_fail(&err, EPA_ERR_NOMEM, "no memory for %u experiments", cli->n_args);
+    if (status == EPA_OK && cli->json != NULL)
+        status = report_json_check(cli->json, cli->force, &err);
+    if (status == EPA_OK)
+        status = registry_create(cli->plugin_path, &c.registry, &err);
+    if (status == EPA_OK)
+        status = read_files(&c, &err);
+    if (status == EPA_OK)
+        status = make_sessions(&c);
+    if (status == EPA_OK)
+        status = catch_signals(&c, &err);
+    if (err.status != EPA_OK)
+        tell("epa2a", err.text);
+    code = status == EPA_OK ? run_all(&c) : exit_code(status, SIGINT);
+    command_finish(&c);
+    return code;
+}
+
+int cmd_run(const struct cli *cli)
+{
+    return command_run(cli, VERB_RUN);
+}
+
+int cmd_bench(const struct cli *cli)
+{
+    return command_run(cli, VERB_BENCH);
+}
+
+int cmd_verify(const struct cli *cli)
+{
+    return command_run(cli, VERB_VERIFY);
+}
