@@ -1,0 +1,360 @@
+/* The memory of the shm transport: each rank makes one segment and maps everybody else's.
+ *
+ * A segment is a sealed memfd that peers open through /proc. It has no name, so a crash
+ * leaves nothing behind, and nobody can cut it short under us. The heap begins on a 2 MiB
+ * boundary in the file and in memory, so that huge pages fit. A peer in this very process
+ * (ranks as threads) is used at its owner's address, which keeps the protocol visible to
+ * ThreadSanitizer. */
+#include "shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u /* Linux 6.3 */
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+enum {
+    HUGE_PAGE = 2 << 20,
+    PREFAULT_STEP = 64 << 20, /* between two looks at `aborted` */
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+};
+
+/* What a rank tells the others of its segment. */
+struct card {
+    uint64_t dev, ino; /* which file it is, beyond doubt */
+    uint64_t heap_bytes;
+    uint32_t signals;
+    int32_t pid, fd;
+    struct segment *segment;
+};
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* madvise() succeeds where the kernel will never give a huge page for shared memory; who
+ * insists on them is to hear of it. */
+static enum epa_status check_huge_pages(struct epa_error *err)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    char text[128] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+    if (n < 0)
+        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "shm: huge_pages is on, but %s: %s", path,
+                       strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return EPA_ERR_UNSUPPORTED;
+    if (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "shm: huge_pages is on, but %s forbids them: %.*s", path,
+                        (int)strcspn(text, "\n"), text);
+    return EPA_OK;
+}
+
+static enum epa_status check(const struct segments_params *p, struct epa_error *err)
+{
+    const struct epa_world *world = &p->boot->world;
+
+    if (world->local_size != world->size)
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "shm: reaches the %u ranks of one node, not all %u; take a transport "
+            "between nodes, or leave out ranks_per_node",
+            world->local_size, world->size);
+    if (p->heap_bytes > INT64_MAX / 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "shm: a heap of %" PRIu64 " bytes is too large", p->heap_bytes);
+    return p->huge_pages == HUGE_ON ? check_huge_pages(err) : EPA_OK;
+}
+
+/* A memfd of the size of a segment, that nobody can resize. */
+static enum epa_status create_file(struct segments *s, struct epa_error *err)
+{
+    /* vm.memfd_noexec may insist on the flag; kernels before 6.3 do not know it. */
+    s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (s->fd < 0 && errno == EINVAL)
+        s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (s->fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "shm: memfd_create: %s", strerror(errno));
+    if (fchmod(s->fd, 0600) != 0 || ftruncate(s->fd, (off_t)s->bytes) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "shm: a segment of %" PRIu64 " bytes (heap %" PRIu64
+                        ", %u signals): %s",
+                        s->bytes, s->params.heap_bytes, s->params.signals, strerror(errno));
+    if (fcntl(s->fd, F_ADD_SEALS, SEALS) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "shm: sealing a memfd: %s", strerror(errno));
+    return EPA_OK;
+}
+
+static bool wants_huge_pages(const struct segments *s)
+{
+    return s->params.huge_pages == HUGE_ON ||
+           (s->params.huge_pages == HUGE_AUTO && s->params.heap_bytes >= HUGE_PAGE);
+}
+
+static enum epa_status advise(const struct segments *s, char *heap, struct epa_error *err)
+{
+    uint64_t bytes = s->bytes - s->heap_at;
+    bool on = s->params.huge_pages == HUGE_ON;
+
+    if (bytes == 0 || !wants_huge_pages(s))
+        return EPA_OK;
+    if (madvise(heap, bytes, MADV_HUGEPAGE) != 0 && on)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "shm: huge_pages is on, but the kernel refuses them: %s",
+                        strerror(errno));
+    return EPA_OK;
+}
+
+/* Maps the segment of rank `owner` on a 2 MiB boundary: reserves more than is needed, maps
+ * over the aligned part, gives the rest back. */
+static enum epa_status map(const struct segments *s, int fd, uint32_t owner,
+                           struct epa_error *err)
+{
+    struct peer *peer = &s->peer[owner];
+    char *room = mmap(NULL, s->bytes + HUGE_PAGE, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *at;
+
+    if (room == MAP_FAILED)
+        return epa_fail(err, EPA_ERR_NOMEM,
+                        "shm: no addresses for the %" PRIu64 " bytes of rank %u: %s",
+                        s->bytes, owner, strerror(errno));
+    at = room + (round_up((uintptr_t)room, HUGE_PAGE) - (uintptr_t)room);
+    if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+        MAP_FAILED) {
+        (void)epa_fail(err, EPA_ERR_NOMEM,
+                       "shm: mmap of the %" PRIu64 " bytes of rank %u: %s", s->bytes, owner,
+                       strerror(errno));
+        munmap(room, s->bytes + HUGE_PAGE);
+        return EPA_ERR_NOMEM;
+    }
+    if (at != room)
+        munmap(room, (size_t)(at - room));
+    munmap(at + s->bytes, (size_t)(room + HUGE_PAGE - at));
+    *peer = (struct peer){
+        .segment = (struct segment *)(void *)at, .heap = at + s->heap_at, .mapped = true};
+    return advise(s, peer->heap, err);
+}
+
+/* First touch by the owner: memory of its own NUMA node, and no page faults later. */
+static enum epa_status touch(const struct segments *s, struct epa_error *err)
+{
+    uint64_t bytes = s->params.heap_bytes;
+    char *heap = s->peer[s->rank].heap;
+    bool huge = wants_huge_pages(s);
+
+    for (uint64_t at = 0; at < bytes; at += PREFAULT_STEP) {
+        size_t n = bytes - at < PREFAULT_STEP ? bytes - at : PREFAULT_STEP;
+
+        if (epa_aborted(s->params.boot))
+            return EPA_ERR_ABORTED;
+        if (madvise(heap + at, n, MADV_POPULATE_WRITE) == 0) {
+            /* Also where shmem_enabled is "never", that is, asking alone gives none. What
+             * fails costs nothing but the pages staying small. */
+            if (huge)
+                (void)madvise(heap + at, round_up(n, HUGE_PAGE), MADV_COLLAPSE);
+            continue;
+        }
+        if (errno != EINVAL) /* not just an old kernel */
+            return epa_fail(err, EPA_ERR_NOMEM,
+                            "shm: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
+                            " of them: %s",
+                            bytes, at, strerror(errno));
+        memset(heap + at, 0, n);
+    }
+    return EPA_OK;
+}
+
+static bool is_file_of(int fd, const struct card *card)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_dev == card->dev && st.st_ino == card->ino;
+}
+
+/* Opens and maps the segment of a rank in another process, once it is sure to be that. */
+static enum epa_status attach(const struct segments *s, const struct card *card, uint32_t r,
+                              struct epa_error *err)
+{
+    enum epa_status status;
+    char path[64];
+    int fd, seals;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return epa_fail(
+            err, EPA_ERR_SYSTEM,
+            "shm: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
+            "a node must run as one user, in one PID namespace with /proc mounted",
+            s->rank, r, path, strerror(errno));
+    seals = fcntl(fd, F_GET_SEALS);
+    if (!is_file_of(fd, card) || seals < 0 || (seals & SEALS) != SEALS)
+        status =
+            epa_fail(err, EPA_ERR_SYSTEM,
+                     "shm: %s is not the sealed memory that rank %u made; are all ranks "
+                     "in one PID namespace?",
+                     path, r);
+    else
+        status = map(s, fd, r, err);
+    close(fd);
+    return status;
+}
+
+static enum epa_status compare(const struct segments *s, const struct card *cards,
+                               struct epa_error *err)
+{
+    const struct card *mine = &cards[s->rank];
+
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (cards[r].heap_bytes != mine->heap_bytes || cards[r].signals != mine->signals)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "shm: rank %u has a heap of %" PRIu64
+                            " bytes and %u signals, rank %u of %" PRIu64 " and %u",
+                            r, cards[r].heap_bytes, cards[r].signals, s->rank,
+                            mine->heap_bytes, mine->signals);
+    }
+    return EPA_OK;
+}
+
+/* Ranks of this process first, for they cannot fail: each counts on being counted. */
+static enum epa_status attach_all(struct segments *s, const struct card *cards,
+                                  struct epa_error *err)
+{
+    struct segment *own = s->peer[s->rank].segment;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (is_file_of(cards[r].fd, &cards[r])) { /* the file is open in this process */
+            s->peer[r].segment = cards[r].segment;
+            s->peer[r].heap = (char *)cards[r].segment + s->heap_at;
+        } else if (cards[r].pid != cards[s->rank].pid) {
+            /* Elsewhere, so never the last. One of this process that has closed its file
+             * has failed, and takes itself off; then attach() below fails, too. */
+            __atomic_sub_fetch(&own->users.word, 1, __ATOMIC_RELAXED);
+        }
+    }
+    for (uint32_t r = 0; status == EPA_OK && r < s->size; r++) {
+        if (s->peer[r].segment == NULL)
+            status = attach(s, &cards[r], r, err);
+    }
+    return status;
+}
+
+static enum epa_status meet(struct segments *s, struct epa_error *err)
+{
+    struct epa_bootstrap *boot = s->params.boot;
+    struct card mine = {.heap_bytes = s->params.heap_bytes,
+                        .signals = s->params.signals,
+                        .pid = (int32_t)getpid(),
+                        .fd = s->fd,
+                        .segment = s->peer[s->rank].segment};
+    struct card *cards = calloc(s->size, sizeof(*cards));
+    enum epa_status status;
+    struct stat st;
+
+    if (cards == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", s->size);
+    if (fstat(s->fd, &st) != 0) {
+        free(cards);
+        return epa_fail(err, EPA_ERR_SYSTEM, "shm: fstat of a memfd: %s", strerror(errno));
+    }
+    mine.dev = st.st_dev;
+    mine.ino = st.st_ino;
+    status = boot->allgather(boot, &mine, sizeof(mine), cards);
+    if (status == EPA_OK)
+        status = compare(s, cards, err);
+    if (status == EPA_OK)
+        status = attach_all(s, cards, err);
+    free(cards);
+    if (status == EPA_OK)
+        status = boot->barrier(boot); /* all have mapped all */
+    if (status != EPA_OK)
+        boot->explain(boot, err);
+    return status;
+}
+
+static enum epa_status open_all(struct segments *s, struct epa_error *err)
+{
+    enum epa_status status = create_file(s, err);
+
+    if (status == EPA_OK)
+        status = map(s, s->fd, s->rank, err);
+    if (status == EPA_OK && s->params.prefault)
+        status = touch(s, err);
+    if (status != EPA_OK)
+        return status;
+    /* As many as there can be; attach_all() takes off those who are elsewhere. Should the
+     * allgather fail, nobody knows who has the address, and the segment stays until the
+     * process ends. Relaxed: the allgather orders it. */
+    __atomic_store_n(&s->peer[s->rank].segment->users.word, s->size, __ATOMIC_RELAXED);
+    s->peer[s->rank].mapped = false;
+    status = meet(s, err);
+    if (status == EPA_OK) {
+        close(s->fd); /* from here on nobody else can get at it */
+        s->fd = -1;
+    }
+    return status;
+}
+
+void segments_finish(struct segments *s)
+{
+    for (uint32_t r = 0; s->peer != NULL && r < s->size; r++) {
+        struct peer *peer = &s->peer[r];
+
+        if (peer->segment == NULL)
+            continue;
+        /* What other ranks of this process use goes with the last of them: a rank that
+         * fails leaves while its peers still write into its heap. Acquire and release: all
+         * that they did comes before the end of it. */
+        if (peer->mapped ||
+            __atomic_sub_fetch(&peer->segment->users.word, 1, __ATOMIC_ACQ_REL) == 0)
+            munmap(peer->segment, s->bytes);
+    }
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->peer);
+    s->peer = NULL;
+}
+
+enum epa_status segments_init(struct segments *out, const struct segments_params *p,
+                              struct epa_error *err)
+{
+    struct segments s = {
+        .params = *p, .rank = p->boot->world.rank, .size = p->boot->world.size, .fd = -1};
+    enum epa_status status = check(p, err);
+
+    if (status != EPA_OK)
+        return status;
+    s.heap_at = round_up(sizeof(struct segment) + (uint64_t)p->signals * LINE, HUGE_PAGE);
+    s.bytes = s.heap_at + round_up(p->heap_bytes, HUGE_PAGE);
+    s.peer = calloc(s.size, sizeof(*s.peer));
+    if (s.peer == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", s.size);
+    status = open_all(&s, err);
+    if (status != EPA_OK) {
+        segments_finish(&s);
+        return status;
+    }
+    *out = s;
+    return EPA_OK;
+}

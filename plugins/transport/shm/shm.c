@@ -1,0 +1,446 @@
+/* Shared-memory transport: the ranks of one node, plain loads and stores.
+ *
+ * What orders everything: a signal is raised by a release and seen by an acquire. Where the
+ * memory comes from is in segments.c. */
+#include "shm.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_SIGNAL_ADD |
+            EPA_TRANSPORT_ANY_SOURCE | EPA_TRANSPORT_THREADS,
+};
+
+enum wait_kind { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD };
+
+struct config {
+    int wait;       /* enum wait_kind */
+    int huge_pages; /* enum huge_kind */
+    bool prefault;
+};
+
+enum failed_at { FAILED_NOWHERE, FAILED_SIGNAL, FAILED_BARRIER, FAILED_RESET };
+
+struct failure {
+    enum failed_at at;
+    enum epa_status status;
+    enum epa_compare compare;
+    uint32_t signal;
+    uint64_t want, seen, waited_ns;
+    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
+};
+
+struct shm {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    const struct epa_bootstrap *boot;
+    struct segments segments;
+    struct peer *peer; /* segments.peer */
+    char **peer_heap;
+    uint32_t burst;          /* polls between two looks at the clock and at `aborted` */
+    uint64_t spin_ns;        /* how long wait() keeps the core to itself */
+    uint64_t barriers;       /* begun by this rank */
+    pthread_mutex_t failing; /* several threads may fail at once */
+    struct failure failure;
+};
+
+static struct shm *shm_of(struct epa_transport *t)
+{
+    return (struct shm *)t;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+static void relax(void)
+{
+    __builtin_ia32_pause();
+}
+#elif defined(__aarch64__)
+static void relax(void)
+{
+    __asm__ volatile("yield");
+}
+#else
+static void relax(void)
+{
+}
+#endif
+
+static void put_bytes(const struct epa_transport *t, uint64_t dst, const void *src,
+                      size_t bytes, uint32_t peer)
+{
+    assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
+    if (bytes != 0) /* src may be NULL then */
+        memcpy(t->peer_heap[peer] + dst, src, bytes);
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    put_bytes(t, dst, src, bytes, peer);
+    return EPA_OK;
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    struct shm *s = shm_of(t);
+    uint64_t *word = &s->peer[peer].segment->signal[signal].word;
+
+    assert(signal < s->segments.params.signals && peer < t->size);
+    /* Release: pairs with the acquire in await() and read_signal(); what this rank stored
+     * before, by put or by itself, is in place for whoever sees the value. */
+    if (op == EPA_SIGNAL_ADD)
+        __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    return EPA_OK;
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    put_bytes(t, dst, src, bytes, peer);
+    return raise_signal(t, signal, value, op, peer);
+}
+
+/* Nothing to do: data may be read only after a signal, and each signal is a release. Who
+ * used streaming stores through peer_heap has drained them himself. */
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    (void)t;
+    (void)peer;
+    return EPA_OK;
+}
+
+/* Copies are done when put() returns, but may sit in the store buffer. "In place" means
+ * that what this rank reads next is read after all others can see what it wrote, which
+ * acquire and release do not give; two ranks that signal each other, quiet and read would
+ * both see 0. */
+static enum epa_status quiet(struct epa_transport *t)
+{
+    (void)t;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return EPA_OK;
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    struct shm *s = shm_of(t);
+
+    assert(signal < s->segments.params.signals);
+    return __atomic_load_n(&s->peer[t->rank].segment->signal[signal].word,
+                           __ATOMIC_ACQUIRE);
+}
+
+static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
+{
+    return compare == EPA_EQ ? seen == want : seen >= want;
+}
+
+/* Polls `word` until it is what is wanted. The clock is read only once a burst of polls has
+ * failed: a signal that is there, or comes at once, costs a load. Never sleeps: waking up
+ * costs 40 us. Yielding costs little where a core is free, so it ends each long wait. */
+static enum epa_status await(const struct shm *s, const uint64_t *word,
+                             enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
+                             struct failure *failure)
+{
+    uint64_t begun = 0;
+
+    for (;;) {
+        uint64_t now;
+
+        for (uint32_t i = 0; i < s->burst; i++) {
+            /* Acquire: pairs with the release in raise_signal() and pass_barrier(). */
+            if (reached(__atomic_load_n(word, __ATOMIC_ACQUIRE), compare, want))
+                return EPA_OK;
+            relax();
+        }
+        now = now_ns();
+        if (begun == 0)
+            begun = now;
+        failure->waited_ns = now - begun;
+        failure->status = EPA_ERR_TIMEOUT;
+        if (epa_aborted(s->boot))
+            failure->status = EPA_ERR_ABORTED;
+        else if (now - begun < timeout_ns)
+            failure->status = EPA_OK;
+        if (failure->status != EPA_OK) {
+            failure->compare = compare;
+            failure->want = want;
+            failure->seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+            return failure->status;
+        }
+        if (now - begun >= s->spin_ns)
+            sched_yield();
+    }
+}
+
+static void remember(struct shm *s, const struct failure *failure)
+{
+    pthread_mutex_lock(&s->failing);
+    s->failure = *failure;
+    pthread_mutex_unlock(&s->failing);
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct shm *s = shm_of(t);
+    struct failure failure = {.at = FAILED_SIGNAL, .signal = signal};
+    enum epa_status status;
+
+    assert(signal < s->segments.params.signals);
+    status = await(s, &s->peer[t->rank].segment->signal[signal].word, compare, value,
+                   timeout_ns, &failure);
+    if (status != EPA_OK)
+        remember(s, &failure);
+    return status;
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    /* nothing is ever under way */
+    return epa_aborted(shm_of(t)->boot) ? EPA_ERR_ABORTED : EPA_OK;
+}
+
+static void find_missing(const struct shm *s, struct failure *failure)
+{
+    for (uint32_t r = s->base.size; r-- > 0;) {
+        uint64_t arrived =
+            __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED);
+
+        if (arrived < s->barriers) {
+            failure->missing++;
+            failure->first_missing = r;
+        }
+    }
+}
+
+/* Each rank counts its arrivals in its own segment and looks at everybody's: one line to
+ * write, one to read for each other rank, and it is known who is late. */
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    struct shm *s = shm_of(t);
+    struct failure failure = {.at = FAILED_BARRIER};
+    uint64_t epoch = ++s->barriers;
+
+    /* Release: pairs with the acquire in await(); what this rank has done comes first. */
+    __atomic_store_n(&s->peer[t->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
+    for (uint32_t i = 1; i < t->size; i++) {
+        uint32_t r = (t->rank + i) % t->size; /* not all at the same line at once */
+        enum epa_status status = await(s, &s->peer[r].segment->arrived.word, EPA_GE, epoch,
+                                       timeout_ns, &failure);
+
+        if (status != EPA_OK) {
+            find_missing(s, &failure);
+            remember(s, &failure);
+            return status;
+        }
+    }
+    return EPA_OK;
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    struct shm *s = shm_of(t);
+    struct epa_bootstrap *boot = s->segments.params.boot;
+    enum epa_status status = boot->barrier(boot); /* nobody signals any more */
+
+    if (status == EPA_OK) {
+        for (uint32_t i = 0; i < s->segments.params.signals; i++)
+            __atomic_store_n(&s->peer[t->rank].segment->signal[i].word, 0,
+                             __ATOMIC_RELAXED);
+        status = boot->barrier(boot); /* nobody signals yet */
+    }
+    if (status != EPA_OK)
+        remember(s, &(struct failure){.at = FAILED_RESET, .status = status});
+    return status;
+}
+
+static void explain_barrier(const struct shm *s, const struct failure *f, const char *why,
+                            struct epa_error *err)
+{
+    char late[64] = "to which all had come by then";
+
+    if (f->missing != 0)
+        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
+                 f->missing > 1 ? " and others" : "");
+    (void)epa_fail(err, f->status,
+                   "shm: rank %u waited %.3f s at barrier %" PRIu64
+                   " %s, %u of %u missing%s",
+                   s->base.rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
+                   s->base.size, why);
+}
+
+static void explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct shm *s = shm_of(t);
+    struct epa_bootstrap *boot = s->segments.params.boot;
+    struct failure f;
+    const char *why;
+
+    pthread_mutex_lock(&s->failing);
+    f = s->failure;
+    pthread_mutex_unlock(&s->failing);
+    why = f.status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
+    switch (f.at) {
+    case FAILED_SIGNAL:
+        (void)epa_fail(err, f.status,
+                       "shm: rank %u waited %.3f s for signal %u %s %" PRIu64
+                       ", it is %" PRIu64 "%s",
+                       t->rank, (double)f.waited_ns * 1e-9, f.signal,
+                       f.compare == EPA_EQ ? "==" : ">=", f.want, f.seen, why);
+        break;
+    case FAILED_BARRIER:
+        explain_barrier(s, &f, why, err);
+        break;
+    case FAILED_RESET:
+        boot->explain(boot, err);
+        (void)epa_fail(err, f.status, "shm: rank %u could not reset its signals%s", t->rank,
+                       why);
+        break;
+    case FAILED_NOWHERE:
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "shm: nothing has failed on rank %u", t->rank);
+        break;
+    }
+}
+
+static void close_all(struct epa_transport *t)
+{
+    struct shm *s = shm_of(t);
+
+    segments_finish(&s->segments);
+    pthread_mutex_destroy(&s->failing);
+    free(s->peer_heap);
+    free(s);
+}
+
+static const struct epa_transport_ops ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .explain = explain,
+    .close = close_all,
+};
+
+/* See README.md for the measurements behind the numbers. */
+static void choose_wait(struct shm *s, int wait)
+{
+    const struct epa_world *world = &s->boot->world;
+    bool crowded = world->local_size > world->local_cores;
+
+    s->burst = 64;
+    s->spin_ns = UINT64_MAX;
+    if (wait == WAIT_AUTO && !crowded) {
+        s->spin_ns = 20000;
+    } else if (wait != WAIT_SPIN) {
+        s->burst = 1;
+        s->spin_ns = 0;
+    }
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p,
+                                struct epa_transport **out, struct epa_error *err)
+{
+    const struct config *config = p->config;
+    const struct segments_params params = {.boot = p->boot,
+                                           .heap_bytes = p->heap_bytes,
+                                           .signals = p->signals,
+                                           .huge_pages = config->huge_pages,
+                                           .prefault = config->prefault};
+    uint32_t size = p->boot->world.size;
+    struct shm *s = calloc(1, sizeof(*s));
+    char **peer_heap = calloc(size, sizeof(*peer_heap));
+    enum epa_status status;
+
+    if (s == NULL || peer_heap == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", size);
+    else
+        status = segments_init(&s->segments, &params, err);
+    if (status != EPA_OK) {
+        free(peer_heap);
+        free(s);
+        return status;
+    }
+    s->boot = p->boot;
+    s->peer = s->segments.peer;
+    s->peer_heap = peer_heap;
+    for (uint32_t r = 0; r < size; r++)
+        peer_heap[r] = s->peer[r].heap;
+    pthread_mutex_init(&s->failing, NULL);
+    choose_wait(s, config->wait);
+    s->base = (struct epa_transport){.ops = &ops,
+                                     .flags = FLAGS,
+                                     .rank = s->segments.rank,
+                                     .size = size,
+                                     .heap = peer_heap[s->segments.rank],
+                                     .heap_bytes = p->heap_bytes,
+                                     .peer_heap = peer_heap};
+    *out = &s->base;
+    return EPA_OK;
+}
+
+static const struct epa_choice waits[] = {
+    {"auto", WAIT_AUTO,
+     "spin 20 us, then yield; with more ranks than cores, yield at once"},
+    {"spin", WAIT_SPIN, "never let go of the core"},
+    {"yield", WAIT_YIELD, "let another thread run after each look"},
+    {0},
+};
+
+static const struct epa_choice huge_pages[] = {
+    {"auto", HUGE_AUTO, "ask for them from 2 MiB of heap"},
+    {"on", HUGE_ON, "fail where the kernel forbids them"},
+    {"off", HUGE_OFF, "do not ask"},
+    {0},
+};
+
+static const struct config defaults = {
+    .wait = WAIT_AUTO, .huge_pages = HUGE_AUTO, .prefault = true};
+
+static const struct epa_option options[] = {
+    {.name = "wait",
+     EPA_CHOICE(struct config, wait),
+     .choices = waits,
+     .help = "what a rank does while a signal has not come"},
+    {.name = "huge_pages",
+     EPA_CHOICE(struct config, huge_pages),
+     .choices = huge_pages,
+     .help = "pages of 2 MiB for the heap"},
+    {.name = "prefault",
+     EPA_BOOL(struct config, prefault),
+     .help = "touch all of the heap before the first iteration, each rank its own"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "shm", .summary = "shared memory between the ranks of one node",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = FLAGS,
+    .memory = EPA_MEMORY_HOST,
+    .open = open_all,
+};
