@@ -1,0 +1,488 @@
+/* Dispatch on hosts: counts to everybody, then every row to the place where its expert
+ * reads it. Phases by the source's names: count_put, quant_and_put, wait, postprocess. */
+#include "ll_v2_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- dispatch: counts ---- */
+
+static uint32_t rank_of(const struct ll_host *h, int32_t expert)
+{
+    return h->rank_of[expert];
+}
+
+/* The ranks that token t goes to, a bit each. */
+static uint64_t ranks_of(const struct ll_host *h, const struct epa_moe *m, uint32_t t)
+{
+    const int32_t *expert = m->expert + (size_t)t * h->l.topk;
+    uint64_t ranks = 0;
+
+    for (uint32_t k = 0; k < h->l.topk; k++) {
+        if (expert[k] >= 0)
+            ranks |= 1ull << rank_of(h, expert[k]);
+    }
+    return ranks;
+}
+
+static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint32_t *count)
+{
+    uint32_t choices = m->tokens * h->l.topk;
+
+    memset(count, 0, h->l.count_words * sizeof(*count));
+    for (uint32_t i = 0; i < choices; i++) {
+        if (m->expert[i] >= 0)
+            count[m->expert[i]]++;
+    }
+    for (uint32_t t = 0; h->l.by_rank && t < m->tokens; t++) {
+        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1)
+            count[h->l.experts + (uint32_t)__builtin_ctzll(ranks)]++;
+    }
+}
+
+/* Gives my counts to all and takes a copy of everybody's, which stands while peers go on.
+ */
+static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s,
+                                       const struct epa_moe *m)
+{
+    uint64_t row = h->l.count_words * sizeof(uint32_t);
+    uint64_t at = region(h, s, h->l.counts_at, h->l.counts_bytes);
+    uint64_t mine = at + h->world.rank * row;
+    enum epa_status status = EPA_OK;
+
+    count_routes(h, m, (uint32_t *)(void *)(h->t->heap + mine));
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
+        uint32_t p = peer_at(h, i);
+        uint64_t deadline = 0;
+
+        h->last.peer = p;
+        do {
+            status = epa_put_signal(h->t, mine, h->t->heap + mine, row,
+                                    signal_of(h, LL_COUNT, h->world.rank), s->epoch, p);
+        } while (ll_again(h, &status, &deadline));
+    }
+    if (ll_phase(h, status, "wait"))
+        status = ll_wait(h, LL_COUNT, s->epoch);
+    if (status == EPA_OK)
+        memcpy(s->count, h->t->heap + at, h->l.counts_bytes);
+    return status;
+}
+
+/* ---- dispatch: places ---- */
+
+static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
+{
+    return ll_fail(h, EPA_ERR_CONFIG,
+                   "rank %u would receive %llu rows and has room for %llu: raise "
+                   "algorithm.capacity, or set it to 0",
+                   rank, (unsigned long long)rows, (unsigned long long)h->l.entries);
+}
+
+/* Rows stand at a receiver by expert, within an expert by source: next[e] becomes the place
+ * of my first row for expert e, and the receiver's own starts and counts are filled in. */
+static enum epa_status lay_out_entries(struct ll_host *h, struct ll_set *s)
+{
+    const struct ll_layout *l = &h->l;
+    uint32_t *restrict all = h->sum, *restrict next = h->next;
+    uint32_t experts = l->experts, local = l->local, mine = h->world.rank * local;
+
+    memset(all, 0, experts * sizeof(*all));
+    for (uint32_t source = 0; source < l->size; source++) {
+        const uint32_t *restrict count = expert_counts(h, s, source);
+
+        if (source == h->world.rank)
+            memcpy(next, all, experts * sizeof(*next));
+        for (uint32_t e = 0; e < experts; e++)
+            all[e] += count[e];
+    }
+    for (uint32_t first = 0; first < experts; first += local) {
+        uint64_t end = 0;
+
+        for (uint32_t e = first; e < first + local; e++) {
+            next[e] += (uint32_t)end;
+            end += all[e];
+        }
+        if (end > l->entries)
+            return too_full(h, first / local, end);
+    }
+    for (uint32_t i = 0; i < local; i++) {
+        s->recv_count[i] = all[mine + i];
+        s->recv_start[i] = i == 0 ? 0 : s->recv_start[i - 1] + all[mine + i - 1];
+    }
+    return EPA_OK;
+}
+
+/* Layout rank: rows stand by source. next_row[r] becomes the place of my first at rank r.
+ */
+static enum epa_status lay_out_rows(struct ll_host *h, struct ll_set *s)
+{
+    for (uint32_t rank = 0; rank < h->l.size; rank++) {
+        uint64_t end = 0;
+
+        for (uint32_t source = 0; source < h->l.size; source++) {
+            if (source == h->world.rank)
+                h->next_row[rank] = (uint32_t)end;
+            end += rank_counts(h, s, source)[rank];
+        }
+        if (end > h->l.rows)
+            return too_full(h, rank, end);
+    }
+    return EPA_OK;
+}
+
+/* Answers that are put stand at the source by expert (or rank), in the order of its rows.
+ */
+static void lay_out_answers(const struct ll_host *h, const struct ll_set *s)
+{
+    uint32_t n = h->l.by_rank ? h->l.size : h->l.experts, end = 0;
+    uint32_t *restrict next = h->next_answer;
+    const uint32_t *restrict count = h->l.by_rank ? rank_counts(h, s, h->world.rank)
+                                                  : expert_counts(h, s, h->world.rank);
+
+    for (uint32_t i = 0; i < n; i++) {
+        next[i] = end;
+        end += count[i];
+    }
+}
+
+static void place_by_expert(const struct ll_host *h, struct ll_set *s,
+                            const struct epa_moe *m)
+{
+    uint32_t choices = m->tokens * h->l.topk;
+
+    for (uint32_t i = 0; i < choices; i++) {
+        int32_t e = m->expert[i];
+
+        s->place[i] = (struct ll_place){.rank = NOWHERE};
+        if (e >= 0)
+            s->place[i] =
+                (struct ll_place){rank_of(h, e), h->next[e]++, h->next_answer[e]++};
+    }
+}
+
+static void place_by_rank(const struct ll_host *h, struct ll_set *s,
+                          const struct epa_moe *m)
+{
+    for (uint32_t t = 0; t < m->tokens; t++) {
+        struct ll_place *place = s->place + (size_t)t * h->l.places;
+        uint32_t n = 0;
+
+        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1) {
+            uint32_t r = (uint32_t)__builtin_ctzll(ranks);
+
+            place[n++] = (struct ll_place){r, h->next_row[r]++, h->next_answer[r]++};
+        }
+        for (; n < h->l.places; n++)
+            place[n] = (struct ll_place){.rank = NOWHERE};
+        for (size_t i = (size_t)t * h->l.topk; i < (size_t)(t + 1) * h->l.topk; i++) {
+            if (m->expert[i] >= 0)
+                s->entry[i] = h->next[m->expert[i]]++;
+        }
+    }
+}
+
+static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
+                                   const struct epa_moe *m)
+{
+    enum epa_status status = lay_out_entries(h, s);
+
+    if (status == EPA_OK && h->l.by_rank)
+        status = lay_out_rows(h, s);
+    if (status != EPA_OK)
+        return status;
+    if (h->l.puts)
+        lay_out_answers(h, s);
+    if (h->l.by_rank)
+        place_by_rank(h, s, m);
+    else
+        place_by_expert(h, s, m);
+    return EPA_OK;
+}
+
+/* ---- dispatch: rows ---- */
+
+/* Where the message of place j of token t is made: in the heap if it may have to be put. */
+static char *message_at(const struct ll_task *task, uint32_t t, uint32_t j, uint32_t worker)
+{
+    const struct ll_host *h = task->h;
+    uint64_t slot = h->l.by_rank ? (uint64_t)t * h->l.places + j : t;
+
+    if (!h->l.puts)
+        return h->scratch + worker * h->l.message_bytes;
+    return h->t->heap + region(h, task->set, h->l.staging_at, h->l.staging_bytes) +
+           slot * h->l.message_bytes;
+}
+
+static void write_token(const struct ll_task *task, uint32_t t, const uint16_t *next,
+                        char *msg)
+{
+    const struct ll_layout *l = &task->h->l;
+    const struct epa_moe *m = task->m;
+    float *scale = (float *)(void *)(msg + l->scales_at);
+    uint32_t groups = l->fp8 ? l->hidden / l->group : 0; /* group may be 0 without */
+
+    if (!l->fp8) {
+        memcpy(msg + LL_META_BYTES, (const uint16_t *)m->x + (size_t)t * l->hidden,
+               l->token_bytes);
+    } else if (m->x_dtype == EPA_FP8_E4M3) {
+        memcpy(msg + LL_META_BYTES, m->x_fp8 + (size_t)t * l->hidden, l->hidden);
+        memcpy(scale, m->x_scale + (size_t)t * groups, groups * sizeof(*scale));
+    } else {
+        task->h->kernels->quantise((const uint16_t *)m->x + (size_t)t * l->hidden,
+                                   l->hidden, l->group, next,
+                                   (uint8_t *)msg + LL_META_BYTES, scale);
+    }
+}
+
+static void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices, char *msg)
+{
+    *(struct ll_meta *)(void *)msg = (struct ll_meta){
+        .origin = {task->h->world.rank, t},
+        .epoch = (uint32_t)task->set->epoch,
+        .choices = choices,
+    };
+}
+
+/* One message for all experts that want token t. */
+static void send_to_experts(const struct ll_task *task, uint32_t t, const uint16_t *next,
+                            uint32_t worker)
+{
+    const struct ll_host *h = task->h;
+    const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+    uint64_t recv = recv_offset(h, task->set);
+    char *msg = message_at(task, t, 0, worker);
+    void *to[LL_TOPK];
+    uint32_t n = 0;
+
+    write_token(task, t, next, msg);
+    write_meta(task, t, 0, msg);
+    for (uint32_t j = 0; j < h->l.places; j++) {
+        if (place[j].rank != NOWHERE && reachable(h, place[j].rank))
+            to[n++] = heap_at(h, place[j].rank, recv + place[j].row * h->l.message_bytes);
+    }
+    h->kernels->spread(to, n, msg, h->l.message_bytes, h->store);
+}
+
+/* Token t once for each rank, with the choices that this rank is to answer. */
+static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t *next,
+                          uint32_t worker)
+{
+    const struct ll_host *h = task->h;
+    const struct ll_layout *l = &h->l;
+    const struct ll_place *place = task->set->place + (size_t)t * l->places;
+    uint64_t recv = recv_offset(h, task->set);
+    char *before = NULL;
+
+    for (uint32_t j = 0; j < l->places && place[j].rank != NOWHERE; j++) {
+        char *msg = message_at(task, t, j, worker);
+        struct ll_choice *choice = (struct ll_choice *)(void *)(msg + l->choices_at);
+        uint32_t n = 0;
+
+        if (j == 0)
+            write_token(task, t, next, msg);
+        else if (msg != before)
+            memcpy(msg, before, l->choices_at);
+        for (size_t i = (size_t)t * l->topk; i < (size_t)(t + 1) * l->topk; i++) {
+            int32_t e = task->m->expert[i];
+
+            if (e >= 0 && rank_of(h, e) == place[j].rank)
+                choice[n++] = (struct ll_choice){task->set->entry[i], task->m->weight[i]};
+        }
+        write_meta(task, t, n, msg);
+        if (reachable(h, place[j].rank)) {
+            void *to = heap_at(h, place[j].rank, recv + place[j].row * l->message_bytes);
+
+            h->kernels->spread(&to, 1, msg, l->message_bytes, h->store);
+        }
+        before = msg;
+    }
+}
+
+static void send_rows(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct ll_task *task = arg;
+    uint32_t end = first_token(task, worker + 1, workers);
+
+    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+        const uint16_t *next = NULL;
+
+        if (task->m->x != NULL && t + 1 < end)
+            next = (const uint16_t *)task->m->x + (size_t)(t + 1) * task->h->l.hidden;
+        if (task->h->l.by_rank)
+            send_to_ranks(task, t, next, worker);
+        else
+            send_to_experts(task, t, next, worker);
+    }
+    if (task->h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
+}
+
+static enum epa_status put_rows(const struct ll_task *task)
+{
+    struct ll_host *h = task->h;
+    uint64_t recv = recv_offset(h, task->set);
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t t = 0; t < task->m->tokens; t++) {
+        const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+
+        for (uint32_t j = 0; j < h->l.places && status == EPA_OK; j++) {
+            if (place[j].rank != NOWHERE && !reachable(h, place[j].rank))
+                status =
+                    ll_put(h, recv + place[j].row * h->l.message_bytes,
+                           message_at(task, t, j, 0), h->l.message_bytes, place[j].rank);
+        }
+    }
+    return status;
+}
+
+/* ---- dispatch: what came ---- */
+
+/* Layout rank: each message says which entries want its row. */
+static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t rows,
+                                  const char *recv)
+{
+    enum { AHEAD = 8 };
+
+    for (uint64_t row = 0; row < rows; row++) {
+        const char *msg = recv + row * h->l.message_bytes;
+        const struct ll_meta *meta = (const struct ll_meta *)(const void *)msg;
+        const struct ll_choice *choice =
+            (const struct ll_choice *)(const void *)(msg + h->l.choices_at);
+
+        __builtin_prefetch(msg + AHEAD * h->l.message_bytes);
+        __builtin_prefetch(msg + AHEAD * h->l.message_bytes + h->l.choices_at);
+        for (uint32_t c = 0; c < meta->choices; c++) {
+            if (meta->choices > h->l.topk || choice[c].entry >= h->l.entries)
+                return ll_fail(h, EPA_ERR_MISMATCH,
+                               "row %llu says it has %u choices, entry %u",
+                               (unsigned long long)row, meta->choices, choice[c].entry);
+            s->recv_row[choice[c].entry] = (uint32_t)row;
+            s->recv_weight[choice[c].entry] = choice[c].weight;
+        }
+    }
+    return EPA_OK;
+}
+
+static enum epa_status hand_out(struct ll_host *h, struct ll_set *s, struct epa_moe *m)
+{
+    const char *recv = h->t->heap + recv_offset(h, s);
+    uint32_t last = h->l.local - 1;
+    uint64_t rows;
+
+    m->epoch = s->epoch;
+    m->recv_entries = rows = s->recv_start[last] + s->recv_count[last];
+    m->recv_count = s->recv_count;
+    m->recv_start = s->recv_start;
+    m->recv = recv + LL_META_BYTES;
+    m->recv_scale = h->l.fp8 ? (const float *)(const void *)(recv + h->l.scales_at) : NULL;
+    m->origin = (const struct epa_origin *)(const void *)recv;
+    m->recv_stride = m->scale_stride = m->origin_stride = h->l.message_bytes;
+    m->y_space = h->t->heap + y_offset(h, s);
+    m->recv_row = NULL;
+    m->recv_weight = NULL;
+    if (h->l.by_rank) {
+        rows = 0;
+        for (uint32_t source = 0; source < h->l.size; source++)
+            rows += rank_counts(h, s, source)[h->world.rank];
+        m->recv_row = s->recv_row;
+        m->recv_weight = s->recv_weight;
+    }
+    m->recv_rows = rows;
+    return h->l.by_rank ? index_rows(h, s, rows, recv) : EPA_OK;
+}
+
+/* ---- dispatch ---- */
+
+/* Every rank makes the same calls in the same order, so all take the same set. The first that
+ * is free: who combines before the next dispatch stays in one set, and in the cache. */
+static struct ll_set *take_set(struct ll_host *h)
+{
+    for (uint32_t i = 0; i < h->l.buffers; i++) {
+        if (h->set[i].open)
+            continue;
+        h->set[i].open = true;
+        h->set[i].epoch = ++h->epoch;
+        return &h->set[i];
+    }
+    (void)ll_fail(
+        h, EPA_ERR_CONFIG,
+        "%u dispatches are open, as many as there are buffer sets: combine one first",
+        h->l.buffers);
+    return NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *value, uint32_t n)
+{
+    qsort(value, n, sizeof(*value), compare);
+    return n > 0 ? value[n / 2] : 0;
+}
+
+/* Whether a store that stays in the cache pays depends on what else is in that cache, which no
+ * size tells. Until that is settled dispatches take turns and are timed. */
+static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
+{
+    struct ll_trial *trial = &h->trial;
+    enum kernels_store now =
+        trial->left % 2 == 0 ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+    uint64_t start;
+    enum epa_status status;
+
+    if (trial->left == 0 || task->m->tokens == 0)
+        return h->backend->ops->parallel(h->backend, send_rows, task);
+    h->store = now;
+    start = ll_now_ns();
+    status = h->backend->ops->parallel(h->backend, send_rows, task);
+    trial->ns_per_row[now][trial->n[now]++] =
+        (double)(ll_now_ns() - start) / task->m->tokens;
+    if (--trial->left == 0)
+        h->store = median(trial->ns_per_row[KERNELS_STORE_STREAM],
+                          trial->n[KERNELS_STORE_STREAM]) <
+                           median(trial->ns_per_row[KERNELS_STORE_CACHED],
+                                  trial->n[KERNELS_STORE_CACHED])
+                       ? KERNELS_STORE_STREAM
+                       : KERNELS_STORE_CACHED;
+    return status;
+}
+
+enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct ll_host *h = host_of(a);
+    struct epa_moe *m = &problem->u.moe;
+    struct ll_set *s;
+    struct ll_task task;
+    enum epa_status status = EPA_OK;
+
+    h->last.stage = "dispatch";
+    h->last.doing = "count_put";
+    s = take_set(h);
+    if (s == NULL)
+        return EPA_ERR_CONFIG;
+    task = (struct ll_task){h, s, m};
+    /* Staging and answers of the epoch that had this set have left. Where all are in reach just
+     * counts are put, and those have come: nobody else's DATA would be there. */
+    if (h->l.puts)
+        status = h->t->ops->quiet(h->t);
+    if (status == EPA_OK)
+        status = exchange_counts(h, s, m);
+    if (ll_phase(h, status, "quant_and_put"))
+        status = give_places(h, s, m);
+    if (status == EPA_OK)
+        status = store_rows(h, &task);
+    if (status == EPA_OK && h->l.puts)
+        status = put_rows(&task);
+    if (status == EPA_OK)
+        status = ll_tell(h, LL_DATA, s->epoch);
+    if (ll_phase(h, status, "wait"))
+        status = ll_wait(h, LL_DATA, s->epoch);
+    if (ll_phase(h, status, "postprocess"))
+        status = hand_out(h, s, m);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* What the host code of ll_v2 keeps between calls, and the small things that its parts
+ * share: where regions and rows are, who is reachable. Parts: ll_v2_host.c (set-up, puts,
+ * signals), ll_v2_dispatch.c, ll_v2_combine.c. */
+#ifndef LL_V2_HOST_H
+#define LL_V2_HOST_H
+
+#include "ll_v2.h"
+#include "kernels/kernels.h"
+
+static const uint32_t NOWHERE = UINT32_MAX;
+
+/* Where one row of a token stands: at `rank` in place `row` (layout rank) or entry; its
+ * answer, if it has to be put, comes to place `answer` here. rank NOWHERE: there is none.
+ */
+struct ll_place {
+    uint32_t rank, row, answer;
+};
+
+/* What a dispatch leaves for its combine, and the views it hands out. Open from the one to the
+ * other; a set that is not may be taken by the next dispatch. */
+struct ll_set {
+    bool open;
+    uint64_t epoch;
+    struct ll_place *place; /* [max_tokens][places] */
+    uint32_t *entry;        /* layout rank: [max_tokens][topk], at the receivers */
+    uint32_t *count;        /* [source][count_words], a copy */
+    uint32_t *recv_count;   /* [local] */
+    uint64_t *recv_start;   /* [local] */
+    uint32_t *recv_row;     /* layout rank: [entries] */
+    float *recv_weight;     /* layout rank: [entries] */
+};
+
+/* Which way of storing rows is faster here, found out in the first dispatches. */
+enum { LL_TRIALS = 8 };
+struct ll_trial {
+    uint32_t left; /* dispatches still to be timed */
+    uint32_t n[2]; /* by enum kernels_store */
+    double ns_per_row[2][LL_TRIALS];
+};
+
+struct ll_host {
+    struct epa_algorithm base;
+    struct ll_layout l;
+    struct epa_world world;
+    struct epa_transport *t;
+    struct epa_backend *backend;
+    const struct kernels *kernels;
+    enum kernels_store store;
+    struct ll_trial trial;
+    uint64_t heap, timeout_ns, epoch;
+    uint32_t signal;
+    struct ll_set set[2];
+    uint8_t *rank_of; /* [experts] */
+    /* While places are given out: rows so far for an expert or, by_rank, a rank. */
+    uint32_t *sum, *next, *next_answer; /* [experts]; next_answer by rank in layout rank */
+    uint32_t *next_row;                 /* [size] */
+    char *scratch;                      /* [workers] messages, each a worker's own */
+    uint32_t workers;
+    struct { /* for explain() */
+        const char *stage, *doing;
+        uint32_t peer;
+        enum ll_signal signal;
+        enum epa_status status; /* of `text` */
+        char text[160];         /* empty: it was the transport that failed */
+    } last;
+};
+
+struct ll_task {
+    struct ll_host *h;
+    struct ll_set *set;
+    const struct epa_moe *m;
+};
+
+static inline uint32_t first_token(const struct ll_task *task, uint32_t worker,
+                                   uint32_t workers)
+{
+    return (uint32_t)((uint64_t)task->m->tokens * worker / workers);
+}
+
+static inline struct ll_host *host_of(struct epa_algorithm *a)
+{
+    return (struct ll_host *)a; /* base is the first member */
+}
+
+/* Names the phase that begins if all is well so far; true if so. */
+static inline bool ll_phase(struct ll_host *h, enum epa_status status, const char *name)
+{
+    if (status == EPA_OK)
+        h->last.doing = name;
+    return status == EPA_OK;
+}
+
+static inline uint64_t region(const struct ll_host *h, const struct ll_set *s, uint64_t at,
+                              uint64_t bytes)
+{
+    return h->heap + at + bytes * (uint64_t)(s - h->set);
+}
+
+static inline uint64_t recv_offset(const struct ll_host *h, const struct ll_set *s)
+{
+    return region(h, s, h->l.recv_at, h->l.recv_bytes);
+}
+
+static inline uint64_t y_offset(const struct ll_host *h, const struct ll_set *s)
+{
+    return region(h, s, h->l.y_at, h->l.y_bytes);
+}
+
+static inline uint64_t answers_offset(const struct ll_host *h, const struct ll_set *s)
+{
+    return region(h, s, h->l.answers_at, h->l.answers_bytes);
+}
+
+/* The counts that `source` gave: rows for each expert, then rows for each rank. */
+static inline const uint32_t *expert_counts(const struct ll_host *h, const struct ll_set *s,
+                                            uint32_t source)
+{
+    return s->count + (size_t)source * h->l.count_words;
+}
+
+static inline const uint32_t *rank_counts(const struct ll_host *h, const struct ll_set *s,
+                                          uint32_t source)
+{
+    return expert_counts(h, s, source) + h->l.experts;
+}
+
+static inline uint32_t signal_of(const struct ll_host *h, enum ll_signal kind,
+                                 uint32_t source)
+{
+    return h->signal + (uint32_t)kind * h->l.size + source;
+}
+
+/* Everybody else in turn, beginning with the next rank, so that not all start at rank 0. */
+static inline uint32_t peer_at(const struct ll_host *h, uint32_t i)
+{
+    return (h->world.rank + i) % h->l.size;
+}
+
+static inline bool reachable(const struct ll_host *h, uint32_t rank)
+{
+    return rank == h->world.rank || h->t->peer_heap[rank] != NULL;
+}
+
+static inline char *heap_at(const struct ll_host *h, uint32_t rank, uint64_t offset)
+{
+    return (rank == h->world.rank ? h->t->heap : h->t->peer_heap[rank]) + offset;
+}
+
+uint64_t ll_now_ns(void);
+
+/* A put that waits for room; `src` must be in the heap and stay until quiet. */
+enum epa_status ll_put(struct ll_host *, uint64_t dst, const void *src, size_t bytes,
+                       uint32_t peer);
+/* Notes why the stage fails, for explain(); returns `status`. */
+EPA_PRINTF(3, 4)
+enum epa_status ll_fail(struct ll_host *, enum epa_status status, const char *fmt, ...);
+/* After a call that may have had no room (EPA_AGAIN): true if it must be made again.
+ * *deadline is 0 before the first try. */
+bool ll_again(struct ll_host *, enum epa_status *status, uint64_t *deadline);
+/* All that was stored or put for the epoch so far is seen before this. Partner: ll_wait().
+ */
+enum epa_status ll_tell(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+/* Until every other rank has told at least `epoch`. */
+enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+
+enum epa_status ll_dispatch(struct epa_algorithm *, struct epa_problem *);
+enum epa_status ll_combine(struct epa_algorithm *, struct epa_problem *);
+
+#endif
