@@ -1,0 +1,427 @@
+/* The weakest transport that the contract allows, for tests: shm, with every ordering taken
+ * away that transport.h does not give. What leans on what shm happens to do fails here.
+ *
+ * Each put and each signal goes into a short queue. It lands piece by piece, last bytes
+ * first, and out of turn, from a source that is read only then; and only while its rank is
+ * inside a function that makes progress. Just the source's rank knows of the queue, so what
+ * is left in it when the rank closes is lost. */
+#include <epa2a/transport.h>
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROOM = 64, DAWDLE_NS = 4000 };
+enum peers { PEERS_NONE, PEERS_PAIR };
+
+struct config {
+    uint64_t seed;
+    uint32_t room;
+    int peers; /* enum peers */
+};
+
+struct held {
+    uint32_t peer, signal;
+    bool signals;
+    enum epa_signal_op op;
+    uint64_t dst, value;
+    const char *src;
+    size_t left;     /* of the payload, from its beginning */
+    uint64_t fences; /* to this peer, before this */
+};
+
+struct weak {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_transport *inner;
+    const struct epa_bootstrap *boot;
+    uint64_t random;
+    uint32_t signals, room, n, busy;
+    struct held held[ROOM];
+    uint64_t *fences; /* [size] so far */
+    char **peer_heap;
+    struct epa_error error;
+};
+
+extern const struct epa_transport_plugin shm_plugin;
+
+static struct weak *weak_of(struct epa_transport *t)
+{
+    return (struct weak *)t;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* 0 to n - 1 (xorshift64*). */
+static uint64_t draw(struct weak *w, uint64_t n)
+{
+    w->random ^= w->random >> 12;
+    w->random ^= w->random << 25;
+    w->random ^= w->random >> 27;
+    return (w->random * 2685821657736338717u >> 16) % n;
+}
+
+/* Without EPA_TRANSPORT_THREADS two threads must not be in here at once; whoever lets them
+ * is a bug that nothing else would show. */
+static struct weak *enter(struct epa_transport *t)
+{
+    struct weak *w = weak_of(t);
+
+    if (__atomic_exchange_n(&w->busy, 1, __ATOMIC_ACQUIRE) != 0) {
+        fprintf(stderr, "weak: two threads of rank %u are in the transport at once\n",
+                t->rank);
+        abort();
+    }
+    return w;
+}
+
+static enum epa_status leave(struct weak *w, enum epa_status status)
+{
+    __atomic_store_n(&w->busy, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+static bool is_held_by_fence(const struct weak *w, const struct held *held)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct held *other = &w->held[i];
+
+        if (other->peer == held->peer && other->fences < held->fences)
+            return true;
+    }
+    return false;
+}
+
+/* A moment in which a peer can look at a signal whose neighbours have yet to come. */
+static void dawdle(struct weak *w)
+{
+    uint64_t end = now_ns() + draw(w, DAWDLE_NS);
+
+    do
+        sched_yield();
+    while (now_ns() < end);
+}
+
+/* Lets one piece of what is held land. */
+static void land(struct weak *w)
+{
+    struct epa_transport *inner = w->inner;
+    uint32_t i = (uint32_t)draw(w, w->n);
+    struct held *held;
+
+    while (is_held_by_fence(w, &w->held[i])) /* what has fewest fences is not */
+        i = (i + 1) % w->n;
+    held = &w->held[i];
+    if (held->left != 0) {
+        size_t piece = 1 + draw(w, held->left);
+
+        held->left -= piece;
+        memcpy(inner->peer_heap[held->peer] + held->dst + held->left,
+               held->src + held->left, piece);
+        if (held->left != 0)
+            return;
+    }
+    if (held->signals)
+        (void)inner->ops->signal(inner, held->signal, held->value, held->op, held->peer);
+    *held = w->held[--w->n];
+    if (w->n != 0 && draw(w, 2) == 0)
+        dawdle(w);
+}
+
+static enum epa_status wrong(struct weak *w, const char *what, uint64_t value,
+                             uint64_t limit)
+{
+    w->error = (struct epa_error){EPA_OK, ""};
+    return epa_fail(&w->error, EPA_ERR_CONFIG,
+                    "weak: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank,
+                    what, value, limit);
+}
+
+static enum epa_status check(struct weak *w, const struct held *held)
+{
+    const struct epa_transport *t = &w->base;
+    uintptr_t src = (uintptr_t)held->src, heap = (uintptr_t)t->heap;
+
+    if (held->peer >= t->size)
+        return wrong(w, "peer", held->peer, t->size);
+    if (held->signals && held->signal >= w->signals)
+        return wrong(w, "signal", held->signal, w->signals);
+    if (held->left == 0)
+        return EPA_OK;
+    if (held->dst >= t->heap_bytes || held->left > t->heap_bytes - held->dst)
+        return wrong(w, "heap offset of the last byte", held->dst + held->left - 1,
+                     t->heap_bytes);
+    if (src < heap || src - heap >= t->heap_bytes ||
+        held->left > t->heap_bytes - (src - heap))
+        return wrong(w, "a source outside the heap, offset", src - heap, t->heap_bytes);
+    return EPA_OK;
+}
+
+static enum epa_status hold(struct epa_transport *t, const struct held *held)
+{
+    struct weak *w = enter(t);
+    enum epa_status status = check(w, held);
+
+    if (status != EPA_OK)
+        return leave(w, status);
+    if (w->n >= w->room || draw(w, 8) == 0)
+        return leave(w, EPA_AGAIN);
+    w->held[w->n] = *held;
+    w->held[w->n++].fences = w->fences[held->peer];
+    if (draw(w, 4) == 0) /* some things do begin at once */
+        land(w);
+    return leave(w, EPA_OK);
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    return hold(t, &(struct held){.peer = peer, .dst = dst, .src = src, .left = bytes});
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    return hold(t, &(struct held){.peer = peer,
+                                  .signal = signal,
+                                  .signals = true,
+                                  .op = op,
+                                  .dst = dst,
+                                  .value = value,
+                                  .src = src,
+                                  .left = bytes});
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    return put_signal(t, 0, NULL, 0, signal, value, op, peer);
+}
+
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    struct weak *w = enter(t);
+
+    w->fences[peer]++;
+    return leave(w, EPA_OK);
+}
+
+static void land_all(struct weak *w)
+{
+    while (w->n != 0)
+        land(w);
+}
+
+static enum epa_status quiet(struct epa_transport *t)
+{
+    struct weak *w = enter(t);
+
+    land_all(w);
+    return leave(w, w->inner->ops->quiet(w->inner));
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    struct weak *w = enter(t);
+    uint64_t value = w->inner->ops->read(w->inner, signal);
+
+    (void)leave(w, EPA_OK);
+    return value;
+}
+
+static enum epa_status give_up(struct weak *w, enum epa_status status, uint32_t signal,
+                               enum epa_compare compare, uint64_t value, uint64_t waited_ns)
+{
+    w->error = (struct epa_error){EPA_OK, ""};
+    return epa_fail(
+        &w->error, status,
+        "weak: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
+        "%s; it holds back %u operations of its own",
+        w->base.rank, (double)waited_ns * 1e-9, signal,
+        compare == EPA_EQ ? "==" : ">=", value, w->inner->ops->read(w->inner, signal),
+        status == EPA_ERR_ABORTED ? ", when another rank had failed" : "", w->n);
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct weak *w = enter(t);
+    uint64_t begun = now_ns();
+
+    for (;;) {
+        uint64_t seen = w->inner->ops->read(w->inner, signal), waited;
+
+        if (compare == EPA_EQ ? seen == value : seen >= value)
+            return leave(w, EPA_OK);
+        waited = now_ns() - begun;
+        if (epa_aborted(w->boot))
+            return leave(w, give_up(w, EPA_ERR_ABORTED, signal, compare, value, waited));
+        if (waited >= timeout_ns)
+            return leave(w, give_up(w, EPA_ERR_TIMEOUT, signal, compare, value, waited));
+        if (w->n != 0)
+            land(w);
+        else
+            sched_yield();
+    }
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    struct weak *w = enter(t);
+
+    for (uint64_t i = 1 + draw(w, 4); i > 0 && w->n != 0; i--)
+        land(w);
+    return leave(w, epa_aborted(w->boot) ? EPA_ERR_ABORTED : EPA_OK);
+}
+
+/* Keeps what the transport below says of its failure: it is the last one. */
+static enum epa_status inner_leave(struct weak *w, enum epa_status status)
+{
+    if (status != EPA_OK) {
+        w->error = (struct epa_error){EPA_OK, ""};
+        w->inner->ops->explain(w->inner, &w->error);
+    }
+    return leave(w, status);
+}
+
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    struct weak *w = enter(t);
+
+    land_all(w);
+    return inner_leave(w, w->inner->ops->barrier(w->inner, timeout_ns));
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    struct weak *w = enter(t);
+
+    land_all(w);
+    return inner_leave(w, w->inner->ops->reset(w->inner));
+}
+
+static void explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct weak *w = enter(t);
+
+    if (w->error.status == EPA_OK)
+        w->inner->ops->explain(w->inner, err);
+    else
+        (void)epa_fail(err, w->error.status, "%s", w->error.text);
+    (void)leave(w, EPA_OK);
+}
+
+static void close_all(struct epa_transport *t)
+{
+    struct weak *w = weak_of(t);
+
+    if (w->inner != NULL)
+        w->inner->ops->close(w->inner);
+    free(w->fences);
+    free(w->peer_heap);
+    free(w);
+}
+
+static const struct epa_transport_ops ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .explain = explain,
+    .close = close_all,
+};
+
+/* The own heap is always in reach; `pair` adds the rank whose number differs in the last
+ * bit, so that a rank has peers of both kinds. */
+static void set_base(struct weak *w, const struct config *config)
+{
+    const struct epa_transport *inner = w->inner;
+
+    for (uint32_t r = 0; r < inner->size; r++) {
+        if (r == inner->rank || (config->peers == PEERS_PAIR && r == (inner->rank ^ 1)))
+            w->peer_heap[r] = inner->peer_heap[r];
+    }
+    w->base = *inner;
+    w->base.ops = &ops;
+    w->base.flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD;
+    w->base.peer_heap = w->peer_heap;
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p,
+                                struct epa_transport **out, struct epa_error *err)
+{
+    const struct config *config = p->config;
+    struct epa_transport_params inner = *p;
+    uint32_t size = p->boot->world.size;
+    struct weak *w = calloc(1, sizeof(*w));
+    enum epa_status status;
+
+    if (w == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "weak: no memory");
+    w->boot = p->boot;
+    w->signals = p->signals;
+    w->room = config->room;
+    w->random = (config->seed + p->boot->world.rank + 1) * 0x9e3779b97f4a7c15u | 1;
+    w->fences = calloc(size, sizeof(*w->fences));
+    w->peer_heap = calloc(size, sizeof(*w->peer_heap));
+    inner.config = shm_plugin.plugin.options.defaults;
+    if (w->fences == NULL || w->peer_heap == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "weak: no memory for %u ranks", size);
+    else
+        status = shm_plugin.open(&inner, &w->inner, err);
+    if (status != EPA_OK) {
+        close_all(&w->base);
+        return status;
+    }
+    set_base(w, config);
+    *out = &w->base;
+    return EPA_OK;
+}
+
+static const struct epa_choice peers[] = {
+    {"none", PEERS_NONE, "no rank but this one"},
+    {"pair", PEERS_PAIR, "ranks 0 and 1, 2 and 3, and so on"},
+    {0},
+};
+
+static const struct config defaults = {.seed = 1, .room = 16, .peers = PEERS_NONE};
+
+static const struct epa_option options[] = {
+    {.name = "seed", EPA_U64(struct config, seed), .help = "of what lands when"},
+    {.name = "room",
+     EPA_U32(struct config, room),
+     .min = 1,
+     .max = ROOM,
+     .help = "operations held back at most; one more must try again"},
+    {.name = "peers",
+     EPA_CHOICE(struct config, peers),
+     .choices = peers,
+     .help = "whose heap loads and stores reach"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "weak",
+               .summary = "shm without the ordering that the contract does not give",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD,
+    .memory = EPA_MEMORY_HOST,
+    .open = open_all,
+};

@@ -1,0 +1,202 @@
+/* The host backend through its table of functions, as algorithms use it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "plugin/builtin.h"
+
+enum { MOST = 8 };
+
+/* The plugin's own defaults with another number of workers, found as the reader finds it. */
+static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
+{
+    const struct epa_options *options = &backend_host_plugin.plugin.options;
+    struct epa_world world = {.size = 1, .local_size = 1, .local_cores = local_cores};
+    struct epa_backend *backend = NULL;
+    static char config[64];
+
+    assert_true(options->size <= sizeof(config));
+    memcpy(config, options->defaults, options->size);
+    for (const struct epa_option *o = options->table; o->name != NULL; o++) {
+        if (strcmp(o->name, "workers") == 0)
+            memcpy(config + o->offset, &workers, sizeof(workers));
+    }
+    assert_int_equal(backend_host_plugin.open(config, &world, &backend, NULL), EPA_OK);
+    return backend;
+}
+
+static void memory_is_zero_and_aligned(void **state)
+{
+    static const size_t sizes[] = {0, 1, 63, 4097, (2 << 20) - 1, 2 << 20, (5 << 20) + 3};
+    struct epa_backend *backend = open_host(1, 1);
+
+    (void)state;
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (uint32_t again = 0; again < 2;
+             again++) { /* memory that was used before, too */
+            void *memory = NULL;
+
+            assert_int_equal(backend->ops->alloc(backend, sizes[s], &memory), EPA_OK);
+            assert_int_equal((uintptr_t)memory % (sizes[s] >= 2 << 20 ? 2 << 20 : 64), 0);
+            for (size_t i = 0; i < sizes[s]; i++)
+                assert_int_equal(((char *)memory)[i], 0);
+            assert_int_equal(backend->ops->fill(backend, memory, 0xa5, sizes[s]), EPA_OK);
+            backend->ops->free(backend, memory);
+        }
+    }
+    backend->ops->close(backend);
+}
+
+static void memory_that_there_cannot_be_is_refused_in_words(void **state)
+{
+    struct epa_backend *backend = open_host(1, 1);
+    struct epa_error err = {EPA_OK, ""};
+    void *memory = NULL;
+
+    (void)state;
+    assert_int_equal(backend->ops->alloc(backend, SIZE_MAX - 5, &memory), EPA_ERR_NOMEM);
+    assert_null(memory);
+    backend->ops->explain(backend, &err);
+    assert_int_equal(err.status, EPA_ERR_NOMEM);
+    assert_string_equal(err.text, "host: no memory for 18446744073709551610 bytes");
+    backend->ops->close(backend);
+}
+
+static void what_is_written_is_read_back(void **state)
+{
+    struct epa_backend *backend = open_host(1, 1);
+    void *memory;
+    char back[8] = "";
+
+    (void)state;
+    assert_int_equal(backend->ops->alloc(backend, 8, &memory), EPA_OK);
+    assert_int_equal(backend->ops->write(backend, memory, "seven b", 8), EPA_OK);
+    assert_int_equal(backend->ops->sync(backend), EPA_OK);
+    assert_int_equal(backend->ops->read(backend, back, memory, 8), EPA_OK);
+    assert_string_equal(back, "seven b");
+    backend->ops->free(backend, memory);
+    backend->ops->close(backend);
+}
+
+struct visits {
+    uint32_t workers;
+    uint32_t expected; /* plain, changes each round: publishing it is the pool's part */
+    uint32_t wrong[MOST];
+    uint32_t times[MOST]; /* plain, each worker its own: collecting them, too */
+};
+
+static void visit(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct visits *visits = arg;
+
+    visits->wrong[worker] += workers != visits->workers;
+    visits->wrong[worker] += visits->expected != visits->times[worker];
+    visits->times[worker]++;
+}
+
+static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds,
+                         long pause_ns)
+{
+    struct epa_backend *backend = open_host(workers, local_cores);
+    struct visits visits = {.workers = workers};
+
+    for (uint32_t i = 0; i < rounds; i++) {
+        visits.expected = i;
+        assert_int_equal(backend->ops->parallel(backend, visit, &visits), EPA_OK);
+        for (uint32_t w = 0; w < workers; w++) {
+            assert_int_equal(visits.times[w], i + 1);
+            assert_int_equal(visits.wrong[w], 0);
+        }
+        if (pause_ns != 0)
+            nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+    }
+    backend->ops->close(backend);
+}
+
+static void parallel_visits_each_worker_once_a_round(void **state)
+{
+    (void)state;
+    visit_rounds(1, 1, 5000, 0);
+    visit_rounds(3, 1, 5000, 0);
+    visit_rounds(MOST, 2, 3000, 0);
+}
+
+static void parallel_works_when_workers_count_on_cores_of_their_own(void **state)
+{
+    (void)state;
+    visit_rounds(3, 64, 20, 0);
+}
+
+static void workers_that_fell_asleep_come_back(void **state)
+{
+    (void)state;
+    visit_rounds(3, 1, 20, 8000000);
+    /* At the edge of falling asleep, where a wake-up could be lost. */
+    visit_rounds(3, 1, 100, 2000000);
+}
+
+static void an_unused_pool_closes(void **state)
+{
+    struct epa_backend *backend = open_host(MOST, 2);
+
+    (void)state;
+    backend->ops->close(backend);
+    backend = open_host(3, 1);
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    backend->ops->close(backend);
+}
+
+static void marks_measure_the_time_between_them(void **state)
+{
+    struct epa_backend *backend = open_host(1, 1);
+    double ns = -1, back = 1;
+
+    (void)state;
+    assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(backend->ops->mark(backend, 63), EPA_OK);
+    assert_int_equal(backend->ops->elapsed(backend, 0, 63, &ns), EPA_OK);
+    assert_true(ns >= 1000000);
+    assert_int_equal(backend->ops->elapsed(backend, 63, 0, &back), EPA_OK);
+    assert_true(back == -ns);
+    backend->ops->close(backend);
+}
+
+static void marks_that_were_not_made_have_no_time(void **state)
+{
+    struct epa_backend *backend = open_host(1, 1);
+    struct epa_error err = {EPA_OK, ""};
+    double ns = 5;
+
+    (void)state;
+    assert_int_equal(backend->ops->mark(backend, 64), EPA_ERR_UNSUPPORTED);
+    assert_int_equal(backend->ops->mark(backend, 1), EPA_OK);
+    assert_int_equal(backend->ops->elapsed(backend, 1, 2, &ns), EPA_ERR_UNSUPPORTED);
+    assert_true(ns == 5);
+    backend->ops->explain(backend, &err);
+    assert_string_equal(err.text,
+                        "host: no time between marks 1 and 2: not both were made");
+    backend->ops->close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zero_and_aligned),
+        cmocka_unit_test(memory_that_there_cannot_be_is_refused_in_words),
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(parallel_visits_each_worker_once_a_round),
+        cmocka_unit_test(parallel_works_when_workers_count_on_cores_of_their_own),
+        cmocka_unit_test(workers_that_fell_asleep_come_back),
+        cmocka_unit_test(an_unused_pool_closes),
+        cmocka_unit_test(marks_measure_the_time_between_them),
+        cmocka_unit_test(marks_that_were_not_made_have_no_time),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* How errors look: snippet, caret, hint, order, limits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/diag.h"
+#include "base/text.h"
+
+static char *printed(struct diag *diag)
+{
+    enum { ROOM = 1 << 16 };
+    char *out = calloc(1, ROOM);
+    FILE *file = fmemopen(out, ROOM - 1, "w");
+
+    assert_non_null(file);
+    diag_print(diag, file);
+    fclose(file);
+    diag_destroy(diag);
+    return out;
+}
+
+static void assert_prints(struct diag *diag, const char *want)
+{
+    char *got = printed(diag);
+
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void error_shows_line_caret_and_hint(void **state)
+{
+    const struct place place = {"a.yaml", "x: 1\n  tranport: shm\n", 2, 3, 8};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &place, "did you mean 'transport'?", "unknown key '%s'", "tranport");
+    assert_int_equal(diag_errors(diag), 1);
+    assert_prints(diag, "a.yaml:2:3: error: unknown key 'tranport'\n"
+                        "    2 |   tranport: shm\n"
+                        "      |   ^~~~~~~~ did you mean 'transport'?\n");
+}
+
+static void source_may_be_gone_when_errors_are_printed(void **state)
+{
+    char *source = strdup("ranks: 4x\n"), *name = strdup("a.yaml");
+    struct place place = {name, source, 1, 8, 2};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &place, NULL, "bad");
+    memset(source, '#', strlen(source));
+    memset(name, '#', strlen(name));
+    free(source);
+    free(name);
+    assert_prints(diag, "a.yaml:1:8: error: bad\n    1 | ranks: 4x\n      |        ^~\n");
+}
+
+static void errors_of_a_file_come_in_its_order_with_their_notes(void **state)
+{
+    const struct place first = {"a.yaml", NULL, 1, 5, 1},
+                       second = {"a.yaml", NULL, 2, 1, 1};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &second, NULL, "two");
+    diag_note(diag, &first, "of two");
+    diag_error(diag, &first, NULL, "one");
+    assert_prints(diag, "a.yaml:1:5: error: one\na.yaml:2:1: error: two\n"
+                        "a.yaml:1:5: note: of two\n");
+}
+
+static void only_twenty_errors_are_shown_and_the_rest_counted(void **state)
+{
+    struct diag *diag = diag_create();
+    char *got;
+
+    (void)state;
+    for (int i = 0; i < 23; i++)
+        diag_error(diag, NULL, NULL, "number %d", i);
+    assert_int_equal(diag_errors(diag), 23);
+    got = printed(diag);
+    assert_non_null(strstr(got, "number 19\n"));
+    assert_null(strstr(got, "number 20"));
+    assert_non_null(strstr(got, "and 3 more errors\n"));
+    free(got);
+}
+
+static void long_lines_show_the_part_around_the_caret(void **state)
+{
+    char source[4000];
+    struct place place = {"a.yaml", source, 1, 3001, 3};
+    struct diag *diag = diag_create();
+    char *got;
+
+    (void)state;
+    memset(source, '.', sizeof(source));
+    source[sizeof(source) - 1] = 0;
+    memcpy(source + 3000, "BAD", 3);
+    diag_error(diag, &place, NULL, "here");
+    got = printed(diag);
+    assert_true(strlen(got) < 260);
+    assert_int_equal(strcspn(strchr(got, '|'), "B"), strcspn(strrchr(got, '|'), "^"));
+    free(got);
+}
+
+static void control_characters_never_reach_the_terminal(void **state)
+{
+    const struct place place = {"a\x1b.yaml", "name: \x1b[31m\xff red\n", 1, 7, 4};
+    struct diag *diag = diag_create();
+    char *got;
+
+    (void)state;
+    diag_error(diag, &place, "not \x1b[0m", "value '%s'", "\x1b[31m\x07");
+    got = printed(diag);
+    for (const char *s = got; *s != 0; s++)
+        assert_true(*s == '\n' || ((unsigned char)*s >= 0x20 && (unsigned char)*s < 0x7f));
+    free(got);
+}
+
+static void columns_count_characters_not_bytes(void **state)
+{
+    const struct place place = {"a.yaml", "n\xc3\xa4me: \xe2\x82\xac x\n", 1, 7, 1};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &place, NULL, "here");
+    assert_prints(diag, "a.yaml:1:7: error: here\n    1 | n\xc3\xa4me: \xe2\x82\xac x\n"
+                        "      |       ^\n");
+}
+
+static void error_without_a_line_keeps_its_hint(void **state)
+{
+    const struct place place = {.file = "gone.yaml"};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &place, "is it there?", "cannot read it");
+    diag_error(diag, NULL, NULL, "no place at all");
+    assert_prints(diag, "gone.yaml: error: cannot read it (is it there?)\n"
+                        "epa2a: error: no place at all\n");
+}
+
+static void place_behind_the_text_is_shown_without_a_line(void **state)
+{
+    const struct place place = {"a.yaml", "one line\n", 7, 1, 1};
+    struct diag *diag = diag_create();
+
+    (void)state;
+    diag_error(diag, &place, NULL, "where?");
+    assert_prints(diag, "a.yaml:7:1: error: where?\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_shows_line_caret_and_hint),
+        cmocka_unit_test(source_may_be_gone_when_errors_are_printed),
+        cmocka_unit_test(errors_of_a_file_come_in_its_order_with_their_notes),
+        cmocka_unit_test(only_twenty_errors_are_shown_and_the_rest_counted),
+        cmocka_unit_test(long_lines_show_the_part_around_the_caret),
+        cmocka_unit_test(control_characters_never_reach_the_terminal),
+        cmocka_unit_test(columns_count_characters_not_bytes),
+        cmocka_unit_test(error_without_a_line_keeps_its_hint),
+        cmocka_unit_test(place_behind_the_text_is_shown_without_a_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* Facts read from a folder that stands in for /proc and /sys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sched.h>
+
+#include "fake_root.h"
+
+#include "report/facts.h"
+
+#define CPU_DIR "/sys/devices/system/cpu"
+
+static int set_up(void **state)
+{
+    char *root = malloc(512);
+
+    root_create(root, 512);
+    *state = root;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    root_destroy(*state);
+    free(*state);
+    return 0;
+}
+
+/* For the core that is asked about: the first that this process may use. */
+static void put_core(const char *root, const char *file, const char *text)
+{
+    char path[256];
+    cpu_set_t set;
+    int core = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+    while (!CPU_ISSET(core, &set))
+        core++;
+    snprintf(path, sizeof(path), CPU_DIR "/cpu%d/%s", core, file);
+    root_put(root, path, text);
+}
+
+static void this_machine_is_read_without_failing(void **state)
+{
+    struct facts f;
+
+    (void)state;
+    facts_collect(&f);
+    assert_true(f.cores >= 1);
+    assert_true(f.memory_bytes > 0);
+    assert_true(f.timer_ns > 0);
+    assert_true(f.kernel[0] != 0);
+    assert_true(f.cpu[0] != 0);
+    assert_true(f.isa[0] != 0);
+    facts_finish(&f);
+}
+
+static void a_machine_that_tells_nothing_leaves_fields_empty(void **state)
+{
+    struct facts f;
+
+    facts_collect_from(*state, &f);
+    assert_true(f.cores >= 1);
+    assert_int_equal(f.sockets, 0);
+    assert_int_equal(f.numa_nodes, 0);
+    assert_int_equal(f.l3_bytes, 0);
+    assert_int_equal(f.memory_bytes, 0);
+    assert_string_equal(f.governor, "");
+    assert_string_equal(f.cpu, f.arch);
+    facts_finish(&f);
+}
+
+static void processor_and_memory_come_from_proc(void **state)
+{
+    struct facts f;
+
+    root_put(*state, "/proc/cpuinfo",
+             "processor\t: 0\nmodel\t\t: 85\nmodel name\t: Fast CPU @ 3.00GHz\n"
+             "model name\t: another\n");
+    root_put(*state, "/proc/meminfo",
+             "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n");
+    root_put(*state, "/proc/loadavg", "1.25 0.50 0.10 1/100 1234\n");
+    facts_collect_from(*state, &f);
+    assert_string_equal(f.cpu, "Fast CPU @ 3.00GHz");
+    assert_int_equal(f.memory_bytes, 16 << 20);
+    assert_true(f.load_average == 1.25);
+    facts_finish(&f);
+}
+
+static void topology_comes_from_sys(void **state)
+{
+    struct facts f;
+
+    root_put(*state, CPU_DIR "/possible", "0-3\n");
+    root_put(*state, CPU_DIR "/cpu0/topology/physical_package_id", "0\n");
+    root_put(*state, CPU_DIR "/cpu1/topology/physical_package_id", "0\n");
+    root_put(*state, CPU_DIR "/cpu3/topology/physical_package_id", "1\n");
+    put_core(*state, "topology/thread_siblings_list", "0,64\n");
+    put_core(*state, "cpufreq/scaling_governor", "powersave\n");
+    root_put(*state, "/sys/devices/system/node/online", "0-1,3\n");
+    facts_collect_from(*state, &f);
+    assert_int_equal(f.sockets, 2);
+    assert_int_equal(f.threads_per_core, 2);
+    assert_int_equal(f.numa_nodes, 3);
+    assert_string_equal(f.governor, "powersave");
+    facts_finish(&f);
+}
+
+static void caches_are_told_apart_by_level_and_type(void **state)
+{
+    static const char *const type[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
+    static const char *const level[] = {"1\n", "1\n", "2\n", "3\n"};
+    static const char *const size[] = {"48K\n", "64K\n", "2048K\n", "32M\n"};
+    struct facts f;
+
+    for (int i = 0; i < 4; i++) {
+        char file[64];
+
+        snprintf(file, sizeof(file), "cache/index%d/type", i);
+        put_core(*state, file, type[i]);
+        snprintf(file, sizeof(file), "cache/index%d/level", i);
+        put_core(*state, file, level[i]);
+        snprintf(file, sizeof(file), "cache/index%d/size", i);
+        put_core(*state, file, size[i]);
+    }
+    facts_collect_from(*state, &f);
+    assert_int_equal(f.l1d_bytes, 48 << 10);
+    assert_int_equal(f.l2_bytes, 2 << 20);
+    assert_int_equal(f.l3_bytes, 32 << 20);
+    facts_finish(&f);
+}
+
+static void huge_page_settings_are_the_bracketed_word(void **state)
+{
+    struct facts f;
+
+    root_put(*state, "/sys/kernel/mm/transparent_hugepage/enabled",
+             "always [madvise] never\n");
+    root_put(*state, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+             "always within_size [advise] never deny force\n");
+    facts_collect_from(*state, &f);
+    assert_string_equal(f.huge_pages, "madvise");
+    assert_string_equal(f.shmem_huge_pages, "advise");
+    facts_finish(&f);
+}
+
+static const char *environment(const struct facts *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->n_environment; i++) {
+        if (strncmp(f->environment[i], name, strlen(name)) == 0)
+            return f->environment[i] + strlen(name);
+    }
+    return NULL;
+}
+
+static void environment_is_by_allow_list_only(void **state)
+{
+    struct facts f;
+
+    setenv("EPA2A_UNIT", "yes", 1);
+    setenv("UCX_UNIT", "1", 1);
+    setenv("SLURM_JOB_ID", "42", 1);
+    setenv("SLURM_JOB_IDS", "no", 1);
+    setenv("MY_UNIT", "no", 1);
+    facts_collect_from(*state, &f);
+    assert_string_equal(environment(&f, "EPA2A_UNIT="), "yes");
+    assert_string_equal(environment(&f, "UCX_UNIT="), "1");
+    assert_string_equal(environment(&f, "SLURM_JOB_ID="), "42");
+    assert_null(environment(&f, "SLURM_JOB_IDS="));
+    assert_null(environment(&f, "MY_UNIT="));
+    assert_null(environment(&f, "HOME="));
+    assert_null(environment(&f, "PATH="));
+    facts_finish(&f);
+}
+
+static void secrets_are_not_in_the_environment(void **state)
+{
+    struct facts f;
+
+    setenv("EPA2A_API_KEY", "hunter2", 1);
+    setenv("NCCL_Token", "hunter2", 1);
+    setenv("OMP_SECRET", "hunter2", 1);
+    setenv("UCX_PASSWORD", "hunter2", 1);
+    setenv("UCX_PROXY", "http://me:hunter2@host/", 1);
+    facts_collect_from(*state, &f);
+    assert_string_equal(environment(&f, "EPA2A_API_KEY="), "(redacted)");
+    for (uint32_t i = 0; i < f.n_environment; i++)
+        assert_null(strstr(f.environment[i], "hunter2"));
+    facts_finish(&f);
+}
+
+static void more_variables_than_places_are_left_out(void **state)
+{
+    struct facts f;
+    char name[32];
+
+    for (int i = 0; i < 2 * FACTS_ENVIRONMENT; i++) {
+        snprintf(name, sizeof(name), "EPA2A_MANY_%d", i);
+        setenv(name, "1", 1);
+    }
+    facts_collect_from(*state, &f);
+    assert_int_equal(f.n_environment, FACTS_ENVIRONMENT);
+    facts_finish(&f);
+    for (int i = 0; i < 2 * FACTS_ENVIRONMENT; i++) {
+        snprintf(name, sizeof(name), "EPA2A_MANY_%d", i);
+        unsetenv(name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        cmocka_unit_test(this_machine_is_read_without_failing),
+        IN_ROOT(a_machine_that_tells_nothing_leaves_fields_empty),
+        IN_ROOT(processor_and_memory_come_from_proc),
+        IN_ROOT(topology_comes_from_sys),
+        IN_ROOT(caches_are_told_apart_by_level_and_type),
+        IN_ROOT(huge_page_settings_are_the_bracketed_word),
+        IN_ROOT(environment_is_by_allow_list_only),
+        IN_ROOT(secrets_are_not_in_the_environment),
+        IN_ROOT(more_variables_than_places_are_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

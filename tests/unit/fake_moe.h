@@ -1,0 +1,311 @@
+/* A dispatch and combine in plain C, for tests of op_moe: all ranks of a small world in one
+ * process, their rows copied from one to another by looking, in both layouts. */
+#ifndef FAKE_MOE_H
+#define FAKE_MOE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "config/experiment.h"
+#include "moe/op_moe.h"
+
+enum { RANKS = 3, TOKENS = 6, HIDDEN = 64, GROUP = 32, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
+enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };
+
+/* A message, as algorithms send it: parts of one row beside each other. */
+struct message {
+    struct epa_origin origin;
+    uint32_t unused[2];
+    uint16_t data[HIDDEN]; /* bf16, or bytes */
+    float scale[HIDDEN / GROUP];
+};
+
+/* What one rank received in one slot, and the answers. */
+struct received {
+    uint32_t count[LOCAL];
+    uint64_t start[LOCAL];
+    uint32_t row[ROWS];
+    float weight[ROWS];
+    struct message message[ROWS];
+    uint16_t y[ROWS][HIDDEN];
+};
+
+struct fake {
+    struct experiment x;
+    struct epa_footprint footprint;
+    struct epa_backend backend;
+    struct op_moe *op[RANKS];
+    struct epa_moe *moe[RANKS][SLOTS];
+    struct received *received[RANKS][SLOTS];
+};
+
+/* A pointer of the device that no one here can follow, unless the backend is the host. */
+static inline void *fake_there(const struct fake *f, void *here)
+{
+    uintptr_t hide = f->backend.memory == EPA_MEMORY_HOST ? 0 : (uintptr_t)1 << 62;
+
+    return here == NULL ? NULL : (void *)((uintptr_t)here ^ hide);
+}
+
+static inline void *fake_here(const struct fake *f, const void *there)
+{
+    return fake_there(f, (void *)(uintptr_t)there);
+}
+
+static inline void *fake_hide(struct epa_backend *b, const void *p)
+{
+    uintptr_t hide = b->memory == EPA_MEMORY_HOST ? 0 : (uintptr_t)1 << 62;
+
+    return (void *)((uintptr_t)p ^ hide);
+}
+
+static inline enum epa_status fake_alloc(struct epa_backend *b, size_t bytes, void **out)
+{
+    *out = fake_hide(b, malloc(bytes));
+    return EPA_OK;
+}
+
+static inline void fake_free(struct epa_backend *b, void *p)
+{
+    free(fake_hide(b, p));
+}
+
+static inline enum epa_status fake_write(struct epa_backend *b, void *to, const void *host,
+                                         size_t bytes)
+{
+    memcpy(fake_hide(b, to), host, bytes);
+    return EPA_OK;
+}
+
+static inline enum epa_status fake_read(struct epa_backend *b, void *host, const void *from,
+                                        size_t bytes)
+{
+    memcpy(host, fake_hide(b, from), bytes);
+    return EPA_OK;
+}
+
+static inline enum epa_status fake_fill(struct epa_backend *b, void *to, int byte,
+                                        size_t bytes)
+{
+    memset(fake_hide(b, to), byte, bytes);
+    return EPA_OK;
+}
+
+static const struct epa_backend_ops fake_ops = {
+    .alloc = fake_alloc,
+    .free = fake_free,
+    .write = fake_write,
+    .read = fake_read,
+    .fill = fake_fill,
+};
+
+/* Defaults for a test to change before fake_open(). */
+static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
+{
+    return (struct fake){
+        .x = {.ranks = RANKS,
+              .seed = 5,
+              .moe = {.max_tokens = TOKENS,
+                      .hidden = HIDDEN,
+                      .experts = EXPERTS,
+                      .topk = TOPK,
+                      .group = GROUP,
+                      .dtype = EPA_BF16},
+              .routing = {.kind = ROUTING_UNIFORM, .layer = UINT32_MAX}},
+        .footprint = {.recv_rows = ROWS,
+                      .recv_entries = ROWS,
+                      .layout = layout,
+                      .recv_dtype = wire,
+                      .sum = EPA_SUM_ORDERED,
+                      .in_flight = 2,
+                      .dispatch_row_bytes = sizeof(struct message),
+                      .dispatch_token_bytes = wire == EPA_BF16 ? 2 * HIDDEN : HIDDEN,
+                      .combine_row_bytes = 2 * HIDDEN + 16,
+                      .combine_token_bytes = 2 * HIDDEN,
+                      .control_bytes = 100},
+        .backend = {.ops = &fake_ops, .memory = EPA_MEMORY_HOST, .device = -1},
+    };
+}
+
+static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
+        struct epa_world world = {.rank = r, .size = RANKS};
+
+        status = op_moe_create(&f->x, &world, &f->footprint, NULL, &f->backend, SLOTS,
+                               &f->op[r], err);
+        for (uint32_t s = 0; s < SLOTS; s++)
+            f->received[r][s] = calloc(1, sizeof(struct received));
+    }
+    return status;
+}
+
+static inline void fake_close(struct fake *f)
+{
+    for (uint32_t r = 0; r < RANKS; r++) {
+        op_moe_destroy(f->op[r]);
+        for (uint32_t s = 0; s < SLOTS; s++)
+            free(f->received[r][s]);
+    }
+}
+
+static inline void fake_inputs(struct fake *f, uint32_t slot, uint64_t iteration)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        f->moe[r][slot] = &op_moe_inputs(f->op[r], slot, iteration)->u.moe;
+}
+
+static inline void fake_pack(const struct fake *f, const struct epa_moe *from,
+                             uint32_t rank, uint32_t token, struct message *to)
+{
+    const uint16_t *x = fake_here(f, from->x);
+    const uint8_t *q = fake_here(f, from->x_fp8);
+    const float *scale = fake_here(f, from->x_scale);
+
+    to->origin = (struct epa_origin){.rank = rank, .token = token};
+    if (q != NULL) {
+        memcpy(to->data, q + (size_t)token * HIDDEN, HIDDEN);
+        memcpy(to->scale, scale + (size_t)token * (HIDDEN / GROUP), sizeof(to->scale));
+    } else if (f->footprint.recv_dtype == EPA_BF16) {
+        memcpy(to->data, x + (size_t)token * HIDDEN, sizeof(to->data));
+    } else {
+        for (uint32_t g = 0; g < HIDDEN / GROUP; g++)
+            to->scale[g] = e4m3_group(x + (size_t)token * HIDDEN + g * GROUP, GROUP,
+                                      (uint8_t *)to->data + g * GROUP);
+    }
+}
+
+/* Where a token's choice k is among the entries of its expert; UINT64_MAX: dropped. */
+static inline uint64_t fake_entry(const struct fake *f, uint32_t slot, uint32_t rank,
+                                  uint32_t token, uint32_t k, uint32_t *owner)
+{
+    const int32_t *expert = fake_here(f, f->moe[rank][slot]->expert);
+    int32_t e = expert[token * TOPK + k];
+    const struct received *got;
+
+    if (e < 0)
+        return UINT64_MAX;
+    *owner = (uint32_t)e / LOCAL;
+    got = f->received[*owner][slot];
+    for (uint64_t i = got->start[e % LOCAL];; i++) {
+        uint64_t row = f->footprint.layout == EPA_LAYOUT_RANK ? got->row[i] : i;
+
+        if (got->message[row].origin.rank == rank &&
+            got->message[row].origin.token == token)
+            return i;
+    }
+}
+
+/* Layout expert: evenly spaced. Layout rank: one after the other. */
+static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
+{
+    struct received *got = f->received[me][slot];
+    struct epa_moe *m = f->moe[me][slot];
+    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    uint32_t row_of[RANKS][TOKENS], rows = 0, entries = 0;
+
+    memset(row_of, 0xff, sizeof(row_of));
+    for (uint32_t e = 0; e < LOCAL; e++) {
+        got->start[e] = by_rank ? entries : (uint64_t)e * RANKS * TOKENS;
+        got->count[e] = 0;
+        for (uint32_t r = 0; r < RANKS; r++) {
+            const struct epa_moe *from = f->moe[r][slot];
+            const int32_t *expert = fake_here(f, from->expert);
+            const float *weight = fake_here(f, from->weight);
+
+            for (uint32_t i = 0; i < from->tokens * TOPK; i++) {
+                uint64_t entry = got->start[e] + got->count[e], row = entry;
+
+                if (expert[i] != (int32_t)(me * LOCAL + e))
+                    continue;
+                if (by_rank && row_of[r][i / TOPK] == UINT32_MAX)
+                    row_of[r][i / TOPK] = rows++;
+                if (by_rank)
+                    row = row_of[r][i / TOPK];
+                got->row[entry] = (uint32_t)row;
+                got->weight[entry] = weight[i];
+                fake_pack(f, from, r, i / TOPK, &got->message[row]);
+                got->count[e]++;
+                entries++;
+            }
+        }
+    }
+    m->recv_rows = by_rank ? rows : ROWS;
+    m->recv_entries = by_rank ? entries : ROWS;
+    m->recv_count = fake_there(f, got->count);
+    m->recv_start = fake_there(f, got->start);
+    m->recv_row = by_rank ? fake_there(f, got->row) : NULL;
+    m->recv_weight = by_rank ? fake_there(f, got->weight) : NULL;
+    m->recv = fake_there(f, got->message[0].data);
+    m->recv_scale = fake_there(f, got->message[0].scale);
+    m->origin = fake_there(f, &got->message[0].origin);
+    m->recv_stride = m->scale_stride = m->origin_stride = sizeof(struct message);
+    m->y_space = fake_there(f, got->y);
+}
+
+static inline void fake_dispatch(struct fake *f, uint32_t slot)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        fake_receive(f, slot, r);
+}
+
+static inline enum epa_status fake_experts(struct fake *f, uint32_t slot,
+                                           struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++)
+        status = op_moe_experts(f->op[r], slot, err);
+    return status;
+}
+
+/* Adds up a token; `backwards`: in the opposite order. */
+static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uint32_t token,
+                               bool backwards)
+{
+    struct epa_moe *m = f->moe[rank][slot];
+    const float *weight = fake_here(f, m->weight);
+    uint16_t *out = (uint16_t *)fake_here(f, m->out) + (size_t)token * HIDDEN;
+    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    uint32_t steps = by_rank ? RANKS : TOPK;
+    float acc[HIDDEN] = {0};
+
+    for (uint32_t s = 0; s < steps; s++) {
+        uint32_t step = backwards ? steps - 1 - s : s, owner = 0;
+        uint64_t entry = UINT64_MAX;
+        float w = by_rank ? 1 : weight[token * TOPK + step];
+        const uint16_t *y;
+
+        for (uint32_t k = 0; by_rank && k < TOPK; k++) {
+            uint64_t e = fake_entry(f, slot, rank, token, k, &owner);
+
+            if (e != UINT64_MAX && owner == step) {
+                entry = f->received[owner][slot]->row[e];
+                break;
+            }
+        }
+        if (!by_rank)
+            entry = fake_entry(f, slot, rank, token, step, &owner);
+        if (entry == UINT64_MAX)
+            continue;
+        y = (const uint16_t *)fake_here(f, f->moe[owner][slot]->y) + entry * HIDDEN;
+        for (uint32_t h = 0; h < HIDDEN; h++)
+            acc[h] = fmaf(w, float_of_bf16(y[h]), acc[h]);
+    }
+    for (uint32_t h = 0; h < HIDDEN; h++)
+        out[h] = bf16_of_float(acc[h]);
+}
+
+static inline void fake_combine(struct fake *f, uint32_t slot, bool backwards)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t t = 0; t < f->moe[r][slot]->tokens; t++)
+            fake_reduce(f, slot, r, t, backwards);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* A session as it stands after a launch, made by hand: an experiment, plugins that are
+ * names and options only, ranks that say what the test wants. */
+#ifndef FAKE_SESSION_H
+#define FAKE_SESSION_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/experiment_table.h"
+#include "report/result.h"
+
+struct fake_options {
+    uint32_t buffers;
+};
+
+static const struct fake_options fake_defaults = {.buffers = 2};
+static const struct epa_option fake_table[] = {
+    {.name = "buffers",
+     EPA_U32(struct fake_options, buffers),
+     .min = 1,
+     .max = 8,
+     .help = "sets of receive buffers"},
+    {0},
+};
+
+static inline uint32_t fake_threads(const void *config)
+{
+    (void)config;
+    return 1;
+}
+
+static const struct origin fake_origins = {NULL}; /* no file: all are defaults */
+
+static const struct epa_algorithm_plugin fake_algorithm = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
+               .name = "ll_fake",
+               .options = {fake_table, sizeof(struct fake_options), &fake_defaults}}};
+static const struct epa_transport_plugin fake_transport = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "shm"}};
+static const struct epa_backend_plugin fake_backend = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
+               .name = "host"},
+    .threads = fake_threads};
+static const struct epa_launcher_plugin fake_launcher = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
+               .name = "fork"}};
+
+struct fake {
+    struct experiment experiment;
+    struct session session;
+    struct facts facts;
+    struct routing_stats routing;
+    struct result result;
+};
+
+static inline struct experiment fake_experiment(uint32_t ranks)
+{
+    return (struct experiment){
+        .file = "fake.yaml",
+        .name = "a fake",
+        .version = 1,
+        .ranks = ranks,
+        .seed = 1,
+        .timeout_ns = 5000000000,
+        .launcher = {&fake_launcher.plugin, NULL},
+        .backend = {&fake_backend.plugin, NULL},
+        .transport = {&fake_transport.plugin, NULL},
+        .algorithm = {&fake_algorithm.plugin, &fake_defaults},
+        .moe = {.max_tokens = 128,
+                .hidden = 7168,
+                .experts = 256,
+                .topk = 8,
+                .group = 128,
+                .dtype = EPA_BF16},
+        .routing = {.kind = ROUTING_ZIPF,
+                    .exponent = 1.5,
+                    .sigma = 1,
+                    .share = 0.5,
+                    .layer = UINT32_MAX},
+        .run = {.iterations = 10},
+        .verify = {.iterations = 50, .check_every = 1},
+        .bench = {.warmup = 20, .iterations = 200, .inputs = 1},
+        .origins = &fake_origins,
+    };
+}
+
+static inline struct facts fake_facts(void)
+{
+    return (struct facts){.host = "node1",
+                          .kernel = "Linux 6.1.0",
+                          .arch = "x86_64",
+                          .cpu = "Some CPU @ 2.60GHz",
+                          .clocksource = "tsc",
+                          .isa = "avx512",
+                          .cores = 64,
+                          .sockets = 1,
+                          .numa_nodes = 1,
+                          .threads_per_core = 1,
+                          .l1d_bytes = 48 << 10,
+                          .l2_bytes = 2 << 20,
+                          .l3_bytes = 32 << 20,
+                          .memory_bytes = 24ull << 30,
+                          .huge_pages = "madvise",
+                          .compiler = "gcc 12.2.0",
+                          .build_type = "release",
+                          .sanitizers = "none",
+                          .version = "0.1.0",
+                          .libc = "glibc 2.36",
+                          .load_average = 0.25,
+                          .timer_ns = 20};
+}
+
+/* Two stages, dispatch and combine; all ranks pinned, nothing measured yet. */
+static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
+                             uint32_t iterations)
+{
+    struct session *s = &f->session;
+
+    memset(f, 0, sizeof(*f));
+    f->experiment = fake_experiment(ranks);
+    f->facts = fake_facts();
+    s->experiment = &f->experiment;
+    s->verb = verb;
+    s->n_stages = 2;
+    s->stage[0] = "dispatch";
+    s->stage[1] = "combine";
+    s->stage_kind[0] = EPA_STAGE_DISPATCH;
+    s->stage_kind[1] = EPA_STAGE_COMBINE;
+    s->warmup = verb == VERB_BENCH ? 20 : 0;
+    s->iterations = iterations;
+    s->rank = aligned_alloc(64, ranks * sizeof(*s->rank));
+    s->rank_ns = calloc((size_t)2 * ranks * iterations + 1, sizeof(double));
+    s->first_ns = calloc(ranks, sizeof(double));
+    s->routing_stats = &f->routing;
+    if (s->rank == NULL || s->rank_ns == NULL || s->first_ns == NULL)
+        abort();
+    memset(s->rank, 0, ranks * sizeof(*s->rank));
+    for (uint32_t r = 0; r < ranks; r++) {
+        s->rank[r].pid = 1000 + (int32_t)r;
+        s->rank[r].core = (int32_t)r;
+    }
+}
+
+static inline double *fake_time(struct fake *f, uint32_t stage, uint32_t rank, uint32_t i)
+{
+    const struct session *s = &f->session;
+
+    return &s->rank_ns[((size_t)stage * s->experiment->ranks + rank) * s->iterations + i];
+}
+
+/* Every rank did `n` iterations: dispatch in 100 us, combine in 200 us, each 1 us later for
+ * each rank and sample, and moved 1 MB out, 2 MB in, of 3 MB needed, in each stage. */
+static inline void fake_measure(struct fake *f, uint32_t n)
+{
+    for (uint32_t r = 0; r < f->experiment.ranks; r++) {
+        struct session_rank *rank = &f->session.rank[r];
+
+        rank->samples = n;
+        rank->traffic_n = n;
+        rank->traffic =
+            (struct moe_traffic){3000000ull * n, 3000000ull * n, 1000000ull * n,
+                                 1000000ull * n, 2000000ull * n, 2000000ull * n};
+        f->session.first_ns[r] = 900000;
+        for (uint32_t i = 0; i < n; i++) {
+            *fake_time(f, 0, r, i) = 100000 + 1000.0 * r + 1000.0 * i;
+            *fake_time(f, 1, r, i) = 200000 + 1000.0 * r + 1000.0 * i;
+        }
+    }
+    f->routing = (struct routing_stats){n,   n * 256ull, n * 2048ull, 0,      2,     17,
+                                        900, 1150,       8.0,         1024.0, 2.125, 1.1};
+}
+
+static inline enum epa_status fake_result(struct fake *f, enum epa_status status,
+                                          const char *error)
+{
+    return result_make(&f->session, &f->facts, status, error, &f->result, NULL);
+}
+
+static inline void fake_finish(struct fake *f)
+{
+    result_finish(&f->result);
+    free(f->session.rank);
+    free(f->session.rank_ns);
+    free(f->session.first_ns);
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* The definitions of dtype.h against references that share nothing with them, and the
+ * quantisers of all sets against dtype.h: every bf16 next to every kind of amax. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "kernels/kernels.h"
+
+static const char *const isas[] = {"scalar", "avx2", "avx512"};
+
+enum {
+    ISAS = sizeof(isas) / sizeof(isas[0]),
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* What a code stands for, from the format's description. */
+static double value_of(uint32_t code)
+{
+    uint32_t e = code >> 3 & 15u, m = code & 7u;
+
+    return e == 0 ? ldexp(m, -9) : ldexp(8 + m, (int)e - 10);
+}
+
+/* The nearest value by search; of two as near, the even code. */
+static uint8_t nearest(float f)
+{
+    uint8_t sign = signbit(f) ? 0x80 : 0;
+    double a = fabs((double)f);
+    uint32_t best = 0;
+
+    if (isnan(f))
+        return sign | 0x7f;
+    if (a > 448)
+        a = 448;
+    for (uint32_t c = 1; c < 0x7f; c++) {
+        double here = fabs(value_of(c) - a), there = fabs(value_of(best) - a);
+
+        if (here < there || (here == there && c % 2 == 0))
+            best = c;
+    }
+    return (uint8_t)(sign | best);
+}
+
+static void hold_float(uint32_t bits)
+{
+    float f = float_of_bits(bits);
+
+    if (e4m3_of_float(f) != nearest(f))
+        fail_msg("%a (0x%08x): 0x%02x, the nearest is 0x%02x", (double)f, bits,
+                 e4m3_of_float(f), nearest(f));
+}
+
+static void e4m3_of_float_is_the_nearest_value_ties_to_even(void **state)
+{
+    uint64_t seed = 1;
+
+    (void)state;
+    for (uint32_t b = 0; b < 65536; b++)
+        hold_float(b << 16);
+    for (uint32_t c = 0; c < 0x7f; c++) {
+        float middle = (float)((value_of(c) + value_of(c + 1)) / 2);
+        float value = (float)value_of(c);
+
+        for (uint32_t sign = 0; sign < 2; sign++) {
+            for (int32_t near = -2; near <= 2; near++) {
+                hold_float((bits_of_float(middle) + (uint32_t)near) ^ sign << 31);
+                if (c != 0)
+                    hold_float((bits_of_float(value) + (uint32_t)near) ^ sign << 31);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 200000; i++) {
+        /* Exponents from well below the smallest number to above the largest. */
+        uint64_t r = next_random(&seed);
+        uint32_t exponent = 112 + (uint32_t)(r >> 40) % 28;
+
+        hold_float((uint32_t)(r & 0x807fffffu) | exponent << 23);
+    }
+}
+
+static void each_e4m3_code_is_its_value_and_comes_back(void **state)
+{
+    (void)state;
+    for (uint32_t c = 0; c < 256; c++) {
+        float f = float_of_e4m3((uint8_t)c);
+
+        if ((c & 0x7f) == 0x7f)
+            assert_true(isnan(f));
+        else
+            assert_true((double)fabsf(f) == value_of(c & 0x7f));
+        assert_int_equal(signbit(f) != 0, c >> 7);
+        assert_int_equal(e4m3_of_float(f), c);
+    }
+}
+
+static void hold_bf16(uint32_t bits)
+{
+    float f = float_of_bits(bits);
+    uint16_t got = bf16_of_float(f), below = (uint16_t)(bits >> 16);
+    double down, up, x;
+
+    if (isnan(f)) {
+        assert_true(isnan(float_of_bf16(got)));
+        assert_int_equal(got, below | 0x40);
+        return;
+    }
+    if ((below & 0x7f80) == 0x7f80) { /* infinity */
+        assert_int_equal(got, below);
+        return;
+    }
+    /* Past the largest bf16 the next one would be 2^128, whose code is infinity. */
+    x = fabs((double)f);
+    down = (double)float_of_bf16(below & 0x7fff);
+    up = (below & 0x7fff) == 0x7f7f ? 0x1p128 : (double)float_of_bf16((below & 0x7fff) + 1);
+    if (x - down > up - x || (x - down == up - x && below % 2 != 0))
+        below++;
+    assert_int_equal(got, below);
+}
+
+static void bf16_of_float_is_the_nearest_value_ties_to_even(void **state)
+{
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    uint64_t seed = 2;
+
+    (void)state;
+    for (uint32_t b = 0; b < 65536; b++) {
+        for (size_t i = 0; i < sizeof(low) / sizeof(low[0]); i++)
+            hold_bf16(b << 16 | low[i]);
+    }
+    for (uint32_t i = 0; i < 200000; i++)
+        hold_bf16((uint32_t)next_random(&seed));
+}
+
+static void a_group_of_zeros_has_scale_one_and_zeros(void **state)
+{
+    uint16_t x[4] = {0, 0x8000, 0, 0x8000};
+    uint8_t q[4];
+
+    (void)state;
+    assert_true(e4m3_group(x, 4, q) == 1.0f);
+    assert_int_equal(q[0], 0);
+    assert_int_equal(q[1], 0x80);
+}
+
+static void infinity_and_nan_leave_the_scale_alone(void **state)
+{
+    uint16_t x[6] = {0x3f80 /* 1 */, 0x7f80, 0xff80, 0x7fc0, 0xff81, 0xbf00 /* -0.5 */};
+    uint8_t q[6];
+
+    (void)state;
+    assert_true(e4m3_group(x, 6, q) == 1.0f / 448.0f);
+    assert_int_equal(q[0], 0x7e);
+    assert_int_equal(q[1], 0x7e);
+    assert_int_equal(q[2], 0xfe);
+    assert_int_equal(q[3], 0x7f);
+    assert_int_equal(q[4], 0xff);
+    assert_int_equal(q[5], 0xf6); /* -224 */
+}
+
+/* One row of several groups through every set, held to dtype.h. x and q start off any
+ * alignment; bytes behind the row must stay. */
+static void hold_row(const uint16_t *x, uint32_t hidden, uint32_t group)
+{
+    enum { GUARD = 64 };
+    uint8_t want[4096], got[4096 + GUARD];
+    float want_scale[512], got_scale[512 + 1];
+
+    for (uint32_t h = 0; h < hidden; h += group)
+        want_scale[h / group] = e4m3_group(x + h, group, want + h);
+    for (uint32_t k = 0; k < ISAS; k++) {
+        const struct kernels *set = kernels_by_name(isas[k]);
+        uint32_t groups = hidden / group;
+
+        if (set == NULL)
+            continue;
+        memset(got, 0xa5, sizeof(got));
+        got_scale[groups] = -1.0f;
+        set->quantise(x, hidden, group, x, got + 1, got_scale);
+        for (uint32_t h = 0; h < hidden; h++) {
+            if (got[1 + h] != want[h])
+                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x",
+                         isas[k], group, h, x[h], (double)want_scale[h / group], got[1 + h],
+                         want[h]);
+        }
+        assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
+        assert_true(got_scale[groups] == -1.0f);
+        assert_int_equal(got[0], 0xa5);
+        for (uint32_t i = 1 + hidden; i < 1 + hidden + GUARD - 1; i++)
+            assert_int_equal(got[i], 0xa5);
+    }
+}
+
+/* Every value whose magnitude is at most amax, of both signs, in groups that have this
+ * amax; `other` (NaN or an infinity, or amax once more) stands in each. */
+static void hold_amax(uint16_t amax, uint16_t other, uint32_t step)
+{
+    enum { GROUP = 128, GROUPS = 16 };
+    static uint16_t row[1 + GROUP * GROUPS];
+    uint16_t *x = row + 1;
+    uint32_t value = 0;
+
+    while (value <= amax) {
+        for (uint32_t i = 0; i < GROUP * GROUPS; i++) {
+            if (i % GROUP == 37)
+                x[i] = amax;
+            else if (i % GROUP ==
+                     91) /* odd places: the value comes again in the next pair */
+                x[i] = other;
+            else {
+                x[i] = (uint16_t)(value <= amax ? value : amax) | (i % 2 != 0 ? 0x8000 : 0);
+                value += i % 2 != 0 ? step : 0;
+            }
+        }
+        hold_row(x, GROUP * GROUPS, GROUP);
+    }
+}
+
+static void all_values_under_each_mantissa_of_amax_are_exact(void **state)
+{
+    static const uint16_t exponents[] = {22, 127, 254};
+
+    (void)state;
+    for (uint16_t m = 0; m < 128; m++) {
+        for (size_t e = 0; e < sizeof(exponents) / sizeof(exponents[0]); e++) {
+            uint16_t amax = (uint16_t)(exponents[e] << 7 | m);
+
+            /* All of them once; elsewhere those that differ by exponent alone, in part. */
+            hold_amax(amax, amax, exponents[e] == 127 ? 1 : 13);
+        }
+    }
+}
+
+static void all_values_under_each_exponent_of_amax_are_exact(void **state)
+{
+    static const uint16_t mantissas[] = {0, 1, 64, 65, 127};
+
+    (void)state;
+    for (uint16_t e = 0; e < 255; e++) {
+        for (size_t m = 0; m < sizeof(mantissas) / sizeof(mantissas[0]); m++)
+            hold_amax((uint16_t)(e << 7 | mantissas[m]), 0, e < 24 ? 1 : 11);
+    }
+}
+
+static void every_denormal_amax_is_exact(void **state)
+{
+    (void)state;
+    for (uint16_t amax = 0; amax < 128; amax++)
+        hold_amax(amax, 0x8000, 1);
+}
+
+static void nan_and_infinity_beside_all_values_are_exact(void **state)
+{
+    static const uint16_t amaxes[] = {0,      1,      0x7f,   0x80,   0x0aff, 0x0b00,
+                                      0x3f80, 0x3f81, 0x3fff, 0x43e0, 0x7f00, 0x7f7f};
+    static const uint16_t others[] = {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffff};
+
+    (void)state;
+    for (size_t a = 0; a < sizeof(amaxes) / sizeof(amaxes[0]); a++) {
+        for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++)
+            hold_amax(amaxes[a], others[o], 1);
+    }
+}
+
+static void every_nan_is_told_from_a_number(void **state)
+{
+    uint16_t x[256];
+
+    (void)state;
+    for (uint32_t nan = 0x7f80; nan < 0x8000; nan += 64) {
+        for (uint32_t i = 0; i < 128; i++) {
+            x[i] = (uint16_t)(nan + i / 2) | (i % 2 != 0 ? 0x8000 : 0);
+            x[128 + i] = i % 3 == 0 ? x[i] : (uint16_t)(0x3f00 + i);
+        }
+        hold_row(x, 256, 128);
+    }
+}
+
+/* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
+ * zeros; 4: magnitudes from tiny to large */
+static uint16_t random_value(uint64_t *seed, uint32_t kind)
+{
+    uint64_t r = next_random(seed);
+    float near = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) - 65536.0f) / 32768.0f;
+
+    if (kind == 0)
+        return (uint16_t)(r >> 48);
+    if (kind == 2 && r >> 57 == 0)
+        return bf16_of_float(near * 1000.0f);
+    if (kind == 3 && r >> 62 != 0)
+        return 0;
+    if (kind == 4)
+        return bf16_of_float(ldexpf(near, -(int)(r >> 59)));
+    return bf16_of_float(near);
+}
+
+static void groups_of_any_size_are_exact(void **state)
+{
+    static const uint32_t groups[] = {1,   2,   7,   15,  16,  17,  31,   32,  33,  48,
+                                      63,  64,  65,  80,  96,  97,  100,  112, 127, 128,
+                                      144, 192, 200, 256, 448, 512, 1000, 2048};
+    static uint16_t row[1 + 4096];
+    uint64_t seed = 3;
+
+    (void)state;
+    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
+        for (uint32_t round = 0; round < 40; round++) {
+            uint32_t hidden = groups[g] * (1 + round % (groups[g] > 1024 ? 2 : 4));
+            uint16_t *x = row + round % 2;
+
+            for (uint32_t h = 0; h < hidden; h++)
+                x[h] = random_value(&seed, round % 5);
+            hold_row(x, hidden, groups[g]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(e4m3_of_float_is_the_nearest_value_ties_to_even),
+        cmocka_unit_test(each_e4m3_code_is_its_value_and_comes_back),
+        cmocka_unit_test(bf16_of_float_is_the_nearest_value_ties_to_even),
+        cmocka_unit_test(a_group_of_zeros_has_scale_one_and_zeros),
+        cmocka_unit_test(infinity_and_nan_leave_the_scale_alone),
+        cmocka_unit_test(all_values_under_each_mantissa_of_amax_are_exact),
+        cmocka_unit_test(all_values_under_each_exponent_of_amax_are_exact),
+        cmocka_unit_test(every_denormal_amax_is_exact),
+        cmocka_unit_test(nan_and_infinity_beside_all_values_are_exact),
+        cmocka_unit_test(every_nan_is_told_from_a_number),
+        cmocka_unit_test(groups_of_any_size_are_exact),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

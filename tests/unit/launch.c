@@ -1,0 +1,293 @@
+/* What both launchers promise: what a rank sees, and how a launch ends. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "launch/launch.h"
+#include "launch_board.h"
+
+static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
+static const struct epa_launcher_plugin *const thread_launcher = &launch_thread_plugin;
+
+static void nodes_of_one_host_divide_its_cores(void **state)
+{
+    static int32_t order[] = {0, 1, 2, 3};
+    struct pin_plan plan = {.order = order, .cores = 4, .threads = 1};
+    struct epa_launch launch = {.ranks_per_node = 4};
+    /* ranks; of the last: its node's ranks and cores */
+    static const uint32_t want[][3] = {
+        {4, 4, 4}, {8, 4, 2}, {6, 2, 1}, {5, 1, 1}, {2, 2, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        struct epa_world world;
+
+        launch.ranks = plan.ranks = want[i][0];
+        world = launch_world(&launch, &plan, want[i][0] - 1);
+        assert_int_equal(world.local_rank, world.local_size - 1);
+        assert_int_equal(world.local_size, want[i][1]);
+        assert_int_equal(world.local_cores, want[i][2]);
+    }
+}
+
+static enum epa_status check_world(struct epa_bootstrap *boot, void *arg)
+{
+    const struct epa_world *w = &boot->world;
+    struct board *board = arg;
+    uint32_t all[MOST], node = w->rank / 2;
+
+    __atomic_add_fetch(&board->count, 1, __ATOMIC_RELAXED);
+    if (w->size != 5 || w->local_rank != w->rank % 2 ||
+        w->local_size != (node < 2 ? 2u : 1u))
+        return EPA_ERR_MISMATCH;
+    if (w->local_cores == 0 || w->local_cores > w->local_size * 1024)
+        return EPA_ERR_MISMATCH;
+    if (boot->allgather(boot, &w->rank, sizeof(w->rank), all) != EPA_OK)
+        return EPA_ERR_SYSTEM;
+    for (uint32_t r = 0; r < 5; r++) {
+        if (all[r] != r)
+            return EPA_ERR_MISMATCH;
+    }
+    return EPA_OK;
+}
+
+static void each_rank_knows_its_place(const struct epa_launcher_plugin *launcher)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(5, check_world, board);
+    struct epa_error err;
+
+    launch.ranks_per_node = 2;
+    assert_int_equal(run(launcher, &launch, &err), EPA_OK);
+    assert_int_equal(board->count, 5);
+    board_destroy(board);
+}
+
+static void fork_ranks_know_their_place(void **state)
+{
+    (void)state;
+    each_rank_knows_its_place(fork_launcher);
+}
+
+static void thread_ranks_know_their_place(void **state)
+{
+    (void)state;
+    each_rank_knows_its_place(thread_launcher);
+}
+
+static enum epa_status note_core(struct epa_bootstrap *boot, void *arg)
+{
+    const struct epa_world *w = &boot->world;
+    struct board *board = arg;
+    cpu_set_t mask;
+
+    if (w->cores != 1 || sched_getaffinity(0, sizeof(mask), &mask) != 0)
+        return EPA_ERR_SYSTEM;
+    if (CPU_COUNT(&mask) != 1 || !CPU_ISSET((size_t)w->core[0], &mask))
+        return EPA_ERR_MISMATCH;
+    if (sched_getcpu() != w->core[0])
+        return EPA_ERR_MISMATCH;
+    board->core[w->rank] = w->core[0];
+    return EPA_OK;
+}
+
+static void ranks_have_cores_of_their_own(const struct epa_launcher_plugin *launcher)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(1, note_core, board);
+    struct epa_error err;
+    cpu_set_t mask;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    launch.ranks = CPU_COUNT(&mask) < MOST ? (uint32_t)CPU_COUNT(&mask) : MOST;
+    assert_int_equal(run(launcher, &launch, &err), EPA_OK);
+    for (uint32_t r = 0; r < launch.ranks; r++) {
+        for (uint32_t other = 0; other < r; other++)
+            assert_int_not_equal(board->core[r], board->core[other]);
+    }
+    board_destroy(board);
+}
+
+static void fork_ranks_have_cores_of_their_own(void **state)
+{
+    (void)state;
+    ranks_have_cores_of_their_own(fork_launcher);
+}
+
+static void thread_ranks_have_cores_of_their_own(void **state)
+{
+    (void)state;
+    ranks_have_cores_of_their_own(thread_launcher);
+}
+
+static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void *arg)
+{
+    return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
+}
+
+static void
+a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launcher)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, board);
+    struct epa_error err;
+
+    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_MISMATCH);
+    assert_string_equal(err.text, "");
+    assert_int_equal(board->status[0], EPA_ERR_ABORTED);
+    assert_int_equal(board->status[2], EPA_ERR_ABORTED);
+    board_destroy(board);
+}
+
+static void fork_returns_the_failure_that_came_first(void **state)
+{
+    (void)state;
+    a_failure_of_its_own_wins_over_aborted(fork_launcher);
+}
+
+static void thread_returns_the_failure_that_came_first(void **state)
+{
+    (void)state;
+    a_failure_of_its_own_wins_over_aborted(thread_launcher);
+}
+
+static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
+{
+    (void)arg;
+    while (boot->world.rank == 1 && !epa_aborted(boot))
+        sched_yield();
+    return epa_aborted(boot) ? EPA_ERR_ABORTED : EPA_OK;
+}
+
+static void the_last_rank_must_return(const struct epa_launcher_plugin *launcher)
+{
+    struct epa_launch launch = launch_of(2, rank_1_stays, NULL);
+    struct epa_error err;
+
+    launch.timeout_ns = 30000000;
+    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_TIMEOUT);
+    assert_string_equal(err.text,
+                        "rank 1 did not return within 0.03 s of the first that did");
+}
+
+static void fork_names_a_rank_that_stays_when_others_are_done(void **state)
+{
+    (void)state;
+    the_last_rank_must_return(fork_launcher);
+}
+
+static void thread_names_a_rank_that_stays_when_others_are_done(void **state)
+{
+    (void)state;
+    the_last_rank_must_return(thread_launcher);
+}
+
+static enum epa_status rank_0_stops_all(struct epa_bootstrap *boot, void *arg)
+{
+    struct board *board = arg;
+
+    if (boot->world.rank == 0 && write(board->pipe_end, "x", 1) != 1)
+        return EPA_ERR_SYSTEM;
+    while (!epa_aborted(boot))
+        sched_yield();
+    board->status[boot->world.rank] = EPA_ERR_ABORTED;
+    return EPA_ERR_ABORTED;
+}
+
+static void stop_fd_ends_the_launch(const struct epa_launcher_plugin *launcher)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(3, rank_0_stops_all, board);
+    struct epa_error err;
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    launch.stop_fd = ends[0];
+    board->pipe_end = ends[1];
+    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_INTERRUPTED);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(board->status[r], EPA_ERR_ABORTED);
+    close(ends[0]);
+    close(ends[1]);
+    board_destroy(board);
+}
+
+static void fork_stops_when_stop_fd_is_readable(void **state)
+{
+    (void)state;
+    stop_fd_ends_the_launch(fork_launcher);
+}
+
+static void thread_stops_when_stop_fd_is_readable(void **state)
+{
+    (void)state;
+    stop_fd_ends_the_launch(thread_launcher);
+}
+
+static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void *arg)
+{
+    struct board *board = arg;
+
+    if (boot->world.rank != 0)
+        return wait_in_barrier(boot, board);
+    boot->abort(boot);
+    while (__atomic_load_n(&board->release, __ATOMIC_ACQUIRE) == 0)
+        sched_yield();
+    munmap(board, sizeof(*board));
+    return EPA_OK;
+}
+
+static void a_rank_that_ignores_its_own_abort_is_named(void **state)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, board);
+    struct epa_error err;
+
+    (void)state;
+    launch.grace_ns = 20000000;
+    assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
+    assert_non_null(strstr(err.text, "rank 0 (pid "));
+    assert_non_null(strstr(err.text, ") did not return within 0.02 s of being told to"));
+    board_destroy(board);
+}
+
+static void a_thread_that_stays_is_named_and_left_behind(void **state)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, board);
+    struct epa_error err;
+
+    (void)state;
+    launch.grace_ns = 20000000;
+    assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
+    assert_string_equal(err.text, "rank 0 did not return within 0.02 s of being told to");
+    __atomic_store_n(&board->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
+}
+
+int main(void)
+{
+    /* Processes first: a fork in a process that had threads is no test of theirs. */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_of_one_host_divide_its_cores),
+        cmocka_unit_test(fork_ranks_know_their_place),
+        cmocka_unit_test(fork_ranks_have_cores_of_their_own),
+        cmocka_unit_test(fork_returns_the_failure_that_came_first),
+        cmocka_unit_test(a_rank_that_ignores_its_own_abort_is_named),
+        cmocka_unit_test(fork_names_a_rank_that_stays_when_others_are_done),
+        cmocka_unit_test(fork_stops_when_stop_fd_is_readable),
+        cmocka_unit_test(thread_ranks_know_their_place),
+        cmocka_unit_test(thread_ranks_have_cores_of_their_own),
+        cmocka_unit_test(thread_returns_the_failure_that_came_first),
+        cmocka_unit_test(thread_names_a_rank_that_stays_when_others_are_done),
+        cmocka_unit_test(thread_stops_when_stop_fd_is_readable),
+        cmocka_unit_test(a_thread_that_stays_is_named_and_left_behind),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,307 @@
+/* ll_v2: the layout of its heap, which code for hosts and for devices shares. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../../plugins/algorithm/ll_v2/ll_v2.h"
+
+extern const struct epa_algorithm_plugin epa_plugin;
+
+/* The largest shape that an experiment can have. */
+enum { RANKS = 64, TOKENS = 4096, TOPK = 32, HIDDEN = 131072 };
+
+static const struct epa_moe decode = {
+    .max_tokens = 128,
+    .hidden = 7168,
+    .experts = 256,
+    .topk = 8,
+    .group = 128,
+    .dtype = EPA_BF16,
+    .x_dtype = EPA_BF16,
+};
+
+static struct ll_config config_of(int wire, int layout, uint32_t buffers)
+{
+    return (struct ll_config){.wire = wire, .layout = layout, .buffers = buffers};
+}
+
+static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
+                            const struct ll_config *c, struct ll_layout *out,
+                            struct epa_error *err)
+{
+    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
+
+    *err = (struct epa_error){EPA_OK, ""};
+    return ll_layout_make(
+        m, &world, EPA_TRANSPORT_HOST | (puts ? 0u : (uint32_t)EPA_TRANSPORT_LOAD_STORE), c,
+        out, err);
+}
+
+static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
+                             const struct ll_config *c)
+{
+    struct ll_layout l;
+    struct epa_error err;
+
+    if (make(m, ranks, puts, c, &l, &err) != EPA_OK)
+        fail_msg("%s", err.text);
+    return l;
+}
+
+/* Each region is on a page of its own, in order, and all of it is in the heap. */
+static void assert_apart(const struct ll_layout *l)
+{
+    const uint64_t at[] = {l->counts_at, l->recv_at, l->y_at, l->staging_at, l->answers_at};
+    const uint64_t bytes[] = {l->counts_bytes, l->recv_bytes, l->y_bytes, l->staging_bytes,
+                              l->answers_bytes};
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+        assert_int_equal(at[i] % 4096, 0);
+        assert_int_equal(bytes[i] % LL_LINE, 0);
+        assert_true(at[i] >= end);
+        end = at[i] + bytes[i] * l->buffers;
+    }
+    assert_true(end <= l->heap_bytes);
+}
+
+static void each_shape(void (*check)(const struct ll_layout *, const struct epa_moe *))
+{
+    static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
+
+    for (uint32_t i = 0; i < 5 * 32; i++) {
+        struct epa_moe m = decode;
+        struct ll_config c = config_of((int)(i & 1), (int)(i >> 1 & 1), 1 + (i >> 2 & 1));
+        uint32_t ranks = (i >> 4 & 1) != 0 ? RANKS : 1;
+        struct ll_layout l;
+
+        m.hidden = hidden[i / 32];
+        m.group = m.hidden % 128 == 0 ? 128 : 16;
+        l = made(&m, ranks, (i >> 3 & 1) != 0, &c);
+        check(&l, &m);
+    }
+}
+
+static void check_regions(const struct ll_layout *l, const struct epa_moe *m)
+{
+    (void)m;
+    assert_apart(l);
+}
+
+static void regions_stand_apart_in_every_shape(void **state)
+{
+    (void)state;
+    each_shape(check_regions);
+}
+
+static void check_message(const struct ll_layout *l, const struct epa_moe *m)
+{
+    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->group * sizeof(float) : 0;
+    uint64_t choices = l->by_rank ? m->topk * sizeof(struct ll_choice) : 0;
+
+    assert_int_equal(l->token_bytes, l->fp8 ? m->hidden : 2 * m->hidden);
+    assert_int_equal(l->scales_at, LL_META_BYTES + l->token_bytes);
+    assert_int_equal(l->scales_at % sizeof(float), 0);
+    assert_int_equal(l->choices_at, l->scales_at + scales);
+    assert_int_equal(l->choices_at % _Alignof(struct ll_choice), 0);
+    assert_true(l->message_bytes >= l->choices_at + choices);
+    assert_true(l->message_bytes < l->choices_at + choices + LL_LINE);
+    assert_int_equal(l->message_bytes % LL_LINE, 0);
+}
+
+static void the_parts_of_a_message_are_aligned_and_fill_it(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(struct ll_meta), LL_META_BYTES);
+    each_shape(check_message);
+}
+
+static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l = made(&decode, 8, false, &c);
+
+    (void)state;
+    assert_int_equal(l.message_bytes, 116 * LL_LINE);
+    assert_int_equal(l.local, 32);
+    assert_int_equal(l.entries, 8 * 128 * 8);
+    assert_int_equal(l.rows, l.entries);
+    assert_int_equal(l.y_bytes, l.rows * 7168 * 2);
+}
+
+static void by_rank_a_token_stands_once(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_RANK, 2);
+    struct ll_layout l = made(&decode, 4, false, &c);
+
+    (void)state;
+    assert_int_equal(l.places, 4);
+    assert_int_equal(l.rows, 4 * 128);
+    assert_int_equal(l.entries, 4 * 128 * 8);
+}
+
+static void a_rank_with_few_experts_needs_few_entries(void **state)
+{
+    struct epa_moe m = decode;
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+
+    (void)state;
+    m.experts = 16;
+    assert_int_equal(made(&m, 8, false, &c).entries, 8 * 128 * 2);
+}
+
+static void only_puts_need_staging(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout near = made(&decode, 8, false, &c), far = made(&decode, 8, true, &c);
+
+    (void)state;
+    assert_int_equal(near.staging_bytes, 0);
+    assert_int_equal(near.answers_bytes, 0);
+    assert_int_equal(far.staging_bytes, 128 * far.message_bytes);
+    assert_int_equal(far.answers_bytes, 128 * 8 * far.answer_bytes);
+    c.layout = EPA_LAYOUT_RANK;
+    far = made(&decode, 4, true, &c);
+    assert_int_equal(far.staging_bytes, 128 * 4 * far.message_bytes);
+}
+
+static void ranks_on_several_nodes_need_staging(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct epa_world world = {.size = 8, .local_size = 4};
+    struct epa_error err = {EPA_OK, ""};
+    struct ll_layout l;
+
+    (void)state;
+    assert_int_equal(ll_layout_make(&decode, &world,
+                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_NODES, &c, &l,
+                                    &err),
+                     EPA_OK);
+    assert_true(l.puts);
+}
+
+static void the_largest_shape_fits_into_64_bits(void **state)
+{
+    struct epa_moe m = decode;
+    struct ll_config c = config_of(LL_WIRE_BF16, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+
+    (void)state;
+    m.max_tokens = TOKENS;
+    m.hidden = HIDDEN;
+    m.topk = TOPK;
+    m.experts = RANKS * 32;
+    l = made(&m, RANKS, true, &c);
+    assert_apart(&l);
+    assert_int_equal(l.entries, (uint64_t)RANKS * TOKENS * TOPK);
+    assert_int_equal(l.recv_bytes, l.entries * (16 + 2 * HIDDEN + 48));
+    assert_true(l.heap_bytes > 2 * l.entries * 4 * HIDDEN);
+}
+
+static void capacity_is_a_multiple_of_the_even_share(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+
+    (void)state;
+    c.capacity = 1.5;
+    assert_int_equal(made(&decode, 8, false, &c).entries, 1536 + 1);
+    c.layout = EPA_LAYOUT_RANK;
+    assert_int_equal(made(&decode, 8, false, &c).rows, 8 * 128);
+    c.capacity = 0.5;
+    assert_int_equal(made(&decode, 8, false, &c).rows, 512 + 1);
+}
+
+static void capacity_never_asks_for_more_than_the_worst_case(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    uint64_t worst = made(&decode, 8, false, &c).entries;
+
+    (void)state;
+    c.capacity = 1024;
+    assert_int_equal(made(&decode, 8, false, &c).entries, worst);
+}
+
+static void refuse(struct epa_moe m, uint32_t ranks, int wire, const char *why)
+{
+    struct ll_config c = config_of(wire, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+    struct epa_error err;
+
+    assert_int_equal(make(&m, ranks, false, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, why);
+}
+
+static void what_it_cannot_do_is_refused_in_words(void **state)
+{
+    struct epa_moe m;
+
+    (void)state;
+    m = decode, m.dtype = EPA_F32;
+    refuse(m, 8, LL_WIRE_FP8, "ll_v2 moves bf16 tokens; set moe.dtype: bf16");
+    m = decode, m.topk = 33;
+    refuse(m, 8, LL_WIRE_FP8, "ll_v2 takes moe.topk from 1 to 32, not 33");
+    m = decode, m.experts = 130;
+    refuse(m, 65, LL_WIRE_FP8, "ll_v2 takes 1 to 64 ranks, not 65");
+    m = decode, m.max_tokens = 1u << 26;
+    refuse(m, 8, LL_WIRE_FP8,
+           "ll_v2 numbers rows in 32 bits, which ranks (8) x moe.max_tokens (67108864) x "
+           "moe.topk (8) exceed");
+    refuse(decode, 7, LL_WIRE_FP8,
+           "ll_v2 needs moe.experts (256) to be a multiple of ranks (7)");
+    m = decode, m.hidden = 24;
+    refuse(m, 8, LL_WIRE_BF16, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
+    m = decode, m.group = 96;
+    refuse(
+        m, 8, LL_WIRE_FP8,
+        "ll_v2 with wire: fp8 needs moe.hidden (7168) to be a multiple of moe.group (96); "
+        "choose another group or wire: bf16");
+    m = decode, m.x_dtype = EPA_FP8_E4M3;
+    refuse(
+        m, 8, LL_WIRE_BF16,
+        "ll_v2 with wire: bf16 cannot send input that is quantised already; set wire: fp8 "
+        "or moe.input: bf16");
+}
+
+static void the_plan_says_what_the_layout_has(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_RANK, 1);
+    struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
+    struct epa_world world = {.size = 4, .local_size = 4};
+    struct ll_layout l = made(&decode, 4, false, &c);
+    struct epa_footprint plan;
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    assert_int_equal(
+        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
+        EPA_OK);
+    assert_int_equal(plan.heap_bytes, l.heap_bytes);
+    assert_int_equal(plan.signals, LL_SIGNALS * 4);
+    assert_int_equal(plan.recv_rows, l.rows);
+    assert_int_equal(plan.recv_entries, l.entries);
+    assert_int_equal(plan.in_flight, 1);
+    assert_int_equal(plan.layout, EPA_LAYOUT_RANK);
+    assert_int_equal(plan.dispatch_row_bytes, l.message_bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_stand_apart_in_every_shape),
+        cmocka_unit_test(the_parts_of_a_message_are_aligned_and_fill_it),
+        cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
+        cmocka_unit_test(by_rank_a_token_stands_once),
+        cmocka_unit_test(a_rank_with_few_experts_needs_few_entries),
+        cmocka_unit_test(only_puts_need_staging),
+        cmocka_unit_test(ranks_on_several_nodes_need_staging),
+        cmocka_unit_test(the_largest_shape_fits_into_64_bits),
+        cmocka_unit_test(capacity_is_a_multiple_of_the_even_share),
+        cmocka_unit_test(capacity_never_asks_for_more_than_the_worst_case),
+        cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
+        cmocka_unit_test(the_plan_says_what_the_layout_has),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

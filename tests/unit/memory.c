@@ -1,0 +1,140 @@
+/* The memory that is left, read from a folder that stands in for /proc and /sys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sys/resource.h>
+
+#include "fake_root.h"
+
+#include "session/memory.h"
+
+static int set_up(void **state)
+{
+    char *root = malloc(512);
+
+    root_create(root, 512);
+    *state = root;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    root_destroy(*state);
+    free(*state);
+    return 0;
+}
+
+static uint64_t available(const char *root, char *which)
+{
+    return memory_available(root, which, 64);
+}
+
+static void memory_is_mem_available_without_a_cgroup(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/meminfo",
+             "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n");
+    assert_int_equal(available(*state, which), 8 << 20);
+    assert_string_equal(which, "MemAvailable");
+}
+
+static void memory_is_unlimited_where_nothing_can_be_read(void **state)
+{
+    char which[64];
+
+    assert_true(available(*state, which) == UINT64_MAX);
+}
+
+static void a_cgroup_of_version_2_limits_memory(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/meminfo", "MemAvailable: 1048576 kB\n");
+    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "1000000\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.current", "400000\n");
+    assert_int_equal(available(*state, which), 600000);
+    assert_string_equal(which, "room in the cgroup");
+}
+
+static void cached_files_of_a_cgroup_count_as_room(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "0::/\n");
+    root_put(*state, "/sys/fs/cgroup/memory.max", "1000000\n");
+    root_put(*state, "/sys/fs/cgroup/memory.current", "400000\n");
+    root_put(*state, "/sys/fs/cgroup/memory.stat",
+             "anon 1\ninactive_file 300000\nfile 9\n");
+    assert_int_equal(available(*state, which), 900000);
+}
+
+static void the_tightest_cgroup_above_counts(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/memory.max", "5000\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/memory.current", "6000\n");
+    assert_int_equal(available(*state, which), 0);
+}
+
+static void a_container_that_hides_its_path_is_found_at_the_top(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "12:cpu:/x\n4:memory:/docker/abcdef\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n");
+    assert_int_equal(available(*state, which), 1600000);
+}
+
+static void no_limit_in_a_cgroup_of_version_1_is_no_limit(void **state)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "4:memory:/\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+             "9223372036854771712\n");
+    assert_true(available(*state, which) == UINT64_MAX);
+}
+
+static void the_address_space_left_is_the_limit_less_what_is_mapped(void **state)
+{
+    struct rlimit old, limit;
+    uint64_t room;
+
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    if (old.rlim_max != RLIM_INFINITY)
+        skip();
+    root_put(*state, "/proc/self/statm", "1000 200 100 10 0 50 0\n");
+    assert_true(memory_address_space(*state) == UINT64_MAX);
+    limit = (struct rlimit){1ull << 46, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    room = memory_address_space(*state);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_true(room < 1ull << 46);
+    assert_true(room >= (1ull << 46) - 1000 * 65536); /* pages of 64 KiB at most */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        IN_ROOT(memory_is_mem_available_without_a_cgroup),
+        IN_ROOT(memory_is_unlimited_where_nothing_can_be_read),
+        IN_ROOT(a_cgroup_of_version_2_limits_memory),
+        IN_ROOT(cached_files_of_a_cgroup_count_as_room),
+        IN_ROOT(the_tightest_cgroup_above_counts),
+        IN_ROOT(a_container_that_hides_its_path_is_found_at_the_top),
+        IN_ROOT(no_limit_in_a_cgroup_of_version_1_is_no_limit),
+        IN_ROOT(the_address_space_left_is_the_limit_less_what_is_mapped),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+/* op_moe: the inputs of a rank, the stand-in for experts, traffic; and that a right
+ * dispatch and combine pass the checks in every shape. What must not pass is in
+ * op_moe_check.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "fake_moe.h"
+
+/* Runs iterations in turn over two slots, each check on each rank; returns elements
+ * compared. */
+static uint64_t run(struct fake *f, uint32_t iterations, bool backwards)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+
+    for (uint64_t i = 0; i < iterations; i++) {
+        uint32_t slot = i % SLOTS;
+
+        fake_inputs(f, slot, i);
+        fake_dispatch(f, slot);
+        for (uint32_t r = 0; r < RANKS; r++)
+            op_moe_check_dispatch(f->op[r], slot, &compared, &wrong, &err);
+        fake_experts(f, slot, &err);
+        fake_combine(f, slot, backwards);
+        for (uint32_t r = 0; r < RANKS; r++)
+            op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
+    }
+    assert_string_equal(err.text, "");
+    assert_int_equal(wrong, 0);
+    return compared;
+}
+
+/* The knobs that a shape has; each value of each is met. */
+static struct fake variant(uint32_t i)
+{
+    static const int kinds[] = {ROUTING_UNIFORM, ROUTING_MASKED, ROUTING_HOT, ROUTING_ZIPF};
+    struct fake f = fake_of(i & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT,
+                            i & 2 ? EPA_BF16 : EPA_FP8_E4M3);
+
+    f.x.routing.kind = kinds[i / 4 % 4];
+    f.x.routing.share = 0.4;
+    f.x.routing.exponent = 2;
+    f.x.expert.answer = i & 16 ? ANSWER_APART : ANSWER_IN_PLACE;
+    f.x.tokens.kind = i & 32 ? TOKENS_RANDOM : TOKENS_FULL;
+    f.backend.memory = i & 64 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
+    f.footprint.sum = i & 128 ? EPA_SUM_ANY : EPA_SUM_ORDERED;
+    if (i & 8 && !(i & 2))
+        f.x.moe.input = MOE_INPUT_FP8;
+    return f;
+}
+
+static void what_is_right_passes_in_every_shape(void **state)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    for (uint32_t i = 0; i < 256; i++) {
+        struct fake f = variant(i);
+
+        assert_int_equal(fake_open(&f, &err), EPA_OK);
+        for (uint32_t r = 0; r < RANKS; r++)
+            op_moe_hard_values(f.op[r], i % 3 != 0);
+        assert_true(run(&f, 4, false) > HIDDEN);
+        fake_close(&f);
+    }
+}
+
+static void any_order_may_differ_in_the_last_bit_only(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    f.footprint.sum = EPA_SUM_ANY;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    run(&f, 20, true);
+    fake_close(&f);
+}
+
+static void every_element_is_compared(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t rows = RANKS * TOKENS * TOPK, outputs = RANKS * TOKENS * HIDDEN;
+    uint64_t compared;
+
+    (void)state;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    compared = run(&f, 1, false);
+    /* Bytes, scales and origin of each row, each output; then counts and ranges. */
+    assert_in_range(compared, rows * (HIDDEN + HIDDEN / GROUP + 1) + outputs + EXPERTS,
+                    rows * (HIDDEN + HIDDEN / GROUP + 1) + outputs + 2 * EXPERTS);
+    fake_close(&f);
+}
+
+static void inputs_change_with_each_iteration_and_come_back(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    uint16_t first[TOKENS * HIDDEN];
+    int32_t choices[TOKENS * TOPK];
+
+    (void)state;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    fake_inputs(&f, 0, 7);
+    memcpy(first, f.moe[1][0]->x, sizeof(first));
+    memcpy(choices, f.moe[1][0]->expert, sizeof(choices));
+    assert_memory_not_equal(first, f.moe[2][0]->x, sizeof(first));
+    fake_inputs(&f, 0, 8);
+    assert_memory_not_equal(first, f.moe[1][0]->x, sizeof(first));
+    assert_memory_not_equal(choices, f.moe[1][0]->expert, sizeof(choices));
+    fake_inputs(&f, 1, 7);
+    assert_memory_equal(first, f.moe[1][1]->x, sizeof(first));
+    assert_ptr_equal(&op_moe_problem(f.op[1], 1)->u.moe, f.moe[1][1]);
+    fake_close(&f);
+}
+
+static void outputs_begin_as_nan(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    run(&f, 1, false);
+    fake_inputs(&f, 0, 1);
+    for (uint32_t i = 0; i < TOKENS * HIDDEN; i++)
+        assert_int_equal(((const uint16_t *)f.moe[0][0]->out)[i], 0xffff);
+    fake_close(&f);
+}
+
+static void quantised_input_comes_without_the_other(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    f.x.moe.input = MOE_INPUT_FP8;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    fake_inputs(&f, 0, 0);
+    assert_null(f.moe[0][0]->x);
+    assert_non_null(f.moe[0][0]->x_fp8);
+    assert_non_null(f.moe[0][0]->x_scale);
+    fake_close(&f);
+}
+
+static void hard_values_are_planted_on_demand(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    uint32_t denormals[2] = {0}, zero_groups[2] = {0}, outliers[2] = {0};
+
+    (void)state;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    for (uint32_t hard = 0; hard < 2; hard++) {
+        op_moe_hard_values(f.op[0], hard);
+        for (uint64_t i = 0; i < 50; i++) {
+            const uint16_t *x = op_moe_inputs(f.op[0], 0, i)->u.moe.x;
+            uint32_t zeros = 0;
+
+            for (uint32_t h = 0; h < TOKENS * HIDDEN; h++) {
+                uint16_t a = x[h] & 0x7fff;
+
+                assert_true(a < 0x7f80);
+                zeros = h % GROUP == 0 ? 0 : zeros;
+                zeros += a == 0;
+                zero_groups[hard] += zeros == GROUP;
+                denormals[hard] += a != 0 && a < 0x80;
+                outliers[hard] += fabsf(float_of_bf16(x[h])) > 3;
+            }
+        }
+    }
+    assert_int_equal(denormals[0] + zero_groups[0] + outliers[0], 0);
+    assert_true(denormals[1] > 0 && zero_groups[1] > 0 && outliers[1] > 0);
+    fake_close(&f);
+}
+
+/* Counted from the choices by the words of the definition, for one iteration. */
+static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_traffic *t)
+{
+    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    uint64_t kept = 0, crossing[RANKS][RANKS] = {{0}}, out = 0, in = 0;
+    uint64_t control = f->footprint.control_bytes * (RANKS - 1);
+
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t t0 = 0; t0 < f->moe[r][0]->tokens; t0++) {
+            uint32_t to[RANKS] = {0};
+
+            for (uint32_t k = 0; k < TOPK; k++) {
+                int32_t e = f->moe[r][0]->expert[t0 * TOPK + k];
+
+                kept += e >= 0 && r == me;
+                if (e >= 0)
+                    to[e / LOCAL]++;
+            }
+            for (uint32_t d = 0; d < RANKS; d++)
+                crossing[r][d] += by_rank ? to[d] != 0 : to[d];
+        }
+    for (uint32_t r = 0; r < RANKS; r++) {
+        out += r != me ? crossing[me][r] : 0;
+        in += r != me ? crossing[r][me] : 0;
+    }
+    assert_int_equal(t->dispatch_needed, kept * f->footprint.dispatch_token_bytes);
+    assert_int_equal(t->combine_needed, kept * f->footprint.combine_token_bytes);
+    assert_int_equal(t->dispatch_wire, out * f->footprint.dispatch_row_bytes + control);
+    assert_int_equal(t->dispatch_in, in * f->footprint.dispatch_row_bytes + control);
+    assert_int_equal(t->combine_wire, in * f->footprint.combine_row_bytes);
+    assert_int_equal(t->combine_in, out * f->footprint.combine_row_bytes);
+}
+
+static void traffic_is_counted_by_layout(void **state)
+{
+    (void)state;
+    for (int layout = EPA_LAYOUT_EXPERT; layout <= EPA_LAYOUT_RANK; layout++) {
+        struct fake f = fake_of(layout, EPA_FP8_E4M3);
+        struct epa_error err = {EPA_OK, ""};
+
+        f.x.routing.kind = ROUTING_MASKED;
+        f.x.routing.share = 0.3;
+        f.x.tokens.kind = TOKENS_RANDOM;
+        assert_int_equal(fake_open(&f, &err), EPA_OK);
+        for (uint64_t i = 0; i < 10; i++) {
+            fake_inputs(&f, 0, i);
+            for (uint32_t r = 0; r < RANKS; r++) {
+                struct moe_traffic t = {0};
+
+                op_moe_traffic(f.op[r], 0, &t);
+                expect_traffic(&f, r, &t);
+            }
+        }
+        fake_close(&f);
+    }
+}
+
+static void shapes_that_cannot_be_checked_are_refused(void **state)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+
+    (void)state;
+    f.x.moe.input = MOE_INPUT_FP8;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "moe.input is fp8, the algorithm delivers bf16 rows");
+    fake_close(&f);
+    f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
+    f.x.moe.group = 48;
+    err.status = EPA_OK;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "moe.hidden (64) is no multiple of moe.group (48)");
+    fake_close(&f);
+    f = fake_of(EPA_LAYOUT_EXPERT, EPA_F32);
+    err.status = EPA_OK;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
+    fake_close(&f);
+}
+
+/* What op_moe_bytes() says covers what is taken, within the few hundred bytes of
+ * structs. */
+static void memory_is_foretold(void **state)
+{
+    struct fake f = fake_of(EPA_LAYOUT_RANK, EPA_FP8_E4M3);
+    uint64_t one = op_moe_bytes(&f.x, &f.footprint, 1, false);
+
+    (void)state;
+    assert_true(one >= 2 * TOKENS * HIDDEN * sizeof(uint16_t));
+    assert_true(op_moe_bytes(&f.x, &f.footprint, 3, false) > 2 * one);
+    assert_true(op_moe_bytes(&f.x, &f.footprint, 1, true) >
+                one + (uint64_t)RANKS * TOKENS * TOPK * 12);
+    f.x.expert.answer = ANSWER_APART;
+    assert_int_equal(op_moe_bytes(&f.x, &f.footprint, 1, false) - one,
+                     ROWS * HIDDEN * sizeof(uint16_t));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_right_passes_in_every_shape),
+        cmocka_unit_test(any_order_may_differ_in_the_last_bit_only),
+        cmocka_unit_test(every_element_is_compared),
+        cmocka_unit_test(inputs_change_with_each_iteration_and_come_back),
+        cmocka_unit_test(outputs_begin_as_nan),
+        cmocka_unit_test(quantised_input_comes_without_the_other),
+        cmocka_unit_test(hard_values_are_planted_on_demand),
+        cmocka_unit_test(traffic_is_counted_by_layout),
+        cmocka_unit_test(shapes_that_cannot_be_checked_are_refused),
+        cmocka_unit_test(memory_is_foretold),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* The arithmetic of memory, on machines made of files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fake_root.h"
+#include "fake_session.h"
+
+#include "moe/op_moe.h"
+#include "session/preflight.h"
+
+struct fixture {
+    char root[512];
+    struct fake fake;
+    struct epa_error err;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *x = calloc(1, sizeof(*x));
+
+    root_create(x->root, sizeof(x->root));
+    fake_init(&x->fake, VERB_RUN, 8, 10);
+    x->fake.session.footprint.heap_bytes = 1ull << 30;
+    *state = x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    root_destroy(x->root);
+    fake_finish(&x->fake);
+    free(x);
+    return 0;
+}
+
+static enum epa_status check(struct fixture *x)
+{
+    x->err = (struct epa_error){EPA_OK, ""};
+    return preflight_memory_from(x->root, &x->fake.session, &x->err);
+}
+
+static void what_fits_passes(void **state)
+{
+    struct fixture *x = *state;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    assert_int_equal(check(x), EPA_OK);
+    assert_string_equal(x->err.text, "");
+}
+
+static void a_refusal_shows_the_sum_and_the_limit(void **state)
+{
+    struct fixture *x = *state;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, "8 ranks x (heap 1.00 GiB + inputs "));
+    assert_non_null(strstr(x->err.text, " + reference "));
+    assert_non_null(strstr(x->err.text, "but 7.50 GiB is available (MemAvailable 8.00 GiB "
+                                        "less 512.0 MiB kept free)"));
+    assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
+}
+
+static void a_cgroup_is_named_as_the_limit(void **state)
+{
+    struct fixture *x = *state;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    root_put(x->root, "/proc/self/cgroup", "0::/\n");
+    root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
+    root_put(x->root, "/sys/fs/cgroup/memory.current", "0\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
+}
+
+static void a_sum_that_overflows_is_refused(void **state)
+{
+    struct fixture *x = *state;
+
+    x->fake.session.footprint.heap_bytes = UINT64_MAX / 4;
+    assert_int_equal(check(x), EPA_ERR_NOMEM); /* and no /proc to compare with */
+    assert_non_null(strstr(x->err.text, "more than 64 bits count"));
+}
+
+static void a_machine_that_tells_nothing_refuses_nothing(void **state)
+{
+    struct fixture *x = *state;
+
+    assert_int_equal(check(x), EPA_OK);
+}
+
+/* What of 1 GiB is left must not be all kept free: small machines have work too. */
+static void a_small_machine_keeps_a_quarter_free_at_most(void **state)
+{
+    struct fixture *x = *state;
+
+    x->fake.session.footprint.heap_bytes = 4096;
+    x->fake.experiment.ranks = 1;
+    x->fake.experiment.moe.max_tokens = 1;
+    x->fake.experiment.moe.hidden = 128;
+    x->fake.experiment.moe.experts = 8;
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 131072 kB\n");
+    assert_int_equal(check(x), EPA_OK);
+}
+
+static void every_slot_of_inputs_counts(void **state)
+{
+    struct fixture *x = *state;
+
+    x->fake.session.verb = VERB_BENCH;
+    assert_int_equal(session_slots(&x->fake.session), 1);
+    x->fake.experiment.bench.inputs = 64;
+    assert_int_equal(session_slots(&x->fake.session), 64);
+    assert_false(session_checks(&x->fake.session));
+    x->fake.session.verb = VERB_VERIFY;
+    assert_int_equal(session_slots(&x->fake.session), 1);
+    x->fake.experiment.verify.order = ORDER_PIPELINED;
+    assert_int_equal(session_slots(&x->fake.session), 2);
+    assert_true(session_checks(&x->fake.session));
+}
+
+static void samples_count_where_they_are_many(void **state)
+{
+    struct fixture *x = *state;
+
+    x->fake.session.verb = VERB_BENCH;
+    x->fake.session.iterations = UINT32_MAX;
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, " + samples 2"));
+    assert_non_null(strstr(x->err.text, "bench.iterations"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        IN_ROOT(what_fits_passes),
+        IN_ROOT(a_refusal_shows_the_sum_and_the_limit),
+        IN_ROOT(a_cgroup_is_named_as_the_limit),
+        IN_ROOT(a_sum_that_overflows_is_refused),
+        IN_ROOT(a_machine_that_tells_nothing_refuses_nothing),
+        IN_ROOT(a_small_machine_keeps_a_quarter_free_at_most),
+        IN_ROOT(every_slot_of_inputs_counts),
+        IN_ROOT(samples_count_where_they_are_many),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* random.h: the same value for the same place, and values that look like what they say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "moe/random.h"
+
+static void a_value_depends_on_its_place_alone(void **state)
+{
+    struct random r = {.key = 7};
+    uint16_t few[10], many[1000];
+
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++)
+        assert_true(random_next(&r) == random_at(7, i));
+    random_bf16(99, 10, few);
+    random_bf16(99, 1000, many);
+    assert_memory_equal(few, many, sizeof(few));
+}
+
+static void nothing_is_written_past_the_end(void **state)
+{
+    uint16_t x[200];
+
+    (void)state;
+    for (uint32_t n = 0; n < 199; n++) {
+        memset(x, 0xff, sizeof(x));
+        random_bf16(3, n, x);
+        assert_int_equal(x[n], 0xffff);
+        assert_true(n == 0 || x[n - 1] != 0xffff);
+    }
+}
+
+static void each_part_of_a_key_matters(void **state)
+{
+    uint64_t key = random_key(1, RANDOM_X, 2, 3);
+
+    (void)state;
+    assert_true(key == random_key(1, RANDOM_X, 2, 3));
+    assert_true(key != random_key(2, RANDOM_X, 2, 3));
+    assert_true(key != random_key(1, RANDOM_HARD, 2, 3));
+    assert_true(key != random_key(1, RANDOM_X, 3, 3));
+    assert_true(key != random_key(1, RANDOM_X, 2, 4));
+    assert_true(random_key(1, RANDOM_X, 2, 3) != random_key(1, RANDOM_X, 3, 2));
+}
+
+static void numbers_below_n_are_all_reached(void **state)
+{
+    uint32_t seen[60] = {0};
+    struct random r = {.key = 11};
+
+    (void)state;
+    for (uint32_t i = 0; i < 60000; i++)
+        seen[random_below(&r, 60)]++;
+    for (uint32_t i = 0; i < 60; i++)
+        assert_in_range(seen[i], 800, 1200);
+}
+
+static void units_stay_below_one_and_average_a_half(void **state)
+{
+    struct random r = {.key = 12};
+    double sum = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 100000; i++) {
+        double v = random_unit(&r);
+
+        assert_true(v >= 0 && v < 1);
+        sum += v;
+    }
+    assert_true(fabs(sum / 100000 - 0.5) < 0.01);
+}
+
+static void values_are_finite_and_about_normal(void **state)
+{
+    enum { N = 100000 };
+    static uint16_t x[N];
+    double sum = 0, squares = 0, neighbours = 0;
+    uint32_t beyond = 0;
+
+    (void)state;
+    random_bf16(5, N, x);
+    for (uint32_t i = 0; i < N; i++) {
+        double v = (double)float_of_bf16(x[i]);
+
+        assert_true(fabs(v) <= 3);
+        sum += v;
+        squares += v * v;
+        beyond += fabs(v) > 2;
+        neighbours += i > 0 ? v * (double)float_of_bf16(x[i - 1]) : 0;
+    }
+    assert_true(fabs(sum / N) < 0.02);
+    assert_true(fabs(squares / N - 1) < 0.02);
+    assert_true(fabs(neighbours / N) < 0.02);
+    assert_in_range(beyond, N / 50, N / 20); /* 4.6 % of a normal distribution */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_value_depends_on_its_place_alone),
+        cmocka_unit_test(nothing_is_written_past_the_end),
+        cmocka_unit_test(each_part_of_a_key_matters),
+        cmocka_unit_test(numbers_below_n_are_all_reached),
+        cmocka_unit_test(units_stay_below_one_and_average_a_half),
+        cmocka_unit_test(values_are_finite_and_about_normal),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/* The table as golden text, and the JSON read back. Called with a folder, it writes there
+ * the documents that tests/cli/schema.py holds against the schema. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "fake_root.h"
+#include "fake_session.h"
+
+#include "report/report.h"
+
+static char *table_of(const struct fake *f)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    assert_non_null(file);
+    report_table(file, &f->result);
+    fclose(file);
+    return text;
+}
+
+static void the_table_of_a_bench_is_this_one(void **state)
+{
+    static const char want[] =
+        "# epa2a bench: a fake\n"
+        "# algorithm: ll_fake (buffers 2); transport: shm; backend: host\n"
+        "# moe: max_tokens 128, hidden 7168, experts 256, topk 8, group 128, dtype bf16, "
+        "input bf16\n"
+        "# routing: zipf (exponent 1.5); tokens: full\n"
+        "# 4 ranks by fork, pinned in order to cores 0-3; seed 1\n"
+        "# machine: Some CPU @ 2.60GHz, 64 cores, 24.0 GiB, Linux 6.1.0, node1\n"
+        "# build: epa2a 0.1.0, gcc 12.2.0, release, avx512 kernels\n"
+        "#\n"
+        "# stage            min    median       p95       p99       max  goodput     wire"
+        "      bus\n"
+        "#                 [us]      [us]      [us]      [us]      [us]   [GB/s]   [GB/s]"
+        "   [GB/s]\n"
+        "  dispatch       103.0     202.0     292.0     300.0     302.0    14.85     4.95"
+        "     9.90\n"
+        "  combine        203.0     302.0     392.0     400.0     402.0     9.93     3.31"
+        "     6.62\n"
+        "  total          306.0     504.0     684.0     700.0     704.0    11.90     3.97"
+        "     7.94\n"
+        "#\n"
+        "# 200 of 200 samples after 20 of warm-up, each the slowest rank's; percentiles by "
+        "nearest rank\n"
+        "# total: mean 505.0 us, stdev 115.8, median deviation 100.0, 0 outliers\n"
+        "# very first iteration: 900.0 us\n"
+        "# skew: 6.0 us from fastest to slowest rank (median); rank 3 slowest in 100 % of "
+        "samples\n"
+        "# dispatch: a rank needs 2.86 MiB an iteration and sends 976.6 KiB; the busiest "
+        "carries 1.91 MiB\n"
+        "# combine: a rank needs 2.86 MiB an iteration and sends 976.6 KiB; the busiest "
+        "carries 1.91 MiB\n"
+        "# routed: 51,200 tokens, 409,600 choices, 0 dropped in 200 iterations\n"
+        "# tokens per expert: min 2, mean 8.0, max 17, imbalance 2.12 (max / mean)\n"
+        "# tokens per rank: min 900, mean 1024.0, max 1150, imbalance 1.10\n";
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_measure(&f, 200);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_string_equal(table, want);
+    free(table);
+    fake_finish(&f);
+}
+
+static void tables_fit_100_columns(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 64, 200);
+    fake_measure(&f, 200);
+    f.experiment.name = "a name that a careful person gave to an experiment so that nobody "
+                        "could ever confuse it with another one of the same kind";
+    f.session.stage[0] = "a_stage_with_a_name_beyond_all_measure";
+    for (uint32_t r = 0; r < 64; r++) {
+        f.session.rank[r].core = (int32_t)(r * 37 % 64);
+        *fake_time(&f, 0, r, 7) = 9.9e12;
+    }
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    for (const char *at = table; *at != 0; at += strcspn(at, "\n") + 1)
+        assert_in_range(strcspn(at, "\n"), 1, 100);
+    free(table);
+    fake_finish(&f);
+}
+
+static void what_was_not_measured_is_a_dash(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 200);
+    assert_int_equal(fake_result(&f, EPA_ERR_DIED, "rank 1 was killed by signal 9"),
+                     EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(table, "\n  total              -         -         -         -"
+                                  "         -        -        -        -\n"));
+    assert_non_null(strstr(table, "# 0 of 200 samples"));
+    assert_non_null(strstr(table, "# ended early: died (exit 5): rank 1 was killed by "
+                                  "signal 9\n"));
+    assert_null(strstr(table, "nan"));
+    free(table);
+    fake_finish(&f);
+}
+
+static void an_interrupted_bench_shows_what_it_has_and_says_so(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 200);
+    fake_measure(&f, 57);
+    assert_int_equal(fake_result(&f, EPA_ERR_INTERRUPTED, "stopped by SIGINT"), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(table, "# 57 of 200 samples"));
+    assert_non_null(strstr(table, "\n  dispatch       101.0     129.0 "));
+    assert_non_null(
+        strstr(table, "# ended early: interrupted (exit 130): stopped by SIGINT\n"));
+    free(table);
+    fake_finish(&f);
+}
+
+static void verify_says_how_much_it_compared(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_VERIFY, 1, 50);
+    f.session.rank[0].checked = 50;
+    f.session.rank[0].compared = 123456789;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(
+        table, "\nverified 50 iterations: 123,456,789 elements compared, 0 wrong\n"));
+    assert_null(strstr(table, "median"));
+    free(table);
+    fake_finish(&f);
+}
+
+static void run_says_that_it_checked_the_first_and_last(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_RUN, 2, 10);
+    fake_measure(&f, 10);
+    for (uint32_t r = 0; r < 2; r++) {
+        f.session.rank[r].checked = 2;
+        f.session.rank[r].compared = 500;
+    }
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(
+        strstr(table, "# first and last iteration checked: 1,000 elements, 0 wrong\n"));
+    free(table);
+    fake_finish(&f);
+}
+
+static void names_do_not_move_the_cursor(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 1, 1);
+    f.experiment.name = "two\nlines and \x1b[31mred";
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(table, "# epa2a bench: two?lines and ?[31mred\n"));
+    free(table);
+    fake_finish(&f);
+}
+
+static void warnings_are_one_a_line(void **state)
+{
+    struct fake f;
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 1, 10);
+    fake_measure(&f, 10);
+    strcpy(f.facts.governor, "powersave");
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    report_warnings(file, &f.result);
+    fclose(file);
+    assert_int_equal(strncmp(text, "warning: the frequency governor", 31), 0);
+    assert_non_null(strstr(text, "\nwarning: p95 and p99 of 10 samples are the maximum"));
+    free(text);
+    fake_finish(&f);
+}
+
+/* ---- JSON ---- */
+
+struct folder {
+    char path[512], file[600];
+};
+
+static int set_up(void **state)
+{
+    struct folder *folder = calloc(1, sizeof(*folder));
+
+    root_create(folder->path, sizeof(folder->path));
+    snprintf(folder->file, sizeof(folder->file), "%s/out.json", folder->path);
+    *state = folder;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct folder *folder = *state;
+
+    root_destroy(folder->path);
+    free(folder);
+    return 0;
+}
+
+/* Writes the one result and reads it back. */
+static json_t *json_of(const struct folder *folder, const struct fake *f)
+{
+    const struct result *result = &f->result;
+    struct epa_error err = {EPA_OK, ""};
+    json_t *document;
+
+    assert_int_equal(report_json(folder->file, true, &result, 1, &err), EPA_OK);
+    document = json_load_file(folder->file, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(document);
+    return document;
+}
+
+/* "results.0.world.size" */
+static const json_t *at(const json_t *node, const char *path)
+{
+    while (*path != 0 && node != NULL) {
+        size_t n = strcspn(path, ".");
+
+        node = json_is_array(node) ? json_array_get(node, strtoul(path, NULL, 10))
+                                   : json_object_getn(node, path, n);
+        path += n + (path[n] == '.');
+    }
+    return node;
+}
+
+static json_int_t int_at(const json_t *document, const char *path)
+{
+    assert_true(json_is_integer(at(document, path)));
+    return json_integer_value(at(document, path));
+}
+
+static const char *text_at(const json_t *document, const char *path)
+{
+    assert_true(json_is_string(at(document, path)));
+    return json_string_value(at(document, path));
+}
+
+static void json_holds_every_sample_and_whole_nanoseconds(void **state)
+{
+    struct fake f;
+    json_t *document;
+
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_measure(&f, 200);
+    *fake_time(&f, 0, 3, 1) = 104000.6;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    result_when(&f.result, 0, 0.5);
+    document = json_of(*state, &f);
+    assert_int_equal(int_at(document, "schema"), 1);
+    assert_int_equal(json_array_size(at(document, "results.0.stages.2.samples_ns")), 200);
+    assert_int_equal(int_at(document, "results.0.stages.0.samples_ns.1"), 104001);
+    assert_string_equal(text_at(document, "results.0.stages.2.name"), "total");
+    assert_int_equal(int_at(document, "results.0.stages.2.ns.median"), 504000);
+    assert_int_equal(int_at(document, "results.0.stages.2.ranks.1.median_ns"), 500000);
+    assert_int_equal(int_at(document, "results.0.skew.straggler"), 3);
+    assert_int_equal(int_at(document, "results.0.world.ranks.3.pid"), 1003);
+    assert_int_equal(int_at(document, "results.0.exit_code"), 0);
+    assert_string_equal(text_at(document, "results.0.status"), "ok");
+    assert_string_equal(text_at(document, "results.0.started"), "1970-01-01T00:00:00Z");
+    assert_true(json_is_null(at(document, "results.0.error")));
+    assert_true(json_is_false(at(document, "results.0.machine.build.debug")));
+    json_decref(document);
+    fake_finish(&f);
+}
+
+static void json_holds_the_experiment_as_resolved(void **state)
+{
+    struct fake f;
+    json_t *document;
+
+    fake_init(&f, VERB_BENCH, 2, 1);
+    f.experiment.seed = UINT64_MAX; /* beyond the integers of JSON readers */
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    document = json_of(*state, &f);
+    assert_int_equal(int_at(document, "results.0.experiment.ranks"), 2);
+    assert_int_equal(int_at(document, "results.0.experiment.moe.hidden"), 7168);
+    assert_int_equal(int_at(document, "results.0.experiment.algorithm.buffers"), 2);
+    assert_string_equal(text_at(document, "results.0.experiment.algorithm.name"),
+                        "ll_fake");
+    assert_string_equal(text_at(document, "results.0.experiment.timeout"), "5s");
+    assert_string_equal(text_at(document, "results.0.experiment.seed"),
+                        "18446744073709551615");
+    assert_true(json_real_value(at(document, "results.0.experiment.routing.exponent")) ==
+                1.5);
+    json_decref(document);
+    fake_finish(&f);
+}
+
+static void json_is_complete_whatever_happened(void **state)
+{
+    static const struct {
+        enum epa_status status;
+        const char *want, *cause;
+        int exit_code;
+    } end[] = {{EPA_ERR_TIMEOUT, "timeout", "timeout", 4},
+               {EPA_ERR_DIED, "died", "died", 5},
+               {EPA_ERR_INTERRUPTED, "interrupted", "interrupted", 130},
+               {EPA_ERR_MISMATCH, "mismatch", "mismatch", 1},
+               {EPA_ERR_NOMEM, "failed", "nomem", 3},
+               {EPA_ERR_ABORTED, "failed", "aborted", 6}};
+
+    for (size_t i = 0; i < sizeof(end) / sizeof(end[0]); i++) {
+        struct fake f;
+        json_t *document;
+
+        fake_init(&f, VERB_BENCH, 2, 200);
+        assert_int_equal(fake_result(&f, end[i].status, "because"), EPA_OK);
+        document = json_of(*state, &f);
+        assert_string_equal(text_at(document, "results.0.status"), end[i].want);
+        assert_string_equal(text_at(document, "results.0.error.status"), end[i].cause);
+        assert_string_equal(text_at(document, "results.0.error.text"), "because");
+        assert_int_equal(int_at(document, "results.0.exit_code"), end[i].exit_code);
+        assert_true(json_is_null(at(document, "results.0.stages.0.ns.median")));
+        assert_true(json_is_null(at(document, "results.0.stages.0.rate.bus")));
+        assert_true(json_is_null(at(document, "results.0.skew")));
+        assert_true(json_is_null(at(document, "results.0.started")));
+        assert_int_equal(json_array_size(at(document, "results.0.stages.0.samples_ns")), 0);
+        json_decref(document);
+        fake_finish(&f);
+    }
+}
+
+static void text_that_is_no_utf8_is_made_so(void **state)
+{
+    struct fake f;
+    json_t *document;
+
+    fake_init(&f, VERB_BENCH, 1, 1);
+    strcpy(f.facts.host, "caf\xe9");
+    assert_int_equal(fake_result(&f, EPA_ERR_SYSTEM, "\xff\xfe broke"), EPA_OK);
+    document = json_of(*state, &f);
+    assert_string_equal(text_at(document, "results.0.machine.host"), "caf?");
+    assert_string_equal(text_at(document, "results.0.error.text"), "?? broke");
+    json_decref(document);
+    fake_finish(&f);
+}
+
+/* ---- documents for the schema ---- */
+
+static int write_document(const char *folder, const char *name, struct fake *f,
+                          enum epa_status status)
+{
+    const struct result *result = &f->result;
+    char path[1024];
+    int failed;
+
+    snprintf(path, sizeof(path), "%s/%s.json", folder, name);
+    failed = fake_result(f, status, "in words") != EPA_OK;
+    result_when(&f->result, 1000000000, 1.25);
+    failed |= report_json(path, false, &result, 1, NULL) != EPA_OK;
+    fake_finish(f);
+    return failed;
+}
+
+static int write_documents(const char *folder)
+{
+    struct fake f;
+    int failed = 0;
+
+    fake_init(&f, VERB_BENCH, 64, 200);
+    fake_measure(&f, 200);
+    failed |= write_document(folder, "bench", &f, EPA_OK);
+    fake_init(&f, VERB_RUN, 1, 10);
+    fake_measure(&f, 10);
+    failed |= write_document(folder, "run", &f, EPA_OK);
+    fake_init(&f, VERB_VERIFY, 2, 50);
+    failed |= write_document(folder, "verify", &f, EPA_ERR_MISMATCH);
+    fake_init(&f, VERB_BENCH, 2, 200);
+    fake_measure(&f, 57);
+    f.session.rank[1].samples = 56;
+    failed |= write_document(folder, "interrupted", &f, EPA_ERR_INTERRUPTED);
+    fake_init(&f, VERB_BENCH, 2, 200);
+    f.facts = (struct facts){.cores = 1};
+    f.session.rank[0].core = -1;
+    f.session.rank[1].status = EPA_ERR_TIMEOUT;
+    failed |= write_document(folder, "nothing", &f, EPA_ERR_TIMEOUT);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        cmocka_unit_test(the_table_of_a_bench_is_this_one),
+        cmocka_unit_test(tables_fit_100_columns),
+        cmocka_unit_test(what_was_not_measured_is_a_dash),
+        cmocka_unit_test(an_interrupted_bench_shows_what_it_has_and_says_so),
+        cmocka_unit_test(verify_says_how_much_it_compared),
+        cmocka_unit_test(run_says_that_it_checked_the_first_and_last),
+        cmocka_unit_test(names_do_not_move_the_cursor),
+        cmocka_unit_test(warnings_are_one_a_line),
+        IN_FOLDER(json_holds_every_sample_and_whole_nanoseconds),
+        IN_FOLDER(json_holds_the_experiment_as_resolved),
+        IN_FOLDER(json_is_complete_whatever_happened),
+        IN_FOLDER(text_that_is_no_utf8_is_made_so),
+    };
+
+    if (argc == 2)
+        return write_documents(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

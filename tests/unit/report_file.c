@@ -1,0 +1,187 @@
+/* Results on disk: nothing is overwritten, nothing is left half written, and each failure
+ * is told in words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "fake_root.h"
+
+#include "report/report.h"
+
+struct folder {
+    char path[512], file[600];
+};
+
+static int set_up(void **state)
+{
+    struct folder *folder = calloc(1, sizeof(*folder));
+
+    root_create(folder->path, sizeof(folder->path));
+    snprintf(folder->file, sizeof(folder->file), "%s/out.json", folder->path);
+    *state = folder;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct folder *folder = *state;
+
+    root_destroy(folder->path);
+    free(folder);
+    return 0;
+}
+
+static uint32_t files_in(const char *path)
+{
+    DIR *dir = opendir(path);
+    uint32_t n = 0;
+
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n - 2;
+}
+
+static void a_file_that_is_there_is_refused_before_anything_runs(void **state)
+{
+    struct folder *folder = *state;
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_int_equal(report_json_check(folder->file, false, &err), EPA_OK);
+    root_put(folder->path, "/out.json", "precious");
+    assert_int_equal(report_json_check(folder->file, false, &err), EPA_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "--force"));
+    assert_int_equal(report_json_check(folder->file, true, &err), EPA_OK);
+    assert_int_equal(report_json_check("-", false, &err), EPA_OK);
+}
+
+static void a_folder_that_cannot_take_the_file_is_refused(void **state)
+{
+    struct folder *folder = *state;
+    struct epa_error err = {EPA_OK, ""};
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/no/such/out.json", folder->path);
+    assert_int_equal(report_json_check(path, false, &err), EPA_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "No such file or directory"));
+    assert_int_equal(report_json_check(folder->path, true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(report_json_check("", false, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(chmod(folder->path, 0500), 0);
+    if (geteuid() != 0) /* root writes anywhere */
+        assert_int_equal(report_json_check(folder->file, false, NULL), EPA_ERR_SYSTEM);
+    assert_int_equal(chmod(folder->path, 0700), 0);
+}
+
+static void a_file_that_appeared_meanwhile_is_left_and_so_is_the_result(void **state)
+{
+    struct folder *folder = *state;
+    struct epa_error err = {EPA_OK, ""};
+    char line[16] = "";
+    FILE *file;
+
+    root_put(folder->path, "/out.json", "precious");
+    assert_int_equal(report_file(folder->file, false, "{}\n", 3, &err), EPA_ERR_CONFIG);
+    file = fopen(folder->file, "r");
+    assert_non_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    assert_string_equal(line, "precious");
+    assert_int_equal(files_in(folder->path), 2);
+    assert_non_null(strstr(err.text, ".tmp"));
+}
+
+static void force_replaces_and_leaves_nothing_beside(void **state)
+{
+    struct folder *folder = *state;
+    struct stat before, after;
+
+    root_put(folder->path, "/out.json", "old");
+    assert_int_equal(stat(folder->file, &before), 0);
+    assert_int_equal(report_file(folder->file, true, "{}\n", 3, NULL), EPA_OK);
+    assert_int_equal(stat(folder->file, &after), 0);
+    assert_int_equal(after.st_size, 3);
+    assert_true(before.st_ino != after.st_ino); /* renamed, not written over */
+    assert_int_equal(files_in(folder->path), 1);
+}
+
+static void a_new_file_has_the_rights_of_the_umask(void **state)
+{
+    struct folder *folder = *state;
+    mode_t mask = umask(027);
+    struct stat at;
+
+    assert_int_equal(report_file(folder->file, false, "{}\n", 3, NULL), EPA_OK);
+    umask(mask);
+    assert_int_equal(stat(folder->file, &at), 0);
+    assert_int_equal(at.st_mode & 0777, 0640);
+    assert_int_equal(files_in(folder->path), 1);
+}
+
+static void a_full_device_is_told_in_words_and_stays_a_device(void **state)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct stat at;
+
+    (void)state;
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    assert_int_equal(report_json_check("/dev/full", false, &err), EPA_OK);
+    assert_int_equal(report_file("/dev/full", true, "{}\n", 3, &err), EPA_ERR_SYSTEM);
+    assert_string_equal(err.text, "--json /dev/full: No space left on device");
+    assert_int_equal(stat("/dev/full", &at), 0);
+    assert_true(S_ISCHR(at.st_mode));
+}
+
+static void a_disk_that_is_full_leaves_no_half_file(void **state)
+{
+    struct folder *folder = *state;
+    struct epa_error err = {EPA_OK, ""};
+    struct rlimit old, limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = (struct rlimit){1, old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN); /* so that write() fails as it does on a full disk */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(report_file(folder->file, false, "{}\n", 3, &err), EPA_ERR_SYSTEM);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_non_null(strstr(err.text, "File too large"));
+    assert_int_equal(files_in(folder->path), 0);
+}
+
+static void a_link_stays_a_link(void **state)
+{
+    struct folder *folder = *state;
+    char link[700];
+    struct stat at;
+
+    snprintf(link, sizeof(link), "%s/link.json", folder->path);
+    root_put(folder->path, "/out.json", "old");
+    assert_int_equal(symlink("out.json", link), 0);
+    assert_int_equal(report_file(link, true, "{}\n", 3, NULL), EPA_OK);
+    assert_int_equal(lstat(link, &at), 0);
+    assert_true(S_ISLNK(at.st_mode));
+    assert_int_equal(stat(folder->file, &at), 0);
+    assert_int_equal(at.st_size, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        IN_FOLDER(a_file_that_is_there_is_refused_before_anything_runs),
+        IN_FOLDER(a_folder_that_cannot_take_the_file_is_refused),
+        IN_FOLDER(a_file_that_appeared_meanwhile_is_left_and_so_is_the_result),
+        IN_FOLDER(force_replaces_and_leaves_nothing_beside),
+        IN_FOLDER(a_new_file_has_the_rights_of_the_umask),
+        cmocka_unit_test(a_full_device_is_told_in_words_and_stays_a_device),
+        IN_FOLDER(a_disk_that_is_full_leaves_no_half_file),
+        IN_FOLDER(a_link_stays_a_link),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

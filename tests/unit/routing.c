@@ -1,0 +1,406 @@
+/* routing.c: what each kind promises of the choices that it makes, and how windows of a
+ * file are dealt out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/experiment.h"
+#include "moe/routing.h"
+
+enum { TOKENS = 256, EXPERTS = 64, TOPK = 8 };
+
+struct made {
+    int32_t expert[TOKENS][TOPK];
+    float weight[TOKENS][TOPK];
+};
+
+static struct experiment experiment_of(int kind)
+{
+    return (struct experiment){
+        .ranks = 4,
+        .seed = 1,
+        .moe = {.max_tokens = TOKENS, .hidden = 64, .experts = EXPERTS, .topk = TOPK},
+        .routing = {.kind = kind,
+                    .exponent = 1.2,
+                    .sigma = 1.5,
+                    .share = 0.5,
+                    .layer = UINT32_MAX},
+    };
+}
+
+static void make(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                 struct made *out)
+{
+    routing_fill(x, NULL, rank, iteration, TOKENS, &out->expert[0][0], &out->weight[0][0]);
+}
+
+static void check_rows(const struct made *m)
+{
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        double sum = 0;
+        uint32_t kept = 0;
+
+        for (uint32_t k = 0; k < TOPK; k++) {
+            assert_in_range(m->expert[t][k] + 1, 0, EXPERTS);
+            if (m->expert[t][k] < 0) {
+                assert_true(m->weight[t][k] == 0);
+                continue;
+            }
+            kept++;
+            sum += (double)m->weight[t][k];
+            assert_true(m->weight[t][k] > 0);
+            for (uint32_t j = 0; j < k; j++)
+                assert_int_not_equal(m->expert[t][j], m->expert[t][k]);
+        }
+        assert_true(kept == 0 || fabs(sum - 1) < 1e-6);
+    }
+}
+
+static void choices_are_distinct_in_range_and_weights_add_up_to_one(void **state)
+{
+    static struct made m;
+
+    (void)state;
+    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
+        struct experiment x = experiment_of(kind);
+
+        for (uint64_t i = 0; i < 4; i++) {
+            make(&x, (uint32_t)i, i, &m);
+            check_rows(&m);
+        }
+    }
+}
+
+static void every_expert_can_be_chosen_at_once(void **state)
+{
+    int32_t expert[32];
+    float weight[32];
+
+    (void)state;
+    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
+        struct experiment x = experiment_of(kind);
+        uint64_t seen = 0;
+
+        x.moe.experts = x.moe.topk = 32;
+        x.routing.exponent = 8; /* the last expert is 2^40 times less popular */
+        x.routing.share = 0;
+        routing_fill(&x, NULL, 0, 0, 1, expert, weight);
+        for (uint32_t k = 0; k < 32; k++)
+            seen |= UINT64_C(1) << expert[k];
+        assert_true(seen == 0xffffffff);
+    }
+}
+
+static void choices_change_with_rank_iteration_and_seed_only(void **state)
+{
+    static struct made a, b;
+
+    (void)state;
+    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
+        struct experiment x = experiment_of(kind);
+
+        make(&x, 1, 2, &a);
+        make(&x, 1, 2, &b);
+        assert_memory_equal(&a, &b, sizeof(a));
+        make(&x, 1, 3, &b);
+        assert_memory_not_equal(&a, &b, sizeof(a));
+        make(&x, 2, 2, &b);
+        assert_memory_not_equal(&a, &b, sizeof(a));
+        x.seed = 2;
+        make(&x, 1, 2, &b);
+        assert_memory_not_equal(&a, &b, sizeof(a));
+    }
+}
+
+static void fewer_tokens_make_the_same_choices(void **state)
+{
+    static struct made all, few;
+
+    (void)state;
+    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
+        struct experiment x = experiment_of(kind);
+
+        make(&x, 0, 0, &all);
+        routing_fill(&x, NULL, 0, 0, 10, &few.expert[0][0], &few.weight[0][0]);
+        assert_memory_equal(all.expert, few.expert, 10 * sizeof(all.expert[0]));
+    }
+}
+
+static uint32_t chosen(const struct made *m, int32_t expert)
+{
+    uint32_t n = 0;
+
+    for (uint32_t t = 0; t < TOKENS; t++)
+        for (uint32_t k = 0; k < TOPK; k++)
+            n += m->expert[t][k] == expert;
+    return n;
+}
+
+static void uniform_favours_nobody(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_UNIFORM);
+    uint32_t n[EXPERTS] = {0};
+    static struct made m;
+
+    (void)state;
+    for (uint64_t i = 0; i < 40; i++) {
+        make(&x, 0, i, &m);
+        for (int32_t e = 0; e < EXPERTS; e++)
+            n[e] += chosen(&m, e);
+    }
+    for (uint32_t e = 0; e < EXPERTS; e++) /* 1280 expected */
+        assert_in_range(n[e], 1100, 1460);
+}
+
+/* The same experts are popular on every rank and in every iteration, else the skew of many
+ * iterations would average out. */
+static void popularity_is_skewed_and_lasts(void **state)
+{
+    static const int kinds[] = {ROUTING_ZIPF, ROUTING_LOGNORMAL};
+    static struct made a, b;
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct experiment x = experiment_of(kinds[i]);
+        int32_t top = 0;
+
+        make(&x, 0, 0, &a);
+        make(&x, 3, 9, &b);
+        for (int32_t e = 0; e < EXPERTS; e++)
+            top = chosen(&a, e) > chosen(&a, top) ? e : top;
+        assert_true(chosen(&a, top) > 4 * TOKENS * TOPK / EXPERTS);
+        assert_true(chosen(&b, top) > 4 * TOKENS * TOPK / EXPERTS);
+    }
+}
+
+/* With topk 1 a draw is a plain one: counts follow (i + 1)^-exponent. */
+static void zipf_follows_its_exponent(void **state)
+{
+    enum { N = 20000 };
+    static int32_t expert[N];
+    static float weight[N];
+    struct experiment x = experiment_of(ROUTING_ZIPF);
+    uint32_t n[4] = {0}, top[4] = {0};
+
+    (void)state;
+    x.moe.topk = 1;
+    x.moe.experts = 4;
+    x.moe.max_tokens = N;
+    x.routing.exponent = 1;
+    routing_fill(&x, NULL, 0, 0, N, expert, weight);
+    for (uint32_t t = 0; t < N; t++)
+        n[expert[t]]++;
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t e = 0, best = 0; e < 4; e++)
+            if (n[e] >= best && (i == 0 || n[e] < top[i - 1])) {
+                best = n[e];
+                top[i] = best;
+            }
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(fabs(top[i] / (N * 12.0 / 25 / (i + 1)) - 1) < 0.06);
+}
+
+static void hot_sends_its_share_to_expert_0_first(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_HOT);
+    static struct made m;
+    uint32_t first = 0;
+
+    (void)state;
+    make(&x, 0, 0, &m);
+    for (uint32_t t = 0; t < TOKENS; t++)
+        first += m.expert[t][0] == 0;
+    assert_in_range(first, TOKENS * 4 / 10, TOKENS * 6 / 10);
+    x.routing.share = 1;
+    make(&x, 0, 0, &m);
+    assert_int_equal(chosen(&m, 0), TOKENS);
+}
+
+static void masked_drops_its_share(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_MASKED);
+    static struct made m;
+
+    (void)state;
+    make(&x, 0, 0, &m);
+    assert_in_range(chosen(&m, -1), TOKENS * TOPK * 4 / 10, TOKENS * TOPK * 6 / 10);
+    x.routing.share = 1;
+    make(&x, 0, 0, &m);
+    assert_int_equal(chosen(&m, -1), TOKENS * TOPK);
+    x.routing.share = 0;
+    make(&x, 0, 0, &m);
+    assert_int_equal(chosen(&m, -1), 0);
+}
+
+static void random_tokens_reach_both_ends_and_change(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_UNIFORM);
+    uint32_t none = 0, all = 0, same = 0;
+
+    (void)state;
+    x.tokens.kind = TOKENS_RANDOM;
+    for (uint64_t i = 0; i < 100; i++) {
+        uint32_t n = routing_tokens_of(&x, 0, i);
+
+        assert_in_range(n, 0, TOKENS);
+        none += n == 0;
+        all += n == TOKENS;
+        same += n == routing_tokens_of(&x, 1, i);
+    }
+    assert_in_range(none, 4, 30);
+    assert_in_range(all, 4, 30);
+    assert_in_range(same, 0, 20);
+}
+
+static void listed_tokens_are_each_ranks_own(void **state)
+{
+    static const uint32_t each[] = {0, 5, 1000, 7};
+    struct experiment x = experiment_of(ROUTING_UNIFORM);
+
+    (void)state;
+    assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS);
+    x.tokens.kind = TOKENS_LIST;
+    x.tokens.each = (struct epa_u32_list){.item = each, .n = 4};
+    assert_int_equal(routing_tokens_of(&x, 0, 9), 0);
+    assert_int_equal(routing_tokens_of(&x, 1, 9), 5);
+    assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS); /* never more than max_tokens */
+}
+
+static void statistics_count_by_hand(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_HOT);
+    struct routing_stats s = {0};
+
+    (void)state;
+    x.moe.topk = 1;
+    x.moe.max_tokens = 10;
+    x.routing.share = 1; /* everything to expert 0 */
+    routing_stats_add(&s, &x, NULL, 0);
+    routing_stats_add(&s, &x, NULL, 1);
+    assert_int_equal(s.iterations, 2);
+    assert_int_equal(s.tokens, 80);
+    assert_int_equal(s.choices, 80);
+    assert_int_equal(s.dropped, 0);
+    assert_int_equal(s.expert_min, 0);
+    assert_int_equal(s.expert_max, 40);
+    assert_int_equal(s.rank_min, 0);
+    assert_int_equal(s.rank_max, 40);
+    assert_true(fabs(s.expert_mean - 40.0 / EXPERTS) < 1e-9);
+    assert_true(fabs(s.rank_mean - 10) < 1e-9);
+    assert_true(fabs(s.expert_imbalance - EXPERTS) < 1e-9);
+    assert_true(fabs(s.rank_imbalance - 4) < 1e-9);
+}
+
+static void dropped_choices_are_counted_apart(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_MASKED);
+    struct routing_stats s = {0};
+
+    (void)state;
+    x.routing.share = 1;
+    routing_stats_add(&s, &x, NULL, 0);
+    assert_int_equal(s.choices, s.dropped);
+    assert_true(s.expert_imbalance == 1);
+}
+
+/* Five tokens, whose choice is 10 + their number, on 2 ranks of 2. */
+static struct routing_source *open_five(struct experiment *x, char *path)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_source *source;
+    FILE *f = fdopen(mkstemp(path), "w");
+
+    for (int t = 0; t < 5; t++)
+        fprintf(f, "{\"topk_ids\": [%d]}\n", 10 + t);
+    fclose(f);
+    x->ranks = 2;
+    x->moe.max_tokens = 2;
+    x->moe.topk = 1;
+    x->routing.path = path;
+    assert_int_equal(routing_open(x, &source, &err), EPA_OK);
+    return source;
+}
+
+static void a_file_is_dealt_in_order_and_begins_again(void **state)
+{
+    static const int32_t want[3][2][2] = {
+        {{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}};
+    struct experiment x = experiment_of(ROUTING_FILE);
+    char path[] = "/tmp/epa2a-routing-XXXXXX";
+    struct routing_source *source = open_five(&x, path);
+    int32_t expert[2];
+    float weight[2];
+
+    (void)state;
+    assert_int_equal(routing_tokens(source), 5);
+    assert_int_equal(routing_period(source, &x), 1);
+    for (uint64_t i = 0; i < 3; i++)
+        for (uint32_t r = 0; r < 2; r++) {
+            routing_fill(&x, source, r, i, 2, expert, weight);
+            assert_memory_equal(expert, want[i][r], sizeof(expert));
+            assert_true(weight[0] == 1);
+        }
+    routing_fill(&x, source, 1, UINT64_MAX / 8, 2, expert, weight); /* no overflow */
+    assert_in_range(expert[0], 10, 14);
+    routing_close(source);
+    unlink(path);
+}
+
+static void without_files_there_is_no_source_and_no_end(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_ZIPF);
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_source *source = (void *)&x;
+
+    (void)state;
+    assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
+    assert_null(source);
+    assert_int_equal(routing_tokens(NULL), 0);
+    assert_int_equal(routing_bytes(NULL), 0);
+    assert_true(routing_period(NULL, &x) == UINT64_MAX);
+    assert_null(routing_hidden(NULL, &x, 0, 0, 0));
+    routing_close(NULL);
+}
+
+static void too_many_experts_are_refused(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_ZIPF);
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_source *source;
+
+    (void)state;
+    x.moe.experts = 4097;
+    assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "moe.experts is 4097, at most 4096 can be routed to");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_are_distinct_in_range_and_weights_add_up_to_one),
+        cmocka_unit_test(every_expert_can_be_chosen_at_once),
+        cmocka_unit_test(choices_change_with_rank_iteration_and_seed_only),
+        cmocka_unit_test(fewer_tokens_make_the_same_choices),
+        cmocka_unit_test(uniform_favours_nobody),
+        cmocka_unit_test(popularity_is_skewed_and_lasts),
+        cmocka_unit_test(zipf_follows_its_exponent),
+        cmocka_unit_test(hot_sends_its_share_to_expert_0_first),
+        cmocka_unit_test(masked_drops_its_share),
+        cmocka_unit_test(random_tokens_reach_both_ends_and_change),
+        cmocka_unit_test(listed_tokens_are_each_ranks_own),
+        cmocka_unit_test(statistics_count_by_hand),
+        cmocka_unit_test(dropped_choices_are_counted_apart),
+        cmocka_unit_test(a_file_is_dealt_in_order_and_begins_again),
+        cmocka_unit_test(without_files_there_is_no_source_and_no_end),
+        cmocka_unit_test(too_many_experts_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,396 @@
+/* Routing and hidden states from files: what is read, and what each bad file is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/dtype.h"
+#include "config/experiment.h"
+#include "moe/routing.h"
+#include "moe/routing_file.h"
+
+static const struct routing_shape two_of_eight = {
+    .topk = 2, .experts = 8, .layer = UINT32_MAX};
+
+struct bytes {
+    char data[4096];
+    size_t n;
+};
+
+/* A .npy file of version 1.0 with this dict and data. */
+static struct bytes npy_of(const char *dict, const void *data, size_t bytes)
+{
+    struct bytes b = {.data = "\x93NUMPY\x01", .n = 10};
+    size_t n = strlen(dict);
+
+    b.data[8] = (char)(n & 0xff);
+    b.data[9] = (char)(n >> 8);
+    memcpy(b.data + b.n, dict, n);
+    b.n += n;
+    if (bytes != 0)
+        memcpy(b.data + b.n, data, bytes);
+    b.n += bytes;
+    return b;
+}
+
+static void free_table(struct routing_table *t)
+{
+    free(t->expert);
+    free(t->weight);
+}
+
+struct bad {
+    const char *text, *message;
+};
+
+static void npy_of_every_integer_type_is_read(void **state)
+{
+    static const struct {
+        const char *descr;
+        uint32_t bytes;
+    } types[] = {{"|u1", 1}, {"|i1", 1}, {"<i2", 2}, {"<u2", 2},
+                 {"<i4", 4}, {"<u4", 4}, {"<i8", 8}, {"<u8", 8}};
+    static const int32_t ids[] = {7, 0, 3, 5};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        unsigned char data[32] = {0};
+        char dict[128];
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        struct bytes b;
+
+        for (uint32_t v = 0; v < 4; v++)
+            data[v * types[i].bytes] = (unsigned char)ids[v];
+        snprintf(dict, sizeof(dict),
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (2, 2), }          \n",
+                 types[i].descr);
+        b = npy_of(dict, data, (size_t)4 * types[i].bytes);
+        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
+                         EPA_OK);
+        assert_int_equal(t.tokens, 2);
+        assert_memory_equal(t.expert, ids, sizeof(ids));
+        assert_true(t.weight[0] == 0.5f);
+        free_table(&t);
+    }
+}
+
+static void npy_of_three_dimensions_gives_the_layer_asked_for(void **state)
+{
+    static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}},
+                                          {{5, 4}, {-1, 2}, {1, 0}}};
+    static const int32_t ids[] = {2, 3, -1, 2};
+    static const float weights[] = {0.5f, 0.5f, 0, 1};
+    struct bytes b = npy_of("{'shape': (2, 3, 2), 'descr': '<i2', 'fortran_order': False}",
+                            data, sizeof(data));
+    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    (void)state;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_OK);
+    assert_memory_equal(t.expert, ids, sizeof(ids));
+    assert_memory_equal(t.weight, weights, sizeof(weights));
+    free_table(&t);
+    shape.layer = 3;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "f: routing.layer is 3, the file has 3 layers, from 0");
+    err.status = EPA_OK;
+    shape.layer = UINT32_MAX;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "f: has 3 layers; say which: routing.layer from 0 to 2");
+}
+
+#define DICT(descr, order, shape) \
+    "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape "}"
+
+static void bad_npy_headers_are_told_the_offset(void **state)
+{
+    static const struct bad bad[] = {
+        {"", "f: offset 10: the header should begin with {"},
+        {"{'descr': '<i4'}", "f: offset 26: the header must have descr, fortran_order and "
+                             "shape"},
+        {DICT("<i4", "True", "(1, 2)"),
+         "f: offset 48: Fortran order; save numpy.ascontiguousarray(...) of it"},
+        {DICT("<i4", "Maybe", "(1, 2)"),
+         "f: offset 44: fortran_order should be True or False"},
+        {DICT(">i4", "False", "(1, 2)"),
+         "f: offset 20: big-endian numbers; save with .astype('<...')"},
+        {DICT("|O", "False", "(1, 2)"),
+         "f: offset 20: an array of Python objects; save one of numbers"},
+        {DICT("<c8", "False", "(1, 2)"),
+         "f: offset 20: type '<c8' is neither an integer nor a float array"},
+        {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,)}",
+         "f: offset 20: this is an array of structures; save one plain array"},
+        {DICT("<i4", "False", "()"), "f: offset 62: a single number, not an array"},
+        {DICT("<i4", "False", "(1, 2, 3, 4)"), "f: offset 70: more than 3 dimensions"},
+        {DICT("<i4", "False", "(-1, 2)"),
+         "f: offset 61: a dimension should be here, a number that is not negative"},
+        {DICT("<i4", "False", "(0, 2)"),
+         "f: offset 67: an empty array: a dimension of its shape is 0"},
+        {DICT("<i4", "False", "(99999999999999999999, 2)"),
+         "f: offset 61: this dimension is too large"},
+        {DICT("<i4", "False", "(4294967296, 4294967296, 4294967296)"),
+         "f: offset 105: truncated: 8 bytes of data, its shape says more; write it again"},
+        {DICT("<i4", "False", "(2, 2)"),
+         "f: offset 75: truncated: 8 bytes of data, its shape says more; write it again"},
+        {DICT("<i4", "False", "(1, 1)"),
+         "f: offset 71: 4 bytes after the end of the array"},
+        {DICT("<f4", "False", "(1, 2)"),
+         "f: floats, where routing is integers: expert numbers "
+         "as uint8, int16, int32 or int64"},
+        {DICT("<i4", "False", "(2,)"),
+         "f: one dimension; routing is [tokens, topk] or [tokens, layers, topk]"},
+        {"{'descr': '<i4', 'descr': '<i4'}",
+         "f: offset 34: this key is not known, or stands here twice"},
+        {"{'descr': '<i4', 'colour': 3}",
+         "f: offset 35: this key is not known, or stands here twice"},
+        {"{'descr",
+         "f: offset 12: this word has no end, or is too long to be one of a .npy "
+         "header"},
+        {"{'descr' '<i4'}", "f: offset 19: a colon should be here"},
+        {DICT("<i4", "False", "(1, 2)") "x",
+         "f: offset 67: the header should end after its }"},
+    };
+    static const int32_t data[2] = {0, 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct bytes b = npy_of(bad[i].text, data, sizeof(data));
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status =
+            routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
+
+        assert_string_equal(err.text, bad[i].message);
+        assert_int_equal(status, EPA_ERR_CONFIG);
+    }
+}
+
+static void a_bad_choice_in_npy_is_told_token_and_offset(void **state)
+{
+    static const int32_t out_of_range[] = {0, 1, 2, 8}, twice[] = {0, 1, 2, 2};
+    static const char dict[] = DICT("<i4", "False", "(2, 2)");
+    struct bytes b = npy_of(dict, out_of_range, sizeof(out_of_range));
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    (void)state;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "f: offset 79: choice 1 of token 1 is expert 8; moe.experts "
+                        "is 8, so 0 to 7, or -1 for a dropped choice");
+    err.status = EPA_OK;
+    b = npy_of(dict, twice, sizeof(twice));
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "f: offset 79: token 1 wants expert 2 twice, as choices 0 and 1");
+}
+
+static void npy_cut_off_anywhere_is_refused(void **state)
+{
+    static const int32_t data[] = {0, 1, 2, 3};
+    struct bytes b = npy_of(DICT("<i4", "False", "(2, 2)"), data, sizeof(data));
+    struct routing_table t;
+
+    (void)state;
+    for (size_t n = 0; n < b.n; n++) {
+        struct epa_error err = {EPA_OK, ""};
+        char *exact = malloc(n + 1); /* so that a sanitizer sees a read past the end */
+
+        memcpy(exact, b.data, n);
+        assert_int_equal(routing_parse_npy("f", exact, n, &two_of_eight, &t, &err),
+                         EPA_ERR_CONFIG);
+        assert_non_null(strstr(err.text, "f: offset "));
+        free(exact);
+    }
+}
+
+static void a_huge_header_is_refused_by_its_length(void **state)
+{
+    struct bytes b = {.data = "\x93NUMPY\x02\x00\xff\xff\xff\x7f{", .n = 13};
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    (void)state;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "f: offset 8: a header of 2147483647 bytes; one of a plain "
+                        "array has less than 16384");
+}
+
+static void hidden_states_round_to_bf16(void **state)
+{
+    static const uint16_t halves[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x8000, 0x3555};
+    static const float floats[] = {1, -2, 65504, 0x1p-24f, -0.0f, 0.333251953125f};
+    static const char f2[] = DICT("<f2", "False", "(2, 3)");
+    static const char f4[] = DICT("<f4", "False", "(2, 3)");
+    struct bytes b[] = {npy_of(f2, halves, sizeof(halves)),
+                        npy_of(f4, floats, sizeof(floats))};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct hidden_table t;
+
+        assert_int_equal(hidden_parse_npy("f", b[i].data, b[i].n, 3, &t, &err), EPA_OK);
+        assert_int_equal(t.tokens, 2);
+        for (uint32_t v = 0; v < 6; v++)
+            assert_int_equal(t.x[v], bf16_of_float(floats[v]));
+        free(t.x);
+    }
+}
+
+static void bad_hidden_states_are_told(void **state)
+{
+    static const struct bad bad[] = {
+        {DICT("<i4", "False", "(1, 2)"),
+         "f: hidden states are float16 or float32; this is integers of 4 bytes"},
+        {DICT("<f8", "False", "(1,)"),
+         "f: hidden states are float16 or float32; this is floats of 8 bytes"},
+        {DICT("<f4", "False", "(2,)"),
+         "f: 1 dimensions; hidden states are [tokens, hidden]"},
+        {DICT("<f4", "False", "(2, 1)"),
+         "f: rows of 1, moe.hidden is 2: set moe.hidden to 1"},
+        {DICT("<f4", "False", "(1, 2)"),
+         "f: offset 71: channel 1 of token 0 is nan; values up to 1e30 can be checked"},
+    };
+    const float data[2] = {1, NAN};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct bytes b = npy_of(bad[i].text, data, sizeof(data));
+        struct epa_error err = {EPA_OK, ""};
+        struct hidden_table t;
+
+        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, &t, &err), EPA_ERR_CONFIG);
+        assert_string_equal(err.text, bad[i].message);
+    }
+}
+
+static void hidden_states_wrap_by_themselves(void **state)
+{
+    static const float data[3][2] = {{1, 2}, {3, 4}, {5, 6}};
+    struct bytes b = npy_of(DICT("<f4", "False", "(3, 2)"), data, sizeof(data));
+    char path[] = "/tmp/epa2a-hidden-XXXXXX";
+    struct experiment x = {
+        .ranks = 2,
+        .moe = {.max_tokens = 2, .hidden = 2, .experts = 8, .topk = 2},
+        .routing = {.kind = ROUTING_UNIFORM, .hidden_states = path, .layer = UINT32_MAX},
+    };
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_source *source;
+    FILE *f = fdopen(mkstemp(path), "w");
+
+    (void)state;
+    fwrite(b.data, 1, b.n, f);
+    fclose(f);
+    assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
+    assert_int_equal(routing_tokens(source), 0);
+    assert_int_equal(routing_period(source, &x), 0);
+    assert_int_equal(routing_hidden(source, &x, 0, 0, 1)[0], bf16_of_float(3));
+    assert_int_equal(routing_hidden(source, &x, 1, 0, 1)[0], bf16_of_float(1));
+    assert_int_equal(routing_hidden(source, &x, 0, 1, 0)[1], bf16_of_float(4));
+    routing_close(source);
+    unlink(path);
+}
+
+static void files_that_are_none_are_told(void **state)
+{
+    char folder[] = "/tmp/epa2a-files-XXXXXX", path[128], want[256];
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(routing_read(folder, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    snprintf(want, sizeof(want), "%s: is not a regular file", folder);
+    assert_string_equal(err.text, want);
+
+    snprintf(path, sizeof(path), "%s/fifo", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    err.status = EPA_OK;
+    assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    unlink(path);
+
+    snprintf(path, sizeof(path), "%s/none", folder);
+    err.status = EPA_OK;
+    assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    snprintf(want, sizeof(want), "%s: No such file or directory", path);
+    assert_string_equal(err.text, want);
+
+    snprintf(path, sizeof(path), "%s/empty.npy", folder);
+    fclose(fopen(path, "w"));
+    err.status = EPA_OK;
+    assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    snprintf(want, sizeof(want), "%s:1:1: the file is empty", path);
+    assert_string_equal(err.text, want);
+
+    f = fopen(path, "w");
+    fputs("{\"topk_ids\": [0, 1]}\n", f); /* the name says .npy */
+    fclose(f);
+    err.status = EPA_OK;
+    assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    snprintf(want, sizeof(want),
+             "%s: offset 0: no .npy file: it should begin with \\x93NUMPY", path);
+    assert_string_equal(err.text, want);
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Logs of real models, where the tester has them. */
+static void captured_logs_are_read(void **state)
+{
+    static const struct {
+        const char *file;
+        struct routing_shape shape;
+        uint64_t tokens;
+    } logs[] = {
+        {"olmoe-1b-7b-layer0.jsonl", {8, 64, UINT32_MAX}, 6519},
+        {"qwen1.5-moe-a2.7b-layer12.jsonl", {4, 60, 12}, 12805},
+    };
+    const char *folder = getenv("EPA2A_ROUTING_DATA");
+
+    (void)state;
+    if (folder == NULL)
+        skip();
+    for (size_t i = 0; i < 2; i++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        char path[512];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, logs[i].file);
+        assert_int_equal(routing_read(path, &logs[i].shape, &t, &err), EPA_OK);
+        assert_int_equal(t.tokens, logs[i].tokens);
+        free_table(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(npy_of_every_integer_type_is_read),
+        cmocka_unit_test(npy_of_three_dimensions_gives_the_layer_asked_for),
+        cmocka_unit_test(bad_npy_headers_are_told_the_offset),
+        cmocka_unit_test(a_bad_choice_in_npy_is_told_token_and_offset),
+        cmocka_unit_test(npy_cut_off_anywhere_is_refused),
+        cmocka_unit_test(a_huge_header_is_refused_by_its_length),
+        cmocka_unit_test(hidden_states_round_to_bf16),
+        cmocka_unit_test(bad_hidden_states_are_told),
+        cmocka_unit_test(hidden_states_wrap_by_themselves),
+        cmocka_unit_test(files_that_are_none_are_told),
+        cmocka_unit_test(captured_logs_are_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

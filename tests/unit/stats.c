@@ -1,0 +1,158 @@
+/* Statistics of samples whose answers are known by hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "report/stats.h"
+
+/* Within rounding: cmocka compares floats, and these are doubles. */
+static void assert_near(double is, double want)
+{
+    assert_true(fabs(is - want) <= 1e-12 * fabs(want));
+}
+
+static void no_samples_give_nan_and_count_zero(void **state)
+{
+    struct stats s = stats_of(NULL, 0, NULL);
+    const double value[] = {s.min, s.median, s.p95, s.p99, s.max, s.mean, s.stdev, s.mad};
+
+    (void)state;
+    assert_int_equal(s.n, 0);
+    assert_int_equal(s.outliers, 0);
+    for (size_t i = 0; i < sizeof(value) / sizeof(value[0]); i++)
+        assert_true(isnan(value[i]));
+}
+
+static void one_sample_is_every_percentile(void **state)
+{
+    const double x[] = {7};
+    double scratch[1];
+    struct stats s = stats_of(x, 1, scratch);
+
+    (void)state;
+    assert_near(s.min, 7);
+    assert_near(s.median, 7);
+    assert_near(s.p95, 7);
+    assert_near(s.p99, 7);
+    assert_near(s.max, 7);
+    assert_near(s.mean, 7);
+    assert_near(s.stdev, 0);
+    assert_near(s.mad, 0);
+}
+
+static void percentiles_are_samples_by_nearest_rank(void **state)
+{
+    double x[200], scratch[200];
+    struct stats s;
+
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        x[i] = (i * 77 % 200) + 1; /* 1 to 200 in another order */
+    s = stats_of(x, 200, scratch);
+    assert_near(s.min, 1);
+    assert_near(s.median, 100);
+    assert_near(s.p95, 190);
+    assert_near(s.p99, 198);
+    assert_near(s.max, 200);
+    assert_near(s.mean, 100.5);
+}
+
+static void median_of_an_even_number_is_the_lower_middle(void **state)
+{
+    const double x[] = {4, 1, 3, 2};
+    double scratch[4];
+
+    (void)state;
+    assert_near(stats_of(x, 4, scratch).median, 2);
+}
+
+static void few_samples_put_high_percentiles_at_the_maximum(void **state)
+{
+    double x[100], scratch[100];
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        x[i] = i;
+    assert_near(stats_of(x, 19, scratch).p95, 18);
+    assert_near(stats_of(x, 20, scratch).p95, 18);
+    assert_near(stats_of(x, 99, scratch).p99, 98);
+    assert_near(stats_of(x, 100, scratch).p99, 98);
+}
+
+static void samples_are_left_in_their_order(void **state)
+{
+    const double x[] = {3, 1, 2};
+    double scratch[3];
+
+    (void)state;
+    (void)stats_of(x, 3, scratch);
+    assert_near(x[0], 3);
+    assert_near(x[1], 1);
+    assert_near(x[2], 2);
+}
+
+static void spread_is_of_samples_not_of_the_population(void **state)
+{
+    const double x[] = {2, 4, 4, 4, 5, 5, 7, 9};
+    double scratch[8];
+    struct stats s = stats_of(x, 8, scratch);
+
+    (void)state;
+    assert_near(s.mean, 5);
+    assert_near(s.stdev, sqrt(32.0 / 7));
+    assert_near(s.mad, 1); /* of 0 0 0 1 1 2 3 5 around 4 */
+}
+
+static void spread_survives_a_large_mean(void **state)
+{
+    const double x[] = {1e9 + 1, 1e9 + 2, 1e9 + 3};
+    double scratch[3];
+
+    (void)state;
+    assert_near(stats_of(x, 3, scratch).stdev, 1);
+}
+
+static void outliers_are_beyond_the_modified_z_score(void **state)
+{
+    double x[] = {98, 99, 100, 101, 102, 100 + 14.8, 100 - 14.9};
+    double scratch[7];
+    struct stats s = stats_of(x, 7, scratch);
+
+    (void)state;
+    assert_near(s.median, 100);
+    assert_near(s.mad, 2); /* 0 1 1 2 2 14.8 14.9 */
+    assert_int_equal(s.outliers, 0);
+    x[5] = 100 + 2 * STATS_OUTLIER + 0.1;
+    x[6] = 100 - 2 * STATS_OUTLIER - 0.1;
+    assert_int_equal(stats_of(x, 7, scratch).outliers, 2);
+}
+
+static void equal_samples_have_no_outliers(void **state)
+{
+    const double x[] = {5, 5, 5, 5, 1000};
+    double scratch[5];
+
+    (void)state;
+    assert_int_equal(stats_of(x, 5, scratch).outliers, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_samples_give_nan_and_count_zero),
+        cmocka_unit_test(one_sample_is_every_percentile),
+        cmocka_unit_test(percentiles_are_samples_by_nearest_rank),
+        cmocka_unit_test(median_of_an_even_number_is_the_lower_middle),
+        cmocka_unit_test(few_samples_put_high_percentiles_at_the_maximum),
+        cmocka_unit_test(samples_are_left_in_their_order),
+        cmocka_unit_test(spread_is_of_samples_not_of_the_population),
+        cmocka_unit_test(spread_survives_a_large_mean),
+        cmocka_unit_test(outliers_are_beyond_the_modified_z_score),
+        cmocka_unit_test(equal_samples_have_no_outliers),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

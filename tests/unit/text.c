@@ -1,0 +1,121 @@
+/* Growing text, nearest names, sizes and times for people. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/text.h"
+
+static void text_grows_past_its_first_room(void **state)
+{
+    struct text text = {0};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        text_add(&text, "%d,", i % 10);
+    assert_int_equal(text.bytes, 2000);
+    assert_int_equal(strlen(text.data), 2000);
+    assert_memory_equal(text.data + 1994, "7,8,9,", 6);
+    text_free(&text);
+    assert_null(text.data);
+}
+
+static void text_of_no_bytes_is_an_empty_string(void **state)
+{
+    struct text text = {0};
+
+    (void)state;
+    text_add_bytes(&text, NULL, 0);
+    assert_string_equal(text.data, "");
+    text_free(&text);
+}
+
+static void distance_counts_edits_and_swaps(void **state)
+{
+    (void)state;
+    assert_int_equal(text_distance("", "abc"), 3);
+    assert_int_equal(text_distance("shm", "shm"), 0);
+    assert_int_equal(text_distance("hiden", "hidden"), 1);
+    assert_int_equal(text_distance("tokne", "token"), 1);
+    assert_int_equal(text_distance("kitten", "sitting"), 3);
+}
+
+static void distance_of_endless_names_is_large_and_harmless(void **state)
+{
+    char *name = malloc(70000);
+
+    (void)state;
+    memset(name, 'a', 69999);
+    name[69999] = 0;
+    assert_true(text_distance(name, "aaa") > 10);
+    assert_false(text_near(name, "aaa"));
+    assert_false(text_near("aaa", name));
+    free(name);
+}
+
+static void near_allows_one_edit_in_short_names_and_two_in_long_ones(void **state)
+{
+    (void)state;
+    assert_true(text_near("shn", "shm"));
+    assert_false(text_near("sxx", "shm"));
+    assert_true(text_near("tranpsort", "transport"));
+    assert_true(text_near("trnsprt", "transport"));
+    assert_false(text_near("trsprt", "transport"));
+    assert_true(text_near("FP8", "fp8"));
+}
+
+static void nearest_takes_the_closest_or_none(void **state)
+{
+    static const char *const names[] = {"topk", "tokens", "token"};
+
+    (void)state;
+    assert_string_equal(text_nearest("tokem", names, 3), "token");
+    assert_string_equal(text_nearest("top_k", names, 3), "topk");
+    assert_null(text_nearest("bandwidth", names, 3));
+    assert_null(text_nearest("x", names, 0));
+}
+
+static void sizes_read_well(void **state)
+{
+    char buf[32];
+
+    (void)state;
+    assert_string_equal(text_size(buf, sizeof(buf), 0), "0 B");
+    assert_string_equal(text_size(buf, sizeof(buf), 640), "640 B");
+    assert_string_equal(text_size(buf, sizeof(buf), 1536ull << 20), "1.50 GiB");
+    assert_string_equal(text_size(buf, sizeof(buf), 15938355), "15.2 MiB");
+    assert_string_equal(text_size(buf, sizeof(buf), (1 << 20) - 1), "1.00 MiB");
+    assert_string_equal(text_size(buf, sizeof(buf), UINT64_MAX), "16.0 EiB");
+}
+
+static void times_read_well(void **state)
+{
+    char buf[32];
+
+    (void)state;
+    assert_string_equal(text_duration(buf, sizeof(buf), 12.0), "12 ns");
+    assert_string_equal(text_duration(buf, sizeof(buf), 12345.0), "12.3 us");
+    assert_string_equal(text_duration(buf, sizeof(buf), 5e9), "5 s");
+    assert_string_equal(text_duration(buf, sizeof(buf), 999960.0), "1 ms");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_grows_past_its_first_room),
+        cmocka_unit_test(text_of_no_bytes_is_an_empty_string),
+        cmocka_unit_test(distance_counts_edits_and_swaps),
+        cmocka_unit_test(distance_of_endless_names_is_large_and_harmless),
+        cmocka_unit_test(near_allows_one_edit_in_short_names_and_two_in_long_ones),
+        cmocka_unit_test(nearest_takes_the_closest_or_none),
+        cmocka_unit_test(sizes_read_well),
+        cmocka_unit_test(times_read_well),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
