@@ -1,0 +1,74 @@
+/* Ranks for the contract tests: real launchers, the transport under test opened on each,
+ * and claims whose first failure is told by the parent. */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include <epa2a/transport.h>
+
+/* What is tested; cmocka's *state. */
+struct subject {
+    const struct epa_transport_plugin *plugin;
+    const struct epa_launcher_plugin *launcher;
+    const void *config; /* of the transport; NULL: its defaults */
+};
+
+enum { RANKS_MOST = 8, NOTES = 8192 };
+
+/* Memory that all ranks of a test see, whatever the launcher. */
+struct shared {
+    uint64_t broken;                  /* claims that did not hold */
+    char text[1024];                  /* the first of them */
+    uint64_t word[RANKS_MOST];        /* for tests; atomic */
+    uint64_t note[RANKS_MOST][NOTES]; /* each rank writes its own row */
+};
+
+struct rank {
+    const struct subject *subject;
+    struct epa_bootstrap *boot;
+    struct epa_transport *t;
+    struct shared *shared;
+    uint32_t me, size;
+    uint64_t random;
+};
+
+struct ranks {
+    uint32_t ranks, signals;
+    uint64_t heap_bytes;
+    void (*body)(struct rank *);
+    bool fails; /* the body makes ranks fail: nothing is asked of the launch's status */
+};
+
+/* Longest wait in a test that should pass. */
+static const uint64_t PATIENCE_NS = 60000000000u;
+
+/* Runs the body on each rank; fails the test with the first claim that did not hold. */
+void ranks_run(const struct subject *, const struct ranks *);
+
+/* Plugin at argv[1], launcher "fork" or "thread" at argv[2]; exits the test program (77:
+ * the plugin is not there) if it cannot. */
+struct subject ranks_subject(int argc, char **argv);
+
+__attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt,
+                                                 ...);
+/* Claims EPA_OK; what else it is, the transport explains. */
+bool works(struct rank *, enum epa_status);
+
+uint64_t draw(struct rank *, uint64_t n); /* 0 to n - 1 */
+
+uint32_t next_of(const struct rank *);
+uint32_t previous_of(const struct rank *);
+
+/* Bytes at an offset of the own heap, that tell who sent them in which round. */
+void fill(struct rank *, uint64_t at, size_t bytes, uint64_t round);
+bool is_filled(struct rank *, uint64_t at, size_t bytes, uint64_t round, uint32_t from);
+
+/* As the functions of the transport, but going on while it is EPA_AGAIN. */
+bool put(struct rank *, uint64_t dst, const void *src, size_t bytes, uint32_t peer);
+bool put_signal(struct rank *, uint64_t dst, const void *src, size_t bytes, uint32_t signal,
+                uint64_t value, enum epa_signal_op, uint32_t peer);
+bool raise_signal(struct rank *, uint32_t signal, uint64_t value, enum epa_signal_op,
+                  uint32_t peer);
+bool await(struct rank *, uint32_t signal, uint64_t value); /* >= */
+bool meet(struct rank *);                                   /* the transport's barrier */
+
+#endif

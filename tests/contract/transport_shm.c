@@ -1,0 +1,175 @@
+/* What only the shm transport promises: sealed memory without a name, in place for huge
+ * pages, and refusals in words. */
+#include <dirent.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "ranks.h"
+
+enum { HEAP = 3 << 20, HUGE_PAGE = 2 << 20 };
+
+static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
+{
+    ranks_run(*state, &(struct ranks){
+                          .ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
+}
+
+/* Lines of /proc/self/maps that name `what`; `first` gets the one that holds `address`. */
+static uint32_t count_maps(const char *what, const void *address, uint64_t *offset)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    uint32_t n = 0;
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
+        unsigned long long from, to, at;
+
+        if (strstr(line, what) == NULL ||
+            sscanf(line, "%llx-%llx %*s %llx", &from, &to, &at) != 3)
+            continue;
+        n++;
+        if (from <= (uintptr_t)address && (uintptr_t)address < to)
+            *offset = at + ((uintptr_t)address - from);
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return n;
+}
+
+static void look_at_memory(struct rank *r)
+{
+    uint64_t offset = 1;
+
+    claim(r, count_maps("/memfd:epa2a", r->t->heap, &offset) >= 1, "no memfd is mapped");
+    claim(r, offset != 1, "the heap is in no memfd");
+    claim(r, ((uintptr_t)r->t->heap - offset) % HUGE_PAGE == 0,
+          "address %p and offset %#llx are not aligned to each other", (void *)r->t->heap,
+          (unsigned long long)offset);
+    claim(r, (uintptr_t)r->t->heap % HUGE_PAGE == 0, "the heap is not on a 2 MiB boundary");
+    claim(r, count_maps("/dev/shm", NULL, &offset) == 0, "something is in /dev/shm");
+    meet(r);
+}
+
+static void heaps_are_nameless_and_aligned_for_huge_pages(void **state)
+{
+    run(state, 3, look_at_memory);
+}
+
+static void look_for_descriptors(struct rank *r)
+{
+    const struct dirent *entry;
+    DIR *fds;
+
+    meet(r); /* threads share descriptors: all of them have closed theirs */
+    fds = opendir("/proc/self/fd");
+    if (!claim(r, fds != NULL, "no /proc/self/fd"))
+        return;
+    while ((entry = readdir(fds)) != NULL) {
+        char target[128] = "";
+        ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
+
+        claim(r, n < 0 || strstr(target, "memfd:epa2a") == NULL,
+              "descriptor %s is still open", entry->d_name);
+    }
+    closedir(fds);
+    meet(r);
+}
+
+static void nobody_else_can_open_a_heap_later(void **state)
+{
+    run(state, 3, look_for_descriptors);
+}
+
+/* Opens by hand, with what the harness does not offer; `text` must be in the refusal. */
+static void is_refused(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_bytes,
+                       const char *text)
+{
+    const struct epa_transport_plugin *plugin = r->subject->plugin;
+    const struct epa_transport_params params = {.boot = boot,
+                                                .config = plugin->plugin.options.defaults,
+                                                .heap_bytes = heap_bytes,
+                                                .signals = 1};
+    struct epa_transport *t = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = plugin->open(&params, &t, &err);
+
+    claim(r, status != EPA_OK && t == NULL, "it was not refused");
+    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s",
+          status, err.text);
+}
+
+static void open_over_two_nodes(struct rank *r)
+{
+    struct epa_bootstrap boot = *r->boot; /* nothing but its world is used */
+
+    boot.world.local_size = 1;
+    is_refused(r, &boot, 4096, "the 1 ranks of one node, not all 2");
+}
+
+static void ranks_on_several_nodes_are_refused(void **state)
+{
+    run(state, 2, open_over_two_nodes);
+}
+
+static void open_with_different_heaps(struct rank *r)
+{
+    is_refused(r, r->boot, r->me == 1 ? 8192 : 4096,
+               r->me == 1 ? "rank 0 has a heap of 4096 bytes"
+                          : "rank 1 has a heap of 8192 bytes");
+    is_refused(r, r->boot, UINT64_MAX - 5, "too large");
+}
+
+static void heaps_of_different_size_are_refused(void **state)
+{
+    run(state, 2, open_with_different_heaps);
+}
+
+static void open_without_address_space(struct rank *r)
+{
+    is_refused(r, r->boot, (uint64_t)1 << 60, "bytes");
+}
+
+static void a_heap_that_cannot_be_mapped_is_refused_with_its_size(void **state)
+{
+    run(state, 1, open_without_address_space);
+}
+
+/* Rank 0 leaves at once; with threads its heap is the others' very memory. */
+static void write_to_who_has_left(struct rank *r)
+{
+    for (int i = 0; i < 300 && r->me != 0; i++) {
+        memset(r->t->peer_heap[0] + (size_t)r->me * 4096, i, 4096);
+        works(r, r->t->ops->signal(r->t, 1, 1, EPA_SIGNAL_ADD, 0));
+        sched_yield();
+    }
+}
+
+static void a_heap_stays_while_peers_may_write_to_it(void **state)
+{
+    ranks_run(*state, &(struct ranks){.ranks = 4,
+                                      .signals = 4,
+                                      .heap_bytes = HEAP,
+                                      .body = write_to_who_has_left,
+                                      .fails = true});
+}
+
+int main(int argc, char **argv)
+{
+    struct subject subject = ranks_subject(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(heaps_are_nameless_and_aligned_for_huge_pages, &subject),
+        cmocka_unit_test_prestate(nobody_else_can_open_a_heap_later, &subject),
+        cmocka_unit_test_prestate(ranks_on_several_nodes_are_refused, &subject),
+        cmocka_unit_test_prestate(heaps_of_different_size_are_refused, &subject),
+        cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size,
+                                  &subject),
+        cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
+    };
+
+    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+}

@@ -1,0 +1,310 @@
+/* The promises of epa2a/transport.h that are about waiting: for signals, for all ranks, for
+ * ever. Nothing here measures time, but that a wait may not give up too early. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "ranks.h"
+
+enum { HEAP = 4096, SIGNALS = 16, LITMUS = 100000 };
+
+static const uint64_t SHORT_NS = 30000000;
+
+static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
+{
+    ranks_run(*state, &(struct ranks){.ranks = ranks,
+                                      .signals = SIGNALS,
+                                      .heap_bytes = HEAP,
+                                      .body = body,
+                                      .fails = fails});
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Until `n` ranks have come here, by no means of the transport. */
+static void gather(struct rank *r, uint32_t word, uint64_t n)
+{
+    __atomic_fetch_add(&r->shared->word[word], 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&r->shared->word[word], __ATOMIC_ACQUIRE) < n)
+        sched_yield();
+}
+
+static void explains(struct rank *r, const char *word)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    r->t->ops->explain(r->t, &err);
+    claim(r, err.status != EPA_OK && strstr(err.text, word) != NULL,
+          "\"%s\" is not in \"%s\"", word, err.text);
+}
+
+static void wait_for_what_is_there(struct rank *r)
+{
+    raise_signal(r, 1, 5, EPA_SIGNAL_SET, r->me);
+    works(r, r->t->ops->quiet(r->t));
+    works(r, r->t->ops->wait(r->t, 1, EPA_GE, 4, 0));
+    works(r, r->t->ops->wait(r->t, 1, EPA_GE, 5, 0));
+    works(r, r->t->ops->wait(r->t, 1, EPA_EQ, 5, 0));
+    claim(r, r->t->ops->wait(r->t, 1, EPA_GE, 6, 0) == EPA_ERR_TIMEOUT, "5 is not >= 6");
+    claim(r, r->t->ops->wait(r->t, 1, EPA_EQ, 4, 0) == EPA_ERR_TIMEOUT, "5 is not == 4");
+}
+
+static void wait_needs_no_time_for_what_is_there(void **state)
+{
+    run(state, 1, wait_for_what_is_there, false);
+}
+
+static void wait_in_vain(struct rank *r)
+{
+    uint64_t begun = now_ns(), waited;
+    enum epa_status status;
+    char name[32];
+
+    raise_signal(r, 9, 41, EPA_SIGNAL_SET, r->me);
+    works(r, r->t->ops->quiet(r->t));
+    status = r->t->ops->wait(r->t, 9, EPA_GE, 1234, SHORT_NS);
+    waited = now_ns() - begun;
+    claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
+    claim(r, waited >= SHORT_NS, "gave up after %llu ns", (unsigned long long)waited);
+    snprintf(name, sizeof(name), "rank %u ", r->me);
+    explains(r, name);
+    explains(r, "signal 9 >= 1234");
+    explains(r, "it is 41");
+}
+
+static void a_wait_in_vain_ends_and_tells_rank_signal_wanted_and_seen(void **state)
+{
+    run(state, 2, wait_in_vain, false);
+}
+
+static void wait_while_one_fails(struct rank *r)
+{
+    enum epa_status status = EPA_ERR_ABORTED;
+
+    if (r->me == 0) {
+        gather(r, 0, r->size); /* the others are about to wait */
+        r->boot->abort(r->boot);
+        return;
+    }
+    gather(r, 0, 0);
+    if (r->me % 2 == 1)
+        status = epa_wait(r->t, 2, 7, PATIENCE_NS);
+    else
+        status = r->t->ops->barrier(r->t, PATIENCE_NS);
+    claim(r, status == EPA_ERR_ABORTED, "status %d", status);
+    explains(r, "another rank");
+}
+
+static void every_wait_ends_when_a_rank_has_failed(void **state)
+{
+    run(state, 5, wait_while_one_fails, true);
+}
+
+/* As one does who was told EPA_AGAIN, by peers that take nothing any more. */
+static void try_again_while_one_fails(struct rank *r)
+{
+    enum epa_status status = EPA_OK;
+
+    if (r->me == 0) {
+        gather(r, 0, r->size);
+        r->boot->abort(r->boot);
+        return;
+    }
+    gather(r, 0, 0);
+    for (uint64_t i = 0; i < 100000000 && status == EPA_OK; i++)
+        status = r->t->ops->progress(r->t);
+    claim(r, status == EPA_ERR_ABORTED, "status %d", status);
+}
+
+static void trying_again_ends_when_a_rank_has_failed(void **state)
+{
+    run(state, 3, try_again_while_one_fails, true);
+}
+
+static void leave_one_out(struct rank *r)
+{
+    enum epa_status status;
+
+    if (r->me == r->size - 1) {
+        gather(r, 0, r->size);
+        return;
+    }
+    status = r->t->ops->barrier(r->t, SHORT_NS);
+    claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
+    explains(r, "for rank 2");
+    gather(r, 0, r->size);
+}
+
+static void a_barrier_in_vain_ends_and_names_who_is_late(void **state)
+{
+    run(state, 3, leave_one_out, true);
+}
+
+/* Nobody may be past barrier i while one has not come to it. */
+static void come_and_look(struct rank *r)
+{
+    for (uint64_t i = 1; i <= 1000; i++) {
+        for (uint64_t spin = draw(r, 8) == 0 ? draw(r, 3000) : 0; spin > 0; spin--)
+            __atomic_load_n(&r->shared->word[0], __ATOMIC_RELAXED);
+        __atomic_store_n(&r->shared->word[r->me], i, __ATOMIC_RELAXED);
+        if (!meet(r))
+            return;
+        for (uint32_t peer = 0; peer < r->size; peer++) {
+            uint64_t seen = __atomic_load_n(&r->shared->word[peer], __ATOMIC_RELAXED);
+
+            claim(r, seen >= i && seen <= i + 1, "at barrier %llu, rank %u was at %llu",
+                  (unsigned long long)i, peer, (unsigned long long)seen);
+        }
+    }
+}
+
+static void no_rank_passes_a_barrier_before_the_last_has_come(void **state)
+{
+    for (uint32_t n = 1; n <= RANKS_MOST; n += n < 3 ? 1 : 5)
+        run(state, n, come_and_look, false);
+}
+
+static void put_and_meet(struct rank *r)
+{
+    for (uint64_t i = 1; i <= 1000; i++) {
+        uint32_t to = (r->me + 1) % r->size, from = (r->me + r->size - 1) % r->size;
+        uint64_t seen;
+
+        memcpy(r->t->heap, &i, sizeof(i));
+        raise_signal(r, 0, i, EPA_SIGNAL_SET, to);
+        if (!put(r, 64, r->t->heap, sizeof(i), to) || !meet(r))
+            return;
+        memcpy(&seen, r->t->heap + 64, sizeof(seen));
+        claim(r, seen == i, "rank %u put %llu, here is %llu", from, (unsigned long long)i,
+              (unsigned long long)seen);
+        claim(r, r->t->ops->read(r->t, 0) == i,
+              "the signal was not there after the barrier");
+        if (!meet(r))
+            return;
+    }
+}
+
+static void after_a_barrier_everything_is_in_place(void **state)
+{
+    run(state, 2, put_and_meet, false);
+    run(state, 6, put_and_meet, false);
+}
+
+/* The plainest form of what all protocols lean on, often: data, signal, look. */
+static void pass_messages(struct rank *r)
+{
+    uint64_t *mine = (uint64_t *)(void *)r->t->heap, seen;
+
+    for (uint64_t i = 1; i <= LITMUS; i++) {
+        if (r->me == 1 && !await(r, 0, i))
+            return;
+        memcpy(&seen, r->t->heap + 2048, sizeof(seen));
+        if (r->me == 1 && !claim(r, seen == i, "signal %llu came before its data, %llu",
+                                 (unsigned long long)i, (unsigned long long)seen))
+            return;
+        *mine = i;
+        put_signal(r, 2048, mine, sizeof(*mine), 0, i, EPA_SIGNAL_SET, 1 - r->me);
+        if (r->me == 0 && !await(r, 0, i))
+            return;
+    }
+}
+
+static void messages_pass_100000_times_in_order(void **state)
+{
+    run(state, 2, pass_messages, false);
+}
+
+struct caller {
+    struct rank *rank;
+    uint32_t number;
+    bool good;
+};
+
+static void *call_alone(void *arg)
+{
+    struct caller *caller = arg;
+    struct epa_transport *t = caller->rank->t;
+    uint32_t signal = caller->number, peer = 1 - caller->rank->me;
+    char text[64] = {0};
+
+    caller->good = true;
+    for (uint64_t i = 1; i <= 1000 && caller->good; i++) {
+        memset(text, (int)i, sizeof(text));
+        caller->good =
+            epa_put_signal(t, 64 * signal, text, sizeof(text), signal, i, peer) == EPA_OK &&
+            epa_wait(t, signal, i, PATIENCE_NS) == EPA_OK &&
+            t->heap[64 * signal] == (char)i &&
+            epa_put_signal(t, 0, NULL, 0, signal + 8, i, peer) == EPA_OK &&
+            epa_wait(t, signal + 8, i, PATIENCE_NS) == EPA_OK;
+    }
+    return NULL;
+}
+
+static void call_from_threads(struct rank *r)
+{
+    struct caller caller[4];
+    pthread_t thread[4];
+
+    if ((r->t->flags & EPA_TRANSPORT_THREADS) == 0)
+        return;
+    for (uint32_t i = 0; i < 4; i++) {
+        caller[i] = (struct caller){.rank = r, .number = i};
+        if (pthread_create(&thread[i], NULL, call_alone, &caller[i]) != 0)
+            abort();
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        pthread_join(thread[i], NULL);
+        claim(r, caller[i].good, "thread %u failed", i);
+    }
+}
+
+static void several_threads_call_at_once_where_the_flag_says_so(void **state)
+{
+    run(state, 2, call_from_threads, false);
+}
+
+static void meet_with_nothing(struct rank *r)
+{
+    for (int i = 0; i < 100; i++)
+        meet(r);
+    works(r, r->t->ops->reset(r->t));
+    meet(r);
+}
+
+static void no_heap_and_no_signals_are_enough_to_meet(void **state)
+{
+    ranks_run(*state, &(struct ranks){.ranks = 3, .body = meet_with_nothing});
+}
+
+int main(int argc, char **argv)
+{
+    struct subject subject = ranks_subject(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(wait_needs_no_time_for_what_is_there, &subject),
+        cmocka_unit_test_prestate(a_wait_in_vain_ends_and_tells_rank_signal_wanted_and_seen,
+                                  &subject),
+        cmocka_unit_test_prestate(every_wait_ends_when_a_rank_has_failed, &subject),
+        cmocka_unit_test_prestate(trying_again_ends_when_a_rank_has_failed, &subject),
+        cmocka_unit_test_prestate(a_barrier_in_vain_ends_and_names_who_is_late, &subject),
+        cmocka_unit_test_prestate(no_rank_passes_a_barrier_before_the_last_has_come,
+                                  &subject),
+        cmocka_unit_test_prestate(after_a_barrier_everything_is_in_place, &subject),
+        cmocka_unit_test_prestate(messages_pass_100000_times_in_order, &subject),
+        cmocka_unit_test_prestate(several_threads_call_at_once_where_the_flag_says_so,
+                                  &subject),
+        cmocka_unit_test_prestate(no_heap_and_no_signals_are_enough_to_meet, &subject),
+    };
+
+    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+}
