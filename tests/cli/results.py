@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Runs the program and holds the JSON of real results against the schema, and their numbers
+against what `epa2a help bandwidth` and src/report/stats.h say, worked out here again.
+
+results.py SCHEMA EPA2A CONFIG"""
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: no jsonschema for this python3 (package python3-jsonschema)")
+    sys.exit(77)
+
+# Two ranks with two tokens each; experts 0 and 1 are rank 0's. Rank 0 sends one choice to
+# rank 1 (for expert 2), rank 1 sends two, of one token, to rank 0.
+ROUTES = [[0, 1], [0, 2], [2, 3], [1, 0]]
+TINY = """version: 1
+ranks: 2
+transport: shm
+algorithm: {{name: ll_v2, layout: {layout}}}
+moe: {{max_tokens: 2, hidden: 256, experts: 4, topk: 2, group: 64}}
+routing: {{kind: file, path: routes.jsonl}}
+bench: {{warmup: 0, iterations: 5, inputs: 1}}
+"""
+# N = 4 choices * 256 bytes of FP8, * 512 of bf16 on the way back. A message of 16 + 256 +
+# 4 * 4 bytes, and 2 * 8 of choices in layout rank, is 320 in whole lines of 64; counts are a
+# line, flags 3 * 8: 88. So in layout expert rank 0 sends 320 + 88, then 2 * 512, and rank 1
+# 2 * 320 + 88, then 512; in layout rank each sends one row and gets one back.
+TRAFFIC = {
+    "expert": {"dispatch": (1024, (408 + 728) / 2, 728), "combine": (2048, 768, 1024),
+               "total": (3072, (1432 + 1240) / 2, 1432)},
+    "rank": {"dispatch": (1024, 408, 408), "combine": (2048, 512, 512),
+             "total": (3072, 920, 920)},
+}
+
+failures = []
+
+
+def expect(what, have, want, slack=0.0):
+    if (abs(have - want) > slack) if isinstance(want, float) else have != want:
+        failures.append(f"{what} is {have}, should be {want}")
+
+
+def percentile(ordered, percent):
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1]
+
+
+def check_statistics(name, stage, traffic):
+    """Times in `ns` are whole, so that what is made of them here is off by 1 at most."""
+    ordered, ns = sorted(stage["samples_ns"]), stage["ns"]
+    n, mean = len(ordered), sum(ordered) / len(ordered)
+    median = percentile(ordered, 50)
+    spread = math.sqrt(sum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
+    expect(f"{name} n", ns["n"], n)
+    for key, want in (("min", ordered[0]), ("median", median), ("max", ordered[-1]),
+                      ("p95", percentile(ordered, 95)), ("p99", percentile(ordered, 99)),
+                      ("mad", percentile(sorted(abs(x - median) for x in ordered), 50)),
+                      ("mean", mean), ("stdev", spread)):
+        expect(f"{name} {key}", ns[key], float(want), 1.0)
+    for key, of in (("goodput", "needed"), ("wire", "wire"), ("bus", "bus")):
+        want = traffic[f"{of}_bytes"] / median
+        expect(f"{name} {key}", stage["rate"][key], want, want / median + 1e-3 * want)
+
+
+def check_result(result):
+    for stage in result["stages"] if result["verb"] != "verify" else []:
+        if stage["samples_ns"]:
+            check_statistics(f"{result['verb']}, {stage['name']},", stage,
+                             result["traffic"][stage["name"]])
+    stages = [stage["samples_ns"] for stage in result["stages"]]
+    for parts in zip(*stages): # the slowest of sums is no more than the sum of the slowest
+        if parts[-1] > sum(parts[:-1]) + len(parts):
+            failures.append(f"{result['verb']}: a total of {parts[-1]} out of {parts[:-1]}")
+
+
+def read(validator, text, what):
+    """The one result of a document that keeps to the schema and to itself."""
+    document = json.loads(text)
+    for error in validator.iter_errors(document):
+        failures.append(f"{what}: {'/'.join(map(str, error.path))}: {error.message}")
+    result = document["results"][0]
+    check_result(result)
+    return result
+
+
+def user_ticks(pid):
+    """Hundredths of a second that a process has worked."""
+    words = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return int(words[11])
+
+
+def command(validator, epa2a, verb, config, *settings, harm=None):
+    """Runs it; harm is done to its process once its ranks have worked for a while."""
+    args = [epa2a, verb, config, "--quiet", "--json", "-"]
+    for setting in settings:
+        args += ["--set", setting]
+    child = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
+    ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    while harm is not None and child.poll() is None:
+        pids = ranks.read_text().split()
+        if len(pids) == 2 and all(user_ticks(pid) >= 5 for pid in pids):
+            harm(child.pid, [int(pid) for pid in pids])
+            break
+        time.sleep(0.001)
+    result = read(validator, child.communicate()[0], " ".join((verb,) + settings))
+    expect(f"{verb}, exit code", child.returncode, result["exit_code"])
+    return result
+
+
+def check_tiny(validator, epa2a, layout):
+    pathlib.Path("tiny.yaml").write_text(TINY.format(layout=layout), "utf-8")
+    pathlib.Path("routes.jsonl").write_text(
+        "".join(json.dumps({"topk_ids": row, "topk_weights": [0.75, 0.25]}) + "\n"
+                for row in ROUTES), "utf-8")
+    result = command(validator, epa2a, "bench", "tiny.yaml")
+    for stage, want in TRAFFIC[layout].items():
+        have = result["traffic"][stage]
+        for key, bytes_ in zip(("needed_bytes", "wire_bytes", "bus_bytes"), want):
+            expect(f"layout {layout}, {stage}, {key}", have[key], float(bytes_))
+    routing = result["routing"]
+    expect("tokens per expert", routing["tokens_per_expert"],
+           {"min": 1, "mean": 2, "max": 3, "imbalance": 1.5})
+    expect("tokens per rank", routing["tokens_per_rank"],
+           {"min": 3, "mean": 4, "max": 5, "imbalance": 1.25})
+    expect("again in bench", "start again" in " ".join(result["warnings"]), False)
+    result = command(validator, epa2a, "verify", "tiny.yaml", "verify.iterations=3")
+    expect("again in verify", "start again after iteration 1 of 3" in
+           " ".join(result["warnings"]), True)
+
+
+def check_harm(validator, epa2a, config):
+    for name, code, harm in (
+            ("interrupted", 130, lambda pid, ranks: os.kill(pid, signal.SIGINT)),
+            ("interrupted", 143, lambda pid, ranks: os.kill(pid, signal.SIGTERM)),
+            ("died", 5, lambda pid, ranks: os.kill(ranks[1], signal.SIGKILL))):
+        for verb in ("bench", "verify"):
+            result = command(validator, epa2a, verb, config, f"{verb}.iterations=1000000",
+                             harm=harm)
+            expect(f"{verb} with harm", result["status"], name)
+            expect(f"{verb} with harm, exit code", result["exit_code"], code)
+
+
+def main(schema, epa2a, config):
+    schema = json.loads(pathlib.Path(schema).read_text("utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+    for verb in ("run", "bench", "verify"):
+        result = command(validator, epa2a, verb, config)
+        expect(verb, result["status"], "ok")
+        expect(f"{verb} compares", result["verify"]["compared"] > 0, verb != "bench")
+    for layout in TRAFFIC:
+        check_tiny(validator, epa2a, layout)
+    if pathlib.Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        check_harm(validator, epa2a, config)
+    else:
+        print("this kernel does not tell a process's children: nobody was interrupted")
+    print("\n".join(failures) or "all results are as they should be")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    paths = [os.path.abspath(path) for path in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        code = main(*paths)
+        os.chdir("/")
+    sys.exit(code)

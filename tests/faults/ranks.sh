@@ -1,0 +1,134 @@
+#!/bin/bash
+# Ranks that are killed, stopped or interrupted in the middle of a run: how it ends, how soon,
+# what it says, and that nothing is left behind.
+#   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | term | alone | parent | setup
+set -u
+epa2a=$1 config=$2 kind=$3
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shm_before=$(ls /dev/shm 2>/dev/null | sort)
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    sed 's/^/    /' "$work/err"
+    failed=1
+}
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# start VERB ARGS: what does not end by itself; sets pid and, once all are there, ranks.
+start() {
+    rm -f "$work/out.json"
+    "$epa2a" "$@" "$config" --set bench.iterations=1000000 --set bench.warmup=0 \
+        --set verify.iterations=1000000 --json "$work/out.json" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 400); do
+        ranks=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+        set -- $ranks
+        [ $# -ge 4 ] && return 0
+        sleep 0.005
+    done
+    fail "the ranks never came"
+    return 1
+}
+
+victim() { set -- $ranks; eval "echo \${$((RANDOM % $# + 1))}"; }
+
+# finish WANT_CODE LIMIT_MS: since the fault at $since
+finish() {
+    wait "$pid"
+    local code=$? ms=$(($(now_ms) - since))
+    [ "$code" = "$1" ] || fail "exit code $code, not $1"
+    [ "$ms" -le "$2" ] || fail "took $ms ms, not $2 at most"
+    for r in $ranks; do
+        grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$r/status" && fail "process $r is left behind"
+    done
+    [ "$(ls /dev/shm 2>/dev/null | sort)" = "$shm_before" ] || fail "something is left in /dev/shm"
+    last_ms=$ms
+}
+
+json_is_valid() {
+    command -v python3 >/dev/null || return 0
+    python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$work/out.json" ||
+        fail "the JSON is not valid"
+}
+
+nap() { sleep "0.$(printf %03d $((RANDOM % 200 + 50)))"; }
+
+# Until a rank has been lost in each stage, at most 120 times.
+kill_in_each_stage() {
+    local seen="" slowest=0
+    for i in $(seq 120); do
+        # Between its stages verify is busy with inputs and checks, bench is not.
+        [ $((i % 2)) = 0 ] && verb=verify || verb=bench
+        start "$verb" || return
+        nap
+        since=$(now_ms)
+        kill -KILL "$(victim)"
+        finish 5 3000
+        [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
+        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z ]*\), iteration .*/\1/p' "$work/err")
+        [ -n "$stage" ] || fail "the message names no stage"
+        case "$seen" in *"$stage"*) ;; *) seen="$seen, $stage" ;; esac
+        json_is_valid
+        [ "$failed" = 0 ] || return
+        case "$seen" in *dispatch*) case "$seen" in *combine*) case "$seen" in *between*)
+            echo "killed in: ${seen#, }; slowest end $slowest ms"
+            return ;; esac ;; esac ;; esac
+    done
+    fail "killed in $seen only"
+}
+
+case $kind in
+kill) kill_in_each_stage ;;
+setup)
+    for _ in $(seq 10); do
+        start bench || break
+        since=$(now_ms)
+        kill -KILL "$(victim)"
+        finish 5 3000
+    done ;;
+stop)
+    start bench --timeout 500ms || exit 1
+    nap
+    since=$(now_ms)
+    who=$(victim)
+    kill -STOP "$who"
+    finish 4 5000
+    grep -Eq 'rank [0-9]+: .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
+    json_is_valid ;;
+int | term)
+    start bench || exit 1
+    nap
+    since=$(now_ms)
+    [ "$kind" = int ] && kill -INT "$pid" || kill -TERM "$pid"
+    [ "$kind" = int ] && finish 130 3000 || finish 143 3000
+    grep -q '"status": "interrupted"' "$work/out.json" || fail "the JSON does not say that it was interrupted"
+    grep -q '"samples_ns": \[$' "$work/out.json" || grep -q '"samples_ns": \[[0-9 ]' "$work/out.json" ||
+        fail "what was measured is lost"
+    json_is_valid ;;
+alone) # a rank that waits for nobody hears of it, too, and is not given up after its grace
+    ranks= soonest=5000
+    for _ in 1 2 3; do
+        "$epa2a" bench "$config" --set ranks=1 --set launcher=thread --set bench.warmup=0 \
+            --set bench.iterations=1000000 --json "$work/out.json" --force \
+            >"$work/out" 2>"$work/err" &
+        pid=$!
+        sleep 0.5
+        since=$(now_ms)
+        kill -INT "$pid"
+        finish 130 5000
+        json_is_valid
+        [ "$last_ms" -lt "$soonest" ] && soonest=$last_ms
+    done
+    [ "$soonest" -lt 1000 ] || fail "a rank by itself took $soonest ms to hear of it" ;;
+parent)
+    start bench || exit 1
+    nap
+    since=$(now_ms)
+    kill -KILL "$pid"
+    sleep 0.5
+    finish 137 3000 ;;
+esac
+exit "$failed"
