@@ -1,0 +1,92 @@
+/* A whole experiment, with --set: lines before the first "===" line are sets, what is
+ * behind it is the file. What is accepted and shown must be accepted again, and show the
+ * same. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../unit/fake_registry.h"
+#include "base/arena.h"
+#include "config/diag.h"
+#include "config/experiment.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+enum { SETS = 16 };
+
+struct input {
+    char *text; /* all of it; sets are cut out of its lines */
+    const char *set[SETS];
+    uint32_t n_sets;
+    const char *yaml;
+    size_t yaml_bytes;
+};
+
+static struct input cut(const uint8_t *data, size_t bytes)
+{
+    struct input in = {.text = malloc(bytes + 1)};
+    char *line, *mark;
+
+    memcpy(in.text, data, bytes);
+    in.text[bytes] = 0;
+    in.yaml = in.text;
+    in.yaml_bytes = bytes;
+    mark = strstr(in.text, "===\n");
+    if (mark == NULL)
+        return in;
+    *mark = 0;
+    in.yaml = mark + 4;
+    in.yaml_bytes = bytes - (size_t)(in.yaml - in.text);
+    for (line = strtok(in.text, "\n"); line != NULL && in.n_sets < SETS;
+         line = strtok(NULL, "\n"))
+        in.set[in.n_sets++] = line;
+    return in;
+}
+
+/* By the descriptor's name, so that no two fuzzers meet on one path. */
+static enum epa_status read_bytes(const char *text, size_t bytes, const char *const *sets,
+                                  uint32_t n_sets, struct experiment **out)
+{
+    FILE *file = fdopen(memfd_create("fuzz", MFD_CLOEXEC), "w");
+    struct diag *diag = diag_create();
+    enum epa_status status;
+    char path[64], *said = NULL;
+    size_t n = 0;
+
+    if (file == NULL || fwrite(text, 1, bytes, file) != bytes || fflush(file) != 0)
+        abort();
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(file));
+    status = experiment_read(path, sets, n_sets, NULL, diag, out);
+    if ((status == EPA_OK) != (diag_errors(diag) == 0))
+        abort();
+    fclose(file);
+    file = open_memstream(&said, &n);
+    diag_print(diag, file);
+    fclose(file);
+    free(said);
+    diag_destroy(diag);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct input in = cut(data, bytes);
+    struct text first = {0}, second = {0};
+    struct experiment *x = NULL;
+
+    if (read_bytes(in.yaml, in.yaml_bytes, in.set, in.n_sets, &x) == EPA_OK) {
+        experiment_show(x, false, &first);
+        experiment_destroy(x);
+        if (read_bytes(first.data, first.bytes, NULL, 0, &x) != EPA_OK)
+            abort();
+        experiment_show(x, false, &second);
+        experiment_destroy(x);
+        if (strcmp(first.data, second.data) != 0)
+            abort();
+    }
+    text_free(&first);
+    text_free(&second);
+    free(in.text);
+    return 0;
+}
