@@ -1,0 +1,175 @@
+/* What the kernels of every instruction set make of many inputs, for kernels.py to work out
+ * again: arrays as they stand in memory, one a file, NAME in the folder that is given.
+ * Prints the sets that this CPU has. Inputs are the same for all. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "base/dtype.h"
+
+static const char *const isas[] = {"scalar", "avx2", "avx512"};
+static const uint32_t groups[] = {16, 40, 64, 128, 256, 512};
+static const uint32_t terms[] = {1, 2, 3, 8, 17, 32};
+
+enum { FLOATS = 1 << 19, ROWS = 96, WIDTH = 5120 }; /* each of groups divides WIDTH */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void *room(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+/* FOLDER/NAME-NUMBER.part */
+static void keep(const char *folder, const char *name, uint32_t number, const char *part,
+                 const void *data, size_t bytes)
+{
+    char path[4096];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s-%u.%s", folder, name, number, part);
+    file = fopen(path, "wb");
+    if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        exit(1);
+    }
+}
+
+/* A group of each kind in turn: around 1, any bits at all, zeros, one outlier, denormals,
+ * about equal, huge, with what is not finite. */
+static void make_group(uint32_t kind, uint32_t n, uint64_t *state, uint16_t *x)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t r = next_random(state);
+        uint16_t any = (uint16_t)(r >> 20);
+
+        if (kind == 1 || kind == 7)
+            x[i] = any;
+        else if (kind == 2)
+            x[i] = any & 0x8000;
+        else if (kind == 4)
+            x[i] = any & 0x807f;
+        else if (kind == 5)
+            x[i] = (uint16_t)((any & 0x8000) | (0x4000 + (r >> 40 & 7)));
+        else
+            x[i] = (uint16_t)((any & 0x83ff) + ((kind == 6 ? 0xf8u : 0x78u) << 7));
+        if (kind != 7 && (x[i] & 0x7f80) == 0x7f80)
+            x[i] &= 0xbfff;
+    }
+    if (kind == 3)
+        x[next_random(state) % n] = 0x4eb1;
+}
+
+static void keep_scalars(const char *folder)
+{
+    uint64_t state = 88172645463325252u;
+    uint32_t *bits = room(FLOATS * sizeof(*bits));
+    uint16_t *bf16 = room(FLOATS * sizeof(*bf16));
+    uint8_t *e4m3 = room(FLOATS);
+    float decoded[256];
+
+    for (uint32_t i = 0; i < FLOATS; i++) {
+        uint64_t r = next_random(&state) >> 13;
+
+        bits[i] = (uint32_t)r;
+        if (i % 2 == 0) /* where e4m3 has its numbers */
+            bits[i] = (bits[i] & 0x83ffffff) + (112u << 23);
+        if (i % 4 == 0) /* and at ties */
+            bits[i] &= 0xfff80000;
+        bf16[i] = bf16_of_float(float_of_bits(bits[i]));
+        e4m3[i] = e4m3_of_float(float_of_bits(bits[i]));
+    }
+    for (uint32_t q = 0; q < 256; q++)
+        decoded[q] = float_of_e4m3((uint8_t)q);
+    keep(folder, "scalars", 0, "float", bits, FLOATS * sizeof(*bits));
+    keep(folder, "scalars", 0, "bf16", bf16, FLOATS * sizeof(*bf16));
+    keep(folder, "scalars", 0, "e4m3", e4m3, FLOATS);
+    keep(folder, "scalars", 0, "decoded", decoded, sizeof(decoded));
+    free(bits);
+    free(bf16);
+    free(e4m3);
+}
+
+/* Quantised, and the answer of an expert to that. */
+static void keep_rows(const char *folder, const struct kernels *set, uint32_t group)
+{
+    uint64_t state = 2463534242u + group;
+    uint32_t per_row = WIDTH / group, elements = ROWS * WIDTH;
+    uint16_t *x = room(elements * sizeof(*x)), *y = room(elements * sizeof(*y));
+    uint8_t *q = room(elements);
+    float *scale = room((size_t)ROWS * per_row * sizeof(*scale));
+
+    for (uint32_t g = 0; g < ROWS * per_row; g++)
+        make_group(g % 8, group, &state, x + g * group);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        set->quantise(x + r * WIDTH, WIDTH, group, NULL, q + r * WIDTH,
+                      scale + r * per_row);
+        set->answer_fp8(q + r * WIDTH, scale + r * per_row, WIDTH, group, expert_factor(r),
+                        y + r * WIDTH);
+    }
+    keep(folder, set->isa, group, "x", x, elements * sizeof(*x));
+    keep(folder, set->isa, group, "q", q, elements);
+    keep(folder, set->isa, group, "scale", scale, (size_t)ROWS * per_row * sizeof(*scale));
+    keep(folder, set->isa, group, "y", y, elements * sizeof(*y));
+    free(x);
+    free(y);
+    free(q);
+    free(scale);
+}
+
+static void keep_sum(const char *folder, const struct kernels *set, uint32_t n)
+{
+    uint64_t state = 362436069u + n;
+    uint16_t *rows = room((size_t)n * WIDTH * sizeof(*rows)), *out = room(WIDTH * 2);
+    float *weight = room(n * sizeof(*weight));
+    const uint16_t *row[32];
+
+    for (uint32_t i = 0; i < n; i++) {
+        row[i] = rows + (size_t)i * WIDTH;
+        /* Columns are of one kind in all rows, so that like meets like. */
+        for (uint32_t h = 0; h < WIDTH; h += 16)
+            make_group(h / 16 % 7, 16, &state, rows + (size_t)i * WIDTH + h);
+        weight[i] = (float)((double)(next_random(&state) >> 11) * 0x1p-53);
+    }
+    set->reduce(row, weight, n, WIDTH, KERNELS_STORE_CACHED, out);
+    keep(folder, set->isa, n, "rows", rows, (size_t)n * WIDTH * sizeof(*rows));
+    keep(folder, set->isa, n, "weight", weight, n * sizeof(*weight));
+    keep(folder, set->isa, n, "sum", out, WIDTH * 2);
+    free(rows);
+    free(out);
+    free(weight);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    keep_scalars(argv[1]);
+    for (uint32_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
+        const struct kernels *set = kernels_by_name(isas[i]);
+
+        if (set == NULL)
+            continue;
+        for (uint32_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++)
+            keep_rows(argv[1], set, groups[g]);
+        for (uint32_t n = 0; n < sizeof(terms) / sizeof(terms[0]); n++)
+            keep_sum(argv[1], set, terms[n]);
+        printf("%s\n", set->isa);
+    }
+    return 0;
+}
