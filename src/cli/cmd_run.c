@@ -208,8 +208,13 @@ static bool command_init(struct command *c)
     return true;
 }
 
+/* Where threads that cannot be ended still use a session all of it is left to the process. */
 static void command_finish(struct command *c)
 {
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (session_in_use(c->session[i]))
+            return;
+    }
     for (uint32_t i = 0; i < c->n; i++) {
         result_finish(&c->result[i]);
         session_destroy(c->session[i]);

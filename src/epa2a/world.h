@@ -46,6 +46,9 @@ struct epa_launch {
     enum epa_status (*rank_main)(struct epa_bootstrap *, void *arg);
     void *arg;
     uint32_t *lost; /* out, with EPA_ERR_DIED: which rank; may be NULL */
+    /* Out: ranks that did not return and could not be killed, being threads; whatever they
+     * were given must stay as long as the process; may be NULL. */
+    uint32_t *stay;
 };
 
 /* Runs rank_main once for each rank: fork and thread (built in), mpi (a plugin: this process

@@ -109,6 +109,11 @@ static void count_iterations(struct session *s)
                                           : x->verify.iterations;
 }
 
+bool session_in_use(const struct session *s)
+{
+    return s != NULL && s->stay > 0;
+}
+
 void session_destroy(struct session *s)
 {
     if (s == NULL)
@@ -215,7 +220,8 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .timeout_ns = x->timeout_ns + set_up_ns,
                              .rank_main = rank_main,
                              .arg = s,
-                             .lost = &lost},
+                             .lost = &lost,
+                             .stay = &s->stay},
         &why);
     learn_stages(s);
     if (status == EPA_OK)

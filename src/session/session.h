@@ -34,6 +34,7 @@ struct session {
     uint32_t n_stages;
     const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
     enum epa_stage_kind stage_kind[SESSION_STAGES];
+    uint32_t stay;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
 
@@ -62,6 +63,9 @@ bool session_checks(const struct session *);
 enum epa_status session_create(const struct experiment *x, enum verb verb,
                                struct session **out, struct epa_error *);
 void session_destroy(struct session *);
+
+/* Ranks that could not be ended still use the session and its experiment. */
+bool session_in_use(const struct session *);
 
 /* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in err:
  * the rank that failed first, in its own words. */

@@ -262,11 +262,14 @@ static void a_thread_that_stays_is_named_and_left_behind(void **state)
     struct board *board = board_create();
     struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, board);
     struct epa_error err;
+    uint32_t stay = 0;
 
     (void)state;
     launch.grace_ns = 20000000;
+    launch.stay = &stay;
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_string_equal(err.text, "rank 0 did not return within 0.02 s of being told to");
+    assert_int_equal(stay, 1);
     __atomic_store_n(&board->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
 }
 
