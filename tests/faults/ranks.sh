@@ -60,9 +60,13 @@ nap() { sleep "0.$(printf %03d $((RANDOM % 200 + 50)))"; }
 kill_in_each_stage() {
     local seen="" slowest=0
     for i in $(seq 120); do
-        # Between its stages verify is busy with inputs and checks, bench is not.
-        [ $((i % 2)) = 0 ] && verb=verify || verb=bench
-        start "$verb" || return
+        # Between its stages verify is busy with inputs and checks, most of the time if rows are
+        # wide and each rank has as many; bench is not.
+        if [ $((i % 2)) = 0 ]; then
+            start verify --set moe.hidden=4096 --set tokens=full || return
+        else
+            start bench || return
+        fi
         nap
         since=$(now_ms)
         kill -KILL "$(victim)"
