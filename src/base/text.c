@@ -155,21 +155,3 @@ char *text_size(char *buf, size_t room, uint64_t bytes)
     snprintf(buf, room, "%.*f %s", value < 10.0 ? 2 : 1, value, unit[i]);
     return buf;
 }
-
-char *text_duration(char *buf, size_t room, double ns)
-{
-    static const char *const unit[] = {"ns", "us", "ms", "s"};
-    uint32_t i = 0;
-    char number[48];
-    size_t n;
-
-    while (ns >= 999.95 && i < 3) {
-        ns /= 1000.0;
-        i++;
-    }
-    n = (size_t)snprintf(number, sizeof(number), "%.*f", i == 0 ? 0 : 1, ns);
-    if (n > 2 && strcmp(number + n - 2, ".0") == 0)
-        number[n - 2] = 0;
-    snprintf(buf, room, "%s %s", number, unit[i]);
-    return buf;
-}

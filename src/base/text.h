@@ -23,8 +23,7 @@ bool text_near(const char *want, const char *have);
 /* The nearest of `n` names that is near enough, or NULL. */
 const char *text_nearest(const char *want, const char *const *names, uint32_t n);
 
-/* "15.2 MiB", "1.50 GiB", "640 B"; and "12.3 us", "5 s". Returns buf. */
+/* "15.2 MiB", "1.50 GiB", "640 B". Returns buf. */
 char *text_size(char *buf, size_t room, uint64_t bytes);
-char *text_duration(char *buf, size_t room, double ns);
 
 #endif

@@ -80,11 +80,6 @@ uint64_t routing_tokens(const struct routing_source *source)
     return source != NULL ? source->table.tokens : 0;
 }
 
-uint64_t routing_bytes(const struct routing_source *source)
-{
-    return source != NULL ? source->bytes : 0;
-}
-
 uint64_t routing_period(const struct routing_source *source, const struct experiment *x)
 {
     uint64_t tokens = UINT64_MAX;

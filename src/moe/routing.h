@@ -20,10 +20,8 @@ enum epa_status routing_open(const struct experiment *, struct routing_source **
                              struct epa_error *);
 void routing_close(struct routing_source *);
 
-/* All of these take NULL for "nothing is read". Tokens in the routing file, 0 without one;
- * bytes of memory that all files take together. */
+/* These take NULL for "nothing is read". Tokens in the routing file, 0 without one. */
 uint64_t routing_tokens(const struct routing_source *);
-uint64_t routing_bytes(const struct routing_source *);
 
 /* Whole iterations that the files serve; with more of them they start again from their
  * first token, which reports say. UINT64_MAX where nothing is read. */

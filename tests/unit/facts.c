@@ -12,22 +12,6 @@
 
 #define CPU_DIR "/sys/devices/system/cpu"
 
-static int set_up(void **state)
-{
-    char *root = malloc(512);
-
-    root_create(root, 512);
-    *state = root;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    root_destroy(*state);
-    free(*state);
-    return 0;
-}
-
 /* For the core that is asked about: the first that this process may use. */
 static void put_core(const char *root, const char *file, const char *text)
 {
@@ -212,7 +196,7 @@ static void more_variables_than_places_are_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
         cmocka_unit_test(this_machine_is_read_without_failing),
         IN_ROOT(a_machine_that_tells_nothing_leaves_fields_empty),
         IN_ROOT(processor_and_memory_come_from_proc),

@@ -10,22 +10,6 @@
 
 #include "session/memory.h"
 
-static int set_up(void **state)
-{
-    char *root = malloc(512);
-
-    root_create(root, 512);
-    *state = root;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    root_destroy(*state);
-    free(*state);
-    return 0;
-}
-
 static uint64_t available(const char *root, char *which)
 {
     return memory_available(root, which, 64);
@@ -125,7 +109,7 @@ static void the_address_space_left_is_the_limit_less_what_is_mapped(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
         IN_ROOT(memory_is_mem_available_without_a_cgroup),
         IN_ROOT(memory_is_unlimited_where_nothing_can_be_read),
         IN_ROOT(a_cgroup_of_version_2_limits_memory),

@@ -209,29 +209,6 @@ static void warnings_are_one_a_line(void **state)
 
 /* ---- JSON ---- */
 
-struct folder {
-    char path[512], file[600];
-};
-
-static int set_up(void **state)
-{
-    struct folder *folder = calloc(1, sizeof(*folder));
-
-    root_create(folder->path, sizeof(folder->path));
-    snprintf(folder->file, sizeof(folder->file), "%s/out.json", folder->path);
-    *state = folder;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct folder *folder = *state;
-
-    root_destroy(folder->path);
-    free(folder);
-    return 0;
-}
-
 /* Writes the one result and reads it back. */
 static json_t *json_of(const struct folder *folder, const struct fake *f)
 {
@@ -415,7 +392,8 @@ static int write_documents(const char *folder)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_FOLDER(test) \
+    cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
         cmocka_unit_test(the_table_of_a_bench_is_this_one),
         cmocka_unit_test(tables_fit_100_columns),
         cmocka_unit_test(what_was_not_measured_is_a_dash),

@@ -14,29 +14,6 @@
 
 #include "report/report.h"
 
-struct folder {
-    char path[512], file[600];
-};
-
-static int set_up(void **state)
-{
-    struct folder *folder = calloc(1, sizeof(*folder));
-
-    root_create(folder->path, sizeof(folder->path));
-    snprintf(folder->file, sizeof(folder->file), "%s/out.json", folder->path);
-    *state = folder;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct folder *folder = *state;
-
-    root_destroy(folder->path);
-    free(folder);
-    return 0;
-}
-
 static uint32_t files_in(const char *path)
 {
     DIR *dir = opendir(path);
@@ -172,7 +149,8 @@ static void a_link_stays_a_link(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_FOLDER(test) \
+    cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
         IN_FOLDER(a_file_that_is_there_is_refused_before_anything_runs),
         IN_FOLDER(a_folder_that_cannot_take_the_file_is_refused),
         IN_FOLDER(a_file_that_appeared_meanwhile_is_left_and_so_is_the_result),

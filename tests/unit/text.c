@@ -93,17 +93,6 @@ static void sizes_read_well(void **state)
     assert_string_equal(text_size(buf, sizeof(buf), UINT64_MAX), "16.0 EiB");
 }
 
-static void times_read_well(void **state)
-{
-    char buf[32];
-
-    (void)state;
-    assert_string_equal(text_duration(buf, sizeof(buf), 12.0), "12 ns");
-    assert_string_equal(text_duration(buf, sizeof(buf), 12345.0), "12.3 us");
-    assert_string_equal(text_duration(buf, sizeof(buf), 5e9), "5 s");
-    assert_string_equal(text_duration(buf, sizeof(buf), 999960.0), "1 ms");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,7 +103,6 @@ int main(void)
         cmocka_unit_test(near_allows_one_edit_in_short_names_and_two_in_long_ones),
         cmocka_unit_test(nearest_takes_the_closest_or_none),
         cmocka_unit_test(sizes_read_well),
-        cmocka_unit_test(times_read_well),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
