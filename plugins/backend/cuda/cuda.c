@@ -1,0 +1,307 @@
+/* Memory, a stream and events of one CUDA device: a rank's backend. Set-up calls (alloc,
+ * write, read, fill) are done when they return; what kernels do is queued, and sync() is
+ * where the host waits for it. */
+#include "cuda.h"
+
+#include <stdlib.h>
+
+enum { LEAST_BYTES = 256 };
+
+/* ---- memory ---- */
+
+static enum epa_status cuda_fill(struct epa_backend *base, void *to, int byte, size_t bytes)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter_eager(c, "fill");
+
+    if (status == EPA_OK && bytes > 0)
+        status =
+            cuda_check(c, cudaMemsetAsync(to, byte, bytes, c->stream), "cudaMemsetAsync");
+    return status == EPA_OK ? cuda_drain(c, false) : status;
+}
+
+static enum epa_status fail_alloc(struct cuda *c, size_t bytes, cudaError_t why)
+{
+    size_t available = 0, all = 0;
+
+    (void)cudaGetLastError();
+    if (why != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
+        return cuda_fail(c, why, "cudaMalloc");
+    return epa_fail(&c->last, EPA_ERR_NOMEM,
+                    "cuda: no memory for %zu bytes on GPU %d: %zu of its %zu are free",
+                    bytes, c->base.device, available, all);
+}
+
+static enum epa_status cuda_alloc(struct epa_backend *base, size_t bytes, void **out)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter_eager(c, "alloc");
+    void *memory = NULL;
+    cudaError_t why;
+
+    if (status != EPA_OK)
+        return status;
+    why = cudaMalloc(&memory, bytes > LEAST_BYTES ? bytes : LEAST_BYTES);
+    if (why != cudaSuccess)
+        return fail_alloc(c, bytes, why);
+    status = cuda_fill(base, memory, 0, bytes); /* as memory of the host is */
+    if (status != EPA_OK && !c->lost)
+        (void)cudaFree(memory);
+    if (status == EPA_OK)
+        *out = memory;
+    return status;
+}
+
+static void cuda_free(struct epa_backend *base, void *memory)
+{
+    struct cuda *c = (struct cuda *)base;
+
+    /* cudaFree() waits for the device, without a limit. */
+    if (memory != NULL && !c->lost && cudaSetDevice(c->base.device) == cudaSuccess)
+        (void)cudaFree(memory);
+}
+
+/* Waits first: a copy from or to memory that is not pinned waits in the driver for what is
+ * queued before it. */
+static enum epa_status copy(struct epa_backend *base, void *to, const void *from,
+                            size_t bytes, const char *what)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter_eager(c, what);
+
+    if (status == EPA_OK)
+        status = cuda_drain(c, false);
+    if (status != EPA_OK || bytes == 0)
+        return status;
+    status = cuda_check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream),
+                        "cudaMemcpyAsync");
+    return status == EPA_OK ? cuda_drain(c, false) : status;
+}
+
+static enum epa_status cuda_write(struct epa_backend *base, void *to, const void *host,
+                                  size_t bytes)
+{
+    return copy(base, to, host, bytes, "write");
+}
+
+static enum epa_status cuda_read(struct epa_backend *base, void *host, const void *from,
+                                 size_t bytes)
+{
+    return copy(base, host, from, bytes, "read");
+}
+
+static enum epa_status cuda_flush_cache(struct epa_backend *base)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
+                            "cudaMemsetAsync");
+}
+
+static enum epa_status
+cuda_parallel(struct epa_backend *base,
+              void (*fn)(void *arg, uint32_t worker, uint32_t workers), void *arg)
+{
+    (void)fn;
+    (void)arg;
+    return epa_fail(&cuda_fresh(base)->last, EPA_ERR_UNSUPPORTED,
+                    "cuda: a rank has no worker threads; its kernels do the work");
+}
+
+/* ---- open and close ---- */
+
+static void cuda_explain(struct epa_backend *base, struct epa_error *err)
+{
+    const struct cuda *c = (const struct cuda *)base;
+
+    if (c->last.status != EPA_OK)
+        epa_fail(err, c->last.status, "%s", c->last.text);
+}
+
+static void end_capture(struct cuda *c)
+{
+    cudaGraph_t recorded = NULL;
+
+    if (!c->capturing)
+        return;
+    c->capturing = false;
+    (void)cudaStreamEndCapture(c->stream, &recorded);
+    if (recorded != NULL)
+        (void)cudaGraphDestroy(recorded);
+}
+
+/* A device that does not finish keeps its memory until the process ends: to free it
+ * would be to wait for it. */
+static void cuda_close(struct epa_backend *base)
+{
+    struct cuda *c = (struct cuda *)base;
+
+    if (c == NULL)
+        return;
+    if (cudaSetDevice(c->base.device) != cudaSuccess)
+        c->lost = true;
+    if (c->stream != NULL && !c->lost) {
+        end_capture(c);
+        (void)cuda_drain(c, true);
+    }
+    if (!c->lost) {
+        for (uint32_t i = 0; i < CUDA_MARKS; i++) {
+            if (c->mark[i] != NULL)
+                (void)cudaEventDestroy(c->mark[i]);
+        }
+        if (c->stream != NULL)
+            (void)cudaStreamDestroy(c->stream);
+        (void)cudaFree(c->flush);
+        (void)cudaFree(c->base.device_fault);
+        (void)cudaFreeHost(c->fault);
+        (void)cudaFreeHost(c->stop);
+    }
+    (void)cudaGetLastError();
+    free(c);
+}
+
+static const struct epa_backend_ops ops = {
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .write = cuda_write,
+    .read = cuda_read,
+    .fill = cuda_fill,
+    .sync = cuda_sync,
+    .parallel = cuda_parallel,
+    .mark = cuda_mark,
+    .elapsed = cuda_elapsed,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
+    .flush_cache = cuda_flush_cache,
+    .describe = cuda_describe,
+    .explain = cuda_explain,
+    .close = cuda_close,
+};
+
+/* What host and device both look at. */
+static enum epa_status make_words(struct cuda *c)
+{
+    void *stop = NULL;
+    enum epa_status status =
+        cuda_check(c,
+                   cudaHostAlloc((void **)&c->stop, sizeof(*c->stop),
+                                 cudaHostAllocMapped | cudaHostAllocPortable),
+                   "cudaHostAlloc");
+
+    if (status != EPA_OK)
+        return status;
+    *c->stop = 0;
+    status = cuda_check(c, cudaHostGetDevicePointer(&stop, c->stop, 0),
+                        "cudaHostGetDevicePointer");
+    c->base.stop = stop;
+    if (status == EPA_OK)
+        status = cuda_check(
+            c, cudaHostAlloc((void **)&c->fault, sizeof(*c->fault), cudaHostAllocDefault),
+            "cudaHostAlloc");
+    if (status == EPA_OK)
+        status = cuda_alloc(&c->base, sizeof(*c->fault), (void **)&c->base.device_fault);
+    return status;
+}
+
+static enum epa_status make_flush(struct cuda *c)
+{
+    int l2 = 0;
+    enum epa_status status =
+        cuda_check(c, cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, c->base.device),
+                   "cudaDeviceGetAttribute");
+
+    c->flush_bytes = 2 * (size_t)l2;
+    return status != EPA_OK ? status : cuda_alloc(&c->base, c->flush_bytes, &c->flush);
+}
+
+static enum epa_status count_multiprocessors(struct cuda *c)
+{
+    int n = 0;
+    enum epa_status status = cuda_check(
+        c, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, c->base.device),
+        "cudaDeviceGetAttribute");
+
+    c->base.multiprocessors = (uint32_t)n / c->sharers;
+    if (status == EPA_OK && c->base.multiprocessors == 0)
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: %u ranks share the %d multiprocessors of GPU %d: too many",
+                        c->sharers, n, c->base.device);
+    return status;
+}
+
+static enum epa_status make(struct cuda *c)
+{
+    enum epa_status status = count_multiprocessors(c);
+
+    if (status == EPA_OK)
+        status = cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
+                            "cudaStreamCreateWithFlags");
+    c->base.stream = c->stream;
+    for (uint32_t i = 0; i < CUDA_MARKS && status == EPA_OK; i++)
+        status = cuda_check(c, cudaEventCreateWithFlags(&c->mark[i], cudaEventDefault),
+                            "cudaEventCreateWithFlags");
+    if (status == EPA_OK)
+        status = make_words(c);
+    return status == EPA_OK ? make_flush(c) : status;
+}
+
+static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
+                                 struct epa_backend **out, struct epa_error *err)
+{
+    struct cuda_place place;
+    struct cuda *c;
+    enum epa_status status = cuda_choose(config, &boot->world, &place, err);
+
+    if (status == EPA_OK)
+        status = cuda_take(place.device, err);
+    if (status != EPA_OK)
+        return status;
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for a backend");
+    c->base = (struct epa_backend){
+        .ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
+    c->boot = boot;
+    c->sharers = place.sharers;
+    status = make(c);
+    if (status != EPA_OK) {
+        cuda_explain(&c->base, err);
+        cuda_close(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return EPA_OK;
+}
+
+static uint32_t cuda_threads(const void *config)
+{
+    (void)config;
+    return 1;
+}
+
+static const struct cuda_config defaults = {.share = false};
+static const struct epa_option options[] = {
+    {.name = "share",
+     EPA_BOOL(struct cuda_config, share),
+     .help = "let ranks share a GPU where there are too few; to check, not to measure"},
+    {.name = "devices",
+     EPA_U32_LIST(struct cuda_config, devices),
+     .help =
+         "GPUs for the ranks of a node, in order of rank; without it all, in CUDA's order"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT const struct epa_backend_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
+               .name = "cuda",
+               .summary = "memory and kernels of NVIDIA GPUs, one for each rank",
+               .options = {options, sizeof(struct cuda_config), &defaults}},
+    .memory = EPA_MEMORY_CUDA,
+    .threads = cuda_threads,
+    .open = cuda_open,
+};

@@ -1,0 +1,86 @@
+/* The state of the CUDA backend: one device, one stream, one rank. All of it belongs to the
+ * thread of its rank, which alone calls. */
+#ifndef EPA2A_BACKEND_CUDA_H
+#define EPA2A_BACKEND_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <epa2a/backend.h>
+
+enum { CUDA_MARKS = 64 };
+
+struct cuda_config {
+    bool share;
+    struct epa_u32_list devices;
+};
+
+struct cuda {
+    struct epa_backend base; /* first */
+    struct epa_bootstrap *boot;
+    cudaStream_t stream;
+    cudaEvent_t mark[CUDA_MARKS];
+    uint64_t marked;         /* a bit for each mark that was made */
+    uint32_t *stop;          /* pinned, mapped: base.stop is its device address */
+    struct epa_fault *fault; /* pinned: where a sync copies *base.device_fault */
+    void *flush;             /* what flush_cache() writes */
+    size_t flush_bytes;
+    uint32_t sharers; /* ranks on this device, this one included */
+    bool capturing;
+    bool lost; /* the device did not finish; a call that waits for it may never return */
+    struct epa_error last; /* failure, for explain() */
+};
+
+/* Which device a rank gets. */
+struct cuda_place {
+    int device;
+    uint32_t sharers; /* ranks of this node on it, this one included */
+};
+
+/* Refuses in words: no driver, one too old, fewer devices than ranks. Makes no context. */
+enum epa_status cuda_choose(const struct cuda_config *, const struct epa_world *,
+                            struct cuda_place *out, struct epa_error *);
+
+/* Makes the device the thread's own, and refuses one that kernels of this build cannot run
+ * on or that another program has. */
+enum epa_status cuda_take(int device, struct epa_error *);
+
+/* The backend, its last failure forgotten. */
+struct cuda *cuda_fresh(struct epa_backend *);
+
+/* Records which call failed and how. Errors of a device stay: who meets one need not have
+ * caused it. */
+enum epa_status cuda_fail(struct cuda *, cudaError_t why, const char *call);
+enum epa_status cuda_check(struct cuda *, cudaError_t why, const char *call);
+
+/* At the start of what calls the runtime: makes the rank's device the thread's. Eager: what
+ * cannot be recorded, and is refused between capture_begin and capture_end. */
+enum epa_status cuda_enter(struct cuda *);
+enum epa_status cuda_enter_eager(struct cuda *, const char *what);
+
+/* Until the stream is done. Once a rank has failed, or with `stop` at once, kernels are
+ * told to leave and have a few seconds for it; a device that takes longer is `lost`. */
+enum epa_status cuda_drain(struct cuda *, bool stop);
+
+enum epa_status cuda_sync(struct epa_backend *);
+enum epa_status cuda_mark(struct epa_backend *, uint32_t i);
+enum epa_status cuda_elapsed(struct epa_backend *, uint32_t i, uint32_t j, double *ns);
+enum epa_status cuda_capture_begin(struct epa_backend *);
+enum epa_status cuda_capture_end(struct epa_backend *, struct epa_graph **out);
+enum epa_status cuda_graph_launch(struct epa_backend *, struct epa_graph *);
+void cuda_graph_destroy(struct epa_backend *, struct epa_graph *);
+void cuda_describe(struct epa_backend *,
+                   void (*say)(void *arg, const char *key, const char *value), void *arg);
+
+/* What NVML tells of a device, for describe(): where a device is named, by its PCI bus
+ * id. */
+enum { NVML_PCI_ID = 32 };
+
+struct nvml_question {
+    char (*pci)[NVML_PCI_ID]; /* [n]: of all devices that the program sees */
+    int n, device;            /* the one that is asked about is pci[device] */
+    void (*say)(void *arg, const char *key, const char *value);
+    void *arg;
+};
+
+void nvml_describe(const struct nvml_question *);
+
+#endif

@@ -1,0 +1,131 @@
+/* The one place where calls of the CUDA runtime are checked, and where the host waits.
+ * It never waits inside the driver for work of this rank: it asks whether the stream is
+ * done, so that it can see a failed rank, raise *stop for kernels that wait for that
+ * one, and say so if they do not leave. */
+#include "cuda.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+enum {
+    SPINS = 2000,  /* questions of about a microsecond before others may have the core */
+    YIELDS = 2000, /* and again before this thread sleeps in between */
+    NAP_NS = 20000,
+    SETTLE_S = 3, /* that kernels have to leave once *stop is up */
+};
+
+struct cuda *cuda_fresh(struct epa_backend *base)
+{
+    struct cuda *c = (struct cuda *)base;
+
+    c->last.status = EPA_OK;
+    return c;
+}
+
+enum epa_status cuda_fail(struct cuda *c, cudaError_t why, const char *call)
+{
+    (void)cudaGetLastError();
+    return epa_fail(&c->last,
+                    why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                    "cuda: GPU %d: %s, or work that was queued before it: %s: %s",
+                    c->base.device, call, cudaGetErrorName(why), cudaGetErrorString(why));
+}
+
+enum epa_status cuda_check(struct cuda *c, cudaError_t why, const char *call)
+{
+    return why == cudaSuccess ? EPA_OK : cuda_fail(c, why, call);
+}
+
+enum epa_status cuda_enter(struct cuda *c)
+{
+    return cuda_check(c, cudaSetDevice(c->base.device), "cudaSetDevice");
+}
+
+enum epa_status cuda_enter_eager(struct cuda *c, const char *what)
+{
+    if (c->capturing)
+        return epa_fail(
+            &c->last, EPA_ERR_UNSUPPORTED,
+            "cuda: %s cannot be part of a graph; call it before capture_begin or "
+            "after capture_end",
+            what);
+    return cuda_enter(c);
+}
+
+static void pause_after(const struct epa_world *world, uint64_t questions)
+{
+    uint64_t spins = world->local_size > world->local_cores ? 0 : SPINS;
+
+    if (questions > spins + YIELDS)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    else if (questions >= spins)
+        sched_yield();
+}
+
+/* Relaxed: the word itself is the message. Kernels look at it in epa_dev_wait_for(). */
+static void raise_stop(struct cuda *c)
+{
+    if (c->stop != NULL) /* half-built: no kernel was queued yet */
+        __atomic_store_n(c->stop, 1, __ATOMIC_RELAXED);
+}
+
+/* Kernels bound their own waits, so there is no limit before a rank has failed. */
+enum epa_status cuda_drain(struct cuda *c, bool stop)
+{
+    uint64_t end = 0;
+
+    for (uint64_t i = 0;; i++) {
+        cudaError_t status = cudaStreamQuery(c->stream);
+
+        if (status != cudaErrorNotReady) {
+            (void)cudaGetLastError(); /* "not ready" is left there, too */
+            return cuda_check(c, status, "cudaStreamQuery");
+        }
+        if (end == 0 && (stop || epa_aborted(c->boot))) {
+            raise_stop(c);
+            end = clock_ns() + SETTLE_S * UINT64_C(1000000000);
+        }
+        if (end != 0 && clock_ns() > end) {
+            c->lost = true;
+            return epa_fail(
+                &c->last, EPA_ERR_TIMEOUT,
+                "cuda: GPU %d did not finish its kernels within %d s after a rank "
+                "had failed",
+                c->base.device, SETTLE_S);
+        }
+        pause_after(&c->boot->world, i);
+    }
+}
+
+static enum epa_status tell_fault(struct cuda *c)
+{
+    const struct epa_fault *f = c->fault;
+
+    c->base.fault = *f;
+    if (f->status == EPA_OK)
+        return EPA_OK;
+    return epa_fail(
+        &c->last, f->status,
+        "cuda: a kernel on GPU %d gave up (stage %u, wait %u): peer %u, index %u: "
+        "it saw %llu and wanted %llu, for %.3g ms",
+        c->base.device, f->stage, f->what, f->peer, f->index, (unsigned long long)f->seen,
+        (unsigned long long)f->wanted, (double)f->waited_ns * 1e-6);
+}
+
+enum epa_status cuda_sync(struct epa_backend *base)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter_eager(c, "sync");
+
+    if (status == EPA_OK)
+        status =
+            cuda_check(c,
+                       cudaMemcpyAsync(c->fault, c->base.device_fault, sizeof(*c->fault),
+                                       cudaMemcpyDeviceToHost, c->stream),
+                       "cudaMemcpyAsync of the fault");
+    if (status == EPA_OK)
+        status = cuda_drain(c, false);
+    return status == EPA_OK ? tell_fault(c) : status;
+}
