@@ -1,0 +1,350 @@
+/* Descriptors over sockets: each rank connects to all below it and is connected to by all
+ * above, and a connection carries one message each way.
+ *
+ * The sockets have abstract names that the kernel chooses, so nothing is left behind; the
+ * names go round by allgather. So does a random token of each rank, which nobody else can
+ * know: a message counts only with the token of who gets it, from a process of the same
+ * user. All that is needed of a peer is in its socket's queue once it has sent, so no rank
+ * waits for another that waits for it: all connect and send first, then serve who comes,
+ * then read answers. */
+#include "exchange.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { LOOK_MS = 20, TOKEN_WORDS = 2 };
+
+/* For who has connected and says nothing; a rank sends at once. */
+static const uint64_t visit_ns = 2000000000u;
+
+/* What a rank tells the others of its socket. */
+struct card {
+    uint64_t token[TOKEN_WORDS];
+    struct sockaddr_un name;
+    uint32_t name_bytes;
+};
+
+struct message {
+    uint64_t token[TOKEN_WORDS]; /* of who gets it */
+    uint32_t from, fds;
+};
+
+/* Room for the descriptors of one message, aligned as the kernel's macros want it. */
+union control {
+    char bytes[CMSG_SPACE(EXCHANGE_FDS * sizeof(int))];
+    struct cmsghdr align;
+};
+
+struct exchange {
+    struct epa_bootstrap *boot;
+    struct epa_error *err;
+    const int *mine;
+    uint32_t n, rank, size;
+    uint64_t end_ns;
+    int listener, to[EXCHANGE_RANKS];
+    struct card card[EXCHANGE_RANKS];
+    int *out;
+    bool *same;
+};
+
+/* Until `fd` can be read, or end_ns. */
+static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
+{
+    for (;;) {
+        struct pollfd one = {.fd = fd, .events = POLLIN};
+        int n = poll(&one, 1, LOOK_MS);
+
+        if (n > 0)
+            return EPA_OK;
+        if (n < 0 && errno != EINTR)
+            return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: poll: %s", strerror(errno));
+        if (epa_aborted(x->boot))
+            return EPA_ERR_ABORTED;
+        if (clock_ns() > end_ns)
+            return EPA_ERR_TIMEOUT;
+    }
+}
+
+/* As await(), for what only rank `r` can send. */
+static enum epa_status await_rank(const struct exchange *x, int fd, uint32_t r)
+{
+    enum epa_status status = await(x, fd, x->end_ns);
+
+    if (status == EPA_ERR_TIMEOUT)
+        (void)epa_fail(x->err, status,
+                       "nvlink: rank %u waited in vain for the descriptors of rank %u",
+                       x->rank, r);
+    return status;
+}
+
+static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
+{
+    socklen_t bytes = sizeof(mine->name);
+
+    if (getrandom(mine->token, sizeof(mine->token), 0) != (ssize_t)sizeof(mine->token))
+        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: getrandom: %s", strerror(errno));
+    mine->name.sun_family = AF_UNIX;
+    x->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* A name of no bytes: the kernel chooses an abstract one that nobody has. */
+    if (x->listener < 0 ||
+        bind(x->listener, (struct sockaddr *)&mine->name, sizeof(sa_family_t)) != 0 ||
+        listen(x->listener, (int)x->size) != 0 ||
+        getsockname(x->listener, (struct sockaddr *)&mine->name, &bytes) != 0)
+        return epa_fail(x->err, EPA_ERR_SYSTEM,
+                        "nvlink: a socket to pass descriptors through: %s",
+                        strerror(errno));
+    mine->name_bytes = bytes;
+    return EPA_OK;
+}
+
+/* Whether the process at the other end is this user's; its number goes to `pid`. */
+static bool is_ours(int fd, pid_t *pid)
+{
+    struct ucred cred;
+    socklen_t bytes = sizeof(cred);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0 ||
+        bytes != sizeof(cred) || cred.uid != geteuid())
+        return false;
+    *pid = cred.pid;
+    return true;
+}
+
+/* A socket takes one small message at once, or something is wrong with it. */
+static enum epa_status send_fds(const struct exchange *x, int fd, uint32_t to)
+{
+    struct message message = {.from = x->rank, .fds = x->n};
+    union control control = {{0}};
+    struct iovec part = {&message, sizeof(message)};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = CMSG_SPACE(x->n * sizeof(int))};
+    struct cmsghdr *fds = CMSG_FIRSTHDR(&header);
+
+    memcpy(message.token, x->card[to].token, sizeof(message.token));
+    fds->cmsg_level = SOL_SOCKET;
+    fds->cmsg_type = SCM_RIGHTS;
+    fds->cmsg_len = CMSG_LEN(x->n * sizeof(int));
+    memcpy(CMSG_DATA(fds), x->mine, x->n * sizeof(int));
+    if (sendmsg(fd, &header, MSG_NOSIGNAL) != (ssize_t)sizeof(message))
+        return epa_fail(x->err, EPA_ERR_SYSTEM,
+                        "nvlink: rank %u cannot send its descriptors to rank %u: %s",
+                        x->rank, to, strerror(errno));
+    return EPA_OK;
+}
+
+static void close_all(int *fd, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (fd[i] >= 0)
+            close(fd[i]);
+        fd[i] = -1;
+    }
+}
+
+/* Reads one message. Its sender, or `size` where it is not what a rank sends; nothing stays
+ * open then. */
+static uint32_t receive_fds(const struct exchange *x, int fd, int *out)
+{
+    struct message message = {.from = 0};
+    union control control;
+    struct iovec part = {&message, sizeof(message)};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    ssize_t bytes = recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int got[EXCHANGE_FDS];
+    uint32_t n = 0;
+
+    if (bytes < 0)
+        return x->size;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&header); c != NULL;
+         c = CMSG_NXTHDR(&header, c)) {
+        uint32_t here = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (uint32_t i = 0; i < here && n < EXCHANGE_FDS; i++)
+            memcpy(&got[n++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+    }
+    if (bytes != (ssize_t)sizeof(message) || (header.msg_flags & MSG_CTRUNC) != 0 ||
+        message.from >= x->size || message.fds != x->n || n != x->n ||
+        memcmp(message.token, x->card[x->rank].token, sizeof(message.token)) != 0) {
+        close_all(got, n);
+        return x->size;
+    }
+    memcpy(out, got, n * sizeof(int));
+    return message.from;
+}
+
+static enum epa_status connect_to(struct exchange *x, uint32_t r)
+{
+    const struct card *card = &x->card[r];
+    pid_t pid = 0;
+
+    x->to[r] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (x->to[r] < 0)
+        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: socket: %s", strerror(errno));
+    /* EAGAIN: its queue is full, of strangers, as it has room for every rank. */
+    while (connect(x->to[r], (const struct sockaddr *)&card->name, card->name_bytes) != 0) {
+        enum epa_status status;
+
+        if (errno != EAGAIN && errno != EINTR)
+            return epa_fail(
+                x->err, EPA_ERR_SYSTEM,
+                "nvlink: rank %u cannot connect to rank %u: %s; has it left, or is "
+                "it in another network namespace?",
+                x->rank, r, strerror(errno));
+        poll(NULL, 0, 1);
+        if (clock_ns() <= x->end_ns && !epa_aborted(x->boot))
+            continue;
+        status = epa_aborted(x->boot) ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT;
+        return epa_fail(x->err, status,
+                        "nvlink: rank %u found no room in the queue of rank %u", x->rank,
+                        r);
+    }
+    if (!is_ours(x->to[r], &pid))
+        return epa_fail(x->err, EPA_ERR_SYSTEM,
+                        "nvlink: the socket of rank %u belongs to another user; all ranks "
+                        "must run as one",
+                        r);
+    x->same[r] = pid == getpid();
+    return send_fds(x, x->to[r], r);
+}
+
+/* One who has come: a rank above this one that has not been here gets its answer; others
+ * are sent away. */
+static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
+{
+    enum epa_status status;
+    int got[EXCHANGE_FDS];
+    uint32_t r = x->size;
+    pid_t pid = 0;
+
+    if (!is_ours(fd, &pid))
+        return EPA_OK;
+    status = await(x, fd, clock_ns() + visit_ns);
+    if (status == EPA_OK)
+        r = receive_fds(x, fd, got);
+    if (r >= x->size)
+        return status == EPA_ERR_TIMEOUT ? EPA_OK : status;
+    if (r <= x->rank || x->out[(size_t)r * x->n] >= 0) {
+        close_all(got, x->n);
+        return EPA_OK;
+    }
+    memcpy(&x->out[(size_t)r * x->n], got, x->n * sizeof(int));
+    x->same[r] = pid == getpid();
+    (*missing)--;
+    return send_fds(x, fd, r);
+}
+
+static uint32_t first_missing(const struct exchange *x)
+{
+    uint32_t r = x->rank + 1;
+
+    while (r + 1 < x->size && x->out[(size_t)r * x->n] >= 0)
+        r++;
+    return r;
+}
+
+static enum epa_status serve_all(struct exchange *x)
+{
+    uint32_t missing = x->size - 1 - x->rank;
+    enum epa_status status = EPA_OK;
+
+    while (missing > 0 && status == EPA_OK) {
+        int fd;
+
+        status = await_rank(x, x->listener, first_missing(x));
+        if (status != EPA_OK)
+            break;
+        fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            status = serve(x, fd, &missing);
+            close(fd);
+        } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            status =
+                epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: accept: %s", strerror(errno));
+        }
+    }
+    return status;
+}
+
+static enum epa_status read_answers(struct exchange *x)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t r = 0; r < x->rank && status == EPA_OK; r++) {
+        int got[EXCHANGE_FDS];
+        uint32_t from;
+
+        status = await_rank(x, x->to[r], r);
+        if (status != EPA_OK)
+            break;
+        from = receive_fds(x, x->to[r], got);
+        if (from == r) {
+            memcpy(&x->out[(size_t)r * x->n], got, x->n * sizeof(int));
+            continue;
+        }
+        if (from < x->size)
+            close_all(got, x->n);
+        status =
+            epa_fail(x->err, EPA_ERR_SYSTEM,
+                     "nvlink: rank %u did not send its descriptors to rank %u", r, x->rank);
+    }
+    return status;
+}
+
+enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32_t n,
+                             uint64_t timeout_ns, int *out, bool *same,
+                             struct epa_error *err)
+{
+    struct exchange x = {.boot = boot,
+                         .err = err,
+                         .mine = mine,
+                         .n = n,
+                         .rank = boot->world.rank,
+                         .size = boot->world.size,
+                         .listener = -1,
+                         .out = out,
+                         .same = same};
+    struct card card = {.name_bytes = 0};
+    enum epa_status status;
+
+    if (x.size > EXCHANGE_RANKS || n == 0 || n > EXCHANGE_FDS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: %u descriptors among %u ranks are more than %d among %d",
+                        n, x.size, EXCHANGE_FDS, EXCHANGE_RANKS);
+    for (uint32_t r = 0; r < x.size; r++) {
+        x.to[r] = -1;
+        same[r] = r == x.rank;
+    }
+    for (uint32_t i = 0; i < x.size * n; i++)
+        out[i] = -1;
+    status = listen_for_peers(&x, &card);
+    if (status == EPA_OK) {
+        status = boot->allgather(boot, &card, sizeof(card), x.card);
+        boot->explain(boot, err);
+    }
+    x.end_ns = clock_ns() + timeout_ns;
+    for (uint32_t r = 0; r < x.rank && status == EPA_OK; r++)
+        status = connect_to(&x, r);
+    if (status == EPA_OK)
+        status = serve_all(&x);
+    if (status == EPA_OK)
+        status = read_answers(&x);
+    close_all(x.to, x.size);
+    close_all(&x.listener, 1);
+    if (status != EPA_OK)
+        close_all(out, x.size * n);
+    return status;
+}

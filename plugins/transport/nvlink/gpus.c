@@ -1,0 +1,110 @@
+/* What is asked of each rank's GPU before anything else: who it is, and whom it reaches. A
+ * GPU is known by its UUID, as its number differs between processes. */
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum epa_status fail(cudaError_t error, const char *what, struct epa_error *err)
+{
+    (void)cudaGetLastError();
+    return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: %s: %s", what, cudaGetErrorString(error));
+}
+
+static bool identify(const struct driver *d, int number, struct gpu *out)
+{
+    CUuuid uuid;
+    CUdevice device;
+    int passes = 0;
+
+    *out = (struct gpu){.number = number};
+    if (d->device_get(&device, number) != CUDA_SUCCESS ||
+        d->device_uuid(&uuid, device) != CUDA_SUCCESS ||
+        d->device_attribute(&passes,
+                            CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                            device) != CUDA_SUCCESS ||
+        cudaDeviceGetPCIBusId(out->bus, sizeof(out->bus), number) != cudaSuccess)
+        return false;
+    memcpy(out->uuid, uuid.bytes, sizeof(out->uuid));
+    out->passes_memory = passes != 0;
+    return true;
+}
+
+static enum epa_status look_at(int device, const struct gpu *mine, const struct gpu *seen,
+                               int n, const struct gpu *other, unsigned char *out,
+                               struct epa_error *err)
+{
+    int number = pairs_find(seen, n, other), can = 0, atomics = 0;
+    cudaError_t error;
+
+    if (memcmp(mine->uuid, other->uuid, sizeof(mine->uuid)) == 0) {
+        *out = REACH_SELF;
+        return EPA_OK;
+    }
+    if (number < 0) {
+        *out = REACH_UNSEEN;
+        return EPA_OK;
+    }
+    error = cudaDeviceCanAccessPeer(&can, device, number);
+    if (error == cudaSuccess && can != 0)
+        error = cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
+                                          device, number);
+    if (error != cudaSuccess)
+        return fail(error, "asking whether one GPU can access another", err);
+    *out = can == 0 ? REACH_NONE : atomics == 0 ? REACH_NO_ATOMICS : REACH_DIRECT;
+    return EPA_OK;
+}
+
+/* The GPUs that this process sees, with who they are. */
+static enum epa_status list(const struct driver *d, struct gpu **out, int *n_out,
+                            struct epa_error *err)
+{
+    struct gpu *seen;
+    int n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+
+    if (error != cudaSuccess)
+        return fail(error, "counting GPUs", err);
+    seen = calloc((size_t)n, sizeof(*seen));
+    if (seen == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %d GPUs", n);
+    for (int i = 0; i < n; i++) {
+        if (identify(d, i, &seen[i]))
+            continue;
+        free(seen);
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "nvlink: the driver does not say who GPU %d is", i);
+    }
+    *out = seen;
+    *n_out = n;
+    return EPA_OK;
+}
+
+enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, int device,
+                          struct gpu *out, struct epa_error *err)
+{
+    uint32_t size = boot->world.size;
+    unsigned char row[EPA_DEVICE_RANKS], reach[EPA_DEVICE_RANKS * EPA_DEVICE_RANKS];
+    struct gpu *seen = NULL;
+    int n = 0;
+    enum epa_status status = list(d, &seen, &n, err);
+
+    if (status != EPA_OK)
+        return status;
+    if (device < 0 || device >= n) {
+        free(seen);
+        return epa_fail(err, EPA_ERR_CONFIG, "nvlink: the backend has GPU %d of %d", device,
+                        n);
+    }
+    status = boot->allgather(boot, &seen[device], sizeof(*out), out);
+    for (uint32_t r = 0; r < size && status == EPA_OK; r++)
+        status = look_at(device, &seen[device], seen, n, &out[r], &row[r], err);
+    free(seen);
+    if (status == EPA_OK)
+        status = boot->allgather(boot, row, size, reach);
+    if (status != EPA_OK) {
+        boot->explain(boot, err);
+        return status;
+    }
+    return pairs_check(out, reach, size, err);
+}

@@ -1,0 +1,303 @@
+/* The functions of the transport: for set-up and for tests, as kernels do the work.
+ *
+ * Copies and signals go through one stream, whose order is all the order there is: what is
+ * queued later is seen later. Barriers are the board's, in host memory. */
+#include "nvlink.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+#include "base/clock.h"
+
+/* For what a GPU does in microseconds: longer means that it does nothing any more. */
+static const uint64_t stuck_ns = 60000000000u;
+
+static struct nvlink *nvlink_of(struct epa_transport *t)
+{
+    return (struct nvlink *)t;
+}
+
+static uint64_t later(uint64_t now, uint64_t timeout_ns)
+{
+    return now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+}
+
+enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return EPA_OK;
+    (void)cudaGetLastError();
+    n->failure = (struct failure){
+        .at = FAILED_CUDA, .status = EPA_ERR_SYSTEM, .error = error, .what = what};
+    return EPA_ERR_SYSTEM;
+}
+
+enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t end_ns,
+                             bool heeds_abort)
+{
+    uint64_t begun = clock_ns(), now = begun;
+
+    for (;;) {
+        cudaError_t error = cudaStreamQuery(stream);
+        enum epa_status status = EPA_OK;
+
+        if (error == cudaSuccess)
+            return EPA_OK;
+        if (error != cudaErrorNotReady)
+            return nvlink_cuda(n, error, "waiting for a stream");
+        now = clock_ns();
+        if (heeds_abort && epa_aborted(n->boot))
+            status = EPA_ERR_ABORTED;
+        else if (now >= end_ns)
+            status = EPA_ERR_TIMEOUT;
+        if (status != EPA_OK) {
+            n->failure = (struct failure){
+                .at = FAILED_QUIET, .status = status, .waited_ns = now - begun};
+            return status;
+        }
+        board_pause(&n->memory.board, now - begun);
+    }
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
+    if (bytes == 0) /* src may be NULL then */
+        return EPA_OK;
+    return nvlink_cuda(
+        n,
+        cudaMemcpyAsync(t->peer_heap[peer] + dst, src, bytes, cudaMemcpyDefault, n->stream),
+        "a copy to a peer");
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    assert(signal < n->memory.params.signals && peer < t->size);
+    return nvlink_cuda(n,
+                       nvlink_queue_signal(n->stream, n->view.peer_signal[peer] + signal,
+                                           value, op == EPA_SIGNAL_ADD),
+                       "queueing a signal");
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    enum epa_status status = put(t, dst, src, bytes, peer);
+
+    return status == EPA_OK ? raise_signal(t, signal, value, op, peer) : status;
+}
+
+/* The stream is in order, and each signal fences. */
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    (void)t;
+    (void)peer;
+    return EPA_OK;
+}
+
+static enum epa_status quiet(struct epa_transport *t)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    return nvlink_drain(n, n->stream, later(clock_ns(), stuck_ns), true);
+}
+
+/* Copies a word of this rank's back. Behind no put: on a stream of its own. It is done
+ * before `aborted` is looked at, so that what has come is seen even then. */
+static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
+{
+    enum epa_status status;
+
+    assert(signal < n->memory.params.signals);
+    status =
+        nvlink_cuda(n,
+                    cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
+                                    sizeof(*out), cudaMemcpyDeviceToHost, n->look),
+                    "a copy of a signal");
+    if (status == EPA_OK)
+        status = nvlink_drain(n, n->look, later(clock_ns(), stuck_ns), false);
+    if (status == EPA_OK)
+        *out = *n->pinned;
+    return status;
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    uint64_t value = 0; /* also where the GPU has failed, as all else says then */
+
+    (void)look_at(nvlink_of(t), signal, &value);
+    return value;
+}
+
+static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
+{
+    return compare == EPA_EQ ? seen == want : seen >= want;
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct nvlink *n = nvlink_of(t);
+    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0;
+
+    for (;;) {
+        enum epa_status status = look_at(n, signal, &seen);
+
+        if (status != EPA_OK || reached(seen, compare, value))
+            return status;
+        now = clock_ns();
+        if (epa_aborted(n->boot))
+            status = EPA_ERR_ABORTED;
+        else if (now >= end_ns)
+            status = EPA_ERR_TIMEOUT;
+        if (status != EPA_OK) {
+            n->failure = (struct failure){.at = FAILED_SIGNAL,
+                                          .status = status,
+                                          .compare = compare,
+                                          .signal = signal,
+                                          .want = value,
+                                          .seen = seen,
+                                          .waited_ns = now - begun};
+            return status;
+        }
+    }
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    return epa_aborted(n->boot) ? EPA_ERR_ABORTED : EPA_OK; /* the GPU goes on by itself */
+}
+
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    struct nvlink *n = nvlink_of(t);
+    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns);
+    struct late late = {0, 0};
+    enum epa_status status = nvlink_drain(n, n->stream, end_ns, true);
+
+    if (status != EPA_OK)
+        return status;
+    status = board_barrier(&n->memory.board, end_ns, &late);
+    if (status != EPA_OK)
+        n->failure = (struct failure){.at = FAILED_BARRIER,
+                                      .status = status,
+                                      .late = late,
+                                      .want = n->memory.board.barriers,
+                                      .waited_ns = clock_ns() - begun};
+    return status;
+}
+
+static enum epa_status meet_in_set_up(struct nvlink *n, const char *what)
+{
+    enum epa_status status = n->boot->barrier(n->boot);
+
+    if (status != EPA_OK)
+        n->failure = (struct failure){.at = FAILED_SET_UP, .status = status, .what = what};
+    return status;
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    static const char what[] = "could not reset its signals";
+    struct nvlink *n = nvlink_of(t);
+    size_t bytes = n->memory.params.signals * sizeof(uint64_t);
+    enum epa_status status = quiet(t);
+
+    if (status == EPA_OK)
+        status = meet_in_set_up(n, what); /* nobody signals any more */
+    if (status == EPA_OK && bytes > 0)
+        status = nvlink_cuda(
+            n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
+            "zeroing signals");
+    if (status == EPA_OK)
+        status = quiet(t);
+    if (status == EPA_OK)
+        status = meet_in_set_up(n, what); /* nobody signals yet */
+    return status;
+}
+
+static void explain_barrier(const struct nvlink *n, const struct failure *f,
+                            const char *why, struct epa_error *err)
+{
+    char late[64] = "to which all had come by then";
+
+    if (f->late.missing != 0)
+        snprintf(late, sizeof(late), "for rank %u%s", f->late.first,
+                 f->late.missing > 1 ? " and others" : "");
+    (void)epa_fail(err, f->status,
+                   "nvlink: rank %u waited %.3f s at barrier %" PRIu64
+                   " %s, %u of %u missing%s",
+                   n->base.rank, (double)f->waited_ns * 1e-9, f->want, late,
+                   f->late.missing, n->base.size, why);
+}
+
+static void explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct nvlink *n = nvlink_of(t);
+    const struct failure *f = &n->failure;
+    const char *why = f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
+    double waited_s = (double)f->waited_ns * 1e-9;
+
+    switch (f->at) {
+    case FAILED_SIGNAL:
+        (void)epa_fail(err, f->status,
+                       "nvlink: rank %u waited %.3f s for signal %u %s %" PRIu64
+                       ", it is %" PRIu64 "%s",
+                       t->rank, waited_s, f->signal,
+                       f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, why);
+        break;
+    case FAILED_QUIET:
+        (void)epa_fail(err, f->status,
+                       "nvlink: rank %u waited %.3f s for its own copies and signals%s",
+                       t->rank, waited_s, why);
+        break;
+    case FAILED_BARRIER:
+        explain_barrier(n, f, why, err);
+        break;
+    case FAILED_SET_UP:
+        n->boot->explain(n->boot, err);
+        (void)epa_fail(err, f->status, "nvlink: rank %u %s%s", t->rank, f->what, why);
+        break;
+    case FAILED_LIMIT:
+        (void)epa_fail(
+            err, f->status,
+            "nvlink: rank %u waited %.3f s for rank %u while links were measured, "
+            "it is at %" PRIu64 " of %" PRIu64 "%s",
+            t->rank, waited_s, f->peer, f->seen, f->want, why);
+        break;
+    case FAILED_CUDA:
+        (void)epa_fail(err, f->status, "nvlink: rank %u on GPU %d: %s: %s", t->rank,
+                       n->backend->device, f->what, cudaGetErrorString(f->error));
+        break;
+    case FAILED_NOWHERE:
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "nvlink: nothing has failed on rank %u",
+                       t->rank);
+        break;
+    }
+}
+
+const struct epa_transport_ops nvlink_ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .limit = nvlink_limit,
+    .explain = explain,
+    .close = nvlink_close,
+};

@@ -1,0 +1,395 @@
+/* Each rank allocates one region on its GPU and maps everybody else's.
+ *
+ * With the driver's virtual memory API a region is a handle that a file descriptor stands
+ * for in other processes; every rank maps it for itself, and the memory goes once nobody
+ * maps it, in whatever order ranks leave. With CUDA IPC the owner must leave last: ranks
+ * elsewhere are counted on its board, and waited for; ranks of the same process, for which
+ * IPC does not work, use the very address, and the last of them frees it. */
+#include "memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exchange.h"
+#include "base/clock.h"
+
+enum {
+    GRANULE = 2 << 20,     /* at least; pages of the GPU */
+    HEAP_ALIGN = 64 << 10, /* words and the front of the heap may share a page */
+    FDS_MOST = EXCHANGE_FDS * EPA_DEVICE_RANKS,
+};
+
+static const uint64_t exchange_ns = 60000000000u;
+/* For ranks elsewhere to close what they opened of this one; those that were killed never
+ * do. */
+static const uint64_t leave_ns = 2000000000u;
+
+/* What a rank tells the others of its region. */
+struct card {
+    uint64_t bytes, heap_bytes;
+    uint32_t signals;
+    uint64_t handle; /* VMM: means something to ranks of the same process */
+    char *base;      /* likewise */
+    cudaIpcMemHandle_t ipc;
+};
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static enum epa_status driver_fail(const struct memory *m, CUresult result, uint32_t r,
+                                   const char *what, struct epa_error *err)
+{
+    const char *why = NULL;
+
+    if (m->params.driver->error_string(result, &why) != CUDA_SUCCESS || why == NULL)
+        why = "unknown error";
+    return epa_fail(err,
+                    result == CUDA_ERROR_OUT_OF_MEMORY ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                    "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
+                    m->rank, m->params.device, what, m->bytes, r, why);
+}
+
+static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, uint32_t r,
+                                    const char *what, struct epa_error *err)
+{
+    (void)cudaGetLastError(); /* it has been told; nobody else is to stumble over it */
+    return epa_fail(
+        err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+        "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s", m->rank,
+        m->params.device, what, m->bytes, r, cudaGetErrorString(error));
+}
+
+/* ---- the driver's virtual memory ---- */
+
+static void unmap_vmm(const struct memory *m, struct region *region)
+{
+    CUdeviceptr at = (CUdeviceptr)region->base;
+
+    (void)m->params.driver->unmap(at, region->bytes);
+    (void)m->params.driver->address_free(at, region->bytes);
+    *region = (struct region){.kind = REGION_NONE};
+}
+
+/* Maps `handle`, the region of rank `r`, for this rank's GPU. */
+static enum epa_status map_vmm(struct memory *m, uint32_t r,
+                               CUmemGenericAllocationHandle handle, uint64_t bytes,
+                               struct epa_error *err)
+{
+    const struct driver *d = m->params.driver;
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->params.device},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr at = 0;
+    CUresult result = d->reserve(&at, bytes, GRANULE, 0, 0);
+
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, r, "reserving addresses", err);
+    result = d->map(at, bytes, 0, handle, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)d->address_free(at, bytes);
+        return driver_fail(m, result, r, "mapping", err);
+    }
+    m->region[r] = (struct region){.kind = REGION_VMM, .base = (char *)at, .bytes = bytes};
+    result = d->set_access(at, bytes, &access, 1);
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, r, "getting access to the mapping", err);
+    return EPA_OK;
+}
+
+static enum epa_status create_vmm(struct memory *m, struct epa_error *err)
+{
+    const struct driver *d = m->params.driver;
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->params.device}};
+    CUmemGenericAllocationHandle handle = 0;
+    size_t granule = GRANULE;
+    CUresult result = d->granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    int fd = -1;
+
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, m->rank, "asking for the granularity", err);
+    m->bytes = round_up(m->bytes, granule);
+    result = d->create(&handle, m->bytes, &prop, 0);
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, m->rank, "allocation", err);
+    m->handle = handle;
+    m->has_handle = true;
+    result = d->export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, m->rank, "making a descriptor", err);
+    m->fd = fd;
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: fcntl of a descriptor: %s",
+                        strerror(errno));
+    return map_vmm(m, m->rank, handle, m->bytes, err);
+}
+
+/* A rank of this process keeps its handle until all have mapped it; one elsewhere is
+ * imported, and the mapping is what holds it then. */
+static enum epa_status attach_vmm(struct memory *m, uint32_t r, const struct card *card,
+                                  int fd, bool same, struct epa_error *err)
+{
+    CUmemGenericAllocationHandle handle = card->handle;
+    enum epa_status status;
+    CUresult result;
+
+    if (same)
+        return map_vmm(m, r, handle, card->bytes, err);
+    result = m->params.driver->import_handle(&handle, (void *)(uintptr_t)fd,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return driver_fail(m, result, r, "importing the descriptor", err);
+    status = map_vmm(m, r, handle, card->bytes, err);
+    (void)m->params.driver->release(handle);
+    return status;
+}
+
+/* ---- CUDA IPC ---- */
+
+static enum epa_status create_ipc(struct memory *m, struct epa_error *err)
+{
+    void *base = NULL;
+    cudaError_t error = cudaMalloc(&base, m->bytes);
+
+    if (error != cudaSuccess)
+        return runtime_fail(m, error, m->rank, "allocation", err);
+    m->region[m->rank] =
+        (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
+    /* Relaxed: the allgather orders it before anybody else looks. */
+    __atomic_store_n(&m->board.page[m->rank]->users.word, 1, __ATOMIC_RELAXED);
+    return EPA_OK;
+}
+
+/* Its owner's address; where that is on another GPU, this one is let in. Access stays for
+ * the rest of the process, as other ranks of it may have asked for it, too. */
+static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card *card,
+                                 struct epa_error *err)
+{
+    int other = m->params.gpu[r].number;
+
+    if (!board_share(m->board.page[r]))
+        return epa_fail(err, EPA_ERR_ABORTED, "nvlink: rank %u has left during set-up", r);
+    m->region[r] =
+        (struct region){.kind = REGION_SHARED, .base = card->base, .bytes = card->bytes};
+    if (other != m->params.device) {
+        cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+            return runtime_fail(m, error, r, "peer access", err);
+        (void)cudaGetLastError(); /* "already enabled" is no failure of anybody's */
+    }
+    return EPA_OK;
+}
+
+static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct card *card,
+                                  bool same, struct epa_error *err)
+{
+    void *base = NULL;
+    cudaError_t error;
+
+    if (same)
+        return share_ipc(m, r, card, err);
+    error = cudaIpcOpenMemHandle(&base, card->ipc, cudaIpcMemLazyEnablePeerAccess);
+    if (error != cudaSuccess)
+        return runtime_fail(m, error, r, "opening the IPC handle", err);
+    m->region[r] =
+        (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
+    /* Relaxed: the owner looks at it only after the barrier that ends the set-up. */
+    __atomic_add_fetch(&m->board.page[r]->mapped.word, 1, __ATOMIC_RELAXED);
+    return EPA_OK;
+}
+
+/* To free what another process still has open is undefined. */
+static void wait_for_others(const struct memory *m)
+{
+    const uint64_t *mapped = &m->board.page[m->rank]->mapped.word;
+    uint64_t begun = clock_ns(), now = begun;
+
+    /* Acquire: pairs with the release in detach(). */
+    while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
+           !epa_aborted(m->params.boot)) {
+        board_pause(&m->board, now - begun);
+        now = clock_ns();
+    }
+}
+
+/* ---- all together ---- */
+
+static void detach(struct memory *m, uint32_t r)
+{
+    struct region *region = &m->region[r];
+    struct page *page = m->board.page != NULL ? m->board.page[r] : NULL;
+
+    switch (region->kind) {
+    case REGION_NONE:
+        return;
+    case REGION_VMM:
+        unmap_vmm(m, region);
+        return;
+    case REGION_OPENED:
+        (void)cudaIpcCloseMemHandle(region->base);
+        /* Release: pairs with the acquire in wait_for_others(). */
+        __atomic_sub_fetch(&page->mapped.word, 1, __ATOMIC_RELEASE);
+        break;
+    case REGION_OWNED:
+        wait_for_others(m);
+        /* fall through */
+    case REGION_SHARED:
+        if (board_leave(page))
+            (void)cudaFree(region->base);
+        break;
+    }
+    *region = (struct region){.kind = REGION_NONE};
+}
+
+static void close_own(struct memory *m)
+{
+    if (m->has_handle)
+        (void)m->params.driver->release(m->handle);
+    m->has_handle = false;
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+}
+
+void memory_finish(struct memory *m)
+{
+    if (m->size == 0) /* never begun, or finished */
+        return;
+    for (uint32_t r = 0; r < m->size; r++) {
+        if (r != m->rank)
+            detach(m, r);
+    }
+    detach(m, m->rank); /* last: others may wait for this rank to leave theirs */
+    close_own(m);
+    board_finish(&m->board);
+    m->size = 0;
+}
+
+static enum epa_status create_own(struct memory *m, struct epa_error *err)
+{
+    enum epa_status status =
+        m->params.kind == MEMORY_VMM ? create_vmm(m, err) : create_ipc(m, err);
+    cudaError_t error;
+
+    if (status != EPA_OK)
+        return status;
+    error = cudaMemsetAsync(m->region[m->rank].base, 0, m->bytes, m->params.stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(m->params.stream);
+    if (error != cudaSuccess)
+        return runtime_fail(m, error, m->rank, "zeroing", err);
+    return EPA_OK;
+}
+
+static enum epa_status compare(const struct memory *m, const struct card *cards,
+                               struct epa_error *err)
+{
+    const struct card *mine = &cards[m->rank];
+
+    for (uint32_t r = 0; r < m->size; r++) {
+        if (cards[r].heap_bytes != mine->heap_bytes || cards[r].signals != mine->signals)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "nvlink: rank %u has a heap of %" PRIu64
+                            " bytes and %u signals, rank %u of %" PRIu64 " and %u",
+                            r, cards[r].heap_bytes, cards[r].signals, m->rank,
+                            mine->heap_bytes, mine->signals);
+    }
+    return EPA_OK;
+}
+
+static enum epa_status attach_all(struct memory *m, const struct card *cards,
+                                  struct epa_error *err)
+{
+    bool vmm = m->params.kind == MEMORY_VMM, same[EPA_DEVICE_RANKS];
+    const int mine[EXCHANGE_FDS] = {m->board.fd, m->fd};
+    uint32_t n = vmm ? 2 : 1;
+    int fds[FDS_MOST];
+    enum epa_status status =
+        exchange_fds(m->params.boot, mine, n, exchange_ns, fds, same, err);
+
+    if (status != EPA_OK)
+        return status;
+    for (uint32_t r = 0; r < m->size && status == EPA_OK; r++) {
+        if (r == m->rank)
+            continue;
+        status = board_map(&m->board, r, fds[r * n], err);
+        if (status == EPA_OK)
+            status = vmm ? attach_vmm(m, r, &cards[r], fds[r * n + 1], same[r], err)
+                         : attach_ipc(m, r, &cards[r], same[r], err);
+    }
+    for (uint32_t i = 0; i < m->size * n; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+    return status;
+}
+
+static enum epa_status meet(struct memory *m, struct epa_error *err)
+{
+    struct epa_bootstrap *boot = m->params.boot;
+    struct card mine = {.bytes = m->bytes,
+                        .heap_bytes = m->params.heap_bytes,
+                        .signals = m->params.signals,
+                        .handle = m->handle,
+                        .base = m->region[m->rank].base};
+    struct card cards[EPA_DEVICE_RANKS];
+    enum epa_status status;
+
+    if (m->params.kind == MEMORY_IPC) {
+        cudaError_t error = cudaIpcGetMemHandle(&mine.ipc, mine.base);
+
+        if (error != cudaSuccess)
+            return runtime_fail(m, error, m->rank, "making an IPC handle", err);
+    }
+    status = boot->allgather(boot, &mine, sizeof(mine), cards);
+    if (status != EPA_OK)
+        boot->explain(boot, err);
+    if (status == EPA_OK)
+        status = compare(m, cards, err);
+    if (status == EPA_OK)
+        status = attach_all(m, cards, err);
+    if (status != EPA_OK)
+        return status;
+    status = boot->barrier(boot); /* all have mapped all */
+    if (status != EPA_OK)
+        boot->explain(boot, err);
+    return status;
+}
+
+enum epa_status memory_init(struct memory *out, const struct memory_params *p,
+                            struct epa_error *err)
+{
+    struct memory *m = out;
+    enum epa_status status;
+
+    *m = (struct memory){.params = *p, .fd = -1};
+    m->rank = p->boot->world.rank;
+    if (p->heap_bytes > INT64_MAX / 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "nvlink: a heap of %" PRIu64 " bytes is too large", p->heap_bytes);
+    m->heap_at =
+        round_up(((uint64_t)p->signals + OWN_WORDS) * sizeof(uint64_t), HEAP_ALIGN);
+    m->bytes = round_up(m->heap_at + p->heap_bytes, GRANULE);
+    status = board_init(&m->board, p->boot, err);
+    if (status != EPA_OK)
+        return status;
+    m->size = p->boot->world.size; /* from here on there is something to finish */
+    status = create_own(m, err);
+    if (status == EPA_OK)
+        status = meet(m, err);
+    if (status != EPA_OK) {
+        memory_finish(m);
+        return status;
+    }
+    close_own(m); /* mappings hold the memory now, and nobody else can get at it */
+    board_close_fd(&m->board);
+    return EPA_OK;
+}

@@ -1,0 +1,58 @@
+/* One rank of the nvlink transport: what nvlink.c, host.c and limit.c share. */
+#ifndef NVLINK_H
+#define NVLINK_H
+
+#include "memory.h"
+
+enum failed_at {
+    FAILED_NOWHERE,
+    FAILED_SIGNAL,
+    FAILED_QUIET,
+    FAILED_BARRIER,
+    FAILED_SET_UP, /* a collective of the bootstrap */
+    FAILED_LIMIT,
+    FAILED_CUDA,
+};
+
+struct failure {
+    enum failed_at at;
+    enum epa_status status;
+    enum epa_compare compare;
+    uint32_t signal, peer;
+    uint64_t want, seen, waited_ns;
+    struct late late;
+    cudaError_t error;
+    const char *what; /* could not be done */
+};
+
+enum { PINNED_WORDS = 64 };
+
+struct nvlink {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_bootstrap *boot;
+    struct epa_backend *backend;
+    struct driver driver;
+    struct gpu gpu[EPA_DEVICE_RANKS];
+    struct memory memory;
+    struct epa_device_view view;
+    cudaStream_t stream, look; /* puts and signals, in order; copies of words back */
+    cudaEvent_t event[2];
+    uint64_t *pinned;      /* [PINNED_WORDS]: where words are copied to */
+    uint64_t meets, turns; /* of limit(), the same on all ranks: its words count up, too */
+    struct failure failure;
+};
+
+/* Records a failed call of CUDA. */
+enum epa_status nvlink_cuda(struct nvlink *, cudaError_t, const char *what);
+/* Until the stream is empty, or end_ns; or, where that is to be heeded, a rank has
+ * failed. */
+enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t end_ns,
+                             bool heeds_abort);
+
+extern const struct epa_transport_ops nvlink_ops;
+void nvlink_close(struct epa_transport *);
+
+enum epa_status nvlink_limit(struct epa_transport *, uint64_t scratch,
+                             struct epa_limit *out);
+
+#endif

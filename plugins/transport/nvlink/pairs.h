@@ -1,0 +1,40 @@
+/* Which GPUs reach which: what is asked of the driver elsewhere, decided here. */
+#ifndef PAIRS_H
+#define PAIRS_H
+
+#include <epa2a/status.h>
+#include <stdint.h>
+
+/* How rank i reaches the GPU of rank j. */
+enum reach {
+    REACH_SELF,       /* it is rank i's own */
+    REACH_DIRECT,     /* loads, stores and atomics */
+    REACH_NO_ATOMICS, /* loads and stores alone, as over PCIe */
+    REACH_NONE,
+    REACH_UNSEEN, /* the process of rank i does not see it and cannot ask */
+};
+
+enum { GPU_UUID = 16, GPU_BUS = 20 };
+
+/* What a rank tells the others of its GPU. */
+struct gpu {
+    unsigned char uuid[GPU_UUID]; /* the same in all processes, as numbers are not */
+    char bus[GPU_BUS];            /* "0000:1b:00.0" */
+    int32_t number;               /* in its own process */
+    uint32_t passes_memory; /* by descriptors, through the driver's virtual memory API */
+};
+
+/* Which of the `n` GPUs that a process sees is `gpu`; -1: none. */
+int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu);
+
+/* reach[i * size + j], enum reach. Refuses in words, by the first pair that will not do;
+ * the same on all ranks. What one of two ranks does not see, the other may have asked. */
+enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach,
+                            uint32_t size, struct epa_error *);
+
+/* Each rank with each other in `pairs_rounds()` rounds: with whom `rank` is in a round, or
+ * `size` where it rests. */
+uint32_t pairs_rounds(uint32_t size);
+uint32_t pairs_partner(uint32_t size, uint32_t round, uint32_t rank);
+
+#endif
