@@ -1,0 +1,427 @@
+/* ll_v2 on GPUs: the protocol, and what is queued for each stage.
+ *
+ * A dispatch is one kernel and a combine is one (`overlap: split`: two each). What a kernel
+ * needs to know of the calls before it, how many there were, it counts itself in device
+ * memory, so that a graph of them can be launched again and again. The host alternates
+ * between the buffer sets; a graph keeps those it was recorded with.
+ *
+ * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
+ * carry these, and so do packets and lines (ll_v2_device.cuh, ll_v2_lines.cuh); they are
+ * waited for with >=. COUNT of a rank is here what it tells of its choices, in packets. A
+ * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
+ * safe:
+ *   - rows, routes and counts of a dispatch m go to p's set s. p is done with the dispatch
+ *     n that had s before: either n's combine has ended here, and it waited for ANSWER of
+ *     p, which p sends when its experts are done and its combine starts; or n was
+ *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
+ *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
+ *     (Combine reads no routes: what it needs of them, dispatch has copied.)
+ *   - y of the set that a dispatch m took is written after m has ended, which waited for
+ *     COUNT m of every p: p has entered m, and so pulled all that it wanted of y before.
+ *   - answers that are pushed go to the first of two regions after a dispatch: p read it
+ *     last in a combine before that dispatch, which has ended here, so p has entered it. A
+ *     combine that follows another takes the other region, which p read last before the one
+ *     between.
+ * For this each dispatch waits for COUNT and each combine for ANSWER of all ranks, also of
+ * those with which no row is exchanged.
+ *
+ * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2. */
+#include <cuda_runtime_api.h>
+
+#include "ll_v2_cuda_state.h"
+
+enum epa_status ll_cuda_fail(struct ll_cuda *c, enum epa_status status, const char *fmt,
+                             ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(c->last.text, sizeof(c->last.text), fmt, args);
+    va_end(args);
+    c->last.status = status;
+    return status;
+}
+
+enum epa_status ll_cuda_call_failed(struct ll_cuda *c, const char *what, int code)
+{
+    return ll_cuda_fail(c, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, c->backend->device,
+                        cudaGetErrorString((cudaError_t)code));
+}
+
+/* ---- calls ---- */
+
+static enum ll_input input_of(const struct ll_cuda *c, const struct epa_moe *m)
+{
+    if (!c->l.fp8)
+        return LL_IN_BF16;
+    return m->x_dtype == EPA_FP8_E4M3 ? LL_IN_FP8 : LL_IN_QUANTISE;
+}
+
+static uint64_t y_offset(const struct ll_cuda *c, uint32_t set)
+{
+    return ll_cuda_region(c, c->l.y_at, c->l.y_bytes, set);
+}
+
+static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
+                              uint32_t set)
+{
+    const struct ll_layout *l = &c->l;
+    const struct ll_set *s = &c->set[set];
+    struct ll_args a = c->args;
+
+    a.tokens = m->tokens;
+    a.counts = ll_cuda_region(c, l->counts_at, l->counts_bytes, set);
+    a.routes = ll_cuda_region(c, l->routes_at, l->routes_bytes, set);
+    a.arrival = ll_cuda_region(c, l->arrival_at, l->arrival_bytes, set);
+    a.recv = ll_cuda_region(c, l->recv_at, l->recv_bytes, set);
+    a.y_space = y_offset(c, set);
+    a.answers = ll_cuda_region(c, l->answers_at, l->answers_bytes, c->answers);
+    a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
+    a.x_scale = m->x_scale;
+    a.expert = m->expert;
+    a.weight = m->weight;
+    a.y = m->y;
+    a.out = m->out;
+    a.wanted = s->wanted;
+    a.share = s->share;
+    a.place = s->place;
+    a.recv_count = s->recv_count;
+    a.rows = s->rows;
+    a.recv_start = s->recv_start;
+    a.recv_row = s->recv_row;
+    a.recv_weight = s->recv_weight;
+    return a;
+}
+
+/* Blocks for that many units of work, each for one warp: on as many multiprocessors as
+ * there are before two share one. */
+static uint32_t blocks_for(uint32_t room, uint64_t units)
+{
+    return units < room ? (uint32_t)(units == 0 ? 1 : units) : room;
+}
+
+/* In a graph it is known which of these kernels comes before this one. Outside, or as the
+ * first of a graph, a graph that was launched in between may have. */
+static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long graph = 0;
+    cudaError_t code = cudaStreamGetCaptureInfo(c->backend->stream, &status, &graph, NULL,
+                                                NULL, NULL, NULL);
+
+    if (status != cudaStreamCaptureStatusActive)
+        graph = 0;
+    a->counts_early = graph != 0 && c->last_graph == graph && c->last_stage != a->stage;
+    c->last_graph = graph;
+    c->last_stage = a->stage;
+    return code;
+}
+
+static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_args *a,
+                              uint32_t blocks)
+{
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val.programmaticStreamSerializationAllowed = 1};
+    cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
+                                 .blockDim = {LL_THREADS, 1, 1},
+                                 .dynamicSmemBytes = c->shared_bytes[a->stage],
+                                 .stream = c->backend->stream,
+                                 .attrs = &early,
+                                 .numAttrs = c->early ? 1 : 0};
+    void *params[] = {a};
+    cudaError_t code = cudaSetDevice(c->backend->device);
+
+    if (code == cudaSuccess)
+        code = note_order(c, a);
+    if (code == cudaSuccess)
+        code = cudaLaunchKernelExC(&config, kernel, params);
+    return code == cudaSuccess ? EPA_OK
+                               : ll_cuda_call_failed(c, "launching a kernel", code);
+}
+
+/* One for each part of each rank's experts, if a quarter of the blocks will do for that. */
+static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
+{
+    uint32_t all = c->l.size * c->args.publish_parts;
+
+    return all <= room / 4 ? all : room / 4 == 0 ? 1 : room / 4;
+}
+
+static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *m,
+                                       uint32_t set, uint32_t halves)
+{
+    struct ll_args a = args_of(c, m, set);
+    uint32_t room = c->resident[LL_DISPATCH], blocks, send = 0;
+    uint64_t sends = (uint64_t)m->tokens * c->l.row_signals;
+    uint64_t receives = (uint64_t)c->l.size * c->l.max_tokens;
+
+    if (c->mode == LL_ONCE)
+        receives *= c->l.units;
+    a.publishers = publishers_for(c, room / 2);
+    blocks =
+        blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
+    if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
+        /* The first blocks count, and others send: half of all; of whole rows a quarter, so
+         * that the last are not long behind. */
+        send = blocks_for(c->l.row_signals < c->l.units ? room / 4 : room / 2,
+                          sends + a.publishers);
+        blocks = send + blocks_for(room - room / 2, (receives + 3) / 4);
+    }
+    a.stage = LL_DISPATCH;
+    a.string = c->string_bytes[LL_DISPATCH];
+    a.halves = halves;
+    a.receivers_from = send;
+    return launch(c, ll_dispatch_kernel(input_of(c, m), c->mode, c->profile != NULL), &a,
+                  room > 1 ? blocks : 1);
+}
+
+static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m,
+                                      uint32_t set, uint32_t halves)
+{
+    struct ll_args a = args_of(c, m, set);
+    uint64_t receives = (uint64_t)m->tokens * c->l.shares;
+    uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
+    uint32_t room = c->resident[LL_COMBINE];
+    uint32_t blocks = blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
+
+    if (c->l.pushes && halves == (LL_SEND | LL_RECEIVE) && room > 1) {
+        a.receivers_from = blocks_for(room / 2, sends);
+        blocks = a.receivers_from + blocks_for(room - room / 2, receives);
+    }
+    a.stage = LL_COMBINE;
+    a.string = c->string_bytes[LL_COMBINE];
+    a.halves = halves;
+    return launch(
+        c, ll_combine_kernel(c->mode, c->l.answer_fp8, c->l.pushes, c->profile != NULL), &a,
+        blocks);
+}
+
+static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa_moe *m)
+{
+    const struct ll_layout *l = &c->l;
+    uint32_t set = (uint32_t)(s - c->set);
+    const char *recv = ll_cuda_own(c, ll_cuda_region(c, l->recv_at, l->recv_bytes, set));
+
+    m->epoch = s->epoch;
+    m->recv_entries = l->entries;
+    m->recv_rows = l->rows;
+    m->recv_count = s->recv_count;
+    m->recv_start = s->recv_start;
+    m->recv_row = l->by_rank ? s->recv_row : NULL;
+    m->recv_weight = l->by_rank ? s->recv_weight : NULL;
+    m->recv = recv + l->token_at;
+    m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
+    m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
+    m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
+    m->y_space = ll_cuda_own(c, y_offset(c, set));
+}
+
+/* ---- stages ---- */
+
+/* The sets take turns, on all ranks alike; the next one must have been given back. */
+static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
+{
+    uint32_t set = (uint32_t)(c->epoch % c->l.buffers);
+    struct ll_set *s = &c->set[set];
+
+    if (c->half != NULL)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG,
+                            "dispatch: the second half of a %s is to come first", c->half);
+    if (s->open)
+        return ll_cuda_fail(
+            c, EPA_ERR_CONFIG,
+            "dispatch: %u dispatches are open, as many as there are buffer sets: "
+            "combine one first",
+            c->l.buffers);
+    s->open = true;
+    s->copied = false;
+    c->dispatched = true;
+    s->epoch = ++c->epoch;
+    c->half = halves == LL_SEND ? "dispatch" : NULL;
+    hand_out(c, s, m);
+    return launch_dispatch(c, m, set, halves);
+}
+
+static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return dispatch_send(ll_cuda_of(a), &problem->u.moe, LL_SEND | LL_RECEIVE);
+}
+
+static enum epa_status dispatch_first(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return dispatch_send(ll_cuda_of(a), &problem->u.moe, LL_SEND);
+}
+
+static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct ll_cuda *c = ll_cuda_of(a);
+    const struct epa_moe *m = &problem->u.moe;
+
+    if (c->half == NULL || m->epoch != c->epoch)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch_recv: dispatch_send comes first");
+    c->half = NULL;
+    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->l.buffers), LL_RECEIVE);
+}
+
+/* The set of the dispatch that is combined: the oldest open one, or once more the last that
+ * was combined while none is open. */
+static enum epa_status find_set(struct ll_cuda *c, const struct epa_moe *m, uint32_t *out)
+{
+    uint32_t set = (uint32_t)((m->epoch - 1) % c->l.buffers);
+    const struct ll_set *other = &c->set[c->l.buffers - 1 - set];
+    bool again = m->epoch == c->combined && m->epoch == c->epoch;
+
+    if (m->epoch == 0 || c->set[set].epoch != m->epoch || (!c->set[set].open && !again))
+        return ll_cuda_fail(c, EPA_ERR_CONFIG,
+                            "combine: dispatch %llu is not open, or never was",
+                            (unsigned long long)m->epoch);
+    if (other->open && other->epoch < m->epoch)
+        return ll_cuda_fail(
+            c, EPA_ERR_CONFIG,
+            "combine: dispatch %llu is to be combined before %llu: they go in order",
+            (unsigned long long)other->epoch, (unsigned long long)m->epoch);
+    *out = set;
+    return EPA_OK;
+}
+
+/* Answers that stand elsewhere are brought to where peers pull them from. */
+static enum epa_status copy_answers(struct ll_cuda *c, const struct epa_moe *m,
+                                    uint32_t set)
+{
+    void *y = ll_cuda_own(c, y_offset(c, set));
+    cudaError_t code;
+
+    /* Peers may still pull the copy of the combine before: it is made once. */
+    if (m->y == y || c->l.pushes || c->set[set].copied)
+        return EPA_OK;
+    c->set[set].copied = true;
+    code = cudaSetDevice(c->backend->device);
+    if (code == cudaSuccess)
+        code = cudaMemcpyAsync(y, m->y, c->l.rows * c->l.answer_bytes,
+                               cudaMemcpyDeviceToDevice, c->backend->stream);
+    return code == cudaSuccess ? EPA_OK : ll_cuda_call_failed(c, "copying answers", code);
+}
+
+static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
+                                    uint32_t halves)
+{
+    struct ll_cuda *c = ll_cuda_of(a);
+    const struct epa_moe *m = &problem->u.moe;
+    uint32_t set = 0;
+    bool second = halves == LL_RECEIVE;
+    enum epa_status status = find_set(c, m, &set);
+
+    if (status == EPA_OK && second != (c->half != NULL))
+        status = ll_cuda_fail(c, EPA_ERR_CONFIG,
+                              second ? "combine_recv: combine_send comes first"
+                                     : "combine: the second half of a %s is to come first",
+                              c->half);
+    if (status != EPA_OK)
+        return status;
+    if ((halves & LL_SEND) != 0) {
+        c->answers = c->dispatched ? 0 : 1 - c->answers;
+        c->dispatched = false;
+        c->half = halves == LL_SEND ? "combine" : NULL;
+        status = copy_answers(c, m, set);
+    }
+    if (status == EPA_OK)
+        status = launch_combine(c, m, set, halves);
+    if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
+        c->half = NULL;
+        c->combined = m->epoch;
+        c->set[set].open = false;
+    }
+    return status;
+}
+
+static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return combine_half(a, problem, LL_SEND | LL_RECEIVE);
+}
+
+static enum epa_status combine_first(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return combine_half(a, problem, LL_SEND);
+}
+
+static enum epa_status combine_second(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return combine_half(a, problem, LL_RECEIVE);
+}
+
+enum epa_status ll_cuda_discard(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct ll_cuda *c = ll_cuda_of(a);
+    uint64_t epoch = problem->u.moe.epoch;
+    struct ll_set *s = &c->set[(epoch - 1) % c->l.buffers];
+
+    if (epoch != c->epoch || !s->open || c->half != NULL)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
+                            (unsigned long long)epoch);
+    if (c->l.buffers < 2)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG,
+                            "a dispatch can be given up only with algorithm.buffers: 2");
+    s->open = false;
+    return EPA_OK;
+}
+
+const struct epa_stage ll_cuda_fused[2] = {
+    {.name = "dispatch", .kind = EPA_STAGE_DISPATCH, .run = dispatch},
+    {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = combine},
+};
+
+const struct epa_stage ll_cuda_split[4] = {
+    {.name = "dispatch_send", .kind = EPA_STAGE_SEND, .run = dispatch_first},
+    {.name = "dispatch_recv", .kind = EPA_STAGE_DISPATCH, .run = dispatch_second},
+    {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = combine_first},
+    {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = combine_second},
+};
+
+/* ---- what went wrong ---- */
+
+/* What a kernel gave up waiting for, in the words of the host code. */
+static void explain_fault(const struct epa_fault *f, struct epa_error *err)
+{
+    bool dispatch = f->stage == LL_DISPATCH;
+    const char *stage = dispatch ? "dispatch, wait" : "combine, recv_wait";
+
+    if (f->what == LL_WAIT_ROOM)
+        (void)epa_fail(
+            err, EPA_ERR_CONFIG,
+            "dispatch: %llu rows have come, and algorithm.capacity leaves room for "
+            "%llu; raise it, or set it to 0 for the worst case",
+            (unsigned long long)f->seen, (unsigned long long)f->wanted);
+    else if (f->what == LL_WAIT_ENTRY)
+        (void)epa_fail(
+            err, (enum epa_status)f->status,
+            "dispatch, wait: waited %.3f s for the row of entry %u: its signal is "
+            "%llu, not %llu",
+            (double)f->waited_ns * 1e-9, f->index, (unsigned long long)f->seen,
+            (unsigned long long)f->wanted);
+    else if (f->what == LL_DATA)
+        (void)epa_fail(
+            err, (enum epa_status)f->status,
+            "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
+            "not %llu",
+            stage, (double)f->waited_ns * 1e-9, dispatch ? "the row" : "the answer",
+            f->peer, dispatch ? "for its" : "to my", f->index, (unsigned long long)f->seen,
+            (unsigned long long)f->wanted);
+    else
+        (void)epa_fail(
+            err, (enum epa_status)f->status,
+            "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
+            "%llu",
+            stage, (unsigned long long)f->wanted,
+            f->what == LL_COUNT ? "counts" : "answers", f->peer,
+            (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
+}
+
+void ll_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
+{
+    const struct ll_cuda *c = ll_cuda_of(a);
+
+    if (c->last.status != EPA_OK)
+        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+    else if (c->backend->fault.status != EPA_OK)
+        explain_fault(&c->backend->fault, err);
+}

@@ -1,0 +1,217 @@
+/* Combine where answers are pulled: a warp loads the rows that answer a token, and adds
+ * them up.
+ *
+ * It takes a share of a row, a batch of rows at a time, all of them on their way before the
+ * first is added; and they are added in one order, whichever comes first. */
+#ifndef LL_V2_PULL_CUH
+#define LL_V2_PULL_CUH
+
+#include "ll_v2_device.cuh"
+
+/* Bits of the ranks that have answers to a token, or of its choices; lane k has choice
+ * k. */
+struct answers {
+    uint32_t expert; /* of this lane's choice */
+    float weight;
+    uint32_t ranks, choices;
+};
+
+struct part {
+    uint32_t share, first, channels;
+};
+
+static __device__ __forceinline__ struct part part_at(const struct ll_args &a,
+                                                      uint32_t share)
+{
+    uint32_t first = share * a.share_channels;
+
+    return {share, first, min(a.share_channels, a.hidden - first)};
+}
+
+static __device__ __forceinline__ struct answers answers_of(const struct ll_args &a,
+                                                            uint32_t token)
+{
+    struct answers of = {~0u, 0.0f, 0, 0};
+    size_t choice = (size_t)token * a.topk + ll_lane();
+
+    if (ll_lane() < a.topk) {
+        of.expert = (uint32_t)__ldg(a.expert + choice);
+        of.weight = __ldg(a.weight + choice);
+    }
+    of.choices = __ballot_sync(LL_ALL, of.expert < a.experts);
+    of.ranks =
+        __reduce_or_sync(LL_ALL, of.expert < a.experts ? 1u << of.expert / a.local : 0u);
+    return of;
+}
+
+/* What a lane holds of a row, and of the sum, 16 bytes of what crosses at a time: FP8 says
+ * which that is. Rows of experts are in bf16 even then: two halves of 16 bytes. */
+template <bool FP8> struct sweeps {
+    uint4 v[ll_width<FP8>::SHARE_SWEEPS][ll_width<FP8>::HALVES];
+};
+
+template <bool FP8> struct sum {
+    float v[ll_width<FP8>::SHARE_SWEEPS][ll_width<FP8>::LANE];
+};
+
+template <bool FP8>
+static __device__ __forceinline__ bool takes(const struct part &p, int sweep)
+{
+    return sweep * ll_width<FP8>::SWEEP + ll_lane() * ll_width<FP8>::LANE < p.channels;
+}
+
+/* Channel of this lane in that sweep. */
+template <bool FP8>
+static __device__ __forceinline__ uint32_t channel(const struct part &p, int sweep)
+{
+    return p.first + sweep * ll_width<FP8>::SWEEP + ll_lane() * ll_width<FP8>::LANE;
+}
+
+template <bool FP8>
+static __device__ __forceinline__ void load_bf16(const struct part &p, const char *row,
+                                                 struct sweeps<FP8> *to)
+{
+#pragma unroll
+    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < ll_width<FP8>::HALVES; h++) {
+            to->v[i][h] = make_uint4(0, 0, 0, 0);
+            if (takes<FP8>(p, i))
+                to->v[i][h] = ll_load16(row + 2 * channel<FP8>(p, i) + 16 * h);
+        }
+}
+
+static __device__ __forceinline__ void add8(const float *value, float weight, float *to)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        to[j] = __fmaf_rn(weight, value[j], to[j]);
+}
+
+/* sum = fma(weight, row, sum) */
+template <bool FP8>
+static __device__ __forceinline__ void add(const struct sweeps<FP8> &row, float weight,
+                                           struct sum<FP8> *s)
+{
+#pragma unroll
+    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < ll_width<FP8>::HALVES; h++) {
+            float value[8];
+
+            ll_unpack(row.v[i][h], value);
+            add8(value, weight, s->v[i] + 8 * h);
+        }
+}
+
+template <bool FP8>
+static __device__ __forceinline__ void store_out(const struct ll_args &a,
+                                                 const struct part &p, uint32_t token,
+                                                 const struct sum<FP8> &s)
+{
+    char *to = static_cast<char *>(a.out) + 2 * (size_t)token * a.hidden;
+
+#pragma unroll
+    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < ll_width<FP8>::HALVES; h++)
+            if (takes<FP8>(p, i))
+                ll_store16(to + 2 * channel<FP8>(p, i) + 16 * h, ll_pack(s.v[i] + 8 * h));
+}
+
+/* Where the answers to a token are that it pulls; `from` and `by` are one lane's. Returns
+ * which lanes have one; they are added in order. */
+template <int MODE>
+static __device__ __forceinline__ uint32_t list_answers(const struct ll_args &a,
+                                                        uint32_t token,
+                                                        const struct answers &of,
+                                                        const char **from, float *by)
+{
+    uint32_t lane = ll_lane();
+
+    *from = NULL;
+    *by = MODE == LL_DIRECT ? of.weight : 1.0f;
+    if (MODE == LL_DIRECT && of.expert < a.experts)
+        *from = a.v.peer_heap[of.expert / a.local] + a.y_space +
+                (uint64_t)__ldcg(a.place + (size_t)token * a.topk + lane) * a.answer_bytes;
+    if (MODE != LL_DIRECT && lane < a.v.size)
+        *from = a.v.peer_heap[lane] + a.y_space +
+                (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.answer_bytes;
+    return MODE == LL_DIRECT ? of.choices : of.ranks;
+}
+
+static __device__ __forceinline__ const char *from_lane(const char *p, uint32_t lane)
+{
+    return reinterpret_cast<const char *>(
+        __shfl_sync(LL_ALL, reinterpret_cast<unsigned long long>(p), lane));
+}
+
+/* Which bit is the one with `before` others below it; any if there is none. One warp. */
+static __device__ __forceinline__ uint32_t bit_at(uint32_t bits, uint32_t before)
+{
+    uint32_t lower = __popc(bits & ((1u << ll_lane()) - 1));
+
+    return (uint32_t)__ffs(
+               __ballot_sync(LL_ALL, (bits >> ll_lane() & 1) != 0 && lower == before)) -
+           1u;
+}
+
+enum { BATCH = 4 }; /* rows that a warp has on their way */
+
+/* Adds the rows of a batch in order; the one that comes first was loaded as number TURN. */
+template <bool FP8, int TURN>
+static __device__ __forceinline__ void add_batch(const struct sweeps<FP8> *row,
+                                                 const float *weight, uint32_t n,
+                                                 struct sum<FP8> *s)
+{
+#pragma unroll
+    for (int i = 0; i < BATCH; i++)
+        if (i < (int)n)
+            add<FP8>(row[(i + TURN) % BATCH], weight[(i + TURN) % BATCH], s);
+}
+
+/* A token's part: all rows of a batch are on their way before the first is added. Warps
+ * begin with different rows (by `turn`), or all would ask the same rank first. */
+template <bool FP8>
+static __device__ __forceinline__ struct sum<FP8>
+add_up(const struct part &p, uint32_t list, const char *from, float by, uint32_t turn) {
+    struct sum<FP8> s = {
+    };
+
+    while (list != 0) {
+        struct sweeps<FP8> row[BATCH];
+        float weight[BATCH];
+        uint32_t n = min(__popc(list), BATCH), left = list;
+
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            uint32_t pos = (i + BATCH - turn % BATCH) % BATCH;
+            uint32_t lane = bit_at(list, pos);
+            const char *at = from_lane(from, lane);
+
+            weight[i] = __shfl_sync(LL_ALL, by, lane);
+            if (pos < n)
+                load_bf16<FP8>(p, at, &row[i]);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            left &= left - 1;
+        list = left;
+        switch (turn % BATCH) {
+        case 0:
+            add_batch<FP8, 0>(row, weight, n, &s);
+            break;
+        case 1:
+            add_batch<FP8, 1>(row, weight, n, &s);
+            break;
+        case 2:
+            add_batch<FP8, 2>(row, weight, n, &s);
+            break;
+        default:
+            add_batch<FP8, 3>(row, weight, n, &s);
+            break;
+        }
+    }
+    return s;
+}
+
+#endif

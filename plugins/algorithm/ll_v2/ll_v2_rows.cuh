@@ -1,0 +1,161 @@
+/* Parts of rows in dispatch: read from x, quantised, and stored into messages.
+ *
+ * A warp has a part of a token in its registers, 16 bytes of what crosses in a lane and
+ * sweep, so that each of its stores is made of whole packets; its scales are brought to
+ * neighbouring lanes for the same reason. */
+#ifndef LL_V2_ROWS_CUH
+#define LL_V2_ROWS_CUH
+
+#include "ll_v2_device.cuh"
+
+/* A part of a token on its way: what a lane stores of it, 16 bytes at a time. */
+template <int IN> struct load {
+    typedef ll_width<IN != LL_IN_BF16> width;
+    uint4 v[width::UNIT_SWEEPS];
+    float scale[width::UNIT_SWEEPS];
+};
+
+struct part {
+    uint32_t token, unit, first, channels; /* first: channel */
+};
+
+static __device__ __forceinline__ struct part part_at(const struct ll_args &a,
+                                                      uint32_t token, uint32_t unit)
+{
+    uint32_t first = unit * a.unit_channels;
+
+    return {token, unit, first, min(a.unit_channels, a.hidden - first)};
+}
+
+/* Reads it and quantises it; all loads are on their way before the first is used. */
+template <int IN>
+static __device__ __forceinline__ void read_part(const struct ll_args &a,
+                                                 const struct part &p, struct load<IN> *l)
+{
+    enum {
+        HALVES = IN == LL_IN_QUANTISE ? 2 : 1,
+        SWEEPS = load<IN>::width::UNIT_SWEEPS,
+        SWEEP = load<IN>::width::SWEEP,
+        LANE = load<IN>::width::LANE
+    };
+    size_t row = ((size_t)p.token * a.hidden + p.first) * (IN == LL_IN_FP8 ? 1 : 2);
+    const char *x = static_cast<const char *>(a.x) + row + ll_lane() * 16 * HALVES;
+    uint4 raw[SWEEPS][HALVES];
+
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            raw[i][h] = make_uint4(0, 0, 0, 0);
+            if (i * SWEEP + ll_lane() * LANE < p.channels)
+                raw[i][h] = __ldg(
+                    reinterpret_cast<const uint4 *>(x + (i * LL_WARP * HALVES + h) * 16));
+        }
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++) {
+        l->v[i] = raw[i][0];
+        if (IN == LL_IN_QUANTISE)
+            l->v[i] =
+                ll_quantise16(raw[i][0], raw[i][HALVES - 1], a.group / LANE, &l->scale[i]);
+    }
+}
+
+/* The scales of a part, one a lane, so that they leave in one packet. Up to a warp of
+ * them. */
+template <int IN>
+static __device__ __forceinline__ float
+gather_scales(const struct ll_args &a, const struct part &p, const struct load<IN> &l)
+{
+    enum { SWEEPS = load<IN>::width::UNIT_SWEEPS, LANE = load<IN>::width::LANE };
+    uint32_t sweep = load<IN>::width::SWEEP / a.group, groups = p.channels / a.group;
+    float mine = 0.0f;
+
+    if (IN == LL_IN_FP8 && ll_lane() < groups)
+        mine = __ldg(a.x_scale + (size_t)p.token * (a.hidden / a.group) +
+                     p.first / a.group + ll_lane());
+#pragma unroll
+    for (int i = 0; i < (IN == LL_IN_QUANTISE ? SWEEPS : 0); i++) {
+        uint32_t from = (ll_lane() - i * sweep) * (a.group / LANE) % LL_WARP;
+        float scale = __shfl_sync(LL_ALL, l.scale[i], from);
+
+        mine = ll_lane() / sweep == (uint32_t)i ? scale : mine;
+    }
+    return mine;
+}
+
+/* More scales than lanes: groups of less than 64 channels. */
+template <int IN>
+static __device__ __forceinline__ void
+store_many_scales(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+                  float *to)
+{
+    uint32_t lanes = a.group / load<IN>::width::LANE, groups = p.channels / a.group;
+    size_t at = (size_t)p.token * (a.hidden / a.group) + p.first / a.group;
+
+#pragma unroll
+    for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
+        uint32_t g = (i * LL_WARP + ll_lane()) / lanes;
+
+        if (ll_lane() % lanes == 0 && g < groups)
+            to[g] = IN == LL_IN_FP8 ? __ldg(a.x_scale + at + g) : l.scale[i];
+    }
+}
+
+/* Scales that are stored together, one a lane: of a part, or of it and the one before. */
+struct scales {
+    float mine;
+    uint32_t first, n; /* group of lane 0; how many */
+};
+
+/* The part into a message; `message` may be at another rank. */
+template <int IN>
+static __device__ __forceinline__ void
+store_part(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+           const struct scales &scales, char *message)
+{
+    enum { SWEEP = load<IN>::width::SWEEP, LANE = load<IN>::width::LANE };
+    char *token = message + p.first * (IN == LL_IN_BF16 ? 2 : 1);
+
+#pragma unroll
+    for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++)
+        if (i * SWEEP + ll_lane() * LANE < p.channels)
+            ll_store16(token + (i * LL_WARP + ll_lane()) * 16, l.v[i]);
+    if (IN == LL_IN_BF16)
+        return;
+    float *to = reinterpret_cast<float *>(message + a.scales_at);
+
+    if (p.channels / a.group > LL_WARP)
+        store_many_scales<IN>(a, p, l, to + p.first / a.group);
+    else if (ll_lane() < scales.n)
+        to[scales.first + ll_lane()] = scales.mine;
+}
+
+/* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
+ * second. */
+static __device__ __forceinline__ struct scales
+join_scales(const struct ll_args &a, const struct part &p, float mine, float *carried)
+{
+    uint32_t each = a.unit_channels / a.group, n = p.channels / a.group;
+    bool joins = a.row_signals == 1 && 2 * each <= LL_WARP;
+
+    if (joins && p.unit % 2 == 0 && p.unit + 1 < a.units) {
+        *carried = mine;
+        return {0.0f, 0, 0};
+    }
+    if (joins && p.unit % 2 == 1) {
+        float second = __shfl_sync(LL_ALL, mine, ll_lane() - each & (LL_WARP - 1));
+
+        return {ll_lane() < each ? *carried : second, p.first / a.group - each, each + n};
+    }
+    return {mine, p.first / a.group, n};
+}
+
+/* choice: of the token, that the row is for. */
+static __device__ __forceinline__ void store_meta(const struct ll_args &a, uint32_t source,
+                                                  uint32_t token, uint64_t epoch,
+                                                  uint32_t choice, char *message)
+{
+    ll_store16(message + a.meta_at, make_uint4(source, token, (uint32_t)epoch, choice));
+}
+
+#endif

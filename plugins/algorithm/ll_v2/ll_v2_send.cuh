@@ -1,0 +1,183 @@
+/* Dispatch, the half that sends: a part of a token to all who want it.
+ *
+ * There are three ways, by enum ll_mode. LL_DIRECT: to the row of each expert. LL_BY_RANK:
+ * to its slot at each rank. LL_ONCE: there too, but as lines, for the rank to copy to its
+ * experts. Rows of the first two are followed by signals, of the third by none. */
+#ifndef LL_V2_SEND_CUH
+#define LL_V2_SEND_CUH
+
+#include "ll_v2_lines.cuh"
+#include "ll_v2_routes.cuh"
+#include "ll_v2_rows.cuh"
+
+/* To the row of each expert that wants it. `first` as ll_places() made it. */
+template <int IN>
+static __device__ __forceinline__ void
+send_to_experts(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+                const struct scales &scales, uint32_t expert, uint64_t epoch,
+                const uint32_t *first, uint32_t *place)
+{
+    uint32_t position;
+
+    *place = ~0u;
+    if (expert < a.experts &&
+        ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert), epoch, a.v.rank,
+                    p.token, &position))
+        *place = first[expert] + position;
+    if (ll_lane() < a.topk && p.unit == 0)
+        a.place[(size_t)p.token * a.topk + ll_lane()] = *place;
+    if (*place >= a.entries) /* without room for it the receiver gives up */
+        *place = ~0u;
+    for (uint32_t i = 0; i < a.topk; i++) {
+        uint32_t k = (i + p.token) % a.topk;
+        uint32_t e = __shfl_sync(LL_ALL, expert, k), row = __shfl_sync(LL_ALL, *place, k);
+
+        if (row == ~0u)
+            continue;
+        char *message =
+            a.v.peer_heap[e / a.local] + a.recv + (uint64_t)row * a.message_bytes;
+
+        store_part<IN>(a, p, l, scales, message);
+        if (p.unit == 0 && ll_lane() == 0)
+            store_meta(a, a.v.rank, p.token, epoch, k, message);
+    }
+}
+
+/* To the slot that it has at each rank that wants it, with its choices. */
+template <int IN>
+static __device__ __forceinline__ void
+send_to_ranks(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+              const struct scales &scales, uint32_t ranks)
+{
+    uint64_t message =
+        a.recv + (uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.message_bytes;
+
+    for (uint32_t i = 1; i <= a.v.size; i++) {
+        uint32_t r = (a.v.rank + p.token + i) % a.v.size;
+
+        if ((ranks >> r & 1) != 0)
+            store_part<IN>(a, p, l, scales, a.v.peer_heap[r] + message);
+    }
+}
+
+/* Its choices go first, so that the receiver has made room for it among its experts'
+ * entries by the time that it comes. */
+static __device__ __forceinline__ void send_choices(const struct ll_args &a, uint32_t token,
+                                                    uint32_t expert, uint32_t ranks,
+                                                    uint64_t epoch)
+{
+    uint64_t at = a.recv +
+                  (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.message_bytes +
+                  a.choices_at + ll_lane() * 16;
+
+    if (ll_lane() >= a.topk)
+        return;
+    uint32_t weight = __float_as_uint(__ldg(a.weight + (size_t)token * a.topk + ll_lane()));
+
+    for (uint32_t left = ranks; left != 0; left &= left - 1)
+        ll_packet_store(a.v.peer_heap[__ffs(left) - 1] + at, expert, weight, epoch);
+}
+
+/* As lines. The string is put together in shared memory, where lanes find the words of
+ * lines. */
+template <int IN>
+static __device__ __forceinline__ void
+send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+           uint32_t expert, uint32_t ranks, uint64_t epoch, uint64_t *string)
+{
+    enum { BYTES = IN == LL_IN_BF16 ? 2 : 1, LANE = load<IN>::width::LANE };
+    uint32_t scales = IN == LL_IN_BF16 ? 0 : p.channels / a.group;
+    struct ll_string at = ll_string_of(a.topk, scales, p.channels * BYTES);
+    uint32_t lines = ll_lines_of(at.bytes);
+    uint64_t to = a.arrival +
+                  ((uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.units + p.unit) *
+                      a.unit_bytes;
+    char *bytes = reinterpret_cast<char *>(string);
+
+    __syncwarp(); /* the string before this one has left */
+    if (ll_lane() < a.topk) {
+        reinterpret_cast<uint16_t *>(bytes)[ll_lane()] = (uint16_t)expert;
+        reinterpret_cast<float *>(bytes + at.weights)[ll_lane()] =
+            __ldg(a.weight + (size_t)p.token * a.topk + ll_lane());
+    }
+    if (IN != LL_IN_BF16)
+        store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
+#pragma unroll
+    for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
+        uint2 *v =
+            reinterpret_cast<uint2 *>(bytes + at.token + (i * LL_WARP + ll_lane()) * 16);
+
+        if (i * load<IN>::width::SWEEP + ll_lane() * LANE < p.channels) {
+            v[0] = make_uint2(l.v[i].x, l.v[i].y);
+            v[1] = make_uint2(l.v[i].z, l.v[i].w);
+        }
+    }
+    __syncwarp();
+    for (uint32_t g = 0; g * LL_LINES < lines; g++) {
+        if (!ll_has_line(g, lines))
+            continue;
+        struct ll_words words = ll_words_of(string, g);
+
+        for (uint32_t i = 1; i <= a.v.size; i++) {
+            uint32_t r = (a.v.rank + p.token + i) % a.v.size;
+
+            if ((ranks >> r & 1) != 0)
+                ll_line_store(a.v.peer_heap[r] + to, g, words, epoch);
+        }
+    }
+}
+
+/* What a warp has stored and has still to tell. */
+struct told {
+    uint32_t row, unit, ranks; /* LL_BY_RANK: bits; the row is its slot */
+    uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
+};
+
+/* One warp: a part of a token from x to all who want it. */
+template <int IN, int MODE>
+static __device__ __forceinline__ struct told
+send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch,
+          const uint32_t *first, uint64_t *string, float *carried)
+{
+    struct part p = part_at(a, token, unit);
+    struct told t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
+    struct scales scales = {0.0f, 0, 0};
+    struct load<IN> l;
+
+    if (ll_lane() < a.topk)
+        t.expert = (uint32_t)__ldg(a.expert + (size_t)token * a.topk + ll_lane());
+    t.ranks =
+        __reduce_or_sync(LL_ALL, t.expert < a.experts ? 1u << t.expert / a.local : 0u);
+    if (MODE == LL_BY_RANK && unit == 0)
+        send_choices(a, token, t.expert, t.ranks, epoch);
+    read_part<IN>(a, p, &l);
+    if (IN != LL_IN_BF16 && MODE != LL_ONCE)
+        scales = join_scales(a, p, gather_scales<IN>(a, p, l), carried);
+    if (MODE == LL_DIRECT)
+        send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
+    else if (MODE == LL_BY_RANK)
+        send_to_ranks<IN>(a, p, l, scales, t.ranks);
+    else
+        send_lines<IN>(a, p, l, t.expert, t.ranks, epoch, string);
+    return t;
+}
+
+/* The signals of what a warp has stored, after one wait for it to be in place: of a part,
+ * or of the last part for all of the row. Pairs with the acquire in wait_row(). */
+template <int MODE>
+static __device__ __forceinline__ void tell_row(const struct ll_args &a,
+                                                const struct told &t, uint64_t epoch)
+{
+    uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = ll_lane();
+
+    __syncwarp();
+    if (MODE == LL_BY_RANK && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)
+        epa_dev_signal(a.v, a.signal + ll_row_signal(a.v.size, a.row_signals, t.row, unit),
+                       epoch, lane);
+    if (MODE == LL_DIRECT && t.place != ~0u)
+        epa_dev_signal(a.v,
+                       a.signal + ll_row_signal(a.v.size, a.row_signals, t.place, unit),
+                       epoch, t.expert / a.local);
+}
+
+#endif
