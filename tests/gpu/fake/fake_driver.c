@@ -1,0 +1,202 @@
+/* The driver's virtual memory, as strict as the real one: what is mapped cannot be used
+ * before it is made accessible, and a handle is a descriptor, so that a stale one is found
+ * out. */
+#include "fake_cuda.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static CUresult CUDAAPI error_string(CUresult error, const char **out)
+{
+    *out = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "made up";
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI device_get(CUdevice_v1 *out, int number)
+{
+    *out = number;
+    return fake_fails() ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI device_uuid(CUuuid *out, CUdevice_v1 device)
+{
+    memset(out, 'A' + device, sizeof(*out));
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute,
+                                         CUdevice_v1 device)
+{
+    (void)device;
+    *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
+           !fake_cuda.no_descriptors;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI granularity(size_t *out, const CUmemAllocationProp_v1 *prop,
+                                    CUmemAllocationGranularity_flags flags)
+{
+    (void)prop;
+    (void)flags;
+    *out = 2 << 20;
+    return fake_fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle_v1 *out, size_t bytes,
+                               const CUmemAllocationProp_v1 *prop, unsigned long long flags)
+{
+    int fd = fake_fails() ? -1 : fake_file(bytes);
+
+    (void)prop;
+    (void)flags;
+    if (fd < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_count(1);
+    *out = (CUmemGenericAllocationHandle_v1)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI release(CUmemGenericAllocationHandle_v1 handle)
+{
+    if (close((int)handle) != 0)
+        abort();
+    fake_count(-1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI export_handle(void *out, CUmemGenericAllocationHandle_v1 handle,
+                                      CUmemAllocationHandleType type,
+                                      unsigned long long flags)
+{
+    int fd = fake_fails() ? -1 : dup((int)handle); /* not close-on-exec, as the real one */
+
+    (void)type;
+    (void)flags;
+    memcpy(out, &fd, sizeof(fd));
+    return fd < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI import_handle(CUmemGenericAllocationHandle_v1 *out, void *os_handle,
+                                      CUmemAllocationHandleType type)
+{
+    int fd = fake_fails() ? -1 : fcntl((int)(uintptr_t)os_handle, F_DUPFD_CLOEXEC, 0);
+
+    (void)type;
+    if (fd < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_count(1);
+    *out = (CUmemGenericAllocationHandle_v1)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI reserve(CUdeviceptr_v2 *out, size_t bytes, size_t alignment,
+                                CUdeviceptr_v2 at, unsigned long long flags)
+{
+    void *room = fake_fails() ? MAP_FAILED
+                              : mmap(NULL, bytes, PROT_NONE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    (void)alignment;
+    (void)at;
+    (void)flags;
+    if (room == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_count(1);
+    *out = (CUdeviceptr_v2)(uintptr_t)room;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI address_free(CUdeviceptr_v2 at, size_t bytes)
+{
+    munmap((void *)(uintptr_t)at, bytes);
+    fake_count(-1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI map(CUdeviceptr_v2 at, size_t bytes, size_t offset,
+                            CUmemGenericAllocationHandle_v1 handle,
+                            unsigned long long flags)
+{
+    (void)offset;
+    (void)flags;
+    if (fake_fails() || mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
+                             MAP_SHARED | MAP_FIXED, (int)handle, 0) == MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_count(1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI unmap(CUdeviceptr_v2 at, size_t bytes)
+{
+    if (mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        abort();
+    fake_count(-1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes,
+                                   const CUmemAccessDesc_v1 *desc, size_t n)
+{
+    (void)desc;
+    (void)n;
+    return fake_fails() ||
+                   mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) != 0
+               ? CUDA_ERROR_INVALID_DEVICE
+               : CUDA_SUCCESS;
+}
+
+#define ENTRY(name_, type_, function_) \
+    if (strcmp(name, name_) == 0) { \
+        type_ function = function_; \
+        memcpy(out, &function, sizeof(function)); \
+    }
+
+static cudaError_t entry(const char *name, void **out,
+                         enum cudaDriverEntryPointQueryResult *result)
+{
+    *out = NULL;
+    ENTRY("cuGetErrorString", PFN_cuGetErrorString_v6000, error_string)
+    ENTRY("cuDeviceGet", PFN_cuDeviceGet_v2000, device_get)
+    ENTRY("cuDeviceGetUuid", PFN_cuDeviceGetUuid_v11040, device_uuid)
+    ENTRY("cuDeviceGetAttribute", PFN_cuDeviceGetAttribute_v2000, device_attribute)
+    ENTRY("cuMemGetAllocationGranularity", PFN_cuMemGetAllocationGranularity_v10020,
+          granularity)
+    ENTRY("cuMemCreate", PFN_cuMemCreate_v10020, create)
+    ENTRY("cuMemRelease", PFN_cuMemRelease_v10020, release)
+    ENTRY("cuMemExportToShareableHandle", PFN_cuMemExportToShareableHandle_v10020,
+          export_handle)
+    ENTRY("cuMemImportFromShareableHandle", PFN_cuMemImportFromShareableHandle_v10020,
+          import_handle)
+    ENTRY("cuMemAddressReserve", PFN_cuMemAddressReserve_v10020, reserve)
+    ENTRY("cuMemAddressFree", PFN_cuMemAddressFree_v10020, address_free)
+    ENTRY("cuMemMap", PFN_cuMemMap_v10020, map)
+    ENTRY("cuMemUnmap", PFN_cuMemUnmap_v10020, unmap)
+    ENTRY("cuMemSetAccess", PFN_cuMemSetAccess_v10020, set_access)
+    *result = *out != NULL && !fake_fails() ? cudaDriverEntryPointSuccess
+                                            : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    (void)version;
+    (void)flags;
+    return entry(name, out, result);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *result)
+{
+    (void)flags;
+    return entry(name, out, result);
+}
+#endif

@@ -1,0 +1,37 @@
+/* For tests that need GPUs. */
+#ifndef GPU_H
+#define GPU_H
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GPU_SKIP = 77 };
+
+/* How many GPUs there are. Where they are fewer than `wanted`, says so and gives 0: the
+ * test program returns GPU_SKIP then. A child asks, as a process that has asked cannot
+ * fork ranks. */
+static inline int gpu_count(int wanted)
+{
+    int n = 0, code = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        cudaError_t status = cudaGetDeviceCount(&n);
+
+        if (status != cudaSuccess || n < wanted)
+            printf("SKIP: this test wants %d GPU%s, and there are %d%s%s\n", wanted,
+                   wanted == 1 ? "" : "s", status == cudaSuccess ? n : 0,
+                   status == cudaSuccess ? "" : ": ",
+                   status == cudaSuccess ? "" : cudaGetErrorString(status));
+        fflush(stdout);
+        _exit(status == cudaSuccess ? n : 0);
+    }
+    if (child < 0 || waitpid(child, &code, 0) != child || !WIFEXITED(code))
+        return 0;
+    n = WEXITSTATUS(code);
+    return n >= wanted ? n : 0;
+}
+
+#endif

@@ -1,0 +1,250 @@
+/* The nvlink transport over a made-up CUDA (fake/fake_cuda.c), one of whose calls fails:
+ * every call in turn, in whatever rank it falls. Each time all ranks come back, who first
+ * knew says why, and nothing is left. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <epa2a/transport.h>
+
+#include "fake/fake_cuda.h"
+#include "plugin/builtin.h"
+
+enum { MOST = 4, HEAP = 4096 };
+
+struct subject {
+    const struct epa_transport_plugin *plugin;
+    const struct epa_backend_plugin *backend;
+    struct fake_cuda *cuda;
+};
+
+struct call {
+    const struct subject *subject;
+    const void *config;
+    enum epa_status status[MOST];
+    struct epa_error err[MOST];
+};
+
+static const uint64_t patience_ns = 20000000000u;
+
+/* A little of everything but limit(), whose kernels wait for seconds for a rank that
+ * fails. */
+static enum epa_status use(struct epa_transport *t)
+{
+    uint64_t source = 7;
+    uint32_t next = (t->rank + 1) % t->size;
+    enum epa_status status =
+        t->ops->put_signal(t, 64, &source, 8, 1, 3, EPA_SIGNAL_SET, next);
+
+    if (status == EPA_OK)
+        status = t->ops->wait(t, 1, EPA_GE, 3, patience_ns);
+    if (status == EPA_OK)
+        status = t->ops->barrier(t, patience_ns);
+    if (status == EPA_OK)
+        status = t->ops->reset(t);
+    return status;
+}
+
+static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
+{
+    struct call *call = arg;
+    uint32_t me = boot->world.rank;
+    struct epa_error *err = &call->err[me];
+    struct epa_backend *backend = NULL;
+    struct epa_transport *t = NULL;
+    enum epa_status status = call->subject->backend->open(NULL, boot, &backend, err);
+    struct epa_transport_params params = {.boot = boot,
+                                          .backend = backend,
+                                          .config = call->config,
+                                          .heap_bytes = HEAP,
+                                          .signals = 2};
+
+    if (status == EPA_OK)
+        status = call->subject->plugin->open(&params, &t, err);
+    if (status == EPA_OK) {
+        status = use(t);
+        if (status != EPA_OK)
+            t->ops->explain(t, err);
+        if (status != EPA_OK)
+            boot->abort(boot); /* before others are waited for */
+        t->ops->close(t);
+    }
+    if (backend != NULL)
+        backend->ops->close(backend);
+    call->status[me] = status;
+    return status;
+}
+
+static uint32_t count_descriptors(void)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    uint32_t n = 0;
+
+    while (fds != NULL && readdir(fds) != NULL)
+        n++;
+    if (fds != NULL)
+        closedir(fds);
+    return n;
+}
+
+/* The config of the transport with its only option, memory, as named. */
+static void *config_of(const struct subject *subject, const char *memory)
+{
+    const struct epa_options *options = &subject->plugin->plugin.options;
+    char *config = malloc(options->size);
+
+    memcpy(config, options->defaults, options->size);
+    for (const struct epa_choice *c = options->table[0].choices; c->name != NULL; c++) {
+        if (strcmp(c->name, memory) == 0)
+            memcpy(config + options->table[0].offset, &c->value, sizeof(int));
+    }
+    return config;
+}
+
+/* Threads: the ranks share one CUDA, and what is left of it can be counted. */
+static struct call launch(const struct subject *subject, const char *memory, uint32_t ranks)
+{
+    void *config = config_of(subject, memory);
+    struct call call = {.subject = subject, .config = config};
+    struct epa_launch launch = {.ranks = ranks,
+                                .threads = 1,
+                                .stop_fd = -1,
+                                .grace_ns = patience_ns,
+                                .timeout_ns = patience_ns,
+                                .rank_main = rank_main,
+                                .arg = &call};
+    struct epa_error err = {EPA_OK, ""};
+    uint32_t descriptors = count_descriptors();
+
+    (void)launch_thread_plugin.launch(launch_thread_plugin.plugin.options.defaults, &launch,
+                                      &err);
+    if (subject->cuda->live != 0)
+        fail_msg("call %llu failed: %lld things are left",
+                 (unsigned long long)subject->cuda->fail_at,
+                 (long long)subject->cuda->live);
+    assert_int_equal(count_descriptors(), descriptors);
+    free(config);
+    return call;
+}
+
+/* Somebody failed, with a reason; who was told of it has none of his own. */
+static void one_says_why(const struct call *call, uint64_t at)
+{
+    for (uint32_t r = 0; r < MOST; r++) {
+        if (call->status[r] == EPA_OK || call->status[r] == EPA_ERR_ABORTED)
+            continue;
+        if (strncmp(call->err[r].text, "nvlink: ", 8) != 0)
+            fail_msg("call %llu failed: rank %u says \"%s\"", (unsigned long long)at, r,
+                     call->err[r].text);
+    }
+}
+
+static void fail_each_call(const struct subject *subject, const char *memory)
+{
+    uint64_t calls, failures = 0;
+    struct call good;
+
+    subject->cuda->calls = subject->cuda->fail_at = 0;
+    good = launch(subject, memory, MOST);
+    for (uint32_t r = 0; r < MOST; r++)
+        assert_int_equal(good.status[r], EPA_OK);
+    calls = subject->cuda->calls;
+    for (uint64_t at = 1; at <= calls; at++) {
+        struct call call;
+
+        subject->cuda->calls = 0;
+        subject->cuda->fail_at = at;
+        call = launch(subject, memory, MOST);
+        one_says_why(&call, at);
+        for (uint32_t r = 0; r < MOST; r++)
+            failures += call.status[r] != EPA_OK && call.status[r] != EPA_ERR_ABORTED;
+    }
+    subject->cuda->fail_at = 0;
+    /* A few fail where it is of no matter: on close. */
+    assert_true(failures > calls * 3 / 4);
+}
+
+static void any_call_may_fail_with_memory_passed_by_descriptors(void **state)
+{
+    fail_each_call(*state, "vmm");
+}
+
+static void any_call_may_fail_with_cuda_ipc(void **state)
+{
+    fail_each_call(*state, "ipc");
+}
+
+static void all_ranks_refuse_the_same_pair(void **state)
+{
+    const struct subject *subject = *state;
+    struct call call;
+
+    subject->cuda->unreachable = 2;
+    call = launch(subject, "auto", MOST);
+    subject->cuda->unreachable = -1;
+    for (uint32_t r = 0; r < MOST; r++) {
+        assert_int_equal(call.status[r], EPA_ERR_UNSUPPORTED);
+        assert_string_equal(
+            call.err[r].text,
+            "nvlink: GPU 0 (rank 0, 0000:10:00.0) cannot access GPU 2 (rank "
+            "2, 0000:12:00.0) directly; take GPUs that NVLink joins "
+            "(nvidia-smi topo -m shows them)");
+    }
+}
+
+static void gpus_that_cannot_pass_descriptors_use_ipc(void **state)
+{
+    const struct subject *subject = *state;
+    struct call automatic, insisting;
+
+    subject->cuda->no_descriptors = 1;
+    automatic = launch(subject, "auto", 2);
+    insisting = launch(subject, "vmm", 2);
+    subject->cuda->no_descriptors = 0;
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(automatic.status[r], EPA_OK);
+        assert_int_equal(insisting.status[r], EPA_ERR_UNSUPPORTED);
+        assert_string_equal(insisting.err[r].text,
+                            "nvlink: GPU 0 (rank 0, 0000:10:00.0) cannot pass memory by "
+                            "descriptors; leave out transport.memory, or set it to ipc");
+    }
+}
+
+static const void *symbol(const char *path, const char *name)
+{
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *found = file != NULL ? dlsym(file, name) : NULL;
+
+    if (found == NULL) {
+        fprintf(stderr, "%s: %s\n", path, dlerror());
+        exit(2);
+    }
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    struct subject subject = {NULL, NULL, NULL};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(any_call_may_fail_with_memory_passed_by_descriptors,
+                                  &subject),
+        cmocka_unit_test_prestate(any_call_may_fail_with_cuda_ipc, &subject),
+        cmocka_unit_test_prestate(all_ranks_refuse_the_same_pair, &subject),
+        cmocka_unit_test_prestate(gpus_that_cannot_pass_descriptors_use_ipc, &subject),
+    };
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so, both made up\n", argv[0]);
+        return 2;
+    }
+    subject.plugin = symbol(argv[1], EPA_PLUGIN_SYMBOL);
+    subject.backend = symbol(argv[2], EPA_PLUGIN_SYMBOL);
+    subject.cuda = (struct fake_cuda *)symbol(argv[1], FAKE_CUDA_SYMBOL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

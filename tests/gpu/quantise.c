@@ -1,0 +1,91 @@
+/* What kernels quantise is what the scalar reference does, to the bit: every bf16 value,
+ * alone large in its group, beside larger ones of every magnitude, and beside NaN and
+ * infinity. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "gpu.h"
+#include "quantise_kernels.h"
+
+enum { VALUES = 65536 };
+
+static uint64_t next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void compare(const uint16_t *x, size_t n, uint32_t group)
+{
+    uint8_t *is = malloc(n), *right = malloc(n);
+    float *scale = malloc(n / group * sizeof(*scale));
+
+    assert_true(is != NULL && right != NULL && scale != NULL);
+    assert_int_equal(quantise_on_gpu(x, n, group, is, scale), 0);
+    for (size_t i = 0; i < n; i += group) {
+        float by = e4m3_group(x + i, group, right + i);
+
+        if (bits_of_float(by) != bits_of_float(scale[i / group]))
+            fail_msg("group %zu of %u: scale %a, not %a", i / group, group,
+                     (double)scale[i / group], (double)by);
+        for (size_t k = i; k < i + group; k++)
+            if (is[k] != right[k])
+                fail_msg("x 0x%04x, scale %a: 0x%02x, not 0x%02x", x[k], (double)by, is[k],
+                         right[k]);
+    }
+    free(is);
+    free(right);
+    free(scale);
+}
+
+static void all_values_in_groups_of_every_size(void **state)
+{
+    uint16_t *x = malloc(VALUES * sizeof(*x));
+
+    (void)state;
+    assert_non_null(x);
+    for (uint32_t i = 0; i < VALUES; i++)
+        x[i] = (uint16_t)i;
+    for (uint32_t group = 16; group <= 256; group *= 2)
+        compare(x, VALUES, group);
+    free(x);
+}
+
+/* Group by group another binade of maximum; the others are any finite values up to it. */
+static void all_values_beside_larger_ones(void **state)
+{
+    enum { GROUP = 128, ROUNDS = 64 };
+    size_t n = (size_t)VALUES * ROUNDS;
+    uint16_t *x = malloc(n * sizeof(*x));
+    uint64_t random = 88172645463325252u;
+
+    (void)state;
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = next(&random);
+        uint16_t amax = (uint16_t)((i / GROUP * 37) % 0x7f80);
+
+        x[i] = (uint16_t)((amax != 0 ? (r & 0x7fff) % amax : 0) | (r >> 20 & 0x8000));
+        if (r >> 40 == 7) /* now and then one that is not finite */
+            x[i] = (uint16_t)(0x7f80 | (r >> 30 & 0x803f));
+    }
+    compare(x, n, GROUP);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_values_in_groups_of_every_size),
+        cmocka_unit_test(all_values_beside_larger_ones),
+    };
+
+    if (gpu_count(1) == 0)
+        return GPU_SKIP;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+#!/bin/bash
+# A tool of compute-sanitizer over `epa2a verify`, on small shapes: it must find nothing.
+#   sanitizer.sh EPA2A CONFIG PROBE TOOL      TOOL: memcheck | racecheck | synccheck | initcheck
+# PROBE (sanitizer_probe.c) does first what the tool must find, so that finding nothing means
+# something; it also tells whether the tool follows ranks that are forked. Two ranks on two GPUs,
+# one where there is one. EPA2A_TEST_BACKEND and EPA2A_TEST_TRANSPORT are as in verify.c; the
+# program is $COMPUTE_SANITIZER, or where CUDA puts it.
+set -u
+epa2a=$1 config=$2 probe=$3 tool=$4
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+limit=100 # seconds, for one run
+failed=0
+
+skip() {
+    echo "SKIP: $*"
+    exit 77
+}
+
+find_sanitizer() {
+    local at
+    for at in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer)" \
+        "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer"; do
+        [ -n "$at" ] && [ -x "$at" ] && echo "$at" && return 0
+    done
+    return 1
+}
+
+# sanitized TOOL PROGRAM ARGS: what it says goes to $work/out. Only kernels are looked at: what
+# calls of the driver return, the plugins check, and some are there to be refused.
+sanitized() {
+    local with=$1
+    shift
+    timeout -k 5 "$limit" "$sanitizer" --tool "$with" --target-processes all \
+        --require-cuda-init no --report-api-errors no "$@" >"$work/out" 2>&1
+}
+
+# Of the summaries in $work/out, how many speak of findings, and how many there are.
+findings() { grep -c '^=* .*SUMMARY: [1-9]' "$work/out"; }
+summaries() { grep -c '^=* .*SUMMARY: ' "$work/out"; }
+
+verify() {
+    local set=() s
+    for s in "$@"; do set+=(--set "$s"); done
+    [ -n "${EPA2A_TEST_BACKEND:-}" ] && set+=(--set "backend=$EPA2A_TEST_BACKEND")
+    [ -n "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set "transport=$EPA2A_TEST_TRANSPORT")
+    command=("$epa2a" verify "$config" "${set[@]}" --set moe.hidden=512 --set moe.max_tokens=8
+        --set moe.experts=8 --set verify.iterations=3 --set timeout=60s)
+}
+
+# As many ranks as the machine has GPUs for, two at most; initcheck does not see what other
+# ranks store.
+count_ranks() {
+    for ranks in 2 1; do
+        [ "$tool" = initcheck ] && [ "$ranks" = 2 ] && continue
+        verify "ranks=$ranks"
+        "${command[@]}" >"$work/out" 2>&1 && return
+    done
+    skip "$(grep 'error: ' "$work/out" | tail -n 1)"
+}
+
+# How ranks are started: so that the tool sees them.
+choose_launcher() {
+    local with=$tool
+    [ "$tool" = synccheck ] && with=memcheck # which needs no kernel that may hang
+    for launcher in fork thread; do
+        sanitized "$with" "$probe" "$with" "$launcher"
+        [ "$(findings)" -gt 0 ] && return
+    done
+    grep -q 'not supported' "$work/out" && skip "$(grep -m 1 'not supported' "$work/out")"
+    echo "FAIL: $with does not find what $probe does on purpose:"
+    sed 's/^/    /' "$work/out"
+    exit 1
+}
+
+check() {
+    local code
+    verify "ranks=$ranks" "launcher=$launcher" "$@"
+    sanitized "$tool" "${command[@]}"
+    code=$?
+    if [ "$code" = 0 ] && [ "$(findings)" = 0 ] && [ "$(summaries)" -gt 0 ]; then
+        echo "ok   $tool, ranks $ranks, $launcher: $*"
+        return
+    fi
+    echo "FAIL $tool, ranks $ranks, $launcher: $*: exit code $code, $(findings) of $(summaries) summaries with findings"
+    head -n 100 "$work/out" | sed 's/^/    /'
+    failed=1
+}
+
+sanitizer=$(find_sanitizer) || skip "there is no compute-sanitizer on PATH or with CUDA"
+count_ranks
+choose_launcher
+check algorithm.layout=expert
+check algorithm.once=true algorithm.combine_wire=fp8 algorithm.rows=padded
+check algorithm.layout=rank algorithm.wire=bf16 routing.kind=masked
+exit "$failed"

@@ -1,0 +1,262 @@
+/* ll_v2 on GPUs, as far as no GPU is needed: its layout, who takes up which row, the words
+ * that ranks tell each other of routing, and the quotient that quantising rests on. The
+ * kernels compile from the same headers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "../../plugins/algorithm/ll_v2/ll_v2_quantise.h"
+
+static const struct epa_moe decode = {
+    .max_tokens = 128,
+    .hidden = 7168,
+    .experts = 256,
+    .topk = 8,
+    .group = 128,
+    .dtype = EPA_BF16,
+    .x_dtype = EPA_BF16,
+};
+
+static enum epa_status make(const struct epa_moe *m, uint32_t ranks, struct ll_config c,
+                            struct ll_layout *out, struct epa_error *err)
+{
+    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
+
+    if (c.buffers == 0)
+        c.buffers = 2;
+    *err = (struct epa_error){EPA_OK, ""};
+    return ll_layout_make(
+        m, &world, EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE, &c,
+        out, err);
+}
+
+static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, struct ll_config c)
+{
+    struct ll_layout l;
+    struct epa_error err;
+
+    if (make(m, ranks, c, &l, &err) != EPA_OK)
+        fail_msg("%s", err.text);
+    return l;
+}
+
+/* All that a plan of GPUs can be asked for. */
+static const struct ll_config all_configs[] = {
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_RANK},
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_RANK},
+    {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_RANK},
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_EXPERT},
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_EXPERT},
+    {.wire = LL_WIRE_FP8,
+     .combine_wire = LL_WIRE_BF16,
+     .layout = EPA_LAYOUT_EXPERT,
+     .once = true},
+    {.wire = LL_WIRE_BF16,
+     .combine_wire = LL_WIRE_FP8,
+     .layout = EPA_LAYOUT_EXPERT,
+     .once = true},
+    {.wire = LL_WIRE_FP8,
+     .combine_wire = LL_WIRE_BF16,
+     .layout = EPA_LAYOUT_EXPERT,
+     .rows = LL_ROWS_PADDED},
+};
+
+enum { CONFIGS = sizeof(all_configs) / sizeof(all_configs[0]) };
+
+static void regions_are_apart_and_in_the_heap(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < CONFIGS; i++) {
+        struct ll_layout l = made(&decode, 8, all_configs[i]);
+        const uint64_t region[][3] = {
+            {l.counts_at, l.counts_bytes, l.buffers},
+            {l.recv_at, l.recv_bytes, l.buffers},
+            {l.y_at, l.y_bytes, l.buffers},
+            {l.answers_at, l.answers_bytes, 2},
+            {l.routes_at, l.routes_bytes, l.buffers},
+            {l.arrival_at, l.arrival_bytes, l.buffers},
+        };
+
+        for (uint32_t a = 0; a < 6; a++) {
+            assert_true(region[a][0] + region[a][1] * region[a][2] <= l.heap_bytes);
+            assert_int_equal(region[a][0] % 4096, 0);
+            for (uint32_t b = 0; b < a; b++)
+                assert_true(region[a][1] == 0 || region[b][1] == 0 ||
+                            region[b][0] + region[b][1] * region[b][2] <= region[a][0] ||
+                            region[a][0] + region[a][1] * region[a][2] <= region[b][0]);
+        }
+    }
+}
+
+static void what_warps_store_begins_with_a_packet(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < CONFIGS; i++) {
+        struct ll_layout l = made(&decode, 4, all_configs[i]);
+
+        assert_int_equal(l.counts_bytes,
+                         (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
+        assert_int_equal(l.unit_bytes % LL_PACKET, 0);
+        assert_int_equal(l.message_bytes % LL_PACKET, 0);
+        assert_int_equal(l.token_at, 0);
+        assert_true(l.scales_at >= l.token_bytes && l.scales_at % sizeof(float) == 0);
+        assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
+        assert_int_equal(l.meta_at % LL_META_BYTES, 0);
+        assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
+        assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
+                    l.message_bytes);
+        assert_int_equal(l.sent_bytes % (l.pushes ? LL_PACKET : 32), 0);
+    }
+}
+
+static void the_parts_of_a_row_cover_it(void **state)
+{
+    struct epa_moe m = decode;
+    struct ll_config c = {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_BF16};
+
+    (void)state;
+    for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
+        struct ll_layout l = made(&m, 4, c);
+
+        assert_true(l.unit_channels <= LL_UNIT_CHANNELS && l.unit_channels % 256 == 0);
+        assert_true(l.share_channels <= LL_SHARE_CHANNELS && l.share_channels % 256 == 0);
+        assert_true((l.units - 1) * l.unit_channels < l.hidden);
+        assert_true(l.units * l.unit_channels >= l.hidden);
+        assert_true((l.shares - 1) * l.share_channels < l.hidden);
+        assert_true(l.shares * l.share_channels >= l.hidden);
+    }
+}
+
+static void every_signal_is_used_for_one_thing(void **state)
+{
+    struct epa_moe m = decode;
+    static uint8_t used[1 << 18];
+
+    (void)state;
+    m.max_tokens = 5;
+    for (uint32_t i = 0; i < CONFIGS; i++) {
+        struct ll_layout l = made(&m, 4, all_configs[i]);
+
+        memset(used, 0, sizeof(used));
+        assert_true(l.signals < sizeof(used));
+        for (uint32_t s = 0; s < LL_SIGNALS * l.size; s++)
+            used[s]++;
+        for (uint64_t row = 0; row < (l.once && !l.by_rank ? 0 : l.rows); row++)
+            for (uint32_t u = 0; u < l.row_signals; u++)
+                used[ll_row_signal(l.size, l.row_signals, (uint32_t)row, u)]++;
+        for (uint32_t s = 0; s < l.signals; s++)
+            assert_int_equal(used[s], 1);
+        assert_int_equal(used[l.signals], 0);
+    }
+}
+
+static void each_slot_is_taken_up_once(void **state)
+{
+    enum { SIZE = 5, TOKENS = 9 };
+
+    (void)state;
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        uint8_t seen[SIZE * TOKENS] = {0};
+
+        for (uint32_t i = 0; i < SIZE * TOKENS; i++) {
+            uint32_t source, token;
+
+            ll_slot_at(SIZE, rank, i, &source, &token);
+            assert_true(source < SIZE && token < TOKENS);
+            seen[ll_slot(TOKENS, source, token)]++;
+        }
+        for (uint32_t i = 0; i < SIZE * TOKENS; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
+/* The parts of a string are apart, in words of their own, and fit the lines it has room
+ * for. */
+static void a_string_fits_its_lines(void **state)
+{
+    (void)state;
+    for (uint32_t topk = 0; topk <= LL_TOPK; topk++) {
+        for (uint32_t scales = 0; scales <= 128; scales += 1 + topk % 7) {
+            struct ll_string s = ll_string_of(topk, scales, 2048);
+
+            assert_true(s.weights >= topk * 2 && s.weights % 8 == 0);
+            assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
+            assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
+            assert_int_equal(s.bytes, s.token + 2048);
+            assert_true(ll_lines_of(s.bytes) * LL_LINE_WORDS * 8 >= s.bytes);
+            assert_true((ll_lines_of(s.bytes) - 1) * LL_LINE_WORDS * 8 < s.bytes);
+            /* kernels read choices and scales from the first four lines that a warp has */
+            assert_true(s.scales <= 4 * LL_LINE_WORDS * 8);
+        }
+    }
+    assert_int_equal(ll_lines_of(LL_PUSH_CHANNELS * 2) * LL_LINE_WORDS * 8,
+                     LL_PUSH_CHANNELS * 2);
+}
+
+/* Each amax of one binade in twelve, each x up to it: what the quotient rounds to in FP8 is
+ * what the division does, and it is the division where FP8 can tell. */
+static void the_quotient_is_the_division(void **state)
+{
+    (void)state;
+    for (uint32_t amax = 1 << 7; amax < 0x7f80; amax++) {
+        float scale = float_of_bf16((uint16_t)amax) * (1.0f / 448.0f),
+              inverse = 1.0f / scale;
+
+        if ((amax >> 7) % 12 != 7 || !(scale >= LL_LEAST_SCALE && scale <= LL_MOST_SCALE))
+            continue;
+        for (uint32_t x = 0; x <= amax; x++) {
+            float value = float_of_bf16((uint16_t)x), right = value / scale;
+            float is = ll_quotient(value, scale, inverse);
+
+            if (e4m3_of_float(is) != e4m3_of_float(right) ||
+                (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
+                fail_msg("x 0x%04x, amax 0x%04x: %a, not %a", x, amax, (double)is,
+                         (double)right);
+        }
+    }
+    assert_true(isinf(ll_quotient(INFINITY, 1.0f, 1.0f)));
+    assert_true(isnan(ll_quotient(NAN, 1.0f, 1.0f)));
+}
+
+static void what_gpus_cannot_do_is_refused(void **state)
+{
+    struct epa_moe m = decode;
+    struct ll_layout l;
+    struct epa_error err;
+
+    (void)state;
+    m.group = 512;
+    m.hidden = 1024;
+    assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "ll_v2 on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
+                        "channels; moe.group is 512");
+    m = decode;
+    m.experts = 17 * 64;
+    assert_int_equal(make(&m, 17, all_configs[0], &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2 on GPUs takes 1 to 16 ranks, not 17");
+    m = decode;
+    m.experts = 8192;
+    assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "up to 4096 moe.experts"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_are_apart_and_in_the_heap),
+        cmocka_unit_test(what_warps_store_begins_with_a_packet),
+        cmocka_unit_test(the_parts_of_a_row_cover_it),
+        cmocka_unit_test(every_signal_is_used_for_one_thing),
+        cmocka_unit_test(each_slot_is_taken_up_once),
+        cmocka_unit_test(a_string_fits_its_lines),
+        cmocka_unit_test(the_quotient_is_the_division),
+        cmocka_unit_test(what_gpus_cannot_do_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
