@@ -338,7 +338,10 @@ inline send_rows(epoch)
 }
 
 /* Experts store into y. Where peers load from y these stores are what they wait for, and they
- * become visible to each on their own: puts into what each sees. */
+ * become visible to each on their own: puts into what each sees. What ll_v2 keeps apart has the
+ * same owners at the same times: rows that cross once and arrive apart are `recv` here; answers
+ * that are added up or quantised before they leave are y, stored later, at the start of the
+ * combine, which asks for less. */
 inline store_y(epoch)
 {
     SOURCE_FREE(answers, epoch);

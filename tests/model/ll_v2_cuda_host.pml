@@ -1,0 +1,135 @@
+/* What the host of ll_v2_cuda.pml may queue next, chosen by the first rank that needs it. A
+ * kernel is two ops, its halves: what it sends, and what it waits for. */
+
+#define OPENED(s) (state[s] == OPENED_SET)
+#define NO_HALF 0
+
+#ifdef MUTANT_DISCARD_SAME_SET
+#define RULE_S(s) true
+#else
+#define RULE_S(s) !given_up[s]
+#endif
+#if PULL || defined(MUTANT_ANSWERS_DO_NOT_ALTERNATE)
+#define RULE_A(a) (a == 0)
+#else
+#define RULE_A(a) (last_parity != 1 + a)
+#endif
+#ifdef MUTANT_DISCARD_LATE
+#define RULE_X(s) (last_dispatch != s)
+#define GIVES_UP false
+#else
+#define RULE_X(s) true
+#define GIVES_UP true
+#endif
+
+#define MAY_DISPATCH(s) \
+    (s < SETS && half_dispatch == NO_HALF && (SPLIT || half_combine == NO_HALF) && \
+     !OPENED(s) && half_combine != 1 + s && (OPEN == 2 || !OPENED(1 - s)) && RULE_S(s))
+#define MAY_COMBINE(s) \
+    (half_combine == NO_HALF && (SPLIT || half_dispatch == NO_HALF) && \
+     half_dispatch != 1 + s && (OPENED(s) || (AGAIN && state[s] == COMBINED)))
+#define MAY_DROP(s) \
+    (DISCARD && half_dispatch == NO_HALF && half_combine == NO_HALF && OPENED(s) && \
+     !given_up[1 - s] && RULE_X(s))
+
+inline call(op)
+{
+    assert(queued < ROOM);
+    queue[queued] = op;
+    queued++
+}
+
+inline call_send_dispatch(s)
+{
+    if
+    :: !OPENED(1 - s) -> state[1 - s] = IDLE /* cannot be combined again */
+    :: else
+    fi;
+    closed = !OPENED(1 - s) && half_combine != 2 - s;
+    state[s] = OPENED_SET;
+    half_dispatch = 1 + s;
+#ifdef MUTANT_DISCARD_LATE
+    last_dispatch = s;
+#endif
+    call(OP(SEND_DISPATCH, s, 0))
+}
+
+inline call_dispatch()
+{
+    call(OP(DISPATCH, half_dispatch - 1, closed));
+    half_dispatch = NO_HALF;
+    closed = false;
+    last_parity = (straddles -> last_parity : 0);
+    straddles = false;
+    given_up[0] = false;
+    given_up[1] = false
+}
+
+inline call_send_combine(s, a)
+{
+    call(OP((OPENED(s) -> SEND_COMBINE : SEND_AGAIN), s, a));
+    half_combine = 1 + s;
+    half_parity = a
+}
+
+inline call_combine()
+{
+    call(OP(COMBINE, half_combine - 1, half_parity));
+    state[half_combine - 1] = (half_dispatch == NO_HALF -> COMBINED : IDLE);
+    half_combine = NO_HALF;
+#if !PULL
+    last_parity = 1 + half_parity;
+    straddles = half_dispatch != NO_HALF;
+#endif
+    half_parity = 0;
+    given_up[0] = false;
+    given_up[1] = false
+}
+
+inline call_drop(s)
+{
+    call(OP(DROP, s, 0));
+    state[s] = IDLE;
+    given_up[s] = GIVES_UP
+}
+
+inline call_next()
+{
+    if
+    :: MAY_DISPATCH(0) -> d_step { call_send_dispatch(0) }
+    :: MAY_DISPATCH(1) -> d_step { call_send_dispatch(1) }
+    :: half_dispatch != NO_HALF -> d_step { call_dispatch() }
+    :: MAY_COMBINE(0) && RULE_A(0) -> d_step { call_send_combine(0, 0) }
+    :: MAY_COMBINE(0) && RULE_A(1) -> d_step { call_send_combine(0, 1) }
+    :: MAY_COMBINE(1) && RULE_A(0) -> d_step { call_send_combine(1, 0) }
+    :: MAY_COMBINE(1) && RULE_A(1) -> d_step { call_send_combine(1, 1) }
+    :: half_combine != NO_HALF -> d_step { call_combine() }
+    :: MAY_DROP(0) -> d_step { call_drop(0) }
+    :: MAY_DROP(1) -> d_step { call_drop(1) }
+    fi
+}
+
+/* Forgets the ops that all are past. */
+inline forget_ops()
+{
+    do
+    :: at[0] > 0 && at[1] > 0 && at[N - 1] > 0 ->
+        item = 0;
+        do
+        :: item + 1 < queued ->
+            queue[item] = queue[item + 1];
+            item++
+        :: else -> break
+        od;
+        queued--;
+        queue[queued] = 0;
+        item = 0;
+        do
+        :: item < N ->
+            at[item]--;
+            item++
+        :: else -> break
+        od
+    :: else -> break
+    od
+}

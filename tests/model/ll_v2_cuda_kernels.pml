@@ -1,0 +1,295 @@
+/* What the kernels of ll_v2_cuda.pml do. Each inline is run in one d_step: nothing in it is
+ * chosen. What ranks choose from is in choose_routes() and call_next(). */
+
+/* Slot of row `row` = q * T + t at p: what is_row(p, row) counts before it. */
+#if DIRECT
+#define PLACE(is_row, p, row) \
+    slot = 0; \
+    before = 0; \
+    do \
+    :: before < (row) -> \
+        slot = slot + is_row(p, before); \
+        before++ \
+    :: else -> break \
+    od; \
+    before = 0
+#else
+#define PLACE(is_row, p, row) slot = row
+#endif
+#define WANTED_AT(p, row) WANTS((row) / T, MY_SET, p, (row) % T)
+#define HELD_AT(p, row) HOLDS(p, MY_SET, (row) / T, (row) % T)
+
+inline send_rows()
+{
+    item = 0;
+    do
+    :: item < NT ->
+        peer = item / T;
+        token = item % T;
+        if
+        :: WANTS(me, MY_SET, peer, token) ->
+            PLACE(WANTED_AT, peer, me * T + token);
+            BEGIN(ROWS(peer, MY_SET, slot));
+            if
+            :: peer == me ->
+                IN_PLACE(ROWS(peer, MY_SET, slot));
+                row_at[FLAG(me, me, token)] = 1
+            :: else ->
+                ISSUE(row_due[FLAG(peer, me, token)], DUE(COUNTED(peer, me), MY_SET, slot))
+            fi
+        :: else
+        fi;
+        item++
+    :: else -> break
+    od
+}
+
+inline let_counts_come()
+{
+    peer = 0;
+    do
+    :: peer < N ->
+        if
+        :: COMES_NOW(count_at[WORD(me, peer)], count_due[WORD(me, peer)]) ->
+            count_comes(me, peer)
+        :: else
+        fi;
+        peer++
+    :: else -> break
+    od
+}
+
+#define ASSERT_COUNTS \
+    peer = 0; \
+    do \
+    :: peer < N -> \
+        assert(MUTE(peer) || ROUTES(me, MY_SET, peer) == FULL); \
+        peer++ \
+    :: else -> break \
+    od
+
+inline send_answer()
+{
+    peer = 0;
+    do
+    :: peer < N ->
+        if
+        :: peer == me -> answer_at[WORD(me, me)]++
+        :: else -> ISSUE(answer_due[WORD(peer, me)], DUE(1, MY_SET, 0))
+        fi;
+        peer++
+    :: else -> break
+    od
+}
+
+inline start_dispatch()
+{
+    want[me * 2 + MY_SET] = chosen;
+    held[me * 2 + MY_SET] = 0;
+    peer = 0;
+    do
+    :: peer < N ->
+#if PULL
+        if
+        :: Y(me, MY_SET, peer) == FULL -> Y(me, MY_SET, peer) = FREE /* is of before */
+        :: else
+        fi;
+#endif
+        if
+        :: SAYS(peer) -> BEGIN(ROUTES(peer, MY_SET, me))
+        :: else
+        fi;
+        if
+        :: peer == me ->
+            IN_PLACE(ROUTES(me, MY_SET, me));
+            count_at[WORD(me, me)]++
+        :: else -> ISSUE(count_due[WORD(peer, me)], DUE(1, MY_SET, 0))
+        fi;
+        peer++
+    :: else -> break
+    od;
+#ifdef MUTANT_ANSWER_BEFORE_EXPERTS
+    send_answer();
+#endif
+#if defined(MUTANT_PLACE_WITHOUT_COUNTS)
+    ASSERT_COUNTS;
+    send_rows()
+#elif !DIRECT
+    send_rows()
+#endif
+}
+
+inline run_experts()
+{
+#if PULL
+    peer = 0;
+    do
+    :: peer < N ->
+        assert(!TELLS(answer_due[WORD(peer, me)], MY_SET)); /* what is not written yet */
+        Y(peer, MY_SET, me) = (peer == me -> FULL : TORN);
+        peer++
+    :: else -> break
+    od
+#else
+    skip
+#endif
+}
+
+/* Nothing reads this any more, so that it need not tell states apart. */
+inline forget_set(s)
+{
+    want[me * 2 + s] = 0;
+    held[me * 2 + s] = 0;
+#if PULL
+    peer = 0;
+    do
+    :: peer < N ->
+        Y(me, s, peer) = FREE;
+        peer++
+    :: else -> break
+    od
+#endif
+}
+
+inline finish_dispatch()
+{
+    let_counts_come();
+    ASSERT_COUNTS;
+    item = 0;
+    do
+    :: item < NT ->
+        peer = item / T;
+        token = item % T;
+        held[me * 2 + MY_SET] =
+            held[me * 2 + MY_SET] | (WANTS(peer, MY_SET, me, token) << item);
+        if
+        :: HOLDS(me, MY_SET, peer, token) ->
+            if
+            :: COMES_NOW(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]) ->
+                row_comes(me, peer, token)
+            :: else
+            fi;
+            PLACE(HELD_AT, me, item);
+            assert(ROWS(me, MY_SET, slot) == FULL)
+        :: else
+        fi;
+        NEXT_EPOCH(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]);
+        item++
+    :: else -> break
+    od;
+    peer = 0;
+    do
+    :: peer < N ->
+#ifndef MUTANT_ROUTES_IN_COMBINE
+        ROUTES(me, MY_SET, peer) = FREE;
+#endif
+        count_at[WORD(me, peer)]--;
+        peer++
+    :: else -> break
+    od;
+    if
+    :: MY_PARITY == CLOSED -> forget_set(1 - MY_SET)
+    :: else
+    fi;
+    run_experts()
+}
+
+/* Its first C, or X: nobody looks at the rows any more. */
+inline give_up_rows()
+{
+    item = 0;
+    do
+    :: item < NT ->
+        if
+        :: HOLDS(me, MY_SET, item / T, item % T) ->
+            PLACE(HELD_AT, me, item);
+            assert(ROWS(me, MY_SET, slot) == FULL);
+            ROWS(me, MY_SET, slot) = FREE
+        :: else
+        fi;
+        item++
+    :: else -> break
+    od
+}
+
+inline start_combine()
+{
+#ifndef MUTANT_ANSWER_BEFORE_EXPERTS
+    send_answer();
+#endif
+    skip;
+#if !PULL
+    item = 0;
+    do
+    :: item < NT ->
+        peer = item / T;
+        token = item % T;
+        if
+        :: HOLDS(me, MY_SET, peer, token) ->
+            BEGIN(ANSWERS(peer, MY_PARITY, me, token));
+            if
+            :: peer == me ->
+                IN_PLACE(ANSWERS(me, MY_PARITY, me, token));
+                flag_at[FLAG(me, me, token)] = 1
+            :: else ->
+                ISSUE(flag_due[FLAG(peer, me, token)],
+                      DUE(ANSWERED(peer, me), MY_PARITY, 0))
+            fi
+        :: else
+        fi;
+        item++
+    :: else -> break
+    od
+#endif
+}
+
+inline finish_combine()
+{
+    item = 0;
+    do
+    :: item < NT ->
+        peer = item / T;
+        token = item % T;
+        if
+        :: WANTS(me, MY_SET, peer, token) ->
+#if PULL
+            if
+            :: COMES_NOW(answer_at[WORD(me, peer)], answer_due[WORD(me, peer)]) ->
+                answer_comes(me, peer)
+            :: else
+            fi;
+            assert(Y(me, MY_SET, peer) == FULL)
+#else
+            if
+            :: COMES_NOW(flag_at[FLAG(me, peer, token)], flag_due[FLAG(me, peer, token)]) ->
+                flag_comes(me, peer, token)
+            :: else
+            fi;
+            assert(ANSWERS(me, MY_PARITY, peer, token) == FULL);
+            ANSWERS(me, MY_PARITY, peer, token) = FREE
+#endif
+        :: else
+        fi;
+#if !PULL
+        NEXT_EPOCH(flag_at[FLAG(me, peer, token)], flag_due[FLAG(me, peer, token)]);
+#endif
+        item++
+    :: else -> break
+    od;
+    peer = 0;
+    do
+    :: peer < N ->
+#ifdef MUTANT_ROUTES_IN_COMBINE
+        assert(ROUTES(me, MY_SET, peer) == FULL);
+        ROUTES(me, MY_SET, peer) = FREE;
+#endif
+        if
+        :: COMES_NOW(answer_at[WORD(me, peer)], answer_due[WORD(me, peer)]) ->
+            answer_comes(me, peer)
+        :: else
+        fi;
+        answer_at[WORD(me, peer)]--;
+        peer++
+    :: else -> break
+    od
+}
