@@ -1,4 +1,4 @@
-/* Prose: what the three bandwidths are and what the exit codes mean. */
+/* Prose: what the three bandwidths are, how GPUs are timed, what the exit codes mean. */
 #include "cli/cmd_help_pages.h"
 
 #include <stddef.h>
@@ -30,7 +30,47 @@ static const char bandwidth[] =
     "Example: 8 ranks, 128 tokens each, top-8, 256 experts, hidden 7168, FP8: 1024\n"
     "choices a rank make N(r) = 1024 * 7168 bytes = 7.34 MB; in 50 us that is 146.8 GB/s\n"
     "of goodput. With uniform routing 7/8 of the choices leave the rank, so that wire is\n"
-    "near 7/8 of it, and more for scales and metadata.\n";
+    "near 7/8 of it, and more for scales and metadata.\n"
+    "\n"
+    "  limit = (max over ranks of max(A(r), B(r))) / rate + latency\n"
+    "      The least time that any algorithm could take on these links, where the transport\n"
+    "      measures them before the benchmark: rate is bytes a rank sends while every rank\n"
+    "      sends to all others, latency that of one signal. A(r) is the fewest bytes that\n"
+    "      must leave rank r: each token once to each other rank that wants it, as many\n"
+    "      bytes as it and its scales have on the wire, and nothing else; B(r) those that\n"
+    "      must come. The total has the sum of both stages' limits. `of limit` is the limit\n"
+    "      divided by the median: 100 % cannot be beaten.\n";
+
+static const char clocks[] =
+    "How `epa2a bench` takes times (bench.clock).\n"
+    "\n"
+    "  host, events\n"
+    "      A mark before and one after each stage: the host's clock, or an event on the\n"
+    "      GPU's stream. The experts' stand-in runs between the stages and is not timed;\n"
+    "      total is the sum of the stages. A mark is not free on a GPU: events add a few\n"
+    "      microseconds to a stage of tens.\n"
+    "\n"
+    "  graph\n"
+    "      bench.calls dispatches and combines are recorded as one graph; a sample is the\n"
+    "      time of one launch between two events, divided by the calls, and that is the row\n"
+    "      total: a pair as measured, not a sum. Graphs of dispatches alone and of combines\n"
+    "      alone give the other rows, where the algorithm allows that. Call j uses inputs\n"
+    "      j % bench.inputs. The experts do not run in graphs: their answers are left in\n"
+    "      place by iterations before.\n"
+    "      Before each sample an untimed launch of the same graph hides the start of the\n"
+    "      timed one and brings the ranks to the same point; with cadence back_to_back only\n"
+    "      before each block. Samples are taken in turn, in blocks of 8: pairs, combines,\n"
+    "      dispatches. bench.warmup counts launches of each.\n"
+    "\n"
+    "  bench.cache: cold\n"
+    "      More memory than L2 holds is written before each sample, between its untimed\n"
+    "      launch and its mark. One call a launch, since the next would find a warm cache;\n"
+    "      two graphs of one call take turns, one for each buffer set.\n"
+    "\n"
+    "After the last sample `out` is overwritten with NaN, one more iteration (or launch) runs\n"
+    "and every element is compared (bench.check); a wrong one ends bench with exit code 1. By\n"
+    "graph this needs bench.inputs to be no more than the dispatches that the algorithm can\n"
+    "have open (1 always is; with ll_v2, up to algorithm.buffers), else their answers are gone.\n";
 
 static const char exit_codes[] =
     "Exit codes.\n"
@@ -47,6 +87,7 @@ static const char exit_codes[] =
 
 const struct help_page help_pages[] = {
     {"bandwidth", bandwidth},
+    {"clocks", clocks},
     {"exit-codes", exit_codes},
     {0},
 };

@@ -82,12 +82,18 @@ struct verify_options {
 };
 
 enum bench_cadence { CADENCE_ISOLATED, CADENCE_BACK_TO_BACK };
+enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH };
+enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
 struct bench_options {
     uint32_t warmup, iterations;
     uint32_t inputs; /* sets made beforehand and used in turn */
-    int cadence;     /* isolated: a barrier before each stage; back_to_back: none */
+    int cadence; /* isolated: a barrier before each stage or launch; back_to_back: none */
+    int clock;   /* enum bench_clock */
+    uint32_t calls; /* graph: of each stage in one launch; even; with cold it is 1 */
+    int cache;      /* enum bench_cache */
+    bool check;     /* compare every element of one iteration after the last sample */
 };
 
 struct experiment {

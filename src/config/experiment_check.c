@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/arena.h"
 #include "config/diag.h"
@@ -144,6 +143,44 @@ static void check_routing(const struct checking *c)
                  "routing.kind file needs 'path'");
 }
 
+/* Options of bench that exclude each other, or are for GPUs. */
+static void check_bench(const struct checking *c)
+{
+    const struct bench_options *b = &c->x->bench;
+    const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
+    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+    bool given = origin_find(c->x, "bench.calls") != NULL;
+
+    if (b->calls % 2 != 0)
+        conflict(c, "bench.calls", NULL, multiples(c, b->calls, 2),
+                 "%s is odd: a graph must come back to the buffer set that it began with",
+                 said(c, "bench.calls", b->calls));
+    if (given && b->cache == CACHE_COLD)
+        conflict(c, "bench.calls", "bench.cache", "leave bench.calls out",
+                 "with bench.cache: cold one call is timed at a time, as the next would "
+                 "find a warm cache");
+    if (given && (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS))
+        conflict(c, "bench.calls", "bench.clock", "remove it, or set bench.clock: graph",
+                 "bench.calls needs bench.clock: graph");
+    if (backend == NULL)
+        return;
+    if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
+        conflict(
+            c, "bench.clock", "backend.name", "set bench.clock: host",
+            "bench.clock: events and graph are for GPUs; backend '%s' reads the host's "
+            "clock",
+            c->x->backend.plugin->name);
+    if (!host && b->clock == CLOCK_HOST)
+        conflict(c, "bench.clock", "backend.name", "set bench.clock: events",
+                 "on backend '%s' stages only queue their work, and the host's clock does "
+                 "not see them",
+                 c->x->backend.plugin->name);
+    if (host && b->cache == CACHE_COLD)
+        conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
+                 "bench.cache: cold is for GPUs, not for backend '%s'",
+                 c->x->backend.plugin->name);
+}
+
 /* Whether the plugins chosen go together, by what they say of themselves. */
 static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
 {
@@ -224,6 +261,7 @@ void experiment_check(const struct experiment *x, uint32_t before, struct diag *
             check_kind(&c, s);
     check_tokens(&c);
     check_routing(&c);
+    check_bench(&c);
     if (diag_errors(diag) == before)
         check_together(&c);
 }

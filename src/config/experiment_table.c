@@ -29,7 +29,14 @@ static const struct experiment defaults = {
     .expert = {.kind = EXPERT_SCALE, .answer = ANSWER_IN_PLACE},
     .run = {.iterations = 10},
     .verify = {.iterations = 50, .order = ORDER_LOCKSTEP, .check_every = 1},
-    .bench = {.warmup = 20, .iterations = 200, .inputs = 1, .cadence = CADENCE_ISOLATED},
+    .bench = {.warmup = 20,
+              .iterations = 200,
+              .inputs = 1,
+              .cadence = CADENCE_ISOLATED,
+              .clock = CLOCK_AUTO,
+              .calls = 20,
+              .cache = CACHE_WARM,
+              .check = true},
 };
 
 static const struct epa_option top[] = {
@@ -226,8 +233,20 @@ static const struct epa_option verify[] = {
 };
 
 static const struct epa_choice cadences[] = {
-    {"isolated", CADENCE_ISOLATED, "a barrier before each stage"},
+    {"isolated", CADENCE_ISOLATED, "a barrier before each stage, or launch of a graph"},
     {"back_to_back", CADENCE_BACK_TO_BACK, "no barriers"},
+    {0},
+};
+static const struct epa_choice clocks[] = {
+    {"auto", CLOCK_AUTO, "graph on GPUs, else host"},
+    {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
+    {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
+    {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
+    {0},
+};
+static const struct epa_choice caches[] = {
+    {"warm", CACHE_WARM, "as the call before left it"},
+    {"cold", CACHE_COLD, "on GPUs: L2 written over before each sample, untimed"},
     {0},
 };
 static const struct epa_option bench[] = {
@@ -249,6 +268,23 @@ static const struct epa_option bench[] = {
      EPA_CHOICE(struct bench_options, cadence),
      .choices = cadences,
      .help = "what stands between stages"},
+    {.name = "clock",
+     EPA_CHOICE(struct bench_options, clock),
+     .choices = clocks,
+     .help = "what times are taken with; `epa2a help clocks`"},
+    {.name = "calls",
+     EPA_U32(struct bench_options, calls),
+     .min = 2,
+     .max = 1000,
+     .help = "clock: graph, calls of each stage in one launch, even; cache: cold has one"},
+    {.name = "cache",
+     EPA_CHOICE(struct bench_options, cache),
+     .choices = caches,
+     .help = "what a sample finds in the cache of a GPU"},
+    {.name = "check",
+     EPA_BOOL(struct bench_options, check),
+     .help = "compare every element of one more iteration; by graph, inputs up to the "
+             "algorithm's buffers"},
     {0},
 };
 
@@ -367,6 +403,12 @@ static const struct kind_rule {
     {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
 };
 
+/* A graph may hold several calls, but of cold ones only one. */
+static bool calls_apply(const struct bench_options *b)
+{
+    return b->cache == CACHE_WARM && (b->clock == CLOCK_AUTO || b->clock == CLOCK_GRAPH);
+}
+
 bool option_applies(const struct experiment *x, const struct section *section,
                     const char *option, const char **needs)
 {
@@ -380,6 +422,10 @@ bool option_applies(const struct experiment *x, const struct section *section,
         kind = option_find(&section->options, section->main);
         *needs = rule->needs;
         return (rule->kinds >> *(const int *)(const void *)(at + kind->offset) & 1u) != 0;
+    }
+    if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls") == 0) {
+        *needs = "clock: graph and cache: warm";
+        return calls_apply(&x->bench);
     }
     return true;
 }

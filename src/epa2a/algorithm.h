@@ -6,9 +6,22 @@
  *   destroy
  *
  * Host and CUDA code of an algorithm are two stage lists behind one create(): layout,
- * options, plan and descriptor exist once. */
+ * options, plan and descriptor exist once.
+ *
+ * Graphs. On a device a stage only queues work, which may be recorded and then launched
+ * many times, with other calls in between. Whatever grows with each call, epochs above all,
+ * is counted on the device. Dispatches take in_flight places in turn (receive buffers, what
+ * views name, y_space), and what was recorded keeps the place that it had then; it is the
+ * caller's to launch so that places still come in turn. bench runs no experts in graphs,
+ * and looks at what the last in_flight dispatches left once all is done. So:
+ *   - what the views of a dispatch name stays as it is until the next dispatch that takes
+ *     its place, also after its combine;
+ *   - y_space is left alone by dispatch: answers that stand there are good for the next
+ *     dispatch of that place, if it sends the same. */
 #ifndef EPA2A_ALGORITHM_H
 #define EPA2A_ALGORITHM_H
+
+#include <stdbool.h>
 
 #include <epa2a/problem.h>
 #include <epa2a/transport.h>
@@ -21,6 +34,10 @@ struct epa_footprint {
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
+    /* How answers travel: EPA_BF16, or EPA_FP8_E4M3: the answer in bf16 is quantised as a
+     * token is, and counts as q * scale, rounded to float32, in the sum. */
+    enum epa_dtype answer_dtype;
+    bool once; /* a token crosses once for each rank that wants it; so does its answer */
     uint32_t in_flight; /* dispatches that may be open before their combine: 1 or 2 */
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
@@ -32,6 +49,7 @@ struct epa_algorithm;
 enum epa_stage_kind {
     EPA_STAGE_DISPATCH, /* fills recv*, origin; the core then runs the experts */
     EPA_STAGE_COMBINE,  /* reads y, fills out */
+    EPA_STAGE_SEND,     /* the first half of the stage after it; others may run between */
     EPA_STAGE_WHOLE,    /* inputs to final output in one go: fused, AllGather-GEMM */
 };
 
@@ -45,6 +63,12 @@ struct epa_stage {
 struct epa_algorithm {
     const struct epa_stage *stages;
     uint32_t n_stages;
+    /* Gives up the last dispatch, whose combine will not be called: to time dispatches
+     * alone. Before the next dispatch; on all ranks alike. NULL: cannot be. */
+    enum epa_status (*discard)(struct epa_algorithm *, struct epa_problem *);
+    /* Whether combine may be called again for a dispatch that has been combined, with no
+     * dispatch in between: to time combines alone. */
+    bool combines_again;
     void (*explain)(struct epa_algorithm *, struct epa_error *);
     void (*destroy)(struct epa_algorithm *);
 };

@@ -21,6 +21,9 @@ enum epa_sum {
     /* From +0 in float32 by fused multiply-add, then to bf16, nearest even. Layout expert:
      * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
     EPA_SUM_ORDERED,
+    /* Layout expert, in two steps, each as above: the choices of one rank in ascending k
+     * make an answer in bf16 there; then the answers, ranks ascending, times 1. */
+    EPA_SUM_BY_RANK,
 };
 
 struct epa_origin {
@@ -58,16 +61,18 @@ struct epa_moe {
     const float *x_scale; /* [tokens][hidden / group] */
 
     /* Out of dispatch, into combine: which dispatch this is. Up to epa_footprint.in_flight
-     * dispatches may be open, that is, without their combine yet; each has one, and combines
-     * come in the order of their dispatches. All ranks make the same calls in the same
-     * order. */
+     * dispatches may be open, that is, without their combine yet; each has one, or is
+     * discarded, and combines come in the order of their dispatches. All ranks make the
+     * same calls in the same order. */
     uint64_t epoch;
 
     /* Out of dispatch: views of memory that the algorithm owns (its part of the heap, as a
      * rule, so that rows are read where peers wrote them). Good until the combine of this
-     * dispatch returns. Strides are in bytes: row, scales and origin may be parts of one
-     * message. */
-    uint64_t recv_rows, recv_entries; /* in use; equal in layout expert */
+     * dispatch returns; on a device their contents stay until the next dispatch that takes
+     * their place (algorithm.h, graphs). Strides are in bytes: row, scales and origin may
+     * be parts of one message. Where counts stay on a device the next two are what there is
+     * room for, and rows that no entry is in hold nothing. */
+    uint64_t recv_rows, recv_entries; /* in use, or at most; equal in layout expert */
     const uint32_t *recv_count;       /* [L] */
     const uint64_t *recv_start;       /* [L] */
     const uint32_t *recv_row;         /* [entries], layout rank only; NULL: entry = row */

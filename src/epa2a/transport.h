@@ -15,16 +15,17 @@
  *   quiet        when it returns, all I have put and signalled is in place, at all peers.
  * Nothing else is ordered. Plain stores through peer_heap are seen before any signal that
  * this rank gives after them; streaming stores, once they have been drained. A wait() that
- * returns EPA_OK acquires: data ordered before the signal can be read. What was started may be held back until this rank next calls
- * wait(), progress(), quiet() or barrier(); put, put_signal and signal may return EPA_AGAIN,
- * and have started nothing then. peer_heap[rank], the own heap, is always set.
+ * returns EPA_OK acquires: data ordered before the signal can be read. What was started may
+ * be held back until this rank next calls wait(), progress(), quiet() or barrier(); put,
+ * put_signal and signal may return EPA_AGAIN, and have started nothing then.
+ * peer_heap[rank], the own heap, is always set.
  *
  * Threads. One thread calls a transport, unless EPA_TRANSPORT_THREADS is set.
  *
  * Failure. wait(), progress(), quiet() and barrier() give EPA_ERR_ABORTED rather than go on
- * waiting once a rank has failed, so that trying again after EPA_AGAIN ends. open() explains
- * in epa_error. The functions of the data path return a status
- * only; explain() tells the story of the last one that failed. */
+ * waiting once a rank has failed, so that trying again after EPA_AGAIN ends. open()
+ * explains in epa_error. The functions of the data path return a status only; explain()
+ * tells the story of the last one that failed. */
 #ifndef EPA2A_TRANSPORT_H
 #define EPA2A_TRANSPORT_H
 
@@ -43,12 +44,22 @@ enum epa_transport_flag {
 enum epa_signal_op { EPA_SIGNAL_SET, EPA_SIGNAL_ADD };
 enum epa_compare { EPA_EQ, EPA_GE };
 
-/* What a kernel needs, by value. Pointers are device pointers. */
+enum { EPA_DEVICE_RANKS = 16 };
+
+/* What a kernel needs, by value: the arrays are in the struct, as a load that must come
+ * before another costs more than a kernel parameter. Pointers are device pointers. */
 struct epa_device_view {
     uint32_t rank, size;
-    char *const *peer_heap;       /* [size]; NULL where only the proxy reaches */
-    uint64_t *const *peer_signal; /* [size] */
-    struct epa_proxy *proxy;      /* NULL when every peer is load/store reachable */
+    char *peer_heap[EPA_DEVICE_RANKS];
+    uint64_t *peer_signal[EPA_DEVICE_RANKS];
+    const uint32_t *stop; /* as in epa_backend */
+    struct epa_fault *fault;
+};
+
+/* What the links between ranks can do, measured where the transport runs. */
+struct epa_limit {
+    double bytes_per_ns; /* out of each rank while every rank sends to all others */
+    double latency_ns;   /* of a signal, from its sender to who polls for it */
 };
 
 struct epa_transport {
@@ -84,6 +95,10 @@ struct epa_transport_ops {
     enum epa_status (*barrier)(struct epa_transport *,
                                uint64_t timeout_ns);  /* quiet + all */
     enum epa_status (*reset)(struct epa_transport *); /* collective: signals back to 0 */
+    /* Collective, between other calls; overwrites the heap from `scratch` on. NULL:
+     * unknown. */
+    enum epa_status (*limit)(struct epa_transport *, uint64_t scratch,
+                             struct epa_limit *out);
     void (*explain)(struct epa_transport *, struct epa_error *);
     void (*close)(struct epa_transport *);
 };

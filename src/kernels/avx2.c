@@ -235,12 +235,59 @@ static inline __m256 decode8(__m256i q)
     return _mm256_castsi256_ps(_mm256_or_si256(v, sign));
 }
 
-static inline __m256i answer8(const uint8_t *q, __m256 scale, __m256 factor)
+static inline __m256 scaled8(const uint8_t *q, __m256 scale)
 {
     __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)q));
-    __m256 v = _mm256_mul_ps(_mm256_mul_ps(decode8(wide), scale), factor);
 
-    return _mm256_srli_epi32(round_up_there(v), 16);
+    return _mm256_mul_ps(decode8(wide), scale);
+}
+
+/* bf16_of_float of two times eight, in their order. */
+static inline __m256i narrow_in_order(__m256 a, __m256 b)
+{
+    __m256i words = _mm256_packus_epi32(_mm256_srli_epi32(round_up_there(a), 16),
+                                        _mm256_srli_epi32(round_up_there(b), 16));
+
+    return _mm256_permute4x64_epi64(words, 0xd8);
+}
+
+/* 16 channels of all rows, of group g. */
+static inline __attribute__((always_inline)) void
+reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
+             uint32_t n, uint32_t h, uint32_t g, bool stream, uint16_t *out)
+{
+    __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps();
+
+    for (uint32_t i = 0; i < n; i++) {
+        __m256 s = _mm256_set1_ps(scale[i][g]), w = _mm256_set1_ps(weight[i]);
+
+        _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD, _MM_HINT_T0);
+        a = _mm256_fmadd_ps(w, scaled8(row[i] + h, s), a);
+        b = _mm256_fmadd_ps(w, scaled8(row[i] + h + 8, s), b);
+    }
+    store(out + h, narrow_in_order(a, b), stream);
+}
+
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
+                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                       enum kernels_store how, uint16_t *out)
+{
+    bool stream =
+        how == KERNELS_STORE_STREAM && group % 16 == 0 && (uintptr_t)out % 32 == 0;
+
+    for (uint32_t start = 0, g = 0; start < hidden; start += group, g++) {
+        uint32_t h = start;
+
+        for (; h + 16 <= start + group; h += 16)
+            reduce_codes(row, scale, weight, n, h, g, stream, out);
+        for (; h < start + group; h++) {
+            float acc = 0.0f;
+
+            for (uint32_t i = 0; i < n; i++)
+                acc = fmaf(weight[i], float_of_e4m3(row[i][h]) * scale[i][g], acc);
+            out[h] = bf16_of_float(acc);
+        }
+    }
 }
 
 static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
@@ -254,10 +301,10 @@ static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
         uint32_t h = g;
 
         for (; h + 16 <= g + group; h += 16) {
-            __m256i words =
-                _mm256_packus_epi32(answer8(q + h, s, by), answer8(q + h + 8, s, by));
+            __m256 a = _mm256_mul_ps(scaled8(q + h, s), by);
+            __m256 b = _mm256_mul_ps(scaled8(q + h + 8, s), by);
 
-            _mm256_storeu_si256((__m256i *)(y + h), _mm256_permute4x64_epi64(words, 0xd8));
+            _mm256_storeu_si256((__m256i *)(y + h), narrow_in_order(a, b));
         }
         for (; h < g + group; h++)
             y[h] = bf16_of_float(float_of_e4m3(q[h]) * of_group * factor);
@@ -284,6 +331,7 @@ const struct kernels kernels_avx2 = {
     .quantise = quantise,
     .spread = spread,
     .reduce = reduce,
+    .reduce_fp8 = reduce_fp8,
     .answer_fp8 = answer_fp8,
     .answer_bf16 = answer_bf16,
 };

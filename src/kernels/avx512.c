@@ -51,9 +51,9 @@ enum {
     FETCH_AHEAD = 512, /* bytes; in each row, in each destination */
 };
 
-/* To two places in turn: one is often another core's and slow, one the own and quick, and the
- * slow one's lines come while the quick one's are written. Lines are fetched for writing
- * ahead of the stores; past the end, the first of next_a and next_b. */
+/* To two places in turn: one is often another core's and slow, one the own and quick, and
+ * the slow one's lines come while the quick one's are written. Lines are fetched for
+ * writing ahead of the stores; past the end, the first of next_a and next_b. */
 static void copy_cached(char *a, char *b, char *next_a, char *next_b, const char *from,
                         size_t bytes)
 {
@@ -202,6 +202,79 @@ static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
     *x1 = _mm512_unpackhi_epi8(low, high);
 }
 
+/* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
+ * Unpacking leaves even eights of channels in one vector and odd ones in the other, and so
+ * they are added up. */
+static inline __attribute__((always_inline)) void
+reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
+             uint32_t n, uint32_t h, uint32_t g, uint32_t blocks, __mmask64 last,
+             bool stream, uint16_t *out)
+{
+    const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    struct floats32 acc[4];
+    __m512i x[4];
+
+    for (uint32_t v = 0; v < 2 * blocks; v++)
+        acc[v] = (struct floats32){_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (uint32_t i = 0; i < n; i++) {
+        __m512 s = _mm512_set1_ps(scale[i][g]), w = _mm512_set1_ps(weight[i]);
+
+        for (uint32_t b = 0; b < blocks; b++) {
+            const uint8_t *at = row[i] + h + 64 * b;
+
+            decode64(_mm512_maskz_loadu_epi8(last, at), &x[2 * b], &x[2 * b + 1]);
+            _mm_prefetch((const char *)at + FETCH_AHEAD, _MM_HINT_T0);
+        }
+        for (uint32_t v = 0; v < 2 * blocks; v++) {
+            struct floats32 f = times(widen(x[v]), s);
+
+            acc[v].even = _mm512_fmadd_ps(w, f.even, acc[v].even);
+            acc[v].odd = _mm512_fmadd_ps(w, f.odd, acc[v].odd);
+        }
+    }
+    for (uint32_t v = 0; v < 2 * blocks; v++)
+        x[v] = narrow(acc[v]);
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint16_t *to = out + h + 64 * b;
+        __m512i even = x[2 * b], odd = x[2 * b + 1];
+
+        store(to, (__mmask32)last, _mm512_permutex2var_epi64(even, lower, odd), stream);
+        store(to + 32, (__mmask32)(last >> 32), _mm512_permutex2var_epi64(even, upper, odd),
+              stream);
+    }
+}
+
+static inline __attribute__((always_inline)) void
+reduce_groups(const uint8_t *const *row, const float *const *scale, const float *weight,
+              uint32_t n, uint32_t hidden, uint32_t group, bool stream, uint16_t *out)
+{
+    for (uint32_t start = 0, g = 0; start < hidden; start += group, g++) {
+        uint32_t end = start + group, h = start;
+
+        for (; h + 128 <= end; h += 128)
+            reduce_codes(row, scale, weight, n, h, g, 2, ~0ull, stream, out);
+        for (; h + 64 <= end; h += 64)
+            reduce_codes(row, scale, weight, n, h, g, 1, ~0ull, stream, out);
+        if (h < end)
+            reduce_codes(row, scale, weight, n, h, g, 1, (1ull << (end - h)) - 1u, false,
+                         out);
+    }
+}
+
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
+                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                       enum kernels_store how, uint16_t *out)
+{
+    bool stream =
+        how == KERNELS_STORE_STREAM && group % 64 == 0 && (uintptr_t)out % 64 == 0;
+
+    if (group == 128) /* the common one */
+        reduce_groups(row, scale, weight, n, hidden, 128, stream, out);
+    else
+        reduce_groups(row, scale, weight, n, hidden, group, stream, out);
+}
+
 static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y)
 {
@@ -243,6 +316,7 @@ const struct kernels kernels_avx512 = {
     .quantise = kernels_avx512_quantise,
     .spread = spread,
     .reduce = reduce,
+    .reduce_fp8 = reduce_fp8,
     .answer_fp8 = answer_fp8,
     .answer_bf16 = answer_bf16,
 };

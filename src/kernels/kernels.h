@@ -32,6 +32,12 @@ struct kernels {
     void (*reduce)(const uint16_t *const *row, const float *weight, uint32_t n,
                    uint32_t hidden, enum kernels_store, uint16_t *out);
 
+    /* The same sum of rows that quantise() made, with scale[i][h / group]: each value is
+     * e4m3 row[i][h] * scale, rounded to float32. group divides hidden; any alignment. */
+    void (*reduce_fp8)(const uint8_t *const *row, const float *const *scale,
+                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                       enum kernels_store, uint16_t *out);
+
     /* y[h] = bf16((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
      * rounded; and the same from bf16: y[h] = bf16(x[h] * factor). */
     void (*answer_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,

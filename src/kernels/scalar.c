@@ -33,6 +33,20 @@ static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
     }
 }
 
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
+                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                       enum kernels_store how, uint16_t *out)
+{
+    (void)how;
+    for (uint32_t h = 0; h < hidden; h++) {
+        float acc = 0.0f;
+
+        for (uint32_t i = 0; i < n; i++)
+            acc = fmaf(weight[i], float_of_e4m3(row[i][h]) * scale[i][h / group], acc);
+        out[h] = bf16_of_float(acc);
+    }
+}
+
 static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y)
 {
@@ -51,6 +65,7 @@ const struct kernels kernels_scalar = {
     .quantise = quantise,
     .spread = spread,
     .reduce = reduce,
+    .reduce_fp8 = reduce_fp8,
     .answer_fp8 = answer_fp8,
     .answer_bf16 = answer_bf16,
 };

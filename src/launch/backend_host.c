@@ -142,7 +142,7 @@ static const struct epa_backend_ops ops = {
     .close = host_close,
 };
 
-static enum epa_status host_open(const void *config, const struct epa_world *world,
+static enum epa_status host_open(const void *config, struct epa_bootstrap *boot,
                                  struct epa_backend **out, struct epa_error *err)
 {
     struct host *host = calloc(1, sizeof(*host));
@@ -152,7 +152,7 @@ static enum epa_status host_open(const void *config, const struct epa_world *wor
         return epa_fail(err, EPA_ERR_NOMEM, "host: no memory for a backend");
     host->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_HOST, .device = -1};
     host->config = config;
-    status = workers_create(host->config->workers, world, &host->workers, err);
+    status = workers_create(host->config->workers, &boot->world, &host->workers, err);
     if (status != EPA_OK) {
         free(host);
         return status;

@@ -21,16 +21,39 @@ static void buffer_free(struct op_moe *op, struct buffer *b)
 }
 
 enum epa_status op_moe_alloc(struct op_moe *op, const char *what, uint64_t bytes,
-                             struct buffer *out, struct epa_error *err)
+                             void **out, struct epa_error *err)
+{
+    enum epa_status status = op->backend->ops->alloc(op->backend, bytes, out);
+
+    if (status == EPA_OK)
+        return EPA_OK;
+    op->backend->ops->explain(op->backend, err);
+    return epa_fail(err, status, "no memory for %s: %llu bytes", what,
+                    (unsigned long long)bytes);
+}
+
+enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
+                            struct epa_error *err)
+{
+    if (bytes <= area->bytes && area->data != NULL)
+        return EPA_OK;
+    free(area->data);
+    *area = (struct area){.data = malloc(bytes + 1), .bytes = bytes};
+    if (area->data != NULL)
+        return EPA_OK;
+    area->bytes = 0;
+    return epa_fail(err, EPA_ERR_NOMEM, "no memory for %s: %llu bytes", what,
+                    (unsigned long long)bytes);
+}
+
+static enum epa_status buffer_alloc(struct op_moe *op, const char *what, uint64_t bytes,
+                                    struct buffer *out, struct epa_error *err)
 {
     struct buffer b = {0};
-    enum epa_status status = op->backend->ops->alloc(op->backend, bytes, &b.there);
+    enum epa_status status = op_moe_alloc(op, what, bytes, &b.there, err);
 
-    if (status != EPA_OK) {
-        op->backend->ops->explain(op->backend, err);
-        return epa_fail(err, status, "no memory for %s: %llu bytes", what,
-                        (unsigned long long)bytes);
-    }
+    if (status != EPA_OK)
+        return status;
     b.here = op->backend->memory == EPA_MEMORY_HOST ? b.there : malloc(bytes);
     if (b.here == NULL) {
         op->backend->ops->free(op->backend, b.there);
@@ -56,7 +79,8 @@ static void slot_free(struct op_moe *op, struct slot *s)
     buffer_free(op, &s->expert);
     buffer_free(op, &s->weight);
     buffer_free(op, &s->out);
-    buffer_free(op, &s->y);
+    if (s->y != NULL)
+        op->backend->ops->free(op->backend, s->y);
 }
 
 static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_error *err)
@@ -66,21 +90,21 @@ static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_
     enum epa_status status;
 
     if (moe->input == MOE_INPUT_FP8) {
-        status = op_moe_alloc(op, "FP8 inputs", elements, &s->x_fp8, err);
+        status = buffer_alloc(op, "FP8 inputs", elements, &s->x_fp8, err);
         if (status == EPA_OK)
-            status = op_moe_alloc(op, "scales", tokens * hidden_groups(op) * sizeof(float),
+            status = buffer_alloc(op, "scales", tokens * hidden_groups(op) * sizeof(float),
                                   &s->x_scale, err);
     } else {
-        status = op_moe_alloc(op, "inputs", elements * sizeof(uint16_t), &s->x, err);
+        status = buffer_alloc(op, "inputs", elements * sizeof(uint16_t), &s->x, err);
     }
     if (status == EPA_OK)
-        status = op_moe_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t),
+        status = buffer_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t),
                               &s->expert, err);
     if (status == EPA_OK)
-        status = op_moe_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight,
+        status = buffer_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight,
                               err);
     if (status == EPA_OK)
-        status = op_moe_alloc(op, "outputs", elements * sizeof(uint16_t), &s->out, err);
+        status = buffer_alloc(op, "outputs", elements * sizeof(uint16_t), &s->out, err);
     return status;
 }
 
@@ -94,16 +118,17 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     op->expert = malloc(choices * sizeof(*op->expert));
     op->weight = malloc(choices * sizeof(*op->weight));
     op->reached = calloc(op->world.size, 1);
-    complete =
-        op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL;
+    op->run = malloc(op->local_experts * sizeof(*op->run));
+    op->first = malloc(op->local_experts * sizeof(*op->first));
+    complete = op->row != NULL && op->expert != NULL && op->weight != NULL &&
+               op->reached != NULL && op->run != NULL && op->first != NULL;
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
-        op->share = malloc((op->footprint.recv_entries + 1) * sizeof(*op->share));
         op->answer = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->answer));
         op->part = calloc(moe->topk, sizeof(*op->part));
         op->part_weight = calloc(moe->topk, sizeof(*op->part_weight));
-        complete = complete && op->row_first != NULL && op->share != NULL &&
-                   op->answer != NULL && op->part != NULL && op->part_weight != NULL;
+        complete = complete && op->row_first != NULL && op->answer != NULL &&
+                   op->part != NULL && op->part_weight != NULL;
     }
     return complete ? EPA_OK
                     : epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
@@ -118,10 +143,13 @@ static enum epa_status refuse_shape(const struct experiment *x,
     if (f->recv_dtype != EPA_BF16 && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the algorithm delivers rows that are neither bf16 nor FP8");
+    if (f->answer_dtype != EPA_BF16 && f->answer_dtype != EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the algorithm sends answers that are neither bf16 nor FP8");
     if (x->moe.input == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "moe.input is fp8, the algorithm delivers bf16 rows");
-    if (f->recv_dtype == EPA_FP8_E4M3 &&
+    if ((f->recv_dtype == EPA_FP8_E4M3 || f->answer_dtype == EPA_FP8_E4M3) &&
         (x->moe.group == 0 || x->moe.hidden % x->moe.group != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "moe.hidden (%u) is no multiple of moe.group (%u)", x->moe.hidden,
@@ -149,8 +177,11 @@ void op_moe_destroy(struct op_moe *op)
     free(op->expert);
     free(op->weight);
     free(op->reached);
+    free(op->run);
+    free(op->first);
+    free(op->window.data);
     free(op->row_first);
-    free(op->share);
+    free(op->share.data);
     free(op->answer);
     free(op->part);
     free(op->part_weight);
@@ -192,28 +223,53 @@ enum epa_status op_moe_create(const struct experiment *x, const struct epa_world
     return EPA_OK;
 }
 
+/* Entries that a rank can have at most; the rest of what plan() said is gaps. */
+static uint64_t most_entries(const struct experiment *x, const struct epa_footprint *f)
+{
+    uint64_t local = x->moe.experts / x->ranks;
+    uint64_t most = (uint64_t)x->ranks * x->moe.max_tokens *
+                    (x->moe.topk < local ? x->moe.topk : local);
+
+    return most < f->recv_entries ? most : f->recv_entries;
+}
+
+/* Copies on the host of what a device holds, other than inputs and outputs. */
+static uint64_t staged_bytes(const struct experiment *x, const struct epa_footprint *f,
+                             bool checks)
+{
+    uint64_t entries = most_entries(x, f), row = x->moe.hidden * sizeof(uint16_t);
+    uint64_t window = WINDOW_BYTES + row, bytes = 2 * window;
+    uint64_t rows =
+        (f->layout == EPA_LAYOUT_EXPERT ? entries : f->recv_rows) * f->dispatch_row_bytes;
+
+    if (checks && rows > window)
+        bytes += rows - window;
+    if (f->layout == EPA_LAYOUT_RANK)
+        bytes += entries * (sizeof(uint32_t) + sizeof(float));
+    return bytes;
+}
+
 uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
-                      uint32_t slots, bool checks)
+                      enum epa_memory memory, uint32_t slots, bool checks)
 {
     uint64_t tokens = x->moe.max_tokens, elements = tokens * x->moe.hidden;
     uint64_t choices = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
     uint64_t local = x->moe.experts / x->ranks;
-    uint64_t used =
-        (uint64_t)x->ranks * tokens * (x->moe.topk < local ? x->moe.topk : local);
     uint64_t slot = choices + elements * sizeof(uint16_t), shared = choices;
 
     slot += x->moe.input == MOE_INPUT_FP8
                 ? elements + elements / x->moe.group * sizeof(float)
                 : elements * sizeof(uint16_t);
-    /* Rows of y that no token ever fills are never touched. */
-    used = used < op_moe_rows(f) ? used : op_moe_rows(f);
-    if (x->expert.answer == ANSWER_APART)
-        slot += used * x->moe.hidden * sizeof(uint16_t);
-    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t);
+    if (x->expert.answer == ANSWER_APART && memory == EPA_MEMORY_HOST)
+        slot += op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
+    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) +
+              local * (sizeof(struct run) + sizeof(uint64_t));
     if (f->layout == EPA_LAYOUT_RANK)
         shared += (f->recv_rows + 1) * sizeof(uint32_t) +
-                  (f->recv_entries + 1) * sizeof(struct share) +
+                  most_entries(x, f) * sizeof(struct share) +
                   (uint64_t)x->moe.topk * x->moe.hidden * sizeof(uint16_t);
+    if (memory != EPA_MEMORY_HOST)
+        shared += staged_bytes(x, f, checks);
     return slots * slot + shared + (checks ? op_moe_check_bytes(x) : 0);
 }
 
@@ -290,14 +346,16 @@ static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
     }
 }
 
-/* Rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or to
- * rank `to` alone. */
-static uint64_t rows_between(struct op_moe *op, const int32_t *expert, uint32_t tokens,
-                             uint32_t from, uint32_t to)
+struct rows {
+    uint64_t all, once; /* one for each choice; one for each token and rank */
+};
+
+/* Adds rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or
+ * to rank `to` alone. */
+static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens,
+                       uint32_t from, uint32_t to, struct rows *sum)
 {
     uint32_t topk = op->x->moe.topk;
-    bool once = op->footprint.layout == EPA_LAYOUT_RANK;
-    uint64_t rows = 0;
 
     for (uint32_t t = 0; t < tokens; t++, expert += topk) {
         memset(op->reached, 0, op->world.size);
@@ -309,11 +367,20 @@ static uint64_t rows_between(struct op_moe *op, const int32_t *expert, uint32_t 
             rank = (uint32_t)expert[k] / op->local_experts;
             if (rank == from || (to != UINT32_MAX && rank != to))
                 continue;
-            rows += !(once && op->reached[rank]);
+            sum->all++;
+            sum->once += op->reached[rank] == 0;
             op->reached[rank] = 1;
         }
     }
-    return rows;
+}
+
+/* Bytes of a token, or an answer, and its scales. */
+static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
+{
+    const struct moe_options *moe = &op->x->moe;
+
+    return dtype == EPA_FP8_E4M3 ? moe->hidden + hidden_groups(op) * sizeof(float)
+                                 : moe->hidden * sizeof(uint16_t);
 }
 
 static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
@@ -322,8 +389,11 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
     const int32_t *mine = s->expert.here;
     uint32_t rank = op->world.rank, topk = op->x->moe.topk;
     uint64_t control = f->control_bytes * (op->world.size - 1);
-    uint64_t kept = 0, out = rows_between(op, mine, tokens, rank, UINT32_MAX), in = 0;
+    bool once = f->once || f->layout == EPA_LAYOUT_RANK;
+    struct rows to = {0}, from = {0};
+    uint64_t kept = 0, out, in, most;
 
+    count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
     for (size_t i = 0; i < (size_t)tokens * topk; i++)
         kept += mine[i] >= 0;
     for (uint32_t r = 0; r < op->world.size; r++) {
@@ -332,8 +402,11 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
         if (r == rank)
             continue;
         routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
-        in += rows_between(op, op->expert, n, r, rank);
+        count_rows(op, op->expert, n, r, rank, &from);
     }
+    out = once ? to.once : to.all;
+    in = once ? from.once : from.all;
+    most = to.once > from.once ? to.once : from.once;
     s->traffic = (struct moe_traffic){
         .dispatch_needed = kept * f->dispatch_token_bytes,
         .combine_needed = kept * f->combine_token_bytes,
@@ -341,6 +414,8 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
         .combine_wire = in * f->combine_row_bytes,
         .dispatch_in = in * f->dispatch_row_bytes + control,
         .combine_in = out * f->combine_row_bytes,
+        .dispatch_least = most * least_bytes(op, f->recv_dtype),
+        .combine_least = most * least_bytes(op, f->answer_dtype),
     };
 }
 
@@ -407,4 +482,6 @@ void op_moe_traffic(const struct op_moe *op, uint32_t slot, struct moe_traffic *
     sum->combine_wire += t->combine_wire;
     sum->dispatch_in += t->dispatch_in;
     sum->combine_in += t->combine_in;
+    sum->dispatch_least += t->dispatch_least;
+    sum->combine_least += t->combine_least;
 }

@@ -20,9 +20,10 @@ enum epa_status op_moe_create(const struct experiment *, const struct epa_world 
                               struct epa_error *);
 void op_moe_destroy(struct op_moe *);
 
-/* Bytes that op_moe_create() will take, with or without the memory of the checks. */
+/* Bytes of the host that this will take at most for a backend with that memory, with or
+ * without the memory of the checks. */
 uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *,
-                      uint32_t slots, bool checks);
+                      enum epa_memory, uint32_t slots, bool checks);
 
 /* From now on some groups of x are hard for numerics: all zeros, an outlier, denormals,
  * signs of zero. Off after create(); for verify, as denormals cost time that a benchmark

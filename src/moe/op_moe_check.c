@@ -17,7 +17,7 @@ uint64_t op_moe_check_bytes(const struct experiment *x)
 
     return choices * (sizeof(int32_t) + sizeof(float) + sizeof(uint32_t)) +
            x->moe.experts / x->ranks * sizeof(struct range) +
-           (uint64_t)x->moe.hidden * (2 + 1 + 5 * sizeof(float) + 2 * sizeof(double));
+           (uint64_t)x->moe.hidden * (2 * (2 + 1) + 5 * sizeof(float) + 2 * sizeof(double));
 }
 
 void op_moe_check_destroy(struct check *c)
@@ -34,6 +34,8 @@ void op_moe_check_destroy(struct check *c)
     free(c->scale);
     free(c->value);
     free(c->answer);
+    free(c->sent);
+    free(c->sent_q);
     free(c->total);
     free(c->part);
     free(c->sum);
@@ -63,6 +65,8 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
     c->scale = malloc(hidden_groups(op) * sizeof(*c->scale));
     c->value = malloc(hidden * sizeof(*c->value));
     c->answer = malloc(hidden * sizeof(*c->answer));
+    c->sent = malloc(hidden * sizeof(*c->sent));
+    c->sent_q = malloc(hidden);
     c->total = malloc(hidden * sizeof(*c->total));
     c->part = malloc(hidden * sizeof(*c->part));
     c->sum = malloc(hidden * sizeof(*c->sum));
@@ -73,8 +77,9 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
     op->check = c;
     if (c->tokens != NULL && c->expert != NULL && c->weight != NULL && c->filed != NULL &&
         c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL &&
-        c->value != NULL && c->answer != NULL && c->total != NULL && c->part != NULL &&
-        c->sum != NULL && c->size != NULL && c->order != NULL)
+        c->value != NULL && c->answer != NULL && c->sent != NULL && c->sent_q != NULL &&
+        c->total != NULL && c->part != NULL && c->sum != NULL && c->size != NULL &&
+        c->order != NULL)
         return EPA_OK;
     op_moe_check_destroy(c);
     op->check = NULL;
@@ -183,22 +188,20 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct find
                           (unsigned long long)c->range[i].start);
 }
 
-static uint64_t row_of(const struct epa_moe *m, uint64_t entry)
-{
-    return m->recv_row != NULL ? m->recv_row[entry] : entry;
-}
-
-/* Files an entry under the choice that it came for. */
-static void file_entry(struct op_moe *op, const struct epa_moe *m, uint32_t expert,
-                       uint64_t entry, struct finding *f)
+/* Files entry `i` of a local expert under the choice that it came for. */
+static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint32_t i,
+                       struct finding *f)
 {
     struct check *c = op->check;
-    uint64_t row = row_of(m, entry);
+    const struct epa_moe *m = &v->m;
+    struct place place = op_moe_place(v, e, i);
+    uint64_t entry = m->recv_start[e] + i, row = place.row;
+    uint32_t expert = op->world.rank * op->local_experts + e, k = 0;
     struct epa_origin origin;
+    float weight;
     size_t choice;
-    uint32_t k = 0;
 
-    memcpy(&origin, (const char *)m->origin + row * m->origin_stride, sizeof(origin));
+    memcpy(&origin, v->rows.origin + place.here * m->origin_stride, sizeof(origin));
     f->compared++;
     if (origin.rank >= op->world.size || origin.token >= c->tokens[origin.rank]) {
         finding_wrong(
@@ -230,21 +233,24 @@ static void file_entry(struct op_moe *op, const struct epa_moe *m, uint32_t expe
     if (m->recv_weight == NULL)
         return;
     f->compared++;
-    if (bits_of_float(m->recv_weight[entry]) != bits_of_float(c->weight[choice + k]))
+    weight = m->recv_weight[v->first[e] + i];
+    if (bits_of_float(weight) != bits_of_float(c->weight[choice + k]))
         finding_wrong(
             f,
             "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
             "%.9g",
-            expert, (unsigned long long)entry, origin.token, origin.rank,
-            (double)m->recv_weight[entry], (double)c->weight[choice + k]);
+            expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
+            (double)c->weight[choice + k]);
 }
 
-static void check_data(struct op_moe *op, const struct epa_moe *m, uint64_t row,
+static void check_data(struct op_moe *op, const struct view *v, struct place place,
                        const char *whose, struct finding *f)
 {
     const struct check *c = op->check;
+    const struct epa_moe *m = &v->m;
     bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3;
-    const unsigned char *have = (const unsigned char *)m->recv + row * m->recv_stride;
+    const unsigned char *have =
+        (const unsigned char *)v->rows.data + place.here * m->recv_stride;
     const void *want = fp8 ? (const void *)c->q : c->x;
     size_t bytes = fp8 ? 1 : sizeof(uint16_t);
 
@@ -260,15 +266,15 @@ static void check_data(struct op_moe *op, const struct epa_moe *m, uint64_t row,
             memcpy(&is, have + h * bytes, sizeof(is));
         if (is != should)
             finding_wrong(f, "%s, row %llu, column %u is 0x%02x, should be 0x%02x", whose,
-                          (unsigned long long)row, h, is, should);
+                          (unsigned long long)place.row, h, is, should);
     }
 }
 
-static void check_scales(struct op_moe *op, const struct epa_moe *m, uint64_t row,
+static void check_scales(struct op_moe *op, const struct view *v, struct place place,
                          const char *whose, struct finding *f)
 {
     const struct check *c = op->check;
-    const char *have = (const char *)m->recv_scale + row * m->scale_stride;
+    const char *have = v->rows.scale + place.here * v->m.scale_stride;
 
     for (uint32_t g = 0; g < hidden_groups(op); g++) {
         float is;
@@ -277,13 +283,13 @@ static void check_scales(struct op_moe *op, const struct epa_moe *m, uint64_t ro
         f->compared++;
         if (bits_of_float(is) != bits_of_float(c->scale[g]))
             finding_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g",
-                          whose, (unsigned long long)row, g, (double)is,
+                          whose, (unsigned long long)place.row, g, (double)is,
                           (double)c->scale[g]);
     }
 }
 
 /* All entries of a token: there, in one row (layout rank), and right. */
-static void check_token(struct op_moe *op, const struct epa_moe *m, uint32_t rank,
+static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
                         uint32_t token, struct finding *f)
 {
     struct check *c = op->check;
@@ -291,12 +297,14 @@ static void check_token(struct op_moe *op, const struct epa_moe *m, uint32_t ran
     uint64_t first_row = UINT64_MAX;
     char whose[96];
 
-    for (uint32_t k = 0; k < m->topk; k++) {
+    for (uint32_t k = 0; k < v->m.topk; k++) {
         int32_t expert = c->expert[choice + k];
-        uint64_t row;
+        struct place place;
+        uint32_t e;
 
         if (expert < 0 || (uint32_t)expert / op->local_experts != op->world.rank)
             continue;
+        e = (uint32_t)expert % op->local_experts;
         snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token,
                  rank);
         if (c->filed[choice + k] == 0) {
@@ -304,22 +312,20 @@ static void check_token(struct op_moe *op, const struct epa_moe *m, uint32_t ran
             finding_wrong(f, "%s did not arrive", whose);
             continue;
         }
-        row = row_of(m, c->filed[choice + k] - 1);
+        place = op_moe_place(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
         if (first_row == UINT64_MAX) {
             check_load_row(op, rank, c->iteration, token);
-        } else if (m->recv_row != NULL) {
+        } else if (v->m.recv_row != NULL) {
             f->compared++;
-            if (row != first_row)
-                finding_wrong(f, "%s stands in row %llu and in row %llu; once is enough",
-                              whose, (unsigned long long)first_row,
-                              (unsigned long long)row);
-            if (row == first_row)
+            if (place.row == first_row)
                 continue;
+            finding_wrong(f, "%s stands in row %llu and in row %llu; once is enough", whose,
+                          (unsigned long long)first_row, (unsigned long long)place.row);
         }
-        first_row = row;
-        check_data(op, m, row, whose, f);
+        first_row = place.row;
+        check_data(op, v, place, whose, f);
         if (op->footprint.recv_dtype == EPA_FP8_E4M3)
-            check_scales(op, m, row, whose, f);
+            check_scales(op, v, place, whose, f);
     }
 }
 
@@ -331,13 +337,15 @@ enum epa_status op_moe_check_dispatch(struct op_moe *op, uint32_t slot, uint64_t
         .op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};
     enum epa_status status = check_create(op, err);
     struct check *c;
-    struct epa_moe m;
+    struct view v;
 
     if (status != EPA_OK)
         return status;
     c = op->check;
     load_routing(op, s->iteration);
-    status = op_moe_view(op, s, &m, err);
+    status = op_moe_view(op, s, &v, err);
+    if (status == EPA_OK)
+        status = op_moe_read_all(op, &v, err);
     if (status == EPA_ERR_MISMATCH) {
         *compared += 1;
         *wrong += 1;
@@ -345,13 +353,12 @@ enum epa_status op_moe_check_dispatch(struct op_moe *op, uint32_t slot, uint64_t
     if (status != EPA_OK)
         return status;
     memset(c->filed, 0, choice_of(op, op->world.size, 0) * sizeof(*c->filed));
-    check_counts(op, &m, &f);
+    check_counts(op, &v.m, &f);
     for (uint32_t e = 0; e < op->local_experts; e++)
-        for (uint32_t i = 0; i < m.recv_count[e]; i++)
-            file_entry(op, &m, op->world.rank * op->local_experts + e, m.recv_start[e] + i,
-                       &f);
+        for (uint32_t i = 0; i < v.m.recv_count[e]; i++)
+            file_entry(op, &v, e, i, &f);
     for (uint32_t r = 0; r < op->world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
-            check_token(op, &m, r, t, &f);
+            check_token(op, &v, r, t, &f);
     return finding_end(&f, compared, wrong);
 }

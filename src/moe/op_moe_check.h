@@ -28,6 +28,8 @@ struct check {
     float decode[256]; /* the value of each FP8 code */
 
     float *answer;       /* [hidden]; of one expert to the reference row */
+    uint16_t *sent;      /* [hidden]; an answer as it is quantised */
+    uint8_t *sent_q;     /* [hidden] */
     float *total, *part; /* [hidden]; sums in the order that is laid down */
     double *sum, *size;  /* [hidden]; the exact sum and that of magnitudes */
     uint32_t *order;     /* [topk]; kept choices as they are added */

@@ -1,6 +1,8 @@
 /* Combine against the oracle, in two opinions: to the bit where the order of additions is
  * laid down, and always against the exact sum in float64, give or take what float32
- * additions in any order can lose, rounded to bf16. */
+ * additions in any order can lose, rounded to bf16. The terms of that sum are answers as
+ * they arrive, rounded and quantised: what that costs is no fault of the transport, and
+ * anything beyond it is. */
 #include "moe/op_moe.h"
 
 #include <math.h>
@@ -9,8 +11,23 @@
 #include "base/dtype.h"
 #include "moe/op_moe_check.h"
 
-/* Puts the kept choices of a token in the order in which they are added: k ascending;
- * layout rank: experts ascending, which has their ranks ascending. Returns how many. */
+/* Whether the experts of a rank make one answer, and answers are added up rank by rank. */
+static bool adds_by_rank(const struct op_moe *op)
+{
+    return op->footprint.layout == EPA_LAYOUT_RANK || op->footprint.sum == EPA_SUM_BY_RANK;
+}
+
+/* What a choice is sorted by, stably. Layout rank: experts ascending, which has their ranks
+ * ascending, as op_moe_experts() adds them up. */
+static uint32_t order_of(const struct op_moe *op, int32_t expert)
+{
+    if (op->footprint.layout == EPA_LAYOUT_RANK)
+        return (uint32_t)expert;
+    return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
+}
+
+/* Puts the kept choices of a token in the order in which they are added. Returns how
+ * many. */
 static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
                               uint32_t *order)
 {
@@ -21,9 +38,9 @@ static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
 
         if (expert[k] < 0)
             continue;
-        if (op->footprint.layout == EPA_LAYOUT_RANK)
-            for (; at > 0 && expert[order[at - 1]] > expert[k]; at--)
-                order[at] = order[at - 1];
+        for (; at > 0 && order_of(op, expert[order[at - 1]]) > order_of(op, expert[k]);
+             at--)
+            order[at] = order[at - 1];
         order[at] = k;
         n++;
     }
@@ -39,6 +56,22 @@ static void load_answer(const struct check *c, uint32_t hidden, int32_t expert)
 
     for (uint32_t h = 0; h < hidden; h++)
         answer[h] = float_of_bf16(bf16_of_float(value[h] * factor));
+}
+
+/* Makes of an answer in bf16 what it counts as where it arrives. */
+static void quantise_answer(const struct op_moe *op, float *restrict answer)
+{
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+
+    for (uint32_t h = 0; h < hidden; h++)
+        c->sent[h] = bf16_of_float(answer[h]);
+    for (uint32_t h = 0; h < hidden; h += group) {
+        float scale = e4m3_group(c->sent + h, group, c->sent_q + h);
+
+        for (uint32_t i = h; i < h + group; i++)
+            answer[i] = c->decode[c->sent_q[i]] * scale;
+    }
 }
 
 /* acc += weight * answer, as the order lays down. */
@@ -63,10 +96,15 @@ static void add_exactly(const struct check *c, uint32_t hidden, float weight)
 }
 
 /* A rank's answer, rounded as it travels, into the sums; starts the next one's. */
-static void add_part(const struct check *c, uint32_t hidden)
+static void add_part(const struct op_moe *op, bool fp8)
 {
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden;
+
+    if (fp8)
+        quantise_answer(op, c->part);
     for (uint32_t h = 0; h < hidden; h++) {
-        float answer = float_of_bf16(bf16_of_float(c->part[h]));
+        float answer = fp8 ? c->part[h] : float_of_bf16(bf16_of_float(c->part[h]));
 
         c->total[h] += answer; /* as fma(1, answer, total) */
         c->sum[h] += (double)answer;
@@ -81,6 +119,7 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden, n = order_choices(op, expert, c->order), terms = 0;
+    bool fp8 = op->footprint.answer_dtype == EPA_FP8_E4M3;
 
     memset(c->total, 0, hidden * sizeof(*c->total));
     memset(c->part, 0, hidden * sizeof(*c->part));
@@ -90,7 +129,9 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
         uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
 
         load_answer(c, hidden, expert[k]);
-        if (op->footprint.layout == EPA_LAYOUT_EXPERT) {
+        if (!adds_by_rank(op)) {
+            if (fp8)
+                quantise_answer(op, c->answer);
             add_answer(c, hidden, weight[k], c->total);
             add_exactly(c, hidden, weight[k]);
             terms++;
@@ -98,7 +139,7 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
         }
         add_answer(c, hidden, weight[k], c->part);
         if (i + 1 == n || (uint32_t)expert[c->order[i + 1]] / op->local_experts != rank) {
-            add_part(c, hidden);
+            add_part(op, fp8);
             terms++;
         }
     }
@@ -127,7 +168,7 @@ static void check_token(const struct op_moe *op, uint32_t token, const uint16_t 
                         uint32_t terms, struct finding *f)
 {
     const struct check *c = op->check;
-    bool ordered = op->footprint.sum == EPA_SUM_ORDERED;
+    bool ordered = op->footprint.sum != EPA_SUM_ANY;
     /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
      * least denormal; and going from float64 to float32 below loses as much again. */
     double part = (terms + 3) * 0x1p-24, least = terms * 0x1p-149;

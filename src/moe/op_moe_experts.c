@@ -1,7 +1,8 @@
 /* The stand-in for experts: multiplies each row by a factor that tells which expert
  * answered. Fast, by kernels, as it runs between the stages of every iteration; the
  * checks do not use it. Layout rank: a row's answer is the weighted sum over the experts
- * that want it. */
+ * that want it. Rows of a device come and answers go a window at a time, so that memory of
+ * the host does not grow with what a rank receives; only rows in use are written. */
 #include "moe/op_moe.h"
 
 #include <string.h>
@@ -10,16 +11,69 @@
 #include "kernels/kernels.h"
 #include "moe/op_moe_state.h"
 
+/* Answers on their way from a view to y. */
+struct answers {
+    struct op_moe *op;
+    struct view *v;
+    uint16_t *there; /* y; where the backend is the host, answers are made in it */
+    uint16_t *here;  /* NULL then; else those to the rows of the window */
+    uint64_t room;   /* rows in a window */
+};
+
+static enum epa_status answers_init(struct op_moe *op, struct view *v, void *y,
+                                    struct answers *out, struct epa_error *err)
+{
+    uint64_t row = v->m.hidden * sizeof(uint16_t);
+    enum epa_status status;
+
+    *out = (struct answers){.op = op, .v = v, .there = y, .room = UINT64_MAX};
+    if (op->backend->memory == EPA_MEMORY_HOST)
+        return EPA_OK;
+    out->room = row < WINDOW_BYTES ? WINDOW_BYTES / row : 1;
+    status = op_moe_area(&op->window, "answers on their way", out->room * row, err);
+    out->here = op->window.data;
+    return status;
+}
+
+static uint16_t *answer_at(const struct answers *a, uint64_t row)
+{
+    uint64_t hidden = a->v->m.hidden;
+
+    return a->here == NULL ? a->there + row * hidden
+                           : a->here + (row - a->v->rows.first) * hidden;
+}
+
+/* The backend has taken what it is to write when it returns. */
+static enum epa_status write_answers(const struct answers *a, uint64_t first, uint64_t n,
+                                     struct epa_error *err)
+{
+    struct epa_backend *b = a->op->backend;
+    uint64_t hidden = a->v->m.hidden;
+    enum epa_status status;
+
+    if (a->here == NULL)
+        return EPA_OK;
+    status = b->ops->write(b, a->there + first * hidden, answer_at(a, first),
+                           n * hidden * sizeof(uint16_t));
+    if (status == EPA_OK)
+        return EPA_OK;
+    b->ops->explain(b, err);
+    return epa_fail(err, status, "the answers to %llu rows could not be written",
+                    (unsigned long long)n);
+}
+
 /* The answer of one of this rank's experts to a received row. */
-static void answer_row(const struct op_moe *op, const struct epa_moe *m, uint64_t row,
+static void answer_row(const struct op_moe *op, const struct view *v, uint64_t row,
                        uint32_t local_expert, uint16_t *y)
 {
     const struct kernels *kernels = kernels_get(NULL);
-    const char *data = (const char *)m->recv + row * m->recv_stride;
+    const struct epa_moe *m = &v->m;
+    uint64_t at = row - v->rows.first;
+    const char *data = v->rows.data + at * m->recv_stride;
     float factor = expert_factor(op->world.rank * op->local_experts + local_expert);
 
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
-        const void *scale = (const char *)m->recv_scale + row * m->scale_stride;
+        const void *scale = v->rows.scale + at * m->scale_stride;
 
         kernels->answer_fp8((const uint8_t *)data, scale, m->hidden, m->group, factor, y);
     } else {
@@ -27,91 +81,146 @@ static void answer_row(const struct op_moe *op, const struct epa_moe *m, uint64_
     }
 }
 
-static void answer_entries(const struct op_moe *op, const struct epa_moe *m, uint16_t *y)
+static enum epa_status answer_expert(const struct answers *a, uint32_t e,
+                                     struct epa_error *err)
 {
-    for (uint32_t e = 0; e < op->local_experts; e++)
-        for (uint32_t i = 0; i < m->recv_count[e]; i++) {
-            uint64_t entry = m->recv_start[e] + i;
+    uint64_t row = a->v->m.recv_start[e], end = row + a->v->m.recv_count[e], n;
+    enum epa_status status = EPA_OK;
 
-            answer_row(op, m, entry, e, y + entry * m->hidden);
-        }
+    for (; row < end && status == EPA_OK; row += n) {
+        n = end - row < a->room ? end - row : a->room;
+        status = op_moe_read_rows(a->op, a->v, row, n, err);
+        if (status != EPA_OK)
+            return status;
+        for (uint64_t i = row; i < row + n; i++)
+            answer_row(a->op, a->v, i, e, answer_at(a, i));
+        status = write_answers(a, row, n, err);
+    }
+    return status;
 }
 
 /* Entries by row, experts ascending: a counting sort. */
-static void sort_shares(struct op_moe *op, const struct epa_moe *m)
+static enum epa_status sort_shares(struct op_moe *op, const struct view *v,
+                                   struct epa_error *err)
 {
+    const struct epa_moe *m = &v->m;
     uint32_t *first = op->row_first, sum = 0;
+    enum epa_status status =
+        op_moe_area(&op->share, "entries by row", v->entries * sizeof(struct share), err);
+    struct share *share = op->share.data;
 
-    memset(first, 0, (m->recv_rows + 1) * sizeof(*first));
+    if (status != EPA_OK)
+        return status;
+    memset(first, 0, (v->rows_end + 1) * sizeof(*first));
     for (uint32_t e = 0; e < op->local_experts; e++)
         for (uint32_t i = 0; i < m->recv_count[e]; i++)
-            first[m->recv_row[m->recv_start[e] + i] + 1]++;
-    for (uint64_t row = 0; row <= m->recv_rows; row++) {
+            first[m->recv_row[v->first[e] + i] + 1]++;
+    for (uint64_t row = 0; row <= v->rows_end; row++) {
         sum += first[row];
         first[row] = sum;
     }
     for (uint32_t e = 0; e < op->local_experts; e++)
         for (uint32_t i = 0; i < m->recv_count[e]; i++) {
-            uint32_t entry = (uint32_t)m->recv_start[e] + i;
+            uint32_t entry = (uint32_t)v->first[e] + i;
 
-            op->share[first[m->recv_row[entry]]++] =
+            share[first[m->recv_row[entry]]++] =
                 (struct share){.entry = entry, .expert = e};
         }
     /* Each first has moved on to the next row's; back again. */
-    memmove(first + 1, first, m->recv_rows * sizeof(*first));
+    memmove(first + 1, first, v->rows_end * sizeof(*first));
     first[0] = 0;
+    return EPA_OK;
 }
 
-static enum epa_status answer_rows(struct op_moe *op, const struct epa_moe *m, uint16_t *y,
-                                   struct epa_error *err)
+/* How many entries are in a row. */
+static uint32_t shares_of(const struct op_moe *op, uint64_t row)
 {
-    const struct kernels *kernels = kernels_get(NULL);
+    return op->row_first[row + 1] - op->row_first[row];
+}
 
-    sort_shares(op, m);
-    for (uint64_t row = 0; row < m->recv_rows; row++) {
-        const struct share *share = op->share + op->row_first[row];
-        uint32_t n = op->row_first[row + 1] - op->row_first[row];
+/* What this rank's experts answer to a row, weighted and added up. */
+static enum epa_status answer_shares(const struct answers *a, uint64_t row,
+                                     struct epa_error *err)
+{
+    struct op_moe *op = a->op;
+    const struct epa_moe *m = &a->v->m;
+    const struct share *share = (const struct share *)op->share.data + op->row_first[row];
+    uint32_t n = shares_of(op, row);
 
-        if (n > m->topk)
-            return epa_fail(err, EPA_ERR_MISMATCH,
-                            "rank %u: %u entries share row %llu; a token has %u choices",
-                            op->world.rank, n, (unsigned long long)row, m->topk);
-        for (uint32_t i = 0; i < n; i++) {
-            uint16_t *answer = op->answer + (size_t)i * m->hidden;
+    if (n > m->topk)
+        return epa_fail(err, EPA_ERR_MISMATCH,
+                        "rank %u: %u entries share row %llu; a token has %u choices",
+                        op->world.rank, n, (unsigned long long)row, m->topk);
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t *answer = op->answer + (size_t)i * m->hidden;
 
-            answer_row(op, m, row, share[i].expert, answer);
-            op->part[i] = answer;
-            op->part_weight[i] = m->recv_weight[share[i].entry];
-        }
-        if (n != 0)
-            kernels->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
-                            y + row * m->hidden);
+        answer_row(op, a->v, row, share[i].expert, answer);
+        op->part[i] = answer;
+        op->part_weight[i] = m->recv_weight[share[i].entry];
     }
+    kernels_get(NULL)->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
+                              answer_at(a, row));
     return EPA_OK;
+}
+
+/* Rows row to end - 1 with the holes among them, which stay as they are. */
+static enum epa_status answer_window(const struct answers *a, uint64_t row, uint64_t end,
+                                     struct epa_error *err)
+{
+    enum epa_status status = op_moe_read_rows(a->op, a->v, row, end - row, err);
+    uint64_t first = row;
+
+    for (; row < end && status == EPA_OK; row++) {
+        if (shares_of(a->op, row) != 0) {
+            status = answer_shares(a, row, err);
+            continue;
+        }
+        if (row != first)
+            status = write_answers(a, first, row - first, err);
+        first = row + 1;
+    }
+    if (status == EPA_OK && row != first)
+        status = write_answers(a, first, row - first, err);
+    return status;
+}
+
+static enum epa_status answer_rows(const struct answers *a, struct epa_error *err)
+{
+    uint64_t end = a->v->rows_end;
+    enum epa_status status = sort_shares(a->op, a->v, err);
+
+    for (uint64_t row = 0; row < end && status == EPA_OK;) {
+        uint64_t n = end - row < a->room ? end - row : a->room;
+
+        if (shares_of(a->op, row) == 0) {
+            row++;
+            continue;
+        }
+        status = answer_window(a, row, row + n, err);
+        row += n;
+    }
+    return status;
 }
 
 enum epa_status op_moe_experts(struct op_moe *op, uint32_t slot, struct epa_error *err)
 {
     struct slot *s = &op->slot[slot];
-    struct epa_moe *moe = &s->problem.u.moe, m;
-    struct epa_backend *b = op->backend;
-    size_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
+    struct epa_moe *moe = &s->problem.u.moe;
+    uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
     bool apart = op->x->expert.answer == ANSWER_APART || moe->y_space == NULL;
-    bool on_host = b->memory == EPA_MEMORY_HOST;
-    enum epa_status status = op_moe_view(op, s, &m, err);
-    uint16_t *y;
+    struct answers a;
+    struct view v;
+    enum epa_status status = op_moe_view(op, s, &v, err);
 
-    if (status == EPA_OK && s->y.there == NULL && (apart || !on_host) && bytes != 0)
+    if (status == EPA_OK && s->y == NULL && apart && bytes != 0)
         status = op_moe_alloc(op, "answers", bytes, &s->y, err);
     if (status != EPA_OK)
         return status;
-    moe->y = apart ? s->y.there : moe->y_space;
-    y = apart || !on_host ? s->y.here : moe->y_space;
-    if (op->footprint.layout == EPA_LAYOUT_EXPERT)
-        answer_entries(op, &m, y);
-    else
-        status = answer_rows(op, &m, y, err);
-    if (status == EPA_OK && !on_host && bytes != 0)
-        status = b->ops->write(b, (void *)(uintptr_t)moe->y, y, bytes);
+    moe->y = apart ? s->y : moe->y_space;
+    status = answers_init(op, &v, apart ? s->y : moe->y_space, &a, err);
+    if (op->footprint.layout == EPA_LAYOUT_RANK)
+        return status == EPA_OK ? answer_rows(&a, err) : status;
+    for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
+        status = answer_expert(&a, e, err);
     return status;
 }

@@ -15,14 +15,56 @@ struct slot {
     struct epa_problem problem;
     uint64_t iteration;
     struct buffer x, x_fp8, x_scale, expert, weight, out;
-    struct buffer y; /* made at first use: an algorithm may offer y_space */
+    void *y; /* the backend's; made at first use: an algorithm may offer y_space */
     struct moe_traffic traffic;
 };
 
 /* An entry of a row, layout rank. */
 struct share {
-    uint32_t entry, expert; /* expert: local number */
+    uint32_t entry;  /* where it stands in the lists of a view */
+    uint32_t expert; /* local number */
 };
+
+/* Memory of the host that grows to what is asked for; what was in it is lost then. */
+struct area {
+    void *data;
+    size_t bytes;
+};
+
+/* Rows, or entries, `first` to first + n - 1. */
+struct run {
+    uint64_t first, n;
+};
+
+/* Received rows where the host can read them, from row `first` on. Strides are those of the
+ * algorithm. */
+struct row_view {
+    const char *data, *scale, *origin;
+    uint64_t first;
+};
+
+/* What an algorithm delivered, readable by the host: lists at once, rows on demand. On a
+ * device only what is in use is copied, so that entries here stand one after the other,
+ * experts ascending, whatever gaps there are over there. */
+struct view {
+    uint64_t iteration;
+    struct epa_moe m;      /* recv_count, recv_start, recv_row and recv_weight are here */
+    const uint64_t *first; /* [local experts]: the first entry of each in recv_row,
+                              recv_weight and, layout expert, in rows */
+    uint64_t entries;      /* in use */
+    uint64_t rows_end;     /* layout rank: past the last row in use */
+    uint32_t n_runs;       /* op_moe.run: entries in use, over there */
+    struct row_view rows;
+};
+
+/* The row of an entry, as the algorithm counts, and which one of `rows` that is once all
+ * are read. */
+struct place {
+    uint64_t row, here;
+};
+
+/* Windows on the rows of a device are about this large. */
+enum { WINDOW_BYTES = 4 << 20 };
 
 enum { STAGED = 7 };
 
@@ -44,15 +86,15 @@ struct op_moe {
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
-    struct share *share;   /* [recv_entries] */
+    struct area share;     /* struct share for each entry in use */
     uint16_t *answer;      /* [topk][hidden] */
     const uint16_t **part; /* [topk] */
     float *part_weight;    /* [topk] */
 
-    struct {
-        void *data;
-        size_t bytes;
-    } staged[STAGED]; /* copies for the host of what a device backend holds */
+    /* A device's: copies for the host of what it holds, and answers on their way there. */
+    struct area staged[STAGED], window;
+    struct run *run; /* [local experts] */
+    uint64_t *first; /* [local experts] */
 
     struct check *check; /* op_moe_check.h; made at its first use */
 };
@@ -68,18 +110,40 @@ static inline uint64_t op_moe_rows(const struct epa_footprint *f)
     return f->layout == EPA_LAYOUT_EXPERT ? f->recv_entries : f->recv_rows;
 }
 
-enum epa_status op_moe_alloc(struct op_moe *, const char *what, uint64_t bytes,
-                             struct buffer *out, struct epa_error *);
+/* Memory of the backend. */
+enum epa_status op_moe_alloc(struct op_moe *, const char *what, uint64_t bytes, void **out,
+                             struct epa_error *err);
+
+/* Room for at least `bytes`. */
+enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes,
+                            struct epa_error *err);
 
 /* The token as any rank sees it: [hidden] bf16. */
 void op_moe_token(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out);
 
-/* The problem of a slot after dispatch with its views readable by the host, pointers set
+static inline struct place op_moe_place(const struct view *v, uint32_t local_expert,
+                                        uint64_t i)
+{
+    uint64_t at = v->first[local_expert] + i;
+
+    if (v->m.recv_row != NULL)
+        return (struct place){v->m.recv_row[at], v->m.recv_row[at]};
+    return (struct place){v->m.recv_start[local_expert] + i, at};
+}
+
+/* The problem of a slot after dispatch, with its lists readable by the host, pointers set
  * and ranges within what plan() promised; else EPA_ERR_MISMATCH says which is not. Good
- * until the next call. */
-enum epa_status op_moe_view(struct op_moe *, const struct slot *, struct epa_moe *out,
-                            struct epa_error *);
+ * until the next call, as is what the two below read. */
+enum epa_status op_moe_view(struct op_moe *, const struct slot *, struct view *out,
+                            struct epa_error *err);
+
+/* All rows in use, with their origins, into view->rows. */
+enum epa_status op_moe_read_all(struct op_moe *, struct view *, struct epa_error *err);
+
+/* Rows `first` to first + n - 1, without origins. */
+enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first, uint64_t n,
+                                 struct epa_error *err);
 
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,

@@ -57,6 +57,9 @@ struct moe_traffic {
     uint64_t dispatch_needed, combine_needed; /* token bytes of rows that its tokens want */
     uint64_t dispatch_wire, combine_wire;     /* bytes that leave it */
     uint64_t dispatch_in, combine_in;         /* bytes that come to it from other ranks */
+    /* The fewest bytes that must leave it or come to it, whichever are more: a token once
+     * for each other rank that wants it, with its scales and nothing else. */
+    uint64_t dispatch_least, combine_least;
 };
 
 #endif

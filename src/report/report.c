@@ -12,7 +12,14 @@
 enum {
     WIDTH = 100,
     NAME_LEAST = 10,
-    NAME_MOST = 20, /* what five times and three rates leave of WIDTH */
+    NAME_MOST = 20,  /* what five times and three rates leave of WIDTH */
+    NAME_LIMIT = 12, /* and with the limit in two more columns */
+};
+
+/* Widths of columns. */
+struct widths {
+    int name, time, rate, limit, share; /* limit 0: neither of the last two */
+    int digits;                         /* of microseconds */
 };
 
 static const char *const verb_name[] = {
@@ -161,6 +168,29 @@ static void print_machine(FILE *file, const struct facts *f)
             strcmp(f->sanitizers, "none") != 0 ? f->sanitizers : "", f->isa);
 }
 
+/* What rank 0 said of its device, in one line. */
+static void print_device(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+    const struct session_rank *rank = s->rank;
+    struct text line = {0};
+
+    for (uint32_t i = 0; rank != NULL && i < rank->n_facts; i++)
+        text_add(&line, "%s%s %s", i == 0 ? "" : ", ", rank->fact[i].key,
+                 rank->fact[i].value);
+    if (line.data != NULL)
+        comment(file, "rank 0's %s", line.data);
+    text_free(&line);
+    if (result->limit.known && !(result->limit.bytes_per_ns > 0))
+        comment(
+            file,
+            "links: %.2f us for a signal, and the rate is not known: limits leave it out",
+            result->limit.latency_ns / 1e3);
+    else if (result->limit.known)
+        comment(file, "links: %.1f GB/s out of a rank while all send, %.2f us for a signal",
+                result->limit.bytes_per_ns, result->limit.latency_ns / 1e3);
+}
+
 static void print_header(FILE *file, const struct result *result)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
@@ -174,6 +204,7 @@ static void print_header(FILE *file, const struct result *result)
     print_sections(file, x, load, 2);
     print_pins(file, s);
     print_machine(file, result->facts);
+    print_device(file, result);
 }
 
 /* A column of `width` and a blank before it; "-" for what is not known. What is too long
@@ -188,53 +219,104 @@ static void cell(FILE *file, int width, int digits, double value)
     fprintf(file, " %*s", width, text);
 }
 
-static void rate_cell(FILE *file, double value)
+static void rate_cell(FILE *file, int width, double value)
 {
-    cell(file, 8, value != 0 && value < 0.1 ? 4 : 2, value);
+    cell(file, width, value != 0 && value < 0.1 ? 4 : 2, value);
 }
 
-static void print_row(FILE *file, int name_width, int digits,
-                      const struct result_stage *stage)
+static void print_row(FILE *file, const struct widths *w, const struct result_stage *stage)
 {
     const struct stats *s = &stage->slowest;
     const double column[] = {s->min, s->median, s->p95, s->p99, s->max};
 
-    fprintf(file, "  %-*.*s", name_width, name_width, stage->name);
+    fprintf(file, "  %-*.*s", w->name, w->name, stage->name);
     for (size_t i = 0; i < sizeof(column) / sizeof(column[0]); i++)
-        cell(file, 9, digits, column[i] / 1e3);
-    rate_cell(file, stage->goodput);
-    rate_cell(file, stage->wire);
-    rate_cell(file, stage->bus);
+        cell(file, w->time, w->digits, column[i] / 1e3);
+    rate_cell(file, w->rate, stage->goodput);
+    rate_cell(file, w->rate, stage->wire);
+    rate_cell(file, w->rate, stage->bus);
+    if (w->limit > 0) {
+        cell(file, w->limit, w->digits, stage->limit_ns / 1e3);
+        cell(file, w->share, 1, 100 * stage->limit_ns / s->median);
+    }
+    fputc('\n', file);
+}
+
+static struct widths widths_of(const struct result *result)
+{
+    double median = result->stage[result->n_stages - 1].slowest.median;
+    struct widths w = {.name = NAME_LEAST, .time = 9, .rate = 8};
+    int most = result->limit.known ? NAME_LIMIT : NAME_MOST;
+
+    if (result->limit.known)
+        w = (struct widths){
+            .name = NAME_LEAST, .time = 8, .rate = 7, .limit = 7, .share = 8};
+    w.digits = median < 100e3 ? 2 : 1;
+    for (uint32_t i = 0; i < result->n_stages; i++) {
+        int n = (int)strlen(result->stage[i].name);
+
+        w.name = n > w.name ? n : w.name;
+    }
+    w.name = w.name > most ? most : w.name;
+    return w;
+}
+
+/* Two lines: what stands in a column, and its unit. */
+static void print_head(FILE *file, const struct widths *w)
+{
+    static const char *const time[] = {"min", "median", "p95", "p99", "max"};
+    static const char *const rate[] = {"goodput", "wire", "bus"};
+
+    fprintf(file, "#\n# %-*s", w->name, "stage");
+    for (size_t i = 0; i < 5; i++)
+        fprintf(file, " %*s", w->time, time[i]);
+    for (size_t i = 0; i < 3; i++)
+        fprintf(file, " %*s", w->rate, rate[i]);
+    if (w->limit > 0)
+        fprintf(file, " %*s %*s", w->limit, "limit", w->share, "of limit");
+    fprintf(file, "\n# %-*s", w->name, "");
+    for (size_t i = 0; i < 5; i++)
+        fprintf(file, " %*s", w->time, "[us]");
+    for (size_t i = 0; i < 3; i++)
+        fprintf(file, " %*s", w->rate, "[GB/s]");
+    if (w->limit > 0)
+        fprintf(file, " %*s %*s", w->limit, "[us]", w->share, "[%]");
     fputc('\n', file);
 }
 
 static void print_stages(FILE *file, const struct result *result)
 {
-    static const char *const head[] = {"min", "median", "p95", "p99", "max"};
-    static const char *const rate[] = {"goodput", "wire", "bus"};
-    double median = result->stage[result->n_stages - 1].slowest.median;
-    int width = NAME_LEAST, digits = median < 100e3 ? 2 : 1; /* of microseconds */
+    struct widths w = widths_of(result);
 
-    for (uint32_t i = 0; i < result->n_stages; i++) {
-        int n = (int)strlen(result->stage[i].name);
-
-        width = n > width ? n : width;
-    }
-    width = width > NAME_MOST ? NAME_MOST : width;
-    fprintf(file, "#\n# %-*s", width, "stage");
-    for (size_t i = 0; i < 5; i++)
-        fprintf(file, " %9s", head[i]);
-    for (size_t i = 0; i < 3; i++)
-        fprintf(file, " %8s", rate[i]);
-    fprintf(file, "\n# %-*s", width, "");
-    for (size_t i = 0; i < 5; i++)
-        fprintf(file, " %9s", "[us]");
-    for (size_t i = 0; i < 3; i++)
-        fprintf(file, " %8s", "[GB/s]");
-    fputc('\n', file);
+    print_head(file, &w);
     for (uint32_t i = 0; i < result->n_stages; i++)
-        print_row(file, width, digits, &result->stage[i]);
+        print_row(file, &w, &result->stage[i]);
     fputs("#\n", file);
+}
+
+/* How times were taken where that is not by the host's clock, and what they do not say. */
+static void print_clock(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+    const char *plugin = s->experiment->algorithm.plugin->name;
+    const char *cache = s->experiment->bench.cache == CACHE_COLD ? "cold" : "warm";
+    bool bench = s->verb == VERB_BENCH;
+
+    if (s->clock == CLOCK_EVENTS)
+        comment(file, "clock: events around each stage%s%s%s", bench ? ", cache " : "",
+                bench ? cache : "", "; total is their sum");
+    if (s->clock != CLOCK_GRAPH)
+        return;
+    comment(
+        file,
+        "clock: graph of %u call%s of each stage, cache %s; a sample is one launch%s, total "
+        "a pair as measured, dispatch and combine alone",
+        session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
+        session_calls(s) == 1 ? "" : " divided by calls");
+    if (s->not_alone[FIGURE_DISPATCH])
+        comment(file, "dispatch alone is not known: %s cannot give up a dispatch", plugin);
+    if (s->not_alone[FIGURE_COMBINE])
+        comment(file, "combine alone is not known: %s cannot combine twice", plugin);
 }
 
 static void print_samples(FILE *file, const struct result *result)
@@ -319,10 +401,14 @@ static void print_checks(FILE *file, const struct result *result)
         fprintf(file, "verified %llu iteration%s: %s elements compared, %s wrong\n",
                 (unsigned long long)result->checked, result->checked == 1 ? "" : "s",
                 compared, wrong);
+    else if (result->session->verb == VERB_BENCH && result->compared > 0)
+        comment(file, "checked: %s elements, %s wrong", compared, wrong);
     else if (result->compared > 0)
         comment(file, "%s checked: %s elements, %s wrong",
                 result->checked == 2 ? "first and last iteration" : "iterations", compared,
                 wrong);
+    else if (result->unchecked[0] != 0)
+        comment(file, "not checked: %s", result->unchecked);
 }
 
 void report_table(FILE *file, const struct result *result)
@@ -332,6 +418,7 @@ void report_table(FILE *file, const struct result *result)
     print_header(file, result);
     if (s->verb != VERB_VERIFY) {
         print_stages(file, result);
+        print_clock(file, result);
         print_samples(file, result);
     }
     print_traffic(file, "dispatch", &result->dispatch);

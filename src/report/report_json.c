@@ -141,8 +141,34 @@ static json_t *build_json(struct build *b, const struct facts *f)
     return o;
 }
 
-static json_t *machine_json(struct build *b, const struct facts *f)
+/* What a rank said of its device. */
+static json_t *device_json(struct build *b, const struct session_rank *rank)
 {
+    json_t *o;
+
+    if (rank == NULL || rank->n_facts == 0)
+        return json_null();
+    o = json_object();
+    for (uint32_t i = 0; i < rank->n_facts; i++)
+        set(b, o, rank->fact[i].key, text(rank->fact[i].value));
+    return o;
+}
+
+static json_t *links_json(struct build *b, const struct result_limit *limit)
+{
+    json_t *o;
+
+    if (!limit->known)
+        return json_null();
+    o = json_object();
+    set(b, o, "rate", limit->bytes_per_ns > 0 ? real(limit->bytes_per_ns) : json_null());
+    set(b, o, "latency_ns", real(limit->latency_ns));
+    return o;
+}
+
+static json_t *machine_json(struct build *b, const struct result *result)
+{
+    const struct facts *f = result->facts;
     json_t *o = json_object();
 
     set(b, o, "host", text_or_null(f->host));
@@ -163,6 +189,8 @@ static json_t *machine_json(struct build *b, const struct facts *f)
     set(b, o, "huge_pages", text_or_null(f->huge_pages));
     set(b, o, "shmem_huge_pages", text_or_null(f->shmem_huge_pages));
     set(b, o, "load_average", real(f->load_average));
+    set(b, o, "device", device_json(b, result->session->rank));
+    set(b, o, "links", links_json(b, &result->limit));
     set(b, o, "build", build_json(b, f));
     set(b, o, "environment", environment_json(b, f));
     return o;
@@ -178,6 +206,7 @@ static json_t *rank_json(struct build *b, const struct session *s, uint32_t r)
     set(b, o, "rank", count(r));
     set(b, o, "pid", count_or_null((uint64_t)rank->pid));
     set(b, o, "core", rank->core >= 0 ? count((uint64_t)rank->core) : json_null());
+    set(b, o, "device", device_json(b, rank));
     set(b, o, "samples", count(rank->samples));
     set(b, o, "first_ns",
         s->first_ns != NULL && s->first_ns[r] > 0 ? whole(s->first_ns[r]) : json_null());
@@ -224,7 +253,7 @@ static json_t *stage_json(struct build *b, const struct result *result,
     set(b, rate, "goodput", real(stage->goodput));
     set(b, rate, "wire", real(stage->wire));
     set(b, rate, "bus", real(stage->bus));
-    for (uint64_t i = 0; i < result->n_samples; i++)
+    for (uint64_t i = 0; i < stage->slowest.n; i++)
         append(b, samples, whole(stage->sample[i]));
     for (uint32_t r = 0;
          result->session->rank != NULL && r < result->session->experiment->ranks; r++) {
@@ -240,6 +269,8 @@ static json_t *stage_json(struct build *b, const struct result *result,
     set(b, o, "name", text(stage->name));
     set(b, o, "ns", stats_json(b, &stage->slowest));
     set(b, o, "rate", rate);
+    set(b, o, "limit_ns", whole(stage->limit_ns));
+    set(b, o, "of_limit", real(stage->limit_ns / stage->slowest.median));
     set(b, o, "ranks", ranks);
     set(b, o, "samples_ns", samples);
     return o;
@@ -258,6 +289,7 @@ static json_t *traffic_json(struct build *b, const struct result *result)
         set(b, bytes, "needed_bytes", real(part[i]->needed));
         set(b, bytes, "wire_bytes", real(part[i]->out));
         set(b, bytes, "bus_bytes", real(part[i]->bus));
+        set(b, bytes, "least_bytes", real(part[i]->least));
         set(b, o, name[i], bytes);
     }
     return o;
@@ -309,6 +341,24 @@ static json_t *skew_json(struct build *b, const struct result *result)
     return o;
 }
 
+/* How times were taken; null where none were. */
+static json_t *timing_json(struct build *b, const struct result *result)
+{
+    const struct session *s = result->session;
+    bool bench = s->verb == VERB_BENCH;
+    json_t *o;
+
+    if (result_clock_name(result) == NULL)
+        return json_null();
+    o = json_object();
+    set(b, o, "clock", text(result_clock_name(result)));
+    set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
+    set(b, o, "cache",
+        text(bench && s->experiment->bench.cache == CACHE_COLD ? "cold" : "warm"));
+    set(b, o, "total", text(s->clock == CLOCK_GRAPH ? "measured" : "sum"));
+    return o;
+}
+
 static json_t *verify_json(struct build *b, const struct result *result)
 {
     json_t *o = json_object();
@@ -316,6 +366,7 @@ static json_t *verify_json(struct build *b, const struct result *result)
     set(b, o, "iterations", count(result->checked));
     set(b, o, "compared", count(result->compared));
     set(b, o, "wrong", count(result->wrong));
+    set(b, o, "unchecked", text_or_null(result->unchecked));
     return o;
 }
 
@@ -368,8 +419,9 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "warmup", count(s->warmup));
     set(b, o, "iterations", count(s->iterations));
     set(b, o, "experiment", experiment_json(b, s->experiment));
-    set(b, o, "machine", machine_json(b, result->facts));
+    set(b, o, "machine", machine_json(b, result));
     set(b, o, "world", world_json(b, s));
+    set(b, o, "timing", timing_json(b, result));
     set(b, o, "stages", stages);
     set(b, o, "skew", skew_json(b, result));
     set(b, o, "routing", routing_json(b, s));

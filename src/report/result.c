@@ -49,6 +49,14 @@ const char *result_status_name(enum epa_status status)
     return "internal";
 }
 
+const char *result_clock_name(const struct result *result)
+{
+    static const char *const name[] = {
+        [CLOCK_HOST] = "host", [CLOCK_EVENTS] = "events", [CLOCK_GRAPH] = "graph"};
+
+    return name[result->session->clock];
+}
+
 void result_when(struct result *result, time_t started, double elapsed_s)
 {
     struct tm utc;
@@ -81,12 +89,18 @@ static uint64_t finished(const struct session *s)
     return n;
 }
 
-/* Times of each rank in one stage; `stage` past the last: the sum of all. */
-static void gather(const struct session *s, uint32_t stage, uint64_t n, double *rank_ns)
+static bool by_graph(const struct session *s)
+{
+    return s->clock == CLOCK_GRAPH;
+}
+
+/* Times of each rank in one row. The last row has times of its own where pairs were measured,
+ * else the sum of the stages. */
+static void gather(const struct session *s, uint32_t row, uint64_t n, double *rank_ns)
 {
     uint32_t ranks = ranks_of(s);
-    uint32_t first = stage < s->n_stages ? stage : 0;
-    uint32_t last = stage < s->n_stages ? stage : s->n_stages - 1;
+    bool sum = !by_graph(s) && row == s->n_stages;
+    uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
 
     memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
     for (uint32_t i = first; i <= last && n > 0; i++) {
@@ -100,9 +114,8 @@ static void gather(const struct session *s, uint32_t stage, uint64_t n, double *
 }
 
 static enum epa_status summarise(const struct result *result, const struct work *work,
-                                 struct result_stage *out)
+                                 uint64_t n, struct result_stage *out)
 {
-    uint64_t n = result->n_samples;
     uint32_t ranks = ranks_of(result->session);
 
     out->sample = calloc(n + 1, sizeof(*out->sample));
@@ -146,14 +159,14 @@ static void find_straggler(struct result *result, struct work *work)
 /* Means of what ranks counted; `parts` says of which phases. */
 static struct result_traffic traffic_of(const struct session *s, int parts)
 {
-    struct result_traffic sum = {0, 0, 0};
+    struct result_traffic sum = {0, 0, 0, 0};
     uint32_t ranks = ranks_of(s);
 
     for (uint32_t r = 0; r < ranks; r++) {
         const struct session_rank *rank = &s->rank[r];
         const struct moe_traffic *t = &rank->traffic;
         uint64_t times = rank->traffic_n;
-        uint64_t needed = 0, out = 0, in = 0, busy;
+        uint64_t needed = 0, out = 0, in = 0, least = 0, busy;
 
         needed += (parts & DISPATCH) != 0 ? t->dispatch_needed : 0;
         needed += (parts & COMBINE) != 0 ? t->combine_needed : 0;
@@ -161,21 +174,52 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
         out += (parts & COMBINE) != 0 ? t->combine_wire : 0;
         in += (parts & DISPATCH) != 0 ? t->dispatch_in : 0;
         in += (parts & COMBINE) != 0 ? t->combine_in : 0;
+        least += (parts & DISPATCH) != 0 ? t->dispatch_least : 0;
+        least += (parts & COMBINE) != 0 ? t->combine_least : 0;
         if (times == 0)
             continue;
         busy = in > out ? in : out;
         sum.needed += (double)needed / (double)times / ranks;
         sum.out += (double)out / (double)times / ranks;
         sum.bus = fmax(sum.bus, (double)busy / (double)times);
+        sum.least = fmax(sum.least, (double)least / (double)times);
     }
     return sum;
 }
 
-/* Bytes a nanosecond are GB/s. */
-static void set_rates(struct result_stage *stage, const struct result_traffic *traffic)
+/* The best of what ranks measured, so that the limit is none that luck could beat. One rank
+ * has no links. */
+static struct result_limit limit_of(const struct session *s)
 {
-    stage->goodput = stage->wire = stage->bus = NAN;
-    if (traffic == NULL || !(stage->slowest.median > 0))
+    struct result_limit limit = {false, 0, 0};
+
+    for (uint32_t r = 0; r < ranks_of(s) && ranks_of(s) > 1; r++) {
+        const struct epa_limit *mine = &s->rank[r].limit;
+
+        if (!s->rank[r].has_limit || !(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
+            continue;
+        limit.bytes_per_ns = fmax(limit.bytes_per_ns, mine->bytes_per_ns);
+        if (!limit.known || mine->latency_ns < limit.latency_ns)
+            limit.latency_ns = mine->latency_ns;
+        limit.known = true;
+    }
+    return limit;
+}
+
+/* Bytes a nanosecond are GB/s. `crossings`: how often ranks must hear of each other. */
+static void set_rates(const struct result *result, const struct result_traffic *traffic,
+                      uint32_t crossings, struct result_stage *stage)
+{
+    const struct result_limit *limit = &result->limit;
+
+    stage->goodput = stage->wire = stage->bus = stage->limit_ns = NAN;
+    if (traffic == NULL)
+        return;
+    if (limit->known)
+        stage->limit_ns =
+            crossings * limit->latency_ns +
+            (limit->bytes_per_ns > 0 ? traffic->least / limit->bytes_per_ns : 0);
+    if (!(stage->slowest.median > 0))
         return;
     stage->goodput = traffic->needed / stage->slowest.median;
     stage->wire = traffic->out / stage->slowest.median;
@@ -189,11 +233,10 @@ static const struct result_traffic *stage_traffic(const struct result *result,
     const struct session *s = result->session;
     uint32_t alike = 0;
 
-    if (stage == s->n_stages)
-        return &result->total;
     for (uint32_t i = 0; i < s->n_stages; i++)
         alike += s->stage_kind[i] == s->stage_kind[stage];
-    if (alike != 1)
+    if (alike != 1 || s->stage_kind[stage] == EPA_STAGE_SEND ||
+        (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
         return NULL;
     if (s->stage_kind[stage] == EPA_STAGE_WHOLE)
         return &result->total;
@@ -201,19 +244,39 @@ static const struct result_traffic *stage_traffic(const struct result *result,
                                                       : &result->combine;
 }
 
+/* Of rows before the last. */
+static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
+{
+    if (by_graph(result->session))
+        return row == FIGURE_DISPATCH ? &result->dispatch : &result->combine;
+    return stage_traffic(result, row);
+}
+
+static const char *row_name(const struct session *s, uint32_t row)
+{
+    static const char *const figure[] = {
+        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine"};
+
+    return by_graph(s) ? figure[row] : s->stage[row];
+}
+
 static enum epa_status fill_stages(struct result *result, struct work *work)
 {
     const struct session *s = result->session;
+    uint32_t last = by_graph(s) ? (uint32_t)FIGURE_PAIR : s->n_stages;
 
-    result->n_stages = s->n_stages + 1;
-    for (uint32_t i = 0; i < result->n_stages; i++) {
+    result->n_stages = last + 1;
+    for (uint32_t i = 0; i <= last; i++) {
         struct result_stage *stage = &result->stage[i];
+        uint64_t n = by_graph(s) && s->not_alone[i] ? 0 : result->n_samples;
+        const struct result_traffic *traffic =
+            i == last ? &result->total : row_traffic(result, i);
 
-        stage->name = i < s->n_stages ? s->stage[i] : "total";
-        gather(s, i, result->n_samples, work->rank_ns);
-        if (summarise(result, work, stage) != EPA_OK)
+        stage->name = i == last ? "total" : row_name(s, i);
+        gather(s, i, n, work->rank_ns);
+        if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
-        set_rates(stage, stage_traffic(result, i));
+        set_rates(result, traffic, i == last ? 2 : 1, stage);
     }
     find_straggler(result, work);
     return EPA_OK;
@@ -231,6 +294,13 @@ static void count_checks(struct result *result)
         if (r == 0 || rank->checked < result->checked)
             result->checked = rank->checked;
     }
+    result->unchecked = "";
+    if (s->verb != VERB_BENCH || result->compared > 0)
+        return;
+    if (!s->experiment->bench.check)
+        result->unchecked = "bench.check is false";
+    else if (s->notes != NULL)
+        result->unchecked = s->notes->unchecked;
 }
 
 /* The first rank that failed for a reason of its own. */
@@ -292,6 +362,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->dispatch = traffic_of(session, DISPATCH);
     out->combine = traffic_of(session, COMBINE);
     out->total = traffic_of(session, DISPATCH | COMBINE);
+    out->limit = limit_of(session);
     explain(out, error);
     count_checks(out);
     made = work_init(&work, ranks_of(session), out->n_samples);

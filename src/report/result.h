@@ -13,16 +13,24 @@
 struct result_traffic {
     double needed, out; /* means over ranks: token bytes of the layer; bytes that left */
     double bus;         /* of the busiest rank: the larger of what it sent and received */
+    double least;       /* of the busiest rank: what any algorithm would have to move */
+};
+
+/* What the links between ranks can do, where their transport knows. */
+struct result_limit {
+    bool known;
+    double bytes_per_ns, latency_ns; /* of the fastest rank: nobody does better */
 };
 
 struct result_stage {
-    const char *name;     /* of the stage; the last one is "total" */
+    const char *name;
     struct stats slowest; /* over samples; a sample is one iteration of the slowest rank */
     double *sample;       /* [n_samples], in order */
     struct stats *rank;   /* [ranks], each over its own times */
     /* GB/s at the median. NaN without samples, and for a stage that shares its dispatch or
      * combine with others: what crosses in it alone is not known. */
     double goodput, wire, bus;
+    double limit_ns; /* the least time that the links allow; NaN: not known */
 };
 
 enum { RESULT_WARNINGS = 16 };
@@ -36,11 +44,14 @@ struct result {
     char started[40]; /* RFC 3339, UTC */
     double elapsed_s;
     uint64_t n_samples; /* iterations that all ranks finished */
-    uint32_t n_stages;  /* with "total" */
+    /* Rows: a stage each, or the figures of graphs; the last is "total". */
+    uint32_t n_stages;
     struct result_stage stage[SESSION_STAGES + 1];
     struct result_traffic dispatch, combine, total;
+    struct result_limit limit;
     uint64_t compared, wrong; /* elements, of all ranks */
     uint64_t checked;         /* iterations that all ranks checked */
+    const char *unchecked;    /* why bench checked none, in words; "": it did, or failed */
     double skew_ns;           /* median over samples of slowest minus fastest rank, total */
     uint32_t straggler;       /* the rank that is slowest most often, and in which share */
     double straggler_share;
@@ -57,6 +68,9 @@ void result_finish(struct result *);
 
 /* `started` by CLOCK_REALTIME. */
 void result_when(struct result *, time_t started, double elapsed_s);
+
+/* "host", "events", "graph"; NULL: no times were taken. */
+const char *result_clock_name(const struct result *);
 
 /* "ok", "mismatch", "timeout", "died", "interrupted", ...: for the reports. */
 const char *result_status_name(enum epa_status);

@@ -3,7 +3,6 @@
  * they are for bench alone. */
 #include "report/result.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +117,8 @@ static void about_timer(struct result *result)
 {
     double step = result->facts->timer_ns;
 
+    if (result->session->clock == CLOCK_EVENTS || result->session->clock == CLOCK_GRAPH)
+        return; /* not this clock */
     for (uint32_t i = 0; i + 1 < result->n_stages; i++) {
         const struct result_stage *stage = &result->stage[i];
 

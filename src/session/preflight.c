@@ -1,6 +1,8 @@
-/* Memory by arithmetic. A heap is a memfd and inputs are touched at once, so what is asked
- * for is what is used: a sum that does not fit ends in the kernel killing processes, not in
- * an error that could be told. All sums saturate: a shape that overflows does not fit. */
+/* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
+ * what is asked for is what is used: a sum that does not fit ends in the kernel killing
+ * processes, not in an error that could be told. All sums saturate: a shape that overflows
+ * does not fit. What a device is to hold is for its backend and transport to count, when
+ * they allocate. */
 #include "session/preflight.h"
 
 #include <string.h>
@@ -11,6 +13,7 @@
 
 /* Bytes of one rank, and of all. */
 struct sum {
+    bool on_host;                     /* the heap; a device's own memory is not counted */
     uint64_t heap, inputs, reference; /* of a rank */
     uint64_t samples;                 /* shared by all ranks */
     uint64_t total;
@@ -31,12 +34,15 @@ static uint64_t times(uint64_t a, uint64_t b)
 static struct sum sum_up(const struct session *s)
 {
     const struct experiment *x = s->experiment;
+    enum epa_memory memory = ((const struct epa_backend_plugin *)x->backend.plugin)->memory;
     uint32_t slots = session_slots(s);
-    struct sum sum = {.heap = s->footprint.heap_bytes};
+    struct sum sum = {.on_host = memory == EPA_MEMORY_HOST};
     uint64_t all, rank;
 
-    sum.inputs = op_moe_bytes(x, &s->footprint, slots, false);
-    all = op_moe_bytes(x, &s->footprint, slots, session_checks(s));
+    if (sum.on_host)
+        sum.heap = s->footprint.heap_bytes;
+    sum.inputs = op_moe_bytes(x, &s->footprint, memory, slots, false);
+    all = op_moe_bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb !=
         VERB_VERIFY) /* the number of stages is known only once ranks are there */
@@ -47,20 +53,25 @@ static struct sum sum_up(const struct session *s)
     return sum;
 }
 
-/* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB" */
+/* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB"; the heap of
+ * a device is left out. */
 static void sum_in_words(const struct session *s, const struct sum *sum, char *out,
                          size_t room)
 {
-    char heap[32], inputs[32], reference[48] = "", samples[48] = "", total[32], size[32];
+    char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", total[32],
+         size[32];
 
+    if (sum->on_host)
+        snprintf(heap, sizeof(heap), "heap %s + ",
+                 text_size(size, sizeof(size), sum->heap));
     if (sum->reference > 0)
         snprintf(reference, sizeof(reference), " + reference %s",
                  text_size(size, sizeof(size), sum->reference));
     if (sum->samples >= 1u << 20)
         snprintf(samples, sizeof(samples), " + samples %s",
                  text_size(size, sizeof(size), sum->samples));
-    snprintf(out, room, "%u rank%s x (heap %s + inputs %s%s)%s = %s", s->experiment->ranks,
-             s->experiment->ranks == 1 ? "" : "s", text_size(heap, sizeof(heap), sum->heap),
+    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s = %s", s->experiment->ranks,
+             s->experiment->ranks == 1 ? "" : "s", heap,
              text_size(inputs, sizeof(inputs), sum->inputs), reference, samples,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));
@@ -73,7 +84,7 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
     const char *buffers = "", *capacity = "", *inputs = "", *iterations = "";
 
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
-        if (strcmp(o->name, "buffers") == 0)
+        if (strcmp(o->name, "buffers") == 0 && sum->on_host)
             buffers = ", algorithm.buffers";
         if (strcmp(o->name, "capacity") == 0)
             capacity = ", or set algorithm.capacity";

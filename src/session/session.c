@@ -10,8 +10,10 @@
 #include "session/preflight.h"
 #include "moe/routing.h"
 
-/* Ranks that find out about a failure have this long to write down where they were. */
-static const uint64_t grace_ns = 1000000000u;
+/* Ranks that find out about a failure have this long to write down where they were. Those
+ * of a device have more to do: their kernels are given seconds to leave, and nothing can be
+ * freed before; what the driver then takes to give memory back, no rank can hurry. */
+static const uint64_t host_grace_ns = 1000000000u, device_grace_ns = 10000000000u;
 
 /* Memory is touched for the first time while ranks set up, and that takes what it takes. */
 static const uint64_t set_up_ns = 60000000000u;
@@ -40,7 +42,12 @@ uint32_t session_slots(const struct session *s)
 
 bool session_checks(const struct session *s)
 {
-    return s->verb != VERB_BENCH;
+    return s->verb != VERB_BENCH || s->experiment->bench.check;
+}
+
+uint32_t session_calls(const struct session *s)
+{
+    return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls;
 }
 
 static enum epa_status plan(struct session *s, struct epa_error *err)
@@ -180,6 +187,8 @@ static const char *where(const struct session *s, uint32_t rank)
 
     if (s->n_stages == 0)
         return "set-up";
+    if (stage == SESSION_PAIR)
+        return "dispatch and combine";
     return stage < s->n_stages ? s->stage[stage] : "between stages";
 }
 
@@ -194,10 +203,17 @@ static void tell_lost(const struct session *s, uint32_t lost, const char *how,
 static void learn_stages(struct session *s)
 {
     s->n_stages = s->notes->n_stages;
+    s->clock = s->notes->clock;
+    memcpy(s->not_alone, s->notes->not_alone, sizeof(s->not_alone));
     for (uint32_t i = 0; i < s->n_stages; i++) {
         s->stage[i] = s->notes->stage[i];
         s->stage_kind[i] = s->notes->stage_kind[i];
     }
+}
+
+static uint64_t grace_ns(const struct experiment *x)
+{
+    return backend_of(x)->memory == EPA_MEMORY_HOST ? host_grace_ns : device_grace_ns;
 }
 
 enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *err)
@@ -216,7 +232,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .ranks_per_node = x->ranks_per_node,
                              .threads = backend_of(x)->threads(x->backend.config),
                              .stop_fd = stop_fd,
-                             .grace_ns = grace_ns,
+                             .grace_ns = grace_ns(x),
                              .timeout_ns = x->timeout_ns + set_up_ns,
                              .rank_main = rank_main,
                              .arg = s,

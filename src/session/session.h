@@ -3,17 +3,32 @@
 #ifndef SESSION_H
 #define SESSION_H
 
+#include <stdbool.h>
+
 #include "config/experiment.h"
 #include "moe/routing.h"
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
-enum { SESSION_STAGES = 8 };
+enum {
+    SESSION_STAGES = 8,
+    SESSION_ELSEWHERE = SESSION_STAGES, /* in no stage */
+    SESSION_PAIR,                       /* in a graph of dispatches and combines */
+    SESSION_FACTS = 24,
+};
 
-/* What a rank says of itself; only it writes (relaxed for progress, release for `status`). */
+/* Rows of times where bench launches graphs; else there is a row for each stage. */
+enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
+
+/* One thing that a backend says of its device. */
+struct session_fact {
+    char key[32], value[128];
+};
+
+/* What a rank says of itself; it alone writes (relaxed: progress, release: `status`). */
 struct session_rank {
     _Alignas(64) uint64_t iteration; /* counts warm-up: 0 is the first of all */
-    uint32_t stage;                  /* index into stage names; SESSION_STAGES: elsewhere */
+    uint32_t stage;                  /* index into stage names, or one of the above */
     int32_t pid, core;               /* core -1: not pinned */
     uint64_t samples;                /* complete ones in rank_ns */
     uint64_t compared, wrong;        /* elements */
@@ -24,6 +39,10 @@ struct session_rank {
     char text[640];             /* an epa_error's, and where that was */
     struct moe_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
+    struct epa_limit limit; /* of the links, where has_limit */
+    bool has_limit;
+    struct session_fact fact[SESSION_FACTS]; /* of its device, after the last sample */
+    uint32_t n_facts;
 };
 
 struct session {
@@ -34,14 +53,17 @@ struct session {
     uint32_t n_stages;
     const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
     enum epa_stage_kind stage_kind[SESSION_STAGES];
+    enum bench_clock clock;         /* that was used; CLOCK_AUTO: nothing was timed yet */
+    bool not_alone[FIGURES];        /* graphs: this row cannot be measured */
     uint32_t stay;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
 
     /* Shared between processes. */
     struct session_rank *rank; /* [ranks] */
-    double *rank_ns;           /* [stages][ranks][iterations]; warm-up is not in it */
-    double *first_ns;          /* [ranks]: total of the very first iteration */
+    /* [stages, or enum session_figure][ranks][iterations]; warm-up is not in it */
+    double *rank_ns;
+    double *first_ns;                    /* [ranks]: total of the very first iteration */
     struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
     struct session_notes *notes;
 };
@@ -52,14 +74,20 @@ struct session_notes {
     uint32_t n_stages;
     char stage[SESSION_STAGES][32];
     enum epa_stage_kind stage_kind[SESSION_STAGES];
+    enum bench_clock clock;
+    bool not_alone[FIGURES];
+    char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
+
+/* Calls of each stage in one launch of a graph. */
+uint32_t session_calls(const struct session *);
 
 /* How many problems a rank holds at once, and whether their answers are checked. */
 uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
-/* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit), and
- * maps what the ranks will share. x must outlive it. */
+/* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit),
+ * and maps what the ranks will share. x must outlive it. */
 enum epa_status session_create(const struct experiment *x, enum verb verb,
                                struct session **out, struct epa_error *);
 void session_destroy(struct session *);
@@ -67,8 +95,8 @@ void session_destroy(struct session *);
 /* Ranks that could not be ended still use the session and its experiment. */
 bool session_in_use(const struct session *);
 
-/* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in err:
- * the rank that failed first, in its own words. */
+/* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in
+ * err: the rank that failed first, in its own words. */
 enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */

@@ -212,6 +212,24 @@ static void run_reduce(struct work *w, const struct kernels *set)
     }
 }
 
+static void run_reduce_fp8(struct work *w, const struct kernels *set)
+{
+    static const float weight[TOPK] = {.1f, .2f, .3f, .4f, .5f, .6f, .7f, .8f};
+    const uint8_t *row[TOPK];
+    const float *scale[TOPK];
+
+    for (uint32_t t = 0; t < w->tokens; t++) {
+        for (uint32_t k = 0; k < TOPK; k++) {
+            uint32_t at = w->order[t * TOPK + k] % 2048;
+
+            row[k] = w->q + (size_t)at * HIDDEN;
+            scale[k] = w->scale + (size_t)at * (HIDDEN / GROUP);
+        }
+        set->reduce_fp8(row, scale, weight, TOPK, HIDDEN, GROUP, w->store,
+                        w->out + (size_t)t * HIDDEN);
+    }
+}
+
 /* The same rows together, fetched ahead as reduce does it. */
 static void run_read_rows(struct work *w, const struct kernels *set)
 {
@@ -260,6 +278,10 @@ static void reduce_tables(struct work *w)
         snprintf(title, sizeof(title), "reduce, %u tokens of %u rows each", w->tokens,
                  TOPK);
         measure(title, row, rows, w, (double)w->tokens * TOPK * HIDDEN * 2);
+        rows = add_vector_sets(row, 0, run_reduce_fp8);
+        snprintf(title, sizeof(title), "reduce FP8, %u tokens of %u rows each", w->tokens,
+                 TOPK);
+        measure(title, row, rows, w, (double)w->tokens * TOPK * HIDDEN);
     }
 }
 

@@ -2,7 +2,7 @@
 """Runs the program and holds the JSON of real results against the schema, and their numbers
 against what `epa2a help bandwidth` and src/report/stats.h say, worked out here again.
 
-results.py SCHEMA EPA2A CONFIG"""
+results.py SCHEMA EPA2A CONFIG GRAPH PLUGINS: GRAPH is an experiment for the plugins there"""
 import json
 import math
 import os
@@ -75,10 +75,55 @@ def check_result(result):
         if stage["samples_ns"]:
             check_statistics(f"{result['verb']}, {stage['name']},", stage,
                              result["traffic"][stage["name"]])
+    if result["timing"] is None or result["timing"]["total"] == "measured":
+        return
     stages = [stage["samples_ns"] for stage in result["stages"]]
     for parts in zip(*stages): # the slowest of sums is no more than the sum of the slowest
         if parts[-1] > sum(parts[:-1]) + len(parts):
             failures.append(f"{result['verb']}: a total of {parts[-1]} out of {parts[:-1]}")
+
+
+def check_limits(name, result, least):
+    """`least`: bytes of the busiest rank; the links are those of tests/plugins/fakelink.c."""
+    links = result["machine"]["links"]
+    expect(f"{name}, links", links, {"rate": 50.0, "latency_ns": 250.0})
+    for stage, crossings in (("dispatch", 1), ("combine", 1), ("total", 2)):
+        want = result["traffic"][stage]["least_bytes"] / 50 + crossings * 250
+        have = next(s for s in result["stages"] if s["name"] == stage)
+        expect(f"{name}, limit of {stage}", have["limit_ns"], want, 0.5)
+        expect(f"{name}, of limit, {stage}", have["of_limit"], want / have["ns"]["median"],
+               0.01 * want / have["ns"]["median"])
+        expect(f"{name}, least of {stage}", result["traffic"][stage]["least_bytes"],
+               float(least[stage]))
+
+
+def check_graph(validator, epa2a, graph, plugins):
+    """One token a rank that both ranks want: 128 bytes each way, sent twice to the other."""
+    path = ("--plugin-path", plugins)
+    result = command(validator, epa2a, "bench", graph, "tokens=[1, 1]", "moe.topk=6",
+                     options=path)
+    expect("graph", result["status"], "ok")
+    expect("graph, timing", result["timing"],
+           {"clock": "graph", "calls": 20, "cache": "warm", "total": "measured"})
+    expect("graph, stages", [stage["name"] for stage in result["stages"]],
+           ["dispatch", "combine", "total"])
+    expect("graph, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
+           [20, 20, 20])
+    expect("graph, device", result["machine"]["device"]["device"], "no GPU at all")
+    expect("graph, places", [rank["device"]["place"] for rank in result["world"]["ranks"]],
+           ["0", "1"])
+    expect("graph, checks", result["verify"]["iterations"], 1)
+    expect("graph, wrong", result["verify"]["wrong"], 0)
+    check_limits("graph", result, {"dispatch": 128, "combine": 128, "total": 256})
+    result = command(validator, epa2a, "bench", graph, "bench.clock=events", options=path)
+    expect("events, timing", result["timing"],
+           {"clock": "events", "calls": 1, "cache": "warm", "total": "sum"})
+    result = command(validator, epa2a, "bench", graph, "bench.cache=cold",
+                     "algorithm.again=false", options=path)
+    expect("cold, timing", result["timing"],
+           {"clock": "graph", "calls": 1, "cache": "cold", "total": "measured"})
+    expect("cold, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
+           [20, 0, 20])
 
 
 def read(validator, text, what):
@@ -97,9 +142,9 @@ def user_ticks(pid):
     return int(words[11])
 
 
-def command(validator, epa2a, verb, config, *settings, harm=None):
+def command(validator, epa2a, verb, config, *settings, harm=None, options=()):
     """Runs it; harm is done to its process once its ranks have worked for a while."""
-    args = [epa2a, verb, config, "--quiet", "--json", "-"]
+    args = [epa2a, verb, config, "--quiet", "--json", "-", *options]
     for setting in settings:
         args += ["--set", setting]
     child = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
@@ -125,6 +170,10 @@ def check_tiny(validator, epa2a, layout):
         have = result["traffic"][stage]
         for key, bytes_ in zip(("needed_bytes", "wire_bytes", "bus_bytes"), want):
             expect(f"layout {layout}, {stage}, {key}", have[key], float(bytes_))
+    # Whatever the layout: one token from each rank to the other, 256 bytes and 4 scales; back 512.
+    for stage, want in (("dispatch", 272), ("combine", 512), ("total", 784)):
+        expect(f"layout {layout}, {stage}, least", result["traffic"][stage]["least_bytes"],
+               float(want))
     routing = result["routing"]
     expect("tokens per expert", routing["tokens_per_expert"],
            {"min": 1, "mean": 2, "max": 3, "imbalance": 1.5})
@@ -136,29 +185,31 @@ def check_tiny(validator, epa2a, layout):
            " ".join(result["warnings"]), True)
 
 
-def check_harm(validator, epa2a, config):
+def check_harm(validator, epa2a, config, *options):
     for name, code, harm in (
             ("interrupted", 130, lambda pid, ranks: os.kill(pid, signal.SIGINT)),
             ("interrupted", 143, lambda pid, ranks: os.kill(pid, signal.SIGTERM)),
             ("died", 5, lambda pid, ranks: os.kill(ranks[1], signal.SIGKILL))):
         for verb in ("bench", "verify"):
             result = command(validator, epa2a, verb, config, f"{verb}.iterations=1000000",
-                             harm=harm)
+                             harm=harm, options=options)
             expect(f"{verb} with harm", result["status"], name)
             expect(f"{verb} with harm, exit code", result["exit_code"], code)
 
 
-def main(schema, epa2a, config):
+def main(schema, epa2a, config, graph, plugins):
     schema = json.loads(pathlib.Path(schema).read_text("utf-8"))
     validator = jsonschema.Draft7Validator(schema)
     for verb in ("run", "bench", "verify"):
         result = command(validator, epa2a, verb, config)
         expect(verb, result["status"], "ok")
-        expect(f"{verb} compares", result["verify"]["compared"] > 0, verb != "bench")
+        expect(f"{verb} compares", result["verify"]["compared"] > 0, True)
     for layout in TRAFFIC:
         check_tiny(validator, epa2a, layout)
+    check_graph(validator, epa2a, graph, plugins)
     if pathlib.Path(f"/proc/self/task/{os.getpid()}/children").exists():
         check_harm(validator, epa2a, config)
+        check_harm(validator, epa2a, graph, "--plugin-path", plugins)
     else:
         print("this kernel does not tell a process's children: nobody was interrupted")
     print("\n".join(failures) or "all results are as they should be")

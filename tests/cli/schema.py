@@ -48,6 +48,11 @@ def spoilt(document):
     yield "null sample", with_change(lambda d, r: r["stages"][0]["samples_ns"].append(None))
     yield "foreign variable", with_change(
         lambda d, r: r["machine"]["environment"].update(HOME="/root"))
+    if document["results"][0]["timing"]:
+        yield "clock unknown", with_change(lambda d, r: r["timing"].update(clock="sundial"))
+        yield "no calls", with_change(lambda d, r: r["timing"].update(calls=0))
+    yield "links without latency", with_change(
+        lambda d, r: r["machine"].update(links={"rate": 1.0}))
     yield "local time", with_change(lambda d, r: r.update(started="2026-01-01 10:00:00"))
 
 

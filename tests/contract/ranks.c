@@ -11,6 +11,8 @@
 
 #include "plugin/builtin.h"
 
+enum { PART = 65536, CONFIG = 1024 };
+
 struct call {
     const struct subject *subject;
     const struct ranks *ranks;
@@ -89,20 +91,93 @@ bool meet(struct rank *r)
     return works(r, r->t->ops->barrier(r->t, PATIENCE_NS));
 }
 
+static bool on_host(const struct rank *r)
+{
+    return r->backend->memory == EPA_MEMORY_HOST;
+}
+
+uint64_t rounds(const struct rank *r, uint64_t host)
+{
+    return on_host(r) ? host : 1 + host / 20;
+}
+
+static void backend_works(struct rank *r, enum epa_status status, const char *what)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    if (status == EPA_OK)
+        return;
+    r->backend->ops->explain(r->backend, &err);
+    claim(r, false, "%s of the heap: status %d: %s", what, status, err.text);
+}
+
+void store_at(struct rank *r, void *to, const void *from, size_t bytes)
+{
+    if (on_host(r))
+        memcpy(to, from, bytes);
+    else
+        backend_works(r, r->backend->ops->write(r->backend, to, from, bytes), "a write");
+}
+
+void store(struct rank *r, uint64_t at, const void *from, size_t bytes)
+{
+    store_at(r, r->t->heap + at, from, bytes);
+}
+
+void store_byte(struct rank *r, uint64_t at, int byte, size_t bytes)
+{
+    if (on_host(r))
+        memset(r->t->heap + at, byte, bytes);
+    else
+        backend_works(r, r->backend->ops->fill(r->backend, r->t->heap + at, byte, bytes),
+                      "a fill");
+}
+
+void load(struct rank *r, uint64_t at, void *out, size_t bytes)
+{
+    if (on_host(r))
+        memcpy(out, r->t->heap + at, bytes);
+    else
+        backend_works(r, r->backend->ops->read(r->backend, out, r->t->heap + at, bytes),
+                      "a read");
+}
+
+char load_byte(struct rank *r, uint64_t at)
+{
+    char byte = 0;
+
+    load(r, at, &byte, 1);
+    return byte;
+}
+
 void fill(struct rank *r, uint64_t at, size_t bytes, uint64_t round)
 {
-    for (size_t i = 0; i < bytes; i++)
-        r->t->heap[at + i] = (char)(round * 31 + r->me * 7 + i);
+    char part[PART];
+
+    for (size_t i = 0; i < bytes; i += PART) {
+        size_t n = bytes - i < PART ? bytes - i : PART;
+
+        for (size_t j = 0; j < n; j++)
+            part[j] = (char)(round * 31 + r->me * 7 + i + j);
+        store(r, at + i, part, n);
+    }
 }
 
 bool is_filled(struct rank *r, uint64_t at, size_t bytes, uint64_t round, uint32_t from)
 {
-    size_t i = 0;
+    char part[PART];
+    size_t good = 0;
 
-    while (i < bytes && r->t->heap[at + i] == (char)(round * 31 + from * 7 + i))
-        i++;
-    return claim(r, i == bytes, "round %llu: byte %zu of %zu from rank %u is wrong",
-                 (unsigned long long)round, i, bytes, from);
+    for (size_t i = 0; i < bytes && good == i; i += PART) {
+        size_t n = bytes - i < PART ? bytes - i : PART, j = 0;
+
+        load(r, at + i, part, n);
+        while (j < n && part[j] == (char)(round * 31 + from * 7 + i + j))
+            j++;
+        good = i + j;
+    }
+    return claim(r, good == bytes, "round %llu: byte %zu of %zu from rank %u is wrong",
+                 (unsigned long long)round, good, bytes, from);
 }
 
 uint32_t next_of(const struct rank *r)
@@ -115,13 +190,12 @@ uint32_t previous_of(const struct rank *r)
     return (r->me + r->size - 1) % r->size;
 }
 
-static enum epa_status open_transport(const struct call *call, struct rank *r,
-                                      struct epa_backend *backend)
+static enum epa_status open_transport(const struct call *call, struct rank *r)
 {
     const struct epa_transport_plugin *plugin = call->subject->plugin;
     const struct epa_transport_params params = {
         .boot = r->boot,
-        .backend = backend,
+        .backend = r->backend,
         .config = call->subject->config != NULL ? call->subject->config
                                                 : plugin->plugin.options.defaults,
         .heap_bytes = call->ranks->heap_bytes,
@@ -143,14 +217,14 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
                      .me = boot->world.rank,
                      .size = boot->world.size,
                      .random = boot->world.rank + 1};
-    struct epa_backend *backend = NULL;
+    const struct epa_backend_plugin *backend = call->subject->backend;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = backend_host_plugin.open(
-        backend_host_plugin.plugin.options.defaults, &boot->world, &backend, &err);
+    enum epa_status status =
+        backend->open(call->subject->backend_config, boot, &r.backend, &err);
 
     if (!claim(&r, status == EPA_OK, "backend: %s", err.text))
         return status;
-    status = open_transport(call, &r, backend);
+    status = open_transport(call, &r);
     if (status == EPA_OK) {
         call->ranks->body(&r);
         if (!call->ranks->fails)
@@ -159,7 +233,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
             status = EPA_ERR_MISMATCH;
         r.t->ops->close(r.t);
     }
-    backend->ops->close(backend);
+    r.backend->ops->close(r.backend);
     return status;
 }
 
@@ -168,7 +242,8 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
     struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct call call = {.subject = subject, .ranks = ranks, .shared = shared};
-    struct epa_launch launch = {.ranks = ranks->ranks,
+    uint32_t n = ranks->ranks < subject->most ? ranks->ranks : subject->most;
+    struct epa_launch launch = {.ranks = n,
                                 .threads = 1,
                                 .stop_fd = -1,
                                 .grace_ns = 10000000000u,
@@ -188,27 +263,131 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
     munmap(shared, sizeof(*shared));
 }
 
-struct subject ranks_subject(int argc, char **argv)
+/* The plugin of a file that stays open. */
+static const void *load_plugin(const char *path)
 {
-    struct subject subject = {NULL, NULL, NULL};
-    void *file = argc == 3 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const void *plugin = file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
 
-    if (argc != 3) {
-        fprintf(stderr, "usage: %s PLUGIN.so fork|thread\n", argv[0]);
-        exit(2);
-    }
     if (file == NULL) {
         fprintf(stderr, "skipped: %s\n", dlerror());
         exit(77);
     }
-    subject.plugin = dlsym(file, EPA_PLUGIN_SYMBOL);
+    if (plugin == NULL) {
+        fprintf(stderr, "%s exports no plugin\n", path);
+        exit(2);
+    }
+    return plugin;
+}
+
+/* name=value, of what these tests set: choices, and true. */
+static bool set_option(const struct epa_options *options, void *config, const char *text)
+{
+    const char *value = strchr(text, '=');
+    size_t n = value != NULL ? (size_t)(value++ - text) : 0;
+
+    for (const struct epa_option *o = options->table; n > 0 && o->name != NULL; o++) {
+        if (strlen(o->name) != n || strncmp(o->name, text, n) != 0)
+            continue;
+        if (o->type == EPA_OPTION_BOOL && strcmp(value, "true") == 0) {
+            memcpy((char *)config + o->offset, &(bool){true}, sizeof(bool));
+            return true;
+        }
+        for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++) {
+            if (strcmp(c->name, value) != 0)
+                continue;
+            memcpy((char *)config + o->offset, &c->value, sizeof(int));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Into memory that stays as long as the program. */
+static void *copy_defaults(const struct epa_options *options, void *room)
+{
+    if (options->size > CONFIG)
+        abort();
+    memcpy(room, options->defaults, options->size);
+    return room;
+}
+
+static enum epa_status try_backend(struct epa_bootstrap *boot, void *arg)
+{
+    const struct subject *subject = arg;
+    struct epa_backend *backend = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status =
+        subject->backend->open(subject->backend_config, boot, &backend, &err);
+
+    if (status == EPA_OK)
+        backend->ops->close(backend);
+    else
+        fprintf(stderr, "skipped: %s\n", err.text);
+    return status;
+}
+
+/* In a child: who has touched a GPU cannot fork ranks any more. */
+static void need_backend(struct subject *subject)
+{
+    struct epa_launch launch = {.ranks = 1,
+                                .threads = 1,
+                                .stop_fd = -1,
+                                .grace_ns = 10000000000u,
+                                .rank_main = try_backend,
+                                .arg = subject};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = launch_fork_plugin.launch(
+        launch_fork_plugin.plugin.options.defaults, &launch, &err);
+
+    if (status != EPA_OK)
+        exit(status == EPA_ERR_UNSUPPORTED ? 77 : 1);
+}
+
+static void take_backend(struct subject *subject, const char *path)
+{
+    static _Alignas(16) char config[CONFIG];
+    const struct epa_options *options;
+
+    subject->backend = load_plugin(path);
+    subject->most = 4;
+    options = &subject->backend->plugin.options;
+    subject->backend_config = copy_defaults(options, config);
+    (void)set_option(options, config, "share=true"); /* where there are too few GPUs */
+    need_backend(subject);
+}
+
+struct subject ranks_subject(int argc, char **argv)
+{
+    struct subject subject = {.backend = &backend_host_plugin,
+                              .backend_config = backend_host_plugin.plugin.options.defaults,
+                              .most = RANKS_MOST};
+    static _Alignas(16) char config[CONFIG];
+    const struct epa_options *options;
+
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s PLUGIN.so fork|thread [BACKEND.so [OPTION=VALUE...]]\n",
+                argv[0]);
+        exit(2);
+    }
+    subject.plugin = load_plugin(argv[1]);
     if (strcmp(argv[2], "thread") == 0)
         subject.launcher = &launch_thread_plugin;
     else if (strcmp(argv[2], "fork") == 0)
         subject.launcher = &launch_fork_plugin;
-    if (subject.plugin == NULL || subject.launcher == NULL) {
-        fprintf(stderr, "%s exports no plugin, or %s is no launcher\n", argv[1], argv[2]);
+    options = &subject.plugin->plugin.options;
+    if (argc > 4)
+        subject.config = copy_defaults(options, config);
+    for (int i = 4; i < argc; i++) {
+        if (!set_option(options, config, argv[i]))
+            subject.launcher = NULL;
+    }
+    if (subject.launcher == NULL) {
+        fprintf(stderr, "%s is no launcher, or an option is not one of %s\n", argv[2],
+                argv[1]);
         exit(2);
     }
+    if (argc > 3)
+        take_backend(&subject, argv[3]);
     return subject;
 }

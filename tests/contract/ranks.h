@@ -5,14 +5,17 @@
 
 #include <epa2a/transport.h>
 
+enum { RANKS_MOST = 8, NOTES = 8192 };
+
 /* What is tested; cmocka's *state. */
 struct subject {
     const struct epa_transport_plugin *plugin;
     const struct epa_launcher_plugin *launcher;
-    const void *config; /* of the transport; NULL: its defaults */
+    const struct epa_backend_plugin *backend;
+    const void *config;         /* of the transport; NULL: its defaults */
+    const void *backend_config; /* of the backend */
+    uint32_t most;              /* ranks; a test that wants more gets as many */
 };
-
-enum { RANKS_MOST = 8, NOTES = 8192 };
 
 /* Memory that all ranks of a test see, whatever the launcher. */
 struct shared {
@@ -25,6 +28,7 @@ struct shared {
 struct rank {
     const struct subject *subject;
     struct epa_bootstrap *boot;
+    struct epa_backend *backend;
     struct epa_transport *t;
     struct shared *shared;
     uint32_t me, size;
@@ -44,8 +48,10 @@ static const uint64_t PATIENCE_NS = 60000000000u;
 /* Runs the body on each rank; fails the test with the first claim that did not hold. */
 void ranks_run(const struct subject *, const struct ranks *);
 
-/* Plugin at argv[1], launcher "fork" or "thread" at argv[2]; exits the test program (77:
- * the plugin is not there) if it cannot. */
+/* Plugin at argv[1], launcher "fork" or "thread" at argv[2]; then, or not, another backend
+ * than the host's and options of the transport, as in memory=ipc. Exits the test program
+ * (77: the plugin is not there, or the machine has not what the backend wants) if it
+ * cannot. */
 struct subject ranks_subject(int argc, char **argv);
 
 __attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt,
@@ -57,6 +63,17 @@ uint64_t draw(struct rank *, uint64_t n); /* 0 to n - 1 */
 
 uint32_t next_of(const struct rank *);
 uint32_t previous_of(const struct rank *);
+
+/* How often a test does what it does: as said on the host, less often where every step is a
+ * copy to a GPU or back. */
+uint64_t rounds(const struct rank *, uint64_t on_host);
+
+/* The own heap, in whatever memory it is; store_at() for where peer_heap points. */
+void store(struct rank *, uint64_t at, const void *from, size_t bytes);
+void store_at(struct rank *, void *to, const void *from, size_t bytes);
+void store_byte(struct rank *, uint64_t at, int byte, size_t bytes);
+void load(struct rank *, uint64_t at, void *out, size_t bytes);
+char load_byte(struct rank *, uint64_t at);
 
 /* Bytes at an offset of the own heap, that tell who sent them in which round. */
 void fill(struct rank *, uint64_t at, size_t bytes, uint64_t round);

@@ -20,10 +20,10 @@ static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 
 /* Rounds of a ring: `send` puts `bytes` to the next rank and raises signal 0 there. Signal
  * 1 goes back once they are read, so the only order in play is the one under test. */
-static void go_round(struct rank *r, uint32_t rounds,
+static void go_round(struct rank *r, uint64_t turns,
                      bool (*send)(struct rank *, size_t bytes, uint64_t round))
 {
-    for (uint64_t round = 1; round <= rounds; round++) {
+    for (uint64_t round = 1; round <= rounds(r, turns); round++) {
         size_t bytes = 1 + (round * 977 & 2047);
 
         fill(r, 0, bytes, round);
@@ -57,7 +57,9 @@ static void short_ring_with_signal(struct rank *r)
 
 static void one_to_eight_ranks_exchange(void **state)
 {
-    for (uint32_t n = 1; n <= RANKS_MOST; n++)
+    const struct subject *subject = *state;
+
+    for (uint32_t n = 1; n <= subject->most; n++)
         run(state, n, short_ring_with_signal);
 }
 
@@ -84,7 +86,7 @@ static void fence_orders_a_signal_after_puts(void **state)
 
 static void set_twice(struct rank *r)
 {
-    for (uint64_t round = 2; round <= 2 * ROUNDS; round += 2) {
+    for (uint64_t round = 2; round <= 2 * rounds(r, ROUNDS); round += 2) {
         raise_signal(r, 0, round - 1, EPA_SIGNAL_SET, next_of(r));
         works(r, r->t->ops->fence(r->t, next_of(r)));
         raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
@@ -125,7 +127,7 @@ static void fence_orders_a_put_signal_after_puts(void **state)
 /* The second put lands on the first. */
 static bool send_twice(struct rank *r, size_t bytes, uint64_t round)
 {
-    memset(r->t->heap + HALF / 2, 0x55, bytes);
+    store_byte(r, HALF / 2, 0x55, bytes);
     return put(r, HALF, r->t->heap + HALF / 2, bytes, next_of(r)) &&
            works(r, r->t->ops->fence(r->t, next_of(r))) &&
            put(r, HALF, r->t->heap, bytes, next_of(r)) &&
@@ -145,7 +147,7 @@ static void fence_orders_a_put_after_a_put_to_the_same_place(void **state)
 
 static void ring_without_signals(struct rank *r)
 {
-    for (uint64_t round = 1; round <= ROUNDS / 10; round++) {
+    for (uint64_t round = 1; round <= rounds(r, ROUNDS / 10); round++) {
         size_t bytes = 1 + draw(r, 4000);
 
         r->shared->note[r->me][0] = bytes;
@@ -171,7 +173,7 @@ static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
     bool good =
         put(r, HALF, r->t->heap, bytes, next_of(r)) && works(r, r->t->ops->quiet(r->t));
 
-    memset(r->t->heap, 0xaa, bytes);
+    store_byte(r, 0, 0xaa, bytes);
     return good && raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
 }
 
@@ -189,7 +191,9 @@ static void quiet_lets_the_source_be_used_again(void **state)
  * The pause differs, so that now and then both do it at the very same time. */
 static void look_after_quiet(struct rank *r)
 {
-    for (uint64_t round = 1; round < NOTES; round++) {
+    uint64_t last = rounds(r, NOTES - 1);
+
+    for (uint64_t round = 1; round <= last; round++) {
         if (!meet(r))
             return;
         for (uint64_t pause = draw(r, 300); pause > 0; pause--)
@@ -200,7 +204,7 @@ static void look_after_quiet(struct rank *r)
         r->shared->note[r->me][round] = r->t->ops->read(r->t, 0);
     }
     meet(r);
-    for (uint64_t round = 1; round < NOTES && r->me == 0; round++)
+    for (uint64_t round = 1; round <= last && r->me == 0; round++)
         claim(r, r->shared->note[0][round] == round || r->shared->note[1][round] == round,
               "round %llu: neither rank saw the other's signal after quiet()",
               (unsigned long long)round);
@@ -266,16 +270,16 @@ static void set_replaces_and_wait_for_equality_sees_it(void **state)
 
 static void add_to_all(struct rank *r)
 {
-    uint64_t want = 0;
+    uint64_t want = 0, turns = rounds(r, ROUNDS);
 
     if ((r->t->flags & EPA_TRANSPORT_SIGNAL_ADD) == 0)
         return;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
+    for (uint64_t i = 0; i < turns; i++) {
         for (uint32_t peer = 0; peer < r->size; peer++)
             raise_signal(r, 5, r->me + 1, EPA_SIGNAL_ADD, peer);
     }
     for (uint32_t peer = 0; peer < r->size; peer++)
-        want += (uint64_t)(peer + 1) * ROUNDS;
+        want += (peer + 1) * turns;
     await(r, 5, want);
     meet(r);
     claim(r, r->t->ops->read(r->t, 5) == want, "the sum is %llu, not %llu",
@@ -296,7 +300,7 @@ static void count_what_is_taken(struct rank *r)
 
     if ((r->t->flags & EPA_TRANSPORT_SIGNAL_ADD) == 0)
         return;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
+    for (uint64_t i = 0; i < rounds(r, ROUNDS); i++) {
         enum epa_status status = r->t->ops->put_signal(r->t, HALF, r->t->heap, 8, 2, 1,
                                                        EPA_SIGNAL_ADD, next_of(r));
 

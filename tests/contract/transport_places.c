@@ -20,15 +20,15 @@ static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 
 static void send_nothing(struct rank *r)
 {
-    r->t->heap[HALF] = 11;
-    r->t->heap[HEAP - 1] = 12;
+    store_byte(r, HALF, 11, 1);
+    store_byte(r, HEAP - 1, 12, 1);
     meet(r);
     put(r, HALF, r->t->heap, 0, next_of(r));
     put(r, HEAP, NULL, 0, next_of(r));
     put_signal(r, HALF, NULL, 0, 0, 1, EPA_SIGNAL_SET, next_of(r));
     await(r, 0, 1);
     meet(r);
-    claim(r, r->t->heap[HALF] == 11 && r->t->heap[HEAP - 1] == 12,
+    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12,
           "no bytes wrote something");
 }
 
@@ -40,11 +40,11 @@ static void zero_bytes_change_nothing_and_still_signal(void **state)
 /* Any size from any offset to any offset, with guards on both sides of what lands. */
 static void send_unaligned(struct rank *r)
 {
-    for (uint64_t round = 1; round <= ROUNDS; round++) {
+    for (uint64_t round = 1; round <= rounds(r, ROUNDS); round++) {
         uint64_t src = draw(r, 64), dst = HALF + 1 + draw(r, 64);
         size_t bytes = 1 + draw(r, 300);
 
-        memset(r->t->heap + HALF, 0x77, 512);
+        store_byte(r, HALF, 0x77, 512);
         r->shared->note[r->me][0] = dst;
         r->shared->note[r->me][1] = bytes;
         fill(r, src, bytes, round);
@@ -52,7 +52,7 @@ static void send_unaligned(struct rank *r)
             return;
         dst = r->shared->note[previous_of(r)][0];
         bytes = r->shared->note[previous_of(r)][1];
-        claim(r, r->t->heap[dst - 1] == 0x77 && r->t->heap[dst + bytes] == 0x77,
+        claim(r, load_byte(r, dst - 1) == 0x77 && load_byte(r, dst + bytes) == 0x77,
               "%zu bytes to offset %llu wrote beside it", bytes, (unsigned long long)dst);
         if (!is_filled(r, dst, bytes, round, previous_of(r)) || !meet(r))
             return;
@@ -89,7 +89,7 @@ static void megabytes_come_whole(void **state)
 /* Each rank writes its number to its own place at each peer, itself included. */
 static void write_own_place(struct rank *r)
 {
-    for (uint64_t round = 1; round <= ROUNDS / 3; round++) {
+    for (uint64_t round = 1; round <= rounds(r, ROUNDS / 3); round++) {
         uint64_t place = HALF + (uint64_t)r->me * 1000;
 
         fill(r, place - HALF, 900, round);
@@ -116,6 +116,7 @@ static void an_offset_is_the_same_place_on_every_rank(void **state)
 static void store_through_pointers(struct rank *r)
 {
     bool all = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
+    char letters[64];
 
     claim(r, r->t->rank == r->me && r->t->size == r->size, "rank %u of %u", r->t->rank,
           r->t->size);
@@ -128,14 +129,16 @@ static void store_through_pointers(struct rank *r)
         char *place = epa_peer(r->t, HALF + (uint64_t)r->me * 64, peer);
 
         claim(r, place != NULL || !all, "rank %u is not in reach", peer);
+        memset(letters, 'a' + (int)r->me, sizeof(letters));
         if (place != NULL)
-            memset(place, 'a' + (int)r->me, 64);
+            store_at(r, place, letters, sizeof(letters));
         raise_signal(r, r->me, place != NULL ? 2 : 1, EPA_SIGNAL_SET, peer);
     }
     for (uint32_t peer = 0; peer < r->size; peer++) {
         await(r, peer, 1);
+        load(r, HALF + (uint64_t)peer * 64, letters, sizeof(letters));
         for (uint32_t i = 0; i < 64 && r->t->ops->read(r->t, peer) == 2; i++)
-            claim(r, r->t->heap[HALF + peer * 64 + i] == 'a' + (char)peer,
+            claim(r, letters[i] == 'a' + (char)peer,
                   "byte %u of what rank %u stored has not come with its signal", i, peer);
     }
 }
@@ -152,7 +155,7 @@ static void send_from_elsewhere(struct rank *r)
     if ((r->t->flags & EPA_TRANSPORT_ANY_SOURCE) == 0)
         return;
     fill(r, 0, sizeof(elsewhere), 1);
-    memcpy(elsewhere, r->t->heap, sizeof(elsewhere));
+    load(r, 0, elsewhere, sizeof(elsewhere));
     put_signal(r, HALF, elsewhere, sizeof(elsewhere), 0, 1, EPA_SIGNAL_SET, next_of(r));
     if (await(r, 0, 1))
         is_filled(r, HALF, sizeof(elsewhere), 1, previous_of(r));

@@ -154,7 +154,7 @@ static void a_barrier_in_vain_ends_and_names_who_is_late(void **state)
 /* Nobody may be past barrier i while one has not come to it. */
 static void come_and_look(struct rank *r)
 {
-    for (uint64_t i = 1; i <= 1000; i++) {
+    for (uint64_t i = 1; i <= rounds(r, 1000); i++) {
         for (uint64_t spin = draw(r, 8) == 0 ? draw(r, 3000) : 0; spin > 0; spin--)
             __atomic_load_n(&r->shared->word[0], __ATOMIC_RELAXED);
         __atomic_store_n(&r->shared->word[r->me], i, __ATOMIC_RELAXED);
@@ -177,15 +177,15 @@ static void no_rank_passes_a_barrier_before_the_last_has_come(void **state)
 
 static void put_and_meet(struct rank *r)
 {
-    for (uint64_t i = 1; i <= 1000; i++) {
+    for (uint64_t i = 1; i <= rounds(r, 1000); i++) {
         uint32_t to = (r->me + 1) % r->size, from = (r->me + r->size - 1) % r->size;
         uint64_t seen;
 
-        memcpy(r->t->heap, &i, sizeof(i));
+        store(r, 0, &i, sizeof(i));
         raise_signal(r, 0, i, EPA_SIGNAL_SET, to);
         if (!put(r, 64, r->t->heap, sizeof(i), to) || !meet(r))
             return;
-        memcpy(&seen, r->t->heap + 64, sizeof(seen));
+        load(r, 64, &seen, sizeof(seen));
         claim(r, seen == i, "rank %u put %llu, here is %llu", from, (unsigned long long)i,
               (unsigned long long)seen);
         claim(r, r->t->ops->read(r->t, 0) == i,
@@ -204,17 +204,17 @@ static void after_a_barrier_everything_is_in_place(void **state)
 /* The plainest form of what all protocols lean on, often: data, signal, look. */
 static void pass_messages(struct rank *r)
 {
-    uint64_t *mine = (uint64_t *)(void *)r->t->heap, seen;
+    uint64_t seen;
 
-    for (uint64_t i = 1; i <= LITMUS; i++) {
+    for (uint64_t i = 1; i <= rounds(r, LITMUS); i++) {
         if (r->me == 1 && !await(r, 0, i))
             return;
-        memcpy(&seen, r->t->heap + 2048, sizeof(seen));
+        load(r, 2048, &seen, sizeof(seen));
         if (r->me == 1 && !claim(r, seen == i, "signal %llu came before its data, %llu",
                                  (unsigned long long)i, (unsigned long long)seen))
             return;
-        *mine = i;
-        put_signal(r, 2048, mine, sizeof(*mine), 0, i, EPA_SIGNAL_SET, 1 - r->me);
+        store(r, 0, &i, sizeof(i));
+        put_signal(r, 2048, r->t->heap, sizeof(i), 0, i, EPA_SIGNAL_SET, 1 - r->me);
         if (r->me == 0 && !await(r, 0, i))
             return;
     }

@@ -2,11 +2,15 @@
 # Ranks that are killed, stopped or interrupted in the middle of a run: how it ends, how soon,
 # what it says, and that nothing is left behind.
 #   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | term | alone | parent | setup
+# All limits grow with the time that this machine takes for one iteration from start to end, which
+# on GPUs is seconds. Exit code 77: CONFIG wants GPUs that are not there.
 set -u
 epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-shm_before=$(ls /dev/shm 2>/dev/null | sort)
+# What the driver of a GPU keeps there it may leave when a rank is killed.
+in_shm() { ls /dev/shm 2>/dev/null | grep -v '^cuda\.shm\.' | sort; }
+shm_before=$(in_shm)
 failed=0
 
 fail() {
@@ -16,6 +20,17 @@ fail() {
 }
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# passes: one iteration, all of it; sets whole_ms.
+passes() {
+    local begin code
+    begin=$(now_ms)
+    "$epa2a" bench "$config" --set bench.iterations=1 --set bench.warmup=0 >"$work/out" 2>"$work/err"
+    code=$?
+    whole_ms=$(($(now_ms) - begin))
+    [ "$1" = first ] && [ "$code" = 3 ] && grep 'error: .*cuda: ' "$work/err" && exit 77
+    [ "$code" = 0 ] || fail "one iteration, $1: exit code $code, not 0"
+}
 
 # start VERB ARGS: what does not end by itself; sets pid and, once all are there, ranks.
 start() {
@@ -38,13 +53,13 @@ victim() { set -- $ranks; eval "echo \${$((RANDOM % $# + 1))}"; }
 # finish WANT_CODE LIMIT_MS: since the fault at $since
 finish() {
     wait "$pid"
-    local code=$? ms=$(($(now_ms) - since))
+    local code=$? ms=$(($(now_ms) - since)) limit=$(($2 + whole_ms))
     [ "$code" = "$1" ] || fail "exit code $code, not $1"
-    [ "$ms" -le "$2" ] || fail "took $ms ms, not $2 at most"
+    [ "$ms" -le "$limit" ] || fail "took $ms ms, not $limit at most"
     for r in $ranks; do
         grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$r/status" && fail "process $r is left behind"
     done
-    [ "$(ls /dev/shm 2>/dev/null | sort)" = "$shm_before" ] || fail "something is left in /dev/shm"
+    [ "$(in_shm)" = "$shm_before" ] || fail "something is left in /dev/shm"
     last_ms=$ms
 }
 
@@ -54,7 +69,11 @@ json_is_valid() {
         fail "the JSON is not valid"
 }
 
-nap() { sleep "0.$(printf %03d $((RANDOM % 200 + 50)))"; }
+# Until iterations are under way, and then some.
+nap() {
+    local ms=$((whole_ms + 50 + RANDOM % 200))
+    sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+}
 
 # Until a rank has been lost in each stage, at most 120 times.
 kill_in_each_stage() {
@@ -84,22 +103,24 @@ kill_in_each_stage() {
     fail "killed in $seen only"
 }
 
+passes first
 case $kind in
 kill) kill_in_each_stage ;;
 setup)
-    for _ in $(seq 10); do
+    for _ in $(seq $((whole_ms < 1000 ? 10 : 3))); do
         start bench || break
         since=$(now_ms)
         kill -KILL "$(victim)"
         finish 5 3000
     done ;;
 stop)
-    start bench --timeout 500ms || exit 1
+    start bench --timeout "$((500 + whole_ms))ms" || exit 1
     nap
     since=$(now_ms)
     who=$(victim)
     kill -STOP "$who"
-    finish 4 5000
+    # It cannot leave by itself: it is given up after its grace, which is longer with a device.
+    grep -q 'name: cuda' "$config" && finish 4 15000 || finish 4 5000
     grep -Eq 'rank [0-9]+: .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
     json_is_valid ;;
 int | term)
@@ -135,4 +156,5 @@ parent)
     sleep 0.5
     finish 137 3000 ;;
 esac
+[ "$failed" = 0 ] && passes afterwards
 exit "$failed"

@@ -103,7 +103,31 @@ static void keep_scalars(const char *folder)
     free(e4m3);
 }
 
-/* Quantised, and the answer of an expert to that. */
+/* Sums of n quantised rows that follow each other, from row n on in turn. */
+static void keep_sums_fp8(const char *folder, const struct kernels *set, uint32_t group,
+                          const uint8_t *q, const float *scale)
+{
+    uint32_t number = sizeof(terms) / sizeof(terms[0]);
+    uint16_t *out = room((size_t)number * WIDTH * sizeof(*out));
+
+    for (uint32_t i = 0; i < number; i++) {
+        const uint8_t *row[32];
+        const float *scales[32];
+        float weight[32];
+
+        for (uint32_t k = 0; k < terms[i]; k++) {
+            row[k] = q + (size_t)(terms[i] + k) * WIDTH;
+            scales[k] = scale + (size_t)(terms[i] + k) * (WIDTH / group);
+            weight[k] = 1.0f / (float)(k + 3);
+        }
+        set->reduce_fp8(row, scales, weight, terms[i], WIDTH, group, KERNELS_STORE_CACHED,
+                        out + (size_t)i * WIDTH);
+    }
+    keep(folder, set->isa, group, "sums", out, (size_t)number * WIDTH * sizeof(*out));
+    free(out);
+}
+
+/* Quantised, the answer of an expert to that, and sums of it. */
 static void keep_rows(const char *folder, const struct kernels *set, uint32_t group)
 {
     uint64_t state = 2463534242u + group;
@@ -124,6 +148,7 @@ static void keep_rows(const char *folder, const struct kernels *set, uint32_t gr
     keep(folder, set->isa, group, "q", q, elements);
     keep(folder, set->isa, group, "scale", scale, (size_t)ROWS * per_row * sizeof(*scale));
     keep(folder, set->isa, group, "y", y, elements * sizeof(*y));
+    keep_sums_fp8(folder, set, group, q, scale);
     free(x);
     free(y);
     free(q);

@@ -64,6 +64,19 @@ def add_up(rows, weight):
     return acc.astype(BF16).view(np.uint16)
 
 
+def add_up_fp8(codes, scale, group):
+    """Sums of n rows from row n on, for each n; kernels.c has the weights."""
+    value = (codes.view(E4M3).astype(F32).reshape(-1, group) * scale[:, None]).reshape(-1, WIDTH)
+    sums = []
+    for n in TERMS:
+        acc = np.zeros(WIDTH, F32)
+        for k in range(n):
+            weight = F32(1) / F32(k + 3)
+            acc = fused(np.full(WIDTH, weight, F32), value[n + k], acc)
+        sums.append(acc.astype(BF16).view(np.uint16))
+    return np.concatenate(sums)
+
+
 class Holder:
     def __init__(self, folder):
         self.folder, self.compared, self.wrong = pathlib.Path(folder), 0, 0
@@ -104,6 +117,7 @@ def main(program):
                 holder.hold(f"{isa}-{group}.q", codes)
                 holder.hold(f"{isa}-{group}.scale", scale)
                 holder.hold(f"{isa}-{group}.y", answer(codes, scale, group), nan=BF16)
+                holder.hold(f"{isa}-{group}.sums", add_up_fp8(codes, scale, group), nan=BF16)
             for n in TERMS:
                 rows = holder.read(f"{isa}-{n}.rows", np.uint16)
                 weight = holder.read(f"{isa}-{n}.weight", F32)

@@ -12,11 +12,13 @@
 
 enum { MOST = 8 };
 
-/* The plugin's own defaults with another number of workers, found as the reader finds it. */
+/* The plugin's own defaults with another number of workers, found as the reader finds
+ * it. */
 static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
 {
     const struct epa_options *options = &backend_host_plugin.plugin.options;
-    struct epa_world world = {.size = 1, .local_size = 1, .local_cores = local_cores};
+    struct epa_bootstrap boot = {
+        .world = {.size = 1, .local_size = 1, .local_cores = local_cores}};
     struct epa_backend *backend = NULL;
     static char config[64];
 
@@ -26,7 +28,7 @@ static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
         if (strcmp(o->name, "workers") == 0)
             memcpy(config + o->offset, &workers, sizeof(workers));
     }
-    assert_int_equal(backend_host_plugin.open(config, &world, &backend, NULL), EPA_OK);
+    assert_int_equal(backend_host_plugin.open(config, &boot, &backend, NULL), EPA_OK);
     return backend;
 }
 

@@ -1,5 +1,6 @@
 /* A dispatch and combine in plain C, for tests of op_moe: all ranks of a small world in one
- * process, their rows copied from one to another by looking, in both layouts. */
+ * process, their rows copied from one to another by looking, in both layouts; and a device
+ * whose memory the host cannot follow, which counts what is copied. */
 #ifndef FAKE_MOE_H
 #define FAKE_MOE_H
 
@@ -31,9 +32,36 @@ struct received {
     float weight[ROWS];
     struct message message[ROWS];
     uint16_t y[ROWS][HIDDEN];
+    float scale[ROWS][HIDDEN / GROUP]; /* where `apart`, and so is the next */
+    struct epa_origin origin[ROWS];
+};
+
+/* How a combine adds up. */
+enum fake_way {
+    RIGHT,
+    BACKWARDS,         /* the last term first */
+    EXPERTS_ASCENDING, /* within a rank, not k */
+    ONE_STEP,          /* as if no sum were by rank */
+    PART_NOT_ROUNDED,  /* a rank's answer stays float32 */
+    NOT_QUANTISED,
+    EACH_QUANTISED, /* experts' answers, not that of their rank */
+    SCALE_BIT,      /* of an answer that is quantised; so the next */
+    CODE_BIT,
+};
+
+enum fake_rows {
+    FAKE_AS_EVER, /* layout expert: evenly spaced; layout rank: one after the other */
+    FAKE_COMPACT, /* layout expert: one expert after the other; there is room for more */
+    FAKE_HOLES,   /* layout rank: row = source * TOKENS + token, entries evenly spaced */
 };
 
 struct fake {
+    enum fake_rows rows;
+    bool apart; /* scales and origins in arrays of their own */
+    struct {
+        uint64_t allocs, reads, read_bytes, writes, write_bytes;
+        bool fail;
+    } device;
     struct experiment x;
     struct epa_footprint footprint;
     struct epa_backend backend;
@@ -62,8 +90,14 @@ static inline void *fake_hide(struct epa_backend *b, const void *p)
     return (void *)((uintptr_t)p ^ hide);
 }
 
+static inline struct fake *fake_of_backend(struct epa_backend *b)
+{
+    return (struct fake *)(void *)((char *)b - offsetof(struct fake, backend));
+}
+
 static inline enum epa_status fake_alloc(struct epa_backend *b, size_t bytes, void **out)
 {
+    fake_of_backend(b)->device.allocs++;
     *out = fake_hide(b, malloc(bytes));
     return EPA_OK;
 }
@@ -73,9 +107,21 @@ static inline void fake_free(struct epa_backend *b, void *p)
     free(fake_hide(b, p));
 }
 
+static inline void fake_explain(struct epa_backend *b, struct epa_error *err)
+{
+    (void)b;
+    epa_fail(err, EPA_ERR_SYSTEM, "fake: the device is gone");
+}
+
 static inline enum epa_status fake_write(struct epa_backend *b, void *to, const void *host,
                                          size_t bytes)
 {
+    struct fake *f = fake_of_backend(b);
+
+    if (f->device.fail)
+        return EPA_ERR_SYSTEM;
+    f->device.writes++;
+    f->device.write_bytes += bytes;
     memcpy(fake_hide(b, to), host, bytes);
     return EPA_OK;
 }
@@ -83,6 +129,12 @@ static inline enum epa_status fake_write(struct epa_backend *b, void *to, const 
 static inline enum epa_status fake_read(struct epa_backend *b, void *host, const void *from,
                                         size_t bytes)
 {
+    struct fake *f = fake_of_backend(b);
+
+    if (f->device.fail)
+        return EPA_ERR_SYSTEM;
+    f->device.reads++;
+    f->device.read_bytes += bytes;
     memcpy(host, fake_hide(b, from), bytes);
     return EPA_OK;
 }
@@ -100,6 +152,7 @@ static const struct epa_backend_ops fake_ops = {
     .write = fake_write,
     .read = fake_read,
     .fill = fake_fill,
+    .explain = fake_explain,
 };
 
 /* Defaults for a test to change before fake_open(). */
@@ -120,6 +173,7 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
                       .layout = layout,
                       .recv_dtype = wire,
                       .sum = EPA_SUM_ORDERED,
+                      .answer_dtype = EPA_BF16,
                       .in_flight = 2,
                       .dispatch_row_bytes = sizeof(struct message),
                       .dispatch_token_bytes = wire == EPA_BF16 ? 2 * HIDDEN : HIDDEN,
@@ -201,18 +255,54 @@ static inline uint64_t fake_entry(const struct fake *f, uint32_t slot, uint32_t 
     }
 }
 
-/* Layout expert: evenly spaced. Layout rank: one after the other. */
-static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
+/* Nothing is where nothing arrived: bytes that look like no row, no origin, no answer. */
+static inline void fake_forget(struct received *got)
+{
+    memset(got, 0xa5, sizeof(*got));
+    memset(got->count, 0, sizeof(got->count));
+}
+
+static inline void fake_views(struct fake *f, uint32_t slot, uint32_t me, uint32_t rows,
+                              uint32_t entries)
 {
     struct received *got = f->received[me][slot];
     struct epa_moe *m = f->moe[me][slot];
     bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+
+    m->recv_rows = !by_rank ? ROWS : f->rows == FAKE_HOLES ? RANKS * TOKENS : rows;
+    m->recv_entries = by_rank && f->rows != FAKE_HOLES ? entries : ROWS;
+    m->recv_count = fake_there(f, got->count);
+    m->recv_start = fake_there(f, got->start);
+    m->recv_row = by_rank ? fake_there(f, got->row) : NULL;
+    m->recv_weight = by_rank ? fake_there(f, got->weight) : NULL;
+    m->recv = fake_there(f, got->message[0].data);
+    m->recv_scale = fake_there(f, got->message[0].scale);
+    m->origin = fake_there(f, &got->message[0].origin);
+    m->recv_stride = m->scale_stride = m->origin_stride = sizeof(struct message);
+    m->y_space = fake_there(f, got->y);
+    if (!f->apart)
+        return;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        memcpy(got->scale[i], got->message[i].scale, sizeof(got->scale[i]));
+        got->origin[i] = got->message[i].origin;
+    }
+    m->recv_scale = fake_there(f, got->scale);
+    m->origin = fake_there(f, got->origin);
+    m->scale_stride = sizeof(got->scale[0]);
+    m->origin_stride = sizeof(got->origin[0]);
+}
+
+static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
+{
+    struct received *got = f->received[me][slot];
+    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    bool compact = f->rows == FAKE_COMPACT || (by_rank && f->rows != FAKE_HOLES);
     uint32_t row_of[RANKS][TOKENS], rows = 0, entries = 0;
 
     memset(row_of, 0xff, sizeof(row_of));
+    fake_forget(got);
     for (uint32_t e = 0; e < LOCAL; e++) {
-        got->start[e] = by_rank ? entries : (uint64_t)e * RANKS * TOKENS;
-        got->count[e] = 0;
+        got->start[e] = compact ? entries : (uint64_t)e * RANKS * TOKENS;
         for (uint32_t r = 0; r < RANKS; r++) {
             const struct epa_moe *from = f->moe[r][slot];
             const int32_t *expert = fake_here(f, from->expert);
@@ -224,7 +314,8 @@ static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
                 if (expert[i] != (int32_t)(me * LOCAL + e))
                     continue;
                 if (by_rank && row_of[r][i / TOPK] == UINT32_MAX)
-                    row_of[r][i / TOPK] = rows++;
+                    row_of[r][i / TOPK] =
+                        f->rows == FAKE_HOLES ? r * TOKENS + i / TOPK : rows++;
                 if (by_rank)
                     row = row_of[r][i / TOPK];
                 got->row[entry] = (uint32_t)row;
@@ -235,17 +326,7 @@ static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
             }
         }
     }
-    m->recv_rows = by_rank ? rows : ROWS;
-    m->recv_entries = by_rank ? entries : ROWS;
-    m->recv_count = fake_there(f, got->count);
-    m->recv_start = fake_there(f, got->start);
-    m->recv_row = by_rank ? fake_there(f, got->row) : NULL;
-    m->recv_weight = by_rank ? fake_there(f, got->weight) : NULL;
-    m->recv = fake_there(f, got->message[0].data);
-    m->recv_scale = fake_there(f, got->message[0].scale);
-    m->origin = fake_there(f, &got->message[0].origin);
-    m->recv_stride = m->scale_stride = m->origin_stride = sizeof(struct message);
-    m->y_space = fake_there(f, got->y);
+    fake_views(f, slot, me, rows, entries);
 }
 
 static inline void fake_dispatch(struct fake *f, uint32_t slot)
@@ -264,48 +345,139 @@ static inline enum epa_status fake_experts(struct fake *f, uint32_t slot,
     return status;
 }
 
-/* Adds up a token; `backwards`: in the opposite order. */
-static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uint32_t token,
-                               bool backwards)
+/* The answers to a token in the order in which they are added. */
+struct fake_term {
+    uint32_t owner, expert;
+    float weight;
+    const uint16_t *y;
+};
+
+struct fake_terms {
+    uint32_t n;
+    struct fake_term at[TOPK];
+};
+
+static inline void fake_sort(struct fake_terms *t, enum fake_way way)
 {
-    struct epa_moe *m = f->moe[rank][slot];
-    const float *weight = fake_here(f, m->weight);
-    uint16_t *out = (uint16_t *)fake_here(f, m->out) + (size_t)token * HIDDEN;
-    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
-    uint32_t steps = by_rank ? RANKS : TOPK;
-    float acc[HIDDEN] = {0};
+    struct fake_term was;
 
-    for (uint32_t s = 0; s < steps; s++) {
-        uint32_t step = backwards ? steps - 1 - s : s, owner = 0;
-        uint64_t entry = UINT64_MAX;
-        float w = by_rank ? 1 : weight[token * TOPK + step];
-        const uint16_t *y;
-
-        for (uint32_t k = 0; by_rank && k < TOPK; k++) {
-            uint64_t e = fake_entry(f, slot, rank, token, k, &owner);
-
-            if (e != UINT64_MAX && owner == step) {
-                entry = f->received[owner][slot]->row[e];
-                break;
+    for (uint32_t i = 0; i < t->n; i++)
+        for (uint32_t j = i + 1; j < t->n; j++)
+            if (way == BACKWARDS || t->at[j].expert < t->at[i].expert) {
+                was = t->at[i];
+                t->at[i] = t->at[j];
+                t->at[j] = was;
             }
+}
+
+/* Ascending k; ascending ranks, once each, in layout rank. */
+static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
+                                          uint32_t rank, uint32_t token, enum fake_way way)
+{
+    const float *weight = fake_here(f, f->moe[rank][slot]->weight);
+    const int32_t *expert = fake_here(f, f->moe[rank][slot]->expert);
+    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    struct fake_terms t = {0};
+
+    for (uint32_t r = 0; r < (by_rank ? RANKS : 1); r++)
+        for (uint32_t k = 0; k < TOPK; k++) {
+            uint32_t owner = 0;
+            uint64_t entry = fake_entry(f, slot, rank, token, k, &owner);
+            const uint16_t *y;
+
+            if (entry == UINT64_MAX || (by_rank && owner != r))
+                continue;
+            y = fake_here(f, f->moe[owner][slot]->y);
+            if (by_rank)
+                entry = f->received[owner][slot]->row[entry];
+            t.at[t.n++] =
+                (struct fake_term){.owner = owner,
+                                   .expert = (uint32_t)expert[token * TOPK + k],
+                                   .weight = by_rank ? 1 : weight[token * TOPK + k],
+                                   .y = y + entry * HIDDEN};
+            if (by_rank)
+                break;
         }
-        if (!by_rank)
-            entry = fake_entry(f, slot, rank, token, step, &owner);
-        if (entry == UINT64_MAX)
+    if (way == BACKWARDS || way == EXPERTS_ASCENDING)
+        fake_sort(&t, way);
+    return t;
+}
+
+/* What an answer in bf16 counts as. */
+static inline void fake_arrive(const struct fake *f, const uint16_t *y, enum fake_way way,
+                               float *out)
+{
+    bool fp8 = f->footprint.answer_dtype == EPA_FP8_E4M3 && way != NOT_QUANTISED;
+    uint8_t q[GROUP];
+
+    for (uint32_t g = 0; g < HIDDEN; g += GROUP) {
+        float scale = e4m3_group(y + g, GROUP, q);
+
+        if (way == SCALE_BIT && g != 0)
+            scale = float_of_bits(bits_of_float(scale) ^ 1u << 18);
+        if (way == CODE_BIT && g != 0)
+            q[GROUP - 1] ^= 1;
+        for (uint32_t i = 0; i < GROUP; i++)
+            out[g + i] = fp8 ? float_of_e4m3(q[i]) * scale : float_of_bf16(y[g + i]);
+    }
+}
+
+static inline void fake_add(float weight, const float *v, float *acc)
+{
+    for (uint32_t h = 0; h < HIDDEN; h++)
+        acc[h] = fmaf(weight, v[h], acc[h]);
+}
+
+/* Sums by rank: the answer of one rank, where it arrives; false: it has none. */
+static inline bool fake_part(const struct fake *f, const struct fake_terms *t,
+                             uint32_t rank, enum fake_way way, float *out)
+{
+    float part[HIDDEN] = {0}, v[HIDDEN];
+    uint16_t sent[HIDDEN];
+    bool any = false;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->at[i].owner != rank)
             continue;
-        y = (const uint16_t *)fake_here(f, f->moe[owner][slot]->y) + entry * HIDDEN;
-        for (uint32_t h = 0; h < HIDDEN; h++)
-            acc[h] = fmaf(w, float_of_bf16(y[h]), acc[h]);
+        fake_arrive(f, t->at[i].y, way == EACH_QUANTISED ? way : NOT_QUANTISED, v);
+        fake_add(t->at[i].weight, v, part);
+        any = true;
+    }
+    for (uint32_t h = 0; h < HIDDEN; h++)
+        sent[h] = bf16_of_float(part[h]);
+    fake_arrive(f, sent, way == EACH_QUANTISED ? NOT_QUANTISED : way, out);
+    if (way == PART_NOT_ROUNDED)
+        memcpy(out, part, sizeof(part));
+    return any;
+}
+
+static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uint32_t token,
+                               enum fake_way way)
+{
+    struct fake_terms t = fake_find(f, slot, rank, token, way);
+    uint16_t *out =
+        (uint16_t *)fake_here(f, f->moe[rank][slot]->out) + (size_t)token * HIDDEN;
+    bool two_steps = f->footprint.layout == EPA_LAYOUT_EXPERT &&
+                     f->footprint.sum == EPA_SUM_BY_RANK && way != ONE_STEP;
+    float acc[HIDDEN] = {0}, v[HIDDEN];
+
+    for (uint32_t i = 0; i < (two_steps ? RANKS : t.n); i++) {
+        if (!two_steps) {
+            fake_arrive(f, t.at[i].y, way, v);
+            fake_add(t.at[i].weight, v, acc);
+        } else if (fake_part(f, &t, way == BACKWARDS ? RANKS - 1 - i : i, way, v)) {
+            fake_add(1, v, acc);
+        }
     }
     for (uint32_t h = 0; h < HIDDEN; h++)
         out[h] = bf16_of_float(acc[h]);
 }
 
-static inline void fake_combine(struct fake *f, uint32_t slot, bool backwards)
+static inline void fake_combine(struct fake *f, uint32_t slot, enum fake_way way)
 {
     for (uint32_t r = 0; r < RANKS; r++)
         for (uint32_t t = 0; t < f->moe[r][slot]->tokens; t++)
-            fake_reduce(f, slot, r, t, backwards);
+            fake_reduce(f, slot, r, t, way);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* Stands in for registry.c where configuration is tested: four plugins with options of
- * every type, a transport that cannot be loaded, and nothing that opens files. */
+/* Stands in for registry.c where configuration is tested: plugins with options of every
+ * type, some of a machine with GPUs, a transport that cannot be loaded, and nothing that opens files. */
 #ifndef FAKE_REGISTRY_H
 #define FAKE_REGISTRY_H
 
@@ -105,6 +105,17 @@ static const struct epa_backend_plugin fake_host = {
                .name = "host", .summary = "this machine"},
     .memory = EPA_MEMORY_HOST,
 };
+static const struct epa_backend_plugin fake_gpu = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
+               .name = "cuda", .summary = "another machine"},
+    .memory = EPA_MEMORY_CUDA,
+};
+static const struct epa_transport_plugin fake_link = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "nvlink", .summary = "its memory"},
+    .flags = EPA_TRANSPORT_DEVICE,
+    .memory = EPA_MEMORY_CUDA,
+};
 static const struct epa_transport_plugin fake_shm = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
                .name = "shm", .summary = "shared memory",
@@ -119,8 +130,9 @@ static const struct epa_algorithm_plugin fake_ll_v2 = {
                .options = {fake_algorithm_options, sizeof(struct fake_algorithm),
                            &fake_algorithm_defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = fake_plan,
 };
 static const struct epa_algorithm_plugin fake_nodes = {
@@ -133,8 +145,8 @@ static const struct epa_algorithm_plugin fake_nodes = {
 };
 
 static const struct epa_plugin *const fake_plugins[] = {
-    &fake_fork.plugin,  &fake_host.plugin,  &fake_shm.plugin,
-    &fake_ll_v2.plugin, &fake_nodes.plugin,
+    &fake_fork.plugin,  &fake_host.plugin, &fake_shm.plugin,  &fake_ll_v2.plugin,
+    &fake_nodes.plugin, &fake_gpu.plugin,  &fake_link.plugin,
 };
 
 enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind kind,

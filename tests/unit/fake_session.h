@@ -41,6 +41,7 @@ static const struct epa_transport_plugin fake_transport = {
 static const struct epa_backend_plugin fake_backend = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
                .name = "host"},
+    .memory = EPA_MEMORY_HOST,
     .threads = fake_threads};
 static const struct epa_launcher_plugin fake_launcher = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
@@ -80,7 +81,12 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                     .layer = UINT32_MAX},
         .run = {.iterations = 10},
         .verify = {.iterations = 50, .check_every = 1},
-        .bench = {.warmup = 20, .iterations = 200, .inputs = 1},
+        .bench = {.warmup = 20,
+                  .iterations = 200,
+                  .inputs = 1,
+                  .clock = CLOCK_AUTO,
+                  .calls = 20,
+                  .check = true},
         .origins = &fake_origins,
     };
 }
@@ -130,7 +136,8 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
     s->warmup = verb == VERB_BENCH ? 20 : 0;
     s->iterations = iterations;
     s->rank = aligned_alloc(64, ranks * sizeof(*s->rank));
-    s->rank_ns = calloc((size_t)2 * ranks * iterations + 1, sizeof(double));
+    s->clock = verb == VERB_VERIFY ? CLOCK_AUTO : CLOCK_HOST;
+    s->rank_ns = calloc((size_t)FIGURES * ranks * iterations + 1, sizeof(double));
     s->first_ns = calloc(ranks, sizeof(double));
     s->routing_stats = &f->routing;
     if (s->rank == NULL || s->rank_ns == NULL || s->first_ns == NULL)
@@ -169,6 +176,38 @@ static inline void fake_measure(struct fake *f, uint32_t n)
     }
     f->routing = (struct routing_stats){n,   n * 256ull, n * 2048ull, 0,      2,     17,
                                         900, 1150,       8.0,         1024.0, 2.125, 1.1};
+}
+
+/* Then by graphs: pairs take 250 us, 1 us longer for each rank and sample. */
+static inline void fake_graphs(struct fake *f, uint32_t n)
+{
+    fake_measure(f, n);
+    f->session.clock = CLOCK_GRAPH;
+    for (uint32_t r = 0; r < f->experiment.ranks; r++)
+        for (uint32_t i = 0; i < n; i++)
+            *fake_time(f, FIGURE_PAIR, r, i) = 250000 + 1000.0 * r + 1000.0 * i;
+}
+
+/* Links of 100 GB/s and 2 us; the least that crosses is half of what does, in and out. */
+static inline void fake_limits(struct fake *f)
+{
+    for (uint32_t r = 0; r < f->experiment.ranks; r++) {
+        struct session_rank *rank = &f->session.rank[r];
+
+        rank->has_limit = true;
+        rank->limit = (struct epa_limit){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
+        rank->traffic.dispatch_least = rank->traffic.dispatch_in / 2;
+        rank->traffic.combine_least = rank->traffic.combine_in / 2;
+    }
+}
+
+static inline void fake_fact(struct fake *f, uint32_t rank, const char *key,
+                             const char *value)
+{
+    struct session_rank *to = &f->session.rank[rank];
+
+    snprintf(to->fact[to->n_facts].key, sizeof(to->fact[0].key), "%s", key);
+    snprintf(to->fact[to->n_facts++].value, sizeof(to->fact[0].value), "%s", value);
 }
 
 static inline enum epa_status fake_result(struct fake *f, enum epa_status status,

@@ -23,7 +23,7 @@ enum {
 
 struct rows {
     uint16_t x[MOST][ROW];
-    float weight[MOST];
+    float weight[MOST], scale[MOST][HIDDEN];
     uint16_t want[ROW], got[ROW];
 };
 
@@ -57,6 +57,8 @@ static int make_rows(void **state)
     for (uint32_t i = 0; i < MOST; i++) {
         for (uint32_t h = 0; h < ROW; h++)
             rows->x[i][h] = random_bf16(&seed);
+        for (uint32_t g = 0; g < HIDDEN; g++)
+            rows->scale[i][g] = float_of_bf16(random_bf16(&seed)) * 1.01f;
         rows->weight[i] = (float)(next_random(&seed) >> 40) * 0x1p-24f - 0.25f;
     }
     *state = rows;
@@ -192,6 +194,102 @@ static void reduce_fuses_multiplication_and_addition(void **state)
         set->reduce(row, rows->weight, 2, 32, KERNELS_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 32; h++)
             assert_int_equal(rows->got[h], bf16_of_float(left));
+    }
+}
+
+/* As reduce, of rows and scales that quantise() could not all have made: any code, any scale. */
+static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t group)
+{
+    const uint8_t *row[MOST];
+    const float *scale[MOST];
+
+    for (uint32_t i = 0; i < n; i++) {
+        row[i] = (const uint8_t *)rows->x[i] + i % 3;
+        scale[i] = rows->scale[i];
+    }
+    for (uint32_t h = 0; h < hidden; h++) {
+        float acc = 0.0f;
+
+        for (uint32_t i = 0; i < n; i++) {
+            float value = float_of_e4m3(row[i][h]) * scale[i][h / group];
+
+            acc = fmaf(rows->weight[i], value, acc);
+        }
+        rows->want[h] = bf16_of_float(acc);
+    }
+    for (uint32_t k = 0; k < ISAS; k++) {
+        const struct kernels *set = kernels_by_name(isas[k]);
+
+        for (int how = KERNELS_STORE_CACHED; set != NULL && how <= KERNELS_STORE_STREAM;
+             how++) {
+            forget(rows);
+            set->reduce_fp8(row, scale, rows->weight, n, hidden, group,
+                            (enum kernels_store)how, rows->got);
+            kernels_drain();
+            hold_channels(isas[k], rows, hidden);
+        }
+    }
+}
+
+static void reduce_fp8_adds_any_number_of_rows_in_order(void **state)
+{
+    for (uint32_t n = 0; n <= MOST; n++)
+        hold_reduce_fp8(*state, n, n % 4 == 0 ? 2048 : 256, 128);
+}
+
+static void reduce_fp8_takes_any_width_and_group(void **state)
+{
+    static const uint32_t groups[] = {1,  3,  16,  17,  32,  40,  48, 64,
+                                      80, 96, 100, 112, 128, 160, 256};
+    static const uint32_t ns[] = {0, 1, 2, 8};
+
+    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
+        for (size_t n = 0; n < sizeof(ns) / sizeof(ns[0]); n++) {
+            hold_reduce_fp8(*state, ns[n], groups[g] * 16, groups[g]);
+            hold_reduce_fp8(*state, ns[n], groups[g], groups[g]);
+        }
+    }
+}
+
+static void reduce_fp8_decodes_every_code_under_odd_scales(void **state)
+{
+    static const float odd[] = {0x1p-149f, 0x1p-126f, 1.0f, 0x1.fffffep127f,
+                                0.0f,      INFINITY,  NAN,  -1.5f};
+    struct rows *rows = *state;
+    uint8_t *codes = (uint8_t *)rows->x[0];
+
+    for (uint32_t h = 0; h < 2048; h++) {
+        codes[h] = (uint8_t)h;
+        rows->scale[0][h / 256] = odd[h / 256];
+    }
+    hold_reduce_fp8(rows, 1, 2048, 256);
+    rows->weight[0] = 1.0f;
+    hold_reduce_fp8(rows, 1, 2048, 256);
+    rows->weight[0] = 0.0f; /* times infinity: NaN */
+    hold_reduce_fp8(rows, 2, 2048, 256);
+}
+
+/* 3 * scale has no float32; what its rounding cut off must not come back in the sum. */
+static void reduce_fp8_rounds_each_value_before_it_is_added(void **state)
+{
+    struct rows *rows = *state;
+    uint8_t three[64], one[64];
+    float scale = 0x1.555556p0f, whole = 3 * scale; /* 4 and a bit */
+    const uint8_t *row[2] = {one, three};
+    const float *scales[2] = {&whole, &scale};
+    const float weight[2] = {-1.0f, 1.0f};
+
+    assert_true((double)whole != 3.0 * (double)scale);
+    memset(one, 0x38, sizeof(one));
+    memset(three, 0x44, sizeof(three));
+    for (uint32_t k = 0; k < ISAS; k++) {
+        const struct kernels *set = kernels_by_name(isas[k]);
+
+        if (set == NULL)
+            continue;
+        set->reduce_fp8(row, scales, weight, 2, 64, 64, KERNELS_STORE_CACHED, rows->got);
+        for (uint32_t h = 0; h < 64; h++)
+            assert_int_equal(rows->got[h], 0);
     }
 }
 
@@ -357,6 +455,7 @@ static void every_set_carries_its_name_and_all_kernels(void **state)
             continue;
         assert_string_equal(set->isa, isas[k]);
         assert_true(set->quantise != NULL && set->spread != NULL && set->reduce != NULL);
+        assert_non_null(set->reduce_fp8);
         assert_true(set->answer_fp8 != NULL && set->answer_bf16 != NULL);
     }
 }
@@ -371,6 +470,10 @@ int main(void)
         WITH_ROWS(reduce_keeps_nan_infinity_denormals_and_signs_of_zero),
         WITH_ROWS(reduce_of_no_rows_is_zero),
         WITH_ROWS(reduce_fuses_multiplication_and_addition),
+        WITH_ROWS(reduce_fp8_adds_any_number_of_rows_in_order),
+        WITH_ROWS(reduce_fp8_takes_any_width_and_group),
+        WITH_ROWS(reduce_fp8_decodes_every_code_under_odd_scales),
+        WITH_ROWS(reduce_fp8_rounds_each_value_before_it_is_added),
         WITH_ROWS(answer_from_fp8_rounds_twice_and_then_to_bf16),
         WITH_ROWS(answer_from_fp8_multiplies_by_the_scale_first),
         WITH_ROWS(answer_from_bf16_rounds_once),

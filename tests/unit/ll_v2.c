@@ -24,7 +24,8 @@ static const struct epa_moe decode = {
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
-    return (struct ll_config){.wire = wire, .layout = layout, .buffers = buffers};
+    return (struct ll_config){
+        .wire = wire, .combine_wire = LL_WIRE_BF16, .layout = layout, .buffers = buffers};
 }
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
@@ -53,9 +54,11 @@ static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
 /* Each region is on a page of its own, in order, and all of it is in the heap. */
 static void assert_apart(const struct ll_layout *l)
 {
-    const uint64_t at[] = {l->counts_at, l->recv_at, l->y_at, l->staging_at, l->answers_at};
-    const uint64_t bytes[] = {l->counts_bytes, l->recv_bytes, l->y_bytes, l->staging_bytes,
-                              l->answers_bytes};
+    const uint64_t at[] = {l->counts_at,  l->recv_at,    l->y_at,     l->staging_at,
+                           l->answers_at, l->arrival_at, l->outbox_at};
+    const uint64_t bytes[] = {l->counts_bytes,  l->recv_bytes,    l->y_bytes,
+                              l->staging_bytes, l->answers_bytes, l->arrival_bytes,
+                              l->outbox_bytes};
     uint64_t end = 0;
 
     for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
@@ -71,14 +74,17 @@ static void each_shape(void (*check)(const struct ll_layout *, const struct epa_
 {
     static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
 
-    for (uint32_t i = 0; i < 5 * 32; i++) {
+    for (uint32_t i = 0; i < 5 * 256; i++) {
         struct epa_moe m = decode;
         struct ll_config c = config_of((int)(i & 1), (int)(i >> 1 & 1), 1 + (i >> 2 & 1));
         uint32_t ranks = (i >> 4 & 1) != 0 ? RANKS : 1;
         struct ll_layout l;
 
-        m.hidden = hidden[i / 32];
+        m.hidden = hidden[i / 256];
         m.group = m.hidden % 128 == 0 ? 128 : 16;
+        c.once = (i >> 5 & 1) != 0;
+        c.rows = (i >> 6 & 1) != 0 ? LL_ROWS_PADDED : LL_ROWS_COMPACT;
+        c.combine_wire = (i >> 7 & 1) != 0 ? LL_WIRE_FP8 : LL_WIRE_BF16;
         l = made(&m, ranks, (i >> 3 & 1) != 0, &c);
         check(&l, &m);
     }
@@ -99,7 +105,7 @@ static void regions_stand_apart_in_every_shape(void **state)
 static void check_message(const struct ll_layout *l, const struct epa_moe *m)
 {
     uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->group * sizeof(float) : 0;
-    uint64_t choices = l->by_rank ? m->topk * sizeof(struct ll_choice) : 0;
+    uint64_t choices = l->once ? m->topk * sizeof(struct ll_choice) : 0;
 
     assert_int_equal(l->token_bytes, l->fp8 ? m->hidden : 2 * m->hidden);
     assert_int_equal(l->scales_at, LL_META_BYTES + l->token_bytes);
@@ -116,6 +122,31 @@ static void the_parts_of_a_message_are_aligned_and_fill_it(void **state)
     (void)state;
     assert_int_equal(sizeof(struct ll_meta), LL_META_BYTES);
     each_shape(check_message);
+}
+
+static void check_answer(const struct ll_layout *l, const struct epa_moe *m)
+{
+    uint64_t scales = (uint64_t)m->hidden / m->group * sizeof(float);
+    bool apart = l->answer_fp8 || (l->once && !l->by_rank);
+
+    assert_int_equal(l->answer_bytes, 2 * m->hidden);
+    if (l->answer_fp8) {
+        assert_int_equal(l->sent_scales_at, m->hidden);
+        assert_true(l->sent_bytes >= m->hidden + scales);
+        assert_int_equal(l->sent_bytes % LL_LINE, 0);
+    } else {
+        assert_int_equal(l->sent_bytes, l->answer_bytes);
+    }
+    assert_int_equal(l->outbox_bytes != 0, apart);
+    if (apart)
+        assert_true(l->outbox_bytes / l->sent_bytes >=
+                    (l->once ? l->size * l->max_tokens : l->rows));
+}
+
+static void answers_that_are_made_on_the_way_have_an_outbox(void **state)
+{
+    (void)state;
+    each_shape(check_answer);
 }
 
 static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
@@ -140,6 +171,51 @@ static void by_rank_a_token_stands_once(void **state)
     assert_int_equal(l.places, 4);
     assert_int_equal(l.rows, 4 * 128);
     assert_int_equal(l.entries, 4 * 128 * 8);
+}
+
+static void a_token_that_crosses_once_arrives_once_and_stands_for_each_expert(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+
+    (void)state;
+    c.once = true;
+    l = made(&decode, 4, true, &c);
+    assert_int_equal(l.places, 4);
+    assert_int_equal(l.rows, 4 * 128 * 8);
+    assert_int_equal(l.arrival_bytes, 4 * 128 * l.message_bytes);
+    assert_int_equal(l.outbox_bytes, 4 * 128 * 2 * 7168);
+    assert_int_equal(l.staging_bytes, 128 * 4 * l.message_bytes);
+    assert_int_equal(l.answers_bytes, 128 * 4 * 2 * 7168);
+    c.capacity = 0.25; /* fewer rows than tokens */
+    l = made(&decode, 4, true, &c);
+    assert_int_equal(l.arrival_bytes, (256 + 1) * l.message_bytes);
+}
+
+static void padded_an_expert_has_room_for_every_token(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+
+    (void)state;
+    c.rows = LL_ROWS_PADDED;
+    c.capacity = 1; /* means nothing then */
+    assert_int_equal(made(&decode, 8, false, &c).entries, 32 * 8 * 128);
+    assert_int_equal(made(&decode, 8, false, &c).rows, 32 * 8 * 128);
+    c.layout = EPA_LAYOUT_RANK;
+    assert_int_equal(made(&decode, 8, false, &c).entries, 32 * 8 * 128);
+    assert_int_equal(made(&decode, 8, false, &c).rows, 8 * 128);
+}
+
+static void fp8_answers_are_half_as_long_and_a_line_of_scales(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_BF16, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+
+    (void)state;
+    c.combine_wire = LL_WIRE_FP8;
+    l = made(&decode, 8, false, &c);
+    assert_int_equal(l.sent_bytes, 7168 + 256);
+    assert_int_equal(l.outbox_bytes, l.rows * l.sent_bytes);
 }
 
 static void a_rank_with_few_experts_needs_few_entries(void **state)
@@ -264,6 +340,70 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
         "or moe.input: bf16");
 }
 
+static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct epa_moe m = decode;
+    struct ll_layout l;
+    struct epa_error err;
+
+    (void)state;
+    m.max_tokens = 1u << 20;
+    m.experts = 1u << 12;
+    c.rows = LL_ROWS_PADDED;
+    assert_int_equal(make(&m, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(
+        err.text, "ll_v2 numbers entries in 32 bits, which moe.max_tokens (1048576) x "
+                  "moe.experts (4096) exceed; set rows: compact");
+    c.rows = LL_ROWS_COMPACT;
+    assert_int_equal(make(&m, 8, false, &c, &l, &err), EPA_OK);
+}
+
+static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+    struct epa_error err;
+
+    (void)state;
+    c.overlap = LL_OVERLAP_SPLIT;
+    assert_int_equal(make(&decode, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: overlap: split is for GPUs; leave it out, or set "
+                                  "backend.name: cuda");
+    c.profile = "trace";
+    assert_int_equal(make(&decode, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: profile is for GPUs; leave it out, or set "
+                                  "backend.name: cuda");
+}
+
+static void plan_of(int layout, bool once, int combine_wire, struct epa_footprint *out)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, layout, 1);
+    struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
+    struct epa_world world = {.size = 4, .local_size = 4};
+    struct epa_error err = {EPA_OK, ""};
+
+    c.once = once;
+    c.combine_wire = combine_wire;
+    assert_int_equal(
+        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err), EPA_OK);
+}
+
+static void the_plan_says_how_answers_are_added_and_travel(void **state)
+{
+    struct epa_footprint plan;
+
+    (void)state;
+    plan_of(EPA_LAYOUT_EXPERT, false, LL_WIRE_BF16, &plan);
+    assert_true(plan.sum == EPA_SUM_ORDERED && plan.answer_dtype == EPA_BF16 && !plan.once);
+    plan_of(EPA_LAYOUT_EXPERT, true, LL_WIRE_FP8, &plan);
+    assert_true(plan.sum == EPA_SUM_BY_RANK && plan.answer_dtype == EPA_FP8_E4M3);
+    assert_true(plan.once);
+    assert_int_equal(plan.combine_row_bytes, 7168 + 256);
+    plan_of(EPA_LAYOUT_RANK, true, LL_WIRE_BF16, &plan);
+    assert_true(plan.sum == EPA_SUM_ORDERED && plan.once);
+}
+
 static void the_plan_says_what_the_layout_has(void **state)
 {
     struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_RANK, 1);
@@ -291,8 +431,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_stand_apart_in_every_shape),
         cmocka_unit_test(the_parts_of_a_message_are_aligned_and_fill_it),
+        cmocka_unit_test(answers_that_are_made_on_the_way_have_an_outbox),
         cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
         cmocka_unit_test(by_rank_a_token_stands_once),
+        cmocka_unit_test(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert),
+        cmocka_unit_test(padded_an_expert_has_room_for_every_token),
+        cmocka_unit_test(fp8_answers_are_half_as_long_and_a_line_of_scales),
         cmocka_unit_test(a_rank_with_few_experts_needs_few_entries),
         cmocka_unit_test(only_puts_need_staging),
         cmocka_unit_test(ranks_on_several_nodes_need_staging),
@@ -300,6 +444,9 @@ int main(void)
         cmocka_unit_test(capacity_is_a_multiple_of_the_even_share),
         cmocka_unit_test(capacity_never_asks_for_more_than_the_worst_case),
         cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
+        cmocka_unit_test(more_padded_entries_than_can_be_numbered_are_refused),
+        cmocka_unit_test(what_only_gpus_can_do_is_refused_on_hosts),
+        cmocka_unit_test(the_plan_says_how_answers_are_added_and_travel),
         cmocka_unit_test(the_plan_says_what_the_layout_has),
     };
 

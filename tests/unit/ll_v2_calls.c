@@ -14,8 +14,10 @@ extern const struct epa_algorithm_plugin epa_plugin;
 
 static struct ll_config config_of(uint32_t buffers)
 {
-    return (struct ll_config){
-        .wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_EXPERT, .buffers = buffers};
+    return (struct ll_config){.wire = LL_WIRE_BF16,
+                              .combine_wire = LL_WIRE_BF16,
+                              .layout = EPA_LAYOUT_EXPERT,
+                              .buffers = buffers};
 }
 
 enum { SMALL_TOKENS = 4, SMALL_HIDDEN = 32 };
@@ -97,15 +99,19 @@ static enum epa_status create(struct fixture *f, uint32_t ranks, uint32_t flags,
                              &f->a, err);
 }
 
-static struct fixture *alone(uint32_t buffers)
+static struct fixture *alone_with(struct ll_config c)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct ll_config c = config_of(buffers);
     struct epa_error err = {EPA_OK, ""};
 
     if (create(f, 1, EPA_TRANSPORT_LOAD_STORE, &c, &err) != EPA_OK)
         fail_msg("%s", err.text);
     return f;
+}
+
+static struct fixture *alone(uint32_t buffers)
+{
+    return alone_with(config_of(buffers));
 }
 
 static void finish(struct fixture *f)
@@ -231,6 +237,88 @@ static void peers_out_of_reach_against_the_plan_are_refused(void **state)
     finish(f);
 }
 
+static void padded_experts_start_evenly_apart(void **state)
+{
+    struct ll_config c = config_of(1);
+    struct fixture *f;
+
+    (void)state;
+    c.rows = LL_ROWS_PADDED;
+    f = alone_with(c);
+    f->expert[1] = 1;
+    (void)dispatch(f);
+    assert_int_equal(f->problem.u.moe.recv_start[0], 0);
+    assert_int_equal(f->problem.u.moe.recv_start[1], SMALL_TOKENS);
+    assert_int_equal(f->problem.u.moe.recv_count[0], SMALL_TOKENS - 1);
+    assert_int_equal(f->problem.u.moe.recv_count[1], 1);
+    assert_int_equal(f->problem.u.moe.recv_entries, SMALL_TOKENS + 1);
+    finish(f);
+}
+
+/* A word of the heap that changes once the workers have sent all rows. */
+static struct {
+    char *heap;
+    uint64_t at;
+    bool done;
+    uint32_t value;
+} spoil;
+
+static enum epa_status one_worker_then_spoil(struct epa_backend *b,
+                                             void (*fn)(void *, uint32_t, uint32_t),
+                                             void *arg)
+{
+    (void)b;
+    fn(arg, 0, 1);
+    if (!spoil.done)
+        memcpy(spoil.heap + spoil.at, &spoil.value, sizeof(spoil.value));
+    spoil.done = true;
+    return EPA_OK;
+}
+
+static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *why)
+{
+    static const struct epa_backend_ops ops = {.parallel = one_worker_then_spoil};
+    struct ll_config c = config_of(1);
+    struct fixture *f;
+    struct ll_layout l;
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_world world = {.size = 1, .local_size = 1, .local_cores = 1};
+    uint64_t row;
+
+    c.layout = layout;
+    c.once = true;
+    f = alone_with(c);
+    assert_int_equal(
+        ll_layout_make(&f->problem.u.moe, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),
+        EPA_OK);
+    row = (layout == EPA_LAYOUT_RANK ? l.recv_at : l.arrival_at) + 2 * l.message_bytes;
+    spoil.heap = f->peer_heap[0];
+    spoil.at = row + (entry ? l.choices_at + offsetof(struct ll_choice, entry)
+                            : offsetof(struct ll_meta, choices));
+    spoil.value = 99;
+    spoil.done = false;
+    f->backend.ops = &ops;
+    assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_MISMATCH);
+    assert_explained(f, EPA_ERR_MISMATCH, why);
+    finish(f);
+}
+
+static void choices_that_cannot_be_end_a_dispatch_in_words(void **state)
+{
+    static const int layouts[] = {EPA_LAYOUT_EXPERT, EPA_LAYOUT_RANK};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        spoilt_choices_end_a_dispatch(layouts[i], true,
+                                      "dispatch, postprocess: row 2 says it has 1 choices, "
+                                      "entry 99");
+        spoilt_choices_end_a_dispatch(
+            layouts[i], false,
+            "dispatch, postprocess: row 2 says it has 99 choices, "
+            "entry 2");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +327,8 @@ int main(void)
         cmocka_unit_test(a_dispatch_is_combined_once),
         cmocka_unit_test(no_more_dispatches_are_open_than_there_are_sets),
         cmocka_unit_test(alternating_calls_stay_in_one_set),
+        cmocka_unit_test(padded_experts_start_evenly_apart),
+        cmocka_unit_test(choices_that_cannot_be_end_a_dispatch_in_words),
         cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
         cmocka_unit_test(peers_out_of_reach_against_the_plan_are_refused),
     };

@@ -12,7 +12,7 @@
 
 /* Runs iterations in turn over two slots, each check on each rank; returns elements
  * compared. */
-static uint64_t run(struct fake *f, uint32_t iterations, bool backwards)
+static uint64_t run(struct fake *f, uint32_t iterations, enum fake_way way)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
@@ -25,7 +25,7 @@ static uint64_t run(struct fake *f, uint32_t iterations, bool backwards)
         for (uint32_t r = 0; r < RANKS; r++)
             op_moe_check_dispatch(f->op[r], slot, &compared, &wrong, &err);
         fake_experts(f, slot, &err);
-        fake_combine(f, slot, backwards);
+        fake_combine(f, slot, way);
         for (uint32_t r = 0; r < RANKS; r++)
             op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
     }
@@ -38,6 +38,7 @@ static uint64_t run(struct fake *f, uint32_t iterations, bool backwards)
 static struct fake variant(uint32_t i)
 {
     static const int kinds[] = {ROUTING_UNIFORM, ROUTING_MASKED, ROUTING_HOT, ROUTING_ZIPF};
+    static const enum epa_sum sums[] = {EPA_SUM_ORDERED, EPA_SUM_ANY, EPA_SUM_BY_RANK};
     struct fake f = fake_of(i & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT,
                             i & 2 ? EPA_BF16 : EPA_FP8_E4M3);
 
@@ -47,7 +48,10 @@ static struct fake variant(uint32_t i)
     f.x.expert.answer = i & 16 ? ANSWER_APART : ANSWER_IN_PLACE;
     f.x.tokens.kind = i & 32 ? TOKENS_RANDOM : TOKENS_FULL;
     f.backend.memory = i & 64 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
-    f.footprint.sum = i & 128 ? EPA_SUM_ANY : EPA_SUM_ORDERED;
+    f.footprint.sum = sums[i / 128 % 3];
+    f.footprint.answer_dtype = i % 5 < 2 ? EPA_FP8_E4M3 : EPA_BF16;
+    f.rows = i % 7 < 3 ? FAKE_COMPACT : i % 7 < 5 ? FAKE_HOLES : FAKE_AS_EVER;
+    f.apart = i % 11 < 4;
     if (i & 8 && !(i & 2))
         f.x.moe.input = MOE_INPUT_FP8;
     return f;
@@ -58,13 +62,13 @@ static void what_is_right_passes_in_every_shape(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    for (uint32_t i = 0; i < 256; i++) {
+    for (uint32_t i = 0; i < 768; i++) {
         struct fake f = variant(i);
 
         assert_int_equal(fake_open(&f, &err), EPA_OK);
         for (uint32_t r = 0; r < RANKS; r++)
             op_moe_hard_values(f.op[r], i % 3 != 0);
-        assert_true(run(&f, 4, false) > HIDDEN);
+        assert_true(run(&f, 4, RIGHT) > HIDDEN);
         fake_close(&f);
     }
 }
@@ -77,7 +81,7 @@ static void any_order_may_differ_in_the_last_bit_only(void **state)
     (void)state;
     f.footprint.sum = EPA_SUM_ANY;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
-    run(&f, 20, true);
+    run(&f, 20, BACKWARDS);
     fake_close(&f);
 }
 
@@ -90,7 +94,7 @@ static void every_element_is_compared(void **state)
 
     (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
-    compared = run(&f, 1, false);
+    compared = run(&f, 1, RIGHT);
     /* Bytes, scales and origin of each row, each output; then counts and ranges. */
     assert_in_range(compared, rows * (HIDDEN + HIDDEN / GROUP + 1) + outputs + EXPERTS,
                     rows * (HIDDEN + HIDDEN / GROUP + 1) + outputs + 2 * EXPERTS);
@@ -126,7 +130,7 @@ static void outputs_begin_as_nan(void **state)
 
     (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
-    run(&f, 1, false);
+    run(&f, 1, RIGHT);
     fake_inputs(&f, 0, 1);
     for (uint32_t i = 0; i < TOKENS * HIDDEN; i++)
         assert_int_equal(((const uint16_t *)f.moe[0][0]->out)[i], 0xffff);
@@ -184,6 +188,7 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_t
 {
     bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
     uint64_t kept = 0, crossing[RANKS][RANKS] = {{0}}, out = 0, in = 0;
+    uint64_t least_out = 0, least_in = 0, least;
     uint64_t control = f->footprint.control_bytes * (RANKS - 1);
 
     for (uint32_t r = 0; r < RANKS; r++)
@@ -197,19 +202,25 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_t
                 if (e >= 0)
                     to[e / LOCAL]++;
             }
-            for (uint32_t d = 0; d < RANKS; d++)
+            for (uint32_t d = 0; d < RANKS; d++) {
                 crossing[r][d] += by_rank ? to[d] != 0 : to[d];
+                least_out += r == me && d != me && to[d] != 0;
+                least_in += r != me && d == me && to[d] != 0;
+            }
         }
     for (uint32_t r = 0; r < RANKS; r++) {
         out += r != me ? crossing[me][r] : 0;
         in += r != me ? crossing[r][me] : 0;
     }
+    least = least_out > least_in ? least_out : least_in;
     assert_int_equal(t->dispatch_needed, kept * f->footprint.dispatch_token_bytes);
     assert_int_equal(t->combine_needed, kept * f->footprint.combine_token_bytes);
     assert_int_equal(t->dispatch_wire, out * f->footprint.dispatch_row_bytes + control);
     assert_int_equal(t->dispatch_in, in * f->footprint.dispatch_row_bytes + control);
     assert_int_equal(t->combine_wire, in * f->footprint.combine_row_bytes);
     assert_int_equal(t->combine_in, out * f->footprint.combine_row_bytes);
+    assert_int_equal(t->dispatch_least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));
+    assert_int_equal(t->combine_least, least * HIDDEN * sizeof(uint16_t));
 }
 
 static void traffic_is_counted_by_layout(void **state)
@@ -263,15 +274,15 @@ static void shapes_that_cannot_be_checked_are_refused(void **state)
 static void memory_is_foretold(void **state)
 {
     struct fake f = fake_of(EPA_LAYOUT_RANK, EPA_FP8_E4M3);
-    uint64_t one = op_moe_bytes(&f.x, &f.footprint, 1, false);
+    uint64_t one = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, false);
 
     (void)state;
     assert_true(one >= 2 * TOKENS * HIDDEN * sizeof(uint16_t));
-    assert_true(op_moe_bytes(&f.x, &f.footprint, 3, false) > 2 * one);
-    assert_true(op_moe_bytes(&f.x, &f.footprint, 1, true) >
+    assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 3, false) > 2 * one);
+    assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, true) >
                 one + (uint64_t)RANKS * TOKENS * TOPK * 12);
     f.x.expert.answer = ANSWER_APART;
-    assert_int_equal(op_moe_bytes(&f.x, &f.footprint, 1, false) - one,
+    assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, false) - one,
                      ROWS * HIDDEN * sizeof(uint16_t));
 }
 

@@ -216,11 +216,12 @@ static const struct mutant dispatch_mutants[] = {
     {"token in two rows", token_in_two_rows, "once is enough", EPA_LAYOUT_RANK},
 };
 
-static void dispatched(struct fake *f, enum epa_layout layout)
+static void dispatched(struct fake *f, enum epa_layout layout, enum epa_memory memory)
 {
     struct epa_error err = {EPA_OK, ""};
 
     *f = fake_of(layout, EPA_FP8_E4M3);
+    f->backend.memory = memory;
     assert_int_equal(fake_open(f, &err), EPA_OK);
     fake_inputs(f, 1, 8);
     fake_dispatch(f, 1);
@@ -228,32 +229,34 @@ static void dispatched(struct fake *f, enum epa_layout layout)
     fake_dispatch(f, 0);
 }
 
+static void harm_dispatch(const struct mutant *m, enum epa_layout layout,
+                          enum epa_memory memory)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+    struct fake f;
+
+    if (m->layout >= 0 && m->layout != (int)layout)
+        return;
+    dispatched(&f, layout, memory);
+    assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
+    m->harm(&f);
+    assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err),
+                     EPA_ERR_MISMATCH);
+    if (strncmp(err.text, "iteration 9, dispatch on rank 1: ", 33) != 0 ||
+        strstr(err.text, m->told) == NULL)
+        fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->told);
+    assert_true(wrong >= 1 && wrong <= compared);
+    fake_close(&f);
+}
+
 static void each_harm_to_dispatch_is_told(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(dispatch_mutants) / sizeof(*dispatch_mutants); i++) {
-        const struct mutant *m = &dispatch_mutants[i];
-
-        for (int layout = EPA_LAYOUT_EXPERT; layout <= EPA_LAYOUT_RANK; layout++) {
-            struct epa_error err = {EPA_OK, ""};
-            uint64_t compared = 0, wrong = 0;
-            struct fake f;
-
-            if (m->layout >= 0 && m->layout != layout)
-                continue;
-            dispatched(&f, layout);
-            assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_OK);
-            m->harm(&f);
-            assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_ERR_MISMATCH);
-            if (strncmp(err.text, "iteration 9, dispatch on rank 1: ", 33) != 0 ||
-                strstr(err.text, m->told) == NULL)
-                fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->told);
-            assert_true(wrong >= 1 && wrong <= compared);
-            fake_close(&f);
-        }
-    }
+    for (size_t i = 0; i < sizeof(dispatch_mutants) / sizeof(*dispatch_mutants); i++)
+        for (uint32_t j = 0; j < 4; j++)
+            harm_dispatch(&dispatch_mutants[i], j & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT,
+                          j & 2 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST);
 }
 
 /* The number is that of the elements that differ: no more, no less. */
@@ -264,7 +267,7 @@ static void wrong_elements_are_counted(void **state)
     uint64_t compared = 0, wrong = 0;
 
     (void)state;
-    dispatched(&f, EPA_LAYOUT_EXPERT);
+    dispatched(&f, EPA_LAYOUT_EXPERT, EPA_MEMORY_HOST);
     for (uint32_t h = 0; h < 5; h++)
         ((uint8_t *)row(&f, 0, 1)->data)[h * 7] ^= 0x11;
     row(&f, 1, 0)->scale[0] += 1;
@@ -307,7 +310,7 @@ static void answers_of_the_wrong_expert(struct fake *f)
                 *y = bf16_of_float(float_of_bf16(*y) * expert_factor(r * LOCAL + 1) /
                                    expert_factor(r * LOCAL));
             }
-    fake_combine(f, 0, false);
+    fake_combine(f, 0, RIGHT);
 }
 
 static void answer_of_the_neighbour(struct fake *f)
@@ -319,7 +322,7 @@ static void answer_of_the_neighbour(struct fake *f)
         entry = f->received[owner][0]->row[entry];
     memcpy(f->received[owner][0]->y[entry], f->received[owner][0]->y[entry == 0],
            HIDDEN * sizeof(uint16_t));
-    fake_combine(f, 0, false);
+    fake_combine(f, 0, RIGHT);
 }
 
 static void weights_of_the_token_before(struct fake *f)
@@ -327,13 +330,13 @@ static void weights_of_the_token_before(struct fake *f)
     float *weight = (float *)(uintptr_t)f->moe[ME][0]->weight;
 
     memcpy(weight + TOPK, weight, TOPK * sizeof(*weight));
-    fake_combine(f, 0, false);
+    fake_combine(f, 0, RIGHT);
 }
 
 static void a_rank_forgotten(struct fake *f)
 {
     memset(f->received[2][0]->y, 0, sizeof(f->received[2][0]->y));
-    fake_combine(f, 0, false);
+    fake_combine(f, 0, RIGHT);
 }
 
 static const struct mutant combine_mutants[] = {
@@ -366,7 +369,7 @@ static void harm_combine(enum epa_sum sum)
             fake_inputs(&f, 0, 9);
             fake_dispatch(&f, 0);
             assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
-            fake_combine(&f, 0, false);
+            fake_combine(&f, 0, RIGHT);
             assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
                              EPA_OK);
             m->harm(&f);
@@ -406,7 +409,7 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
         fake_inputs(&f, 0, i);
         fake_dispatch(&f, 0);
         assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
-        fake_combine(&f, 0, true);
+        fake_combine(&f, 0, BACKWARDS);
         for (uint32_t r = 0; r < RANKS; r++)
             op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
     }
@@ -435,7 +438,7 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
     fake_inputs(&f, 0, 0);
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
-    fake_combine(&f, 0, false);
+    fake_combine(&f, 0, RIGHT);
     assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
     out_of(&f, 2)[5] = 0;
     assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
@@ -453,7 +456,7 @@ static void experts_refuse_what_points_nowhere(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    dispatched(&f, EPA_LAYOUT_RANK);
+    dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_HOST);
     row_far_out(&f);
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_MISMATCH);
     assert_non_null(strstr(err.text, "is in row 36"));
@@ -466,7 +469,7 @@ static void experts_refuse_more_entries_than_choices_in_a_row(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    dispatched(&f, EPA_LAYOUT_RANK);
+    dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_HOST);
     for (uint32_t i = 0; i < got(&f)->count[0]; i++)
         got(&f)->row[got(&f)->start[0] + i] = 0;
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_MISMATCH);

@@ -116,6 +116,8 @@ static void every_slot_of_inputs_counts(void **state)
     assert_int_equal(session_slots(&x->fake.session), 1);
     x->fake.experiment.bench.inputs = 64;
     assert_int_equal(session_slots(&x->fake.session), 64);
+    assert_true(session_checks(&x->fake.session));
+    x->fake.experiment.bench.check = false;
     assert_false(session_checks(&x->fake.session));
     x->fake.session.verb = VERB_VERIFY;
     assert_int_equal(session_slots(&x->fake.session), 1);
@@ -136,6 +138,24 @@ static void samples_count_where_they_are_many(void **state)
     assert_non_null(strstr(x->err.text, "bench.iterations"));
 }
 
+/* The heap is the device's then, and so are answers; copies of what it holds are not. */
+static void memory_of_a_device_is_not_memory_of_the_host(void **state)
+{
+    struct fixture *x = *state;
+    struct epa_backend_plugin device = fake_backend;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    device.memory = EPA_MEMORY_CUDA;
+    x->fake.experiment.backend.plugin = &device.plugin;
+    assert_int_equal(check(x), EPA_OK);
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 1024 kB\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, "8 ranks x (inputs "));
+    assert_null(strstr(x->err.text, "heap"));
+    assert_null(strstr(x->err.text, "algorithm.buffers"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +168,7 @@ int main(void)
         IN_ROOT(a_small_machine_keeps_a_quarter_free_at_most),
         IN_ROOT(every_slot_of_inputs_counts),
         IN_ROOT(samples_count_where_they_are_many),
+        IN_ROOT(memory_of_a_device_is_not_memory_of_the_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

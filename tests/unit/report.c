@@ -73,6 +73,52 @@ static void the_table_of_a_bench_is_this_one(void **state)
     fake_finish(&f);
 }
 
+static void the_table_of_graphs_is_this_one(void **state)
+{
+    static const char head[] =
+        "# build: epa2a 0.1.0, gcc 12.2.0, release, avx512 kernels\n"
+        "# rank 0's device NVIDIA H200, driver 580.159.04, clock 1980 MHz\n"
+        "# links: 100.0 GB/s out of a rank while all send, 2.00 us for a signal\n"
+        "#\n"
+        "# stage           min   median      p95      p99      max goodput    wire     bus"
+        "   limit of limit\n"
+        "#                [us]     [us]     [us]     [us]     [us]  [GB/s]  [GB/s]  [GB/s]"
+        "    [us]      [%]\n"
+        "  dispatch      103.0    202.0    292.0    300.0    302.0   14.85    4.95    9.90"
+        "    12.0      5.9\n"
+        "  combine           -        -        -        -        -       -       -       -"
+        "    12.0        -\n"
+        "  total         253.0    352.0    442.0    450.0    452.0   17.05    5.68   11.36"
+        "    24.0      6.8\n"
+        "#\n"
+        "# clock: graph of 20 calls of each stage, cache warm; a sample is one launch divided "
+        "by calls, total\n"
+        "#   a pair as measured, dispatch and combine alone\n"
+        "# combine alone is not known: ll_fake cannot combine twice\n"
+        "# 200 of 200 samples";
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_graphs(&f, 200);
+    fake_limits(&f);
+    fake_fact(&f, 0, "device", "NVIDIA H200");
+    fake_fact(&f, 0, "driver", "580.159.04");
+    fake_fact(&f, 0, "clock", "1980 MHz");
+    fake_fact(&f, 1, "device", "not told");
+    f.session.not_alone[FIGURE_COMBINE] = true;
+    for (uint32_t r = 0; r < 4; r++)
+        f.session.rank[r].compared = 300;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(table, "# build"));
+    assert_memory_equal(strstr(table, "# build"), head, strlen(head));
+    assert_non_null(strstr(table, "\n# checked: 1,200 elements, 0 wrong\n"));
+    free(table);
+    fake_finish(&f);
+}
+
 static void tables_fit_100_columns(void **state)
 {
     struct fake f;
@@ -88,11 +134,16 @@ static void tables_fit_100_columns(void **state)
         f.session.rank[r].core = (int32_t)(r * 37 % 64);
         *fake_time(&f, 0, r, 7) = 9.9e12;
     }
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    table = table_of(&f);
-    for (const char *at = table; *at != 0; at += strcspn(at, "\n") + 1)
-        assert_in_range(strcspn(at, "\n"), 1, 100);
-    free(table);
+    for (uint32_t limits = 0; limits < 2; limits++) {
+        if (limits != 0)
+            fake_limits(&f);
+        assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+        table = table_of(&f);
+        for (const char *at = table; *at != 0; at += strcspn(at, "\n") + 1)
+            assert_in_range(strcspn(at, "\n"), 1, 100);
+        free(table);
+        result_finish(&f.result);
+    }
     fake_finish(&f);
 }
 
@@ -372,6 +423,12 @@ static int write_documents(const char *folder)
     fake_init(&f, VERB_BENCH, 64, 200);
     fake_measure(&f, 200);
     failed |= write_document(folder, "bench", &f, EPA_OK);
+    fake_init(&f, VERB_BENCH, 2, 200);
+    fake_graphs(&f, 200);
+    fake_limits(&f);
+    fake_fact(&f, 0, "device", "NVIDIA H200");
+    f.session.not_alone[FIGURE_COMBINE] = true;
+    failed |= write_document(folder, "graph", &f, EPA_OK);
     fake_init(&f, VERB_RUN, 1, 10);
     fake_measure(&f, 10);
     failed |= write_document(folder, "run", &f, EPA_OK);
@@ -395,6 +452,7 @@ int main(int argc, char **argv)
 #define IN_FOLDER(test) \
     cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
         cmocka_unit_test(the_table_of_a_bench_is_this_one),
+        cmocka_unit_test(the_table_of_graphs_is_this_one),
         cmocka_unit_test(tables_fit_100_columns),
         cmocka_unit_test(what_was_not_measured_is_a_dash),
         cmocka_unit_test(an_interrupted_bench_shows_what_it_has_and_says_so),

@@ -1,62 +1,177 @@
 /* ll_v2: options, messages and the layout of the heap, the same for host and CUDA code.
  *
- * Source: "Low-Latency All-to-All V2", message format and phases; token saving (layout
- * rank) and rows stored where the expert reads them are additions to it.
+ * Source: "Low-Latency All-to-All V2", message format and phases; token saving (`once`,
+ * layout rank) and rows stored where the expert reads them are additions to it.
  *
- * A message is what crosses for a row: META | token | scales | choices, rounded up to lines
- * of 64 bytes. Scales are there with wire fp8, choices in layout rank. */
+ * A message is what crosses for a row. Hosts: META | token | scales | choices, rounded up
+ * to lines of 64 bytes. GPUs: token | scales | META | choices, in lines of 128, so that
+ * what a warp stores are whole packets. Scales are there with wire fp8; choices on hosts
+ * where a token is sent once for each rank, on GPUs in layout rank. Rows that GPUs send
+ * once in layout expert travel as strings (struct ll_string) instead, and become messages
+ * where they arrive. */
 #ifndef LL_V2_H
 #define LL_V2_H
 
 #include <epa2a/algorithm.h>
 
+#ifdef __CUDACC__
+#define LL_BOTH static __host__ __device__ __forceinline__
+#else
+#define LL_BOTH static inline
+#endif
+
 enum ll_wire { LL_WIRE_FP8, LL_WIRE_BF16 };
 enum ll_stores { LL_STORES_AUTO, LL_STORES_CACHED, LL_STORES_STREAM };
+enum ll_rows { LL_ROWS_COMPACT, LL_ROWS_PADDED };
+enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
+enum ll_overlap { LL_OVERLAP_FUSED, LL_OVERLAP_SPLIT };
 
 struct ll_config {
-    int wire, layout; /* enum ll_wire, enum epa_layout */
+    int wire, combine_wire; /* enum ll_wire */
+    int layout;             /* enum epa_layout */
+    bool once;              /* layout expert: a token crosses once for each rank */
+    int rows;               /* enum ll_rows: where an expert's entries start */
     uint32_t buffers;
-    int stores;      /* enum ll_stores */
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
+    int stores;      /* host code: enum ll_stores */
+    int overlap;     /* CUDA code: enum ll_overlap */
+    int answers;     /* CUDA code: enum ll_answers */
+    bool early_launch; /* CUDA code: set a kernel up while the one before runs */
+    uint32_t blocks;   /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
 struct ll_meta {
     struct epa_origin origin;
     uint32_t epoch;   /* low half, for people who look at memory */
-    uint32_t choices; /* layout rank: how many follow the scales */
+    uint32_t choices; /* once, on hosts: how many follow the scales */
 };
 
-/* Layout rank: one expert of the receiver that wants this row. */
+/* Once, on hosts: one expert of the receiver that wants this row. */
 struct ll_choice {
     uint32_t entry; /* of the receiver's list of entries */
     float weight;
 };
 
-enum { LL_LINE = 64, LL_META_BYTES = 16 };
+enum { LL_LINE = 64, LL_PACKET = 128, LL_META_BYTES = 16 };
 
 /* A token's ranks are the bits of a word; its answers stand in arrays of this size. */
 enum { LL_RANKS = 64, LL_TOPK = 32 };
 
-/* Offsets from the first byte of the algorithm's heap, which is at the start of a page. Each
- * region stands `buffers` times, one after the other. */
+/* Offsets from the first byte of the algorithm's heap, which is at the start of a page.
+ * Each region stands `buffers` times, one after the other. */
 struct ll_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
-    uint32_t places;         /* rows that a token can become: topk, or ranks it can reach */
-    bool by_rank, fp8, puts; /* puts: some peers may be out of reach of loads and stores */
-    uint64_t scales_at, choices_at, message_bytes; /* in a message */
-    uint64_t token_bytes, answer_bytes;            /* of a row in dispatch, in combine */
-    uint64_t rows, entries;                        /* that a rank has room for */
-    uint32_t count_words; /* of a source: rows for each expert, then (by_rank) each rank */
+    uint32_t places; /* rows that a token can become: topk, or ranks it can reach */
+    bool by_rank, fp8, once, padded;
+    bool answer_fp8;
+    bool pushes; /* GPUs: answers are stored at the token's rank, not loaded by it */
+    bool puts;   /* some peers may be out of reach of loads and stores */
+    bool device; /* the layout of the CUDA code */
+    uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
+    uint64_t token_bytes;  /* of a row in dispatch */
+    uint64_t answer_bytes; /* of a row of y */
+    uint64_t sent_bytes,
+        sent_scales_at;     /* of an answer on its way; hosts: its scales in it */
+    uint64_t rows, entries; /* that a rank has room for */
+    uint32_t count_words;   /* of a source: rows for each expert, then (once) each rank */
     uint64_t counts_at, counts_bytes;   /* [source][count_words] */
     uint64_t recv_at, recv_bytes;       /* [rows] messages */
     uint64_t y_at, y_bytes;             /* [rows][hidden] answers of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
     uint64_t answers_at, answers_bytes; /* puts: [max_tokens * places] answers to me */
+    /* once in layout expert: messages as they come, before they are copied to their
+     * experts; hosts: by source in order of tokens; GPUs: [source][max_tokens][units],
+     * lines */
+    uint64_t arrival_at, arrival_bytes;
+    /* Hosts, once in layout expert or combine_wire fp8: what peers get in place of rows of
+     * y, an answer for each row that came */
+    uint64_t outbox_at, outbox_bytes;
+    /* GPUs only */
+    uint32_t units, unit_channels;    /* a warp moves that many channels of a row */
+    uint32_t row_signals;             /* of a row: one for each part, or 1 for all */
+    uint32_t shares, share_channels;  /* the same of an answer */
+    uint32_t windows;                 /* of 32 tokens, that max_tokens has */
+    uint64_t unit_bytes, share_bytes; /* of a part, as lines */
+    uint64_t routes_at, routes_bytes; /* packets: [source][windows][local + 1] */
     uint64_t heap_bytes;
+    uint32_t signals;
 };
 
-/* Signals, one of each kind for each source; all carry the epoch. */
+/* Signals, one of each kind for each source; all carry the epoch. On GPUs ANSWER is one:
+ * counts and rows come there as packets and lines, or with signals of their own. */
 enum ll_signal { LL_COUNT, LL_DATA, LL_ANSWER, LL_SIGNALS };
+
+/* ---- what GPUs tell each other, shared with tests on hosts ---- */
+
+enum { LL_DEVICE_EXPERTS = 4096, LL_DEVICE_TOKENS = 1 << 20 };
+
+/* Of a row, at most, that one warp takes. Answers pushed in bf16 fill whole lines. */
+enum {
+    LL_UNIT_CHANNELS = 2048,
+    LL_SHARE_CHANNELS = 512, /* of answers that are pulled */
+    LL_PUSH_CHANNELS = 960,  /* pushed in bf16: 16 lines */
+    LL_FP8_BYTES = 960       /* pushed in FP8, with their scales: 8 lines */
+};
+
+/* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
+enum { LL_MANY_UNITS = 1024, LL_MANY_TOKENS = 1024 };
+
+/* Lines that carry their epoch: so many words of 8 bytes, and the epoch. */
+enum { LL_LINE_WORDS = 15 };
+
+/* 16 bytes that are stored and read as one, so that the epoch vouches for the rest. Of an
+ * expert and a rank: how many of the rank's tokens choose it, and how many tokens it has.
+ * Of these and a window of 32 tokens: which of them do, as bits, and how many before them
+ * did. Of a rank and a window: which tokens it sends here. */
+struct ll_packet {
+    uint32_t first, second;
+    uint64_t epoch;
+};
+
+enum { LL_WINDOW_TOKENS = 32 };
+
+/* Where a token of `source` arrives at any rank that is sent it once. */
+LL_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
+{
+    return source * max_tokens + token;
+}
+
+/* Rows are taken up source by source in turn, so that no link idles: the i-th of them. */
+LL_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
+                        uint32_t *token)
+{
+    *token = i / size;
+    *source = (i % size + rank) % size;
+}
+
+/* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
+LL_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
+{
+    return LL_SIGNALS * size + row * units + unit;
+}
+
+LL_BOTH uint32_t ll_lines_of(uint32_t bytes)
+{
+    return ((bytes + 7) / 8 + LL_LINE_WORDS - 1) / LL_LINE_WORDS;
+}
+
+/* The string of a part of a token: its token's choices (experts, 2 bytes each; weights),
+ * scales, channels; these begin at a multiple of 16. */
+struct ll_string {
+    uint32_t weights, scales, token, bytes; /* where they are, and the end */
+};
+
+LL_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
+{
+    struct ll_string s;
+
+    s.weights = (topk * 2 + 7) / 8 * 8;
+    s.scales = s.weights + (topk * 4 + 7) / 8 * 8;
+    s.token = (s.scales + scales * 4 + 15) / 16 * 16;
+    s.bytes = s.token + token_bytes;
+    return s;
+}
 
 /* The layout for a shape; refuses what it cannot do in a sentence. */
 enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
@@ -68,5 +183,13 @@ extern const struct epa_stage ll_host_stages[2];
 enum epa_status ll_host_create(const struct epa_algorithm_params *,
                                const struct ll_layout *, struct epa_algorithm **out,
                                struct epa_error *);
+
+/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+#ifdef __cplusplus
+extern "C"
+#endif
+    enum epa_status
+    ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
+                   struct epa_algorithm **out, struct epa_error *);
 
 #endif

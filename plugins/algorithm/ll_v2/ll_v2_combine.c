@@ -1,21 +1,81 @@
 /* Combine on hosts: each rank pulls the answers to its tokens from where the experts wrote
- * them (or has them put here) and adds them up. Phases by the source's names: copy_and_put,
+ * them, or from the outbox (or has them put here), and adds them up. The outbox is for answers
+ * that are not sent as experts gave them: quantised, or added up beforehand. Phases by the source's names: copy_and_put,
  * recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
 #include <string.h>
 
-static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
+static void quantise_answer(const struct ll_host *h, const uint16_t *y,
+                            const uint16_t *next, char *to)
+{
+    h->kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
+                         (float *)(void *)(to + h->l.sent_scales_at));
+}
+
+/* n answers from `row` on, from where experts left them to where peers get them. */
+static void take_answers(const struct ll_task *task, uint64_t row, uint64_t n)
+{
+    const struct ll_host *h = task->h;
+    const uint16_t *y = (const uint16_t *)task->m->y + row * h->l.hidden;
+    char *to = h->t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
+
+    if (n == 0) /* y may be NULL then */
+        return;
+    if (!h->l.answer_fp8) {
+        memcpy(to, y, n * h->l.answer_bytes);
+        return;
+    }
+    for (; n > 0; n--, y += h->l.hidden, to += h->l.sent_bytes)
+        quantise_answer(h, y, n > 1 ? y + h->l.hidden : NULL, to);
+}
+
+/* An expert's answers stand together, in layout rank all do. */
+static void send_answers(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct ll_task *task = arg;
+    const struct ll_set *s = task->set;
+    uint32_t runs = task->h->l.by_rank ? 1 : task->h->l.local;
+
+    for (uint32_t i = 0; i < runs; i++) {
+        uint64_t start = task->h->l.by_rank ? 0 : s->recv_start[i];
+        uint64_t n = task->h->l.by_rank ? task->m->recv_rows : s->recv_count[i];
+        uint64_t from = n * worker / workers, to = n * (worker + 1) / workers;
+
+        take_answers(task, start + from, to - from);
+    }
+}
+
+/* Once in layout expert: one answer for each row that came, of all its experts here. */
+static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
-    uint64_t rows = h->l.by_rank ? task->m->recv_rows : task->m->recv_entries;
-    uint64_t from = rows * worker / workers * h->l.answer_bytes;
-    uint64_t to = rows * (worker + 1) / workers * h->l.answer_bytes;
+    const char *came = h->t->heap + arrival_offset(h, task->set);
+    char *leave = h->t->heap + leave_offset(h, task->set);
+    uint16_t *sum = (uint16_t *)(void *)(h->sums + worker * h->l.answer_bytes);
+    uint64_t rows = rows_that_came(h, task->set), end = rows * (worker + 1) / workers;
 
-    if (to != from) /* y may be NULL then */
-        memcpy(h->t->heap + y_offset(h, task->set) + from, (const char *)task->m->y + from,
-               to - from);
+    for (uint64_t i = rows * worker / workers; i < end; i++) {
+        const char *msg = came + i * h->l.message_bytes;
+        const struct ll_choice *choice = choices_of(h, msg);
+        char *to = leave + i * h->l.sent_bytes;
+        uint32_t n = meta_of(msg)->choices;
+        const uint16_t *row[LL_TOPK];
+        float by[LL_TOPK];
+
+        for (uint32_t c = 0; c < n; c++) {
+            row[c] = (const uint16_t *)task->m->y + (uint64_t)choice[c].entry * h->l.hidden;
+            by[c] = choice[c].weight;
+        }
+        h->kernels->reduce(row, by, n, h->l.hidden,
+                           h->l.answer_fp8 ? KERNELS_STORE_CACHED : h->store,
+                           h->l.answer_fp8 ? sum : (uint16_t *)(void *)to);
+        if (h->l.answer_fp8)
+            quantise_answer(h, sum, NULL, to);
+    }
+    if (h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
 }
 
 /* The answers to `source`'s rows, of one expert or of this rank: they stand side by side
@@ -23,12 +83,12 @@ static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint32_t source,
                                  uint64_t row, uint64_t answer, uint32_t n)
 {
-    uint64_t bytes = h->l.answer_bytes;
+    uint64_t bytes = h->l.sent_bytes;
 
     if (n == 0)
         return EPA_OK;
     return ll_put(h, answers_offset(h, s) + answer * bytes,
-                  h->t->heap + y_offset(h, s) + row * bytes, n * bytes, source);
+                  h->t->heap + leave_offset(h, s) + row * bytes, n * bytes, source);
 }
 
 static enum epa_status put_answers_of_experts(struct ll_host *h, const struct ll_set *s,
@@ -74,45 +134,75 @@ static enum epa_status put_answers(struct ll_host *h, const struct ll_set *s)
 
         if (reachable(h, source))
             continue;
-        status = h->l.by_rank ? put_answers_of_rank(h, s, source)
-                              : put_answers_of_experts(h, s, source);
+        status = h->l.once ? put_answers_of_rank(h, s, source)
+                           : put_answers_of_experts(h, s, source);
     }
     return status;
 }
 
-static const uint16_t *answer_at(const struct ll_host *h, const struct ll_set *s,
-                                 const struct ll_place *p)
+/* The answers to token t and what they count; returns how many. */
+static inline uint32_t answers_to(const struct ll_task *task, uint32_t t, uint64_t leave,
+                                  uint64_t put, const uint16_t **row, float *by)
 {
-    uint64_t bytes = h->l.answer_bytes;
+    const struct ll_host *h = task->h;
+    const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+    const float *weight = task->m->weight + (size_t)t * h->l.topk;
+    uint64_t bytes = h->l.sent_bytes;
+    uint32_t n = 0;
 
-    if (reachable(h, p->rank))
-        return (const uint16_t *)(const void *)heap_at(h, p->rank,
-                                                       y_offset(h, s) + p->row * bytes);
-    return (const uint16_t *)(const void *)(h->t->heap + answers_offset(h, s) +
-                                            p->answer * bytes);
+    for (uint32_t j = 0; j < h->l.places; j++) {
+        const char *at;
+
+        if (place[j].rank == NOWHERE)
+            continue;
+        by[n] = h->l.once ? 1.0f : weight[j];
+        at = reachable(h, place[j].rank)
+                 ? heap_at(h, place[j].rank, leave + place[j].row * bytes)
+                 : h->t->heap + put + place[j].answer * bytes;
+        row[n++] = (const uint16_t *)(const void *)at;
+    }
+    return n;
 }
 
 static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
+    uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
     uint32_t end = first_token(task, worker + 1, workers);
 
     for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
-        const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
-        const float *weight = task->m->weight + (size_t)t * h->l.topk;
         const uint16_t *row[LL_TOPK];
         float by[LL_TOPK];
-        uint32_t n = 0;
+        uint32_t n = answers_to(task, t, leave, put, row, by);
 
-        for (uint32_t j = 0; j < h->l.places; j++) {
-            if (place[j].rank == NOWHERE)
-                continue;
-            by[n] = h->l.by_rank ? 1.0f : weight[j];
-            row[n++] = answer_at(h, task->set, &place[j]);
-        }
         h->kernels->reduce(row, by, n, h->l.hidden, h->store,
                            (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
+    }
+    if (h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
+}
+
+static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct ll_task *task = arg;
+    const struct ll_host *h = task->h;
+    uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
+    uint32_t end = first_token(task, worker + 1, workers);
+
+    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+        const uint16_t *row[LL_TOPK];
+        const uint8_t *code[LL_TOPK];
+        const float *scale[LL_TOPK];
+        float by[LL_TOPK];
+        uint32_t n = answers_to(task, t, leave, put, row, by);
+
+        for (uint32_t i = 0; i < n; i++) {
+            code[i] = (const uint8_t *)row[i];
+            scale[i] = (const float *)(const void *)(code[i] + h->l.sent_scales_at);
+        }
+        h->kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->store,
+                               (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
     }
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
@@ -153,9 +243,11 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     s = set_of(h, m->epoch);
     if (s == NULL)
         return EPA_ERR_CONFIG;
-    task = (struct ll_task){h, s, m};
-    if (m->y != h->t->heap + y_offset(h, s))
-        status = h->backend->ops->parallel(h->backend, copy_answers, &task);
+    task = (struct ll_task){.h = h, .set = s, .m = m};
+    if (h->l.once && !h->l.by_rank)
+        status = h->backend->ops->parallel(h->backend, add_up_answers, &task);
+    else if (h->l.answer_fp8 || m->y != h->t->heap + y_offset(h, s))
+        status = h->backend->ops->parallel(h->backend, send_answers, &task);
     if (status == EPA_OK && h->l.puts)
         status = put_answers(h, s);
     if (status == EPA_OK)
@@ -163,7 +255,8 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (ll_phase(h, status, "recv_wait"))
         status = ll_wait(h, LL_ANSWER, s->epoch);
     if (ll_phase(h, status, "topk_reduce"))
-        status = h->backend->ops->parallel(h->backend, reduce_tokens, &task);
+        status = h->backend->ops->parallel(
+            h->backend, h->l.answer_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
     s->open = false;
     return status;
 }

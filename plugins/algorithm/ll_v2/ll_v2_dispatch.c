@@ -1,5 +1,6 @@
 /* Dispatch on hosts: counts to everybody, then every row to the place where its expert
- * reads it. Phases by the source's names: count_put, quant_and_put, wait, postprocess. */
+ * reads it, or to its rank. Phases by the source's names: count_put, quant_and_put, wait; then
+ * postprocess (ll_v2_arrival.c). */
 #include "ll_v2_host.h"
 
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint3
         if (m->expert[i] >= 0)
             count[m->expert[i]]++;
     }
-    for (uint32_t t = 0; h->l.by_rank && t < m->tokens; t++) {
+    for (uint32_t t = 0; h->l.once && t < m->tokens; t++) {
         for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1)
             count[h->l.experts + (uint32_t)__builtin_ctzll(ranks)]++;
     }
@@ -78,8 +79,41 @@ static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
                    rank, (unsigned long long)rows, (unsigned long long)h->l.entries);
 }
 
-/* Rows stand at a receiver by expert, within an expert by source: next[e] becomes the place
- * of my first row for expert e, and the receiver's own starts and counts are filled in. */
+/* One expert's entries after the other's. */
+static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
+{
+    const struct ll_layout *l = &h->l;
+    uint32_t *restrict all = h->sum, *restrict next = h->next;
+    uint32_t experts = l->experts, local = l->local, mine = h->world.rank * local;
+
+    for (uint32_t first = 0; first < experts; first += local) {
+        uint64_t end = 0;
+
+        for (uint32_t e = first; e < first + local; e++) {
+            next[e] += (uint32_t)end;
+            end += all[e];
+        }
+        if (end > l->entries)
+            return too_full(h, first / local, end);
+    }
+    for (uint32_t i = 0; i < local; i++)
+        s->recv_start[i] = i == 0 ? 0 : s->recv_start[i - 1] + all[mine + i - 1];
+    return EPA_OK;
+}
+
+/* With room for all tokens there can be, so that none is too many. */
+static void pad_entries(struct ll_host *h, struct ll_set *s)
+{
+    uint32_t local = h->l.local, room = h->l.size * h->l.max_tokens;
+
+    for (uint32_t e = 0; e < h->l.experts; e++)
+        h->next[e] += e % local * room;
+    for (uint32_t i = 0; i < local; i++)
+        s->recv_start[i] = (uint64_t)i * room;
+}
+
+/* Entries stand at a receiver by expert, within an expert by source: next[e] becomes the place
+ * of my first for expert e, and the receiver's own starts and counts are filled in. */
 static enum epa_status lay_out_entries(struct ll_host *h, struct ll_set *s)
 {
     const struct ll_layout *l = &h->l;
@@ -95,25 +129,16 @@ static enum epa_status lay_out_entries(struct ll_host *h, struct ll_set *s)
         for (uint32_t e = 0; e < experts; e++)
             all[e] += count[e];
     }
-    for (uint32_t first = 0; first < experts; first += local) {
-        uint64_t end = 0;
-
-        for (uint32_t e = first; e < first + local; e++) {
-            next[e] += (uint32_t)end;
-            end += all[e];
-        }
-        if (end > l->entries)
-            return too_full(h, first / local, end);
-    }
-    for (uint32_t i = 0; i < local; i++) {
+    for (uint32_t i = 0; i < local; i++)
         s->recv_count[i] = all[mine + i];
-        s->recv_start[i] = i == 0 ? 0 : s->recv_start[i - 1] + all[mine + i - 1];
-    }
+    if (!l->padded)
+        return pack_entries(h, s);
+    pad_entries(h, s);
     return EPA_OK;
 }
 
-/* Layout rank: rows stand by source. next_row[r] becomes the place of my first at rank r.
- */
+/* Rows that are sent once stand by source. next_row[r] becomes the place of my first at rank
+ * r. */
 static enum epa_status lay_out_rows(struct ll_host *h, struct ll_set *s)
 {
     for (uint32_t rank = 0; rank < h->l.size; rank++) {
@@ -134,10 +159,10 @@ static enum epa_status lay_out_rows(struct ll_host *h, struct ll_set *s)
  */
 static void lay_out_answers(const struct ll_host *h, const struct ll_set *s)
 {
-    uint32_t n = h->l.by_rank ? h->l.size : h->l.experts, end = 0;
+    uint32_t n = h->l.once ? h->l.size : h->l.experts, end = 0;
     uint32_t *restrict next = h->next_answer;
-    const uint32_t *restrict count = h->l.by_rank ? rank_counts(h, s, h->world.rank)
-                                                  : expert_counts(h, s, h->world.rank);
+    const uint32_t *restrict count =
+        h->l.once ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
 
     for (uint32_t i = 0; i < n; i++) {
         next[i] = end;
@@ -186,13 +211,13 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
 {
     enum epa_status status = lay_out_entries(h, s);
 
-    if (status == EPA_OK && h->l.by_rank)
+    if (status == EPA_OK && h->l.once)
         status = lay_out_rows(h, s);
     if (status != EPA_OK)
         return status;
     if (h->l.puts)
         lay_out_answers(h, s);
-    if (h->l.by_rank)
+    if (h->l.once)
         place_by_rank(h, s, m);
     else
         place_by_expert(h, s, m);
@@ -205,7 +230,7 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
 static char *message_at(const struct ll_task *task, uint32_t t, uint32_t j, uint32_t worker)
 {
     const struct ll_host *h = task->h;
-    uint64_t slot = h->l.by_rank ? (uint64_t)t * h->l.places + j : t;
+    uint64_t slot = h->l.once ? (uint64_t)t * h->l.places + j : t;
 
     if (!h->l.puts)
         return h->scratch + worker * h->l.message_bytes;
@@ -270,7 +295,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
     const struct ll_host *h = task->h;
     const struct ll_layout *l = &h->l;
     const struct ll_place *place = task->set->place + (size_t)t * l->places;
-    uint64_t recv = recv_offset(h, task->set);
+    uint64_t recv = arrival_offset(h, task->set);
     char *before = NULL;
 
     for (uint32_t j = 0; j < l->places && place[j].rank != NOWHERE; j++) {
@@ -308,7 +333,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 
         if (task->m->x != NULL && t + 1 < end)
             next = (const uint16_t *)task->m->x + (size_t)(t + 1) * task->h->l.hidden;
-        if (task->h->l.by_rank)
+        if (task->h->l.once)
             send_to_ranks(task, t, next, worker);
         else
             send_to_experts(task, t, next, worker);
@@ -320,7 +345,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status put_rows(const struct ll_task *task)
 {
     struct ll_host *h = task->h;
-    uint64_t recv = recv_offset(h, task->set);
+    uint64_t recv = arrival_offset(h, task->set);
     enum epa_status status = EPA_OK;
 
     for (uint32_t t = 0; t < task->m->tokens; t++) {
@@ -334,62 +359,6 @@ static enum epa_status put_rows(const struct ll_task *task)
         }
     }
     return status;
-}
-
-/* ---- dispatch: what came ---- */
-
-/* Layout rank: each message says which entries want its row. */
-static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t rows,
-                                  const char *recv)
-{
-    enum { AHEAD = 8 };
-
-    for (uint64_t row = 0; row < rows; row++) {
-        const char *msg = recv + row * h->l.message_bytes;
-        const struct ll_meta *meta = (const struct ll_meta *)(const void *)msg;
-        const struct ll_choice *choice =
-            (const struct ll_choice *)(const void *)(msg + h->l.choices_at);
-
-        __builtin_prefetch(msg + AHEAD * h->l.message_bytes);
-        __builtin_prefetch(msg + AHEAD * h->l.message_bytes + h->l.choices_at);
-        for (uint32_t c = 0; c < meta->choices; c++) {
-            if (meta->choices > h->l.topk || choice[c].entry >= h->l.entries)
-                return ll_fail(h, EPA_ERR_MISMATCH,
-                               "row %llu says it has %u choices, entry %u",
-                               (unsigned long long)row, meta->choices, choice[c].entry);
-            s->recv_row[choice[c].entry] = (uint32_t)row;
-            s->recv_weight[choice[c].entry] = choice[c].weight;
-        }
-    }
-    return EPA_OK;
-}
-
-static enum epa_status hand_out(struct ll_host *h, struct ll_set *s, struct epa_moe *m)
-{
-    const char *recv = h->t->heap + recv_offset(h, s);
-    uint32_t last = h->l.local - 1;
-    uint64_t rows;
-
-    m->epoch = s->epoch;
-    m->recv_entries = rows = s->recv_start[last] + s->recv_count[last];
-    m->recv_count = s->recv_count;
-    m->recv_start = s->recv_start;
-    m->recv = recv + LL_META_BYTES;
-    m->recv_scale = h->l.fp8 ? (const float *)(const void *)(recv + h->l.scales_at) : NULL;
-    m->origin = (const struct epa_origin *)(const void *)recv;
-    m->recv_stride = m->scale_stride = m->origin_stride = h->l.message_bytes;
-    m->y_space = h->t->heap + y_offset(h, s);
-    m->recv_row = NULL;
-    m->recv_weight = NULL;
-    if (h->l.by_rank) {
-        rows = 0;
-        for (uint32_t source = 0; source < h->l.size; source++)
-            rows += rank_counts(h, s, source)[h->world.rank];
-        m->recv_row = s->recv_row;
-        m->recv_weight = s->recv_weight;
-    }
-    m->recv_rows = rows;
-    return h->l.by_rank ? index_rows(h, s, rows, recv) : EPA_OK;
 }
 
 /* ---- dispatch ---- */
@@ -465,7 +434,7 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     s = take_set(h);
     if (s == NULL)
         return EPA_ERR_CONFIG;
-    task = (struct ll_task){h, s, m};
+    task = (struct ll_task){.h = h, .set = s, .m = m};
     /* Staging and answers of the epoch that had this set have left. Where all are in reach just
      * counts are put, and those have come: nobody else's DATA would be there. */
     if (h->l.puts)
@@ -483,6 +452,6 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     if (ll_phase(h, status, "wait"))
         status = ll_wait(h, LL_DATA, s->epoch);
     if (ll_phase(h, status, "postprocess"))
-        status = hand_out(h, s, m);
+        status = ll_hand_out(&task);
     return status;
 }

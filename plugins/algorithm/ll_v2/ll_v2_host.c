@@ -4,7 +4,9 @@
  * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
  * the answers from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
- * answers back by puts.
+ * answers back by puts. With `once` in layout expert rows come to `arrival` and their
+ * receiver copies them to its experts; what it answers stands in `outbox`, as do answers that
+ * are quantised.
  *
  * Dispatches count as epochs 1, 2, 3... and signals carry the epoch. A dispatch takes the
  * first buffer set that no open one has; its combine gives it back. All ranks make the same
@@ -14,6 +16,11 @@
  *     has done its experts and combine of n before;
  *   - answers of m are written at p after its dispatch m has ended, so every rank has
  *     entered that one, and has pulled or used the answers of n before;
+ *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
+ *     its combine n; rows copied out of it p writes itself, after that;
+ *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
+ *     p has its DATA, and so has pulled the answers of n; where they were put, the quiet() at
+ *     the start of dispatch m has seen them leave;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
  *     DATA m - 1, and copied the counts of n long before.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
@@ -153,6 +160,7 @@ static void destroy(struct epa_algorithm *a)
     free(h->next_row);
     free(h->next_answer);
     free(h->scratch);
+    free(h->sums);
     free(h);
 }
 
@@ -164,15 +172,15 @@ static bool set_alloc(const struct ll_layout *l, struct ll_set *s)
     s->count = calloc(l->size, l->count_words * sizeof(*s->count));
     s->recv_count = calloc(l->local, sizeof(*s->recv_count));
     s->recv_start = calloc(l->local, sizeof(*s->recv_start));
-    if (l->by_rank) {
+    if (l->once)
         s->entry = calloc(tokens * l->topk, sizeof(*s->entry));
+    if (l->by_rank) {
         s->recv_row = calloc(l->entries, sizeof(*s->recv_row));
         s->recv_weight = calloc(l->entries, sizeof(*s->recv_weight));
     }
     return s->place != NULL && s->count != NULL && s->recv_count != NULL &&
-           s->recv_start != NULL &&
-           (!l->by_rank ||
-            (s->entry != NULL && s->recv_row != NULL && s->recv_weight != NULL));
+           s->recv_start != NULL && (!l->once || s->entry != NULL) &&
+           (!l->by_rank || (s->recv_row != NULL && s->recv_weight != NULL));
 }
 
 /* A transport may give less than its plugin says it can; the layout counts on what was said. */
@@ -215,8 +223,11 @@ static bool host_alloc(struct ll_host *h)
     h->scratch = aligned_alloc(4096, (h->workers * l->message_bytes + 4095) / 4096 * 4096);
     if (h->scratch != NULL)
         memset(h->scratch, 0, h->workers * l->message_bytes);
-    return ok && h->rank_of != NULL && h->sum != NULL && h->next != NULL &&
-           h->next_row != NULL && h->next_answer != NULL && h->scratch != NULL;
+    if (l->outbox_bytes != 0)
+        h->sums = calloc(h->workers, l->answer_bytes);
+    return ok && (l->outbox_bytes == 0 || h->sums != NULL) && h->rank_of != NULL &&
+           h->sum != NULL && h->next != NULL && h->next_row != NULL &&
+           h->next_answer != NULL && h->scratch != NULL;
 }
 
 /* Few rows stay in the caches near by, where a streaming store only costs; rows that no last
@@ -246,7 +257,10 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
     if (h == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory");
     *h = (struct ll_host){
-        .base = {ll_host_stages, 2, explain, destroy},
+        .base = {.stages = ll_host_stages,
+                 .n_stages = 2,
+                 .explain = explain,
+                 .destroy = destroy},
         .l = *l,
         .world = p->world,
         .t = p->transport,

@@ -1,6 +1,6 @@
 /* What the host code of ll_v2 keeps between calls, and the small things that its parts
  * share: where regions and rows are, who is reachable. Parts: ll_v2_host.c (set-up, puts,
- * signals), ll_v2_dispatch.c, ll_v2_combine.c. */
+ * signals), ll_v2_dispatch.c with ll_v2_arrival.c, ll_v2_combine.c. */
 #ifndef LL_V2_HOST_H
 #define LL_V2_HOST_H
 
@@ -9,7 +9,7 @@
 
 static const uint32_t NOWHERE = UINT32_MAX;
 
-/* Where one row of a token stands: at `rank` in place `row` (layout rank) or entry; its
+/* Where one row of a token stands: at `rank` in place `row` (sent once) or entry; its
  * answer, if it has to be put, comes to place `answer` here. rank NOWHERE: there is none.
  */
 struct ll_place {
@@ -22,7 +22,7 @@ struct ll_set {
     bool open;
     uint64_t epoch;
     struct ll_place *place; /* [max_tokens][places] */
-    uint32_t *entry;        /* layout rank: [max_tokens][topk], at the receivers */
+    uint32_t *entry;        /* once: [max_tokens][topk], at the receivers */
     uint32_t *count;        /* [source][count_words], a copy */
     uint32_t *recv_count;   /* [local] */
     uint64_t *recv_start;   /* [local] */
@@ -51,10 +51,11 @@ struct ll_host {
     uint32_t signal;
     struct ll_set set[2];
     uint8_t *rank_of; /* [experts] */
-    /* While places are given out: rows so far for an expert or, by_rank, a rank. */
-    uint32_t *sum, *next, *next_answer; /* [experts]; next_answer by rank in layout rank */
+    /* While places are given out: rows so far for an expert or, if sent once, a rank. */
+    uint32_t *sum, *next, *next_answer; /* [experts]; next_answer by rank if sent once */
     uint32_t *next_row;                 /* [size] */
     char *scratch;                      /* [workers] messages, each a worker's own */
+    char *sums;                         /* [workers] answers before they are quantised */
     uint32_t workers;
     struct { /* for explain() */
         const char *stage, *doing;
@@ -68,7 +69,8 @@ struct ll_host {
 struct ll_task {
     struct ll_host *h;
     struct ll_set *set;
-    const struct epa_moe *m;
+    struct epa_moe *m;
+    uint64_t wrong; /* 1 + a row that came and says what cannot be; 0: none */
 };
 
 static inline uint32_t first_token(const struct ll_task *task, uint32_t worker,
@@ -106,6 +108,20 @@ static inline uint64_t y_offset(const struct ll_host *h, const struct ll_set *s)
     return region(h, s, h->l.y_at, h->l.y_bytes);
 }
 
+/* Where messages come to. */
+static inline uint64_t arrival_offset(const struct ll_host *h, const struct ll_set *s)
+{
+    return h->l.arrival_bytes != 0 ? region(h, s, h->l.arrival_at, h->l.arrival_bytes)
+                                   : recv_offset(h, s);
+}
+
+/* Where peers get answers. */
+static inline uint64_t leave_offset(const struct ll_host *h, const struct ll_set *s)
+{
+    return h->l.outbox_bytes != 0 ? region(h, s, h->l.outbox_at, h->l.outbox_bytes)
+                                  : y_offset(h, s);
+}
+
 static inline uint64_t answers_offset(const struct ll_host *h, const struct ll_set *s)
 {
     return region(h, s, h->l.answers_at, h->l.answers_bytes);
@@ -122,6 +138,26 @@ static inline const uint32_t *rank_counts(const struct ll_host *h, const struct 
                                           uint32_t source)
 {
     return expert_counts(h, s, source) + h->l.experts;
+}
+
+/* Messages that are sent once for each rank, from all ranks to this one. */
+static inline uint64_t rows_that_came(const struct ll_host *h, const struct ll_set *s)
+{
+    uint64_t rows = 0;
+
+    for (uint32_t source = 0; source < h->l.size; source++)
+        rows += rank_counts(h, s, source)[h->world.rank];
+    return rows;
+}
+
+static inline const struct ll_meta *meta_of(const char *msg)
+{
+    return (const struct ll_meta *)(const void *)msg;
+}
+
+static inline const struct ll_choice *choices_of(const struct ll_host *h, const char *msg)
+{
+    return (const struct ll_choice *)(const void *)(msg + h->l.choices_at);
 }
 
 static inline uint32_t signal_of(const struct ll_host *h, enum ll_signal kind,
@@ -162,6 +198,9 @@ bool ll_again(struct ll_host *, enum epa_status *status, uint64_t *deadline);
 enum epa_status ll_tell(struct ll_host *, enum ll_signal kind, uint64_t epoch);
 /* Until every other rank has told at least `epoch`. */
 enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+
+/* After the last message has come: what it means for the experts, and the views of it. */
+enum epa_status ll_hand_out(struct ll_task *);
 
 enum epa_status ll_dispatch(struct epa_algorithm *, struct epa_problem *);
 enum epa_status ll_combine(struct epa_algorithm *, struct epa_problem *);

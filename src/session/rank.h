@@ -1,0 +1,86 @@
+/* One rank of a session: what its parts share. All that is here runs in the rank's own
+ * thread. */
+#ifndef RANK_H
+#define RANK_H
+
+#include "moe/op_moe.h"
+#include "session/session.h"
+
+struct graphs; /* rank_graph.c */
+
+struct rank {
+    const struct session *session;
+    struct session_rank *shared;
+    struct epa_bootstrap *boot;
+    struct epa_backend *backend;
+    struct epa_transport *transport;
+    struct epa_algorithm *algorithm;
+    struct op_moe *op;
+    struct graphs *graphs;    /* NULL: none were made */
+    enum bench_clock clock;   /* that bench and run use */
+    uint32_t dispatch_stages; /* of a list of two halves: those up to the dispatch */
+};
+
+static inline const struct experiment *experiment_of(const struct rank *r)
+{
+    return r->session->experiment;
+}
+
+static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_kind kind)
+{
+    return r->algorithm->stages[stage].kind == kind;
+}
+
+/* Where this rank is, for whoever looks from outside; nothing hangs on its order. */
+void rank_at_stage(struct rank *, uint32_t stage);
+void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
+
+/* ---- rank_stages.c ---- */
+
+/* Runs a stage; on a device it is only queued. */
+enum epa_status rank_stage(struct rank *, uint32_t stage, struct epa_problem *,
+                           struct epa_error *);
+
+/* What the backend's function returned, explained: a kernel that gave up waiting by the
+ * algorithm that queued it, all else by the backend. */
+enum epa_status rank_says(struct rank *, enum epa_status, struct epa_error *);
+
+/* All that was queued is done, and well. */
+enum epa_status rank_sync(struct rank *, struct epa_error *);
+
+enum epa_status rank_barrier(struct rank *, struct epa_error *);
+
+/* Whether there is to be another iteration. A rank that waits for nobody would not hear of
+ * a failure elsewhere, or of the user's wish to stop, in any other way. */
+bool rank_goes_on(const struct rank *, enum epa_status *);
+
+/* Makes the inputs of an iteration; `out` is spoilt. */
+enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
+                          struct epa_error *);
+
+/* Makes the inputs of an iteration and counts what they move. */
+enum epa_status rank_inputs(struct rank *, uint32_t slot, uint64_t iteration,
+                            struct epa_error *);
+
+/* One iteration with its stages between marks, each after a barrier where `apart`. check:
+ * compare every element after each stage. */
+enum epa_status rank_iteration(struct rank *, uint32_t slot, bool apart, bool check,
+                               struct epa_error *);
+
+/* From the marks of the last iteration: of one stage, and of all. */
+enum epa_status rank_stage_ns(struct rank *, uint32_t stage, double *out,
+                              struct epa_error *);
+enum epa_status rank_total_ns(struct rank *, double *out, struct epa_error *);
+
+/* ---- what a rank does once it is set up ---- */
+
+enum epa_status rank_run(struct rank *, struct epa_error *);
+enum epa_status rank_bench(struct rank *, struct epa_error *);
+enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
+void rank_graphs_destroy(struct rank *);
+enum epa_status rank_verify(struct rank *, struct epa_error *);
+
+/* Has the backend say what its device is, as it stands now. */
+void rank_describe_device(struct rank *);
+
+#endif

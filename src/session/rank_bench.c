@@ -1,0 +1,80 @@
+/* run and bench with marks around stages. */
+#include "session/rank.h"
+
+/* Keeps the times of the iteration that just ended. Of warm-up none are kept, but the total
+ * of the very first. */
+static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t warmup,
+                                  struct epa_error *err)
+{
+    const struct session *s = r->session;
+    uint32_t ranks = s->experiment->ranks, me = r->boot->world.rank;
+    enum epa_status status = EPA_OK;
+    double ns;
+
+    if (iteration == 0)
+        status = rank_total_ns(r, &s->first_ns[me], err);
+    if (status != EPA_OK || iteration < warmup)
+        return status;
+    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
+        status = rank_stage_ns(r, i, &ns, err);
+        if (status != EPA_OK)
+            return status;
+        s->rank_ns[((size_t)i * ranks + me) * s->iterations + (iteration - warmup)] = ns;
+    }
+    /* Release: pairs with the parent's read after it reaped this rank or gave it up. */
+    __atomic_store_n(&r->shared->samples, iteration - warmup + 1, __ATOMIC_RELEASE);
+    return EPA_OK;
+}
+
+/* No figure counts unless the same program was right on the same shape. */
+static enum epa_status check_once(struct rank *r, uint64_t last, struct epa_error *err)
+{
+    uint32_t slot = (uint32_t)(last % experiment_of(r)->bench.inputs);
+    enum epa_status status;
+
+    if (!experiment_of(r)->bench.check)
+        return EPA_OK;
+    status = rank_make(r, slot, slot, err); /* `out` holds the right answer so far */
+    return status == EPA_OK ? rank_iteration(r, slot, true, true, err) : status;
+}
+
+enum epa_status rank_bench(struct rank *r, struct epa_error *err)
+{
+    const struct session *s = r->session;
+    const struct bench_options *o = &s->experiment->bench;
+    uint64_t all = (uint64_t)s->warmup + s->iterations;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < o->inputs && status == EPA_OK; i++)
+        status = rank_inputs(r, i, i, err);
+    for (uint64_t i = 0; i < all && rank_goes_on(r, &status); i++) {
+        rank_at(r, i, SESSION_ELSEWHERE);
+        status = rank_iteration(r, (uint32_t)(i % o->inputs),
+                                o->cadence == CADENCE_ISOLATED, false, err);
+        if (status == EPA_OK)
+            status = keep_times(r, i, s->warmup, err);
+    }
+    if (!rank_goes_on(r, &status))
+        return status;
+    rank_describe_device(r);
+    rank_at(r, all, SESSION_ELSEWHERE);
+    return check_once(r, all, err);
+}
+
+enum epa_status rank_run(struct rank *r, struct epa_error *err)
+{
+    const struct session *s = r->session;
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t i = 0; i < s->iterations && rank_goes_on(r, &status); i++) {
+        rank_at(r, i, SESSION_ELSEWHERE);
+        status = rank_inputs(r, 0, i, err);
+        if (status == EPA_OK)
+            status = rank_iteration(r, 0, true, i == 0 || i + 1 == s->iterations, err);
+        if (status == EPA_OK)
+            status = keep_times(r, i, 0, err);
+    }
+    if (status == EPA_OK)
+        rank_describe_device(r);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* Stages of one rank, run, waited for and timed. On a device a stage is only queued:
+ * nothing of what it did is looked at before rank_sync(). */
+#include "session/rank.h"
+
+/* Marks of a sample: before and after each stage. */
+enum { MARKS_PER_STAGE = 2 };
+
+void rank_at_stage(struct rank *r, uint32_t stage)
+{
+    __atomic_store_n(&r->shared->stage, stage, __ATOMIC_RELAXED);
+}
+
+void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
+{
+    __atomic_store_n(&r->shared->iteration, iteration, __ATOMIC_RELAXED);
+    rank_at_stage(r, stage);
+}
+
+enum epa_status rank_stage(struct rank *r, uint32_t stage, struct epa_problem *problem,
+                           struct epa_error *err)
+{
+    enum epa_status status = r->algorithm->stages[stage].run(r->algorithm, problem);
+
+    if (status != EPA_OK && status != EPA_ERR_ABORTED)
+        r->algorithm->explain(r->algorithm, err);
+    return status;
+}
+
+enum epa_status rank_says(struct rank *r, enum epa_status status, struct epa_error *err)
+{
+    if (status == EPA_OK || status == EPA_ERR_ABORTED)
+        return status;
+    if (r->backend->fault.status != EPA_OK && r->algorithm != NULL)
+        r->algorithm->explain(r->algorithm, err);
+    r->backend->ops->explain(r->backend, err);
+    return status;
+}
+
+enum epa_status rank_sync(struct rank *r, struct epa_error *err)
+{
+    return rank_says(r, r->backend->ops->sync(r->backend), err);
+}
+
+enum epa_status rank_barrier(struct rank *r, struct epa_error *err)
+{
+    enum epa_status status =
+        r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns);
+
+    if (status != EPA_OK && status != EPA_ERR_ABORTED)
+        r->transport->ops->explain(r->transport, err);
+    return status;
+}
+
+bool rank_goes_on(const struct rank *r, enum epa_status *status)
+{
+    if (*status == EPA_OK && epa_aborted(r->boot))
+        *status = EPA_ERR_ABORTED;
+    return *status == EPA_OK;
+}
+
+enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
+                          struct epa_error *err)
+{
+    if (op_moe_inputs(r->op, slot, iteration) != NULL)
+        return EPA_OK;
+    r->backend->ops->explain(r->backend, err);
+    (void)epa_fail(err, EPA_ERR_SYSTEM, "the inputs of iteration %llu cannot be written",
+                   (unsigned long long)iteration);
+    return err->status;
+}
+
+enum epa_status rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration,
+                            struct epa_error *err)
+{
+    enum epa_status status = rank_make(r, slot, iteration, err);
+
+    if (status != EPA_OK)
+        return status;
+    op_moe_traffic(r->op, slot, &r->shared->traffic);
+    r->shared->traffic_n++;
+    if (r->boot->world.rank == 0)
+        routing_stats_add(r->session->routing_stats, experiment_of(r), r->session->routing,
+                          iteration);
+    return EPA_OK;
+}
+
+static bool cold(const struct rank *r)
+{
+    return r->session->verb == VERB_BENCH && experiment_of(r)->bench.cache == CACHE_COLD;
+}
+
+/* Between its marks, and done when this returns. */
+static enum epa_status timed_stage(struct rank *r, uint32_t stage,
+                                   struct epa_problem *problem, struct epa_error *err)
+{
+    const struct epa_backend_ops *ops = r->backend->ops;
+    enum epa_status status = EPA_OK;
+
+    if (cold(r))
+        status = rank_says(r, ops->flush_cache(r->backend), err);
+    if (status == EPA_OK)
+        status = rank_says(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);
+    if (status == EPA_OK)
+        status = rank_stage(r, stage, problem, err);
+    if (status == EPA_OK)
+        status = rank_says(r, ops->mark(r->backend, MARKS_PER_STAGE * stage + 1), err);
+    return status == EPA_OK ? rank_sync(r, err) : status;
+}
+
+static enum epa_status check_stage(struct rank *r, uint32_t stage, uint32_t slot,
+                                   struct epa_error *err)
+{
+    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
+
+    if (is_kind(r, stage, EPA_STAGE_SEND))
+        return EPA_OK;
+    return is_kind(r, stage, EPA_STAGE_DISPATCH)
+               ? op_moe_check_dispatch(r->op, slot, compared, wrong, err)
+               : op_moe_check_combine(r->op, slot, compared, wrong, err);
+}
+
+enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check,
+                               struct epa_error *err)
+{
+    struct epa_problem *problem = op_moe_problem(r->op, slot);
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
+        rank_at_stage(r, i);
+        if (apart)
+            status = rank_barrier(r, err);
+        if (status == EPA_OK)
+            status = timed_stage(r, i, problem, err);
+        if (status != EPA_OK)
+            return status;
+        if (apart) /* so that no rank's experts or checks run inside another's stage */
+            status = rank_barrier(r, err);
+        if (status == EPA_OK && check)
+            status = check_stage(r, i, slot, err);
+        rank_at_stage(r, SESSION_ELSEWHERE);
+        if (status == EPA_OK && is_kind(r, i, EPA_STAGE_DISPATCH))
+            status = op_moe_experts(r->op, slot, err);
+    }
+    if (status == EPA_OK && check)
+        r->shared->checked++;
+    return status;
+}
+
+enum epa_status rank_stage_ns(struct rank *r, uint32_t stage, double *out,
+                              struct epa_error *err)
+{
+    enum epa_status status = r->backend->ops->elapsed(r->backend, MARKS_PER_STAGE * stage,
+                                                      MARKS_PER_STAGE * stage + 1, out);
+
+    return rank_says(r, status, err);
+}
+
+enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err)
+{
+    double total = 0, ns = 0;
+
+    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
+        enum epa_status status = rank_stage_ns(r, i, &ns, err);
+
+        if (status != EPA_OK)
+            return status;
+        total += ns;
+    }
+    *out = total;
+    return EPA_OK;
+}

@@ -1,0 +1,100 @@
+/* verify: inputs change with every iteration, and no barrier stands between them. */
+#include "session/rank.h"
+
+#include <time.h>
+
+#include "moe/random.h"
+
+/* Late and early ranks, another set before each stage of each iteration. */
+static void straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
+{
+    const struct experiment *x = experiment_of(r);
+    uint64_t draw;
+
+    if (x->verify.straggle_ns == 0)
+        return;
+    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, r->boot->world.rank, iteration),
+                     stage);
+    if (draw % 4 == 0) {
+        uint64_t ns = (draw >> 8) % x->verify.straggle_ns;
+        struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+        nanosleep(&ts, NULL);
+    }
+}
+
+static bool checks(const struct session *s, uint64_t iteration)
+{
+    return iteration % s->experiment->verify.check_every == 0 ||
+           iteration + 1 == s->iterations;
+}
+
+/* Stages `first` to `last - 1`, and then what they did is there to be looked at. */
+static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t slot,
+                                  uint32_t first, uint32_t last, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = first; i < last && status == EPA_OK; i++) {
+        rank_at(r, iteration, i);
+        straggle(r, iteration, i);
+        status = rank_stage(r, i, op_moe_problem(r->op, slot), err);
+    }
+    if (status == EPA_OK)
+        status = rank_sync(r, err);
+    if (status == EPA_OK)
+        rank_at(r, iteration, SESSION_ELSEWHERE);
+    return status;
+}
+
+static enum epa_status verify_dispatch(struct rank *r, uint64_t iteration, uint32_t slot,
+                                       struct epa_error *err)
+{
+    enum epa_status status;
+
+    rank_at(r, iteration, SESSION_ELSEWHERE);
+    status = rank_inputs(r, slot, iteration, err);
+    if (status == EPA_OK)
+        status = run_stages(r, iteration, slot, 0, r->dispatch_stages, err);
+    return status;
+}
+
+static enum epa_status verify_rest(struct rank *r, uint64_t iteration, uint32_t slot,
+                                   struct epa_error *err)
+{
+    bool check = checks(r->session, iteration);
+    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
+    enum epa_status status = EPA_OK;
+
+    if (check)
+        status = op_moe_check_dispatch(r->op, slot, compared, wrong, err);
+    if (status == EPA_OK)
+        status = op_moe_experts(r->op, slot, err);
+    if (status == EPA_OK)
+        status =
+            run_stages(r, iteration, slot, r->dispatch_stages, r->algorithm->n_stages, err);
+    if (status == EPA_OK && check) {
+        status = op_moe_check_combine(r->op, slot, compared, wrong, err);
+        r->shared->checked++;
+    }
+    if (status == EPA_OK)
+        __atomic_store_n(&r->shared->samples, iteration + 1, __ATOMIC_RELEASE);
+    return status;
+}
+
+/* Pipelined: what dispatch i delivered is looked at, and answered, after dispatch i + 1. */
+enum epa_status rank_verify(struct rank *r, struct epa_error *err)
+{
+    const struct session *s = r->session;
+    uint32_t ahead = s->experiment->verify.order == ORDER_PIPELINED ? 1 : 0;
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t i = 0; i < (uint64_t)s->iterations + ahead && rank_goes_on(r, &status);
+         i++) {
+        if (i < s->iterations)
+            status = verify_dispatch(r, i, (uint32_t)(i % (ahead + 1)), err);
+        if (status == EPA_OK && i >= ahead)
+            status = verify_rest(r, i - ahead, (uint32_t)((i - ahead) % (ahead + 1)), err);
+    }
+    return status;
+}

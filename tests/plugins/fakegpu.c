@@ -1,0 +1,418 @@
+/* A GPU for tests, in memory of the host: what is queued runs when it is waited for and not
+ * before, can be recorded as a graph and launched again, and memory that is read while work
+ * is queued is an error. What a GPU's driver would wait for without a limit, freeing while
+ * work is queued, ends the process. So a core that forgets to wait, or a graph that does
+ * not come out as the calls that were recorded, shows without any GPU. */
+#include "fakegpu.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum { MARKS = 16 };
+
+struct config {
+    uint32_t fail_launch, fail_write;
+    bool graphs;
+};
+
+struct work {
+    struct work *next;
+    enum epa_status (*run)(void *arg);
+    size_t bytes;
+    max_align_t arg[];
+};
+
+struct list {
+    struct work *first, *last;
+    uint32_t n;
+};
+
+struct epa_graph {
+    struct list list;
+};
+
+struct gpu {
+    struct epa_backend base; /* first */
+    struct fakegpu_stream stream;
+    const struct config *config;
+    const struct epa_bootstrap *boot;
+    struct list queue, recorded;
+    bool recording;
+    enum epa_status failed; /* of what ran since the last sync */
+    struct epa_fault device_fault;
+    uint64_t mark[MARKS];
+    uint32_t launches, writes, flushes;
+    struct epa_backend_ops ops; /* less graphs, where the options say so */
+    struct epa_error last;      /* failure, for explain() */
+};
+
+/* Arguments of what the backend itself queues. */
+struct own {
+    struct gpu *gpu;
+    uint32_t mark;
+};
+
+static struct gpu *gpu_of(struct epa_backend *base)
+{
+    return (struct gpu *)base;
+}
+
+static struct epa_error *fresh(struct gpu *gpu)
+{
+    gpu->last.status = EPA_OK;
+    return &gpu->last;
+}
+
+static enum epa_status append(struct list *list, enum epa_status (*run)(void *),
+                              const void *arg, size_t bytes)
+{
+    struct work *work = malloc(sizeof(*work) + bytes);
+
+    if (work == NULL)
+        return EPA_ERR_NOMEM;
+    *work = (struct work){.run = run, .bytes = bytes};
+    memcpy(work->arg, arg, bytes);
+    if (list->last != NULL)
+        list->last->next = work;
+    else
+        list->first = work;
+    list->last = work;
+    list->n++;
+    return EPA_OK;
+}
+
+static void clear(struct list *list)
+{
+    while (list->first != NULL) {
+        struct work *next = list->first->next;
+
+        free(list->first);
+        list->first = next;
+    }
+    *list = (struct list){0};
+}
+
+static enum epa_status push(struct fakegpu_stream *stream, enum epa_status (*run)(void *),
+                            const void *arg, size_t bytes)
+{
+    struct gpu *gpu = (struct gpu *)((char *)stream - offsetof(struct gpu, stream));
+
+    return append(gpu->recording ? &gpu->recorded : &gpu->queue, run, arg, bytes);
+}
+
+static void run_all(struct gpu *gpu)
+{
+    for (struct work *w = gpu->queue.first; w != NULL && gpu->failed == EPA_OK;
+         w = w->next) {
+        gpu->failed = w->run(w->arg);
+        if (gpu->failed == EPA_OK && epa_aborted(gpu->boot))
+            gpu->failed = EPA_ERR_ABORTED;
+    }
+    clear(&gpu->queue);
+}
+
+static enum epa_status while_recording(struct gpu *gpu, const char *what)
+{
+    return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: %s while a graph is recorded",
+                    what);
+}
+
+static enum epa_status gpu_alloc(struct epa_backend *base, size_t bytes, void **out)
+{
+    struct gpu *gpu = gpu_of(base);
+    void *memory = gpu->recording ? NULL : calloc(1, bytes + 1);
+
+    if (gpu->recording)
+        return while_recording(gpu, "alloc");
+    if (memory == NULL)
+        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for %zu bytes",
+                        bytes);
+    *out = memory;
+    return EPA_OK;
+}
+
+static void refuse_to_hang(const struct gpu *gpu, const char *what)
+{
+    if (gpu->queue.n == 0)
+        return;
+    fprintf(stderr, "fakegpu: %s while %u calls are queued\n", what, gpu->queue.n);
+    abort();
+}
+
+static void gpu_free(struct epa_backend *base, void *memory)
+{
+    refuse_to_hang(gpu_of(base), "memory is freed");
+    free(memory);
+}
+
+static enum epa_status gpu_write(struct epa_backend *base, void *to, const void *host,
+                                 size_t bytes)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->recording)
+        return while_recording(gpu, "write");
+    if (++gpu->writes == gpu->config->fail_write)
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: write %u fails, as asked for",
+                        gpu->writes);
+    run_all(gpu);
+    if (bytes > 0)
+        memcpy(to, host, bytes);
+    return EPA_OK;
+}
+
+static enum epa_status gpu_read(struct epa_backend *base, void *host, const void *from,
+                                size_t bytes)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->queue.n != 0 || gpu->recording)
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
+                        "fakegpu: memory is read while %u calls are queued", gpu->queue.n);
+    if (bytes > 0)
+        memcpy(host, from, bytes);
+    return EPA_OK;
+}
+
+static enum epa_status gpu_fill(struct epa_backend *base, void *to, int byte, size_t bytes)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->recording)
+        return while_recording(gpu, "fill");
+    run_all(gpu);
+    if (bytes > 0)
+        memset(to, byte, bytes);
+    return EPA_OK;
+}
+
+static enum epa_status gpu_sync(struct epa_backend *base)
+{
+    struct gpu *gpu = gpu_of(base);
+    enum epa_status status;
+
+    if (gpu->recording)
+        return while_recording(gpu, "sync");
+    run_all(gpu);
+    status = gpu->failed;
+    gpu->failed = EPA_OK;
+    base->fault = gpu->device_fault;
+    if (status == EPA_OK && epa_aborted(gpu->boot))
+        status = EPA_ERR_ABORTED;
+    if (status != EPA_OK && base->fault.status == EPA_OK)
+        return epa_fail(fresh(gpu), status, "fakegpu: what was queued has failed");
+    return status;
+}
+
+static enum epa_status gpu_parallel(struct epa_backend *base,
+                                    void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    (void)fn;
+    (void)arg;
+    return epa_fail(fresh(gpu_of(base)), EPA_ERR_UNSUPPORTED, "fakegpu: no workers");
+}
+
+static enum epa_status run_mark(void *arg)
+{
+    const struct own *own = arg;
+
+    own->gpu->mark[own->mark] = clock_ns();
+    return EPA_OK;
+}
+
+static enum epa_status gpu_mark(struct epa_backend *base, uint32_t i)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->recording)
+        return while_recording(gpu, "mark");
+    if (i >= MARKS)
+        return epa_fail(fresh(gpu), EPA_ERR_UNSUPPORTED, "fakegpu: mark %u of %d", i,
+                        MARKS);
+    return push(&gpu->stream, run_mark, &(struct own){gpu, i}, sizeof(struct own));
+}
+
+static enum epa_status gpu_elapsed(struct epa_backend *base, uint32_t i, uint32_t j,
+                                   double *ns)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->queue.n != 0)
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
+                        "fakegpu: a time is asked for while %u calls are queued",
+                        gpu->queue.n);
+    *ns = (double)(int64_t)(gpu->mark[j] - gpu->mark[i]);
+    return EPA_OK;
+}
+
+static enum epa_status gpu_capture_begin(struct epa_backend *base)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    if (gpu->recording)
+        return while_recording(gpu, "capture_begin");
+    gpu->recording = true;
+    return EPA_OK;
+}
+
+static enum epa_status gpu_capture_end(struct epa_backend *base, struct epa_graph **out)
+{
+    struct gpu *gpu = gpu_of(base);
+    struct epa_graph *graph = calloc(1, sizeof(*graph));
+
+    gpu->recording = false;
+    if (graph == NULL) {
+        clear(&gpu->recorded);
+        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for a graph");
+    }
+    graph->list = gpu->recorded;
+    gpu->recorded = (struct list){0};
+    *out = graph;
+    return EPA_OK;
+}
+
+static enum epa_status gpu_graph_launch(struct epa_backend *base, struct epa_graph *graph)
+{
+    struct gpu *gpu = gpu_of(base);
+    enum epa_status status = EPA_OK;
+
+    if (++gpu->launches == gpu->config->fail_launch)
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
+                        "fakegpu: launch %u fails, as asked for", gpu->launches);
+    for (struct work *w = graph->list.first; w != NULL && status == EPA_OK; w = w->next)
+        status = append(&gpu->queue, w->run, w->arg, w->bytes);
+    return status;
+}
+
+static void gpu_graph_destroy(struct epa_backend *base, struct epa_graph *graph)
+{
+    refuse_to_hang(gpu_of(base), "a graph is destroyed");
+    clear(&graph->list);
+    free(graph);
+}
+
+static enum epa_status run_flush(void *arg)
+{
+    const struct own *own = arg;
+
+    own->gpu->flushes++;
+    return EPA_OK;
+}
+
+static enum epa_status gpu_flush_cache(struct epa_backend *base)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    return push(&gpu->stream, run_flush, &(struct own){gpu, 0}, sizeof(struct own));
+}
+
+static void gpu_describe(struct epa_backend *base,
+                         void (*say)(void *arg, const char *key, const char *value),
+                         void *arg)
+{
+    struct gpu *gpu = gpu_of(base);
+    char text[32];
+
+    say(arg, "device", "no GPU at all");
+    snprintf(text, sizeof(text), "%u", base->device);
+    say(arg, "place", text);
+    snprintf(text, sizeof(text), "%u", gpu->launches);
+    say(arg, "launches", text);
+    snprintf(text, sizeof(text), "%u", gpu->flushes);
+    say(arg, "flushes", text);
+}
+
+static void gpu_explain(struct epa_backend *base, struct epa_error *err)
+{
+    const struct gpu *gpu = gpu_of(base);
+
+    if (gpu->last.status != EPA_OK)
+        epa_fail(err, gpu->last.status, "%s", gpu->last.text);
+}
+
+static void gpu_close(struct epa_backend *base)
+{
+    struct gpu *gpu = gpu_of(base);
+
+    refuse_to_hang(gpu, "it is closed");
+    clear(&gpu->recorded);
+    free(gpu);
+}
+
+static const struct epa_backend_ops ops = {
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .write = gpu_write,
+    .read = gpu_read,
+    .fill = gpu_fill,
+    .sync = gpu_sync,
+    .parallel = gpu_parallel,
+    .mark = gpu_mark,
+    .elapsed = gpu_elapsed,
+    .capture_begin = gpu_capture_begin,
+    .capture_end = gpu_capture_end,
+    .graph_launch = gpu_graph_launch,
+    .graph_destroy = gpu_graph_destroy,
+    .flush_cache = gpu_flush_cache,
+    .describe = gpu_describe,
+    .explain = gpu_explain,
+    .close = gpu_close,
+};
+
+static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
+                                struct epa_backend **out, struct epa_error *err)
+{
+    struct gpu *gpu = calloc(1, sizeof(*gpu));
+
+    if (gpu == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for a backend");
+    gpu->stream.push = push;
+    gpu->config = config;
+    gpu->boot = boot;
+    gpu->ops = ops;
+    if (!gpu->config->graphs)
+        gpu->ops.capture_begin = NULL;
+    gpu->base = (struct epa_backend){.ops = &gpu->ops,
+                                     .memory = EPA_MEMORY_CUDA,
+                                     .device = (int)boot->world.local_rank,
+                                     .stream = &gpu->stream,
+                                     .stop = boot->aborted,
+                                     .device_fault = &gpu->device_fault,
+                                     .multiprocessors = 1};
+    *out = &gpu->base;
+    return EPA_OK;
+}
+
+static uint32_t gpu_threads(const void *config)
+{
+    (void)config;
+    return 1;
+}
+
+static const struct config defaults = {.graphs = true};
+
+static const struct epa_option options[] = {
+    {.name = "fail_launch",
+     EPA_U32(struct config, fail_launch),
+     .help = "which launch of a graph fails; 0: none"},
+    {.name = "fail_write",
+     EPA_U32(struct config, fail_write),
+     .help = "which write to memory fails; 0: none"},
+    {.name = "graphs", EPA_BOOL(struct config, graphs), .help = "whether it has graphs"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_backend_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
+               .name = "fakegpu",
+               .summary = "a queue of calls that is run when it is waited for",
+               .options = {options, sizeof(struct config), &defaults}},
+    .memory = EPA_MEMORY_CUDA,
+    .threads = gpu_threads,
+    .open = gpu_open,
+};

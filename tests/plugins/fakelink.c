@@ -1,0 +1,81 @@
+/* shm, for the memory of fakegpu, with limits of its links that are made up. Like a real
+ * measurement that one leaves a mess: in the heap, and in a signal. */
+#include <epa2a/transport.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct epa_transport_plugin shm_plugin;
+
+/* The functions of shm with one more; they are called with shm's own struct. */
+struct more {
+    struct epa_transport_ops ops; /* first */
+    const struct epa_transport_ops *shm;
+};
+
+struct config {
+    bool limit;
+};
+
+static enum epa_status limit(struct epa_transport *t, uint64_t scratch,
+                             struct epa_limit *out)
+{
+    enum epa_status status = t->ops->signal(t, 0, 1u << 30, EPA_SIGNAL_SET, t->rank);
+
+    memset(t->heap + scratch, 0xa5, t->heap_bytes - scratch);
+    if (status == EPA_OK)
+        status = t->ops->barrier(t, 5000000000);
+    if (status == EPA_OK)
+        *out = (struct epa_limit){.bytes_per_ns = 50 - t->rank,
+                                  .latency_ns = 250 + 10 * t->rank};
+    return status;
+}
+
+static void close_all(struct epa_transport *t)
+{
+    struct more *more = (struct more *)(uintptr_t)t->ops;
+
+    more->shm->close(t);
+    free(more);
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p,
+                                struct epa_transport **out, struct epa_error *err)
+{
+    const struct config *config = p->config;
+    struct epa_transport_params inner = *p;
+    struct more *more = calloc(1, sizeof(*more));
+    enum epa_status status;
+
+    if (more == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "fakelink: no memory");
+    inner.config = shm_plugin.plugin.options.defaults;
+    status = shm_plugin.open(&inner, out, err);
+    if (status != EPA_OK) {
+        free(more);
+        return status;
+    }
+    more->shm = (*out)->ops;
+    more->ops = *more->shm;
+    more->ops.limit = config->limit ? limit : NULL;
+    more->ops.close = close_all;
+    (*out)->ops = &more->ops;
+    return EPA_OK;
+}
+
+static const struct config defaults = {.limit = true};
+
+static const struct epa_option options[] = {
+    {.name = "limit", EPA_BOOL(struct config, limit), .help = "whether limits are known"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "fakelink", .summary = "shm with limits that are made up",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
+    .memory = EPA_MEMORY_CUDA,
+    .open = open_all,
+};

@@ -1,0 +1,192 @@
+/* Rows of results: those of graphs, halves of stages, limits, and what was checked. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fake_session.h"
+
+static void assert_near(double is, double want)
+{
+    assert_true(fabs(is - want) <= 1e-9 * fabs(want));
+}
+
+static void halves_of_a_stage_have_no_rate_of_their_own(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 1);
+    fake_measure(&f, 1);
+    fake_limits(&f);
+    f.session.stage_kind[0] = EPA_STAGE_SEND;
+    f.session.stage_kind[1] = EPA_STAGE_DISPATCH;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_true(isnan(f.result.stage[0].wire));
+    assert_true(isnan(f.result.stage[0].limit_ns));
+    assert_true(isnan(f.result.stage[1].wire));
+    assert_true(f.result.stage[2].wire > 0);
+    fake_finish(&f);
+}
+
+static void graphs_have_a_total_that_was_measured(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 3);
+    fake_graphs(&f, 3);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f.result.n_stages, 3);
+    assert_string_equal(f.result.stage[0].name, "dispatch");
+    assert_string_equal(f.result.stage[1].name, "combine");
+    assert_string_equal(f.result.stage[2].name, "total");
+    assert_near(f.result.stage[0].slowest.median, 102000);
+    assert_near(f.result.stage[2].slowest.median, 252000);
+    assert_near(f.result.stage[2].goodput, 6000000 / 252000.0);
+    assert_near(f.result.skew_ns, 1000);
+    fake_finish(&f);
+}
+
+/* Two halves of each stage are one row by graphs. */
+static void rows_of_graphs_are_not_stages(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 3);
+    fake_graphs(&f, 3);
+    f.session.n_stages = 4;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f.result.n_stages, 3);
+    assert_true(f.result.stage[0].goodput > 0);
+    fake_finish(&f);
+}
+
+static void what_graphs_cannot_measure_has_no_samples(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 3);
+    fake_graphs(&f, 3);
+    f.session.not_alone[FIGURE_COMBINE] = true;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f.result.stage[1].slowest.n, 0);
+    assert_true(isnan(f.result.stage[1].slowest.median));
+    assert_true(isnan(f.result.stage[1].goodput));
+    assert_int_equal(f.result.stage[2].slowest.n, 3);
+    fake_finish(&f);
+}
+
+static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 1);
+    fake_measure(&f, 1);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_false(f.result.limit.known);
+    assert_true(isnan(f.result.stage[2].limit_ns));
+    result_finish(&f.result);
+    fake_limits(&f);
+    f.session.rank[1].traffic.combine_least = 3000000;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_near(f.result.stage[0].limit_ns, 1000000 / 100.0 + 2000);
+    assert_near(f.result.stage[1].limit_ns, 3000000 / 100.0 + 2000);
+    assert_near(f.result.stage[2].limit_ns, 4000000 / 100.0 + 4000);
+    fake_finish(&f);
+}
+
+static void a_rate_that_is_not_known_leaves_a_latency(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 1);
+    fake_measure(&f, 1);
+    fake_limits(&f);
+    for (uint32_t r = 0; r < 2; r++)
+        f.session.rank[r].limit.bytes_per_ns = 0;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_near(f.result.stage[0].limit_ns, 2000);
+    assert_near(f.result.stage[2].limit_ns, 4000);
+    fake_finish(&f);
+}
+
+static void one_rank_has_no_limit(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 1, 1);
+    fake_measure(&f, 1);
+    fake_limits(&f);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_false(f.result.limit.known);
+    assert_true(isnan(f.result.stage[0].limit_ns));
+    fake_finish(&f);
+}
+
+static void a_bench_that_checked_nothing_says_why(void **state)
+{
+    static struct session_notes notes = {.unchecked = "for a reason"};
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 1, 1);
+    fake_measure(&f, 1);
+    f.session.notes = &notes;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f.result.unchecked, "for a reason");
+    result_finish(&f.result);
+    f.experiment.bench.check = false;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f.result.unchecked, "bench.check is false");
+    result_finish(&f.result);
+    f.session.rank[0].compared = 1;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f.result.unchecked, "");
+    fake_finish(&f);
+}
+
+static void times_of_a_gpu_are_not_held_against_the_clock_of_the_host(void **state)
+{
+    static const enum bench_clock clocks[] = {CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct fake f;
+        bool told = false;
+
+        fake_init(&f, VERB_BENCH, 2, 200);
+        fake_graphs(&f, 200);
+        f.session.clock = clocks[i];
+        f.facts.timer_ns = 10000;
+        assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+        for (uint32_t w = 0; w < f.result.n_warnings; w++)
+            told |= strstr(f.result.warning[w], "the clock moves in steps") != NULL;
+        assert_int_equal(told, clocks[i] == CLOCK_HOST);
+        fake_finish(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_of_a_stage_have_no_rate_of_their_own),
+        cmocka_unit_test(graphs_have_a_total_that_was_measured),
+        cmocka_unit_test(rows_of_graphs_are_not_stages),
+        cmocka_unit_test(what_graphs_cannot_measure_has_no_samples),
+        cmocka_unit_test(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency),
+        cmocka_unit_test(a_rate_that_is_not_known_leaves_a_latency),
+        cmocka_unit_test(one_rank_has_no_limit),
+        cmocka_unit_test(a_bench_that_checked_nothing_says_why),
+        cmocka_unit_test(times_of_a_gpu_are_not_held_against_the_clock_of_the_host),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
