@@ -39,7 +39,7 @@ static const char bandwidth[] =
     "      must leave rank r: each token once to each other rank that wants it, as many\n"
     "      bytes as it and its scales have on the wire, and nothing else; B(r) those that\n"
     "      must come. The total has the sum of both stages' limits. `of limit` is the limit\n"
-    "      divided by the median: 100 % cannot be beaten.\n";
+    "      divided by the median. The rate is measured in the same run, and as uncertain.\n";
 
 static const char clocks[] =
     "How `epa2a bench` takes times (bench.clock).\n"
@@ -60,7 +60,7 @@ static const char clocks[] =
     "      Before each sample an untimed launch of the same graph hides the start of the\n"
     "      timed one and brings the ranks to the same point; with cadence back_to_back only\n"
     "      before each block. Samples are taken in turn, in blocks of 8: pairs, combines,\n"
-    "      dispatches. bench.warmup counts launches of each.\n"
+    "      dispatches. bench.warmup counts samples of each.\n"
     "\n"
     "  bench.cache: cold\n"
     "      More memory than L2 holds is written before each sample, between its untimed\n"

@@ -187,7 +187,7 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
     return sum;
 }
 
-/* The best of what ranks measured, so that the limit is none that luck could beat. One rank
+/* The best of what ranks measured, so that the limit flatters nobody. One rank
  * has no links. */
 static struct result_limit limit_of(const struct session *s)
 {

@@ -19,7 +19,7 @@ struct result_traffic {
 /* What the links between ranks can do, where their transport knows. */
 struct result_limit {
     bool known;
-    double bytes_per_ns, latency_ns; /* of the fastest rank: nobody does better */
+    double bytes_per_ns, latency_ns; /* as measured, of the fastest rank */
 };
 
 struct result_stage {

@@ -123,6 +123,7 @@ static const struct entry straggling[] = {
 static const struct entry straggling_ways[] = {
     {"once, pipelined", {"algorithm.once=true", "verify.order=pipelined"}},
     {"by rank", {"algorithm.layout=rank"}},
+    {"direct, pipelined", {"verify.order=pipelined"}},
     {0},
 };
 

@@ -186,8 +186,11 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2: %s is for GPUs; leave it out, or set backend.name: cuda",
                         c->profile != NULL ? "profile" : "overlap: split");
-    if (!device && c->answers != LL_ANSWERS_AUTO)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: answers is for GPUs; leave it out");
+    if (!device && (c->answers != LL_ANSWERS_AUTO || c->blocks != 0))
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: %s is for GPUs; leave it out",
+                        c->blocks != 0 ? "blocks" : "answers");
+    if (device && c->stores != LL_STORES_AUTO)
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: stores is for hosts; leave it out");
     if (!device)
         return EPA_OK;
     if (c->answers == LL_ANSWERS_PULL &&

@@ -65,20 +65,28 @@ static void write_all(FILE *f, uint32_t rank, const struct ll_stamps *s, uint32_
 void ll_trace_write(const char *file, uint32_t rank, struct epa_backend *backend,
                     const struct ll_stamps *stamps, uint32_t warps)
 {
-    size_t bytes = warps * sizeof(*stamps);
+    size_t bytes = warps * sizeof(*stamps), room = strlen(file) + 32;
     struct ll_stamps *s = malloc(bytes);
-    char name[4096];
+    char *name = malloc(room);
+    struct epa_error why = {EPA_OK, ""};
     FILE *f = NULL;
 
-    snprintf(name, sizeof(name), "%s.%u.json", file, rank);
-    if (s != NULL && backend->ops->read(backend, s, stamps, bytes) == EPA_OK)
+    if (s == NULL || name == NULL) {
+        fprintf(stderr, "ll_v2: no memory for the trace %s\n", file);
+    } else if (backend->ops->read(backend, s, stamps, bytes) != EPA_OK) {
+        backend->ops->explain(backend, &why);
+        fprintf(stderr, "ll_v2: no trace %s: %s\n", file, why.text);
+    } else {
+        snprintf(name, room, "%s.%u.json", file, rank);
         f = fopen(name, "w");
-    if (f == NULL)
-        fprintf(stderr, "ll_v2: no trace in %s: %s\n", name,
-                s == NULL ? "no memory" : strerror(errno));
-    else
+        if (f == NULL)
+            fprintf(stderr, "ll_v2: no trace in %s: %s\n", name, strerror(errno));
+    }
+    if (f != NULL) {
         write_all(f, rank, s, warps);
-    if (f != NULL && fclose(f) != 0)
-        fprintf(stderr, "ll_v2: %s is not complete: %s\n", name, strerror(errno));
+        if (fclose(f) != 0)
+            fprintf(stderr, "ll_v2: %s is not complete: %s\n", name, strerror(errno));
+    }
+    free(name);
     free(s);
 }
