@@ -164,6 +164,11 @@ static void check_bench(const struct checking *c)
                  "bench.calls needs bench.clock: graph");
     if (backend == NULL)
         return;
+    if (given && host && b->clock == CLOCK_AUTO && b->cache == CACHE_WARM &&
+        b->calls % 2 == 0)
+        conflict(c, "bench.calls", "backend.name", "leave bench.calls out",
+                 "bench.calls is for graphs, which backend '%s' has not",
+                 c->x->backend.plugin->name);
     if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
         conflict(
             c, "bench.clock", "backend.name", "set bench.clock: host",

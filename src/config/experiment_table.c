@@ -403,10 +403,15 @@ static const struct kind_rule {
     {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
 };
 
-/* A graph may hold several calls, but of cold ones only one. */
-static bool calls_apply(const struct bench_options *b)
+/* A graph may hold several calls, but of cold ones only one; hosts have none. */
+static bool calls_apply(const struct experiment *x)
 {
-    return b->cache == CACHE_WARM && (b->clock == CLOCK_AUTO || b->clock == CLOCK_GRAPH);
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const struct bench_options *b = &x->bench;
+    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+
+    return b->cache == CACHE_WARM &&
+           (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
 }
 
 bool option_applies(const struct experiment *x, const struct section *section,
@@ -425,7 +430,7 @@ bool option_applies(const struct experiment *x, const struct section *section,
     }
     if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls") == 0) {
         *needs = "clock: graph and cache: warm";
-        return calls_apply(&x->bench);
+        return calls_apply(x);
     }
     return true;
 }

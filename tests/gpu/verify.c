@@ -64,7 +64,7 @@ static const struct entry ways[] = {
     {"by rank, split, pipelined",
      {"algorithm.layout=rank", "algorithm.overlap=split", "verify.order=pipelined"},
      .on_gpus = true},
-    {"by rank, no early launch", {"algorithm.layout=rank", "algorithm.early_launch=false"}},
+    {"by rank, no early launch", {"algorithm.layout=rank", "algorithm.launch=after"}},
     {0},
 };
 

@@ -245,6 +245,29 @@ static void what_gpus_cannot_do_is_refused(void **state)
     assert_non_null(strstr(err.text, "up to 4096 moe.experts"));
 }
 
+static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
+{
+    struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
+    struct ll_config blocks = {.buffers = 2, .blocks = 3},
+                     stream = {.stores = LL_STORES_STREAM};
+    struct ll_config after = {.buffers = 2, .launch = LL_LAUNCH_AFTER};
+    uint32_t host = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE;
+    struct ll_layout l;
+    struct epa_error err = {EPA_OK, ""}, second = {EPA_OK, ""};
+
+    (void)state;
+    assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
+    assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(second.text, "ll_v2: launch is for GPUs; leave it out");
+    assert_int_equal(make(&decode, 2, stream, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: stores is for hosts; leave it out");
+    assert_int_equal(make(&decode, 2, blocks, &l, &err), EPA_OK);
+    assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_string_fits_its_lines),
         cmocka_unit_test(the_quotient_is_the_division),
         cmocka_unit_test(what_gpus_cannot_do_is_refused),
+        cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@ static const struct ll_config defaults = {
     .buffers = 2,
     .stores = LL_STORES_AUTO,
     .overlap = LL_OVERLAP_FUSED,
-    .early_launch = true,
+    .launch = LL_LAUNCH_EARLY,
 };
 
 static const struct epa_choice wires[] = {
@@ -35,6 +35,12 @@ static const struct epa_choice returns[] = {
      "push what is added up or quantised first, or many tokens; else pull"},
     {"pull", LL_ANSWERS_PULL, "the token's rank loads them from where experts wrote them"},
     {"push", LL_ANSWERS_PUSH, "the experts' rank stores them at the token's"},
+    {0},
+};
+
+static const struct epa_choice launches[] = {
+    {"early", LL_LAUNCH_EARLY, "while the one before it still runs"},
+    {"after", LL_LAUNCH_AFTER, "when the one before it has ended"},
     {0},
 };
 
@@ -100,9 +106,10 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct ll_config, answers),
      .choices = returns,
      .help = "on GPUs, how answers come back"},
-    {.name = "early_launch",
-     EPA_BOOL(struct ll_config, early_launch),
-     .help = "on GPUs, set a kernel up while the one before it still runs"},
+    {.name = "launch",
+     EPA_CHOICE(struct ll_config, launch),
+     .choices = launches,
+     .help = "on GPUs, when a kernel is set up"},
     {.name = "blocks",
      EPA_U32(struct ll_config, blocks),
      .max = 65535,
@@ -186,9 +193,12 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2: %s is for GPUs; leave it out, or set backend.name: cuda",
                         c->profile != NULL ? "profile" : "overlap: split");
-    if (!device && (c->answers != LL_ANSWERS_AUTO || c->blocks != 0))
+    if (!device &&
+        (c->answers != LL_ANSWERS_AUTO || c->blocks != 0 || c->launch != LL_LAUNCH_EARLY))
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: %s is for GPUs; leave it out",
-                        c->blocks != 0 ? "blocks" : "answers");
+                        c->blocks != 0                  ? "blocks"
+                        : c->answers != LL_ANSWERS_AUTO ? "answers"
+                                                        : "launch");
     if (device && c->stores != LL_STORES_AUTO)
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: stores is for hosts; leave it out");
     if (!device)

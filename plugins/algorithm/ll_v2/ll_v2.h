@@ -24,6 +24,7 @@ enum ll_wire { LL_WIRE_FP8, LL_WIRE_BF16 };
 enum ll_stores { LL_STORES_AUTO, LL_STORES_CACHED, LL_STORES_STREAM };
 enum ll_rows { LL_ROWS_COMPACT, LL_ROWS_PADDED };
 enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
+enum ll_launch { LL_LAUNCH_EARLY, LL_LAUNCH_AFTER };
 enum ll_overlap { LL_OVERLAP_FUSED, LL_OVERLAP_SPLIT };
 
 struct ll_config {
@@ -36,8 +37,8 @@ struct ll_config {
     int stores;      /* host code: enum ll_stores */
     int overlap;     /* CUDA code: enum ll_overlap */
     int answers;     /* CUDA code: enum ll_answers */
-    bool early_launch; /* CUDA code: set a kernel up while the one before runs */
-    uint32_t blocks;   /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    int launch;      /* CUDA code: enum ll_launch */
+    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 

@@ -293,7 +293,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
     (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, p->backend->device);
     /* Where ranks share a device, a kernel set up early would take the room of their
      * kernels. */
-    c->early = config->early_launch && p->backend->multiprocessors == (uint32_t)all;
+    c->early = config->launch == LL_LAUNCH_EARLY && p->backend->multiprocessors == (uint32_t)all;
     status = count_blocks(c, config->blocks, err);
     if (status == EPA_OK)
         status = alloc(c);

@@ -1,0 +1,90 @@
+/* ll_v2's trace of GPUs: what is made of the stamps of warps. The stamps are made up, and read
+ * by a backend whose device memory is the host's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "../../plugins/algorithm/ll_v2/ll_v2_trace.h"
+
+static enum epa_status read_here(struct epa_backend *b, void *to, const void *from,
+                                 size_t n)
+{
+    (void)b;
+    memcpy(to, from, n);
+    return EPA_OK;
+}
+
+static json_t *trace_of(const struct ll_stamps *stamps, uint32_t warps)
+{
+    static const struct epa_backend_ops ops = {.read = read_here};
+    struct epa_backend backend = {.ops = &ops, .memory = EPA_MEMORY_CUDA};
+    char folder[] = "/tmp/ll_v2-trace-XXXXXX", file[64], name[80];
+    json_error_t why;
+    json_t *trace;
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof(file), "%s/t", folder);
+    snprintf(name, sizeof(name), "%s.3.json", file);
+    ll_trace_write(file, 3, &backend, stamps, warps);
+    trace = json_load_file(name, 0, &why);
+    if (trace == NULL)
+        fail_msg("line %d: %s", why.line, why.text);
+    unlink(name);
+    rmdir(folder);
+    return trace;
+}
+
+static void a_slice_is_a_warp_in_a_phase(void **state)
+{
+    struct ll_stamps stamps[LL_WARPS + 2] = {0};
+    json_t *trace, *slices, *one;
+
+    (void)state;
+    stamps[0].at[LL_COUNT_PUT][0] = 5000;
+    stamps[0].at[LL_COUNT_PUT][1] = 7500;
+    stamps[LL_WARPS + 1].at[LL_TOPK_REDUCE][0] = 9000;
+    stamps[LL_WARPS + 1].at[LL_TOPK_REDUCE][1] = 9250;
+    stamps[1].at[LL_WAIT][0] = 6000; /* begun, not ended: no slice */
+    trace = trace_of(stamps, LL_WARPS + 2);
+    slices = json_object_get(trace, "traceEvents");
+    assert_int_equal(json_array_size(slices), 2);
+    one = json_array_get(slices, 0);
+    assert_string_equal(json_string_value(json_object_get(one, "name")), "count_put");
+    assert_true(json_number_value(json_object_get(one, "ts")) == 0.0);
+    assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
+    assert_int_equal(json_integer_value(json_object_get(one, "pid")), 3);
+    one = json_array_get(slices, 1);
+    assert_string_equal(json_string_value(json_object_get(one, "name")), "topk_reduce");
+    assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(one, "args"), "block")), 1);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(one, "args"), "warp")), 1);
+    json_decref(trace);
+}
+
+static void without_stamps_it_is_empty_and_valid(void **state)
+{
+    struct ll_stamps stamps[4] = {0};
+    json_t *trace = trace_of(stamps, 4);
+
+    (void)state;
+    assert_int_equal(json_array_size(json_object_get(trace, "traceEvents")), 0);
+    json_decref(trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slice_is_a_warp_in_a_phase),
+        cmocka_unit_test(without_stamps_it_is_empty_and_valid),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
