@@ -1,5 +1,8 @@
 /* run, bench and verify: files to experiments to sessions to reports. Every file is read,
- * and everything that can be refused is refused, before the first rank starts. */
+ * and everything that can be refused is refused, before the first rank starts.
+ *
+ * Where somebody else has started the ranks this program runs once for each of them. That
+ * of rank 0 reports; of the others each says at most one line of what only it knows. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include "cli/cli.h"
 #include "base/clock.h"
 #include "config/diag.h"
+#include "launch/place.h"
 #include "plugin/registry.h"
 #include "report/report.h"
 #include "session/session.h"
@@ -27,15 +31,18 @@ struct command {
     const struct result **done; /* those of `result` that there are so far */
     uint32_t n_done;
     struct facts facts;
+    struct epa_place place; /* by the environment; size 0: not one of several */
     int stop_fd;
     bool json_is_ours; /* written by this command, so to be written over */
 };
 
 /* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
-static void tell(const char *who, const char *what)
+static void tell(const struct epa_place *place, const char *who, const char *what)
 {
     const char *part[] = {who, ": error: ", what};
 
+    if (place->rank > 0)
+        fprintf(stderr, "[rank %u] ", place->rank);
     for (uint32_t i = 0; i < 3; i++) {
         for (const char *c = part[i]; *c != '\0'; c++)
             fputc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, stderr);
@@ -79,7 +86,12 @@ static enum epa_status read_files(struct command *c, struct epa_error *err)
     }
     if (set == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
-    diag_print(diag, stderr);
+    if (c->place.rank == 0) {
+        diag_print(diag, stderr);
+    } else if (diag_errors(diag) > 0) {
+        fprintf(stderr, "[rank %u] ", c->place.rank);
+        diag_print_first(diag, stderr);
+    }
     diag_destroy(diag);
     free(set);
     return status;
@@ -95,7 +107,8 @@ static enum epa_status make_sessions(struct command *c)
             session_create(c->experiment[i], c->verb, &c->session[i], &err);
 
         if (one != EPA_OK) {
-            tell(c->cli->arg[i], err.text);
+            if (status == EPA_OK || c->place.rank == 0)
+                tell(&c->place, c->cli->arg[i], err.text);
             status = one;
         }
     }
@@ -127,50 +140,67 @@ static enum epa_status write_json(struct command *c, bool last, struct epa_error
     return status;
 }
 
-/* Runs session i and reports it; returns its exit code. */
-static int run_one(struct command *c, uint32_t i)
+/* The exit code of a result that is reported: data that is wrong matters more than a disk
+ * that is full. */
+static int report(struct command *c, uint32_t i, const char *error)
 {
     struct result *result = &c->result[i];
-    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
-    uint64_t start = clock_ns();
-    time_t started = time(NULL);
-    enum epa_status status;
+    struct epa_error err = {EPA_OK, ""};
+    bool last = i + 1 == c->n || result->status == EPA_ERR_INTERRUPTED;
 
-    status = session_run(c->session[i], c->stop_fd, &err);
-    if (result_make(c->session[i], &c->facts, status, err.text, result, &own) != EPA_OK) {
-        tell("epa2a", own.text);
-        return EXIT_INTERNAL;
-    }
-    result_when(result, started, (double)(clock_ns() - start) / 1e9);
-    if (status == EPA_ERR_INTERRUPTED)
-        result->exit_code = exit_code(status, stop_signal(c));
     c->done[c->n_done++] = result;
     if (!c->cli->quiet && (c->cli->json == NULL || strcmp(c->cli->json, "-") != 0))
         report_table(stdout, result);
     fflush(stdout);
     if (!c->cli->quiet)
         report_warnings(stderr, result);
-    if (status != EPA_OK)
-        tell(c->cli->arg[i], err.text);
-    if (write_json(c, i + 1 == c->n || status == EPA_ERR_INTERRUPTED, &own) != EPA_OK) {
-        tell("epa2a", own.text);
-        if (result->exit_code == EXIT_OK) /* that data is wrong matters more */
+    if (result->status != EPA_OK)
+        tell(&c->session[i]->place, c->cli->arg[i], error);
+    if (write_json(c, last, &err) != EPA_OK) {
+        tell(&c->session[i]->place, "epa2a", err.text);
+        if (result->exit_code == EXIT_OK)
             return EXIT_RESOURCE;
     }
     return result->exit_code;
 }
 
+/* Runs session i and reports it, if it is ours to report; returns its exit code. */
+static int run_one(struct command *c, uint32_t i, enum epa_status *status)
+{
+    const struct epa_place *place = &c->session[i]->place;
+    struct result *result = &c->result[i];
+    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
+    uint64_t start = clock_ns();
+    time_t started = time(NULL);
+    int signal;
+
+    *status = session_run(c->session[i], c->stop_fd, &err);
+    signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
+    if (place->rank > 0) {
+        if (err.text[0] != '\0')
+            tell(place, c->cli->arg[i], err.text);
+        return exit_code(*status, signal);
+    }
+    if (result_make(c->session[i], &c->facts, *status, err.text, result, &own) != EPA_OK) {
+        tell(place, "epa2a", own.text);
+        return EXIT_INTERNAL;
+    }
+    result_when(result, started, (double)(clock_ns() - start) / 1e9);
+    if (*status == EPA_ERR_INTERRUPTED)
+        result->exit_code = exit_code(*status, signal);
+    return report(c, i, err.text);
+}
+
 static int run_all(struct command *c)
 {
+    enum epa_status status = EPA_OK;
     int first = EXIT_OK;
 
-    for (uint32_t i = 0; i < c->n; i++) {
-        int code = run_one(c, i);
+    for (uint32_t i = 0; i < c->n && status != EPA_ERR_INTERRUPTED; i++) {
+        int code = run_one(c, i, &status);
 
         if (first == EXIT_OK)
             first = code;
-        if (c->result[i].status == EPA_ERR_INTERRUPTED)
-            break;
     }
     return first;
 }
@@ -230,27 +260,68 @@ static void command_finish(struct command *c)
         close(c->stop_fd);
 }
 
+/* Who the files say that we are; they may know better than the environment. */
+static bool is_reporter(const struct command *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (c->session[i]->place.rank == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Which ranks these are is found and not asked for, so it is said. */
+static void tell_places(const struct command *c)
+{
+    const char *before = "";
+
+    for (uint32_t i = 0; i < c->n && !c->cli->quiet; i++) {
+        const struct epa_place *place = &c->session[i]->place;
+
+        if (place->size > 0 && place->rank == 0 && strcmp(place->how, before) != 0)
+            fprintf(stderr, "epa2a: launcher: %s (%s)\n",
+                    c->experiment[i]->launcher.plugin->name, place->how);
+        before = place->how;
+    }
+}
+
+static enum epa_status prepare(struct command *c, struct epa_error *err)
+{
+    const struct cli *cli = c->cli;
+    struct epa_error ignored = {EPA_OK, ""};
+    struct place_job job = {0};
+    enum epa_status status = EPA_OK;
+
+    if (!command_init(c))
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u experiments", cli->n_args);
+    if (place_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
+        c->place = job.place;
+    if (cli->json != NULL && c->place.rank == 0)
+        status = report_json_check(cli->json, cli->force, err);
+    if (status == EPA_OK)
+        status = registry_create(cli->plugin_path, &c->registry, err);
+    if (status == EPA_OK)
+        status = read_files(c, err);
+    if (status == EPA_OK)
+        status = make_sessions(c);
+    if (status == EPA_OK && cli->json != NULL && c->place.rank > 0 && is_reporter(c))
+        status = report_json_check(cli->json, cli->force, err);
+    if (status == EPA_OK)
+        status = catch_signals(c, err);
+    if (status == EPA_OK)
+        tell_places(c);
+    return status;
+}
+
 static int command_run(const struct cli *cli, enum verb verb)
 {
     struct command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = EPA_OK;
+    enum epa_status status = prepare(&c, &err);
     int code;
 
-    if (!command_init(&c))
-        status = epa_fail(&err, EPA_ERR_NOMEM, "no memory for %u experiments", cli->n_args);
-    if (status == EPA_OK && cli->json != NULL)
-        status = report_json_check(cli->json, cli->force, &err);
-    if (status == EPA_OK)
-        status = registry_create(cli->plugin_path, &c.registry, &err);
-    if (status == EPA_OK)
-        status = read_files(&c, &err);
-    if (status == EPA_OK)
-        status = make_sessions(&c);
-    if (status == EPA_OK)
-        status = catch_signals(&c, &err);
     if (err.status != EPA_OK)
-        tell("epa2a", err.text);
+        tell(&c.place, "epa2a", err.text);
     code = status == EPA_OK ? run_all(&c) : exit_code(status, SIGINT);
     command_finish(&c);
     return code;

@@ -195,16 +195,27 @@ void diag_note(struct diag *diag, const struct place *place, const char *fmt, ..
     va_end(args);
 }
 
-static void print_remark(FILE *file, const struct remark *remark, const char *what)
+static void print_text(FILE *file, const struct remark *remark, const char *what)
 {
     if (remark->line == 0)
         fprintf(file, "%s: %s: %s\n", remark->file, what, remark->text);
     else
         fprintf(file, "%s:%u:%u: %s: %s\n", remark->file, remark->line, remark->column,
                 what, remark->text);
+}
+
+static void print_remark(FILE *file, const struct remark *remark, const char *what)
+{
+    print_text(file, remark, what);
     if (remark->line_text != NULL)
         fprintf(file, "%5u | %s\n      | %s\n", remark->line, remark->line_text,
                 remark->underline);
+}
+
+void diag_print_first(const struct diag *diag, FILE *file)
+{
+    if (diag->n > 0)
+        print_text(file, &diag->failure[0].error, "error");
 }
 
 /* In the order of the text where both are of one file, else in the order told. */

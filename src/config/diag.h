@@ -25,5 +25,6 @@ diag_error(struct diag *, const struct place *, const char *hint, const char *fm
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct place *,
                                                      const char *fmt, ...);
 void diag_print(const struct diag *, FILE *); /* at most 20 errors, then how many more */
+void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
 
 #endif

@@ -11,6 +11,7 @@
 #include "config/experiment_table.h"
 #include "config/node.h"
 #include "config/options.h"
+#include "launch/place.h"
 #include "base/text.h"
 
 enum { NAMES = 64 };
@@ -114,6 +115,25 @@ static void apply_set(struct building *b, const char *argument)
     }
 }
 
+/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
+static const char *find_launcher(struct building *b, const struct place *place)
+{
+    struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+    struct place_job job;
+
+    if (place_find(&job, &err) != EPA_OK) {
+        diag_error(b->diag, place, NULL, "launcher: auto: %s", err.text);
+        return NULL;
+    }
+    if (job.place.size <= 1)
+        return "fork";
+    if (job.mpi &&
+        registry_find(b->registry, EPA_PLUGIN_LAUNCHER, "mpi", &plugin, &ignored) == EPA_OK)
+        return "mpi";
+    return "env";
+}
+
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
     const struct place nowhere = {.file = b->x->file};
@@ -121,6 +141,7 @@ static void read_plugin(struct building *b, const struct section *section, struc
     struct chosen *chosen = (void *)((char *)b->x + section->offset);
     struct epa_error err = {EPA_OK, ""};
     const struct epa_plugin *plugin;
+    const char *wanted;
     void *config;
 
     if (name != NULL && (name->kind != NODE_SCALAR || *name->text == 0)) {
@@ -129,9 +150,12 @@ static void read_plugin(struct building *b, const struct section *section, struc
                    section->name);
         return;
     }
-    if (registry_find(b->registry, section->kind,
-                      name == NULL ? section->chosen : name->text, &plugin,
-                      &err) != EPA_OK) {
+    wanted = name == NULL ? section->chosen : name->text;
+    if (section->kind == EPA_PLUGIN_LAUNCHER && strcmp(wanted, "auto") == 0)
+        wanted = find_launcher(b, name == NULL ? &nowhere : &name->place);
+    if (wanted == NULL)
+        return;
+    if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
         b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
         diag_error(b->diag, name == NULL ? &nowhere : &name->place, NULL, "%s", err.text);
         return;
@@ -230,6 +254,35 @@ static void read_root(struct building *b)
     read_version(b);
 }
 
+/* Ranks that somebody else has started are as many as they are. Where this is no such rank
+ * the launcher will say so when it is to launch: the file may be good all the same. */
+static void count_ranks(struct building *b)
+{
+    const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
+    const struct place nowhere = {.file = b->x->file}, found = {.file = "launcher"};
+    const struct epa_option *option = option_find(&experiment_options, "ranks");
+    const struct node *ranks = node_find(b->root, "ranks");
+    struct epa_place at;
+    char size[16];
+
+    if (launcher == NULL || launcher->place == NULL || (ranks != NULL && ranks->refused) ||
+        launcher->place(b->x->launcher.config, &at, NULL) != EPA_OK)
+        return;
+    if (at.size > option->max)
+        diag_error(b->diag, &nowhere, NULL, "%u ranks are too many (%s); %llu are the most",
+                   at.size, at.how, (unsigned long long)option->max);
+    else if (ranks != NULL && b->x->ranks != at.size)
+        diag_error(b->diag, &ranks->place, "leave ranks out",
+                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size,
+                   at.how);
+    if (ranks != NULL || at.size > option->max)
+        return;
+    b->x->ranks = at.size;
+    snprintf(size, sizeof(size), "%u", at.size);
+    node_set(b->arena, b->root, word(b, "ranks", &found),
+             word(b, arena_strndup(b->arena, size, strlen(size)), &found));
+}
+
 /* Relative to the folder of the file that names it; on --set to the current one. Absolute
  * from here on, so that what `config show` prints means the same anywhere. */
 static const char *absolute(struct building *b, const char *key, const char *path)
@@ -278,6 +331,7 @@ static void build(struct building *b, const char *const *sets, uint32_t n_sets)
     origin->root = b->root;
     x->origins = origin;
     read_root(b);
+    count_ranks(b);
     if (x->name == NULL)
         x->name = name_of_file(b->arena, x->file);
     x->routing.path = absolute(b, "routing.path", x->routing.path);

@@ -126,6 +126,8 @@ static void add_origin(struct text *out, const struct node *origin)
 
     if (origin == NULL)
         text_add(out, "# default");
+    else if (origin->place.line == 0) /* --set has one */
+        text_add(out, "# %s", origin->place.file);
     else if (strcmp(origin->place.file, "--set") == 0)
         text_add(out, "# --set");
     else

@@ -51,7 +51,7 @@ static const struct epa_option top[] = {
      EPA_U32(struct experiment, ranks),
      .min = 1,
      .max = 64,
-     .help = "processes that take part"},
+     .help = "processes that take part; left out where somebody else has started them"},
     {.name = "ranks_per_node",
      EPA_U32(struct experiment, ranks_per_node),
      .min = 0,
@@ -292,12 +292,12 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
 
 const struct section experiment_sections[] = {
     {.name = "launcher",
-     .help = "starts the ranks",
+     .help = "starts the ranks; auto: fork, or whoever has started several of us: mpi, env",
      .main = "name",
      .offset = offsetof(struct experiment, launcher),
      .plugin = true,
      .kind = EPA_PLUGIN_LAUNCHER,
-     .chosen = "fork"},
+     .chosen = "auto"},
     {.name = "backend",
      .help = "where memory lives and code runs",
      .main = "name",

@@ -15,7 +15,7 @@ struct section {
     /* Plugins: the options are those of the plugin named. */
     bool plugin;
     enum epa_plugin_kind kind;
-    const char *chosen; /* the default */
+    const char *chosen; /* the default; of launchers also "auto", which is no plugin */
     struct epa_options options;
 };
 

@@ -28,6 +28,7 @@
 
 struct epa_footprint {
     uint64_t heap_bytes;
+    uint64_t private_bytes; /* of the host, that a rank takes beside the heap */
     uint32_t signals;
     /* MoE, beyond memory: what this algorithm delivers and what crosses for it. */
     uint64_t recv_rows, recv_entries; /* at most; sizes y and the experts' work */

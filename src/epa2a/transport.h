@@ -99,6 +99,10 @@ struct epa_transport_ops {
      * unknown. */
     enum epa_status (*limit)(struct epa_transport *, uint64_t scratch,
                              struct epa_limit *out);
+    /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
+     * nothing to say. */
+    void (*describe)(struct epa_transport *,
+                     void (*say)(void *arg, const char *key, const char *value), void *arg);
     void (*explain)(struct epa_transport *, struct epa_error *);
     void (*close)(struct epa_transport *);
 };
@@ -115,6 +119,9 @@ struct epa_transport_plugin {
     struct epa_plugin plugin;
     uint32_t flags;  /* what open() can give at best; for `list` and early refusal */
     uint32_t memory; /* enum epa_memory bits */
+    /* Whether this machine can run it at all; called before ranks exist, without side
+     * effects. NULL: always. */
+    enum epa_status (*check)(const void *config, struct epa_error *);
     enum epa_status (*open)(const struct epa_transport_params *, struct epa_transport **out,
                             struct epa_error *);
 };

@@ -72,11 +72,29 @@ bool control_aborted(const struct control *control)
 
 bool control_returned(const struct control *control, uint32_t rank, enum epa_status *out)
 {
-    /* Acquire: pairs with the release in bootstrap_return(). */
+    /* Acquire: pairs with the release in control_return(). */
     if (__atomic_load_n(&control->rank[rank].returned, __ATOMIC_ACQUIRE) == 0)
         return false;
     *out = control->rank[rank].status;
     return true;
+}
+
+void control_return(struct control *control, uint32_t rank, enum epa_status status)
+{
+    control->rank[rank].status = status;
+    /* Release: pairs with the acquire in control_returned(). */
+    __atomic_store_n(&control->rank[rank].returned, 1, __ATOMIC_RELEASE);
+}
+
+void control_reset(struct control *control)
+{
+    __atomic_store_n(&control->aborted, 0, __ATOMIC_RELAXED);
+    memset(control->rank, 0, control->ranks * sizeof(*control->rank));
+}
+
+const uint32_t *control_flag(const struct control *control)
+{
+    return &control->aborted;
 }
 
 static char *slot_of(const struct control *control, uint32_t rank, uint64_t chunk)
@@ -194,13 +212,4 @@ void bootstrap_init(struct bootstrap *out, struct control *control,
         .timeout_ns = timeout_ns,
         .late = UINT32_MAX,
     };
-}
-
-void bootstrap_return(struct bootstrap *boot, enum epa_status status)
-{
-    struct control_rank *rank = &boot->control->rank[boot->base.world.rank];
-
-    rank->status = status;
-    /* Release: pairs with the acquire in control_returned(). */
-    __atomic_store_n(&rank->returned, 1, __ATOMIC_RELEASE);
 }

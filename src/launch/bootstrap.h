@@ -15,8 +15,16 @@ void control_destroy(struct control *);
 void control_abort(struct control *);
 bool control_aborted(const struct control *);
 
-/* Whether `rank` has given its last word, bootstrap_return(), and what it was. */
+const uint32_t *control_flag(const struct control *); /* the word `aborted` itself */
+
+/* A rank's last word; a rank that ends without one has died. */
+void control_return(struct control *, uint32_t rank, enum epa_status);
+
+/* Whether `rank` has given its last word, and what it was. */
 bool control_returned(const struct control *, uint32_t rank, enum epa_status *out);
+
+/* As it was made, for other ranks to use it; none does at the moment. */
+void control_reset(struct control *);
 
 /* One rank's end. Only the rank that it was made for uses it, one thread at a time. */
 struct bootstrap {
@@ -30,8 +38,5 @@ struct bootstrap {
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,
                     uint64_t timeout_ns);
-
-/* The rank's last word; a rank that ends without one has died. */
-void bootstrap_return(struct bootstrap *, enum epa_status);
 
 #endif

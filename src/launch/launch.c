@@ -3,17 +3,36 @@
 
 #include <poll.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 
 /* A rank can raise `aborted` and then hang, which nothing but a look at the word shows. */
 enum { LOOK_MS = 100 };
 
-struct epa_world launch_world(const struct epa_launch *launch, const struct pin_plan *plan,
-                              uint32_t rank)
+enum epa_status launch_nodes(const struct epa_launch *launch, uint32_t **out,
+                             struct epa_error *err)
+{
+    uint32_t *node;
+
+    *out = NULL;
+    if (launch->ranks_per_node == 0 || launch->ranks_per_node >= launch->ranks)
+        return EPA_OK;
+    node = calloc(launch->ranks, sizeof(*node));
+    if (node == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the nodes of %u ranks",
+                        launch->ranks);
+    for (uint32_t r = 0; r < launch->ranks; r++)
+        node[r] = r / launch->ranks_per_node;
+    *out = node;
+    return EPA_OK;
+}
+
+struct epa_world launch_world(const struct epa_launch *launch, const uint32_t *nodes,
+                              const struct pin_plan *plan, uint32_t rank)
 {
     uint32_t node = launch->ranks_per_node;
-    struct epa_world world = {.rank = rank, .size = launch->ranks};
+    struct epa_world world = {.rank = rank, .size = launch->ranks, .node = nodes};
 
     if (node == 0 || node > launch->ranks)
         node = launch->ranks;

@@ -5,9 +5,12 @@
 #include "launch/bootstrap.h"
 #include "launch/pin.h"
 
+/* The nodes that ranks_per_node makes, as in epa_world; to be freed; NULL: there is one. */
+enum epa_status launch_nodes(const struct epa_launch *, uint32_t **out, struct epa_error *);
+
 /* The world of `rank`, of a plan made for launch->ranks. */
-struct epa_world launch_world(const struct epa_launch *, const struct pin_plan *,
-                              uint32_t rank);
+struct epa_world launch_world(const struct epa_launch *, const uint32_t *nodes,
+                              const struct pin_plan *, uint32_t rank);
 
 /* Binds the calling thread as the world says; world->cores is 0 where that fails. */
 void launch_pin(struct epa_world *);

@@ -32,6 +32,7 @@ struct rank {
 struct launch {
     struct epa_launch asked;
     struct control *control;
+    uint32_t *nodes;
     struct pin_plan pins;
     struct watch watch;
     struct rank *rank; /* [ranks] */
@@ -48,6 +49,7 @@ static void release(struct launch *launch)
     if (launch->done_fd >= 0)
         close(launch->done_fd);
     free(launch->rank);
+    free(launch->nodes);
     pin_plan_finish(&launch->pins);
     control_destroy(launch->control);
     free(launch);
@@ -57,14 +59,15 @@ static void *rank_thread(void *arg)
 {
     struct rank *rank = arg;
     struct launch *launch = rank->launch;
-    struct epa_world world = launch_world(&launch->asked, &launch->pins, rank->number);
+    struct epa_world world =
+        launch_world(&launch->asked, launch->nodes, &launch->pins, rank->number);
     struct bootstrap boot;
     enum epa_status status;
 
     launch_pin(&world);
     bootstrap_init(&boot, launch->control, &world, launch->asked.timeout_ns);
     status = launch->asked.rank_main(&boot.base, launch->asked.arg);
-    bootstrap_return(&boot, status);
+    control_return(launch->control, rank->number, status);
     eventfd_write(launch->done_fd, 1);
     release(launch);
     return NULL;
@@ -169,6 +172,8 @@ static enum epa_status init(struct launch *launch, const struct config *config,
     uint32_t ranks = launch->asked.ranks;
     enum epa_status status = control_create(ranks, &launch->control, err);
 
+    if (status == EPA_OK)
+        status = launch_nodes(&launch->asked, &launch->nodes, err);
     if (status == EPA_OK)
         status = pin_plan_init(&launch->pins, (enum pin)config->pin, ranks,
                                launch->asked.threads, err);

@@ -125,17 +125,28 @@ uint32_t pin_plan_rank(const struct pin_plan *plan, uint32_t rank, const int32_t
     return each;
 }
 
-bool pin_self(int32_t core)
+bool pin_self_any(const int32_t *core, uint32_t n)
 {
-    cpu_set_t *mask = CPU_ALLOC((size_t)core + 1);
-    size_t bytes = CPU_ALLOC_SIZE((size_t)core + 1);
+    int32_t most = 0;
+    cpu_set_t *mask;
+    size_t bytes;
     bool good;
 
+    for (uint32_t i = 0; i < n; i++)
+        most = core[i] > most ? core[i] : most;
+    mask = CPU_ALLOC((size_t)most + 1);
+    bytes = CPU_ALLOC_SIZE((size_t)most + 1);
     if (mask == NULL)
         return false;
     CPU_ZERO_S(bytes, mask);
-    CPU_SET_S((size_t)core, bytes, mask);
+    for (uint32_t i = 0; i < n; i++)
+        CPU_SET_S((size_t)core[i], bytes, mask);
     good = sched_setaffinity(0, bytes, mask) == 0;
     CPU_FREE(mask);
     return good;
+}
+
+bool pin_self(int32_t core)
+{
+    return pin_self_any(&core, 1);
 }

@@ -28,5 +28,6 @@ uint32_t pin_plan_rank(const struct pin_plan *, uint32_t rank, const int32_t **c
 
 /* Binds the calling thread. False: the kernel would not, and it runs where it ran. */
 bool pin_self(int32_t core);
+bool pin_self_any(const int32_t *core, uint32_t n); /* to all of these */
 
 #endif

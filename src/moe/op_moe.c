@@ -442,10 +442,11 @@ static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t t
     return status;
 }
 
-struct epa_problem *op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iteration)
+enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iteration)
 {
     struct slot *s = &op->slot[slot];
     uint32_t tokens = routing_tokens_of(op->x, op->world.rank, iteration);
+    enum epa_status status;
     struct epa_moe *m;
 
     s->iteration = iteration;
@@ -453,8 +454,9 @@ struct epa_problem *op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t ite
                  s->weight.here);
     fill_tokens(op, s, tokens);
     count_traffic(op, s, tokens);
-    if (send_inputs(op, s, tokens) != EPA_OK)
-        return NULL;
+    status = send_inputs(op, s, tokens);
+    if (status != EPA_OK)
+        return status;
     s->problem = experiment_problem(op->x);
     m = &s->problem.u.moe;
     m->tokens = tokens;
@@ -464,7 +466,7 @@ struct epa_problem *op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t ite
     m->expert = s->expert.there;
     m->weight = s->weight.there;
     m->out = s->out.there;
-    return &s->problem;
+    return EPA_OK;
 }
 
 struct epa_problem *op_moe_problem(struct op_moe *op, uint32_t slot)

@@ -31,11 +31,11 @@ uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *,
 void op_moe_hard_values(struct op_moe *, bool on);
 
 /* Makes the inputs of `iteration` in `slot`: x (or x_fp8 and x_scale, x is NULL then),
- * expert, weight, tokens; poisons out. Returns the problem, which stays at this address;
- * NULL if the backend fails, which memory of the host never does. */
-struct epa_problem *op_moe_inputs(struct op_moe *, uint32_t slot, uint64_t iteration);
+ * expert, weight, tokens; poisons out. Fails if the backend does, which memory of the host
+ * never does. */
+enum epa_status op_moe_inputs(struct op_moe *, uint32_t slot, uint64_t iteration);
 
-/* The problem of `slot`, as op_moe_inputs() made it. */
+/* The problem of `slot`, as op_moe_inputs() made it; always at the same address. */
 struct epa_problem *op_moe_problem(struct op_moe *, uint32_t slot);
 
 /* After dispatch: fills y (in_place or apart) of `slot` from recv, as the reference

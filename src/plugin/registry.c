@@ -43,6 +43,7 @@ struct registry {
 
 static const struct epa_plugin *const builtins[] = {
     &backend_host_plugin.plugin,
+    &launch_env_plugin.plugin,
     &launch_fork_plugin.plugin,
     &launch_thread_plugin.plugin,
 };

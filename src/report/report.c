@@ -22,9 +22,6 @@ struct widths {
     int digits;                         /* of microseconds */
 };
 
-static const char *const verb_name[] = {
-    [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
-
 /* One comment, folded at blanks. Names come from files: nothing in them moves the
  * cursor. */
 __attribute__((format(printf, 2, 3))) static void comment(FILE *file, const char *fmt, ...)
@@ -77,17 +74,17 @@ static void add_cores(struct text *out, const struct session *s)
     uint32_t ranks = s->experiment->ranks, last;
 
     for (uint32_t r = 0; r < ranks; r = last + 1) {
-        int32_t core = s->rank[r].core;
+        int32_t core = session_rank(s, r)->core;
 
         for (last = r; last + 1 < ranks && core >= 0; last++) {
-            if (s->rank[last + 1].core != s->rank[last].core + 1)
+            if (session_rank(s, last + 1)->core != session_rank(s, last)->core + 1)
                 break;
         }
         text_add(out, r == 0 ? "" : ", ");
         if (core < 0)
             text_add(out, "any");
         else if (last > r)
-            text_add(out, "%d-%d", core, s->rank[last].core);
+            text_add(out, "%d-%d", core, session_rank(s, last)->core);
         else
             text_add(out, "%d", core);
     }
@@ -100,8 +97,8 @@ static void print_pins(FILE *file, const struct session *s)
     struct text cores = {0};
     uint32_t pinned = 0;
 
-    for (uint32_t r = 0; s->rank != NULL && r < x->ranks; r++)
-        pinned += s->rank[r].core >= 0;
+    for (uint32_t r = 0; s->block != NULL && r < x->ranks; r++)
+        pinned += session_rank(s, r)->core >= 0;
     if (pinned > 0)
         add_cores(&cores, s);
     if (cores.data != NULL)
@@ -111,6 +108,39 @@ static void print_pins(FILE *file, const struct session *s)
         comment(file, "%u rank%s by %s, not pinned; seed %llu", x->ranks, plural,
                 x->launcher.plugin->name, (unsigned long long)x->seed);
     text_free(&cores);
+}
+
+/* "hosta (ranks 0, 2, 4)"; false: no rank is on that node. */
+static bool add_node(struct text *out, const struct session *s, uint32_t node)
+{
+    uint32_t ranks = s->block != NULL ? s->experiment->ranks : 0, n = 0;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct session_rank *rank = session_rank(s, r);
+
+        if (rank->node != node)
+            continue;
+        if (n++ == 0)
+            text_add(out, "%s%s (ranks ", node == 0 ? "" : ", ", rank->host);
+        text_add(out, "%s%u", n == 1 ? "" : ", ", r);
+    }
+    if (n > 0)
+        text_add(out, ")");
+    return n > 0;
+}
+
+static void print_nodes(FILE *file, const struct session *s)
+{
+    struct text line = {0};
+    uint32_t nodes = 0;
+
+    while (add_node(&line, s, nodes))
+        nodes++;
+    if (s->place.how[0] != '\0')
+        comment(file, "found: %s", s->place.how);
+    if (nodes > 1)
+        comment(file, "%u nodes: %s", nodes, line.data);
+    text_free(&line);
 }
 
 /* One section of the experiment: "ll_v2 (wire fp8, buffers 2)". */
@@ -168,19 +198,27 @@ static void print_machine(FILE *file, const struct facts *f)
             strcmp(f->sanitizers, "none") != 0 ? f->sanitizers : "", f->isa);
 }
 
-/* What rank 0 said of its device, in one line. */
-static void print_device(FILE *file, const struct result *result)
+static void print_facts(FILE *file, const struct session_facts *facts)
 {
-    const struct session *s = result->session;
-    const struct session_rank *rank = s->rank;
     struct text line = {0};
 
-    for (uint32_t i = 0; rank != NULL && i < rank->n_facts; i++)
-        text_add(&line, "%s%s %s", i == 0 ? "" : ", ", rank->fact[i].key,
-                 rank->fact[i].value);
+    for (uint32_t i = 0; i < facts->n; i++)
+        text_add(&line, "%s%s %s", i == 0 ? "" : ", ", facts->fact[i].key,
+                 facts->fact[i].value);
     if (line.data != NULL)
         comment(file, "rank 0's %s", line.data);
     text_free(&line);
+}
+
+/* What rank 0 said of its device and its links, in a line each. */
+static void print_device(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+
+    if (s->block != NULL) {
+        print_facts(file, &session_rank(s, 0)->device);
+        print_facts(file, &session_rank(s, 0)->transport);
+    }
     if (result->limit.known && !(result->limit.bytes_per_ns > 0))
         comment(
             file,
@@ -198,11 +236,12 @@ static void print_header(FILE *file, const struct result *result)
     const struct session *s = result->session;
     const struct experiment *x = s->experiment;
 
-    comment(file, "epa2a %s: %s", verb_name[s->verb], x->name);
+    comment(file, "epa2a %s: %s", session_verb(s), x->name);
     print_sections(file, x, plugins, 3);
     print_sections(file, x, inputs, 1);
     print_sections(file, x, load, 2);
     print_pins(file, s);
+    print_nodes(file, s);
     print_machine(file, result->facts);
     print_device(file, result);
 }
@@ -335,8 +374,8 @@ static void print_samples(FILE *file, const struct result *result)
                 "total: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
                 total->mean / 1e3, total->stdev / 1e3, total->mad / 1e3,
                 (unsigned long long)total->outliers, total->outliers == 1 ? "" : "s");
-    for (uint32_t r = 0; s->first_ns != NULL && r < s->experiment->ranks; r++)
-        first = fmax(first, s->first_ns[r]);
+    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
+        first = fmax(first, session_rank(s, r)->first_ns);
     if (first > 0)
         comment(file, "very first iteration: %.1f us", first / 1e3);
     if (total->n > 0 && s->experiment->ranks > 1)

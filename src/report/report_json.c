@@ -141,16 +141,16 @@ static json_t *build_json(struct build *b, const struct facts *f)
     return o;
 }
 
-/* What a rank said of its device. */
-static json_t *device_json(struct build *b, const struct session_rank *rank)
+/* What a rank said of its device or of its transport. */
+static json_t *facts_json(struct build *b, const struct session_facts *facts)
 {
     json_t *o;
 
-    if (rank == NULL || rank->n_facts == 0)
+    if (facts->n == 0)
         return json_null();
     o = json_object();
-    for (uint32_t i = 0; i < rank->n_facts; i++)
-        set(b, o, rank->fact[i].key, text(rank->fact[i].value));
+    for (uint32_t i = 0; i < facts->n; i++)
+        set(b, o, facts->fact[i].key, text(facts->fact[i].value));
     return o;
 }
 
@@ -169,6 +169,7 @@ static json_t *links_json(struct build *b, const struct result_limit *limit)
 static json_t *machine_json(struct build *b, const struct result *result)
 {
     const struct facts *f = result->facts;
+    const struct session *s = result->session;
     json_t *o = json_object();
 
     set(b, o, "host", text_or_null(f->host));
@@ -189,7 +190,8 @@ static json_t *machine_json(struct build *b, const struct result *result)
     set(b, o, "huge_pages", text_or_null(f->huge_pages));
     set(b, o, "shmem_huge_pages", text_or_null(f->shmem_huge_pages));
     set(b, o, "load_average", real(f->load_average));
-    set(b, o, "device", device_json(b, result->session->rank));
+    set(b, o, "device",
+        s->block != NULL ? facts_json(b, &session_rank(s, 0)->device) : json_null());
     set(b, o, "links", links_json(b, &result->limit));
     set(b, o, "build", build_json(b, f));
     set(b, o, "environment", environment_json(b, f));
@@ -198,18 +200,20 @@ static json_t *machine_json(struct build *b, const struct result *result)
 
 static json_t *rank_json(struct build *b, const struct session *s, uint32_t r)
 {
-    const struct session_rank *rank = &s->rank[r];
+    const struct session_rank *rank = session_rank(s, r);
     json_t *o = json_object();
     char words[sizeof(rank->text) + 1];
 
     snprintf(words, sizeof(words), "%.*s", (int)sizeof(rank->text), rank->text);
     set(b, o, "rank", count(r));
     set(b, o, "pid", count_or_null((uint64_t)rank->pid));
+    set(b, o, "host", text_or_null(rank->host));
+    set(b, o, "node", count(rank->node));
     set(b, o, "core", rank->core >= 0 ? count((uint64_t)rank->core) : json_null());
-    set(b, o, "device", device_json(b, rank));
+    set(b, o, "device", facts_json(b, &rank->device));
+    set(b, o, "transport", facts_json(b, &rank->transport));
     set(b, o, "samples", count(rank->samples));
-    set(b, o, "first_ns",
-        s->first_ns != NULL && s->first_ns[r] > 0 ? whole(s->first_ns[r]) : json_null());
+    set(b, o, "first_ns", rank->first_ns > 0 ? whole(rank->first_ns) : json_null());
     set(b, o, "status", text(result_status_name(rank->status)));
     set(b, o, "error", rank->status != EPA_OK ? text_or_null(words) : json_null());
     return o;
@@ -221,7 +225,8 @@ static json_t *world_json(struct build *b, const struct session *s)
 
     set(b, o, "size", count(s->experiment->ranks));
     set(b, o, "launcher", text(s->experiment->launcher.plugin->name));
-    for (uint32_t r = 0; s->rank != NULL && r < s->experiment->ranks; r++)
+    set(b, o, "started_by", text_or_null(s->place.how));
+    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         append(b, ranks, rank_json(b, s, r));
     set(b, o, "ranks", ranks);
     return o;
@@ -256,7 +261,7 @@ static json_t *stage_json(struct build *b, const struct result *result,
     for (uint64_t i = 0; i < stage->slowest.n; i++)
         append(b, samples, whole(stage->sample[i]));
     for (uint32_t r = 0;
-         result->session->rank != NULL && r < result->session->experiment->ranks; r++) {
+         result->session->block != NULL && r < result->session->experiment->ranks; r++) {
         json_t *rank = json_object();
 
         set(b, rank, "rank", count(r));
@@ -399,8 +404,6 @@ static const char *outcome(enum epa_status status)
 
 static json_t *result_json(struct build *b, const struct result *result)
 {
-    static const char *const verb[] = {
-        [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
     const struct session *s = result->session;
     json_t *o = json_object(), *stages = json_array(), *warnings = json_array();
 
@@ -410,7 +413,7 @@ static json_t *result_json(struct build *b, const struct result *result)
         append(b, warnings, text(result->warning[i]));
     set(b, o, "name", text(s->experiment->name));
     set(b, o, "file", text(s->experiment->file));
-    set(b, o, "verb", text(verb[s->verb]));
+    set(b, o, "verb", text(session_verb(s)));
     set(b, o, "status", text(outcome(result->status)));
     set(b, o, "exit_code", json_integer(result->exit_code));
     set(b, o, "error", error_json(b, result));

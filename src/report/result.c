@@ -69,7 +69,7 @@ void result_when(struct result *result, time_t started, double elapsed_s)
 /* None where the session ended before its ranks had memory. */
 static uint32_t ranks_of(const struct session *s)
 {
-    return s->rank != NULL ? s->experiment->ranks : 0;
+    return s->block != NULL ? s->experiment->ranks : 0;
 }
 
 /* What a rank did is read after it has ended, or died: acquire pairs with its release of a
@@ -79,12 +79,11 @@ static uint64_t finished(const struct session *s)
     uint64_t n = s->iterations;
 
     for (uint32_t r = 0; r < ranks_of(s); r++) {
-        uint64_t done = __atomic_load_n(&s->rank[r].samples, __ATOMIC_ACQUIRE);
+        uint64_t done = __atomic_load_n(&session_rank(s, r)->samples, __ATOMIC_ACQUIRE);
 
         n = done < n ? done : n;
     }
-    if (s->verb == VERB_VERIFY || ranks_of(s) == 0 || s->rank_ns == NULL ||
-        s->n_stages == 0)
+    if (s->verb == VERB_VERIFY || ranks_of(s) == 0 || s->n_stages == 0)
         return 0; /* verify counts iterations and times none */
     return n;
 }
@@ -105,7 +104,7 @@ static void gather(const struct session *s, uint32_t row, uint64_t n, double *ra
     memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
     for (uint32_t i = first; i <= last && n > 0; i++) {
         for (uint32_t r = 0; r < ranks; r++) {
-            const double *from = s->rank_ns + ((size_t)i * ranks + r) * s->iterations;
+            const double *from = session_times(s, r, i);
 
             for (uint64_t k = 0; k < n; k++)
                 rank_ns[r * n + k] += from[k];
@@ -163,7 +162,7 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
     uint32_t ranks = ranks_of(s);
 
     for (uint32_t r = 0; r < ranks; r++) {
-        const struct session_rank *rank = &s->rank[r];
+        const struct session_rank *rank = session_rank(s, r);
         const struct moe_traffic *t = &rank->traffic;
         uint64_t times = rank->traffic_n;
         uint64_t needed = 0, out = 0, in = 0, least = 0, busy;
@@ -194,9 +193,10 @@ static struct result_limit limit_of(const struct session *s)
     struct result_limit limit = {false, 0, 0};
 
     for (uint32_t r = 0; r < ranks_of(s) && ranks_of(s) > 1; r++) {
-        const struct epa_limit *mine = &s->rank[r].limit;
+        const struct epa_limit *mine = &session_rank(s, r)->limit;
 
-        if (!s->rank[r].has_limit || !(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
+        if (!session_rank(s, r)->has_limit ||
+            !(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
             continue;
         limit.bytes_per_ns = fmax(limit.bytes_per_ns, mine->bytes_per_ns);
         if (!limit.known || mine->latency_ns < limit.latency_ns)
@@ -287,7 +287,7 @@ static void count_checks(struct result *result)
     const struct session *s = result->session;
 
     for (uint32_t r = 0; r < ranks_of(s); r++) {
-        const struct session_rank *rank = &s->rank[r];
+        const struct session_rank *rank = session_rank(s, r);
 
         result->compared += rank->compared;
         result->wrong += rank->wrong;
@@ -314,7 +314,7 @@ static void explain(struct result *result, const char *error)
         return;
     }
     for (uint32_t r = 0; r < ranks_of(s); r++) {
-        const struct session_rank *rank = &s->rank[r];
+        const struct session_rank *rank = session_rank(s, r);
 
         if (rank->status == EPA_OK || rank->status == EPA_ERR_ABORTED)
             continue;

@@ -59,8 +59,8 @@ static void about_cores(struct result *result)
              "%u ranks of %u thread%s share %u core%s: times include waiting for a core, "
              "and are no measure of a machine that has enough of them",
              ranks, threads, threads == 1 ? "" : "s", f->cores, f->cores == 1 ? "" : "s");
-    for (uint32_t r = 0; s->rank != NULL && r < ranks; r++)
-        loose += s->rank[r].core < 0;
+    for (uint32_t r = 0; s->block != NULL && r < ranks; r++)
+        loose += session_rank(s, r)->core < 0;
     if (loose > 0)
         warn(result,
              "%u of %u ranks are not pinned: the system may move them between cores", loose,

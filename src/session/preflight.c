@@ -15,6 +15,7 @@
 struct sum {
     bool on_host;                     /* the heap; a device's own memory is not counted */
     uint64_t heap, inputs, reference; /* of a rank */
+    bool buffers;                     /* `heap` has an algorithm's own memory in it */
     uint64_t samples;                 /* shared by all ranks */
     uint64_t total;
 };
@@ -31,6 +32,12 @@ static uint64_t times(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
+/* Ranks that take their memory from this host. */
+static uint32_t ranks_here(const struct session *s)
+{
+    return s->place.local_size != 0 ? s->place.local_size : s->experiment->ranks;
+}
+
 static struct sum sum_up(const struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -40,7 +47,8 @@ static struct sum sum_up(const struct session *s)
     uint64_t all, rank;
 
     if (sum.on_host)
-        sum.heap = s->footprint.heap_bytes;
+        sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
+    sum.buffers = s->footprint.private_bytes != 0;
     sum.inputs = op_moe_bytes(x, &s->footprint, memory, slots, false);
     all = op_moe_bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
@@ -49,7 +57,7 @@ static struct sum sum_up(const struct session *s)
         sum.samples =
             times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
     rank = add(sum.heap, add(sum.inputs, sum.reference));
-    sum.total = add(times(x->ranks, rank), sum.samples);
+    sum.total = add(times(ranks_here(s), rank), sum.samples);
     return sum;
 }
 
@@ -62,7 +70,7 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
          size[32];
 
     if (sum->on_host)
-        snprintf(heap, sizeof(heap), "heap %s + ",
+        snprintf(heap, sizeof(heap), "heap%s %s + ", sum->buffers ? " and buffers" : "",
                  text_size(size, sizeof(size), sum->heap));
     if (sum->reference > 0)
         snprintf(reference, sizeof(reference), " + reference %s",
@@ -70,8 +78,8 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
     if (sum->samples >= 1u << 20)
         snprintf(samples, sizeof(samples), " + samples %s",
                  text_size(size, sizeof(size), sum->samples));
-    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s = %s", s->experiment->ranks,
-             s->experiment->ranks == 1 ? "" : "s", heap,
+    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s = %s", ranks_here(s),
+             ranks_here(s) == 1 ? "" : "s", heap,
              text_size(inputs, sizeof(inputs), sum->inputs), reference, samples,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));

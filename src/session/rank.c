@@ -3,6 +3,7 @@
  * memory, where the parent finds it however the rank ends. */
 #include "session/rank.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,6 +17,25 @@ static const char *where(const struct rank *r)
         return "dispatch and combine";
     return stage < r->algorithm->n_stages ? r->algorithm->stages[stage].name
                                           : "between stages";
+}
+
+static void keep_fact(void *arg, const char *key, const char *value)
+{
+    struct session_facts *to = arg;
+    struct session_fact *fact = &to->fact[to->n];
+
+    if (to->n == SESSION_FACTS)
+        return;
+    snprintf(fact->key, sizeof(fact->key), "%s", key);
+    snprintf(fact->value, sizeof(fact->value), "%s", value);
+    to->n++;
+}
+
+void rank_describe_device(struct rank *r)
+{
+    r->shared->device.n = 0;
+    if (r->backend->ops->describe != NULL)
+        r->backend->ops->describe(r->backend, keep_fact, &r->shared->device);
 }
 
 /* ---- set-up ---- */
@@ -193,6 +213,8 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
 
     if (status == EPA_OK)
         status = open_transport(r, err);
+    if (status == EPA_OK && r->transport->ops->describe != NULL)
+        r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
     if (status == EPA_OK)
         status = measure_limit(r, err);
     if (status == EPA_OK)
@@ -245,23 +267,13 @@ static void tear_down(struct rank *r)
 
 /* ---- the rank ---- */
 
-static void keep_fact(void *arg, const char *key, const char *value)
+/* Ranks of several hosts have no other clock in common. */
+static uint64_t realtime_ns(void)
 {
-    struct session_rank *to = arg;
-    struct session_fact *fact = &to->fact[to->n_facts];
+    struct timespec now = {0};
 
-    if (to->n_facts == SESSION_FACTS)
-        return;
-    snprintf(fact->key, sizeof(fact->key), "%s", key);
-    snprintf(fact->value, sizeof(fact->value), "%s", value);
-    to->n_facts++;
-}
-
-void rank_describe_device(struct rank *r)
-{
-    r->shared->n_facts = 0;
-    if (r->backend->ops->describe != NULL)
-        r->backend->ops->describe(r->backend, keep_fact, r->shared);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void record_failure(struct rank *r, bool set_up_done, enum epa_status status,
@@ -275,7 +287,7 @@ static void record_failure(struct rank *r, bool set_up_done, enum epa_status sta
         snprintf(to->text, sizeof(to->text), "rank %u: %s, iteration %llu: %s",
                  r->boot->world.rank, where(r), (unsigned long long)to->iteration,
                  err->text);
-    to->failed_ns = clock_ns();
+    to->failed_ns = realtime_ns();
     /* Release: the text is there before the status that sends the parent to read it. */
     __atomic_store_n(&to->status, status, __ATOMIC_RELEASE);
     r->boot->abort(r->boot);
@@ -285,6 +297,9 @@ static void describe_rank(struct rank *r)
 {
     const struct epa_world *w = &r->boot->world;
 
+    if (gethostname(r->shared->host, sizeof(r->shared->host) - 1) != 0)
+        r->shared->host[0] = '\0';
+    r->shared->node = w->node != NULL ? w->node[w->rank] : 0;
     r->shared->pid = (int32_t)getpid();
     r->shared->core = w->cores > 0 ? w->core[0] : -1;
 }
@@ -305,7 +320,7 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
 enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
 {
     struct rank r = {.session = session,
-                     .shared = &((struct session *)session)->rank[boot->world.rank],
+                     .shared = session_rank(session, boot->world.rank),
                      .boot = boot};
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;

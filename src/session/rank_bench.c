@@ -6,20 +6,19 @@
 static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t warmup,
                                   struct epa_error *err)
 {
-    const struct session *s = r->session;
-    uint32_t ranks = s->experiment->ranks, me = r->boot->world.rank;
+    uint32_t me = r->boot->world.rank;
     enum epa_status status = EPA_OK;
     double ns;
 
     if (iteration == 0)
-        status = rank_total_ns(r, &s->first_ns[me], err);
+        status = rank_total_ns(r, &r->shared->first_ns, err);
     if (status != EPA_OK || iteration < warmup)
         return status;
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
         status = rank_stage_ns(r, i, &ns, err);
         if (status != EPA_OK)
             return status;
-        s->rank_ns[((size_t)i * ranks + me) * s->iterations + (iteration - warmup)] = ns;
+        session_times(r->session, me, i)[iteration - warmup] = ns;
     }
     /* Release: pairs with the parent's read after it reaped this rank or gave it up. */
     __atomic_store_n(&r->shared->samples, iteration - warmup + 1, __ATOMIC_RELEASE);

@@ -239,12 +239,12 @@ static enum epa_status measure_block(struct graphs *g, uint32_t n, bool warm_up,
     static const enum session_figure order[] = {FIGURE_PAIR, FIGURE_COMBINE,
                                                 FIGURE_DISPATCH};
     const struct session *s = g->rank->session;
-    uint32_t ranks = s->experiment->ranks, me = g->rank->boot->world.rank;
+    uint32_t me = g->rank->boot->world.rank;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < FIGURES && status == EPA_OK; i++) {
         struct figure *f = &g->figure[order[i]];
-        double *ns = &s->rank_ns[((size_t)order[i] * ranks + me) * s->iterations + first];
+        double *ns = session_times(s, me, (uint32_t)order[i]) + first;
 
         if (f->graphs == 0)
             continue;
@@ -281,8 +281,9 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
 
 /* ---- before and after ---- */
 
-/* Iterations with experts, until each buffer set holds answers to what a graph will send
- * through it. Even, as the graphs begin with the first set. */
+/* Iterations with experts, so that answers stand in each buffer set: to what graphs send
+ * through it, where can_check() says so. An even number, as graphs begin with the first set.
+ */
 static enum epa_status prepare(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
@@ -295,7 +296,7 @@ static enum epa_status prepare(struct graphs *g, struct epa_error *err)
         rank_at(r, i, SESSION_ELSEWHERE);
         status = rank_iteration(r, i % inputs, true, false, err);
         if (status == EPA_OK && i == 0)
-            status = rank_total_ns(r, &r->session->first_ns[r->boot->world.rank], err);
+            status = rank_total_ns(r, &r->shared->first_ns, err);
     }
     return status;
 }

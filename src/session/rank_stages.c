@@ -61,10 +61,12 @@ bool rank_goes_on(const struct rank *r, enum epa_status *status)
 enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
                           struct epa_error *err)
 {
-    if (op_moe_inputs(r->op, slot, iteration) != NULL)
-        return EPA_OK;
+    enum epa_status status = op_moe_inputs(r->op, slot, iteration);
+
+    if (status == EPA_OK || status == EPA_ERR_ABORTED)
+        return status;
     r->backend->ops->explain(r->backend, err);
-    (void)epa_fail(err, EPA_ERR_SYSTEM, "the inputs of iteration %llu cannot be written",
+    (void)epa_fail(err, status, "the inputs of iteration %llu cannot be written",
                    (unsigned long long)iteration);
     return err->status;
 }

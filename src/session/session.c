@@ -28,9 +28,22 @@ static const struct epa_transport_plugin *transport_of(const struct experiment *
     return (const struct epa_transport_plugin *)x->transport.plugin;
 }
 
+static const struct epa_launcher_plugin *launcher_of(const struct experiment *x)
+{
+    return (const struct epa_launcher_plugin *)x->launcher.plugin;
+}
+
 static const struct epa_backend_plugin *backend_of(const struct experiment *x)
 {
     return (const struct epa_backend_plugin *)x->backend.plugin;
+}
+
+const char *session_verb(const struct session *s)
+{
+    static const char *const name[] = {
+        [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
+
+    return name[s->verb];
 }
 
 uint32_t session_slots(const struct session *s)
@@ -58,6 +71,8 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
     struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     enum epa_status status = algorithm_of(x)->plan(&problem, &world, transport_of(x)->flags,
                                                    x->algorithm.config, &s->footprint, err);
+    if (status == EPA_OK && transport_of(x)->check != NULL)
+        status = transport_of(x)->check(x->transport.config, err);
     if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
         s->footprint.in_flight < 2)
         return epa_fail(
@@ -81,11 +96,14 @@ struct shared {
 };
 
 /* verify keeps no times. */
-static size_t times_bytes(const struct session *s)
+size_t session_block_bytes(const struct session *s)
 {
-    uint64_t samples = s->verb == VERB_VERIFY ? 1 : s->iterations;
+    uint64_t samples = s->verb == VERB_VERIFY ? 0 : s->iterations;
+    size_t line = _Alignof(struct session_rank);
+    size_t bytes =
+        sizeof(struct session_rank) + (size_t)(SESSION_STAGES * samples) * sizeof(double);
 
-    return (size_t)(SESSION_STAGES * samples * s->experiment->ranks * sizeof(double));
+    return (bytes + line - 1) / line * line;
 }
 
 static enum epa_status map_all(struct session *s, struct epa_error *err)
@@ -93,17 +111,29 @@ static enum epa_status map_all(struct session *s, struct epa_error *err)
     uint32_t ranks = s->experiment->ranks;
     struct shared *shared = map_shared(sizeof(*shared));
 
-    s->rank = map_shared(ranks * sizeof(*s->rank));
-    s->rank_ns = map_shared(times_bytes(s));
-    s->first_ns = map_shared(ranks * sizeof(double));
+    s->block_bytes = session_block_bytes(s);
+    s->block = map_shared(ranks * s->block_bytes);
     if (shared != NULL) {
         s->routing_stats = &shared->routing_stats;
         s->notes = &shared->notes;
     }
-    if (shared == NULL || s->rank == NULL || s->rank_ns == NULL || s->first_ns == NULL)
+    if (shared == NULL || s->block == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u samples of %u ranks: %s",
                         s->iterations, ranks, strerror(errno));
     return EPA_OK;
+}
+
+/* Where this process stands, and what all processes of the launch must have alike. */
+static enum epa_status find_place(struct session *s, struct epa_error *err)
+{
+    const struct experiment *x = s->experiment;
+
+    text_add(&s->alike, "epa2a %s, plugin ABI %u\n", EPA2A_VERSION, EPA_ABI);
+    text_add(&s->alike, "verb: %s\n", session_verb(s));
+    experiment_show(x, false, &s->alike);
+    if (launcher_of(x)->place == NULL)
+        return EPA_OK;
+    return launcher_of(x)->place(x->launcher.config, &s->place, err);
 }
 
 static void count_iterations(struct session *s)
@@ -125,14 +155,11 @@ void session_destroy(struct session *s)
 {
     if (s == NULL)
         return;
-    if (s->rank != NULL)
-        munmap(s->rank, s->experiment->ranks * sizeof(*s->rank));
-    if (s->rank_ns != NULL)
-        munmap(s->rank_ns, times_bytes(s));
-    if (s->first_ns != NULL)
-        munmap(s->first_ns, s->experiment->ranks * sizeof(double));
+    if (s->block != NULL)
+        munmap(s->block, s->experiment->ranks * s->block_bytes);
     if (s->routing_stats != NULL)
         munmap(s->routing_stats, sizeof(struct shared)); /* its first member */
+    text_free(&s->alike);
     routing_close(s->routing);
     free(s);
 }
@@ -148,7 +175,9 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
     s->experiment = x;
     s->verb = verb;
     count_iterations(s);
-    status = plan(s, err);
+    status = find_place(s, err);
+    if (status == EPA_OK)
+        status = plan(s, err);
     if (status == EPA_OK)
         status = routing_open(x, &s->routing, err);
     if (status == EPA_OK)
@@ -163,17 +192,20 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
     return EPA_OK;
 }
 
-/* The rank that failed first for a reason of its own; NULL: none has said so. */
-static const struct session_rank *first_failure(const struct session *s)
+/* The rank that failed first for a reason of its own, and with the status that was decided
+ * on, unless that is EPA_OK; NULL: none has said so. */
+static const struct session_rank *first_failure(const struct session *s,
+                                                enum epa_status decided)
 {
     const struct session_rank *first = NULL;
 
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
-        const struct session_rank *rank = &s->rank[r];
+        const struct session_rank *rank = session_rank(s, r);
         /* Acquire: pairs with the release in record_failure(); the text is complete. */
         enum epa_status status = __atomic_load_n(&rank->status, __ATOMIC_ACQUIRE);
 
-        if (status == EPA_OK || status == EPA_ERR_ABORTED)
+        if (status == EPA_OK || status == EPA_ERR_ABORTED ||
+            (decided != EPA_OK && status != decided))
             continue;
         if (first == NULL || rank->failed_ns < first->failed_ns)
             first = rank;
@@ -183,7 +215,7 @@ static const struct session_rank *first_failure(const struct session *s)
 
 static const char *where(const struct session *s, uint32_t rank)
 {
-    uint32_t stage = s->rank[rank].stage;
+    uint32_t stage = session_rank(s, rank)->stage;
 
     if (s->n_stages == 0)
         return "set-up";
@@ -192,12 +224,43 @@ static const char *where(const struct session *s, uint32_t rank)
     return stage < s->n_stages ? s->stage[stage] : "between stages";
 }
 
-/* What the launcher saw of a lost rank, and what that rank last said of where it was. */
+/* What the launcher saw of a lost rank, and what that rank last said of where it was: it has
+ * said nothing that reached this process where its pid is 0. */
 static void tell_lost(const struct session *s, uint32_t lost, const char *how,
                       struct epa_error *err)
 {
-    (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, lost),
-                   (unsigned long long)s->rank[lost].iteration);
+    const struct session_rank *rank = session_rank(s, lost);
+
+    if (rank->pid == 0)
+        (void)epa_fail(err, EPA_ERR_DIED, "%s", how);
+    else
+        (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, lost),
+                       (unsigned long long)rank->iteration);
+}
+
+static void trust_facts(struct session_facts *facts)
+{
+    if (facts->n > SESSION_FACTS)
+        facts->n = SESSION_FACTS;
+    for (uint32_t i = 0; i < facts->n; i++) {
+        facts->fact[i].key[sizeof(facts->fact[i].key) - 1] = '\0';
+        facts->fact[i].value[sizeof(facts->fact[i].value) - 1] = '\0';
+    }
+}
+
+/* Blocks may have come from other hosts: nothing in them is to lead out of an array. */
+static void trust_blocks(struct session *s)
+{
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+        struct session_rank *rank = session_rank(s, r);
+
+        if (rank->samples > s->iterations)
+            rank->samples = s->iterations;
+        rank->text[sizeof(rank->text) - 1] = '\0';
+        rank->host[sizeof(rank->host) - 1] = '\0';
+        trust_facts(&rank->transport);
+        trust_facts(&rank->device);
+    }
 }
 
 static void learn_stages(struct session *s)
@@ -219,8 +282,7 @@ static uint64_t grace_ns(const struct experiment *x)
 enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_launcher_plugin *launcher =
-        (const struct epa_launcher_plugin *)x->launcher.plugin;
+    const struct epa_launcher_plugin *launcher = launcher_of(x);
     struct epa_error why = {EPA_OK, ""};
     uint32_t lost = UINT32_MAX;
     const struct session_rank *failed;
@@ -236,13 +298,18 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .timeout_ns = x->timeout_ns + set_up_ns,
                              .rank_main = rank_main,
                              .arg = s,
+                             .block = s->block,
+                             .block_bytes = s->block_bytes,
+                             .alike = s->alike.data,
                              .lost = &lost,
                              .stay = &s->stay},
         &why);
     learn_stages(s);
+    trust_blocks(s);
     if (status == EPA_OK)
         return EPA_OK;
-    failed = first_failure(s);
+    /* All processes of a launch are to end with one status, whoever knows of which ranks. */
+    failed = first_failure(s, s->place.size > 0 ? status : EPA_OK);
     if (status == EPA_ERR_DIED && lost < x->ranks)
         tell_lost(s, lost, why.text, err);
     else if (status != EPA_ERR_INTERRUPTED && failed != NULL)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/text.h"
 #include "config/experiment.h"
 #include "moe/routing.h"
 
@@ -20,29 +21,36 @@ enum {
 /* Rows of times where bench launches graphs; else there is a row for each stage. */
 enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
 
-/* One thing that a backend says of its device. */
-struct session_fact {
-    char key[32], value[128];
+/* What a backend says of its device, or a transport of its links. */
+struct session_facts {
+    uint32_t n;
+    struct session_fact {
+        char key[32], value[128];
+    } fact[SESSION_FACTS];
 };
 
-/* What a rank says of itself; it alone writes (relaxed: progress, release: `status`). */
+/* What a rank says of itself; it alone writes (relaxed: progress, release: `status`). Its
+ * times stand behind it. */
 struct session_rank {
     _Alignas(64) uint64_t iteration; /* counts warm-up: 0 is the first of all */
     uint32_t stage;                  /* index into stage names, or one of the above */
     int32_t pid, core;               /* core -1: not pinned */
-    uint64_t samples;                /* complete ones in rank_ns */
-    uint64_t compared, wrong;        /* elements */
-    uint64_t checked;                /* iterations of which every element was compared */
-    uint64_t failed_ns;              /* CLOCK_MONOTONIC when it failed; 0: it did not */
-    uint32_t finished;               /* it returned, well or not */
+    char host[64];
+    uint32_t node;
+    uint64_t samples;         /* complete ones, in session_times() */
+    double first_ns;          /* total of the very first iteration; 0: not done */
+    uint64_t compared, wrong; /* elements */
+    uint64_t checked;         /* iterations of which every element was compared */
+    uint64_t failed_ns;       /* CLOCK_REALTIME when it failed; 0: it did not */
+    uint32_t finished;        /* it returned, well or not */
     enum epa_status status;
     char text[640];             /* an epa_error's, and where that was */
     struct moe_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
     struct epa_limit limit; /* of the links, where has_limit */
     bool has_limit;
-    struct session_fact fact[SESSION_FACTS]; /* of its device, after the last sample */
-    uint32_t n_facts;
+    struct session_facts transport; /* once open */
+    struct session_facts device;    /* after the last sample */
 };
 
 struct session {
@@ -58,12 +66,12 @@ struct session {
     uint32_t stay;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
+    struct epa_place place;         /* rank 0 of 0: this process starts all ranks itself */
+    struct text alike;              /* as in epa_launch */
 
     /* Shared between processes. */
-    struct session_rank *rank; /* [ranks] */
-    /* [stages, or enum session_figure][ranks][iterations]; warm-up is not in it */
-    double *rank_ns;
-    double *first_ns;                    /* [ranks]: total of the very first iteration */
+    char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */
+    size_t block_bytes;
     struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
     struct session_notes *notes;
 };
@@ -78,6 +86,23 @@ struct session_notes {
     bool not_alone[FIGURES];
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
+
+static inline struct session_rank *session_rank(const struct session *s, uint32_t rank)
+{
+    return (struct session_rank *)(void *)(s->block + rank * s->block_bytes);
+}
+
+/* [iterations], without warm-up, of a stage or an enum session_figure. verify has none. */
+static inline double *session_times(const struct session *s, uint32_t rank, uint32_t row)
+{
+    return (double *)(void *)(session_rank(s, rank) + 1) + (size_t)row * s->iterations;
+}
+
+/* Bytes of one rank's block. */
+size_t session_block_bytes(const struct session *);
+
+/* "run", "bench" or "verify". */
+const char *session_verb(const struct session *);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);

@@ -1,13 +1,15 @@
 #!/bin/sh
 # configs.sh EPA2A FOLDER host|cuda: every experiment of the folder with that backend (host: any
-# other than cuda) is read and verified, as it stands but for the number of iterations. Where none
-# can run, 77 and why; a reason that is no lack of this machine fails.
+# other than cuda) is read and verified, as it stands but for the number of iterations; one with
+# launcher: mpi by mpirun. Where none can run, 77 and why; a reason that is no lack of this machine
+# fails.
 set -u
 epa2a=$1 folder=$2 kind=$3
 out=$(mktemp -d) || exit 99
 trap 'rm -rf "$out"' EXIT
 lacks='no NVIDIA driver|there is a driver, but no GPU|the NVIDIA driver is for CUDA'
 lacks="$lacks|ranks on this node and [0-9]+ GPU|has compute capability|but .* is available"
+lacks="$lacks|this machine has no RDMA device|no port is active of RDMA device"
 ran=0 skipped=0 failed=0
 
 # A routing file in which tokens t and t + 1 have no expert in common.
@@ -19,15 +21,53 @@ if [ "$kind" = cuda ] && ! "$epa2a" list backend | grep -q '^  cuda '; then
     echo "SKIP: built without the plugins for GPUs"
     exit 77
 fi
+
+# Why nothing with launcher: mpi can run; empty: it can.
+no_mpi=
+if ! "$epa2a" list launcher | grep -q '^  mpi '; then
+    no_mpi="built without launcher mpi"
+elif ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+    no_mpi="there is no mpirun of Open MPI (Debian: openmpi-bin)"
+fi
+
+# verify CONFIG ARGS. MPI leaves memory behind, of which LeakSanitizer would tell.
+verify() {
+    if [ -n "$ranks" ]; then
+        ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks" \
+            "$epa2a" verify --quiet "$@"
+    else
+        "$epa2a" verify --quiet "$@"
+    fi
+}
+
 for config in "$folder"/*.yaml; do
     if grep -q '^backend:.*cuda' "$config"; then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
     set -- --set verify.iterations=2
+    ranks=
+    if grep -q '^launcher:.*mpi' "$config"; then
+        ranks=$(sed -n 's/^ranks: *//p' "$config")
+        if [ -n "$no_mpi" ]; then
+            echo "SKIP: ${config##*/}: $no_mpi"
+            skipped=$((skipped + 1))
+            continue
+        fi
+    fi
+    lacking=
+    for name in ucx verbs; do
+        grep -q "^transport:.*$name" "$config" &&
+            ! "$epa2a" list transport | grep -q "^  $name " && lacking=$name
+    done
+    if [ -n "$lacking" ]; then
+        echo "SKIP: ${config##*/}: built without transport $lacking"
+        skipped=$((skipped + 1))
+        continue
+    fi
     grep -q 'kind: file' "$config" && set -- "$@" --set "routing.path=$out/routes.jsonl"
     if ! "$epa2a" config check --quiet "$config" "$@" 2>"$out/why"; then
         cat "$out/why"
         failed=$((failed + 1))
-    elif "$epa2a" verify --quiet "$config" "$@" 2>"$out/why"; then
+    elif verify "$config" "$@" 2>"$out/why"; then
         echo "ok: ${config##*/}"
         ran=$((ran + 1))
     elif grep -qE "$lacks" "$out/why"; then

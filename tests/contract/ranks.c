@@ -9,9 +9,11 @@
 #include <sys/mman.h>
 #include <cmocka.h>
 
+#include "base/arena.h"
+#include "config/options.h"
 #include "plugin/builtin.h"
 
-enum { PART = 65536, CONFIG = 1024 };
+enum { PART = 65536 };
 
 struct call {
     const struct subject *subject;
@@ -280,36 +282,32 @@ static const void *load_plugin(const char *path)
     return plugin;
 }
 
-/* name=value, of what these tests set: choices, and true. */
-static bool set_option(const struct epa_options *options, void *config, const char *text)
+/* The defaults and over them each "name=value", read as from a file; what is wrong is told. */
+static const void *read_options(const struct epa_options *options, int n, char **text)
 {
-    const char *value = strchr(text, '=');
-    size_t n = value != NULL ? (size_t)(value++ - text) : 0;
+    static struct arena *arena; /* stays as long as the program */
+    struct diag *diag = diag_create();
+    char *yaml, *config;
+    struct node *map = NULL;
 
-    for (const struct epa_option *o = options->table; n > 0 && o->name != NULL; o++) {
-        if (strlen(o->name) != n || strncmp(o->name, text, n) != 0)
-            continue;
-        if (o->type == EPA_OPTION_BOOL && strcmp(value, "true") == 0) {
-            memcpy((char *)config + o->offset, &(bool){true}, sizeof(bool));
-            return true;
-        }
-        for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++) {
-            if (strcmp(c->name, value) != 0)
-                continue;
-            memcpy((char *)config + o->offset, &c->value, sizeof(int));
-            return true;
-        }
+    if (arena == NULL)
+        arena = arena_create();
+    yaml = arena_printf(arena, "{");
+    for (int i = 0; i < n; i++) {
+        size_t name = strcspn(text[i], "=");
+
+        yaml = arena_printf(arena, "%s%.*s: %s,", yaml, (int)name, text[i],
+                            text[i][name] == '=' ? text[i] + name + 1 : "");
     }
-    return false;
-}
-
-/* Into memory that stays as long as the program. */
-static void *copy_defaults(const struct epa_options *options, void *room)
-{
-    if (options->size > CONFIG)
-        abort();
-    memcpy(room, options->defaults, options->size);
-    return room;
+    yaml = arena_printf(arena, "%s}\n", yaml);
+    config = arena_alloc(arena, options->size);
+    yaml_parse(arena, "options", yaml, strlen(yaml), diag, &map);
+    options_read(options, "plugin", NULL, map, arena, diag, config);
+    diag_print(diag, stderr);
+    if (diag_errors(diag) > 0)
+        exit(2);
+    diag_destroy(diag);
+    return config;
 }
 
 static enum epa_status try_backend(struct epa_bootstrap *boot, void *arg)
@@ -346,15 +344,36 @@ static void need_backend(struct subject *subject)
 
 static void take_backend(struct subject *subject, const char *path)
 {
-    static _Alignas(16) char config[CONFIG];
+    char *share = "share=true"; /* where there are too few GPUs */
     const struct epa_options *options;
 
     subject->backend = load_plugin(path);
     subject->most = 4;
     options = &subject->backend->plugin.options;
-    subject->backend_config = copy_defaults(options, config);
-    (void)set_option(options, config, "share=true"); /* where there are too few GPUs */
+    subject->backend_config =
+        read_options(options, option_find(options, "share") != NULL ? 1 : 0, &share);
     need_backend(subject);
+}
+
+/* Not every machine has what a transport is for. */
+static void need_transport(const struct subject *subject)
+{
+    const struct epa_transport_plugin *plugin = subject->plugin;
+    const void *config =
+        subject->config != NULL ? subject->config : plugin->plugin.options.defaults;
+    struct epa_error err = {EPA_OK, ""};
+
+    if (plugin->check == NULL || plugin->check(config, &err) == EPA_OK)
+        return;
+    fprintf(stderr, "skipped: %s\n", err.text);
+    exit(err.status == EPA_ERR_UNSUPPORTED ? 77 : 1);
+}
+
+static bool is_plugin(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot != NULL && strcmp(dot, ".so") == 0;
 }
 
 struct subject ranks_subject(int argc, char **argv)
@@ -362,32 +381,23 @@ struct subject ranks_subject(int argc, char **argv)
     struct subject subject = {.backend = &backend_host_plugin,
                               .backend_config = backend_host_plugin.plugin.options.defaults,
                               .most = RANKS_MOST};
-    static _Alignas(16) char config[CONFIG];
-    const struct epa_options *options;
+    int first = argc > 3 && is_plugin(argv[3]) ? 4 : 3;
 
-    if (argc < 3) {
-        fprintf(stderr, "usage: %s PLUGIN.so fork|thread [BACKEND.so [OPTION=VALUE...]]\n",
+    if (argc > 2 && strcmp(argv[2], "thread") == 0)
+        subject.launcher = &launch_thread_plugin;
+    else if (argc > 2 && strcmp(argv[2], "fork") == 0)
+        subject.launcher = &launch_fork_plugin;
+    if (subject.launcher == NULL) {
+        fprintf(stderr, "usage: %s PLUGIN.so fork|thread [BACKEND.so] [OPTION=VALUE]...\n",
                 argv[0]);
         exit(2);
     }
     subject.plugin = load_plugin(argv[1]);
-    if (strcmp(argv[2], "thread") == 0)
-        subject.launcher = &launch_thread_plugin;
-    else if (strcmp(argv[2], "fork") == 0)
-        subject.launcher = &launch_fork_plugin;
-    options = &subject.plugin->plugin.options;
-    if (argc > 4)
-        subject.config = copy_defaults(options, config);
-    for (int i = 4; i < argc; i++) {
-        if (!set_option(options, config, argv[i]))
-            subject.launcher = NULL;
-    }
-    if (subject.launcher == NULL) {
-        fprintf(stderr, "%s is no launcher, or an option is not one of %s\n", argv[2],
-                argv[1]);
-        exit(2);
-    }
-    if (argc > 3)
+    if (argc > first)
+        subject.config =
+            read_options(&subject.plugin->plugin.options, argc - first, argv + first);
+    need_transport(&subject);
+    if (first == 4)
         take_backend(&subject, argv[3]);
     return subject;
 }

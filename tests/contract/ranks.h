@@ -50,8 +50,8 @@ void ranks_run(const struct subject *, const struct ranks *);
 
 /* Plugin at argv[1], launcher "fork" or "thread" at argv[2]; then, or not, another backend
  * than the host's and options of the transport, as in memory=ipc. Exits the test program
- * (77: the plugin is not there, or the machine has not what the backend wants) if it
- * cannot. */
+ * (77: the plugin is not there, or the machine has not what it or the backend wants) if
+ * it cannot. */
 struct subject ranks_subject(int argc, char **argv);
 
 __attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt,

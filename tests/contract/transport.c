@@ -292,6 +292,34 @@ static void additions_of_all_ranks_sum_exactly(void **state)
     run(state, 8, add_to_all);
 }
 
+/* Additions and sets may well be done by different hands. */
+static void add_then_set(struct rank *r)
+{
+    if ((r->t->flags & EPA_TRANSPORT_SIGNAL_ADD) == 0)
+        return;
+    for (uint64_t round = 1; round <= rounds(r, ROUNDS); round++) {
+        uint64_t add = round % 4;
+
+        for (uint64_t i = 0; i < add; i++)
+            raise_signal(r, 6, 1000, EPA_SIGNAL_ADD, next_of(r));
+        works(r, r->t->ops->fence(r->t, next_of(r)));
+        raise_signal(r, 6, round, EPA_SIGNAL_SET, next_of(r));
+        works(r, r->t->ops->fence(r->t, next_of(r)));
+        raise_signal(r, 6, 7, EPA_SIGNAL_ADD, next_of(r));
+        meet(r);
+        claim(r, r->t->ops->read(r->t, 6) == round + 7,
+              "after additions, a set of %llu and an addition of 7 it is %llu",
+              (unsigned long long)round, (unsigned long long)r->t->ops->read(r->t, 6));
+        meet(r);
+    }
+}
+
+static void fence_orders_sets_and_additions(void **state)
+{
+    run(state, 1, add_then_set);
+    run(state, 3, add_then_set);
+}
+
 /* Lets as many pieces go as the transport takes at once; what it did not take (EPA_AGAIN)
  * it must not have begun, so that the sum at the other end is what it took. */
 static void count_what_is_taken(struct rank *r)
@@ -341,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(reset_brings_signals_back_to_zero, &subject),
         cmocka_unit_test_prestate(set_replaces_and_wait_for_equality_sees_it, &subject),
         cmocka_unit_test_prestate(additions_of_all_ranks_sum_exactly, &subject),
+        cmocka_unit_test_prestate(fence_orders_sets_and_additions, &subject),
         cmocka_unit_test_prestate(what_was_not_taken_was_not_begun, &subject),
     };
 

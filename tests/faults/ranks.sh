@@ -77,7 +77,7 @@ nap() {
 
 # Until a rank has been lost in each stage, at most 120 times.
 kill_in_each_stage() {
-    local seen="" slowest=0
+    local seen="" slowest=0 # seen: each followed by ';', for one's name may be part of another's
     for i in $(seq 120); do
         # Between its stages verify is busy with inputs and checks, most of the time if rows are
         # wide and each rank has as many; bench is not.
@@ -93,11 +93,11 @@ kill_in_each_stage() {
         [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
         stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z ]*\), iteration .*/\1/p' "$work/err")
         [ -n "$stage" ] || fail "the message names no stage"
-        case "$seen" in *"$stage"*) ;; *) seen="$seen, $stage" ;; esac
+        case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
         [ "$failed" = 0 ] || return
-        case "$seen" in *dispatch*) case "$seen" in *combine*) case "$seen" in *between*)
-            echo "killed in: ${seen#, }; slowest end $slowest ms"
+        case ";$seen" in *";dispatch;"*) case ";$seen" in *";combine;"*) case ";$seen" in *";between stages;"*)
+            echo "killed in: ${seen%;}; slowest end $slowest ms"
             return ;; esac ;; esac ;; esac
     done
     fail "killed in $seen only"

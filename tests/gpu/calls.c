@@ -409,13 +409,41 @@ static bool refuse_all(struct layer *l)
            layer_check(l, 1, "after refusals") && layer_round(l, 0, "after refusals");
 }
 
+static bool refuse_stage(struct layer *l, uint32_t stage, const char *why)
+{
+    return is_refused(l, l->a->stages[stage].run(l->a, &l->slot[0].problem), why);
+}
+
+static bool run_stage(struct layer *l, uint32_t stage)
+{
+    return layer_works(l, l->a->stages[stage].run(l->a, &l->slot[0].problem), "a half");
+}
+
+/* Halves that do not belong together; what is open is finished then. */
+static bool refuse_halves(struct layer *l)
+{
+    enum { DISPATCH_SEND, DISPATCH_RECV, COMBINE_SEND, COMBINE_RECV, STAGES };
+
+    if (l->a->n_stages != STAGES)
+        return true;
+    return layer_inputs(l, 0, false) && run_stage(l, DISPATCH_SEND) &&
+           refuse_stage(l, COMBINE_RECV, "the second half of a dispatch") &&
+           refuse_stage(l, DISPATCH_SEND, "the second half of a dispatch") &&
+           run_stage(l, DISPATCH_RECV) && layer_answer(l, 0) &&
+           refuse_stage(l, COMBINE_RECV, "combine_send comes first") &&
+           run_stage(l, COMBINE_SEND) &&
+           refuse_stage(l, DISPATCH_RECV, "the second half of a combine") &&
+           run_stage(l, COMBINE_RECV) && layer_sync(l) &&
+           layer_check(l, 0, "after halves were refused");
+}
+
 static void refuse_each(struct rank *r)
 {
     struct scene *s = NULL;
     bool good = scene_open(r, &s);
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = refuse_all(&s->layer[i]);
+        good = refuse_all(&s->layer[i]) && refuse_halves(&s->layer[i]);
     if (!good)
         r->boot->abort(r->boot);
     scene_close(s);

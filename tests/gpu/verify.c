@@ -204,8 +204,8 @@ static bool is_as_wanted(struct plan *p, const struct session *s, enum epa_statu
     if (p->list->refused_as != NULL)
         return status == EPA_ERR_CONFIG && strstr(err->text, p->list->refused_as) != NULL;
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
-        compared += s->rank[r].compared;
-        wrong += s->rank[r].wrong;
+        compared += session_rank(s, r)->compared;
+        wrong += session_rank(s, r)->wrong;
     }
     p->compared += compared;
     return status == EPA_OK && compared > 0 && wrong == 0;

@@ -9,13 +9,17 @@
  * interleaving alone would show, and stands for late stores of a weak memory as well as for
  * networks that reorder. Signals wait on links between ranks and come in any order that is
  * allowed: a put_signal's after its own payload, any after what was issued before a fence.
+ * They come only while their sender is in a stage: a transport may hold back what it is not
+ * called for.
  *
  * A rank issues to all peers in one step and reads from all sources in one step. Nothing is
  * lost by that: signals stay on their links, and a rank before its next step, as long as they
  * like.
  *
  * Given by -D: N, E, B (buffer sets), PULL (1: peers load answers from y; 0: they are put into
- * the source's `answers`), ORDER (below), and at most one MUTANT_*. */
+ * the source's `answers`), BLOCKS (1: the last of the rows, and of the answers that are put,
+ * brings the signal), SLOW (1: what rank 0 does between its stages takes until all others have
+ * ended theirs), ORDER (below), and at most one MUTANT_*. */
 
 #ifndef N
 #define N 2
@@ -28,6 +32,12 @@
 #endif
 #ifndef PULL
 #define PULL 1
+#endif
+#ifndef BLOCKS
+#define BLOCKS 0
+#endif
+#ifndef SLOW
+#define SLOW 0
 #endif
 
 /* Which dispatch (D) and combine (C) come when; the same on every rank.
@@ -45,7 +55,9 @@
 #define SIGNAL_DATA 5
 #define SIGNAL_ANSWER 6
 #define FENCE 7
-#define IS_PUT(kind) ((kind) <= PUT_ANSWERS)
+#define PUT_LAST_ROWS 8
+#define PUT_LAST_ANSWERS 9
+#define IS_PUT(kind) ((kind) <= PUT_ANSWERS || (kind) >= PUT_LAST_ROWS)
 #define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_ANSWER)
 
 #define OP(kind, epoch) ((kind) * 16 + (epoch))
@@ -57,7 +69,8 @@
 typedef Link {
     byte n;
     byte op[ROOM];
-    short ready; /* bit i: op[i] is a signal that may come now */
+    byte signals; /* of these */
+    short ready;  /* bit i: op[i] is a signal that may come now */
 };
 Link link[N * N]; /* [from * N + to] */
 
@@ -68,6 +81,9 @@ byte count_at[N * N], data_at[N * N], answer_at[N * N];
 #define TORN 16
 #define SLOT(p, e, s) (((p) * B + set[e]) * N + (s))
 byte counts[N * B * N], recv[N * B * N], answers[N * B * N];
+#if BLOCKS
+byte last_rows[N * B * N], last_answers[N * B * N];
+#endif
 
 /* The last epoch that their owner has read for the last time. */
 byte counts_read[N], recv_read[N], answers_read[N];
@@ -76,6 +92,10 @@ bool dispatch_next[2 * E]; /* the order: step i is a dispatch, or else a combine
 byte set[E + 1];           /* of each epoch: the first that no open dispatch has */
 byte had[E + 1];           /* the epoch that had its set before; 0: none */
 bool ordered;
+bool inside[N]; /* a stage */
+#if SLOW
+byte ended[N]; /* stages */
+#endif
 
 #define BEGIN(memory, read) \
     assert(read[to] >= had[epoch]); /* the owner is done with what stands there */ \
@@ -92,6 +112,10 @@ inline begin(kind, epoch)
     :: kind == PUT_COUNTS -> BEGIN(counts, counts_read)
     :: kind == PUT_ROWS -> BEGIN(recv, recv_read)
     :: kind == PUT_ANSWERS -> BEGIN(answers, answers_read)
+#if BLOCKS
+    :: kind == PUT_LAST_ROWS -> BEGIN(last_rows, recv_read)
+    :: kind == PUT_LAST_ANSWERS -> BEGIN(last_answers, answers_read)
+#endif
     :: else
     fi
 }
@@ -102,6 +126,10 @@ inline come(kind, epoch)
     :: kind == PUT_COUNTS -> counts[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_ROWS -> recv[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_ANSWERS -> answers[SLOT(to, epoch, from)] = epoch
+#if BLOCKS
+    :: kind == PUT_LAST_ROWS -> last_rows[SLOT(to, epoch, from)] = epoch
+    :: kind == PUT_LAST_ANSWERS -> last_answers[SLOT(to, epoch, from)] = epoch
+#endif
     :: kind == SIGNAL_COUNT -> RAISE(count_at)
     :: kind == SIGNAL_DATA -> RAISE(data_at)
     :: kind == SIGNAL_ANSWER -> RAISE(answer_at)
@@ -109,139 +137,7 @@ inline come(kind, epoch)
     fi
 }
 
-/* Finds the signals that may come: all but those behind a fence that a signal is before. */
-inline find_ready(c)
-{
-    i = 0;
-    before = 0; /* signals before the last fence */
-    since = 0;  /* signals after it */
-    link[c].ready = 0;
-    do
-    :: i < link[c].n ->
-        if
-        :: KIND(link[c].op[i]) == FENCE ->
-            before = before + since;
-            since = 0
-        :: IS_SIGNAL(KIND(link[c].op[i])) ->
-            if
-            :: before == 0 -> link[c].ready = link[c].ready | (1 << i)
-            :: else
-            fi;
-#ifndef MUTANT_FENCE_PUTS_ONLY
-            since++
-#endif
-        :: else
-        fi;
-        i++
-    :: else -> break
-    od;
-    i = 0;
-    before = 0;
-    since = 0
-}
-
-inline drop(c, at)
-{
-    i = at;
-    do
-    :: i + 1 < link[c].n ->
-        link[c].op[i] = link[c].op[i + 1];
-        i++
-    :: else -> break
-    od;
-    link[c].n--;
-    link[c].op[link[c].n] = 0;
-    i = 0
-}
-
-/* Issues to all. What a rank sends itself is in place at once. */
-inline issue(kind, epoch)
-{
-    to = 0;
-    do
-    :: to < N ->
-        begin(kind, epoch);
-        if
-        :: to == from -> come(kind, epoch)
-        :: to != from && kind == FENCE && link[from * N + to].n == 0
-        :: else ->
-            assert(link[from * N + to].n < ROOM);
-            link[from * N + to].op[link[from * N + to].n] = OP(kind, epoch);
-            link[from * N + to].n++;
-            find_ready(from * N + to)
-        fi;
-        to++
-    :: else -> break
-    od;
-    to = 0
-}
-
-/* A put_signal stands on its link as two operations, payload first. */
-#ifdef MUTANT_COUNT_BEFORE_PAYLOAD
-#define IS_PAYLOAD(put, signal) false
-#else
-#define IS_PAYLOAD(put, signal) \
-    (KIND(signal) == SIGNAL_COUNT && (put) == OP(PUT_COUNTS, EPOCH(signal)))
-#endif
-
-/* The signal at op[at] comes, and with it the puts that it is ordered after. */
-inline deliver(c, at)
-{
-    signal = link[c].op[at];
-    last = at; /* ops before here are ordered before the signal */
-    do
-    :: last > 0 && KIND(link[c].op[last]) != FENCE -> last--
-    :: else -> break
-    od;
-    drop(c, at);
-    j = at;
-    do
-    :: j > 0 ->
-        j--;
-        op = link[c].op[j];
-        if
-        :: IS_PUT(KIND(op)) && (j < last || IS_PAYLOAD(op, signal)) ->
-            come(KIND(op), EPOCH(op));
-            drop(c, j)
-        :: else
-        fi
-    :: else -> break
-    od;
-    come(KIND(signal), EPOCH(signal));
-    do
-    :: link[c].n > 0 && KIND(link[c].op[0]) == FENCE -> drop(c, 0)
-    :: else -> break
-    od;
-    find_ready(c);
-    signal = 0;
-    last = 0;
-    op = 0
-}
-
-#define DELIVER(at) \
-    :: (link[from * N + to].ready & (1 << at)) != 0 -> \
-        d_step { deliver(from * N + to, at) }
-
-proctype carrier(byte from; byte to)
-{
-    byte i, j, before, since, signal, last, op;
-
-end:
-    do
-    DELIVER(0)
-    DELIVER(1)
-    DELIVER(2)
-    DELIVER(3)
-    DELIVER(4)
-    DELIVER(5)
-    DELIVER(6)
-    DELIVER(7)
-    DELIVER(8)
-    DELIVER(9)
-    DELIVER(10)
-    DELIVER(11)
-    od
-}
+#include "ll_v2_links.pml"
 
 /* Every word of this rank has come to `epoch`; that of rank `but` is not looked at. */
 #define CAME_OF(word, s, cmp, epoch, but) (s == but || word[from * N + s] cmp epoch)
@@ -316,6 +212,26 @@ end:
 #define ANSWER_FENCE issue(FENCE, 0);
 #endif
 
+/* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
+ * into y are no business of the transport. */
+#define QUIET_TO(p) (link[from * N + p].signals == 0)
+#if defined(MUTANT_NO_QUIET)
+#define QUIET true
+#elif N == 2
+#define QUIET (QUIET_TO(0) && QUIET_TO(1))
+#else
+#define QUIET (QUIET_TO(0) && QUIET_TO(1) && QUIET_TO(2))
+#endif
+
+#if SLOW
+#define MAY_BEGIN \
+    (from != 0 || (ended[1] >= ended[0] && ended[N - 1] >= ended[0]))
+#define END_STAGE inside[from] = false; ended[from]++; step++
+#else
+#define MAY_BEGIN true
+#define END_STAGE inside[from] = false; step++
+#endif
+
 inline send_counts(epoch)
 {
     SOURCE_FREE(counts, epoch);
@@ -333,6 +249,9 @@ inline send_rows(epoch)
 #else
     issue(PUT_ROWS, epoch);
     DATA_FENCE
+#if BLOCKS
+    issue(PUT_LAST_ROWS, epoch);
+#endif
     issue(SIGNAL_DATA, epoch)
 #endif
 }
@@ -356,6 +275,9 @@ inline send_answers(epoch)
     issue(PUT_ANSWERS, epoch);
 #endif
     ANSWER_FENCE
+#if BLOCKS && !PULL
+    issue(PUT_LAST_ANSWERS, epoch);
+#endif
     issue(SIGNAL_ANSWER, epoch)
 }
 
@@ -366,8 +288,9 @@ proctype rank(byte from)
 
     ordered;
     do
-    :: step < 2 * E && dispatch_next[step] ->
+    :: step < 2 * E && dispatch_next[step] && MAY_BEGIN ->
         d_step {
+            inside[from] = true;
             opened++;
 #ifdef MUTANT_Y_BEFORE_COUNTS
             store_y(opened);
@@ -391,23 +314,36 @@ proctype rank(byte from)
         d_step {
             DATA_CAME(opened) ->
             READ_ALL(recv, opened); /* experts */
+#if BLOCKS
+            READ_ALL(last_rows, opened);
+#endif
+        }
+        d_step {
+            QUIET ->
 #ifndef MUTANT_Y_BEFORE_COUNTS
             store_y(opened);
 #endif
-            step++
+            END_STAGE
         }
-    :: step < 2 * E && !dispatch_next[step] ->
+    :: step < 2 * E && !dispatch_next[step] && MAY_BEGIN ->
         d_step {
+            inside[from] = true;
             closed++;
             send_answers(closed)
         }
         d_step {
             ANSWERS_CAME(closed) ->
             READ_ALL(answers, closed);
+#if BLOCKS && !PULL
+            READ_ALL(last_answers, closed);
+#endif
             answers_read[from] = closed;
             READ_ALL(recv, closed); /* views are good until now */
-            recv_read[from] = closed;
-            step++
+            recv_read[from] = closed
+        }
+        d_step {
+            QUIET ->
+            END_STAGE
         }
     :: step == 2 * E -> break
     od

@@ -4,7 +4,8 @@
  * Each put and each signal goes into a short queue. It lands piece by piece, last bytes
  * first, and out of turn, from a source that is read only then; and only while its rank is
  * inside a function that makes progress. Just the source's rank knows of the queue, so what
- * is left in it when the rank closes is lost. */
+ * is left in it when the rank closes is lost. Ranks may be on several nodes, though shm below
+ * is told of one: that is for ranks_per_node, which splits a host. */
 #include <epa2a/transport.h>
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 
 enum { ROOM = 64, DAWDLE_NS = 4000 };
-enum peers { PEERS_NONE, PEERS_PAIR };
+enum peers { PEERS_NONE, PEERS_PAIR, PEERS_NODE };
 
 struct config {
     uint64_t seed;
@@ -35,7 +36,8 @@ struct held {
 struct weak {
     struct epa_transport base; /* first: a pointer to it is one to all of this */
     struct epa_transport *inner;
-    const struct epa_bootstrap *boot;
+    struct epa_bootstrap *boot;
+    struct epa_bootstrap one_node; /* boot, as shm sees it */
     uint64_t random;
     uint32_t signals, room, n, busy;
     struct held held[ROOM];
@@ -331,6 +333,52 @@ static void close_all(struct epa_transport *t)
     free(w);
 }
 
+static struct weak *weak_below(struct epa_bootstrap *one_node)
+{
+    return (struct weak *)(void *)((char *)one_node - offsetof(struct weak, one_node));
+}
+
+static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine,
+                              size_t bytes, void *all)
+{
+    struct epa_bootstrap *boot = weak_below(one_node)->boot;
+
+    return boot->allgather(boot, mine, bytes, all);
+}
+
+static enum epa_status meet(struct epa_bootstrap *one_node)
+{
+    struct epa_bootstrap *boot = weak_below(one_node)->boot;
+
+    return boot->barrier(boot);
+}
+
+static void raise_abort(struct epa_bootstrap *one_node)
+{
+    struct epa_bootstrap *boot = weak_below(one_node)->boot;
+
+    boot->abort(boot);
+}
+
+static void explain_boot(struct epa_bootstrap *one_node, struct epa_error *err)
+{
+    struct epa_bootstrap *boot = weak_below(one_node)->boot;
+
+    boot->explain(boot, err);
+}
+
+static void set_one_node(struct weak *w)
+{
+    w->one_node = *w->boot;
+    w->one_node.world.local_rank = w->boot->world.rank;
+    w->one_node.world.local_size = w->boot->world.size;
+    w->one_node.world.node = NULL;
+    w->one_node.allgather = gather;
+    w->one_node.barrier = meet;
+    w->one_node.abort = raise_abort;
+    w->one_node.explain = explain_boot;
+}
+
 static const struct epa_transport_ops ops = {
     .put = put,
     .put_signal = put_signal,
@@ -346,6 +394,14 @@ static const struct epa_transport_ops ops = {
     .close = close_all,
 };
 
+static bool reaches(const struct weak *w, int peers, uint32_t r)
+{
+    uint32_t rank = w->boot->world.rank;
+
+    return r == rank || (peers == PEERS_PAIR && r == (rank ^ 1)) ||
+           (peers == PEERS_NODE && epa_same_node(&w->boot->world, r));
+}
+
 /* The own heap is always in reach; `pair` adds the rank whose number differs in the last
  * bit, so that a rank has peers of both kinds. */
 static void set_base(struct weak *w, const struct config *config)
@@ -353,12 +409,12 @@ static void set_base(struct weak *w, const struct config *config)
     const struct epa_transport *inner = w->inner;
 
     for (uint32_t r = 0; r < inner->size; r++) {
-        if (r == inner->rank || (config->peers == PEERS_PAIR && r == (inner->rank ^ 1)))
+        if (reaches(w, config->peers, r))
             w->peer_heap[r] = inner->peer_heap[r];
     }
     w->base = *inner;
     w->base.ops = &ops;
-    w->base.flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD;
+    w->base.flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_NODES;
     w->base.peer_heap = w->peer_heap;
 }
 
@@ -379,6 +435,8 @@ static enum epa_status open_all(const struct epa_transport_params *p,
     w->random = (config->seed + p->boot->world.rank + 1) * 0x9e3779b97f4a7c15u | 1;
     w->fences = calloc(size, sizeof(*w->fences));
     w->peer_heap = calloc(size, sizeof(*w->peer_heap));
+    set_one_node(w);
+    inner.boot = &w->one_node;
     inner.config = shm_plugin.plugin.options.defaults;
     if (w->fences == NULL || w->peer_heap == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "weak: no memory for %u ranks", size);
@@ -396,6 +454,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 static const struct epa_choice peers[] = {
     {"none", PEERS_NONE, "no rank but this one"},
     {"pair", PEERS_PAIR, "ranks 0 and 1, 2 and 3, and so on"},
+    {"node", PEERS_NODE, "those of the same node"},
     {0},
 };
 
@@ -421,7 +480,7 @@ const struct epa_transport_plugin epa_plugin = {
                .name = "weak",
                .summary = "shm without the ordering that the contract does not give",
                .options = {options, sizeof(struct config), &defaults}},
-    .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD,
+    .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_NODES,
     .memory = EPA_MEMORY_HOST,
     .open = open_all,
 };

@@ -190,18 +190,17 @@ static void a_rank_that_does_not_come_is_named_after_the_timeout(void **state)
 static void last_word_is_known_only_once_given(void **state)
 {
     struct control *control;
-    struct bootstrap boot;
-    struct epa_world world = {.rank = 1, .size = 2, .local_size = 2, .local_cores = 2};
     enum epa_status status = EPA_OK;
 
     (void)state;
     assert_int_equal(control_create(2, &control, NULL), EPA_OK);
-    bootstrap_init(&boot, control, &world, 0);
     assert_false(control_returned(control, 1, &status));
-    bootstrap_return(&boot, EPA_ERR_MISMATCH);
+    control_return(control, 1, EPA_ERR_MISMATCH);
     assert_true(control_returned(control, 1, &status));
     assert_int_equal(status, EPA_ERR_MISMATCH);
     assert_false(control_returned(control, 0, &status));
+    control_reset(control);
+    assert_false(control_returned(control, 1, &status));
     control_destroy(control);
 }
 

@@ -210,8 +210,10 @@ static inline void fake_close(struct fake *f)
 
 static inline void fake_inputs(struct fake *f, uint32_t slot, uint64_t iteration)
 {
-    for (uint32_t r = 0; r < RANKS; r++)
-        f->moe[r][slot] = &op_moe_inputs(f->op[r], slot, iteration)->u.moe;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        assert_int_equal(op_moe_inputs(f->op[r], slot, iteration), EPA_OK);
+        f->moe[r][slot] = &op_moe_problem(f->op[r], slot)->u.moe;
+    }
 }
 
 static inline void fake_pack(const struct fake *f, const struct epa_moe *from,

@@ -135,17 +135,16 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
     s->stage_kind[1] = EPA_STAGE_COMBINE;
     s->warmup = verb == VERB_BENCH ? 20 : 0;
     s->iterations = iterations;
-    s->rank = aligned_alloc(64, ranks * sizeof(*s->rank));
+    s->block_bytes = session_block_bytes(s);
+    s->block = aligned_alloc(64, ranks * s->block_bytes);
     s->clock = verb == VERB_VERIFY ? CLOCK_AUTO : CLOCK_HOST;
-    s->rank_ns = calloc((size_t)FIGURES * ranks * iterations + 1, sizeof(double));
-    s->first_ns = calloc(ranks, sizeof(double));
     s->routing_stats = &f->routing;
-    if (s->rank == NULL || s->rank_ns == NULL || s->first_ns == NULL)
+    if (s->block == NULL)
         abort();
-    memset(s->rank, 0, ranks * sizeof(*s->rank));
+    memset(s->block, 0, ranks * s->block_bytes);
     for (uint32_t r = 0; r < ranks; r++) {
-        s->rank[r].pid = 1000 + (int32_t)r;
-        s->rank[r].core = (int32_t)r;
+        session_rank(s, r)->pid = 1000 + (int32_t)r;
+        session_rank(s, r)->core = (int32_t)r;
     }
 }
 
@@ -153,7 +152,7 @@ static inline double *fake_time(struct fake *f, uint32_t stage, uint32_t rank, u
 {
     const struct session *s = &f->session;
 
-    return &s->rank_ns[((size_t)stage * s->experiment->ranks + rank) * s->iterations + i];
+    return session_times(s, rank, stage) + i;
 }
 
 /* Every rank did `n` iterations: dispatch in 100 us, combine in 200 us, each 1 us later for
@@ -161,14 +160,14 @@ static inline double *fake_time(struct fake *f, uint32_t stage, uint32_t rank, u
 static inline void fake_measure(struct fake *f, uint32_t n)
 {
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
-        struct session_rank *rank = &f->session.rank[r];
+        struct session_rank *rank = session_rank(&f->session, r);
 
         rank->samples = n;
         rank->traffic_n = n;
         rank->traffic =
             (struct moe_traffic){3000000ull * n, 3000000ull * n, 1000000ull * n,
                                  1000000ull * n, 2000000ull * n, 2000000ull * n};
-        f->session.first_ns[r] = 900000;
+        rank->first_ns = 900000;
         for (uint32_t i = 0; i < n; i++) {
             *fake_time(f, 0, r, i) = 100000 + 1000.0 * r + 1000.0 * i;
             *fake_time(f, 1, r, i) = 200000 + 1000.0 * r + 1000.0 * i;
@@ -192,7 +191,7 @@ static inline void fake_graphs(struct fake *f, uint32_t n)
 static inline void fake_limits(struct fake *f)
 {
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
-        struct session_rank *rank = &f->session.rank[r];
+        struct session_rank *rank = session_rank(&f->session, r);
 
         rank->has_limit = true;
         rank->limit = (struct epa_limit){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
@@ -204,10 +203,10 @@ static inline void fake_limits(struct fake *f)
 static inline void fake_fact(struct fake *f, uint32_t rank, const char *key,
                              const char *value)
 {
-    struct session_rank *to = &f->session.rank[rank];
+    struct session_facts *to = &session_rank(&f->session, rank)->device;
 
-    snprintf(to->fact[to->n_facts].key, sizeof(to->fact[0].key), "%s", key);
-    snprintf(to->fact[to->n_facts++].value, sizeof(to->fact[0].value), "%s", value);
+    snprintf(to->fact[to->n].key, sizeof(to->fact[0].key), "%s", key);
+    snprintf(to->fact[to->n++].value, sizeof(to->fact[0].value), "%s", value);
 }
 
 static inline enum epa_status fake_result(struct fake *f, enum epa_status status,
@@ -219,9 +218,7 @@ static inline enum epa_status fake_result(struct fake *f, enum epa_status status
 static inline void fake_finish(struct fake *f)
 {
     result_finish(&f->result);
-    free(f->session.rank);
-    free(f->session.rank_ns);
-    free(f->session.first_ns);
+    free(f->session.block);
 }
 
 #endif

@@ -27,9 +27,14 @@ static void nodes_of_one_host_divide_its_cores(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         struct epa_world world;
+        uint32_t *nodes;
 
         launch.ranks = plan.ranks = want[i][0];
-        world = launch_world(&launch, &plan, want[i][0] - 1);
+        assert_int_equal(launch_nodes(&launch, &nodes, NULL), EPA_OK);
+        world = launch_world(&launch, nodes, &plan, want[i][0] - 1);
+        for (uint32_t r = 0; r < launch.ranks; r++)
+            assert_int_equal(epa_same_node(&world, r), r / 4 == (want[i][0] - 1) / 4);
+        free(nodes);
         assert_int_equal(world.local_rank, world.local_size - 1);
         assert_int_equal(world.local_size, want[i][1]);
         assert_int_equal(world.local_cores, want[i][2]);

@@ -243,6 +243,27 @@ static void only_puts_need_staging(void **state)
     assert_int_equal(far.staging_bytes, 128 * 4 * far.message_bytes);
 }
 
+static void one_rank_needs_no_staging(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l = made(&decode, 1, true, &c);
+
+    (void)state;
+    assert_int_equal(l.staging_bytes + l.answers_bytes, 0);
+}
+
+static void blocks_are_staged_row_by_row(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_layout l;
+
+    (void)state;
+    c.puts = LL_PUTS_BLOCKS;
+    l = made(&decode, 8, true, &c);
+    assert_int_equal(l.staging_bytes, 128 * 8 * l.message_bytes);
+    assert_int_equal(made(&decode, 8, false, &c).staging_bytes, 0);
+}
+
 static void ranks_on_several_nodes_need_staging(void **state)
 {
     struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
@@ -376,6 +397,22 @@ static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
                                   "backend.name: cuda");
 }
 
+static void how_to_put_is_refused_on_gpus(void **state)
+{
+    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct epa_world world = {.size = 8, .local_size = 8};
+    struct epa_error err = {EPA_OK, ""};
+    struct ll_layout l;
+
+    (void)state;
+    c.puts = LL_PUTS_BLOCKS;
+    assert_int_equal(ll_layout_make(&decode, &world,
+                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l,
+                                    &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: puts is for hosts; leave it out");
+}
+
 static void plan_of(int layout, bool once, int combine_wire, struct epa_footprint *out)
 {
     struct ll_config c = config_of(LL_WIRE_FP8, layout, 1);
@@ -439,6 +476,8 @@ int main(void)
         cmocka_unit_test(fp8_answers_are_half_as_long_and_a_line_of_scales),
         cmocka_unit_test(a_rank_with_few_experts_needs_few_entries),
         cmocka_unit_test(only_puts_need_staging),
+        cmocka_unit_test(one_rank_needs_no_staging),
+        cmocka_unit_test(blocks_are_staged_row_by_row),
         cmocka_unit_test(ranks_on_several_nodes_need_staging),
         cmocka_unit_test(the_largest_shape_fits_into_64_bits),
         cmocka_unit_test(capacity_is_a_multiple_of_the_even_share),
@@ -446,6 +485,7 @@ int main(void)
         cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
         cmocka_unit_test(more_padded_entries_than_can_be_numbered_are_refused),
         cmocka_unit_test(what_only_gpus_can_do_is_refused_on_hosts),
+        cmocka_unit_test(how_to_put_is_refused_on_gpus),
         cmocka_unit_test(the_plan_says_how_answers_are_added_and_travel),
         cmocka_unit_test(the_plan_says_what_the_layout_has),
     };

@@ -107,6 +107,7 @@ static void what_warps_store_begins_with_a_packet(void **state)
         assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
         assert_int_equal(l.meta_at % LL_META_BYTES, 0);
         assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
+        assert_int_equal(l.choices_at % LL_PACKET, 0);
         assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
                     l.message_bytes);
         assert_int_equal(l.sent_bytes % (l.pushes ? LL_PACKET : 32), 0);
@@ -174,6 +175,16 @@ static void each_slot_is_taken_up_once(void **state)
     }
 }
 
+static void a_choice_says_how_many_there_are(void **state)
+{
+    (void)state;
+    for (uint32_t expert = 0; expert < LL_DEVICE_EXPERTS; expert++)
+        for (uint32_t n = 1; n <= LL_TOPK; n++) {
+            assert_int_equal(ll_choice_expert(ll_choice_of(expert, n)), expert);
+            assert_int_equal(ll_choice_n(ll_choice_of(expert, n)), n);
+        }
+}
+
 /* The parts of a string are apart, in words of their own, and fit the lines it has room
  * for. */
 static void a_string_fits_its_lines(void **state)
@@ -197,6 +208,38 @@ static void a_string_fits_its_lines(void **state)
                      LL_PUSH_CHANNELS * 2);
 }
 
+/* Answers in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in its
+ * line, whatever part of a share there is. */
+static void each_chunk_of_an_answer_finds_its_scale(void **state)
+{
+    struct epa_moe m = decode;
+    struct ll_config c = {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_FP8};
+
+    (void)state;
+    for (m.group = 16; m.group <= 256; m.group *= 2) {
+        struct ll_layout l = made(&m, 4, c);
+        uint32_t chunks = ll_chunks_of(m.group), scales = chunks == 7 ? 2 : 6;
+
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= LL_LINE_WORDS * 8);
+        assert_true(l.share_channels % m.group == 0 && l.share_bytes <= 8 * LL_PACKET);
+        assert_true(l.shares * l.share_channels >= m.hidden);
+        for (uint32_t n = m.group / 16; n <= l.share_channels / 16; n += m.group / 16) {
+            uint32_t lines = ll_code_lines(n * 16, m.group);
+
+            assert_true(lines * chunks >= n && (lines - 1) * chunks < n);
+            assert_true(lines * LL_PACKET <= l.share_bytes);
+            for (uint32_t chunk = 0; chunk < n; chunk++) {
+                uint32_t line = chunk / chunks, slot = chunk % chunks;
+                uint32_t i = ll_scale_of(m.group, line, slot);
+                uint32_t of = ll_scale_chunk(m.group, line, i, n);
+
+                assert_true(i < scales && of < n);
+                assert_int_equal(of * 16 / m.group, chunk * 16 / m.group);
+            }
+        }
+    }
+}
+
 /* Each amax of one binade in twelve, each x up to it: what the quotient rounds to in FP8 is
  * what the division does, and it is the division where FP8 can tell. */
 static void the_quotient_is_the_division(void **state)
@@ -218,8 +261,6 @@ static void the_quotient_is_the_division(void **state)
                          (double)right);
         }
     }
-    assert_true(isinf(ll_quotient(INFINITY, 1.0f, 1.0f)));
-    assert_true(isnan(ll_quotient(NAN, 1.0f, 1.0f)));
 }
 
 static void what_gpus_cannot_do_is_refused(void **state)
@@ -276,7 +317,9 @@ int main(void)
         cmocka_unit_test(the_parts_of_a_row_cover_it),
         cmocka_unit_test(every_signal_is_used_for_one_thing),
         cmocka_unit_test(each_slot_is_taken_up_once),
+        cmocka_unit_test(a_choice_says_how_many_there_are),
         cmocka_unit_test(a_string_fits_its_lines),
+        cmocka_unit_test(each_chunk_of_an_answer_finds_its_scale),
         cmocka_unit_test(the_quotient_is_the_division),
         cmocka_unit_test(what_gpus_cannot_do_is_refused),
         cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),

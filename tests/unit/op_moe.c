@@ -163,9 +163,11 @@ static void hard_values_are_planted_on_demand(void **state)
     for (uint32_t hard = 0; hard < 2; hard++) {
         op_moe_hard_values(f.op[0], hard);
         for (uint64_t i = 0; i < 50; i++) {
-            const uint16_t *x = op_moe_inputs(f.op[0], 0, i)->u.moe.x;
+            const uint16_t *x;
             uint32_t zeros = 0;
 
+            assert_int_equal(op_moe_inputs(f.op[0], 0, i), EPA_OK);
+            x = op_moe_problem(f.op[0], 0)->u.moe.x;
             for (uint32_t h = 0; h < TOKENS * HIDDEN; h++) {
                 uint16_t a = x[h] & 0x7fff;
 

@@ -66,6 +66,25 @@ static void a_refusal_shows_the_sum_and_the_limit(void **state)
     assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
 }
 
+static void what_an_algorithm_takes_beside_the_heap_counts(void **state)
+{
+    struct fixture *x = *state;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    x->fake.session.footprint.private_bytes = 512ull << 20;
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, "8 ranks x (heap and buffers 1.50 GiB + inputs "));
+}
+
+static void ranks_of_other_hosts_do_not_count(void **state)
+{
+    struct fixture *x = *state;
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
+    x->fake.session.place = (struct epa_place){.size = 8, .local_size = 2};
+    assert_int_equal(check(x), EPA_OK);
+}
+
 static void a_cgroup_is_named_as_the_limit(void **state)
 {
     struct fixture *x = *state;
@@ -162,6 +181,8 @@ int main(void)
 #define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         IN_ROOT(what_fits_passes),
         IN_ROOT(a_refusal_shows_the_sum_and_the_limit),
+        IN_ROOT(what_an_algorithm_takes_beside_the_heap_counts),
+        IN_ROOT(ranks_of_other_hosts_do_not_count),
         IN_ROOT(a_cgroup_is_named_as_the_limit),
         IN_ROOT(a_sum_that_overflows_is_refused),
         IN_ROOT(a_machine_that_tells_nothing_refuses_nothing),

@@ -73,6 +73,27 @@ static void the_table_of_a_bench_is_this_one(void **state)
     fake_finish(&f);
 }
 
+static void who_started_ranks_and_on_which_nodes_is_said(void **state)
+{
+    struct fake f;
+    char *table;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 3, 5);
+    fake_measure(&f, 5);
+    strcpy(f.session.place.how, "Open MPI: rank 0 of 3");
+    for (uint32_t r = 0; r < 3; r++) {
+        session_rank(&f.session, r)->node = r % 2;
+        strcpy(session_rank(&f.session, r)->host, r % 2 == 0 ? "a" : "b");
+    }
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    table = table_of(&f);
+    assert_non_null(strstr(table, "# found: Open MPI: rank 0 of 3\n"
+                                  "# 2 nodes: a (ranks 0, 2), b (ranks 1)\n"));
+    free(table);
+    fake_finish(&f);
+}
+
 static void the_table_of_graphs_is_this_one(void **state)
 {
     static const char head[] =
@@ -109,7 +130,7 @@ static void the_table_of_graphs_is_this_one(void **state)
     fake_fact(&f, 1, "device", "not told");
     f.session.not_alone[FIGURE_COMBINE] = true;
     for (uint32_t r = 0; r < 4; r++)
-        f.session.rank[r].compared = 300;
+        session_rank(&f.session, r)->compared = 300;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     table = table_of(&f);
     assert_non_null(strstr(table, "# build"));
@@ -131,7 +152,7 @@ static void tables_fit_100_columns(void **state)
                         "could ever confuse it with another one of the same kind";
     f.session.stage[0] = "a_stage_with_a_name_beyond_all_measure";
     for (uint32_t r = 0; r < 64; r++) {
-        f.session.rank[r].core = (int32_t)(r * 37 % 64);
+        session_rank(&f.session, r)->core = (int32_t)(r * 37 % 64);
         *fake_time(&f, 0, r, 7) = 9.9e12;
     }
     for (uint32_t limits = 0; limits < 2; limits++) {
@@ -192,8 +213,8 @@ static void verify_says_how_much_it_compared(void **state)
 
     (void)state;
     fake_init(&f, VERB_VERIFY, 1, 50);
-    f.session.rank[0].checked = 50;
-    f.session.rank[0].compared = 123456789;
+    session_rank(&f.session, 0)->checked = 50;
+    session_rank(&f.session, 0)->compared = 123456789;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     table = table_of(&f);
     assert_non_null(strstr(
@@ -212,8 +233,8 @@ static void run_says_that_it_checked_the_first_and_last(void **state)
     fake_init(&f, VERB_RUN, 2, 10);
     fake_measure(&f, 10);
     for (uint32_t r = 0; r < 2; r++) {
-        f.session.rank[r].checked = 2;
-        f.session.rank[r].compared = 500;
+        session_rank(&f.session, r)->checked = 2;
+        session_rank(&f.session, r)->compared = 500;
     }
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     table = table_of(&f);
@@ -436,12 +457,12 @@ static int write_documents(const char *folder)
     failed |= write_document(folder, "verify", &f, EPA_ERR_MISMATCH);
     fake_init(&f, VERB_BENCH, 2, 200);
     fake_measure(&f, 57);
-    f.session.rank[1].samples = 56;
+    session_rank(&f.session, 1)->samples = 56;
     failed |= write_document(folder, "interrupted", &f, EPA_ERR_INTERRUPTED);
     fake_init(&f, VERB_BENCH, 2, 200);
     f.facts = (struct facts){.cores = 1};
-    f.session.rank[0].core = -1;
-    f.session.rank[1].status = EPA_ERR_TIMEOUT;
+    session_rank(&f.session, 0)->core = -1;
+    session_rank(&f.session, 1)->status = EPA_ERR_TIMEOUT;
     failed |= write_document(folder, "nothing", &f, EPA_ERR_TIMEOUT);
     return failed;
 }
@@ -452,6 +473,7 @@ int main(int argc, char **argv)
 #define IN_FOLDER(test) \
     cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
         cmocka_unit_test(the_table_of_a_bench_is_this_one),
+        cmocka_unit_test(who_started_ranks_and_on_which_nodes_is_said),
         cmocka_unit_test(the_table_of_graphs_is_this_one),
         cmocka_unit_test(tables_fit_100_columns),
         cmocka_unit_test(what_was_not_measured_is_a_dash),

@@ -69,7 +69,7 @@ static void only_iterations_that_all_ranks_finished_count(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 60);
-    f.session.rank[2].samples = 57;
+    session_rank(&f.session, 2)->samples = 57;
     assert_int_equal(fake_result(&f, EPA_ERR_INTERRUPTED, "stopped by the user"), EPA_OK);
     assert_int_equal(f.result.n_samples, 57);
     assert_int_equal(f.result.stage[2].rank[0].n, 57);
@@ -112,8 +112,8 @@ static void rates_are_bytes_of_one_iteration_by_the_median(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
-    f.session.rank[1].traffic.dispatch_needed = 5000000;
-    f.session.rank[1].traffic.dispatch_wire =
+    session_rank(&f.session, 1)->traffic.dispatch_needed = 5000000;
+    session_rank(&f.session, 1)->traffic.dispatch_wire =
         7000000; /* more than it gets: its bottleneck */
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.stage[0].goodput, 4000000 / 101000.0);
@@ -135,8 +135,10 @@ static void traffic_is_by_the_iterations_that_counted_it(void **state)
     fake_init(&f, VERB_BENCH, 2, 8);
     fake_measure(&f, 8);
     for (uint32_t r = 0; r < 2; r++) {
-        f.session.rank[r].traffic_n = 1; /* one set of inputs, used eight times */
-        f.session.rank[r].traffic = (struct moe_traffic){300, 300, 100, 100, 100, 100};
+        session_rank(&f.session, r)->traffic_n =
+            1; /* one set of inputs, used eight times */
+        session_rank(&f.session, r)->traffic =
+            (struct moe_traffic){300, 300, 100, 100, 100, 100};
     }
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.dispatch.needed, 300);
@@ -166,7 +168,7 @@ static void one_rank_has_no_skew_and_sends_nothing(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 1, 5);
     fake_measure(&f, 5);
-    f.session.rank[0].traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
+    session_rank(&f.session, 0)->traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.skew_ns, 0);
     assert_near(f.result.stage[0].wire, 0);
@@ -212,10 +214,10 @@ static void verify_counts_and_times_nothing(void **state)
     (void)state;
     fake_init(&f, VERB_VERIFY, 2, 50);
     for (uint32_t r = 0; r < 2; r++) {
-        f.session.rank[r].samples = 50;
-        f.session.rank[r].checked = 50 - r;
-        f.session.rank[r].compared = 1000;
-        f.session.rank[r].wrong = r;
+        session_rank(&f.session, r)->samples = 50;
+        session_rank(&f.session, r)->checked = 50 - r;
+        session_rank(&f.session, r)->compared = 1000;
+        session_rank(&f.session, r)->wrong = r;
     }
     assert_int_equal(fake_result(&f, EPA_ERR_MISMATCH, "wrong"), EPA_OK);
     assert_int_equal(f.result.n_samples, 0);
@@ -248,14 +250,14 @@ static void the_first_rank_that_failed_by_itself_explains(void **state)
 
     (void)state;
     fake_init(&f, VERB_BENCH, 3, 5);
-    f.session.rank[0].status = EPA_ERR_ABORTED;
-    f.session.rank[0].failed_ns = 1;
-    f.session.rank[1].status = EPA_ERR_TIMEOUT;
-    f.session.rank[1].failed_ns = 30;
-    strcpy(f.session.rank[1].text, "later");
-    f.session.rank[2].status = EPA_ERR_TIMEOUT;
-    f.session.rank[2].failed_ns = 20;
-    strcpy(f.session.rank[2].text, "earlier");
+    session_rank(&f.session, 0)->status = EPA_ERR_ABORTED;
+    session_rank(&f.session, 0)->failed_ns = 1;
+    session_rank(&f.session, 1)->status = EPA_ERR_TIMEOUT;
+    session_rank(&f.session, 1)->failed_ns = 30;
+    strcpy(session_rank(&f.session, 1)->text, "later");
+    session_rank(&f.session, 2)->status = EPA_ERR_TIMEOUT;
+    session_rank(&f.session, 2)->failed_ns = 20;
+    strcpy(session_rank(&f.session, 2)->text, "earlier");
     assert_int_equal(fake_result(&f, EPA_ERR_TIMEOUT, ""), EPA_OK);
     assert_string_equal(f.result.error, "earlier");
     fake_finish(&f);
@@ -295,7 +297,7 @@ static void doubtful_conditions_are_warned_of(void **state)
     f.facts.timer_ns = 4e6;
     strcpy(f.facts.isa_refused, "avx9");
     strcpy(f.facts.governor, "powersave");
-    f.session.rank[3].core = -1;
+    session_rank(&f.session, 3)->core = -1;
     *fake_time(&f, 0, 0, 0) = 9e6;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_true(warned(&f, "4 ranks of 1 thread share 2 cores"));

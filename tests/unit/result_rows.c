@@ -93,7 +93,7 @@ static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **sta
     assert_true(isnan(f.result.stage[2].limit_ns));
     result_finish(&f.result);
     fake_limits(&f);
-    f.session.rank[1].traffic.combine_least = 3000000;
+    session_rank(&f.session, 1)->traffic.combine_least = 3000000;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.stage[0].limit_ns, 1000000 / 100.0 + 2000);
     assert_near(f.result.stage[1].limit_ns, 3000000 / 100.0 + 2000);
@@ -110,7 +110,7 @@ static void a_rate_that_is_not_known_leaves_a_latency(void **state)
     fake_measure(&f, 1);
     fake_limits(&f);
     for (uint32_t r = 0; r < 2; r++)
-        f.session.rank[r].limit.bytes_per_ns = 0;
+        session_rank(&f.session, r)->limit.bytes_per_ns = 0;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.stage[0].limit_ns, 2000);
     assert_near(f.result.stage[2].limit_ns, 4000);
@@ -147,7 +147,7 @@ static void a_bench_that_checked_nothing_says_why(void **state)
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_string_equal(f.result.unchecked, "bench.check is false");
     result_finish(&f.result);
-    f.session.rank[0].compared = 1;
+    session_rank(&f.session, 0)->compared = 1;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_string_equal(f.result.unchecked, "");
     fake_finish(&f);

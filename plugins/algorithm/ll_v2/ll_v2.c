@@ -58,6 +58,13 @@ static const struct epa_choice stores[] = {
     {0},
 };
 
+static const struct epa_choice put_sizes[] = {
+    {"auto", LL_PUTS_AUTO, "blocks where a token crosses once for each rank, else rows"},
+    {"rows", LL_PUTS_ROWS, "each for itself"},
+    {"blocks", LL_PUTS_BLOCKS, "those that stand side by side at the receiver together"},
+    {0},
+};
+
 static const struct epa_option options[] = {
     {.name = "wire",
      EPA_CHOICE(struct ll_config, wire),
@@ -91,6 +98,10 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct ll_config, stores),
      .choices = stores,
      .help = "how rows are written to other ranks"},
+    {.name = "puts",
+     EPA_CHOICE(struct ll_config, puts),
+     .choices = put_sizes,
+     .help = "how rows are put to ranks that loads and stores do not reach"},
     {.name = "capacity",
      EPA_REAL(struct ll_config, capacity),
      .least = 0,
@@ -199,8 +210,9 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
                         c->blocks != 0                  ? "blocks"
                         : c->answers != LL_ANSWERS_AUTO ? "answers"
                                                         : "launch");
-    if (device && c->stores != LL_STORES_AUTO)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: stores is for hosts; leave it out");
+    if (device && (c->stores != LL_STORES_AUTO || c->puts != LL_PUTS_AUTO))
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: %s is for hosts; leave it out",
+                        c->stores != LL_STORES_AUTO ? "stores" : "puts");
     if (!device)
         return EPA_OK;
     if (c->answers == LL_ANSWERS_PULL &&
@@ -259,7 +271,7 @@ static void make_message(struct ll_layout *l)
     l->choices_at = l->scales_at + scales;
     if (l->device) {
         l->meta_at = up(l->choices_at, LL_META_BYTES);
-        l->choices_at = l->meta_at + LL_META_BYTES;
+        l->choices_at = up(l->meta_at + LL_META_BYTES, LL_PACKET);
         choices = l->by_rank ? l->topk * sizeof(struct ll_packet) : 0;
     }
     l->message_bytes = up(l->choices_at + choices, l->device ? LL_PACKET : LL_LINE);
@@ -279,23 +291,23 @@ static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t
 static void divide_work(struct ll_layout *l)
 {
     uint32_t groups = l->group != 0 ? l->group : 1;
-    uint32_t scales, bytes;
+    uint32_t scales, bytes, lines;
 
     divide_row(l->hidden, LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
     divide_row(l->hidden, LL_SHARE_CHANNELS, &l->shares, &l->share_channels);
     if (l->pushes) {
         l->share_channels = LL_PUSH_CHANNELS;
-        for (uint32_t n = 1; l->answer_fp8 && n * groups <= LL_FP8_BYTES; n++)
-            if (ll_string_of(0, n, n * groups).bytes <= LL_FP8_BYTES)
-                l->share_channels = n * groups;
+        if (l->answer_fp8)
+            l->share_channels =
+                LL_CODE_LINES * ll_chunks_of(groups) * LL_CHUNK / groups * groups;
         l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     }
     scales = l->fp8 ? l->unit_channels / groups : 0;
     bytes = ll_string_of(l->topk, scales, l->unit_channels * (l->fp8 ? 1 : 2)).bytes;
     l->unit_bytes = (uint64_t)ll_lines_of(bytes) * LL_PACKET;
-    scales = l->answer_fp8 ? l->share_channels / groups : 0;
-    bytes = ll_string_of(0, scales, l->share_channels * (l->answer_fp8 ? 1 : 2)).bytes;
-    l->share_bytes = (uint64_t)ll_lines_of(bytes) * LL_PACKET;
+    lines = l->answer_fp8 ? ll_code_lines(l->share_channels, groups)
+                          : ll_lines_of(2 * l->share_channels);
+    l->share_bytes = (uint64_t)lines * LL_PACKET;
     if (l->pushes)
         l->sent_bytes = l->shares * l->share_bytes;
     l->row_signals = (uint64_t)l->max_tokens * l->units > LL_MANY_UNITS ? 1 : l->units;
@@ -310,9 +322,9 @@ static void place_regions(struct ll_layout *l)
     l->counts_bytes = (uint64_t)l->size * l->count_words * 4;
     l->recv_bytes = l->rows * l->message_bytes;
     l->y_bytes = up(l->rows * l->answer_bytes, LL_LINE);
-    if (l->puts && !l->device)
-        l->staging_bytes =
-            (uint64_t)l->max_tokens * (l->once ? l->places : 1) * l->message_bytes;
+    if (l->puts && !l->device) /* a message for each row, or one for all rows of a token */
+        l->staging_bytes = (uint64_t)l->max_tokens *
+                           (l->once || l->blocks ? l->places : 1) * l->message_bytes;
     if (answers)
         l->answers_bytes = up((uint64_t)l->max_tokens * l->places * l->sent_bytes, LL_LINE);
     if (l->device) /* who places rows itself keeps its own of all experts, gets no others */
@@ -368,8 +380,8 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .answer_fp8 = c->combine_wire == LL_WIRE_FP8,
         .padded = c->rows == LL_ROWS_PADDED,
         .device = device,
-        .puts = (transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
-                (transport_flags & EPA_TRANSPORT_NODES) != 0,
+        .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
+                                    (transport_flags & EPA_TRANSPORT_NODES) != 0),
     };
 
     if (status == EPA_OK)
@@ -378,6 +390,7 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     l.local = l.experts / l.size;
     l.once = c->once || l.by_rank;
+    l.blocks = l.puts && (c->puts == LL_PUTS_BLOCKS || (c->puts == LL_PUTS_AUTO && l.once));
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
     l.pushes =

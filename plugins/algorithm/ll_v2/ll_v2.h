@@ -26,6 +26,7 @@ enum ll_rows { LL_ROWS_COMPACT, LL_ROWS_PADDED };
 enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
 enum ll_launch { LL_LAUNCH_EARLY, LL_LAUNCH_AFTER };
 enum ll_overlap { LL_OVERLAP_FUSED, LL_OVERLAP_SPLIT };
+enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 
 struct ll_config {
     int wire, combine_wire; /* enum ll_wire */
@@ -35,6 +36,7 @@ struct ll_config {
     uint32_t buffers;
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
     int stores;      /* host code: enum ll_stores */
+    int puts;        /* host code: enum ll_puts */
     int overlap;     /* CUDA code: enum ll_overlap */
     int answers;     /* CUDA code: enum ll_answers */
     int launch;      /* CUDA code: enum ll_launch */
@@ -68,6 +70,7 @@ struct ll_layout {
     bool answer_fp8;
     bool pushes; /* GPUs: answers are stored at the token's rank, not loaded by it */
     bool puts;   /* some peers may be out of reach of loads and stores */
+    bool blocks; /* of what is put, rows that stand side by side leave together */
     bool device; /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
     uint64_t token_bytes;  /* of a row in dispatch */
@@ -112,7 +115,7 @@ enum {
     LL_UNIT_CHANNELS = 2048,
     LL_SHARE_CHANNELS = 512, /* of answers that are pulled */
     LL_PUSH_CHANNELS = 960,  /* pushed in bf16: 16 lines */
-    LL_FP8_BYTES = 960       /* pushed in FP8, with their scales: 8 lines */
+    LL_CODE_LINES = 8        /* pushed in FP8: lines, of which a warp receives four */
 };
 
 /* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
@@ -131,6 +134,25 @@ struct ll_packet {
 };
 
 enum { LL_WINDOW_TOKENS = 32 };
+
+/* A row's choices at the rank that it is sent to, layout rank: packets of expert (with how
+ * many there are) and weight, those alone that are for this rank, in order. */
+enum { LL_CHOICE_BITS = 16 };
+
+LL_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
+{
+    return n << LL_CHOICE_BITS | expert;
+}
+
+LL_BOTH uint32_t ll_choice_expert(uint32_t word)
+{
+    return word & ((1u << LL_CHOICE_BITS) - 1);
+}
+
+LL_BOTH uint32_t ll_choice_n(uint32_t word)
+{
+    return word >> LL_CHOICE_BITS;
+}
 
 /* Where a token of `source` arrives at any rank that is sent it once. */
 LL_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
@@ -172,6 +194,41 @@ LL_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t t
     s.token = (s.scales + scales * 4 + 15) / 16 * 16;
     s.bytes = s.token + token_bytes;
     return s;
+}
+
+/* Answers that are pushed in FP8: each line has chunks of 16 codes, and their scales in the
+ * words that are left, so that it needs no other. Seven chunks leave room for two scales,
+ * which do for groups as long as a line; six for one each. */
+enum { LL_CHUNK = 16, LL_MOST_CHUNKS = 7 };
+
+LL_BOTH uint32_t ll_chunks_of(uint32_t group)
+{
+    return group > LL_MOST_CHUNKS * LL_CHUNK ? LL_MOST_CHUNKS : LL_MOST_CHUNKS - 1;
+}
+
+LL_BOTH uint32_t ll_code_lines(uint32_t channels, uint32_t group)
+{
+    return (channels / LL_CHUNK + ll_chunks_of(group) - 1) / ll_chunks_of(group);
+}
+
+/* Of which chunk the i-th scale of a line is; `n`: chunks in all. */
+LL_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
+{
+    uint32_t chunks = ll_chunks_of(group);
+    uint32_t at = line * chunks + (chunks == LL_MOST_CHUNKS && i == 1 ? chunks - 1 : i);
+
+    return at < n ? at : n - 1;
+}
+
+/* Which scale of its line chunk `slot` of that line has. A group's length is a power of
+ * 2. */
+LL_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
+{
+    uint32_t first = line * ll_chunks_of(group);
+
+    if (ll_chunks_of(group) < LL_MOST_CHUNKS)
+        return slot;
+    return (first ^ (first + slot)) >= group / LL_CHUNK;
 }
 
 /* The layout for a shape; refuses what it cannot do in a sentence. */

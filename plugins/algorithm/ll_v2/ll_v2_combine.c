@@ -30,20 +30,26 @@ static void take_answers(const struct ll_task *task, uint64_t row, uint64_t n)
         quantise_answer(h, y, n > 1 ? y + h->l.hidden : NULL, to);
 }
 
-/* An expert's answers stand together, in layout rank all do. */
-static void send_answers(void *arg, uint32_t worker, uint32_t workers)
+/* Layout expert: what experts from `begin` to `end` answered. */
+static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_set *s = task->set;
-    uint32_t runs = task->h->l.by_rank ? 1 : task->h->l.local;
 
-    for (uint32_t i = 0; i < runs; i++) {
-        uint64_t start = task->h->l.by_rank ? 0 : s->recv_start[i];
-        uint64_t n = task->h->l.by_rank ? task->m->recv_rows : s->recv_count[i];
-        uint64_t from = n * worker / workers, to = n * (worker + 1) / workers;
+    for (uint32_t i = task->begin; i < task->end; i++) {
+        uint64_t n = s->recv_count[i], from = n * worker / workers;
 
-        take_answers(task, start + from, to - from);
+        take_answers(task, s->recv_start[i] + from, n * (worker + 1) / workers - from);
     }
+}
+
+/* Layout rank. */
+static void take_rows(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct ll_task *task = arg;
+    uint32_t from = first_of(task, worker, workers);
+
+    take_answers(task, from, first_of(task, worker + 1, workers) - from);
 }
 
 /* Once in layout expert: one answer for each row that came, of all its experts here. */
@@ -54,9 +60,9 @@ static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
     const char *came = h->t->heap + arrival_offset(h, task->set);
     char *leave = h->t->heap + leave_offset(h, task->set);
     uint16_t *sum = (uint16_t *)(void *)(h->sums + worker * h->l.answer_bytes);
-    uint64_t rows = rows_that_came(h, task->set), end = rows * (worker + 1) / workers;
+    uint64_t end = first_of(task, worker + 1, workers);
 
-    for (uint64_t i = rows * worker / workers; i < end; i++) {
+    for (uint64_t i = first_of(task, worker, workers); i < end; i++) {
         const char *msg = came + i * h->l.message_bytes;
         const struct ll_choice *choice = choices_of(h, msg);
         char *to = leave + i * h->l.sent_bytes;
@@ -78,8 +84,20 @@ static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
         kernels_drain();
 }
 
-/* The answers to `source`'s rows, of one expert or of this rank: they stand side by side
- * here and there, so each is one put. `row` is the first of them here, `answer` there. */
+/* Answers from `begin` to `end`: rows, or all of these experts. */
+static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
+{
+    struct epa_backend *backend = task->h->backend;
+
+    task->begin = (uint32_t)begin;
+    task->end = (uint32_t)end;
+    return task->make != NULL && end > begin
+               ? backend->ops->parallel(backend, task->make, task)
+               : EPA_OK;
+}
+
+/* Answers to `source`, of one expert or of this rank: they stand side by side here, from
+ * `row`, and there, from `answer`. */
 static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint32_t source,
                                  uint64_t row, uint64_t answer, uint32_t n)
 {
@@ -87,57 +105,134 @@ static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint
 
     if (n == 0)
         return EPA_OK;
-    return ll_put(h, answers_offset(h, s) + answer * bytes,
-                  h->t->heap + leave_offset(h, s) + row * bytes, n * bytes, source);
+    return ll_put(h, LL_ANSWER, s->epoch, answers_offset(h, s) + answer * bytes,
+                  h->t->heap + leave_offset(h, s) + row * bytes, n, source);
 }
 
-static enum epa_status put_answers_of_experts(struct ll_host *h, const struct ll_set *s,
-                                              uint32_t source)
+/* How many answers there are to each source, and where they begin: at it and, sent once,
+ * here. */
+static void begin_answers(struct ll_host *h, const struct ll_set *s)
 {
-    const uint32_t *count = expert_counts(h, s, source);
-    uint32_t first = h->world.rank * h->l.local;
+    uint32_t each = h->l.once ? 1 : h->l.local, mine = h->world.rank * each, row = 0;
+
+    for (uint32_t source = 0; source < h->l.size; source++) {
+        const uint32_t *count =
+            h->l.once ? rank_counts(h, s, source) : expert_counts(h, s, source);
+        uint32_t answer = 0, n = 0;
+
+        for (uint32_t i = 0; i < mine; i++)
+            answer += count[i];
+        for (uint32_t i = mine; i < mine + each; i++)
+            n += count[i];
+        h->block[source] = (struct ll_block){.row = row, .answer = answer};
+        h->left[source] = n;
+        row += n;
+    }
+}
+
+/* What expert i answered to ranks out of reach. */
+static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, uint32_t i)
+{
+    uint32_t e = h->world.rank * h->l.local + i;
     enum epa_status status = EPA_OK;
-    uint64_t answer = 0;
+    uint64_t row = s->recv_start[i];
 
-    for (uint32_t e = 0; e < first; e++)
-        answer += count[e];
-    for (uint32_t i = 0; i < h->l.local && status == EPA_OK; i++) {
-        uint64_t row = s->recv_start[i];
+    for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
+        uint32_t n = expert_counts(h, s, source)[e];
 
-        for (uint32_t before = 0; before < source; before++)
-            row += expert_counts(h, s, before)[first + i];
-        status = put_block(h, s, source, row, answer, count[first + i]);
-        answer += count[first + i];
+        if (!reachable(h, source)) {
+            status = put_block(h, s, source, row, h->block[source].answer, n);
+            h->block[source].answer += n;
+        }
+        row += n;
     }
     return status;
 }
 
-static enum epa_status put_answers_of_rank(struct ll_host *h, const struct ll_set *s,
-                                           uint32_t source)
+/* Layout expert, not once: some experts at a time. */
+static enum epa_status answer_by_expert(struct ll_task *task)
 {
-    const uint32_t *count = rank_counts(h, s, source);
-    uint64_t row = 0, answer = 0;
+    struct ll_host *h = task->h;
+    const struct ll_set *s = task->set;
+    enum epa_status status = EPA_OK;
 
-    for (uint32_t before = 0; before < source; before++)
-        row += rank_counts(h, s, before)[h->world.rank];
-    for (uint32_t r = 0; r < h->world.rank; r++)
-        answer += count[r];
-    return put_block(h, s, source, row, answer, count[h->world.rank]);
+    for (uint32_t i = 0, end = 0; i < h->l.local && status == EPA_OK;) {
+        uint64_t bytes = 0;
+
+        do
+            bytes += s->recv_count[end++] * h->l.answer_bytes;
+        while (end < h->l.local && bytes < LL_SLICE_BYTES);
+        status = make(task, i, end);
+        for (; i < end && status == EPA_OK; i++) {
+            if (s->recv_count[i] != 0)
+                status = put_of_expert(h, s, i);
+        }
+        if (status == EPA_OK) /* as in ll_put_rows() */
+            status = h->t->ops->progress(h->t);
+    }
+    return status;
 }
 
-static enum epa_status put_answers(struct ll_host *h, const struct ll_set *s)
+/* Sent once: the answers to a source out of reach, made a slice at a time. */
+static enum epa_status answer_far(struct ll_task *task, uint32_t source)
 {
+    struct ll_host *h = task->h;
+    struct ll_block *b = &h->block[source];
+    uint32_t slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.answer_bytes;
+    enum epa_status status = EPA_OK;
+
+    while (h->left[source] != 0 && status == EPA_OK) {
+        uint32_t n = h->left[source];
+
+        if (n > slice && task->make != NULL)
+            n = slice;
+        status = make(task, b->row, b->row + n);
+        if (status == EPA_OK)
+            status = put_block(h, task->set, source, b->row, b->answer, n);
+        if (status == EPA_OK)
+            status = h->t->ops->progress(h->t);
+        b->row += n;
+        b->answer += n;
+    }
+    return status;
+}
+
+/* Sent once: rows stand by source. First those whose answers have a way to go. */
+static enum epa_status answer_by_source(struct ll_task *task)
+{
+    struct ll_host *h = task->h;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        uint32_t source = peer_at(h, i);
+        if (!reachable(h, peer_at(h, i)))
+            status = answer_far(task, peer_at(h, i));
+    }
+    for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
+        uint32_t begin = h->block[source].row, end = begin;
 
-        if (reachable(h, source))
-            continue;
-        status = h->l.once ? put_answers_of_rank(h, s, source)
-                           : put_answers_of_experts(h, s, source);
+        for (; source < h->l.size && reachable(h, source); source++)
+            end += h->left[source];
+        status = make(task, begin, end);
     }
     return status;
+}
+
+/* Answers that are not sent as experts gave them are made first. */
+static enum epa_status send_answers(struct ll_task *task)
+{
+    struct ll_host *h = task->h;
+    const struct ll_set *s = task->set;
+    bool apart = h->l.answer_fp8 || task->m->y != h->t->heap + y_offset(h, s);
+
+    if (h->l.once && !h->l.by_rank)
+        task->make = add_up_answers;
+    else if (apart)
+        task->make = h->l.by_rank ? take_rows : take_from_experts;
+    if (h->far != 0)
+        begin_answers(h, s);
+    if (h->far == 0)
+        return make(task, 0, h->l.once ? rows_that_came(h, s) : h->l.local);
+    return h->l.once ? answer_by_source(task) : answer_by_expert(task);
 }
 
 /* The answers to token t and what they count; returns how many. */
@@ -169,9 +264,9 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
-    uint32_t end = first_token(task, worker + 1, workers);
+    uint32_t end = first_of(task, worker + 1, workers);
 
-    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
         const uint16_t *row[LL_TOPK];
         float by[LL_TOPK];
         uint32_t n = answers_to(task, t, leave, put, row, by);
@@ -188,9 +283,9 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
-    uint32_t end = first_token(task, worker + 1, workers);
+    uint32_t end = first_of(task, worker + 1, workers);
 
-    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
         const uint16_t *row[LL_TOPK];
         const uint8_t *code[LL_TOPK];
         const float *scale[LL_TOPK];
@@ -236,7 +331,7 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     struct epa_moe *m = &problem->u.moe;
     struct ll_set *s;
     struct ll_task task;
-    enum epa_status status = EPA_OK;
+    enum epa_status status;
 
     h->last.stage = "combine";
     h->last.doing = "copy_and_put";
@@ -244,19 +339,17 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    if (h->l.once && !h->l.by_rank)
-        status = h->backend->ops->parallel(h->backend, add_up_answers, &task);
-    else if (h->l.answer_fp8 || m->y != h->t->heap + y_offset(h, s))
-        status = h->backend->ops->parallel(h->backend, send_answers, &task);
-    if (status == EPA_OK && h->l.puts)
-        status = put_answers(h, s);
+    status = send_answers(&task);
     if (status == EPA_OK)
         status = ll_tell(h, LL_ANSWER, s->epoch);
     if (ll_phase(h, status, "recv_wait"))
-        status = ll_wait(h, LL_ANSWER, s->epoch);
-    if (ll_phase(h, status, "topk_reduce"))
+        status = ll_wait_and_leave(h, LL_ANSWER, s->epoch);
+    if (ll_phase(h, status, "topk_reduce")) {
+        task.begin = 0;
+        task.end = m->tokens;
         status = h->backend->ops->parallel(
             h->backend, h->l.answer_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
+    }
     s->open = false;
     return status;
 }

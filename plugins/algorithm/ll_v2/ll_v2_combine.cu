@@ -11,8 +11,6 @@
 #include "ll_v2_push.cuh"
 #include "ll_v2_take.cuh"
 
-extern __shared__ __align__(16) uint64_t strings[];
-
 static __device__ __forceinline__ uint32_t warp_of(uint32_t block, uint32_t blocks)
 {
     return block + threadIdx.x / LL_WARP * blocks;
@@ -23,29 +21,36 @@ static __device__ __forceinline__ void send(const struct ll_args &a, uint64_t ep
                                             uint32_t blocks)
 {
     uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.rows) : a.v.size * a.max_tokens;
-    uint64_t *string = strings + threadIdx.x / LL_WARP * (a.string / 8);
+    uint32_t warps = blocks * LL_WARPS, all = rows * a.shares;
 
     ll_stamp<PROFILE>(a, LL_COPY_AND_PUT, false);
-    for (uint32_t u = warp_of(blockIdx.x, blocks), next; u < rows * a.shares; u = next) {
+    for (uint32_t u = warp_of(blockIdx.x, blocks), ticket; u < all;
+         u = ll_next(ticket, warps, all)) {
         uint32_t source, token;
 
-        next = ll_next(a, LL_SENDING, blocks * LL_WARPS, rows * a.shares);
+        ticket = ll_ask(a, LL_SENDING, epoch, warps, all);
         if (MODE == LL_DIRECT) {
-            push_entry<FP8>(a, u / a.shares, u % a.shares, epoch, string);
+            push_entry<FP8>(a, u / a.shares, u % a.shares, epoch);
             continue;
         }
         ll_slot_at(a.v.size, a.v.rank + 1, u / a.shares, &source, &token);
-        push_slot<MODE, FP8>(a, source, token, u % a.shares, epoch, string);
+        push_slot<MODE, FP8>(a, source, token, u % a.shares, epoch);
     }
     ll_stamp<PROFILE>(a, LL_COPY_AND_PUT, true);
 }
 
-/* One warp: a share of a token's sum. False: an answer has not come. */
-template <int MODE, bool FP8, bool PUSHED>
-static __device__ __forceinline__ bool reduce(const struct ll_args &a, uint32_t token,
-                                              uint32_t share, uint64_t epoch, uint32_t turn)
+/* Into so many units a share is divided where it is received. */
+template <bool FP8> static __device__ __forceinline__ uint32_t fours(void)
 {
-    struct answers of = answers_of(a, token);
+    return FP8 ? LL_CODE_LINES / LL_LINES : 1;
+}
+
+/* One warp: a share of a token's sum, or the four-th four lines of it. False: an answer has not come. */
+template <int MODE, bool FP8, bool PUSHED>
+static __device__ __forceinline__ bool
+reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
+       const struct answers &of, uint64_t epoch, uint32_t turn)
+{
     struct part p = part_at(a, share);
     uint32_t list = MODE == LL_DIRECT ? of.choices : of.ranks;
     float by = MODE == LL_DIRECT ? of.weight : 1.0f;
@@ -53,13 +58,17 @@ static __device__ __forceinline__ bool reduce(const struct ll_args &a, uint32_t 
 
     if constexpr (!PUSHED) {
         list = list_answers<MODE>(a, token, of, &from, &by);
-        store_out<false>(a, p, token, add_up<false>(p, list, from, by, turn));
+        store_out<false>(a, p, token,
+                         add_up<false, MODE == LL_DIRECT>(p, list, from, by, turn));
     } else if constexpr (FP8) {
+        struct code_place at = code_place_of(a, p, four);
         struct code_sum s = {};
 
-        if (!take_codes(a, p, token, list, by, of, MODE == LL_DIRECT, epoch, &s))
+        if (at.lines == 0)
+            return true;
+        if (!take_codes<MODE == LL_DIRECT>(a, p, at, token, four, list, by, of, epoch, &s))
             return false;
-        store_codes(a, p, token, s);
+        store_codes(a, p, at, token, s);
     } else {
         struct word_sum s = {};
 
@@ -74,30 +83,44 @@ template <int MODE, bool FP8, bool PUSHED, bool PROFILE>
 static __device__ __forceinline__ void receive(const struct ll_args &a, uint64_t epoch,
                                                uint32_t block, uint32_t blocks)
 {
-    uint32_t all = a.tokens * a.shares;
+    enum { AHEAD = MODE != LL_DIRECT };
+    uint32_t units = a.shares * fours<FP8>(), all = a.tokens * units;
+    uint32_t u = warp_of(block, blocks), ticket;
+    /* For the first unit it is read while ANSWER is on its way. Where lanes have weights
+     * there are no registers to hold it. */
+    struct answers of = {};
 
+    if (AHEAD && u < all)
+        of = answers_of(a, u / units);
     ll_stamp<PROFILE>(a, LL_RECV_WAIT, false);
     if ((!PUSHED || block == 0) && !ll_wait_all(a, LL_COMBINE, LL_ANSWER, epoch))
         return;
     ll_stamp<PROFILE>(a, LL_RECV_WAIT, true);
     ll_stamp<PROFILE>(a, LL_TOPK_REDUCE, false);
-    for (uint32_t u = warp_of(block, blocks), next; u < all; u = next) {
-        next = ll_next(a, LL_RECEIVING, blocks * LL_WARPS, all);
-        if (!reduce<MODE, FP8, PUSHED>(a, u / a.shares, u % a.shares, epoch, a.v.rank + u))
+    while (u < all) {
+        ticket = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
+        if (!AHEAD)
+            of = answers_of(a, u / units);
+        if (!reduce<MODE, FP8, PUSHED>(a, u / units, u % units / fours<FP8>(),
+                                       u % fours<FP8>(), of, epoch, a.v.rank + u))
             return;
+        u = ll_next(ticket, blocks * LL_WARPS, all);
+        if (AHEAD && u < all)
+            of = answers_of(a, u / units);
     }
     ll_stamp<PROFILE>(a, LL_TOPK_REDUCE, true);
 }
 
-/* Where answers are pushed the last blocks only receive. Pulling takes few enough registers
- * for the kernel that comes next to be set up beside it. */
+/* Where answers are pushed the last blocks only receive. With few registers there is room
+ * for the kernel that comes next to be set up beside this. */
 template <int MODE, bool FP8, bool PUSHED, bool PROFILE>
-static __global__ void __launch_bounds__(LL_THREADS, PUSHED ? 2 : 4)
+static __global__ void __launch_bounds__(LL_THREADS,
+                                         PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
     combine(const __grid_constant__ struct ll_args a)
 {
     bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0;
     uint32_t first = sends && receives ? a.receivers_from : 0;
-    uint64_t epoch = ll_begin(a, &a.state->combines);
+    uint64_t epoch = ll_begin(a);
 
     if (sends)
         ll_stamps_clear<PROFILE>(a);
@@ -108,7 +131,7 @@ static __global__ void __launch_bounds__(LL_THREADS, PUSHED ? 2 : 4)
     if (receives && blockIdx.x >= first)
         receive<MODE, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
                                             gridDim.x - first);
-    ll_end(a, &a.state->combines, receives ? epoch : epoch - 1);
+    ll_end(a, epoch);
 }
 
 #define KERNELS(mode, fp8, pushed) \

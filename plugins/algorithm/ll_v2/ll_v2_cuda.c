@@ -131,6 +131,9 @@ static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_a
     void *params[] = {a};
     cudaError_t code = cudaSetDevice(c->backend->device);
 
+    a->calls = c->calls[a->stage];
+    a->most_blocks = c->resident[a->stage];
+    a->tickets = c->tickets[a->stage];
     if (code == cudaSuccess)
         code = note_order(c, a);
     if (code == cudaSuccess)
@@ -168,7 +171,6 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
         blocks = send + blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.stage = LL_DISPATCH;
-    a.string = c->string_bytes[LL_DISPATCH];
     a.halves = halves;
     a.receivers_from = send;
     return launch(c, ll_dispatch_kernel(input_of(c, m), c->mode, c->profile != NULL), &a,
@@ -179,7 +181,7 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
                                       uint32_t set, uint32_t halves)
 {
     struct ll_args a = args_of(c, m, set);
-    uint64_t receives = (uint64_t)m->tokens * c->l.shares;
+    uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.answer_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
     uint32_t room = c->resident[LL_COMBINE];
     uint32_t blocks = blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
@@ -189,7 +191,6 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
         blocks = a.receivers_from + blocks_for(room - room / 2, receives);
     }
     a.stage = LL_COMBINE;
-    a.string = c->string_bytes[LL_COMBINE];
     a.halves = halves;
     return launch(
         c, ll_combine_kernel(c->mode, c->l.answer_fp8, c->l.pushes, c->profile != NULL), &a,
@@ -218,15 +219,29 @@ static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa
 
 /* ---- stages ---- */
 
+static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_half wanted)
+{
+    static const char *const stage[] = {
+        [LL_HALF_DISPATCH] = "dispatch", [LL_HALF_COMBINE] = "combine"};
+
+    if (c->half == wanted)
+        return EPA_OK;
+    if (c->half != LL_NO_HALF)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG,
+                            "%s: the second half of a %s is to come first", call,
+                            stage[c->half]);
+    return ll_cuda_fail(c, EPA_ERR_CONFIG, "%s: %s_send comes first", call, stage[wanted]);
+}
+
 /* The sets take turns, on all ranks alike; the next one must have been given back. */
 static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
 {
     uint32_t set = (uint32_t)(c->epoch % c->l.buffers);
     struct ll_set *s = &c->set[set];
+    enum epa_status status = check_half(c, "dispatch", LL_NO_HALF);
 
-    if (c->half != NULL)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG,
-                            "dispatch: the second half of a %s is to come first", c->half);
+    if (status != EPA_OK)
+        return status;
     if (s->open)
         return ll_cuda_fail(
             c, EPA_ERR_CONFIG,
@@ -237,7 +252,7 @@ static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint3
     s->copied = false;
     c->dispatched = true;
     s->epoch = ++c->epoch;
-    c->half = halves == LL_SEND ? "dispatch" : NULL;
+    c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
     hand_out(c, s, m);
     return launch_dispatch(c, m, set, halves);
 }
@@ -256,10 +271,16 @@ static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_probl
 {
     struct ll_cuda *c = ll_cuda_of(a);
     const struct epa_moe *m = &problem->u.moe;
+    enum epa_status status = check_half(c, "dispatch_recv", LL_HALF_DISPATCH);
 
-    if (c->half == NULL || m->epoch != c->epoch)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch_recv: dispatch_send comes first");
-    c->half = NULL;
+    if (status != EPA_OK)
+        return status;
+    if (m->epoch != c->epoch)
+        return ll_cuda_fail(c, EPA_ERR_CONFIG,
+                            "dispatch_recv: the last dispatch_send was of dispatch %llu, "
+                            "not %llu",
+                            (unsigned long long)c->epoch, (unsigned long long)m->epoch);
+    c->half = LL_NO_HALF;
     return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->l.buffers), LL_RECEIVE);
 }
 
@@ -311,23 +332,21 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     bool second = halves == LL_RECEIVE;
     enum epa_status status = find_set(c, m, &set);
 
-    if (status == EPA_OK && second != (c->half != NULL))
-        status = ll_cuda_fail(c, EPA_ERR_CONFIG,
-                              second ? "combine_recv: combine_send comes first"
-                                     : "combine: the second half of a %s is to come first",
-                              c->half);
+    if (status == EPA_OK)
+        status = second ? check_half(c, "combine_recv", LL_HALF_COMBINE)
+                        : check_half(c, "combine", LL_NO_HALF);
     if (status != EPA_OK)
         return status;
     if ((halves & LL_SEND) != 0) {
         c->answers = c->dispatched ? 0 : 1 - c->answers;
         c->dispatched = false;
-        c->half = halves == LL_SEND ? "combine" : NULL;
+        c->half = halves == LL_SEND ? LL_HALF_COMBINE : LL_NO_HALF;
         status = copy_answers(c, m, set);
     }
     if (status == EPA_OK)
         status = launch_combine(c, m, set, halves);
     if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
-        c->half = NULL;
+        c->half = LL_NO_HALF;
         c->combined = m->epoch;
         c->set[set].open = false;
     }
@@ -355,7 +374,7 @@ enum epa_status ll_cuda_discard(struct epa_algorithm *a, struct epa_problem *pro
     uint64_t epoch = problem->u.moe.epoch;
     struct ll_set *s = &c->set[(epoch - 1) % c->l.buffers];
 
-    if (epoch != c->epoch || !s->open || c->half != NULL)
+    if (epoch != c->epoch || !s->open || c->half != LL_NO_HALF)
         return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
                             (unsigned long long)epoch);
     if (c->l.buffers < 2)
@@ -416,12 +435,14 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
             (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
 }
 
+/* After a fault of its kernels nothing works any more; a call may have been refused before
+ * it. */
 void ll_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct ll_cuda *c = ll_cuda_of(a);
 
-    if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
-    else if (c->backend->fault.status != EPA_OK)
+    if (c->backend->fault.status != EPA_OK)
         explain_fault(&c->backend->fault, err);
+    else if (c->last.status != EPA_OK)
+        (void)epa_fail(err, c->last.status, "%s", c->last.text);
 }

@@ -38,11 +38,10 @@ struct ll_stamps {
 
 enum ll_ticket { LL_SENDING, LL_RECEIVING, LL_TICKETS };
 
-/* In device memory, so that a graph which is launched again goes on counting. */
-struct ll_state {
-    unsigned long long dispatches, combines; /* that have ended */
-    uint32_t done;               /* blocks of the running kernel that have ended */
-    uint32_t ticket[LL_TICKETS]; /* units of its work that have been taken */
+/* Units of a kernel's work that have been taken. Calls of a stage use two of these in turn,
+ * by their number; each clears the other for the one after it. */
+struct ll_tickets {
+    uint32_t taken[2][LL_TICKETS];
 };
 
 /* A received row's entry for one expert of this rank. */
@@ -71,7 +70,7 @@ struct ll_args {
     uint32_t publish_parts;  /* into which the experts of a rank are divided for that */
     uint32_t counts_early;   /* the kernel before does not count calls of this kind */
     uint32_t words; /* windows that the block which counts choices takes at a time */
-    uint32_t strings, string; /* in shared memory: where they begin, bytes of each warp's */
+    uint32_t strings, string; /* dispatch, in shared memory: where, bytes of a warp's */
 
     const void *x;
     const float *x_scale;
@@ -81,17 +80,24 @@ struct ll_args {
     void *out;
 
     /* This rank's alone. */
-    struct ll_state *state;
+    /* Calls of this stage that have ended, in device memory, so that a graph which is
+     * launched again goes on counting: the same number for each of as many blocks as a
+     * kernel may have. A block reads its own alone, and so needs no other to have done so
+     * before it writes it anew. */
+    unsigned long long *calls;
+    uint32_t most_blocks;
+    struct ll_tickets *tickets; /* of this stage */
     uint32_t *wanted; /* [slots]: which choices of the row are for experts here, as bits */
     struct ll_share *share; /* [slots][topk] */
-    uint32_t *place;        /* [max_tokens][topk]: where a row stands at its receiver */
+    uint32_t *place; /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
     uint32_t *recv_count;
     uint32_t *rows; /* entries in use */
     uint32_t
         *recv_row; /* rows sent straight to their place: the entries in use, in order */
     uint64_t *recv_start;
     float *recv_weight;
-    struct ll_stamps *stamps;
+    struct ll_stamps *stamps; /* of `stamped` warps */
+    uint32_t stamped;
 };
 
 enum ll_input { LL_IN_BF16, LL_IN_QUANTISE, LL_IN_FP8, LL_INPUTS };

@@ -14,11 +14,36 @@ static uint32_t up16(uint64_t bytes)
     return (uint32_t)((bytes + 15) / 16 * 16);
 }
 
-/* Tables by expert: marks and sums, or cells and where they begin. */
+/* Links serve multiprocessors alike: what many tokens' choices come to has to leave from
+ * several of them. */
+static uint32_t parts_of(const struct ll_layout *l)
+{
+    return (uint64_t)l->max_tokens * l->topk <= 2 * LL_WINDOW || l->local < 4 ? 1 : 4;
+}
+
+/* Experts of a part. */
+static uint32_t experts_of(const struct ll_layout *l)
+{
+    return (l->local + parts_of(l) - 1) / parts_of(l);
+}
+
+/* Windows whose choices are counted at a time: as many as threads hold choices of, and 46
+ * KiB of shared memory marks for. */
+static uint32_t words_of(const struct ll_layout *l)
+{
+    uint32_t fit = 46 * 1024 / (4 * (experts_of(l) + 1)) - 1;
+    uint32_t held = LL_WINDOW / l->topk / LL_WINDOW_TOKENS;
+
+    held = held < fit ? held : fit;
+    return held < 8 ? held : 8;
+}
+
+/* Tables by expert: marks and sums of those that a block counts at a time, or cells and
+ * where they begin. */
 static uint32_t table_bytes(const struct ll_cuda *c)
 {
     const struct ll_layout *l = &c->l;
-    uint32_t marks = 4 * (l->local + c->args.words * (l->local + 1));
+    uint32_t marks = 4 * (experts_of(l) + c->args.words * (experts_of(l) + 1));
     uint32_t tables = 4 * (2 * l->experts + EPA_DEVICE_RANKS);
 
     return up16(marks > tables ? marks : tables);
@@ -31,9 +56,7 @@ static void destroy(struct epa_algorithm *a)
     if (c == NULL)
         return;
     if (c->profile != NULL && c->memory != NULL && c->epoch > 0)
-        ll_trace_write(c->profile, c->t->rank, c->backend, c->args.stamps,
-                       (c->resident[0] > c->resident[1] ? c->resident[0] : c->resident[1]) *
-                           LL_WARPS);
+        ll_trace_write(c->profile, c->t->rank, c->backend, c->args.stamps, c->args.stamped);
     if (c->memory != NULL)
         c->backend->ops->free(c->backend, c->memory);
     free(c);
@@ -99,9 +122,16 @@ static enum epa_status count_blocks(struct ll_cuda *c, uint32_t most, struct epa
     if (code == cudaSuccess && c->l.fp8) /* the other input that may come */
         code = allow_shared(ll_dispatch_kernel(LL_IN_FP8, c->mode, profile),
                             c->shared_bytes[LL_DISPATCH]);
-    if (code != cudaSuccess || n[0] == 0 || n[1] == 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: its kernels do not fit GPU %d: %s",
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading its kernels on GPU %d: %s",
                         c->backend->device, cudaGetErrorString(code));
+    for (int i = 0; i < 2; i++)
+        if (n[i] == 0)
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "ll_v2: no multiprocessor of GPU %d has room for a block of "
+                            "%s: %d threads and %u bytes of shared memory",
+                            c->backend->device, i == LL_DISPATCH ? "dispatch" : "combine",
+                            LL_THREADS, c->shared_bytes[i]);
     for (int i = 0; i < 2; i++) {
         /* Two for each multiprocessor keep the links busy; more would only wait. */
         c->resident[i] = c->backend->multiprocessors * (uint32_t)(n[i] < 2 ? n[i] : 2);
@@ -130,10 +160,12 @@ static uint64_t place_private(struct ll_cuda *c, char *memory)
     uint64_t shares = c->mode == LL_ONCE ? slots * l->topk : 0;
     uint32_t blocks = c->resident[0] > c->resident[1] ? c->resident[0] : c->resident[1];
 
-    c->args.state = take(memory, &at, sizeof(*c->args.state));
-    if (c->profile != NULL)
-        c->args.stamps =
-            take(memory, &at, (uint64_t)blocks * LL_WARPS * sizeof(*c->args.stamps));
+    for (int i = 0; i < 2; i++) {
+        c->calls[i] = take(memory, &at, c->resident[i] * sizeof(*c->calls[i]));
+        c->tickets[i] = take(memory, &at, sizeof(*c->tickets[i]));
+    }
+    c->args.stamped = c->profile != NULL ? blocks * LL_WARPS : 0;
+    c->args.stamps = take(memory, &at, c->args.stamped * sizeof(*c->args.stamps));
     for (uint32_t i = 0; i < l->buffers; i++) {
         struct ll_set *s = &c->set[i];
 
@@ -190,35 +222,10 @@ static enum epa_status alloc(struct ll_cuda *c)
     return status == EPA_OK ? ops->sync(c->backend) : status;
 }
 
-/* Links serve multiprocessors alike: what many tokens' choices come to has to leave from
- * several of them. */
-static uint32_t parts_of(const struct ll_layout *l)
-{
-    return (uint64_t)l->max_tokens * l->topk <= 2 * LL_WINDOW || l->local < 4 ? 1 : 4;
-}
-
-/* Windows whose choices are counted at a time: as many as threads hold choices of, and 46
- * KiB of shared memory marks for. */
-static uint32_t words_of(const struct ll_layout *l)
-{
-    uint32_t parts = parts_of(l), experts = (l->local + parts - 1) / parts;
-    uint32_t fit = 46 * 1024 / (4 * (experts + 1)) - 1;
-    uint32_t held = LL_WINDOW / l->topk / LL_WINDOW_TOKENS;
-
-    held = held < fit ? held : fit;
-    return held < 8 ? held : 8;
-}
-
 /* Then a string for each warp. */
 static uint32_t dispatch_shared(const struct ll_cuda *c)
 {
-    return c->args.strings +
-           (c->mode == LL_ONCE ? LL_WARPS * c->string_bytes[LL_DISPATCH] : 0);
-}
-
-static uint32_t combine_shared(const struct ll_cuda *c)
-{
-    return c->l.answer_fp8 ? LL_WARPS * c->string_bytes[LL_COMBINE] : 0;
+    return c->args.strings + (c->mode == LL_ONCE ? LL_WARPS * c->args.string : 0);
 }
 
 static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
@@ -256,8 +263,7 @@ static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
         .words = words_of(l),
     };
     c->args.strings = table_bytes(c);
-    c->string_bytes[LL_DISPATCH] = up16(l->unit_bytes);
-    c->string_bytes[LL_COMBINE] = up16(l->share_bytes);
+    c->args.string = up16(l->unit_bytes);
 }
 
 enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
@@ -289,11 +295,11 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
     c->heap = p->heap;
     fill_args(c, p);
     c->shared_bytes[LL_DISPATCH] = dispatch_shared(c);
-    c->shared_bytes[LL_COMBINE] = combine_shared(c);
     (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, p->backend->device);
     /* Where ranks share a device, a kernel set up early would take the room of their
      * kernels. */
-    c->early = config->launch == LL_LAUNCH_EARLY && p->backend->multiprocessors == (uint32_t)all;
+    c->early =
+        config->launch == LL_LAUNCH_EARLY && p->backend->multiprocessors == (uint32_t)all;
     status = count_blocks(c, config->blocks, err);
     if (status == EPA_OK)
         status = alloc(c);

@@ -15,6 +15,9 @@ struct ll_set {
     struct ll_share *share;
 };
 
+/* The stage whose second half is to come. */
+enum ll_half { LL_NO_HALF, LL_HALF_DISPATCH, LL_HALF_COMBINE };
+
 struct ll_cuda {
     struct epa_algorithm base; /* first */
     struct ll_layout l;
@@ -28,10 +31,13 @@ struct ll_cuda {
     bool dispatched;  /* since the last combine */
     unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
-    const char *half;              /* the stage whose second half is to come; NULL: none */
+    enum ll_half half;
     struct ll_set set[2];
-    uint32_t resident[2]; /* blocks that fit on the device at once, by enum ll_cuda_stage */
-    uint32_t shared_bytes[2], string_bytes[2]; /* string: of each warp's in shared memory */
+    /* By enum ll_cuda_stage; resident: blocks that fit on the device at once. */
+    uint32_t resident[2];
+    unsigned long long *calls[2];
+    struct ll_tickets *tickets[2];
+    uint32_t shared_bytes[2];
     bool early; /* a kernel may be set up while the one before runs */
     void *memory;
     struct epa_error last; /* of the host's making */

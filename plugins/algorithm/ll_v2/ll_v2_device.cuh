@@ -26,7 +26,9 @@ template <bool FP8> struct ll_width {
         SWEEP = LANE * LL_WARP,
         HALVES = LANE / 8, /* 16 bytes each of bf16 */
         UNIT_SWEEPS = LL_UNIT_CHANNELS / SWEEP,
-        SHARE_SWEEPS = FP8 ? (LL_FP8_BYTES + SWEEP - 1) / SWEEP : LL_SHARE_CHANNELS / SWEEP
+        SHARE_CHANNELS =
+            FP8 ? LL_CODE_LINES * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
+        SHARE_SWEEPS = (SHARE_CHANNELS + SWEEP - 1) / SWEEP
     };
 };
 
@@ -38,45 +40,53 @@ static __device__ __forceinline__ uint32_t ll_lane(void)
 /* Until the kernel before has ended, and what it wrote can be read; then the next may be
  * set up. Returns the number of this call, one more than have ended. Where the kernel
  * before has not counted calls of this kind it can be read while that runs. */
-static __device__ __forceinline__ uint64_t ll_begin(const struct ll_args &a,
-                                                    const unsigned long long *count)
+static __device__ __forceinline__ uint64_t ll_begin(const struct ll_args &a)
 {
     uint64_t ended = 0;
 
     if (a.counts_early)
-        ended = __ldcg(count);
+        ended = __ldcg(a.calls + blockIdx.x);
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;");
     if (!a.counts_early)
-        ended = __ldcg(count);
+        ended = __ldcg(a.calls + blockIdx.x);
+    /* Of the call before, which has ended. */
+    if (blockIdx.x == 0 && threadIdx.x < LL_TICKETS)
+        a.tickets->taken[ended % 2][threadIdx.x] = 0;
     return ended + 1;
 }
 
-/* The last block to come here counts the call; nobody reads the count any more. */
-static __device__ __forceinline__ void ll_end(const struct ll_args &a,
-                                              unsigned long long *count, uint64_t epoch)
+/* Counts the call, for this block and for those that the next may have beyond these. The
+ * first half of a call leaves that to the second. */
+static __device__ __forceinline__ void ll_end(const struct ll_args &a, uint64_t epoch)
 {
-    __syncthreads();
-    if (threadIdx.x != 0 || atomicInc(&a.state->done, gridDim.x - 1) != gridDim.x - 1)
-        return;
-    a.state->ticket[LL_SENDING] = a.state->ticket[LL_RECEIVING] = 0;
-    *count = epoch;
+    __syncthreads(); /* all of the block have read it */
+    if (threadIdx.x == 0 && (a.halves & LL_RECEIVE) != 0)
+        for (uint32_t i = blockIdx.x; i < a.most_blocks; i += gridDim.x)
+            a.calls[i] = epoch;
 }
 
 /* Work beyond the first unit of each of `warps` warps is taken as they are free: links do
- * not serve multiprocessors alike. Asked for before the unit at hand is done, as it takes a
- * while. */
-static __device__ __forceinline__ uint32_t ll_next(const struct ll_args &a,
-                                                   enum ll_ticket which, uint32_t warps,
-                                                   uint32_t all)
+ * not serve multiprocessors alike. A warp asks for its next unit before it does the one at
+ * hand, as the answer takes a while; lane 0 gets it. */
+static __device__ __forceinline__ uint32_t ll_ask(const struct ll_args &a,
+                                                  enum ll_ticket which, uint64_t epoch,
+                                                  uint32_t warps, uint32_t all)
 {
     uint32_t ticket = 0;
 
-    if (all <= warps)
-        return all;
-    if (ll_lane() == 0)
-        ticket = atomicAdd(&a.state->ticket[which], 1u);
-    return warps + __shfl_sync(LL_ALL, ticket, 0);
+    /* Of additions the compiler would make one for all lanes that may be there, and wait for
+     * it at once to hand out their numbers; of this not. */
+    if (all > warps && ll_lane() == 0)
+        ticket = atomicInc(&a.tickets->taken[epoch % 2][which], INT32_MAX);
+    return ticket;
+}
+
+/* The unit that was asked for, or what is beyond all. */
+static __device__ __forceinline__ uint32_t ll_next(uint32_t ticket, uint32_t warps,
+                                                   uint32_t all)
+{
+    return all <= warps ? all : warps + __shfl_sync(LL_ALL, ticket, 0);
 }
 
 static __device__ __forceinline__ uint32_t ll_signal_of(const struct ll_args &a,
@@ -156,97 +166,96 @@ static __device__ __forceinline__ uint4 ll_pack(const float *value)
                       ll_pack_bf16(value[4], value[5]), ll_pack_bf16(value[6], value[7]));
 }
 
-static __device__ __forceinline__ uint32_t ll_pack_fp8(const float *value)
+/* Four codes; the sign is that of the pairs they come from. */
+static __device__ __forceinline__ uint32_t ll_pack_fp8(const float *size, uint32_t low,
+                                                       uint32_t high)
 {
-    uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(value[0], value[1]), __NV_SATFINITE,
-                                            __NV_E4M3);
-    uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(value[2], value[3]),
-                                             __NV_SATFINITE, __NV_E4M3);
+    uint32_t first =
+        __nv_cvt_float2_to_fp8x2(make_float2(size[0], size[1]), __NV_SATFINITE, __NV_E4M3);
+    uint32_t second =
+        __nv_cvt_float2_to_fp8x2(make_float2(size[2], size[3]), __NV_SATFINITE, __NV_E4M3);
 
-    return low | high << 16;
+    return first | second << 16 | (__byte_perm(low, high, 0x7531) & 0x80808080u);
 }
 
-/* The conversion gives NaN without its sign. */
-static __device__ __noinline__ uint2 ll_sign_nan(uint2 q, uint4 raw)
+/* Of bf16, and of two. */
+enum { LL_NOT_FINITE = 0x7f80, LL_FINITE = 0x7f807f80, LL_NO_SIGN = 0x7fff7fff };
+
+/* What the short way would get wrong: infinity, NaN, scales too small or too large. Seldom,
+ * so it is to take few registers: four channels at a time, from words that move on. */
+static __device__ __forceinline__ uint4 ll_divide16(uint4 low, uint4 high, float by)
 {
-    uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-    uint32_t out[2] = {q.x, q.y};
+    uint4 out = make_uint4(0, 0, 0, 0);
 
-    for (int i = 0; i < 8; i++) {
-        uint32_t bits = word[i / 2] >> (16 * (i % 2)) & 0xffffu;
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) {
+        const float size[4] = {__fdiv_rn(ll_low(low.x & LL_NO_SIGN), by),
+                               __fdiv_rn(ll_high(low.x & LL_NO_SIGN), by),
+                               __fdiv_rn(ll_low(low.y & LL_NO_SIGN), by),
+                               __fdiv_rn(ll_high(low.y & LL_NO_SIGN), by)};
 
-        if ((bits & 0x7fffu) > 0x7f80u)
-            out[i / 4] |= (bits >> 8 & 0x80u) << (8 * (i % 4));
+        out = make_uint4(out.y, out.z, out.w, ll_pack_fp8(size, low.x, low.y));
+        low = make_uint4(low.z, low.w, high.x, high.y);
+        high = make_uint4(high.z, high.w, 0, 0);
     }
-    return make_uint2(out[0], out[1]);
-}
-
-static __device__ __forceinline__ void ll_largest(const float *value, float *amax,
-                                                  bool *odd)
-{
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float size = fabsf(value[i]);
-        bool finite = size < __int_as_float(0x7f800000);
-
-        *amax = fmaxf(*amax, finite ? size : 0.0f);
-        *odd = *odd || !finite;
-    }
-}
-
-static __device__ __forceinline__ void ll_divide(float *value, float by, float inverse)
-{
-    if (by >= LL_LEAST_SCALE && by <= LL_MOST_SCALE) {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            value[i] = ll_quotient(value[i], by, inverse);
-    } else {
-        for (int i = 0; i < 8; i++)
-            value[i] = __fdiv_rn(value[i], by);
-    }
+    return out;
 }
 
 /* Sixteen channels of a lane; the group's other lanes are its neighbours, `lanes` of them
- * (a power of 2). All lanes of the warp call. *scale is the group's. */
+ * (a power of 2). All lanes of the warp call. *scale is the group's. Magnitudes of bf16 are
+ * in the order of their bits; a lane finds its largest two at a time. */
 static __device__ __forceinline__ uint4 ll_quantise16(uint4 low, uint4 high, uint32_t lanes,
                                                       float *scale)
 {
-    float a[8], b[8], amax = 0.0f, by = 1.0f, inverse;
-    bool odd = false;
-    uint2 first, second;
-
-    ll_unpack(low, a);
-    ll_unpack(high, b);
-    ll_largest(a, &amax, &odd);
-    ll_largest(b, &amax, &odd);
-    for (uint32_t step = lanes / 2; step > 0; step /= 2)
-        amax = fmaxf(amax, __shfl_xor_sync(LL_ALL, amax, step));
-    if (amax != 0.0f)
-        by = amax * (1.0f / 448.0f);
-    inverse = __frcp_rn(by);
-    ll_divide(a, by, inverse);
-    ll_divide(b, by, inverse);
-    first = make_uint2(ll_pack_fp8(a), ll_pack_fp8(a + 4));
-    second = make_uint2(ll_pack_fp8(b), ll_pack_fp8(b + 4));
-    if (odd) {
-        first = ll_sign_nan(first, low);
-        second = ll_sign_nan(second, high);
-    }
-    *scale = by;
-    return make_uint4(first.x, first.y, second.x, second.y);
-}
-
-/* Eight codes times their scale, each product rounded. */
-static __device__ __forceinline__ void ll_unpack_fp8(uint32_t low, uint32_t high,
-                                                     float scale, float *value)
-{
-    const uint32_t word[2] = {low, high};
+    const uint32_t pair[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t most = 0, out[4];
+    float amax, inverse;
+    bool odd;
 
 #pragma unroll
+    for (int i = 0; i < 8; i++)
+        most = __vmaxu2(most, pair[i] & LL_NO_SIGN);
+    odd = most % 65536 >= LL_NOT_FINITE || most >> 16 >= LL_NOT_FINITE;
+    if (odd) { /* without those */
+        most = 0;
+        for (int i = 0; i < 8; i++)
+            most = __vmaxu2(most, pair[i] & LL_NO_SIGN &
+                                      __vcmpltu2(pair[i] & LL_NO_SIGN, LL_FINITE));
+    }
+    most = max(most % 65536, most >> 16);
+    for (uint32_t step = lanes / 2; step > 0; step /= 2)
+        most = max(most, __shfl_xor_sync(LL_ALL, most, step));
+    amax = ll_low(most);
+    *scale = most != 0 ? amax * (1.0f / 448.0f) : 1.0f;
+    inverse = __frcp_rn(*scale);
+    if (odd || *scale < LL_LEAST_SCALE || *scale > LL_MOST_SCALE)
+        return ll_divide16(low, high, *scale);
+#pragma unroll
     for (int i = 0; i < 4; i++) {
-        __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
-            (__nv_fp8x2_storage_t)(word[i / 2] >> (16 * (i % 2))), __NV_E4M3);
-        float2 both = __half22float2(*reinterpret_cast<__half2 *>(&pair));
+        uint32_t first = pair[2 * i] & LL_NO_SIGN, second = pair[2 * i + 1] & LL_NO_SIGN;
+        const float size[4] = {ll_quotient(ll_low(first), *scale, inverse),
+                               ll_quotient(ll_high(first), *scale, inverse),
+                               ll_quotient(ll_low(second), *scale, inverse),
+                               ll_quotient(ll_high(second), *scale, inverse)};
+
+        out[i] = ll_pack_fp8(size, pair[2 * i], pair[2 * i + 1]);
+    }
+    return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+/* Four codes times their scale, each product rounded. */
+static __device__ __forceinline__ void ll_unpack_fp8(uint32_t codes, float scale,
+                                                     float *value)
+{
+    uint32_t pair[2];
+
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; "
+        "cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(pair[0]), "=r"(pair[1])
+        : "r"(codes));
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float2 both = __half22float2(*reinterpret_cast<__half2 *>(&pair[i]));
 
         value[2 * i] = __fmul_rn(both.x, scale);
         value[2 * i + 1] = __fmul_rn(both.y, scale);
@@ -316,17 +325,19 @@ static __device__ __forceinline__ void ll_stamp(const struct ll_args &a,
         s->at[phase][ends] = epa_dev_time();
 }
 
-/* Forgets the stamps of the call before. */
+/* Forgets the stamps of the call before, which may have had more blocks. */
 template <bool PROFILE>
 static __device__ __forceinline__ void ll_stamps_clear(const struct ll_args &a)
 {
     if (!PROFILE || ll_lane() != 0)
         return;
-    uint32_t warp = blockIdx.x * (blockDim.x / LL_WARP) + threadIdx.x / LL_WARP;
+    uint32_t warps = blockDim.x / LL_WARP;
+    uint32_t warp = blockIdx.x * warps + threadIdx.x / LL_WARP;
 
-    for (int i = 0; i < LL_PHASES; i++)
-        if (i / LL_STAGE_PHASES == (int)a.stage)
-            a.stamps[warp].at[i][0] = a.stamps[warp].at[i][1] = 0;
+    for (uint32_t w = warp; w < a.stamped; w += gridDim.x * warps)
+        for (int i = 0; i < LL_PHASES; i++)
+            if (i / LL_STAGE_PHASES == (int)a.stage)
+                a.stamps[w].at[i][0] = a.stamps[w].at[i][1] = 0;
 }
 
 #endif

@@ -217,6 +217,8 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
         return status;
     if (h->l.puts)
         lay_out_answers(h, s);
+    if (h->far != 0)
+        ll_begin_rows(h, s);
     if (h->l.once)
         place_by_rank(h, s, m);
     else
@@ -225,18 +227,6 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
 }
 
 /* ---- dispatch: rows ---- */
-
-/* Where the message of place j of token t is made: in the heap if it may have to be put. */
-static char *message_at(const struct ll_task *task, uint32_t t, uint32_t j, uint32_t worker)
-{
-    const struct ll_host *h = task->h;
-    uint64_t slot = h->l.once ? (uint64_t)t * h->l.places + j : t;
-
-    if (!h->l.puts)
-        return h->scratch + worker * h->l.message_bytes;
-    return h->t->heap + region(h, task->set, h->l.staging_at, h->l.staging_bytes) +
-           slot * h->l.message_bytes;
-}
 
 static void write_token(const struct ll_task *task, uint32_t t, const uint16_t *next,
                         char *msg)
@@ -275,17 +265,26 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, const uint16
     const struct ll_host *h = task->h;
     const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
     uint64_t recv = recv_offset(h, task->set);
-    char *msg = message_at(task, t, 0, worker);
-    void *to[LL_TOPK];
-    uint32_t n = 0;
+    char *msg = NULL;
+    void *to[LL_TOPK], *copy[LL_TOPK];
+    uint32_t n = 0, copies = 0;
 
+    for (uint32_t j = 0; j < h->l.places; j++) {
+        if (place[j].rank == NOWHERE)
+            continue;
+        if (reachable(h, place[j].rank))
+            to[n++] = heap_at(h, place[j].rank, recv + place[j].row * h->l.message_bytes);
+        else if (msg == NULL)
+            msg = ll_staging_at(h, task->set, t, &place[j]);
+        else if (h->l.blocks)
+            copy[copies++] = ll_staging_at(h, task->set, t, &place[j]);
+    }
+    if (msg == NULL)
+        msg = h->scratch + worker * h->l.message_bytes;
     write_token(task, t, next, msg);
     write_meta(task, t, 0, msg);
-    for (uint32_t j = 0; j < h->l.places; j++) {
-        if (place[j].rank != NOWHERE && reachable(h, place[j].rank))
-            to[n++] = heap_at(h, place[j].rank, recv + place[j].row * h->l.message_bytes);
-    }
     h->kernels->spread(to, n, msg, h->l.message_bytes, h->store);
+    h->kernels->spread(copy, copies, msg, h->l.message_bytes, KERNELS_STORE_CACHED);
 }
 
 /* Token t once for each rank, with the choices that this rank is to answer. */
@@ -296,17 +295,20 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
     const struct ll_layout *l = &h->l;
     const struct ll_place *place = task->set->place + (size_t)t * l->places;
     uint64_t recv = arrival_offset(h, task->set);
-    char *before = NULL;
+    char *scratch = h->scratch + worker * l->message_bytes, *first = NULL;
+    bool again = false; /* the token stands in scratch */
 
     for (uint32_t j = 0; j < l->places && place[j].rank != NOWHERE; j++) {
-        char *msg = message_at(task, t, j, worker);
+        bool near = reachable(h, place[j].rank);
+        char *msg = near ? scratch : ll_staging_at(h, task->set, t, &place[j]);
         struct ll_choice *choice = (struct ll_choice *)(void *)(msg + l->choices_at);
         uint32_t n = 0;
 
-        if (j == 0)
-            write_token(task, t, next, msg);
-        else if (msg != before)
-            memcpy(msg, before, l->choices_at);
+        if (first == NULL)
+            write_token(task, t, next, first = msg);
+        else if (!near || !again)
+            memcpy(msg, first, l->choices_at);
+        again = again || near;
         for (size_t i = (size_t)t * l->topk; i < (size_t)(t + 1) * l->topk; i++) {
             int32_t e = task->m->expert[i];
 
@@ -314,21 +316,20 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
                 choice[n++] = (struct ll_choice){task->set->entry[i], task->m->weight[i]};
         }
         write_meta(task, t, n, msg);
-        if (reachable(h, place[j].rank)) {
+        if (near) {
             void *to = heap_at(h, place[j].rank, recv + place[j].row * l->message_bytes);
 
             h->kernels->spread(&to, 1, msg, l->message_bytes, h->store);
         }
-        before = msg;
     }
 }
 
 static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
-    uint32_t end = first_token(task, worker + 1, workers);
+    uint32_t end = first_of(task, worker + 1, workers);
 
-    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
         const uint16_t *next = NULL;
 
         if (task->m->x != NULL && t + 1 < end)
@@ -340,25 +341,6 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
     }
     if (task->h->store == KERNELS_STORE_STREAM)
         kernels_drain();
-}
-
-static enum epa_status put_rows(const struct ll_task *task)
-{
-    struct ll_host *h = task->h;
-    uint64_t recv = arrival_offset(h, task->set);
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t t = 0; t < task->m->tokens; t++) {
-        const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
-
-        for (uint32_t j = 0; j < h->l.places && status == EPA_OK; j++) {
-            if (place[j].rank != NOWHERE && !reachable(h, place[j].rank))
-                status =
-                    ll_put(h, recv + place[j].row * h->l.message_bytes,
-                           message_at(task, t, j, 0), h->l.message_bytes, place[j].rank);
-        }
-    }
-    return status;
 }
 
 /* ---- dispatch ---- */
@@ -394,30 +376,44 @@ static double median(double *value, uint32_t n)
     return n > 0 ? value[n / 2] : 0;
 }
 
-/* Whether a store that stays in the cache pays depends on what else is in that cache, which no
- * size tells. Until that is settled dispatches take turns and are timed. */
+static void end_trial(struct ll_trial *trial, enum kernels_store now, double ns_per_row,
+                      enum kernels_store *out)
+{
+    trial->ns_per_row[now][trial->n[now]++] = ns_per_row;
+    if (--trial->left == 0)
+        *out = median(trial->ns_per_row[KERNELS_STORE_STREAM],
+                      trial->n[KERNELS_STORE_STREAM]) <
+                       median(trial->ns_per_row[KERNELS_STORE_CACHED],
+                              trial->n[KERNELS_STORE_CACHED])
+                   ? KERNELS_STORE_STREAM
+                   : KERNELS_STORE_CACHED;
+}
+
+/* Makes messages and stores them; those that are put leave a slice at a time. Whether a store
+ * that stays in the cache pays depends on what else is in that cache, which no size tells:
+ * until that is settled dispatches take turns and are timed. */
 static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
 {
-    struct ll_trial *trial = &h->trial;
-    enum kernels_store now =
-        trial->left % 2 == 0 ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
-    uint64_t start;
-    enum epa_status status;
+    uint32_t tokens = task->m->tokens, slice = tokens;
+    bool tries = h->trial.left != 0 && tokens != 0;
+    enum epa_status status = EPA_OK;
+    uint64_t start, ns = 0;
 
-    if (trial->left == 0 || task->m->tokens == 0)
-        return h->backend->ops->parallel(h->backend, send_rows, task);
-    h->store = now;
-    start = ll_now_ns();
-    status = h->backend->ops->parallel(h->backend, send_rows, task);
-    trial->ns_per_row[now][trial->n[now]++] =
-        (double)(ll_now_ns() - start) / task->m->tokens;
-    if (--trial->left == 0)
-        h->store = median(trial->ns_per_row[KERNELS_STORE_STREAM],
-                          trial->n[KERNELS_STORE_STREAM]) <
-                           median(trial->ns_per_row[KERNELS_STORE_CACHED],
-                                  trial->n[KERNELS_STORE_CACHED])
-                       ? KERNELS_STORE_STREAM
-                       : KERNELS_STORE_CACHED;
+    if (tries)
+        h->store = h->trial.left % 2 == 0 ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+    if (h->far != 0)
+        slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.message_bytes;
+    for (task->begin = 0; task->begin < tokens && status == EPA_OK;
+         task->begin = task->end) {
+        task->end = tokens - task->begin > slice ? task->begin + slice : tokens;
+        start = tries ? ll_now_ns() : 0;
+        status = h->backend->ops->parallel(h->backend, send_rows, task);
+        ns += tries ? ll_now_ns() - start : 0;
+        if (status == EPA_OK && h->far != 0)
+            status = ll_put_rows(task);
+    }
+    if (tries)
+        end_trial(&h->trial, h->store, (double)ns / tokens, &h->store);
     return status;
 }
 
@@ -427,7 +423,7 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     struct epa_moe *m = &problem->u.moe;
     struct ll_set *s;
     struct ll_task task;
-    enum epa_status status = EPA_OK;
+    enum epa_status status;
 
     h->last.stage = "dispatch";
     h->last.doing = "count_put";
@@ -435,22 +431,15 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    /* Staging and answers of the epoch that had this set have left. Where all are in reach just
-     * counts are put, and those have come: nobody else's DATA would be there. */
-    if (h->l.puts)
-        status = h->t->ops->quiet(h->t);
-    if (status == EPA_OK)
-        status = exchange_counts(h, s, m);
+    status = exchange_counts(h, s, m);
     if (ll_phase(h, status, "quant_and_put"))
         status = give_places(h, s, m);
     if (status == EPA_OK)
         status = store_rows(h, &task);
-    if (status == EPA_OK && h->l.puts)
-        status = put_rows(&task);
     if (status == EPA_OK)
         status = ll_tell(h, LL_DATA, s->epoch);
     if (ll_phase(h, status, "wait"))
-        status = ll_wait(h, LL_DATA, s->epoch);
+        status = ll_wait_and_leave(h, LL_DATA, s->epoch);
     if (ll_phase(h, status, "postprocess"))
         status = ll_hand_out(&task);
     return status;

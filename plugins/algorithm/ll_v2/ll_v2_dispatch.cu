@@ -42,11 +42,12 @@ static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t ep
     if (MODE == LL_DIRECT && !ll_places(a, epoch, shared, first))
         return false;
     ll_stamp<PROFILE>(a, LL_QUANT_AND_PUT, false);
-    for (uint32_t u = warp_of(block, blocks), next; u < all; u = next) {
+    for (uint32_t u = warp_of(block, blocks), ticket; u < all;
+         u = ll_next(ticket, warps, all)) {
         struct told t;
         float carried = 0.0f;
 
-        next = ll_next(a, LL_SENDING, warps, all);
+        ticket = ll_ask(a, LL_SENDING, epoch, warps, all);
         for (uint32_t i = u * units; i < (u + 1) * units; i++)
             t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, string,
                                     &carried);
@@ -66,11 +67,12 @@ receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
         reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / LL_WARP * a.string);
     uint32_t units = MODE == LL_ONCE ? a.units : 1, all = a.v.size * a.max_tokens * units;
 
-    for (uint32_t u = warp_of(block, blocks), next; u < all; u = next) {
+    for (uint32_t u = warp_of(block, blocks), ticket; u < all;
+         u = ll_next(ticket, blocks * LL_WARPS, all)) {
         uint32_t source, token, unit = u % units;
         bool ok = true, sent;
 
-        next = ll_next(a, LL_RECEIVING, blocks * LL_WARPS, all);
+        ticket = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
         ll_slot_at(a.v.size, a.v.rank, u / units, &source, &token);
         sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok);
         if (ok && !sent && unit == 0 && ll_lane() == 0)
@@ -144,7 +146,7 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     uint32_t first = sends && receives ? a.receivers_from : 0;
     uint32_t blocks = gridDim.x - first,
              block = (blockIdx.x + gridDim.x - first) % gridDim.x;
-    uint64_t epoch = ll_begin(a, &a.state->dispatches);
+    uint64_t epoch = ll_begin(a);
 
     if (sends)
         ll_stamps_clear<PROFILE>(a);
@@ -153,7 +155,7 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives && (MODE == LL_ONCE || blockIdx.x >= first))
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_ONCE ? gridDim.x : blocks);
-    ll_end(a, &a.state->dispatches, receives ? epoch : epoch - 1);
+    ll_end(a, epoch);
 }
 
 #define KERNELS(in, mode) \

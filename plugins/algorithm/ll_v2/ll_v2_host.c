@@ -4,9 +4,13 @@
  * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
  * the answers from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
- * answers back by puts. With `once` in layout expert rows come to `arrival` and their
- * receiver copies them to its experts; what it answers stands in `outbox`, as do answers that
- * are quantised.
+ * answers back by puts; the last put to a peer brings the signal. With `once` in layout expert
+ * rows come to `arrival` and their receiver copies them to its experts; what it answers stands
+ * in `outbox`, as do answers that are quantised.
+ *
+ * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
+ * peers when this rank next calls it, and experts may take long. It takes no longer than the
+ * wait before it and the way back, and what was put may be written again after it.
  *
  * Dispatches count as epochs 1, 2, 3... and signals carry the epoch. A dispatch takes the
  * first buffer set that no open one has; its combine gives it back. All ranks make the same
@@ -20,7 +24,7 @@
  *     its combine n; rows copied out of it p writes itself, after that;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
  *     p has its DATA, and so has pulled the answers of n; where they were put, the quiet() at
- *     the start of dispatch m has seen them leave;
+ *     the end of combine n has seen them arrive, as that of dispatch n has what was staged;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
  *     DATA m - 1, and copied the counts of n long before.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
@@ -71,13 +75,39 @@ bool ll_again(struct ll_host *h, enum epa_status *status, uint64_t *deadline)
     return true;
 }
 
-enum epa_status ll_put(struct ll_host *h, uint64_t dst, const void *src, size_t bytes,
-                       uint32_t peer)
+/* Puts what there is and tells the peer with it, after all that was put to it before. */
+static enum epa_status put_and_tell(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
+                                    uint64_t dst, const void *src, size_t bytes,
+                                    uint32_t peer)
 {
+    uint32_t word = signal_of(h, kind, h->world.rank);
+    enum epa_status status = h->t->ops->fence(h->t, peer);
+    uint64_t deadline = 0;
+
+    if (status != EPA_OK)
+        return status;
+    do {
+        if (bytes == 0)
+            status = h->t->ops->signal(h->t, word, epoch, EPA_SIGNAL_SET, peer);
+        else
+            status = epa_put_signal(h->t, dst, src, bytes, word, epoch, peer);
+    } while (ll_again(h, &status, &deadline));
+    return status;
+}
+
+enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t dst,
+                       const void *src, uint32_t rows, uint32_t peer)
+{
+    size_t bytes = rows * (kind == LL_DATA ? h->l.message_bytes : h->l.sent_bytes);
     enum epa_status status;
     uint64_t deadline = 0;
 
     h->last.peer = peer;
+    h->left[peer] -= rows;
+    if (h->left[peer] == 0) {
+        h->told |= 1ull << peer;
+        return put_and_tell(h, kind, epoch, dst, src, bytes, peer);
+    }
     do {
         status = epa_put(h->t, dst, src, bytes, peer);
     } while (ll_again(h, &status, &deadline));
@@ -89,20 +119,11 @@ enum epa_status ll_tell(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        uint32_t p = peer_at(h, i);
-        uint64_t deadline = 0;
-
-        h->last.peer = p;
-        /* After the rows that were put, and after the signal of the epoch before: two SETs of
-         * one word that overtake each other would count down. */
-        status = h->t->ops->fence(h->t, p);
-        if (status != EPA_OK)
-            return status;
-        do {
-            status = h->t->ops->signal(h->t, signal_of(h, kind, h->world.rank), epoch,
-                                       EPA_SIGNAL_SET, p);
-        } while (ll_again(h, &status, &deadline));
+        h->last.peer = peer_at(h, i);
+        if ((h->told >> h->last.peer & 1) == 0)
+            status = put_and_tell(h, kind, epoch, 0, NULL, 0, h->last.peer);
     }
+    h->told = 0;
     return status;
 }
 
@@ -116,6 +137,13 @@ enum epa_status ll_wait(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
         status = epa_wait(h->t, signal_of(h, kind, h->last.peer), epoch, h->timeout_ns);
     }
     return status;
+}
+
+enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
+{
+    enum epa_status status = ll_wait(h, kind, epoch);
+
+    return ll_phase(h, status, "quiet") ? h->t->ops->quiet(h->t) : status;
 }
 
 static void explain(struct epa_algorithm *a, struct epa_error *err)
@@ -159,6 +187,8 @@ static void destroy(struct epa_algorithm *a)
     free(h->next);
     free(h->next_row);
     free(h->next_answer);
+    free(h->block);
+    free(h->left);
     free(h->scratch);
     free(h->sums);
     free(h);
@@ -220,6 +250,8 @@ static bool host_alloc(struct ll_host *h)
     h->next = calloc(l->experts, sizeof(*h->next));
     h->next_row = calloc(l->size, sizeof(*h->next_row));
     h->next_answer = calloc(l->experts, sizeof(*h->next_answer));
+    h->block = calloc(l->experts, sizeof(*h->block));
+    h->left = calloc(l->size, sizeof(*h->left));
     h->scratch = aligned_alloc(4096, (h->workers * l->message_bytes + 4095) / 4096 * 4096);
     if (h->scratch != NULL)
         memset(h->scratch, 0, h->workers * l->message_bytes);
@@ -227,7 +259,8 @@ static bool host_alloc(struct ll_host *h)
         h->sums = calloc(h->workers, l->answer_bytes);
     return ok && (l->outbox_bytes == 0 || h->sums != NULL) && h->rank_of != NULL &&
            h->sum != NULL && h->next != NULL && h->next_row != NULL &&
-           h->next_answer != NULL && h->scratch != NULL;
+           h->next_answer != NULL && h->block != NULL && h->left != NULL &&
+           h->scratch != NULL;
 }
 
 /* Few rows stay in the caches near by, where a streaming store only costs; rows that no last
@@ -284,6 +317,8 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
     }
     for (uint32_t e = 0; e < l->experts; e++)
         h->rank_of[e] = (uint8_t)(e / l->local);
+    for (uint32_t r = 0; r < l->size; r++)
+        h->far += !reachable(h, r);
     *out = &h->base;
     return EPA_OK;
 }

@@ -16,6 +16,13 @@ struct ll_place {
     uint32_t rank, row, answer;
 };
 
+/* Rows of this rank for one expert or, if sent once, one rank. They stand in the order of
+ * tokens, side by side there and, as their answers do, here. */
+struct ll_block {
+    uint32_t row, answer; /* the next to be put: where it goes, and where it is */
+    uint32_t made;        /* answer of the first that has not been made */
+};
+
 /* What a dispatch leaves for its combine, and the views it hands out. Open from the one to the
  * other; a set that is not may be taken by the next dispatch. */
 struct ll_set {
@@ -54,6 +61,10 @@ struct ll_host {
     /* While places are given out: rows so far for an expert or, if sent once, a rank. */
     uint32_t *sum, *next, *next_answer; /* [experts]; next_answer by rank if sent once */
     uint32_t *next_row;                 /* [size] */
+    uint32_t far;                       /* ranks that loads and stores do not reach */
+    struct ll_block *block;             /* [experts], or by rank if sent once */
+    uint32_t *left;                     /* [size] rows of this phase still to be put */
+    uint64_t told;                      /* ranks whose last put has told them, a bit each */
     char *scratch;                      /* [workers] messages, each a worker's own */
     char *sums;                         /* [workers] answers before they are quantised */
     uint32_t workers;
@@ -70,13 +81,21 @@ struct ll_task {
     struct ll_host *h;
     struct ll_set *set;
     struct epa_moe *m;
-    uint64_t wrong; /* 1 + a row that came and says what cannot be; 0: none */
+    /* combine: makes answers in the outbox; NULL: they are sent as they stand */
+    void (*make)(void *, uint32_t worker, uint32_t workers);
+    uint32_t begin, end; /* what is done now: tokens, rows or experts */
+    uint64_t wrong;      /* 1 + a row that came and says what cannot be; 0: none */
 };
 
-static inline uint32_t first_token(const struct ll_task *task, uint32_t worker,
-                                   uint32_t workers)
+/* Of what is puts, so many bytes are made before they leave, so that making and sending
+ * overlap; and fewer than these wait for more, if more may come. */
+enum { LL_SLICE_BYTES = 256 << 10, LL_BLOCK_BYTES = 64 << 10 };
+
+/* The first of what a worker does; of the worker after it: the end. */
+static inline uint32_t first_of(const struct ll_task *task, uint32_t worker,
+                                uint32_t workers)
 {
-    return (uint32_t)((uint64_t)task->m->tokens * worker / workers);
+    return task->begin + (uint32_t)((uint64_t)(task->end - task->begin) * worker / workers);
 }
 
 static inline struct ll_host *host_of(struct epa_algorithm *a)
@@ -184,20 +203,33 @@ static inline char *heap_at(const struct ll_host *h, uint32_t rank, uint64_t off
 
 uint64_t ll_now_ns(void);
 
-/* A put that waits for room; `src` must be in the heap and stay until quiet. */
-enum epa_status ll_put(struct ll_host *, uint64_t dst, const void *src, size_t bytes,
-                       uint32_t peer);
+/* Puts `rows` of h->left[peer] rows, `bytes` in all, and waits for room; `src` must be in the
+ * heap and stay until quiet. What leaves none tells the peer. */
+enum epa_status ll_put(struct ll_host *, enum ll_signal kind, uint64_t epoch, uint64_t dst,
+                       const void *src, uint32_t rows, uint32_t peer);
 /* Notes why the stage fails, for explain(); returns `status`. */
 EPA_PRINTF(3, 4)
 enum epa_status ll_fail(struct ll_host *, enum epa_status status, const char *fmt, ...);
 /* After a call that may have had no room (EPA_AGAIN): true if it must be made again.
  * *deadline is 0 before the first try. */
 bool ll_again(struct ll_host *, enum epa_status *status, uint64_t *deadline);
-/* All that was stored or put for the epoch so far is seen before this. Partner: ll_wait().
- */
+/* Tells who was not told with a put. All that was stored or put for the epoch so far is seen
+ * before. Partner: ll_wait(). */
 enum epa_status ll_tell(struct ll_host *, enum ll_signal kind, uint64_t epoch);
 /* Until every other rank has told at least `epoch`. */
 enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+/* The same; then nothing that this rank has put or told is held back. */
+enum epa_status ll_wait_and_leave(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+
+/* To ranks out of reach. Where the message of a place of token t is made: where its answer is
+ * counted or, if it is the same for all who get it, once for each token. */
+char *ll_staging_at(const struct ll_host *, const struct ll_set *, uint32_t t,
+                    const struct ll_place *);
+/* Notes what is to be put to whom and where blocks begin, before places are given out. */
+void ll_begin_rows(struct ll_host *, const struct ll_set *);
+/* The messages of the tokens that were just made; in blocks, of long ones, all with the last.
+ */
+enum epa_status ll_put_rows(const struct ll_task *);
 
 /* After the last message has come: what it means for the experts, and the views of it. */
 enum epa_status ll_hand_out(struct ll_task *);

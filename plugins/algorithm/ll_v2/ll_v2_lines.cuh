@@ -111,18 +111,6 @@ ll_lines_read(const struct ll_args &a, const char *from, uint32_t lines, uint64_
     return true;
 }
 
-/* Any word of the first four lines; each lane may ask for another. All lanes of the
- * warp. */
-static __device__ __forceinline__ uint64_t ll_word(struct ll_words first, uint32_t word)
-{
-    uint32_t in_line = word % LL_LINE_WORDS;
-    uint32_t lane = word / LL_LINE_WORDS * 8 + in_line / 2;
-    uint64_t low = __shfl_sync(LL_ALL, first.w[0], lane);
-    uint64_t high = __shfl_sync(LL_ALL, first.w[1], lane);
-
-    return in_line % 2 != 0 ? high : low;
-}
-
 /* From a string in shared memory to the lines at `to`. */
 static __device__ __forceinline__ struct ll_words ll_words_of(const uint64_t *string,
                                                               uint32_t g)

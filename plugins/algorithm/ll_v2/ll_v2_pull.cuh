@@ -127,17 +127,19 @@ static __device__ __forceinline__ uint32_t list_answers(const struct ll_args &a,
                                                         const struct answers &of,
                                                         const char **from, float *by)
 {
-    uint32_t lane = ll_lane();
+    uint32_t lane = ll_lane(), place = ~0u;
 
     *from = NULL;
     *by = MODE == LL_DIRECT ? of.weight : 1.0f;
     if (MODE == LL_DIRECT && of.expert < a.experts)
+        place = __ldcg(a.place + (size_t)token * a.topk + lane);
+    if (MODE == LL_DIRECT && place != ~0u)
         *from = a.v.peer_heap[of.expert / a.local] + a.y_space +
-                (uint64_t)__ldcg(a.place + (size_t)token * a.topk + lane) * a.answer_bytes;
+                (uint64_t)place * a.answer_bytes;
     if (MODE != LL_DIRECT && lane < a.v.size)
         *from = a.v.peer_heap[lane] + a.y_space +
                 (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.answer_bytes;
-    return MODE == LL_DIRECT ? of.choices : of.ranks;
+    return MODE == LL_DIRECT ? __ballot_sync(LL_ALL, place != ~0u) : of.ranks;
 }
 
 static __device__ __forceinline__ const char *from_lane(const char *p, uint32_t lane)
@@ -171,8 +173,9 @@ static __device__ __forceinline__ void add_batch(const struct sweeps<FP8> *row,
 }
 
 /* A token's part: all rows of a batch are on their way before the first is added. Warps
- * begin with different rows (by `turn`), or all would ask the same rank first. */
-template <bool FP8>
+ * begin with different rows (by `turn`), or all would ask the same rank first. WEIGHED:
+ * each counts `by` its lane, else 1. */
+template <bool FP8, bool WEIGHED>
 static __device__ __forceinline__ struct sum<FP8>
 add_up(const struct part &p, uint32_t list, const char *from, float by, uint32_t turn) {
     struct sum<FP8> s = {
@@ -189,7 +192,7 @@ add_up(const struct part &p, uint32_t list, const char *from, float by, uint32_t
             uint32_t lane = bit_at(list, pos);
             const char *at = from_lane(from, lane);
 
-            weight[i] = __shfl_sync(LL_ALL, by, lane);
+            weight[i] = WEIGHED ? __shfl_sync(LL_ALL, by, lane) : 1.0f;
             if (pos < n)
                 load_bf16<FP8>(p, at, &row[i]);
         }

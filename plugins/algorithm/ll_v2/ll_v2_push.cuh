@@ -2,7 +2,7 @@
  * and quantises it where it has to, and stores it as lines at the row's rank.
  *
  * In bf16 each lane has the channels of its words of the lines from beginning to end; in
- * FP8 they are put together as a string in shared memory. */
+ * FP8 it quantises a chunk of 16 and gives it to the lane that stores it. */
 #ifndef LL_V2_PUSH_CUH
 #define LL_V2_PUSH_CUH
 
@@ -99,10 +99,7 @@ push_words(const struct part &p, const struct ll_words *v, char *to, uint64_t ep
             ll_line_store(to, g, v[g], epoch);
 }
 
-/* ---- answers that are pushed, in FP8: quantised as a token is, and put into a string
- * ---- */
-
-enum { FP8_GROUPS = 2 };
+/* ---- answers that are pushed, in FP8: quantised as a token is, and put into lines ---- */
 
 template <bool FP8>
 static __device__ __forceinline__ struct sweeps<FP8> rounded(const struct sum<FP8> &s) {
@@ -116,40 +113,71 @@ static __device__ __forceinline__ struct sweeps<FP8> rounded(const struct sum<FP
     return row;
 }
 
-static __device__ __forceinline__ struct ll_string
-string_of(const struct ll_args &a, const struct part &p)
+/* Of chunk `chunk`: lanes have those of the first sweep, then of the second, in which none
+ * of the first four lines' are. */
+template <int GROUP>
+static __device__ __forceinline__ uint32_t from_chunk(uint32_t first, uint32_t second,
+                                                      uint32_t chunk)
 {
-    return ll_string_of(0, p.channels / a.group, p.channels);
+    uint32_t low = __shfl_sync(LL_ALL, first, chunk % LL_WARP);
+
+    if (GROUP == 0)
+        return low;
+    uint32_t high = __shfl_sync(LL_ALL, second, chunk % LL_WARP);
+
+    return chunk < LL_WARP ? low : high;
 }
 
-static __device__ __forceinline__ void push_fp8(const struct ll_args &a,
-                                                const struct part &p,
-                                                const struct sweeps<true> &row, char *to,
-                                                uint64_t epoch, uint64_t *string)
+/* This lane's words of the GROUP-th four lines, out of `n` chunks. */
+template <int GROUP>
+static __device__ __forceinline__ struct ll_words
+words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q, const uint32_t *scale)
 {
-    struct ll_string s = string_of(a, p);
-    char *bytes = reinterpret_cast<char *>(string);
-    uint32_t lanes = a.group / ll_width<true>::LANE, lines = ll_lines_of(s.bytes);
+    uint32_t line = GROUP * LL_LINES + ll_lane() / 8, slot = ll_lane() % 8;
+    uint32_t chunks = ll_chunks_of(a.group), at = line * chunks + slot, s[4];
+    uint32_t first = chunks < LL_MOST_CHUNKS && slot == 7 ? 4 : 0;
+    uint4 codes = {
+        from_chunk<GROUP>(q[0].x, q[1].x, at), from_chunk<GROUP>(q[0].y, q[1].y, at),
+        from_chunk<GROUP>(q[0].z, q[1].z, at), from_chunk<GROUP>(q[0].w, q[1].w, at)};
 
-    __syncwarp(); /* the string before this one has left */
-#pragma unroll
-    for (int i = 0; i < ll_width<true>::SHARE_SWEEPS; i++) {
-        uint32_t at = channel<true>(p, i) - p.first;
-        float scale;
-        uint4 q = ll_quantise16(row.v[i][0], row.v[i][1], lanes, &scale);
-
-        if (!takes<true>(p, i))
-            continue;
-        reinterpret_cast<uint2 *>(bytes + s.token + at)[0] = make_uint2(q.x, q.y);
-        reinterpret_cast<uint2 *>(bytes + s.token + at)[1] = make_uint2(q.z, q.w);
-        if (ll_lane() % lanes == 0)
-            reinterpret_cast<float *>(bytes)[at / a.group] = scale;
+    for (uint32_t i = 0; i < 4; i++) {
+        s[i] = 0;
+        if (i < 2 || chunks < LL_MOST_CHUNKS)
+            s[i] = from_chunk<GROUP>(scale[0], scale[1],
+                                     ll_scale_chunk(a.group, line, first + i, n));
     }
-    __syncwarp();
+    if (slot >= chunks)
+        codes = make_uint4(s[0], s[1], s[2], s[3]);
+    return {{(uint64_t)codes.y << 32 | codes.x, (uint64_t)codes.w << 32 | codes.z}};
+}
+
+static __device__ __forceinline__ void push_codes(const struct ll_args &a,
+                                                  const struct part &p,
+                                                  const struct sweeps<true> &row, char *to,
+                                                  uint64_t epoch)
+{
+    enum { SWEEPS = ll_width<true>::SHARE_SWEEPS };
+    uint32_t n = p.channels / LL_CHUNK, lines = ll_code_lines(p.channels, a.group);
+    uint32_t scale[SWEEPS];
+    uint4 q[SWEEPS];
+
 #pragma unroll
-    for (int g = 0; g < FP8_GROUPS; g++)
-        if (ll_has_line(g, lines))
-            ll_line_store(to, g, ll_words_of(string, g), epoch);
+    for (int i = 0; i < SWEEPS; i++) {
+        float by;
+
+        q[i] = ll_quantise16(row.v[i][0], row.v[i][1], a.group / LL_CHUNK, &by);
+        scale[i] = __float_as_uint(by);
+    }
+    struct ll_words first = words_of_codes<0>(a, n, q, scale);
+
+    if (ll_has_line(0, lines))
+        ll_line_store(to, 0, first, epoch);
+    if (lines <= LL_LINES)
+        return;
+    struct ll_words second = words_of_codes<1>(a, n, q, scale);
+
+    if (ll_has_line(1, lines))
+        ll_line_store(to, 1, second, epoch);
 }
 
 /* ---- pushing ---- */
@@ -168,7 +196,7 @@ static __device__ __forceinline__ uint64_t answer_at(const struct ll_args &a,
 template <bool FP8>
 static __device__ __forceinline__ void push_rows(const struct ll_args &a, uint32_t share,
                                                  uint32_t n, const char *from, float by,
-                                                 char *to, uint64_t epoch, uint64_t *string)
+                                                 char *to, uint64_t epoch)
 {
     struct part p = part_at(a, share);
 
@@ -178,8 +206,9 @@ static __device__ __forceinline__ void push_rows(const struct ll_args &a, uint32
         if (n == 1 && by == 1.0f)
             load_bf16<true>(p, from_lane(from, 0), &row);
         else
-            row = rounded<true>(add_up<true>(p, (uint32_t)((1ull << n) - 1), from, by, 0));
-        push_fp8(a, p, row, to, epoch, string);
+            row = rounded<true>(
+                add_up<true, true>(p, (uint32_t)((1ull << n) - 1), from, by, 0));
+        push_codes(a, p, row, to, epoch);
     } else {
         struct ll_words v[PUSH_GROUPS];
 
@@ -195,7 +224,7 @@ static __device__ __forceinline__ void push_rows(const struct ll_args &a, uint32
 template <int MODE, bool FP8>
 static __device__ __forceinline__ void push_slot(const struct ll_args &a, uint32_t source,
                                                  uint32_t token, uint32_t share,
-                                                 uint64_t epoch, uint64_t *string)
+                                                 uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.max_tokens, source, token);
     uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_ONCE ? __popc(wanted) : 1;
@@ -217,14 +246,13 @@ static __device__ __forceinline__ void push_slot(const struct ll_args &a, uint32
      * sum. */
     if (MODE == LL_ONCE)
         by = __shfl_sync(LL_ALL, by, ll_lane() < n ? ll_lane() : 0);
-    push_rows<FP8>(a, share, n, from, by, to, epoch, string);
+    push_rows<FP8>(a, share, n, from, by, to, epoch);
 }
 
 /* A share of what one expert has answered to the i-th row. */
 template <bool FP8>
 static __device__ __forceinline__ void push_entry(const struct ll_args &a, uint32_t i,
-                                                  uint32_t share, uint64_t epoch,
-                                                  uint64_t *string)
+                                                  uint32_t share, uint64_t epoch)
 {
     uint32_t entry = __ldcg(a.recv_row + i);
     uint4 meta = ll_load16(a.v.peer_heap[a.v.rank] + a.recv +
@@ -233,7 +261,7 @@ static __device__ __forceinline__ void push_entry(const struct ll_args &a, uint3
 
     push_rows<FP8>(a, share, 1,
                    static_cast<const char *>(a.y) + (uint64_t)entry * a.answer_bytes, 1.0f,
-                   to, epoch, string);
+                   to, epoch);
 }
 
 #endif

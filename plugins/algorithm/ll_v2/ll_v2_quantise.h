@@ -11,16 +11,15 @@
 #define LL_LEAST_SCALE 0x1p-60f
 #define LL_MOST_SCALE 0x1p60f
 
-/* x / scale rounded to nearest, for a scale in that range, with inverse = 1 / scale
- * rounded: one step of Newton from x * inverse is exact enough to round right (Markstein).
- * An x too small for that gives some value under 2^-60, which is 0 in e4m3 either way; NaN
- * and infinity stay. */
+/* x / scale rounded to nearest, for a scale in that range and x from 0 to the largest
+ * magnitude of its group, with inverse = 1 / scale rounded: one step of Newton from x *
+ * inverse is exact enough to round right (Markstein). An x too small for that gives some
+ * value under 2^-60, which is 0 in e4m3 either way. */
 LL_BOTH float ll_quotient(float x, float scale, float inverse)
 {
     float q = x * inverse, rest = fmaf(-q, scale, x);
-    float better = copysignf(fmaf(rest, inverse, q), x); /* -0 has lost its sign */
 
-    return fabsf(q) <= 3.0e38f ? better : q;
+    return fmaf(rest, inverse, q);
 }
 
 #endif

@@ -69,6 +69,31 @@ static __device__ __forceinline__ bool wait_row(const struct ll_args &a, uint32_
     return ok;
 }
 
+/* One warp, until a row's choices for this rank are here; lane i gets the i-th, or expert
+ * ~0. */
+static __device__ __forceinline__ bool wait_choices(const struct ll_args &a,
+                                                    const char *from, uint32_t source,
+                                                    uint64_t epoch, uint2 *out)
+{
+    struct epa_dev_patience patience = {0, 0, 0};
+    struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
+    uint32_t lane = ll_lane(), n;
+    uint64_t came;
+
+    from += (lane < a.topk ? lane : 0) * LL_PACKET_BYTES;
+    for (;;) {
+        *out = ll_packet_load(from, &came);
+        n = __shfl_sync(LL_ALL, came >= epoch ? ll_choice_n(out->x) : LL_WARP, 0);
+        if (__all_sync(LL_ALL, came >= epoch || lane >= n))
+            break;
+        if (!__all_sync(LL_ALL,
+                        epa_dev_patient(a.v, &patience, a.timeout_ns, w, came, epoch)))
+            return false;
+    }
+    out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
+    return true;
+}
+
 /* Layout rank, one warp: a row that stays where it is; its experts get to know of it. */
 static __device__ __forceinline__ bool receive_row(const struct ll_args &a,
                                                    const uint32_t *cell, uint32_t source,
@@ -77,12 +102,9 @@ static __device__ __forceinline__ bool receive_row(const struct ll_args &a,
     uint32_t slot = ll_slot(a.max_tokens, source, token), wanted, entry;
     const char *message = ll_own(a, a.recv + (uint64_t)slot * a.message_bytes);
     struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
-    uint2 chosen = make_uint2(~0u, 0);
-    bool ok =
-        ll_lane() >= a.topk ||
-        ll_packet_wait(a, message + a.choices_at + ll_lane() * 16, epoch, source, &chosen);
+    uint2 chosen;
 
-    if (!__all_sync(LL_ALL, ok))
+    if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen))
         return false;
     wanted = find_entries(a, cell, source, token, chosen.x, epoch, &entry);
     if ((wanted >> ll_lane() & 1) != 0) {

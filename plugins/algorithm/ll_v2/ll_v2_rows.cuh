@@ -27,36 +27,51 @@ static __device__ __forceinline__ struct part part_at(const struct ll_args &a,
     return {token, unit, first, min(a.unit_channels, a.hidden - first)};
 }
 
-/* Reads it and quantises it; all loads are on their way before the first is used. */
+/* The same as it is read. */
+template <int IN> struct raw {
+    enum { SWEEPS = load<IN>::width::UNIT_SWEEPS, HALVES = IN == LL_IN_QUANTISE ? 2 : 1 };
+    uint4 v[SWEEPS][HALVES];
+    float scale; /* LL_IN_FP8: of group `lane` of the part */
+};
+
+/* Sets out to read it: what stands between this and the first use is for free. */
 template <int IN>
 static __device__ __forceinline__ void read_part(const struct ll_args &a,
-                                                 const struct part &p, struct load<IN> *l)
+                                                 const struct part &p, struct raw<IN> *to)
 {
     enum {
-        HALVES = IN == LL_IN_QUANTISE ? 2 : 1,
-        SWEEPS = load<IN>::width::UNIT_SWEEPS,
+        HALVES = raw<IN>::HALVES,
         SWEEP = load<IN>::width::SWEEP,
         LANE = load<IN>::width::LANE
     };
     size_t row = ((size_t)p.token * a.hidden + p.first) * (IN == LL_IN_FP8 ? 1 : 2);
     const char *x = static_cast<const char *>(a.x) + row + ll_lane() * 16 * HALVES;
-    uint4 raw[SWEEPS][HALVES];
 
 #pragma unroll
-    for (int i = 0; i < SWEEPS; i++)
+    for (int i = 0; i < raw<IN>::SWEEPS; i++)
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            raw[i][h] = make_uint4(0, 0, 0, 0);
+            to->v[i][h] = make_uint4(0, 0, 0, 0);
             if (i * SWEEP + ll_lane() * LANE < p.channels)
-                raw[i][h] = __ldg(
+                to->v[i][h] = __ldg(
                     reinterpret_cast<const uint4 *>(x + (i * LL_WARP * HALVES + h) * 16));
         }
+    to->scale = 0.0f;
+    if (IN == LL_IN_FP8 && ll_lane() < p.channels / a.group)
+        to->scale = __ldg(a.x_scale + (size_t)p.token * (a.hidden / a.group) +
+                          p.first / a.group + ll_lane());
+}
+
+template <int IN>
+static __device__ __forceinline__ void
+quantise_part(const struct ll_args &a, const struct raw<IN> &from, struct load<IN> *l)
+{
 #pragma unroll
-    for (int i = 0; i < SWEEPS; i++) {
-        l->v[i] = raw[i][0];
+    for (int i = 0; i < raw<IN>::SWEEPS; i++) {
+        l->v[i] = from.v[i][0];
         if (IN == LL_IN_QUANTISE)
-            l->v[i] =
-                ll_quantise16(raw[i][0], raw[i][HALVES - 1], a.group / LANE, &l->scale[i]);
+            l->v[i] = ll_quantise16(from.v[i][0], from.v[i][raw<IN>::HALVES - 1],
+                                    a.group / load<IN>::width::LANE, &l->scale[i]);
     }
 }
 
@@ -64,15 +79,12 @@ static __device__ __forceinline__ void read_part(const struct ll_args &a,
  * them. */
 template <int IN>
 static __device__ __forceinline__ float
-gather_scales(const struct ll_args &a, const struct part &p, const struct load<IN> &l)
+gather_scales(const struct ll_args &a, const struct raw<IN> &from, const struct load<IN> &l)
 {
     enum { SWEEPS = load<IN>::width::UNIT_SWEEPS, LANE = load<IN>::width::LANE };
-    uint32_t sweep = load<IN>::width::SWEEP / a.group, groups = p.channels / a.group;
-    float mine = 0.0f;
+    uint32_t sweep = load<IN>::width::SWEEP / a.group;
+    float mine = from.scale;
 
-    if (IN == LL_IN_FP8 && ll_lane() < groups)
-        mine = __ldg(a.x_scale + (size_t)p.token * (a.hidden / a.group) +
-                     p.first / a.group + ll_lane());
 #pragma unroll
     for (int i = 0; i < (IN == LL_IN_QUANTISE ? SWEEPS : 0); i++) {
         uint32_t from = (ll_lane() - i * sweep) * (a.group / LANE) % LL_WARP;

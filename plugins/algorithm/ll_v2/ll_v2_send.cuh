@@ -24,10 +24,10 @@ send_to_experts(const struct ll_args &a, const struct part &p, const struct load
         ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert), epoch, a.v.rank,
                     p.token, &position))
         *place = first[expert] + position;
-    if (ll_lane() < a.topk && p.unit == 0)
-        a.place[(size_t)p.token * a.topk + ll_lane()] = *place;
     if (*place >= a.entries) /* without room for it the receiver gives up */
         *place = ~0u;
+    if (ll_lane() < a.topk && p.unit == 0)
+        a.place[(size_t)p.token * a.topk + ll_lane()] = *place;
     for (uint32_t i = 0; i < a.topk; i++) {
         uint32_t k = (i + p.token) % a.topk;
         uint32_t e = __shfl_sync(LL_ALL, expert, k), row = __shfl_sync(LL_ALL, *place, k);
@@ -61,21 +61,25 @@ send_to_ranks(const struct ll_args &a, const struct part &p, const struct load<I
 }
 
 /* Its choices go first, so that the receiver has made room for it among its experts'
- * entries by the time that it comes. */
+ * entries by the time that it comes. Each rank gets its own. */
 static __device__ __forceinline__ void send_choices(const struct ll_args &a, uint32_t token,
-                                                    uint32_t expert, uint32_t ranks,
-                                                    uint64_t epoch)
+                                                    uint32_t expert, float weight,
+                                                    uint32_t ranks, uint64_t epoch)
 {
     uint64_t at = a.recv +
                   (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.message_bytes +
-                  a.choices_at + ll_lane() * 16;
+                  a.choices_at;
+    uint32_t owner = expert < a.experts ? expert / a.local : ~0u;
 
-    if (ll_lane() >= a.topk)
-        return;
-    uint32_t weight = __float_as_uint(__ldg(a.weight + (size_t)token * a.topk + ll_lane()));
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+        uint32_t r = __ffs(left) - 1, those = __ballot_sync(LL_ALL, owner == r);
+        uint32_t before = __popc(those & ((1u << ll_lane()) - 1));
 
-    for (uint32_t left = ranks; left != 0; left &= left - 1)
-        ll_packet_store(a.v.peer_heap[__ffs(left) - 1] + at, expert, weight, epoch);
+        if (owner == r)
+            ll_packet_store(a.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
+                            ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
+                            epoch);
+    }
 }
 
 /* As lines. The string is put together in shared memory, where lanes find the words of
@@ -83,7 +87,7 @@ static __device__ __forceinline__ void send_choices(const struct ll_args &a, uin
 template <int IN>
 static __device__ __forceinline__ void
 send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
-           uint32_t expert, uint32_t ranks, uint64_t epoch, uint64_t *string)
+           uint32_t expert, float weight, uint32_t ranks, uint64_t epoch, uint64_t *string)
 {
     enum { BYTES = IN == LL_IN_BF16 ? 2 : 1, LANE = load<IN>::width::LANE };
     uint32_t scales = IN == LL_IN_BF16 ? 0 : p.channels / a.group;
@@ -97,8 +101,7 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
     __syncwarp(); /* the string before this one has left */
     if (ll_lane() < a.topk) {
         reinterpret_cast<uint16_t *>(bytes)[ll_lane()] = (uint16_t)expert;
-        reinterpret_cast<float *>(bytes + at.weights)[ll_lane()] =
-            __ldg(a.weight + (size_t)p.token * a.topk + ll_lane());
+        reinterpret_cast<float *>(bytes + at.weights)[ll_lane()] = weight;
     }
     if (IN != LL_IN_BF16)
         store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
@@ -142,23 +145,31 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
     struct part p = part_at(a, token, unit);
     struct told t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
+    bool weighs = MODE == LL_ONCE || (MODE == LL_BY_RANK && unit == 0);
+    size_t choice = (size_t)token * a.topk + ll_lane();
+    float weight = 0.0f;
+    struct raw<IN> raw;
     struct load<IN> l;
 
+    /* All loads are on their way before the first is used. */
     if (ll_lane() < a.topk)
-        t.expert = (uint32_t)__ldg(a.expert + (size_t)token * a.topk + ll_lane());
+        t.expert = (uint32_t)__ldg(a.expert + choice);
+    if (ll_lane() < a.topk && weighs)
+        weight = __ldg(a.weight + choice);
+    read_part<IN>(a, p, &raw);
     t.ranks =
         __reduce_or_sync(LL_ALL, t.expert < a.experts ? 1u << t.expert / a.local : 0u);
     if (MODE == LL_BY_RANK && unit == 0)
-        send_choices(a, token, t.expert, t.ranks, epoch);
-    read_part<IN>(a, p, &l);
+        send_choices(a, token, t.expert, weight, t.ranks, epoch);
+    quantise_part<IN>(a, raw, &l);
     if (IN != LL_IN_BF16 && MODE != LL_ONCE)
-        scales = join_scales(a, p, gather_scales<IN>(a, p, l), carried);
+        scales = join_scales(a, p, gather_scales<IN>(a, raw, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
     else if (MODE == LL_BY_RANK)
         send_to_ranks<IN>(a, p, l, scales, t.ranks);
     else
-        send_lines<IN>(a, p, l, t.expert, t.ranks, epoch, string);
+        send_lines<IN>(a, p, l, t.expert, weight, t.ranks, epoch, string);
     return t;
 }
 

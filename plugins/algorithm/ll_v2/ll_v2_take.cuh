@@ -6,16 +6,17 @@
 
 #include "ll_v2_push.cuh"
 
-/* One warp: lane l waits for the answer at place l, if it is in `list`. */
+/* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
+ * share, if it is in `list`. */
 static __device__ __forceinline__ bool
 wait_answers(const struct ll_args &a, const struct part &p, uint32_t token, uint32_t list,
-             uint32_t lines, const struct answers &of, bool direct, uint64_t epoch,
-             struct epa_dev_patience *patience)
+             uint32_t skip, uint32_t lines, const struct answers &of, bool direct,
+             uint64_t epoch, struct epa_dev_patience *patience)
 {
     uint32_t place = ll_lane();
     struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.expert / a.local : place,
                              token};
-    const char *from = a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share);
+    const char *from = a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share) + skip;
     bool ok = (list >> place & 1) == 0 || ll_line_wait(a, from, lines, epoch, w, patience);
 
     return __all_sync(LL_ALL, ok);
@@ -49,7 +50,7 @@ static __device__ __forceinline__ bool take_words(const struct ll_args &a,
                 all = ll_lines_load<PUSH_GROUPS>(from, lines, epoch, v[i]) && all;
         }
         if (!all) { /* left: the places after these */
-            if (!wait_answers(a, p, token, list ^ left, lines, of, direct, epoch,
+            if (!wait_answers(a, p, token, list ^ left, 0, lines, of, direct, epoch,
                               &patience))
                 return false;
             continue;
@@ -85,72 +86,125 @@ static __device__ __forceinline__ void store_words(const struct ll_args &a,
     }
 }
 
-/* The same of FP8: a word has eight channels of one group, and scales come first. */
+/* The same of FP8, four lines at a time: a lane has a chunk of each answer. */
 struct code_sum {
-    float v[FP8_GROUPS][2][8];
+    float v[LL_CHUNK];
 };
 
-static __device__ __forceinline__ void add_codes(const struct ll_args &a,
-                                                 const struct ll_string &s,
-                                                 const struct ll_words *v, float weight,
-                                                 struct code_sum *to)
-{
-#pragma unroll
-    for (int g = 0; g < FP8_GROUPS; g++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t at = (ll_word_at(g) + h) * 8;
-            uint32_t group = at >= s.token && at < s.bytes ? (at - s.token) / a.group : 0;
-            uint64_t pair = ll_word(v[0], group / 2), word = v[g].w[h];
-            float value[8];
+/* Where a warp is in a share: its four lines, and this lane's chunk of them. */
+struct code_place {
+    uint32_t lines, line, slot, scale; /* lines: of the four, that the share has */
+    uint32_t channel;                  /* the chunk's first, in the share */
+    bool has;
+};
 
-            ll_unpack_fp8((uint32_t)word, (uint32_t)(word >> 32),
-                          __uint_as_float((uint32_t)(pair >> (group % 2 * 32))), value);
-            add8(value, weight, to->v[g][h]);
-        }
+static __device__ __forceinline__ struct code_place
+code_place_of(const struct ll_args &a, const struct part &p, uint32_t four)
+{
+    uint32_t all = ll_code_lines(p.channels, a.group), chunks = ll_chunks_of(a.group);
+    uint32_t line = four * LL_LINES + ll_lane() / 8, slot = ll_lane() % 8;
+    uint32_t lines = four * LL_LINES < all ? min(all - four * LL_LINES, LL_LINES) : 0;
+    uint32_t channel = (line * chunks + slot) * LL_CHUNK;
+
+    return {lines,   line,
+            slot,    ll_scale_of(a.group, line, slot),
+            channel, slot < chunks && channel < p.channels};
 }
 
-static __device__ __forceinline__ bool take_codes(const struct ll_args &a,
-                                                  const struct part &p, uint32_t token,
-                                                  uint32_t list, float by,
-                                                  const struct answers &of, bool direct,
-                                                  uint64_t epoch, struct code_sum *to)
+/* Scales are in the last lanes of the line; all lanes of the warp call. */
+static __device__ __forceinline__ float
+scale_of(const struct ll_args &a, const struct code_place &at, struct ll_words v)
 {
-    struct ll_string s = string_of(a, p);
-    uint32_t lines = ll_lines_of(s.bytes);
+    uint32_t last = ll_lane() | 7;
+
+    if (ll_chunks_of(a.group) == LL_MOST_CHUNKS) {
+        uint32_t first = __shfl_sync(LL_ALL, (uint32_t)v.w[0], last);
+        uint32_t second = __shfl_sync(LL_ALL, (uint32_t)(v.w[0] >> 32), last);
+
+        return __uint_as_float(at.scale == 0 ? first : second);
+    }
+    uint32_t from = at.scale < 4 ? last - 1 : last;
+    uint64_t low = __shfl_sync(LL_ALL, v.w[0], from),
+             high = __shfl_sync(LL_ALL, v.w[1], from);
+    uint64_t pair = (at.scale & 2) != 0 ? high : low;
+
+    return __uint_as_float((uint32_t)(pair >> (at.scale % 2 * 32)));
+}
+
+static __device__ __forceinline__ void add_codes(struct ll_words v, float scale,
+                                                 float weight, struct code_sum *to)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float value[8];
+
+        ll_unpack_fp8((uint32_t)v.w[h], scale, value);
+        ll_unpack_fp8((uint32_t)(v.w[h] >> 32), scale, value + 4);
+        add8(value, weight, to->v + 8 * h);
+    }
+}
+
+enum { TAKE_CODES = 4 };
+
+/* DIRECT: answers are of experts, with weights by lane; else of ranks, and count once. */
+template <bool DIRECT>
+static __device__ __forceinline__ bool
+take_codes(const struct ll_args &a, const struct part &p, const struct code_place &at,
+           uint32_t token, uint32_t four, uint32_t list, float by, const struct answers &of,
+           uint64_t epoch, struct code_sum *to)
+{
+    uint32_t skip = four * LL_LINES * LL_PACKET;
     struct epa_dev_patience patience = {0, 0, 0};
 
-    /* One by one: those that come first are added while others are on their way. */
-    for (; list != 0; list &= list - 1) {
-        uint32_t place = __ffs(list) - 1;
-        const char *from = a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share);
-        struct ll_words v[FP8_GROUPS];
+    while (list != 0) {
+        struct ll_words v[TAKE_CODES];
+        uint32_t left = list;
+        bool all = true;
 
-        while (!ll_lines_load<FP8_GROUPS>(from, lines, epoch, v))
-            if (!wait_answers(a, p, token, 1u << place, lines, of, direct, epoch,
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++, left &= left - 1) {
+            uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
+            const char *from =
+                a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share) + skip;
+
+            v[i].w[0] = v[i].w[1] = ~0ull; /* no epoch that is waited for */
+            if (left != 0 && ll_has_line(0, at.lines))
+                v[i] = ll_line_load(from, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++)
+            all = all && (!ll_ends_line() || v[i].w[1] >= epoch);
+        if (!__all_sync(LL_ALL, all)) { /* left: the places after these */
+            if (!wait_answers(a, p, token, list ^ left, skip, at.lines, of, DIRECT, epoch,
                               &patience))
                 return false;
-        add_codes(a, s, v, __shfl_sync(LL_ALL, by, place), to);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++) {
+            float weight =
+                DIRECT ? __shfl_sync(LL_ALL, by, list != 0 ? __ffs(list) - 1 : 0) : 1.0f;
+            float scale = scale_of(a, at, v[i]);
+
+            if (list != 0)
+                add_codes(v[i], scale, weight, to);
+            list &= list - 1;
+        }
     }
     return true;
 }
 
-static __device__ __forceinline__ void store_codes(const struct ll_args &a,
-                                                   const struct part &p, uint32_t token,
-                                                   const struct code_sum &sum)
+static __device__ __forceinline__ void
+store_codes(const struct ll_args &a, const struct part &p, const struct code_place &at,
+            uint32_t token, const struct code_sum &sum)
 {
-    struct ll_string s = string_of(a, p);
-    char *to = static_cast<char *>(a.out) + 2 * ((size_t)token * a.hidden + p.first);
+    char *to =
+        static_cast<char *>(a.out) + 2 * ((size_t)token * a.hidden + p.first + at.channel);
 
-#pragma unroll
-    for (int g = 0; g < FP8_GROUPS; g++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t at = (ll_word_at(g) + h) * 8;
-
-            if (at >= s.token && at < s.bytes && !(h == 1 && ll_ends_line()))
-                ll_store16(to + 2 * (at - s.token), ll_pack(sum.v[g][h]));
-        }
+    if (!at.has)
+        return;
+    ll_store16(to, ll_pack(sum.v));
+    ll_store16(to + 16, ll_pack(sum.v + 8));
 }
 
 #endif

@@ -1,11 +1,12 @@
-/* The memory of the shm transport: each rank makes one segment and maps everybody else's.
+/* Memory that the ranks of a node have of each other: each rank makes one segment and maps
+ * those of the others of its node.
  *
  * A segment is a sealed memfd that peers open through /proc. It has no name, so a crash
  * leaves nothing behind, and nobody can cut it short under us. The heap begins on a 2 MiB
  * boundary in the file and in memory, so that huge pages fit. A peer in this very process
  * (ranks as threads) is used at its owner's address, which keeps the protocol visible to
  * ThreadSanitizer. */
-#include "shm.h"
+#include "segments.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,7 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 
 /* madvise() succeeds where the kernel will never give a huge page for shared memory; who
  * insists on them is to hear of it. */
-static enum epa_status check_huge_pages(struct epa_error *err)
+static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     char text[128] = "";
@@ -56,33 +57,25 @@ static enum epa_status check_huge_pages(struct epa_error *err)
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
     if (n < 0)
-        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "shm: huge_pages is on, but %s: %s", path,
-                       strerror(errno));
+        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s: %s", name,
+                       path, strerror(errno));
     if (fd >= 0)
         close(fd);
     if (n < 0)
         return EPA_ERR_UNSUPPORTED;
     if (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "shm: huge_pages is on, but %s forbids them: %.*s", path,
+                        "%s: huge_pages is on, but %s forbids them: %.*s", name, path,
                         (int)strcspn(text, "\n"), text);
     return EPA_OK;
 }
 
 static enum epa_status check(const struct segments_params *p, struct epa_error *err)
 {
-    const struct epa_world *world = &p->boot->world;
-
-    if (world->local_size != world->size)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "shm: reaches the %u ranks of one node, not all %u; take a transport "
-            "between nodes, or leave out ranks_per_node",
-            world->local_size, world->size);
     if (p->heap_bytes > INT64_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "shm: a heap of %" PRIu64 " bytes is too large", p->heap_bytes);
-    return p->huge_pages == HUGE_ON ? check_huge_pages(err) : EPA_OK;
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: a heap of %" PRIu64 " bytes is too large",
+                        p->name, p->heap_bytes);
+    return p->huge_pages == HUGE_ON ? check_huge_pages(p->name, err) : EPA_OK;
 }
 
 /* A memfd of the size of a segment, that nobody can resize. */
@@ -93,14 +86,17 @@ static enum epa_status create_file(struct segments *s, struct epa_error *err)
     if (s->fd < 0 && errno == EINVAL)
         s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (s->fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "shm: memfd_create: %s", strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: memfd_create: %s", s->params.name,
+                        strerror(errno));
     if (fchmod(s->fd, 0600) != 0 || ftruncate(s->fd, (off_t)s->bytes) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM,
-                        "shm: a segment of %" PRIu64 " bytes (heap %" PRIu64
+                        "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64
                         ", %u signals): %s",
-                        s->bytes, s->params.heap_bytes, s->params.signals, strerror(errno));
+                        s->params.name, s->bytes, s->params.heap_bytes, s->params.signals,
+                        strerror(errno));
     if (fcntl(s->fd, F_ADD_SEALS, SEALS) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "shm: sealing a memfd: %s", strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: sealing a memfd: %s", s->params.name,
+                        strerror(errno));
     return EPA_OK;
 }
 
@@ -119,8 +115,8 @@ static enum epa_status advise(const struct segments *s, char *heap, struct epa_e
         return EPA_OK;
     if (madvise(heap, bytes, MADV_HUGEPAGE) != 0 && on)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "shm: huge_pages is on, but the kernel refuses them: %s",
-                        strerror(errno));
+                        "%s: huge_pages is on, but the kernel refuses them: %s",
+                        s->params.name, strerror(errno));
     return EPA_OK;
 }
 
@@ -136,14 +132,14 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner,
 
     if (room == MAP_FAILED)
         return epa_fail(err, EPA_ERR_NOMEM,
-                        "shm: no addresses for the %" PRIu64 " bytes of rank %u: %s",
-                        s->bytes, owner, strerror(errno));
+                        "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s",
+                        s->params.name, s->bytes, owner, strerror(errno));
     at = room + (round_up((uintptr_t)room, HUGE_PAGE) - (uintptr_t)room);
     if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
         MAP_FAILED) {
         (void)epa_fail(err, EPA_ERR_NOMEM,
-                       "shm: mmap of the %" PRIu64 " bytes of rank %u: %s", s->bytes, owner,
-                       strerror(errno));
+                       "%s: mmap of the %" PRIu64 " bytes of rank %u: %s", s->params.name,
+                       s->bytes, owner, strerror(errno));
         munmap(room, s->bytes + HUGE_PAGE);
         return EPA_ERR_NOMEM;
     }
@@ -176,9 +172,9 @@ static enum epa_status touch(const struct segments *s, struct epa_error *err)
         }
         if (errno != EINVAL) /* not just an old kernel */
             return epa_fail(err, EPA_ERR_NOMEM,
-                            "shm: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
+                            "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
                             " of them: %s",
-                            bytes, at, strerror(errno));
+                            s->params.name, bytes, at, strerror(errno));
         memset(heap + at, 0, n);
     }
     return EPA_OK;
@@ -204,16 +200,16 @@ static enum epa_status attach(const struct segments *s, const struct card *card,
     if (fd < 0)
         return epa_fail(
             err, EPA_ERR_SYSTEM,
-            "shm: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
+            "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
             "a node must run as one user, in one PID namespace with /proc mounted",
-            s->rank, r, path, strerror(errno));
+            s->params.name, s->rank, r, path, strerror(errno));
     seals = fcntl(fd, F_GET_SEALS);
     if (!is_file_of(fd, card) || seals < 0 || (seals & SEALS) != SEALS)
         status =
             epa_fail(err, EPA_ERR_SYSTEM,
-                     "shm: %s is not the sealed memory that rank %u made; are all ranks "
+                     "%s: %s is not the sealed memory that rank %u made; are all ranks "
                      "in one PID namespace?",
-                     path, r);
+                     s->params.name, path, r);
     else
         status = map(s, fd, r, err);
     close(fd);
@@ -228,12 +224,19 @@ static enum epa_status compare(const struct segments *s, const struct card *card
     for (uint32_t r = 0; r < s->size; r++) {
         if (cards[r].heap_bytes != mine->heap_bytes || cards[r].signals != mine->signals)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "shm: rank %u has a heap of %" PRIu64
+                            "%s: rank %u has a heap of %" PRIu64
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            r, cards[r].heap_bytes, cards[r].signals, s->rank,
-                            mine->heap_bytes, mine->signals);
+                            s->params.name, r, cards[r].heap_bytes, cards[r].signals,
+                            s->rank, mine->heap_bytes, mine->signals);
     }
     return EPA_OK;
+}
+
+/* Elsewhere, file numbers mean other files. */
+static bool reaches(const struct segments *s, uint32_t r)
+{
+    return r == s->rank ||
+           (s->params.reach == REACH_NODE && epa_same_node(&s->params.boot->world, r));
 }
 
 /* Ranks of this process first, for they cannot fail: each counts on being counted. */
@@ -244,17 +247,19 @@ static enum epa_status attach_all(struct segments *s, const struct card *cards,
     enum epa_status status = EPA_OK;
 
     for (uint32_t r = 0; r < s->size; r++) {
-        if (is_file_of(cards[r].fd, &cards[r])) { /* the file is open in this process */
+        bool near = reaches(s, r);
+
+        if (near && is_file_of(cards[r].fd, &cards[r])) { /* open in this process */
             s->peer[r].segment = cards[r].segment;
             s->peer[r].heap = (char *)cards[r].segment + s->heap_at;
-        } else if (cards[r].pid != cards[s->rank].pid) {
+        } else if (!near || cards[r].pid != cards[s->rank].pid) {
             /* Elsewhere, so never the last. One of this process that has closed its file
              * has failed, and takes itself off; then attach() below fails, too. */
             __atomic_sub_fetch(&own->users.word, 1, __ATOMIC_RELAXED);
         }
     }
     for (uint32_t r = 0; status == EPA_OK && r < s->size; r++) {
-        if (s->peer[r].segment == NULL)
+        if (s->peer[r].segment == NULL && reaches(s, r))
             status = attach(s, &cards[r], r, err);
     }
     return status;
@@ -273,10 +278,12 @@ static enum epa_status meet(struct segments *s, struct epa_error *err)
     struct stat st;
 
     if (cards == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", s->size);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %u ranks", s->params.name,
+                        s->size);
     if (fstat(s->fd, &st) != 0) {
         free(cards);
-        return epa_fail(err, EPA_ERR_SYSTEM, "shm: fstat of a memfd: %s", strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: fstat of a memfd: %s", s->params.name,
+                        strerror(errno));
     }
     mine.dev = st.st_dev;
     mine.ino = st.st_ino;
@@ -336,6 +343,18 @@ void segments_finish(struct segments *s)
     s->peer = NULL;
 }
 
+static uint64_t heap_at(const struct segments_params *p)
+{
+    uint64_t lines = (uint64_t)p->signals + p->own_lines;
+
+    return round_up(sizeof(struct segment) + lines * LINE, HUGE_PAGE);
+}
+
+uint64_t segments_bytes(const struct segments_params *p)
+{
+    return heap_at(p) + round_up(p->heap_bytes, HUGE_PAGE);
+}
+
 enum epa_status segments_init(struct segments *out, const struct segments_params *p,
                               struct epa_error *err)
 {
@@ -345,11 +364,11 @@ enum epa_status segments_init(struct segments *out, const struct segments_params
 
     if (status != EPA_OK)
         return status;
-    s.heap_at = round_up(sizeof(struct segment) + (uint64_t)p->signals * LINE, HUGE_PAGE);
-    s.bytes = s.heap_at + round_up(p->heap_bytes, HUGE_PAGE);
+    s.heap_at = heap_at(p);
+    s.bytes = segments_bytes(p);
     s.peer = calloc(s.size, sizeof(*s.peer));
     if (s.peer == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", s.size);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %u ranks", p->name, s.size);
     status = open_all(&s, err);
     if (status != EPA_OK) {
         segments_finish(&s);

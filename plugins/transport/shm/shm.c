@@ -2,7 +2,7 @@
  *
  * What orders everything: a signal is raised by a release and seen by an acquire. Where the
  * memory comes from is in segments.c. */
-#include "shm.h"
+#include "segments.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -361,11 +361,22 @@ static void choose_wait(struct shm *s, int wait)
     }
 }
 
+static enum epa_status check_world(const struct epa_world *world, struct epa_error *err)
+{
+    if (world->local_size == world->size)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "shm: reaches the %u ranks of one node, not all %u; take a transport "
+                    "between nodes, or leave out ranks_per_node",
+                    world->local_size, world->size);
+}
+
 static enum epa_status open_all(const struct epa_transport_params *p,
                                 struct epa_transport **out, struct epa_error *err)
 {
     const struct config *config = p->config;
-    const struct segments_params params = {.boot = p->boot,
+    const struct segments_params params = {.name = "shm",
+                                           .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
                                            .huge_pages = config->huge_pages,
@@ -378,6 +389,8 @@ static enum epa_status open_all(const struct epa_transport_params *p,
     if (s == NULL || peer_heap == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "shm: no memory for %u ranks", size);
     else
+        status = check_world(&p->boot->world, err);
+    if (status == EPA_OK)
         status = segments_init(&s->segments, &params, err);
     if (status != EPA_OK) {
         free(peer_heap);

@@ -1,7 +1,7 @@
-/* What the two halves of the shm transport share: the memory that ranks have of each other
- * (segments.c) and what they do in it (shm.c). */
-#ifndef SHM_H
-#define SHM_H
+/* Memory that the ranks of a node have of each other; the transports shm and verbs are made
+ * on it. */
+#ifndef SEGMENTS_H
+#define SEGMENTS_H
 
 #include <epa2a/transport.h>
 
@@ -13,17 +13,24 @@ struct line {
 
 /* What a rank owns; its heap comes behind it. */
 struct segment {
-    struct line users;   /* ranks of the owner's process that have yet to leave it */
-    struct line arrived; /* barriers that the owner has come to; only it writes */
-    struct line signal[];
+    struct line users;    /* ranks of the owner's process that have yet to leave it */
+    struct line arrived;  /* barriers that the owner has come to; only it writes */
+    struct line signal[]; /* and behind these the transport's own lines */
 };
 
 enum huge_kind { HUGE_AUTO, HUGE_ON, HUGE_OFF };
 
+enum segments_reach {
+    REACH_NODE, /* the ranks of one node map each other */
+    REACH_OWN,  /* each has its own alone */
+};
+
 struct segments_params {
+    const char *name; /* of the transport, for errors */
     struct epa_bootstrap *boot;
     uint64_t heap_bytes;
-    uint32_t signals;
+    uint32_t signals, own_lines;
+    enum segments_reach reach;
     int huge_pages; /* enum huge_kind */
     bool prefault;
 };
@@ -39,8 +46,11 @@ struct segments {
     uint32_t rank, size;
     uint64_t bytes, heap_at; /* of each segment; where the heap begins in it */
     int fd;                  /* of the own segment, until all have mapped it */
-    struct peer *peer;       /* [size] */
+    struct peer *peer;       /* [size]; nothing where it does not reach */
 };
+
+/* Of one segment; of heaps that segments_init() takes. */
+uint64_t segments_bytes(const struct segments_params *);
 
 /* Collective. On failure `out` is finished already. */
 enum epa_status segments_init(struct segments *out, const struct segments_params *,

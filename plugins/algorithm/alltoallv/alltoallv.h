@@ -1,0 +1,173 @@
+/* alltoallv: what its parts share. alltoallv.c: options, plan and set-up;
+ * alltoallv_rows.c: counting, packing and adding up, the same in both modes;
+ * alltoallv_messages.c and alltoallv_shared.c: the modes; alltoallv_wait.c: calls of MPI
+ * that take time.
+ *
+ * A row travels as token | scales (wire fp8) | origin, rounded up to lines of 64 bytes. */
+#ifndef ALLTOALLV_H
+#define ALLTOALLV_H
+
+#include <mpi.h>
+
+#include <epa2a/algorithm.h>
+#include "kernels/kernels.h"
+
+enum av_mode { AV_MESSAGES, AV_SHARED };
+enum av_wire { AV_FP8, AV_BF16 };
+
+enum { AV_LINE = 64, AV_PAGE = 4096, AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
+
+struct av_config {
+    int mode;   /* enum av_mode */
+    int wire;   /* enum av_wire */
+    int stores; /* enum kernels_store */
+    double capacity;
+};
+
+/* What follows from the problem and the options alone. */
+struct av_shape {
+    uint32_t size, experts, local, max_tokens, topk, hidden, group;
+    bool fp8, shared;
+    size_t scales_at, origin_at, message_bytes, answer_bytes;
+    uint64_t choices; /* rows that a rank can send */
+    uint64_t entries; /* rows that a rank has room for */
+};
+
+/* mode messages: what goes through MPI. [size] each, in rows; the way back of combine is
+ * that of dispatch with out and in changed round. */
+struct av_messages {
+    int *rows_out, *at_out, *rows_in, *at_in;
+    uint32_t *block; /* [size][local] where its first row stands among rows by source */
+    MPI_Datatype message, answer; /* a row, so that counts stay small */
+    void *memory;                 /* what follows is in it */
+    char *sent, *came;            /* rows by destination's expert; rows by source */
+    char *grouped;                /* rows by expert: what experts read */
+    char *y;                      /* answers by expert: what they write */
+    char *answers_sent, *answers_came;
+};
+
+/* mode shared: the window, of which every rank has mapped every part. */
+struct av_shared {
+    MPI_Comm node;
+    MPI_Win window;
+    bool locked;
+    uint64_t meetings; /* so far */
+    char **base;       /* [size] */
+    size_t counts_at, rows_at, y_at, bytes;
+};
+
+struct av {
+    struct epa_algorithm base; /* first */
+    struct av_shape s;
+    struct epa_world world;
+    struct epa_transport *t;
+    struct epa_backend *backend;
+    const struct kernels *kernels;
+    enum kernels_store store;
+    uint64_t timeout_ns, epoch;
+    uint32_t workers;
+    bool open;            /* a dispatch that has not been combined */
+    bool crowded;         /* more threads than cores: who waits lets another run */
+    MPI_Comm comm;        /* this algorithm's own, of all ranks in their order */
+    bool failed;          /* calls of all ranks together may not return any more */
+    bool pending;         /* MPI may still read and write what it was given */
+    char *scratch;        /* [workers] messages, each a worker's own */
+    int *count;           /* [experts] rows that I have for each */
+    int *counts;          /* [size][local] rows that each rank has for mine */
+    uint32_t *next;       /* [experts] the place of my next row for it */
+    uint32_t *place;      /* [max_tokens][topk] */
+    char **into, **from;  /* [size] where rows go, where answers come from; by rank */
+    uint32_t *recv_count; /* [local] */
+    uint64_t *recv_start; /* [local] */
+    struct av_messages msg;
+    struct av_shared shm;
+    struct {                    /* for explain() */
+        enum epa_status status; /* EPA_OK: it was the transport that failed */
+        char text[360];
+    } last;
+};
+
+static inline size_t av_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static inline struct av *av_of(struct epa_algorithm *a)
+{
+    return (struct av *)a; /* base is the first member */
+}
+
+static inline const int *av_counts_of(const struct av *a, uint32_t source)
+{
+    return a->counts + (size_t)source * a->s.local;
+}
+
+/* ---- alltoallv_wait.c ---- */
+
+/* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
+ * time. Starts as {0}. */
+struct av_patience {
+    uint32_t looks;
+    uint64_t since_ns;
+};
+
+/* To be called after each look that found nothing. EPA_ERR_TIMEOUT without a word. */
+enum epa_status av_patience(struct av *, struct av_patience *);
+double av_timeout_s(const struct av *);
+
+/* Notes why the stage fails, for explain(); returns `status`. */
+EPA_PRINTF(3, 4)
+enum epa_status av_fail(struct av *, enum epa_status status, const char *fmt, ...);
+
+/* What MPI said of `call`, in words. */
+enum epa_status av_check(struct av *, const char *call, int code);
+
+/* Until `request`, of `call`, has ended. */
+enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);
+
+/* All ranks have come here, to do `what`. */
+enum epa_status av_barrier(struct av *, const char *what);
+
+/* Whether this process is rank world->rank of an MPI world of that size, and may call it. */
+enum epa_status av_check_world(const struct epa_world *, struct epa_error *);
+
+/* ---- alltoallv_rows.c ---- */
+
+/* Rows for each expert: a->count. */
+enum epa_status av_count(struct av *, const struct epa_moe *);
+
+/* From a->next, the place of each row that this rank has: a->place. */
+void av_give_places(struct av *, const struct epa_moe *);
+
+/* From a->counts: recv_start, recv_count. Returns how many rows there are. */
+uint64_t av_lay_out(struct av *);
+
+/* The words for an iteration that needs more room than there is. */
+enum epa_status av_too_full(struct av *, uint32_t rank, uint64_t rows);
+
+/* Each token, quantised once, to a->into[rank of expert] + place. */
+enum epa_status av_pack(struct av *, const struct epa_moe *);
+
+/* out = the answers at a->from[rank of expert] + place, by weight, k ascending. */
+enum epa_status av_add_up(struct av *, const struct epa_moe *);
+
+/* The views of a dispatch: `rows` rows at `recv`, room for answers at y. */
+void av_hand_out(struct av *, struct epa_moe *, char *recv, uint64_t rows, char *y);
+
+/* The dispatch that comes next, or the one that is to be combined; refuses what is out of
+ * turn. */
+enum epa_status av_begin_dispatch(struct av *);
+enum epa_status av_begin_combine(struct av *, const struct epa_moe *);
+
+/* ---- modes ---- */
+
+extern const struct epa_stage av_messages_stages[2], av_shared_stages[2];
+
+enum epa_status av_messages_create(struct av *, struct epa_error *);
+void av_messages_destroy(struct av *);
+
+/* Collective: all ranks make and free the window together. */
+enum epa_status av_shared_create(struct av *, struct epa_error *);
+void av_shared_destroy(struct av *);
+
+#endif

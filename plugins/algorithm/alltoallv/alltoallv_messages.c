@@ -1,0 +1,248 @@
+/* mode messages. Dispatch: MPI_Alltoall of counts while rows are packed by their expert,
+ * MPI_Alltoallv of rows, and, as they come by source, a copy that groups them by expert.
+ * Combine: the same copy the other way, MPI_Alltoallv back, and the weighted sum. */
+#include "alltoallv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A copy between rows by source and rows by expert. */
+struct regroup {
+    const struct av *a;
+    const char *from;
+    char *to;
+    bool back; /* to rows by source */
+    size_t row_bytes;
+};
+
+/* Shared out among workers by rows: of each block of (expert, source), that part. */
+static void regroup(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct regroup *g = arg;
+    const struct av *a = g->a;
+    uint32_t last = a->s.local - 1;
+    uint64_t rows = a->recv_start[last] + a->recv_count[last];
+    uint64_t first = rows * worker / workers, end = rows * (worker + 1) / workers, at = 0;
+
+    for (uint32_t e = 0; e < a->s.local; e++) {
+        for (uint32_t source = 0; source < a->s.size; source++) {
+            uint64_t n = (uint64_t)av_counts_of(a, source)[e];
+            uint64_t by_expert = at > first ? at : first;
+            uint64_t stop = at + n < end ? at + n : end;
+            uint64_t by_source = a->msg.block[source * a->s.local + e] + by_expert - at;
+
+            at += n;
+            if (by_expert >= stop)
+                continue;
+            memcpy(g->to + (g->back ? by_source : by_expert) * g->row_bytes,
+                   g->from + (g->back ? by_expert : by_source) * g->row_bytes,
+                   (stop - by_expert) * g->row_bytes);
+        }
+    }
+}
+
+static enum epa_status all_to_all_v(struct av *a, const char *call, MPI_Datatype type,
+                                    const char *from, const int *rows_from,
+                                    const int *from_at, char *to, const int *rows_to,
+                                    const int *to_at)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    enum epa_status status =
+        av_check(a, call,
+                 MPI_Ialltoallv(from, rows_from, from_at, type, to, rows_to, to_at, type,
+                                a->comm, &request));
+
+    return status == EPA_OK ? av_finish(a, call, &request) : status;
+}
+
+/* Rows leave in order of their expert, and so of their rank. */
+static void lay_out_sent(struct av *a)
+{
+    uint32_t end = 0;
+
+    for (uint32_t r = 0; r < a->s.size; r++) {
+        a->msg.at_out[r] = (int)end;
+        for (uint32_t e = r * a->s.local; e < (r + 1) * a->s.local; e++) {
+            a->next[e] = end;
+            end += (uint32_t)a->count[e];
+        }
+        a->msg.rows_out[r] = (int)end - a->msg.at_out[r];
+    }
+}
+
+static enum epa_status lay_out_received(struct av *a)
+{
+    uint64_t rows = av_lay_out(a);
+    uint32_t end = 0;
+
+    if (rows > a->s.entries)
+        return av_too_full(a, a->world.rank, rows);
+    for (uint32_t source = 0; source < a->s.size; source++) {
+        a->msg.at_in[source] = (int)end;
+        for (uint32_t e = 0; e < a->s.local; e++) {
+            a->msg.block[source * a->s.local + e] = end;
+            end += (uint32_t)av_counts_of(a, source)[e];
+        }
+        a->msg.rows_in[source] = (int)end - a->msg.at_in[source];
+    }
+    return EPA_OK;
+}
+
+/* Counts are on their way while rows are packed. */
+static enum epa_status pack_and_count(struct av *a, const struct epa_moe *m)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    enum epa_status status = av_count(a, m);
+    int local = (int)a->s.local;
+
+    if (status == EPA_OK)
+        status = av_check(a, "MPI_Ialltoall of counts",
+                          MPI_Ialltoall(a->count, local, MPI_INT, a->counts, local, MPI_INT,
+                                        a->comm, &request));
+    if (status != EPA_OK)
+        return status;
+    lay_out_sent(a);
+    av_give_places(a, m);
+    status = av_pack(a, m);
+    if (status != EPA_OK) {
+        a->failed = a->pending = true;
+        return status;
+    }
+    return av_finish(a, "MPI_Ialltoall of counts", &request);
+}
+
+static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = av_of(base);
+    struct av_messages *g = &a->msg;
+    struct epa_moe *m = &problem->u.moe;
+    struct regroup task = {a, g->came, g->grouped, false, a->s.message_bytes};
+    enum epa_status status = av_begin_dispatch(a);
+
+    if (status == EPA_OK)
+        status = pack_and_count(a, m);
+    if (status == EPA_OK)
+        status = lay_out_received(a);
+    if (status == EPA_OK)
+        status = all_to_all_v(a, "MPI_Ialltoallv of rows", g->message, g->sent, g->rows_out,
+                              g->at_out, g->came, g->rows_in, g->at_in);
+    if (status == EPA_OK)
+        status = a->backend->ops->parallel(a->backend, regroup, &task);
+    if (status == EPA_OK)
+        av_hand_out(a, m, g->grouped,
+                    a->recv_start[a->s.local - 1] + a->recv_count[a->s.local - 1], g->y);
+    return status;
+}
+
+static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = av_of(base);
+    struct av_messages *g = &a->msg;
+    struct epa_moe *m = &problem->u.moe;
+    struct regroup task = {a, m->y, g->answers_sent, true, a->s.answer_bytes};
+    enum epa_status status = av_begin_combine(a, m);
+
+    if (status == EPA_OK)
+        status = a->backend->ops->parallel(a->backend, regroup, &task);
+    if (status == EPA_OK)
+        status =
+            all_to_all_v(a, "MPI_Ialltoallv of answers", g->answer, g->answers_sent,
+                         g->rows_in, g->at_in, g->answers_came, g->rows_out, g->at_out);
+    return status == EPA_OK ? av_add_up(a, m) : status;
+}
+
+const struct epa_stage av_messages_stages[2] = {
+    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
+    {"combine", EPA_STAGE_COMBINE, combine},
+};
+
+static enum epa_status make_type(struct av *a, size_t bytes, MPI_Datatype *out)
+{
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    enum epa_status status = av_check(a, "MPI_Type_contiguous",
+                                      MPI_Type_contiguous((int)bytes, MPI_BYTE, &type));
+
+    if (status == EPA_OK) {
+        *out = type;
+        status = av_check(a, "MPI_Type_commit", MPI_Type_commit(out));
+    }
+    return status;
+}
+
+/* One block for all, of whole huge pages: MPI copies between processes page by page, and
+ * where rows stand on small ones that alone costs a tenth. */
+static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
+{
+    struct av_messages *g = &a->msg;
+    const struct {
+        uint64_t bytes;
+        char **out;
+    } buffer[] = {
+        {a->s.choices * a->s.message_bytes, &g->sent},
+        {a->s.entries * a->s.message_bytes, &g->came},
+        {a->s.entries * a->s.message_bytes, &g->grouped},
+        {a->s.entries * a->s.answer_bytes, &g->y},
+        {a->s.entries * a->s.answer_bytes, &g->answers_sent},
+        {a->s.choices * a->s.answer_bytes, &g->answers_came},
+    };
+    enum { BUFFERS = sizeof(buffer) / sizeof(*buffer) };
+    uint64_t at[BUFFERS], end = 0;
+    enum epa_status status;
+
+    for (size_t i = 0; i < BUFFERS; i++) {
+        at[i] = end;
+        end += av_up(buffer[i].bytes, AV_PAGE);
+    }
+    end = av_up(end, AV_HUGE_PAGE);
+    status = a->backend->ops->alloc(a->backend, end, &g->memory);
+    if (status != EPA_OK) {
+        a->backend->ops->explain(a->backend, err);
+        return epa_fail(err, status, "alltoallv: no memory for rows: %llu bytes",
+                        (unsigned long long)end);
+    }
+    for (size_t i = 0; i < BUFFERS; i++)
+        *buffer[i].out = (char *)g->memory + at[i];
+    return EPA_OK;
+}
+
+enum epa_status av_messages_create(struct av *a, struct epa_error *err)
+{
+    struct av_messages *g = &a->msg;
+    size_t size = a->s.size;
+    enum epa_status status;
+
+    g->rows_out = calloc(4 * size, sizeof(*g->rows_out));
+    g->block = calloc(a->s.experts, sizeof(*g->block));
+    if (g->rows_out == NULL || g->block == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for counts");
+    g->at_out = g->rows_out + size;
+    g->rows_in = g->at_out + size;
+    g->at_in = g->rows_in + size;
+    status = alloc_buffers(a, err);
+    if (status != EPA_OK)
+        return status;
+    status = make_type(a, a->s.message_bytes, &g->message);
+    if (status == EPA_OK)
+        status = make_type(a, a->s.answer_bytes, &g->answer);
+    if (status != EPA_OK)
+        return epa_fail(err, status, "alltoallv: %s", a->last.text);
+    for (uint32_t r = 0; r < a->s.size; r++) {
+        a->into[r] = g->sent;
+        a->from[r] = g->answers_came;
+    }
+    return EPA_OK;
+}
+
+void av_messages_destroy(struct av *a)
+{
+    struct av_messages *g = &a->msg;
+
+    if (g->message != MPI_DATATYPE_NULL)
+        MPI_Type_free(&g->message);
+    if (g->answer != MPI_DATATYPE_NULL)
+        MPI_Type_free(&g->answer);
+    if (g->memory != NULL)
+        a->backend->ops->free(a->backend, g->memory);
+    free(g->rows_out);
+    free(g->block);
+}

@@ -1,0 +1,305 @@
+/* mode shared. Every rank has every other's part of a window mapped: counts, rows by expert,
+ * answers by expert. Dispatch: counts, a meeting, rows straight to where their expert reads
+ * them, a meeting. Combine: a meeting, and the weighted sum of answers read where the
+ * experts wrote them.
+ *
+ * One set of each is enough. Let all be as after meeting 3n, the one in combine n (or, where
+ * there is none, before the first dispatch):
+ *   - counts are written before meeting 3n + 1, and who read those before has gone on to
+ *     meeting 3n - 1;
+ *   - rows are written at r after 3n + 1, so r has come to dispatch n + 1 and its experts
+ *     have read the rows before;
+ *   - answers are written at r by r after 3n + 2, to which every rank has come, and it has
+ *     read the answers before in its combine n. */
+#include "alltoallv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+
+static uint64_t *arrived_at(const struct av *a, uint32_t rank)
+{
+    return (uint64_t *)(void *)a->shm.base[rank];
+}
+
+static int *counts_at(const struct av *a, uint32_t rank)
+{
+    return (int *)(void *)(a->shm.base[rank] + a->shm.counts_at);
+}
+
+/* What MPI_Barrier does in this mode, with a limit: each rank counts its meetings in its part
+ * of the window, and waits until all others have as many. */
+static enum epa_status wait_for_all(struct av *a, const char *what)
+{
+    uint64_t meeting = ++a->shm.meetings;
+    struct av_patience patience = {0};
+
+    /* Release: what this rank stored is seen by who finds the count; the partner is below. */
+    __atomic_store_n(arrived_at(a, a->world.rank), meeting, __ATOMIC_RELEASE);
+    for (uint32_t i = 1; i < a->s.size; i++) {
+        uint32_t r = (a->world.rank + i) % a->s.size;
+
+        while (__atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE) < meeting) {
+            enum epa_status status = av_patience(a, &patience);
+
+            if (status == EPA_ERR_TIMEOUT)
+                return av_fail(
+                    a, status, "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
+                    a->world.rank, av_timeout_s(a), what, r, (unsigned long long)meeting);
+            if (status != EPA_OK) {
+                a->failed = true;
+                return status;
+            }
+        }
+    }
+    return EPA_OK;
+}
+
+/* What ranks stored before is there for all of them after. */
+static enum epa_status meet(struct av *a, const char *what)
+{
+    enum epa_status status = av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window));
+
+    if (status == EPA_OK)
+        status = wait_for_all(a, what);
+    return status == EPA_OK ? av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window))
+                            : status;
+}
+
+/* Rows stand at their owner by expert, within an expert by source: a->next becomes the place
+ * of my first for each. All ranks work out the same for all owners. */
+static enum epa_status lay_out(struct av *a)
+{
+    for (uint32_t owner = 0; owner < a->s.size; owner++) {
+        uint64_t end = 0;
+
+        for (uint32_t i = 0; i < a->s.local; i++) {
+            uint32_t e = owner * a->s.local + i;
+
+            for (uint32_t source = 0; source < a->s.size; source++) {
+                int n = counts_at(a, source)[e];
+
+                if (source == a->world.rank)
+                    a->next[e] = (uint32_t)end;
+                if (owner == a->world.rank)
+                    a->counts[source * a->s.local + i] = n;
+                end += (uint64_t)n;
+            }
+        }
+        if (end > a->s.entries)
+            return av_too_full(a, owner, end);
+    }
+    return EPA_OK;
+}
+
+static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = av_of(base);
+    struct epa_moe *m = &problem->u.moe;
+    char *mine = a->shm.base[a->world.rank];
+    enum epa_status status = av_begin_dispatch(a);
+
+    if (status == EPA_OK)
+        status = av_count(a, m);
+    if (status == EPA_OK) {
+        memcpy(counts_at(a, a->world.rank), a->count, a->s.experts * sizeof(*a->count));
+        status = meet(a, "counts");
+    }
+    if (status == EPA_OK)
+        status = lay_out(a);
+    if (status != EPA_OK)
+        return status;
+    av_give_places(a, m);
+    status = av_pack(a, m);
+    if (status == EPA_OK)
+        status = meet(a, "rows");
+    if (status == EPA_OK)
+        av_hand_out(a, m, mine + a->shm.rows_at, av_lay_out(a), mine + a->shm.y_at);
+    return status;
+}
+
+static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct epa_moe *m = arg;
+    uint64_t row_bytes = 2 * (uint64_t)m->hidden;
+    uint64_t first = m->recv_rows * worker / workers;
+    uint64_t end = m->recv_rows * (worker + 1) / workers;
+
+    if (first < end)
+        memcpy((char *)m->y_space + first * row_bytes,
+               (const char *)m->y + first * row_bytes, (end - first) * row_bytes);
+}
+
+static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = av_of(base);
+    struct epa_moe *m = &problem->u.moe;
+    enum epa_status status = av_begin_combine(a, m);
+
+    if (status == EPA_OK && m->y != m->y_space)
+        status = a->backend->ops->parallel(a->backend, copy_answers, m);
+    if (status == EPA_OK)
+        status = meet(a, "answers");
+    return status == EPA_OK ? av_add_up(a, m) : status;
+}
+
+const struct epa_stage av_shared_stages[2] = {
+    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
+    {"combine", EPA_STAGE_COMBINE, combine},
+};
+
+static void place_parts(struct av *a)
+{
+    struct av_shared *w = &a->shm;
+
+    w->counts_at = AV_LINE;
+    w->rows_at = av_up(w->counts_at + a->s.experts * sizeof(int), AV_PAGE);
+    w->y_at = av_up(w->rows_at + a->s.entries * a->s.message_bytes, AV_PAGE);
+    w->bytes = av_up(w->y_at + a->s.entries * a->s.answer_bytes, AV_PAGE);
+}
+
+/* Libraries of MPI keep windows in files there. Who runs out of room fails alone, inside a
+ * call that all others wait in, or is killed by the first store; so it is looked at before. */
+static enum epa_status check_room(const struct av *a, struct epa_error *err)
+{
+    static const char folder[] = "/dev/shm";
+    uint64_t need = (uint64_t)a->s.size * a->shm.bytes, room;
+    struct statvfs fs;
+
+    if (statvfs(folder, &fs) != 0)
+        return EPA_OK;
+    room = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (need <= room)
+        return EPA_OK;
+    return epa_fail(
+        err, EPA_ERR_NOMEM,
+        "alltoallv with mode: shared takes %llu MiB in %s for %u ranks, and %llu "
+        "MiB are free there: lower moe.max_tokens, set algorithm.capacity, or "
+        "give it more room",
+        (unsigned long long)(need >> 20), folder, a->s.size,
+        (unsigned long long)(room >> 20));
+}
+
+static enum epa_status join_node(struct av *a, struct epa_error *err)
+{
+    int size = 0;
+    enum epa_status status =
+        av_check(a, "MPI_Comm_split_type",
+                 MPI_Comm_split_type(a->comm, MPI_COMM_TYPE_SHARED, (int)a->world.rank,
+                                     MPI_INFO_NULL, &a->shm.node));
+
+    if (status != EPA_OK)
+        return epa_fail(err, status, "alltoallv: %s", a->last.text);
+    MPI_Comm_size(a->shm.node, &size);
+    if ((uint32_t)size == a->s.size)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "alltoallv with mode: shared needs all ranks in one shared memory, and "
+                    "MPI has %d of %u there with rank %u; set mode: messages",
+                    size, a->s.size, a->world.rank);
+}
+
+static enum epa_status make_window(struct av *a)
+{
+    struct av_shared *w = &a->shm;
+    MPI_Info info = MPI_INFO_NULL;
+    char *mine = NULL;
+    enum epa_status status = av_check(a, "MPI_Info_create", MPI_Info_create(&info));
+
+    if (status != EPA_OK)
+        return status;
+    /* Parts that share no page, so that each is near the rank that owns it. */
+    MPI_Info_set(info, "alloc_shared_noncontig", "true");
+    status = av_check(a, "MPI_Win_allocate_shared",
+                      MPI_Win_allocate_shared((MPI_Aint)(w->bytes + AV_PAGE), 1, info,
+                                              w->node, &mine, &w->window));
+    MPI_Info_free(&info);
+    if (status == EPA_OK)
+        status = av_check(a, "MPI_Win_set_errhandler",
+                          MPI_Win_set_errhandler(w->window, MPI_ERRORS_RETURN));
+    if (status == EPA_OK)
+        status =
+            av_check(a, "MPI_Win_lock_all", MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
+    w->locked = status == EPA_OK;
+    return status;
+}
+
+/* Where each part is, from the first page that begins in it: ranks have the file behind the
+ * window mapped at different addresses, all of them at the start of a page. */
+static enum epa_status map_window(struct av *a)
+{
+    struct av_shared *w = &a->shm;
+    enum epa_status status = EPA_OK;
+    int *model = NULL, found = 0;
+
+    MPI_Win_get_attr(w->window, MPI_WIN_MODEL, &model, &found);
+    if (!found || *model != MPI_WIN_UNIFIED)
+        return av_fail(a, EPA_ERR_UNSUPPORTED,
+                       "this MPI has no unified memory model, which loads and stores need");
+    for (uint32_t r = 0; r < a->s.size && status == EPA_OK; r++) {
+        MPI_Aint bytes = 0;
+        int unit = 0;
+        char *part = NULL;
+
+        status = av_check(a, "MPI_Win_shared_query",
+                          MPI_Win_shared_query(w->window, (int)r, &bytes, &unit, &part));
+        part += av_up((uintptr_t)part, AV_PAGE) - (uintptr_t)part;
+        w->base[r] = part;
+        a->into[r] = part + w->rows_at;
+        a->from[r] = part + w->y_at;
+    }
+    return status;
+}
+
+/* The owner touches its part first, so that it is near its core. */
+static void touch_window(const struct av *a)
+{
+    char *mine = a->shm.base[a->world.rank];
+    size_t skip = av_up((uintptr_t)mine, AV_HUGE_PAGE) - (uintptr_t)mine;
+
+    if (skip + AV_HUGE_PAGE <= a->shm.bytes) /* where there are none, small pages do */
+        (void)madvise(mine + skip, (a->shm.bytes - skip) / AV_HUGE_PAGE * AV_HUGE_PAGE,
+                      MADV_HUGEPAGE);
+    memset(mine, 0, a->shm.bytes);
+}
+
+enum epa_status av_shared_create(struct av *a, struct epa_error *err)
+{
+    enum epa_status status;
+
+    place_parts(a);
+    a->shm.base = calloc(a->s.size, sizeof(*a->shm.base));
+    if (a->shm.base == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for %u windows",
+                        a->s.size);
+    status = check_room(a, err);
+    /* From here on calls of MPI wait for all ranks without a limit: they are all here. */
+    if (status == EPA_OK)
+        status = av_barrier(a, "MPI_Ibarrier before the window");
+    if (status == EPA_OK)
+        status = join_node(a, err);
+    if (status == EPA_OK)
+        status = make_window(a);
+    if (status == EPA_OK)
+        status = map_window(a);
+    if (status == EPA_OK)
+        touch_window(a);
+    if (status != EPA_OK && status != EPA_ERR_ABORTED)
+        return epa_fail(err, status, "alltoallv with mode: shared: %s", a->last.text);
+    return status;
+}
+
+void av_shared_destroy(struct av *a)
+{
+    struct av_shared *w = &a->shm;
+
+    if (w->window != MPI_WIN_NULL && !a->failed) {
+        if (w->locked)
+            MPI_Win_unlock_all(w->window);
+        MPI_Win_free(&w->window);
+    }
+    if (w->node != MPI_COMM_NULL && !a->failed)
+        MPI_Comm_free(&w->node);
+    free(w->base);
+}

@@ -1,0 +1,301 @@
+/* Who is where: each rank tells all others the address of its worker, where its region is and
+ * the key to it; then it has an endpoint to each, and a pointer to the region of each whose
+ * memory UCX can map. */
+#include "ucx.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t close_ns = 1000000000u;
+
+/* Of fixed size; what is not follows in a second round. */
+struct card {
+    uint64_t base, heap_bytes;
+    uint32_t signals, address_bytes, key_bytes, version[2];
+};
+
+void links_lose(struct peer *peer, ucs_status_t status)
+{
+    struct ucx *u = peer->ucx;
+
+    if (u->closing || peer->lost != UCS_OK)
+        return;
+    peer->lost = status;
+    if (u->lost != NULL)
+        return;
+    u->lost_ns = ucx_now_ns();
+    /* Release: pairs with the acquire in check_ranks(). */
+    __atomic_store_n(&u->lost, peer, __ATOMIC_RELEASE);
+}
+
+/* Called by UCX within its progress, so under the lock. */
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    links_lose(arg, status);
+}
+
+static enum epa_status compare(const struct ucx *u, const struct card *cards,
+                               struct epa_error *err)
+{
+    const struct card *mine = &cards[u->base.rank];
+
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        const struct card *card = &cards[r];
+
+        if (card->heap_bytes != mine->heap_bytes || card->signals != mine->signals)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "ucx: rank %u has a heap of %" PRIu64
+                            " bytes and %u signals, rank %u of %" PRIu64 " and %u",
+                            r, card->heap_bytes, card->signals, u->base.rank,
+                            mine->heap_bytes, mine->signals);
+        if (card->version[0] != mine->version[0] || card->version[1] != mine->version[1])
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "ucx: rank %u has UCX %u.%u, rank %u has %u.%u; all hosts need "
+                            "the same",
+                            r, card->version[0], card->version[1], u->base.rank,
+                            mine->version[0], mine->version[1]);
+    }
+    return EPA_OK;
+}
+
+/* What one rank sends in the second round: its address, then its key. */
+struct papers {
+    ucp_address_t *address;
+    size_t address_bytes, key_bytes;
+    void *key;
+};
+
+static enum epa_status take_papers(struct ucx *u, struct papers *out, struct epa_error *err)
+{
+    ucs_status_t ucs =
+        ucp_worker_get_address(u->worker, &out->address, &out->address_bytes);
+
+    if (ucs == UCS_OK)
+        ucs = ucp_rkey_pack(u->context, u->region.mem, &out->key, &out->key_bytes);
+    if (ucs != UCS_OK)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "ucx: the worker's address and memory's key: %s",
+                        ucs_status_string(ucs));
+    return EPA_OK;
+}
+
+static void drop_papers(struct ucx *u, struct papers *papers)
+{
+    if (papers->address != NULL)
+        ucp_worker_release_address(u->worker, papers->address);
+    if (papers->key != NULL)
+        ucp_rkey_buffer_release(papers->key);
+}
+
+static enum epa_status create_endpoint(struct peer *peer, const char *address, bool watched,
+                                       struct epa_error *err)
+{
+    const struct ucx *u = peer->ucx;
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)(const void *)address,
+        .err_mode = watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler = {.cb = on_error, .arg = peer},
+    };
+    ucs_status_t ucs = ucp_ep_create(u->worker, &params, &peer->ep);
+
+    if (ucs != UCS_OK)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "ucx: rank %u has no way to rank %u (tls \"%s\", devices \"%s\"; "
+                        "\"\" leaves it to UCX_* and UCX): %s",
+                        u->base.rank, ucx_number_of(u, peer), u->config.tls,
+                        u->config.devices, ucs_status_string(ucs));
+    return EPA_OK;
+}
+
+/* On the way out by force: whoever is there has been told all. */
+static void close_endpoints(struct ucx *u)
+{
+    const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    const ucp_request_param_t *how =
+        u->watched ? &force : &(const ucp_request_param_t){.op_attr_mask = 0};
+    ucs_status_ptr_t *request = calloc(u->base.size, sizeof(*request));
+
+    for (uint32_t r = 0; r < u->base.size && request != NULL; r++) {
+        if (u->peer[r].ep != NULL)
+            request[r] = ucp_ep_close_nbx(u->peer[r].ep, how);
+        u->peer[r].ep = NULL;
+    }
+    for (uint32_t r = 0; r < u->base.size && request != NULL; r++)
+        (void)wait_request(u, request[r], close_ns);
+    free(request);
+}
+
+/* An endpoint that tells of a dead peer is not to be had over every transport, and all ranks
+ * need the same kind. */
+static enum epa_status create_endpoints(struct ucx *u, const char *papers, size_t stride,
+                                        bool watched, struct epa_error *err)
+{
+    enum epa_status mine = EPA_OK, status;
+    enum epa_status *all = calloc(u->base.size, sizeof(*all));
+
+    if (all == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
+    log_mute(watched);
+    for (uint32_t r = 0; r < u->base.size && mine == EPA_OK; r++) {
+        if (r != u->base.rank)
+            mine = create_endpoint(&u->peer[r], papers + r * stride, watched,
+                                   watched ? NULL : err);
+    }
+    log_mute(false);
+    status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
+    for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++) {
+        if (all[r] != EPA_OK)
+            status = watched ? EPA_AGAIN : all[r];
+    }
+    free(all);
+    if (status == EPA_OK)
+        u->watched = watched;
+    else
+        close_endpoints(u);
+    if (status != EPA_OK && status != EPA_AGAIN && mine == EPA_OK)
+        return epa_fail(err, status, "ucx: another rank has no way to one of its peers");
+    return status;
+}
+
+static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t stride,
+                                   const struct card *cards, struct epa_error *err)
+{
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        struct peer *peer = &u->peer[r];
+        void *at = NULL;
+        ucs_status_t ucs;
+
+        peer->remote = cards[r].base;
+        if (r == u->base.rank)
+            continue;
+        ucs = ucp_ep_rkey_unpack(peer->ep, papers + r * stride + cards[r].address_bytes,
+                                 &peer->rkey);
+        if (ucs != UCS_OK)
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "ucx: rank %u cannot use the key to the memory of rank %u: %s",
+                            u->base.rank, r, ucs_status_string(ucs));
+        if (u->config.direct && epa_same_node(&u->boot->world, r) &&
+            ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK)
+            peer->map = at;
+    }
+    u->peer[u->base.rank].map = u->region.base;
+    return EPA_OK;
+}
+
+static void read_lanes(struct peer *peer)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *stream = open_memstream(&text, &n);
+
+    if (stream != NULL) {
+        ucp_ep_print_info(peer->ep, stream);
+        fclose(stream);
+    }
+    peer->lanes = lanes_read(text != NULL ? text : "");
+    peer->split = peer->lanes.puts && !peer->lanes.additions;
+    free(text);
+}
+
+static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride,
+                                const struct card *cards, struct epa_error *err)
+{
+    enum epa_status status = create_endpoints(u, papers, stride, true, err);
+
+    if (status == EPA_AGAIN)
+        status = create_endpoints(u, papers, stride, false, err);
+    if (status == EPA_OK)
+        status = unpack_keys(u, papers, stride, cards, err);
+    if (status != EPA_OK)
+        return status;
+    u->all_mapped = true;
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        if (r != u->base.rank)
+            read_lanes(&u->peer[r]);
+        u->all_mapped = u->all_mapped && u->peer[r].map != NULL;
+    }
+    return EPA_OK;
+}
+
+/* Second round: papers of all, each as long as the longest. */
+static enum epa_status exchange(struct ucx *u, const struct papers *mine,
+                                const struct card *cards, struct epa_error *err)
+{
+    size_t stride = 8;
+    char *own, *all;
+    enum epa_status status;
+
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        size_t bytes = (size_t)cards[r].address_bytes + cards[r].key_bytes;
+
+        if (bytes > stride)
+            stride = bytes;
+    }
+    stride = (stride + 7) / 8 * 8;
+    own = calloc(1, stride);
+    all = calloc(u->base.size, stride);
+    if (own == NULL || all == NULL) {
+        status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
+    } else {
+        memcpy(own, mine->address, mine->address_bytes);
+        memcpy(own + mine->address_bytes, mine->key, mine->key_bytes);
+        status = u->boot->allgather(u->boot, own, stride, all);
+    }
+    if (status == EPA_OK)
+        status = link_all(u, all, stride, cards, err);
+    free(own);
+    free(all);
+    return status;
+}
+
+enum epa_status links_init(struct ucx *u, struct epa_error *err)
+{
+    struct papers papers = {.address = NULL};
+    struct card *cards = calloc(u->base.size, sizeof(*cards));
+    enum epa_status status = take_papers(u, &papers, err);
+    unsigned major, minor, release;
+
+    if (status == EPA_OK && cards == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
+    if (status == EPA_OK) {
+        struct card mine = {.base = (uintptr_t)u->region.base,
+                            .heap_bytes = u->base.heap_bytes,
+                            .signals = u->signals,
+                            .address_bytes = (uint32_t)papers.address_bytes,
+                            .key_bytes = (uint32_t)papers.key_bytes};
+
+        ucp_get_version(&major, &minor, &release);
+        mine.version[0] = major;
+        mine.version[1] = minor;
+        status = u->boot->allgather(u->boot, &mine, sizeof(mine), cards);
+    }
+    if (status == EPA_OK)
+        status = compare(u, cards, err);
+    if (status == EPA_OK)
+        status = exchange(u, &papers, cards, err);
+    if (status != EPA_OK)
+        u->boot->explain(u->boot, err);
+    drop_papers(u, &papers);
+    free(cards);
+    return status;
+}
+
+void links_finish(struct ucx *u)
+{
+    u->closing = true;
+    if (u->peer == NULL || u->worker == NULL)
+        return;
+    /* What peers still wait for leaves; nobody is waited for whom it does not reach. */
+    if (!u->all_mapped && u->unflushed && !epa_aborted(u->boot) && u->lost == NULL)
+        (void)wait_flushed(u, close_ns, (struct failure){.at = FAILED_QUIET});
+    close_endpoints(u);
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        if (u->peer[r].rkey != NULL)
+            ucp_rkey_destroy(u->peer[r].rkey);
+    }
+}

@@ -1,0 +1,135 @@
+/* What the ucx transport says of itself: describe, explain. */
+#include "ucx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t count_mapped(const struct ucx *u)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < u->base.size; r++)
+        n += r != u->base.rank && u->peer[r].map != NULL;
+    return n;
+}
+
+/* Peers that are reached as `peer` is; 0 if an earlier one is, too. */
+static uint32_t count_like(const struct ucx *u, uint32_t peer)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        if (r == u->base.rank || u->peer[r].map != NULL ||
+            memcmp(&u->peer[r].lanes, &u->peer[peer].lanes, sizeof(struct lanes)) != 0)
+            continue;
+        if (r < peer)
+            return 0;
+        n++;
+    }
+    return n;
+}
+
+void ucx_describe(struct epa_transport *t,
+                  void (*say)(void *arg, const char *key, const char *value), void *arg)
+{
+    struct ucx *u = ucx_of(t);
+    char text[160];
+
+    say(arg, "ucx", ucp_get_version_string());
+    snprintf(text, sizeof(text), "%u of %u peers", count_mapped(u), t->size - 1);
+    say(arg, "loads and stores", text);
+    for (uint32_t r = 0; r < t->size; r++) {
+        const struct lanes *lanes = &u->peer[r].lanes;
+        uint32_t n = r != t->rank && u->peer[r].map == NULL ? count_like(u, r) : 0;
+
+        if (n == 0)
+            continue;
+        snprintf(text, sizeof(text), "%u of %u peers by %s%s", n, t->size - 1, lanes->names,
+                 !lanes->puts        ? ", executed by the peer's CPU"
+                 : !lanes->additions ? ", additions by the peer's CPU"
+                                     : "");
+        say(arg, "puts", text);
+    }
+    say(arg, "progress", u->helper.on ? "calls and a thread" : "calls");
+    say(arg, "dead peers", u->watched ? "seen by UCX" : "seen by the launcher alone");
+}
+
+static void explain_barrier(const struct ucx *u, const struct failure *f, const char *why,
+                            struct epa_error *err)
+{
+    char late[64] = "to which all had come by then";
+
+    if (f->missing != 0)
+        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
+                 f->missing > 1 ? " and others" : "");
+    (void)epa_fail(err, f->status,
+                   "ucx: rank %u waited %.3f s at barrier %" PRIu64
+                   " %s, %u of %u missing%s",
+                   u->base.rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
+                   u->base.size, why);
+}
+
+static void explain_signal(const struct ucx *u, const struct failure *f, const char *why,
+                           struct epa_error *err)
+{
+    (void)epa_fail(err, f->status,
+                   "ucx: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
+                   "%s",
+                   u->base.rank, (double)f->waited_ns * 1e-9, f->signal,
+                   f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, why);
+}
+
+static void explain_quiet(const struct ucx *u, const struct failure *f, const char *why,
+                          struct epa_error *err)
+{
+    char whom[48] = "";
+
+    if (f->peer != u->base.rank)
+        snprintf(whom, sizeof(whom), "for rank %u ", f->peer);
+    (void)epa_fail(err, f->status,
+                   "ucx: rank %u waited %.3f s %suntil what it had put was in place, %u "
+                   "requests under way%s%s",
+                   u->base.rank, (double)f->waited_ns * 1e-9, whom, u->outstanding,
+                   f->ucs != UCS_OK ? ": " : why,
+                   f->ucs != UCS_OK ? ucs_status_string(f->ucs) : "");
+}
+
+void ucx_explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct ucx *u = ucx_of(t);
+    const struct failure *f = &u->failure;
+    const char *why = f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
+
+    switch (f->at) {
+    case FAILED_SIGNAL:
+        explain_signal(u, f, why, err);
+        break;
+    case FAILED_BARRIER:
+        explain_barrier(u, f, why, err);
+        break;
+    case FAILED_QUIET:
+        explain_quiet(u, f, why, err);
+        break;
+    case FAILED_START:
+        (void)epa_fail(err, f->status, "ucx: rank %u to rank %u: %s: %s", t->rank, f->peer,
+                       f->what, ucs_status_string(f->ucs));
+        break;
+    case FAILED_LINK:
+        (void)epa_fail(err, f->status, "ucx: rank %u has lost rank %u, over %s: %s",
+                       t->rank, f->peer, u->peer[f->peer].lanes.names,
+                       ucs_status_string(f->ucs));
+        break;
+    case FAILED_PROGRESS:
+        (void)epa_fail(err, f->status, "ucx: rank %u gave up%s", t->rank, why);
+        break;
+    case FAILED_LIMIT:
+        u->boot->explain(u->boot, err);
+        (void)epa_fail(err, f->status, "ucx: rank %u could not measure its links%s",
+                       t->rank, why);
+        break;
+    case FAILED_NOWHERE:
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "ucx: nothing has failed on rank %u", t->rank);
+        break;
+    }
+}

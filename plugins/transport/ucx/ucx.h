@@ -1,0 +1,205 @@
+/* What the parts of the ucx transport share.
+ *
+ *   region.c   a rank's memory, made and registered by UCX
+ *   links.c    who is where: addresses, keys, endpoints, pointers into peers' memory
+ *   helper.c   takes in what peers send while this rank is elsewhere
+ *   waits.c    all that goes on until something has happened
+ *   ucx.c      the functions of the data path, and the plugin
+ *   limit.c    what the links can do
+ *   report.c   describe, explain */
+#ifndef UCX_H
+#define UCX_H
+
+#include <epa2a/transport.h>
+
+#include <pthread.h>
+#include <time.h>
+#include <ucp/api/ucp.h>
+
+#include "lanes.h"
+
+enum { LINE = 64 };
+
+enum progress_kind { PROGRESS_AUTO, PROGRESS_THREAD, PROGRESS_CALLS };
+
+struct config {
+    const char *tls, *devices;
+    uint32_t outstanding;
+    uint64_t patience_ns;
+    int progress; /* enum progress_kind */
+    bool direct;
+};
+
+struct line {
+    _Alignas(LINE) uint64_t word;
+};
+
+/* A rank's memory, in this order: a line for each rank in which that one counts the barriers
+ * it has come to, a line for measurements, the signals, and the heap. Offsets are the same
+ * everywhere. */
+struct region {
+    ucp_mem_h mem;
+    char *base;
+    uint64_t bytes, ping_at, signals_at, heap_at;
+};
+
+struct ucx;
+
+struct peer {
+    struct ucx *ucx;
+    ucp_ep_h ep;
+    ucp_rkey_h rkey;
+    uint64_t remote;   /* its region, as its rank has it */
+    char *map;         /* its region, as this rank has it; NULL: reached by puts alone */
+    ucs_status_t lost; /* why it is known to be gone */
+    bool unfenced;     /* something was started since the last fence */
+    struct lanes lanes;
+    /* Additions that the peer executes may pass puts that its hardware executes, so that a
+     * fence between the two must be a flush. */
+    bool split, put_since_flush, added_since_flush;
+};
+
+/* The value of a signal under way: UCX may read it late. */
+struct value {
+    struct peer *peer;
+    uint64_t value;
+    struct value *next; /* free */
+};
+
+enum failed_at {
+    FAILED_NOWHERE,
+    FAILED_SIGNAL,
+    FAILED_BARRIER,
+    FAILED_QUIET,
+    FAILED_START, /* of a put or a signal */
+    FAILED_LINK,
+    FAILED_LIMIT,
+    FAILED_PROGRESS,
+};
+
+struct failure {
+    enum failed_at at;
+    enum epa_status status;
+    enum epa_compare compare;
+    uint32_t signal, peer;
+    uint64_t want, seen, waited_ns;
+    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
+    ucs_status_t ucs;
+    const char *what;
+};
+
+struct ucx {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_bootstrap *boot;
+    struct config config;
+    uint32_t signals;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    struct region region;
+    struct peer *peer; /* [size] */
+    char **peer_heap;
+    bool watched;    /* UCX is to tell of peers that are gone */
+    bool all_mapped; /* UCX has nothing to do after open */
+    uint32_t burst;  /* polls between two looks at the clock and at `aborted` */
+    uint64_t spin_ns;
+    uint64_t barriers, pings; /* begun by this rank */
+    /* Of puts and signals, all under `lock` where there is a helper. */
+    uint32_t outstanding, started; /* started: since the last progress */
+    bool unflushed;
+    struct value *values, *free_value;
+    bool closing;      /* peers may go */
+    uint64_t lost_ns;  /* since when `lost` is */
+    struct peer *lost; /* the first that is known to be gone; NULL: none is; atomic */
+    struct failure failure;
+    struct helper {
+        bool on;
+        pthread_t thread;
+        uint32_t stop;
+        uint64_t calls; /* in which this rank made progress itself */
+    } helper;
+    pthread_mutex_t lock;
+};
+
+static inline struct ucx *ucx_of(struct epa_transport *t)
+{
+    return (struct ucx *)t;
+}
+
+/* Keeps the helper out; recursive use is a mistake. */
+static inline void ucx_lock(struct ucx *u)
+{
+    if (u->helper.on)
+        pthread_mutex_lock(&u->lock);
+}
+
+static inline void ucx_unlock(struct ucx *u)
+{
+    if (u->helper.on)
+        pthread_mutex_unlock(&u->lock);
+}
+
+/* What was started, and what came, goes on. */
+static inline void ucx_pump(struct ucx *u)
+{
+    ucx_lock(u);
+    u->started = 0;
+    u->helper.calls++;
+    (void)ucp_worker_progress(u->worker);
+    ucx_unlock(u);
+}
+
+static inline uint64_t ucx_now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *peer)
+{
+    return (uint32_t)(peer - u->peer);
+}
+
+/* region.c. On failure what there is stays, for region_finish(). */
+enum epa_status region_init(struct ucx *, uint64_t heap_bytes, struct epa_error *);
+void region_finish(struct ucx *);
+
+/* links.c: collective. On failure what there is stays, for links_finish(). */
+enum epa_status links_init(struct ucx *, struct epa_error *);
+void links_finish(struct ucx *);
+/* Remembers that a peer is gone, under the lock. */
+void links_lose(struct peer *, ucs_status_t);
+
+/* helper.c */
+enum epa_status helper_start(struct ucx *, struct epa_error *);
+void helper_stop(struct ucx *);
+
+/* waits.c. `failure` says what is waited for; why in vain is remembered in u->failure. */
+enum epa_status wait_word(struct ucx *, const uint64_t *word, enum epa_compare,
+                          uint64_t want, uint64_t timeout_ns, struct failure failure);
+enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns, struct failure failure);
+enum epa_status wait_raised(struct ucx *, uint64_t at, uint64_t value, uint32_t peer,
+                            uint64_t timeout_ns, struct failure failure);
+enum epa_status wait_barrier(struct ucx *, uint64_t timeout_ns);
+enum epa_status wait_progress(struct ucx *);
+/* For a request of UCX's own, on the way in or out; true: it is done. */
+bool wait_request(struct ucx *, ucs_status_ptr_t request, uint64_t timeout_ns);
+
+/* ucx.c: a signal or a word of the region's own, at an offset of the region. EPA_AGAIN as
+ * in the table. */
+enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_signal_op,
+                          uint32_t peer);
+
+/* limit.c, report.c: for the table. */
+enum epa_status ucx_limit(struct epa_transport *, uint64_t scratch, struct epa_limit *out);
+void ucx_describe(struct epa_transport *,
+                  void (*say)(void *arg, const char *key, const char *value), void *arg);
+void ucx_explain(struct epa_transport *, struct epa_error *);
+
+/* log.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
+ * expected and is told elsewhere. */
+void log_to_stderr(void);
+void log_mute(bool mute);
+
+#endif

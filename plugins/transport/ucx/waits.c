@@ -1,0 +1,307 @@
+/* All that goes on until something has happened. Each turn of a wait lets UCX progress, so
+ * that what this rank has started leaves and what peers send is taken in; after a burst of
+ * turns it looks at the clock, at `aborted` and at peers that are gone. */
+#include "ucx.h"
+
+#include <sched.h>
+
+/* That a rank is gone UCX may know before the launcher, which can tell the better story. */
+static const uint64_t grace_ns = 1000000000u;
+
+static const uint64_t find_ns = 50000000;
+
+struct turns {
+    uint64_t begun, timeout_ns;
+};
+
+#if defined(__x86_64__) || defined(__i386__)
+static void relax(void)
+{
+    __builtin_ia32_pause();
+}
+#elif defined(__aarch64__)
+static void relax(void)
+{
+    __asm__ volatile("yield");
+}
+#else
+static void relax(void)
+{
+}
+#endif
+
+/* Why nobody should go on, whatever he does. */
+static enum epa_status check_ranks(struct ucx *u, uint64_t now)
+{
+    if (epa_aborted(u->boot))
+        return EPA_ERR_ABORTED;
+    /* Acquire: pairs with the release in links_lose(), which may run in the helper. */
+    if (__atomic_load_n(&u->lost, __ATOMIC_ACQUIRE) != NULL && now >= u->lost_ns + grace_ns)
+        return EPA_ERR_DIED;
+    return EPA_OK;
+}
+
+static enum epa_status give_up(struct ucx *u, struct failure failure,
+                               enum epa_status status)
+{
+    failure.status = status;
+    if (status == EPA_ERR_DIED) {
+        failure.at = FAILED_LINK;
+        failure.peer = ucx_number_of(u, u->lost);
+        failure.ucs = u->lost->lost;
+    }
+    u->failure = failure;
+    return status;
+}
+
+/* After a burst of polls in vain: whether to go on. Never sleeps, and lets go of the core
+ * as shm does. */
+static enum epa_status turn(struct ucx *u, struct turns *turns, struct failure *failure)
+{
+    uint64_t now = ucx_now_ns();
+    enum epa_status status;
+
+    if (turns->begun == 0)
+        turns->begun = now;
+    failure->waited_ns = now - turns->begun;
+    status = check_ranks(u, now);
+    if (status == EPA_OK && failure->waited_ns >= turns->timeout_ns)
+        status = EPA_ERR_TIMEOUT;
+    if (status == EPA_OK && failure->waited_ns >= u->spin_ns)
+        sched_yield();
+    return status;
+}
+
+static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
+{
+    return compare == EPA_EQ ? seen == want : seen >= want;
+}
+
+/* Under the lock where there is a helper: what it took in for this rank it stored before it
+ * let go of the lock. */
+static uint64_t poll_word(struct ucx *u, const uint64_t *word)
+{
+    uint64_t seen;
+
+    if (u->all_mapped) {
+        /* Acquire: pairs with the release in ucx_raise() of a peer. */
+        seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    } else {
+        ucx_lock(u);
+        u->started = 0;
+        u->helper.calls++;
+        (void)ucp_worker_progress(u->worker);
+        /* Acquire: as above, and with the fence of UCX between a payload and its signal. */
+        seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        ucx_unlock(u);
+    }
+    return seen;
+}
+
+enum epa_status wait_word(struct ucx *u, const uint64_t *word, enum epa_compare compare,
+                          uint64_t want, uint64_t timeout_ns, struct failure failure)
+{
+    struct turns turns = {.timeout_ns = timeout_ns};
+
+    for (;;) {
+        enum epa_status status;
+
+        for (uint32_t i = 0; i < u->burst; i++) {
+            if (reached(poll_word(u, word), compare, want))
+                return EPA_OK;
+            relax();
+        }
+        status = turn(u, &turns, &failure);
+        if (status != EPA_OK) {
+            failure.compare = compare;
+            failure.want = want;
+            failure.seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+            return give_up(u, failure, status);
+        }
+    }
+}
+
+/* NULL: no request; `all`: nothing that is counted is under way, either. */
+static bool is_done(struct ucx *u, ucs_status_ptr_t request, bool all)
+{
+    bool done;
+
+    ucx_lock(u);
+    u->started = 0;
+    u->helper.calls++;
+    (void)ucp_worker_progress(u->worker);
+    done = !UCS_PTR_IS_PTR(request) || ucp_request_check_status(request) != UCS_INPROGRESS;
+    done = done && (!all || u->outstanding == 0);
+    ucx_unlock(u);
+    return done;
+}
+
+static void free_request(struct ucx *u, ucs_status_ptr_t request)
+{
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    ucx_lock(u);
+    ucp_request_free(request);
+    ucx_unlock(u);
+}
+
+bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
+{
+    uint64_t begun = ucx_now_ns();
+    bool done;
+
+    while (!(done = is_done(u, request, false)) && ucx_now_ns() - begun < timeout_ns &&
+           !epa_aborted(u->boot))
+        sched_yield();
+    free_request(u, request);
+    return done;
+}
+
+/* The flush is done, which is told by the peers where they execute puts themselves, and so is
+ * all that is counted. */
+static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
+                                  uint64_t timeout_ns, struct failure failure)
+{
+    struct turns turns = {.timeout_ns = timeout_ns};
+    enum epa_status status;
+
+    for (;;) {
+        for (uint32_t i = 0; i < u->burst; i++) {
+            if (is_done(u, request, true))
+                return EPA_OK;
+        }
+        status = turn(u, &turns, &failure);
+        if (status != EPA_OK)
+            return give_up(u, failure, status);
+    }
+}
+
+/* Which peer does not answer, once a flush of all was in vain: each is flushed by itself, and
+ * all have a little longer. The own rank: all did now. */
+static uint32_t find_silent(struct ucx *u)
+{
+    const ucp_request_param_t param = {.op_attr_mask = 0};
+    uint64_t begun = ucx_now_ns();
+    uint32_t silent = u->base.rank;
+
+    for (uint32_t r = 0; r < u->base.size && silent == u->base.rank; r++) {
+        ucs_status_ptr_t request = NULL;
+
+        if (u->peer[r].map != NULL)
+            continue;
+        ucx_lock(u);
+        request = ucp_ep_flush_nbx(u->peer[r].ep, &param);
+        ucx_unlock(u);
+        while (silent == u->base.rank && !is_done(u, request, false)) {
+            if (ucx_now_ns() - begun > find_ns)
+                silent = r;
+        }
+        free_request(u, request);
+    }
+    return silent;
+}
+
+static void note_flushed(struct ucx *u)
+{
+    u->unflushed = false;
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        u->peer[r].put_since_flush = false;
+        u->peer[r].added_since_flush = false;
+    }
+}
+
+enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure failure)
+{
+    const ucp_request_param_t param = {.op_attr_mask = 0};
+    ucs_status_ptr_t request;
+    enum epa_status status;
+
+    failure.peer = u->base.rank; /* none in particular */
+    if (!u->unflushed)
+        return EPA_OK;
+    ucx_lock(u);
+    request = ucp_worker_flush_nbx(u->worker, &param);
+    ucx_unlock(u);
+    if (UCS_PTR_IS_ERR(request)) {
+        failure.ucs = UCS_PTR_STATUS(request);
+        failure.what = "ucp_worker_flush_nbx";
+        return give_up(u, failure, EPA_ERR_SYSTEM);
+    }
+    status = wait_flush(u, request, timeout_ns, failure);
+    free_request(u, request); /* in whatever state: UCX goes on with it alone */
+    if (status == EPA_OK)
+        note_flushed(u);
+    else if (status == EPA_ERR_TIMEOUT)
+        u->failure.peer = find_silent(u);
+    return status;
+}
+
+enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t peer,
+                            uint64_t timeout_ns, struct failure failure)
+{
+    struct turns turns = {.timeout_ns = timeout_ns};
+
+    for (;;) {
+        enum epa_status status = ucx_raise(u, at, value, EPA_SIGNAL_SET, peer);
+
+        if (status != EPA_AGAIN)
+            return status;
+        ucx_pump(u);
+        status = turn(u, &turns, &failure);
+        if (status != EPA_OK)
+            return give_up(u, failure, status);
+    }
+}
+
+static const uint64_t *arrivals_of(const struct ucx *u, uint32_t rank)
+{
+    return &((struct line *)(void *)u->region.base)[rank].word;
+}
+
+static void find_missing(struct ucx *u)
+{
+    for (uint32_t r = u->base.size; r-- > 0;) {
+        if (__atomic_load_n(arrivals_of(u, r), __ATOMIC_RELAXED) < u->barriers) {
+            u->failure.missing++;
+            u->failure.first_missing = r;
+        }
+    }
+}
+
+/* Each rank tells each other that it has come, so that all know who is late. Quiet comes
+ * first; what it says last leaves at once, as nobody need call anything after a barrier. */
+enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
+{
+    const struct epa_transport *t = &u->base;
+    struct failure failure = {.at = FAILED_BARRIER, .want = ++u->barriers};
+    uint64_t epoch = u->barriers;
+    enum epa_status status =
+        wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
+
+    for (uint32_t i = 0; i < t->size && status == EPA_OK; i++)
+        status = wait_raised(u, t->rank * sizeof(struct line), epoch,
+                             (t->rank + i) % t->size, timeout_ns, failure);
+    for (uint32_t i = 1; i < t->size && status == EPA_OK; i++)
+        status = wait_word(u, arrivals_of(u, (t->rank + i) % t->size), EPA_GE, epoch,
+                           timeout_ns, failure);
+    if (status == EPA_OK && !u->all_mapped)
+        status = wait_flush(u, NULL, timeout_ns, failure);
+    if (status != EPA_OK && u->failure.at == FAILED_BARRIER) {
+        u->failure.want = epoch;
+        find_missing(u);
+    }
+    return status;
+}
+
+enum epa_status wait_progress(struct ucx *u)
+{
+    enum epa_status status;
+
+    if (!u->all_mapped)
+        ucx_pump(u);
+    status = check_ranks(
+        u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? ucx_now_ns() : 0);
+    if (status != EPA_OK)
+        (void)give_up(u, (struct failure){.at = FAILED_PROGRESS}, status);
+    return status;
+}

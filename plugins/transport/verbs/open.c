@@ -1,0 +1,352 @@
+/* The life of the verbs transport: memory, rings, queue pairs, and the end of them; its options.
+ * What it does in between is in verbs.c. */
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum {
+    AT_BEST = EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES | EPA_TRANSPORT_SIGNAL_ADD |
+              EPA_TRANSPORT_LOAD_STORE,
+    REQUEST_MOST = 1 << 30, /* bytes; the queue counts them in 32 bits */
+    PAGE = 4096,
+};
+
+/* On close: for others to come, and for the last acknowledgements to leave. */
+static const uint64_t leave_ns = 2000000000u;
+static const struct timespec linger = {.tv_nsec = 1000000};
+
+/* A queue pair that is gone cannot acknowledge any more, and whoever waits for that would see
+ * this rank as dead. So all meet once more, unless something has failed, and linger. */
+static void leave(struct verbs *v)
+{
+    bool in_step = v->failure.at != FAILED_BARRIER && !v->queues.failure.failed;
+
+    if (v->base.size == 1 || !in_step || epa_aborted(v->boot))
+        return;
+    if (verbs_barrier(v, leave_ns) == EPA_OK)
+        (void)verbs_drain(v, leave_ns);
+    (void)nanosleep(&linger, NULL);
+}
+
+void verbs_close(struct epa_transport *t)
+{
+    struct verbs *v = (struct verbs *)t;
+
+    if (v->connected)
+        leave(v);
+    disconnect_all(&v->queues);
+    if (v->mr != NULL)
+        ibv_dereg_mr(v->mr);
+    if (v->pinned_mr != NULL)
+        ibv_dereg_mr(v->pinned_mr);
+    device_close(&v->device);
+    if (v->pinned != NULL)
+        munmap(v->pinned, v->pinned_bytes);
+    segments_finish(&v->segments);
+    if (v->queues.queue != NULL) {
+        free(v->queues.queue[0].wr);
+        free(v->queues.queue[0].sge);
+    }
+    free(v->queues.queue);
+    free(v->ordered);
+    free(v->peer_heap);
+    free(v);
+}
+
+/* Rings for all queues. A heap in pieces must fit into one, with a signal behind it. */
+static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t *slots,
+                                  struct epa_error *err)
+{
+    struct queues *q = &v->queues;
+    uint32_t size = v->base.size;
+    uint64_t n, pieces;
+    struct ibv_send_wr *wr;
+    struct ibv_sge *sge;
+
+    q->most_bytes = v->device.port.most_message & ~(uint64_t)(PAGE - 1);
+    if (q->most_bytes > REQUEST_MOST || q->most_bytes == 0)
+        q->most_bytes = REQUEST_MOST;
+    pieces = queue_pieces(q, heap_bytes) + 1;
+    n = (pieces > v->config.depth ? pieces : v->config.depth) + 1;
+    if (n > UINT32_MAX / size)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "verbs: a heap of %" PRIu64 " bytes in messages of %" PRIu64
+                        " does not fit into any queue",
+                        heap_bytes, q->most_bytes);
+    *slots = (uint32_t)n;
+    q->ask_every = (uint32_t)n / 4 > 0 ? (uint32_t)n / 4 : 1;
+    q->batch = v->config.batch;
+    v->pinned_bytes = ((size * (n + 1)) * sizeof(uint64_t) + PAGE - 1) / PAGE * PAGE;
+    /* Shared, so that the pages stay the same ones in a process that forks. */
+    v->pinned = mmap(NULL, v->pinned_bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    v->pinned = v->pinned == MAP_FAILED ? NULL : v->pinned;
+    q->queue = calloc(size, sizeof(*q->queue));
+    wr = calloc(size * n, sizeof(*wr));
+    sge = calloc(size * n, sizeof(*sge));
+    if (q->queue == NULL || wr == NULL || sge == NULL || v->pinned == NULL) {
+        free(wr);
+        free(sge);
+        free(q->queue);
+        q->queue = NULL;
+        return epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %u queues of %u", size,
+                        *slots);
+    }
+    q->n = size;
+    for (uint32_t r = 0; r < size; r++) {
+        uint64_t *value = (uint64_t *)v->pinned + r * (n + 1);
+
+        q->queue[r] = (struct queue){.peer = r,
+                                     .slots = *slots,
+                                     .wr = wr + r * n,
+                                     .sge = sge + r * n,
+                                     .value = value,
+                                     .dump = value + n};
+    }
+    return EPA_OK;
+}
+
+static enum epa_status make_memory(struct verbs *v, const struct epa_transport_params *p,
+                                   struct epa_error *err)
+{
+    const int access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    const struct segments_params params = {.name = "verbs",
+                                           .boot = p->boot,
+                                           .heap_bytes = p->heap_bytes,
+                                           .signals = p->signals,
+                                           .own_lines = own_lines(v->base.size),
+                                           .reach =
+                                               v->config.direct ? REACH_NODE : REACH_OWN,
+                                           .huge_pages = HUGE_AUTO,
+                                           .prefault = true};
+    uint64_t pinned = v->pinned_bytes;
+    enum epa_status status = EPA_OK;
+
+    if (p->heap_bytes <= INT64_MAX / 2) { /* else segments_init() refuses it */
+        pinned += segments_bytes(&params);
+        status = device_may_pin(pinned, err);
+    }
+    if (status == EPA_OK)
+        status = segments_init(&v->segments, &params, err);
+    if (status != EPA_OK)
+        return status;
+    v->peer = v->segments.peer;
+    status = device_register(&v->device, v->peer[v->base.rank].segment, v->segments.bytes,
+                             access, pinned, &v->mr, err);
+    if (status == EPA_OK)
+        status = device_register(&v->device, v->pinned, v->pinned_bytes,
+                                 IBV_ACCESS_LOCAL_WRITE, pinned, &v->pinned_mr, err);
+    return status;
+}
+
+static enum epa_status connect(struct verbs *v, uint32_t slots, struct epa_error *err)
+{
+    const struct connect_params params = {.boot = v->boot,
+                                          .config = &v->config,
+                                          .device = &v->device,
+                                          .base = (uintptr_t)v->peer[v->base.rank].segment,
+                                          .key = v->mr->rkey,
+                                          .slots = slots};
+    enum epa_status status;
+
+    v->queues.key = v->mr->lkey;
+    v->queues.pinned_key = v->pinned_mr->lkey;
+    status = connect_create(&params, &v->queues, err);
+    if (status == EPA_OK)
+        status = connect_all(&params, &v->queues, &v->mtu, err);
+    v->connected = status == EPA_OK;
+    return status;
+}
+
+/* What shm found is good here, too; and a device that is software wants the core. */
+static void choose_wait(struct verbs *v)
+{
+    const struct epa_world *world = &v->boot->world;
+    bool crowded = world->local_size > world->local_cores || v->device.software;
+
+    v->burst = 64;
+    v->spin_ns = UINT64_MAX;
+    if (v->config.wait == WAIT_AUTO && !crowded) {
+        v->spin_ns = 20000;
+    } else if (v->config.wait != WAIT_SPIN) {
+        v->burst = 1;
+        v->spin_ns = 0;
+    }
+    /* A device writes 8 aligned bytes at once; software copies them, perhaps one by one. */
+    v->settle_ns = v->device.software ? 1000 : 0;
+}
+
+static void set_base(struct verbs *v, const struct epa_transport_params *p)
+{
+    uint32_t near = 0;
+
+    for (uint32_t r = 0; r < v->base.size; r++) {
+        v->peer_heap[r] = v->peer[r].heap;
+        near += v->peer_heap[r] != NULL;
+    }
+    v->base.ops = &verbs_ops;
+    v->base.flags = AT_BEST;
+    if (near < v->base.size)
+        v->base.flags &= ~(uint32_t)EPA_TRANSPORT_LOAD_STORE;
+    v->base.heap = v->peer_heap[v->base.rank];
+    v->base.heap_bytes = p->heap_bytes;
+    v->base.peer_heap = v->peer_heap;
+}
+
+static enum epa_status set_up(struct verbs *v, const struct epa_transport_params *p,
+                              struct epa_error *err)
+{
+    uint32_t slots = 0;
+    enum epa_status status = device_open(&v->config, &v->device, err);
+
+    if (status == EPA_OK)
+        status = make_rings(v, p->heap_bytes, &slots, err);
+    if (status == EPA_OK)
+        status = make_memory(v, p, err);
+    if (status == EPA_OK) {
+        set_base(v, p);
+        choose_wait(v);
+        status = connect(v, slots, err);
+    }
+    return status;
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p,
+                                struct epa_transport **out, struct epa_error *err)
+{
+    uint32_t size = p->boot->world.size;
+    struct verbs *v = calloc(1, sizeof(*v));
+    enum epa_status status;
+
+    if (v == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory");
+    v->boot = p->boot;
+    v->config = *(const struct config *)p->config;
+    v->base.rank = p->boot->world.rank;
+    v->base.size = size;
+    v->segments.fd = -1;
+    v->peer_heap = calloc(size, sizeof(*v->peer_heap));
+    v->ordered = calloc(size, sizeof(*v->ordered));
+    if (v->peer_heap == NULL || v->ordered == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %u ranks", size);
+    else
+        status = set_up(v, p, err);
+    if (status != EPA_OK) {
+        verbs_close(&v->base);
+        return status;
+    }
+    *out = &v->base;
+    return EPA_OK;
+}
+
+static enum epa_status check(const void *config, struct epa_error *err)
+{
+    return device_check(config, err);
+}
+
+static const struct epa_choice waits[] = {
+    {"auto", WAIT_AUTO,
+     "spin 20 us, then yield; with more ranks than cores, or a device that is software, "
+     "yield at once"},
+    {"spin", WAIT_SPIN, "never let go of the core"},
+    {"yield", WAIT_YIELD, "let another thread run after each look"},
+    {0},
+};
+
+static const struct epa_choice mtus[] = {
+    {"auto", 0, "the least that the ports of two ranks have"},
+    {"256", 256, NULL},
+    {"512", 512, NULL},
+    {"1024", 1024, NULL},
+    {"2048", 2048, NULL},
+    {"4096", 4096, NULL},
+    {0},
+};
+
+static const struct config defaults = {.gid = "auto",
+                                       .pkey = "auto",
+                                       .timeout = 16,
+                                       .retries = 6, /* 7 is for ever to soft-RoCE */
+                                       .depth = 128,
+                                       .batch = 16,
+                                       .inline_bytes = 64,
+                                       .direct = true,
+                                       .wait = WAIT_AUTO};
+
+static const struct epa_option options[] = {
+    {.name = "device",
+     EPA_STRING(struct config, device),
+     .help = "name as in `ibv_devices`; without, the first with an active port"},
+    {.name = "port",
+     EPA_U32(struct config, port),
+     .max = 255,
+     .help = "of the device; 0: the first that is active"},
+    {.name = "gid",
+     EPA_STRING(struct config, gid),
+     .help =
+         "index or address; auto: of RoCE the first v2 on an IPv4 address, else the first"},
+    {.name = "mtu",
+     EPA_CHOICE(struct config, mtu),
+     .choices = mtus,
+     .help = "bytes of a packet at most"},
+    {.name = "pkey",
+     EPA_STRING(struct config, pkey),
+     .help = "partition, as in 0x8001; auto: the first of the port"},
+    {.name = "service_level",
+     EPA_U32(struct config, service_level),
+     .max = 15,
+     .help = "InfiniBand's, or the priority on Ethernet"},
+    {.name = "traffic_class",
+     EPA_U32(struct config, traffic_class),
+     .max = 255,
+     .help = "of the global header; on RoCE v2 the DSCP times 4"},
+    {.name = "timeout",
+     EPA_U32(struct config, timeout),
+     .min = 1,
+     .max = 31,
+     .help = "a packet is sent again after 4.096 us times 2 to this power"},
+    {.name = "retries",
+     EPA_U32(struct config, retries),
+     .max = 7,
+     .help =
+         "times a packet is sent again before the peer counts as dead; 7 is without end to "
+         "soft-RoCE"},
+    {.name = "depth",
+     EPA_U32(struct config, depth),
+     .min = 8,
+     .max = 32768,
+     .help = "requests in flight to one peer"},
+    {.name = "batch",
+     EPA_U32(struct config, batch),
+     .min = 1,
+     .max = 1024,
+     .help = "puts to one peer that are posted together, if no signal comes before"},
+    {.name = "inline",
+     EPA_U32(struct config, inline_bytes),
+     .max = 4096,
+     .help = "bytes that may go within a request, as far as the device has room"},
+    {.name = "direct",
+     EPA_BOOL(struct config, direct),
+     .help = "ranks of one node store to each other, without the device"},
+    {.name = "wait",
+     EPA_CHOICE(struct config, wait),
+     .choices = waits,
+     .help = "what a rank does while a signal has not come"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "verbs",
+               .summary = "RDMA devices: InfiniBand and RoCE, by libibverbs",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = AT_BEST,
+    .memory = EPA_MEMORY_HOST,
+    .check = check,
+    .open = open_all,
+};

@@ -1,0 +1,274 @@
+/* Verbs transport: RDMA devices (InfiniBand, RoCE) by libibverbs alone.
+ *
+ * A put is a write of the device into the peer's segment, which is registered as a whole; a
+ * signal that is set is one more write, of 8 bytes, behind it on the same queue pair. What
+ * orders everything is that writes of one reliable queue pair land in order.
+ *
+ * Peers of this node are written to by the processor (`direct`), as their segments are mapped.
+ * A device's atomics are not atomic with the processor's, so that one hand does each thing:
+ *   set   to a direct peer: a store. A device that adds to the word at that moment could undo
+ *         it; but a word that is set and added to at once has no meaning to be kept.
+ *   add   always the device's, also to direct peers and to this very rank: all additions to a
+ *         word are made by the one device that its owner chose.
+ * Stores to a peer are in order, and so are writes of a queue pair; an addition is placed
+ * after what came before it, but what comes after may pass it. So a fence makes the next put
+ * or set wait (EPA_AGAIN) until additions that this rank has started there are done. The flag
+ * that tells a device to wait (IBV_SEND_FENCE) would do for writes alone, and soft-RoCE has
+ * been seen to stand still with it for tens of seconds, once a packet was sent again.
+ * Where a rank stores (to peer_heap, or by a put) and then signals by the device, the store is
+ * first: posting a request orders what was stored before, as the device reads requests and
+ * data by the same rule. */
+#include "verbs.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* For what devices do in milliseconds, or give up by themselves: longer means that one does
+ * nothing any more. */
+static const uint64_t stuck_ns = 60000000000u;
+
+static struct verbs *verbs_of(struct epa_transport *t)
+{
+    return (struct verbs *)t;
+}
+
+static enum epa_status failed(struct verbs *v)
+{
+    enum epa_status status = verbs_poll(v);
+
+    if (status != EPA_OK && epa_aborted(v->boot)) {
+        v->failure = (struct failure){.at = FAILED_ELSEWHERE, .status = EPA_ERR_ABORTED};
+        return EPA_ERR_ABORTED;
+    }
+    return status;
+}
+
+/* Room for `n` requests, or EPA_AGAIN. */
+static enum epa_status find_room(struct verbs *v, struct queue *q, uint64_t n)
+{
+    enum epa_status status;
+
+    if (v->queues.failure.failed)
+        return failed(v);
+    if (queue_has_room(q, n))
+        return EPA_OK;
+    queue_ask(&v->queues, q);
+    queue_post(&v->queues, q);
+    status = failed(v);
+    if (status != EPA_OK)
+        return status;
+    return queue_has_room(q, n) ? EPA_OK : EPA_AGAIN;
+}
+
+/* Whether additions before the last fence are done. */
+static enum epa_status find_turn(struct verbs *v, uint32_t peer)
+{
+    struct queue *q = &v->queues.queue[peer];
+    enum epa_status status;
+
+    if (queue_is_done(q, v->ordered[peer]))
+        return EPA_OK;
+    queue_ask(&v->queues, q);
+    queue_post(&v->queues, q);
+    status = failed(v);
+    if (status != EPA_OK)
+        return status;
+    return queue_is_done(q, v->ordered[peer]) ? EPA_OK : EPA_AGAIN;
+}
+
+static bool is_own(const struct epa_transport *t, const void *src, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)src, heap = (uintptr_t)t->heap;
+
+    return at >= heap && at - heap <= t->heap_bytes && bytes <= t->heap_bytes - (at - heap);
+}
+
+static enum epa_status refuse_source(struct verbs *v, uint32_t peer, size_t bytes)
+{
+    v->failure = (struct failure){
+        .at = FAILED_SOURCE, .status = EPA_ERR_CONFIG, .peer = peer, .want = bytes};
+    return EPA_ERR_CONFIG;
+}
+
+static void build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src,
+                      size_t bytes)
+{
+    queue_write(&v->queues, q, src, bytes, q->remote + v->segments.heap_at + dst);
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    struct verbs *v = verbs_of(t);
+    struct queue *q = &v->queues.queue[peer];
+    enum epa_status status;
+
+    assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
+    if (bytes == 0) /* src may be NULL then */
+        return EPA_OK;
+    if (!is_own(t, src, bytes))
+        return refuse_source(v, peer, bytes);
+    status = find_turn(v, peer);
+    if (status == EPA_OK && is_direct(v, peer)) {
+        memcpy(t->peer_heap[peer] + dst, src, bytes);
+        return EPA_OK;
+    }
+    if (status == EPA_OK)
+        status = find_room(v, q, queue_pieces(&v->queues, bytes));
+    if (status == EPA_OK)
+        build_put(v, q, dst, src, bytes);
+    return status;
+}
+
+/* To a direct peer: copied here, but an addition is the device's all the same. */
+static enum epa_status put_signal_direct(struct verbs *v, uint64_t dst, const void *src,
+                                         size_t bytes, uint32_t signal, uint64_t value,
+                                         enum epa_signal_op op, uint32_t peer)
+{
+    struct queue *q = &v->queues.queue[peer];
+    enum epa_status status = EPA_OK;
+
+    if (op == EPA_SIGNAL_ADD)
+        status = find_room(v, q, 1);
+    if (status != EPA_OK)
+        return status;
+    if (bytes != 0)
+        memcpy(v->peer_heap[peer] + dst, src, bytes);
+    if (op == EPA_SIGNAL_SET) {
+        /* Release: pairs with the acquire in look(); what this rank stored is in place. */
+        __atomic_store_n(word_at(v, signal, peer), value, __ATOMIC_RELEASE);
+        return EPA_OK;
+    }
+    queue_add(&v->queues, q, value, remote_line(q, signal));
+    queue_post(&v->queues, q);
+    return EPA_OK;
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    struct verbs *v = verbs_of(t);
+    struct queue *q = &v->queues.queue[peer];
+    enum epa_status status = EPA_OK;
+
+    assert(signal < v->segments.params.signals && peer < t->size);
+    assert(bytes == 0 || (dst <= t->heap_bytes && bytes <= t->heap_bytes - dst));
+    if (bytes != 0 && !is_own(t, src, bytes))
+        return refuse_source(v, peer, bytes);
+    if (bytes != 0 || op == EPA_SIGNAL_SET) /* additions are in order by themselves */
+        status = find_turn(v, peer);
+    if (status == EPA_OK && is_direct(v, peer))
+        return put_signal_direct(v, dst, src, bytes, signal, value, op, peer);
+    if (status == EPA_OK)
+        status = find_room(v, q, queue_pieces(&v->queues, bytes) + 1);
+    if (status != EPA_OK)
+        return status;
+    if (bytes != 0)
+        build_put(v, q, dst, src, bytes);
+    if (op == EPA_SIGNAL_ADD)
+        queue_add(&v->queues, q, value, remote_line(q, signal));
+    else
+        queue_set(&v->queues, q, value, remote_line(q, signal));
+    queue_post(&v->queues, q); /* a signal is never held back */
+    return EPA_OK;
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    return put_signal(t, 0, NULL, 0, signal, value, op, peer);
+}
+
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    struct verbs *v = verbs_of(t);
+
+    v->ordered[peer] = v->queues.queue[peer].atomics;
+    return EPA_OK;
+}
+
+/* A completion means that the peer's device has acknowledged, which it does once data is on
+ * its way to memory; nothing that this rank, or a rank that it tells, can do after that is
+ * seen there before. Stores to direct peers must have left the store buffer, as in shm. */
+static enum epa_status quiet(struct epa_transport *t)
+{
+    enum epa_status status = verbs_drain(verbs_of(t), stuck_ns);
+
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return status;
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    struct verbs *v = verbs_of(t);
+
+    assert(signal < v->segments.params.signals);
+    return verbs_read(v, signal);
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct verbs *v = verbs_of(t);
+
+    assert(signal < v->segments.params.signals);
+    if (v->queues.held > 0)
+        queues_post(&v->queues);
+    return verbs_wait(v, signal, compare, value, timeout_ns, FAILED_SIGNAL);
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    struct verbs *v = verbs_of(t);
+    struct waiting w = {.timeout_ns = UINT64_MAX};
+    enum epa_status status;
+
+    queues_post(&v->queues);
+    status = verbs_go_on(v, &w);
+    if (status == EPA_ERR_ABORTED)
+        v->failure = (struct failure){.at = FAILED_ELSEWHERE, .status = status};
+    return status;
+}
+
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    return verbs_barrier(verbs_of(t), timeout_ns);
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    struct verbs *v = verbs_of(t);
+    struct epa_bootstrap *boot = v->boot;
+    enum epa_status status = quiet(t);
+
+    if (status != EPA_OK)
+        return status;
+    status = boot->barrier(boot); /* nobody signals any more */
+    if (status == EPA_OK) {
+        for (uint32_t i = 0; i < v->segments.params.signals; i++)
+            __atomic_store_n(word_at(v, i, t->rank), 0, __ATOMIC_RELAXED);
+        status = boot->barrier(boot); /* nobody signals yet */
+    }
+    if (status != EPA_OK)
+        v->failure = (struct failure){.at = FAILED_SET_UP, .status = status};
+    return status;
+}
+
+const struct epa_transport_ops verbs_ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .limit = verbs_limit,
+    .describe = verbs_describe,
+    .explain = verbs_explain,
+    .close = verbs_close,
+};

@@ -1,0 +1,247 @@
+/* Ranks that torchrun, srun or a script has started, one process each: who they are and
+ * where rank 0 is stands in their environment. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plugin/builtin.h"
+#include "launch/net.h"
+#include "launch/place.h"
+#include "launch/team.h"
+
+struct config {
+    int pin;
+    bool prefix;
+    const char *address, *interface;
+    uint32_t port;
+    uint64_t start_ns, heartbeat_ns;
+};
+
+static enum epa_status find_job(struct place_job *out, struct epa_error *err)
+{
+    enum epa_status status = place_find(out, err);
+
+    if (status == EPA_OK && out->place.size == 0)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher env: nothing says which rank this is; start it by torchrun, "
+            "srun or mpirun, or set RANK, WORLD_SIZE, LOCAL_RANK and "
+            "LOCAL_WORLD_SIZE, all four");
+    return status;
+}
+
+static enum epa_status place(const void *config, struct epa_place *out,
+                             struct epa_error *err)
+{
+    struct place_job job;
+    enum epa_status status = find_job(&job, err);
+
+    (void)config;
+    if (status == EPA_OK)
+        *out = job.place;
+    return status;
+}
+
+/* The first host of "b3,c[01-04,7]" or "rack[2-3]n[07,9]". */
+static void first_host(const char *list, char *out, size_t room)
+{
+    size_t used = 0;
+    bool inside = false, skip = false;
+
+    for (; *list != 0 && (inside || *list != ',') && used + 1 < room; list++) {
+        if (*list == '[') {
+            inside = true;
+            skip = false;
+        } else if (*list == ']') {
+            inside = false;
+        } else if (inside && (*list == '-' || *list == ',')) {
+            skip = true;
+        } else if (!inside || !skip) {
+            out[used++] = *list;
+        }
+    }
+    out[used] = 0;
+}
+
+static const char *value_of(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && *value != 0 ? value : NULL;
+}
+
+static enum epa_status find_address(const struct config *config,
+                                    const struct place_job *job, char *out, size_t room,
+                                    struct epa_error *err)
+{
+    const char *master = value_of("MASTER_ADDR"), *list = value_of("SLURM_STEP_NODELIST");
+    bool all_here = job->local_size == job->place.size;
+
+    if (config->address != NULL)
+        master = config->address;
+    if (master != NULL)
+        snprintf(out, room, "%s", master);
+    else if (all_here)
+        snprintf(out, room, "127.0.0.1");
+    else if (list != NULL)
+        first_host(list, out, room);
+    else
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
+            "launcher.address",
+            job->place.how);
+    if (job->place.rank == 0 && !all_here && config->interface == NULL &&
+        net_is_loopback(out))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher env: '%.200s' is the loopback address here, which ranks on "
+            "other hosts cannot reach; set launcher.address to another, or "
+            "launcher.interface",
+            out);
+    return EPA_OK;
+}
+
+/* FNV-1a: any number that all ranks come to. */
+static uint32_t hash(const char *text)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *text != 0; text++)
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    return h;
+}
+
+/* Below the ports that systems give away by themselves. */
+static uint32_t port_of_job(const struct place_job *job)
+{
+    return 15000 + (hash(job->id) ^ (uint32_t)getuid()) % 15000;
+}
+
+static enum epa_status find_port(const struct config *config, const struct place_job *job,
+                                 uint32_t *out, struct epa_error *err)
+{
+    const char *master = value_of("MASTER_PORT");
+    const char *store = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    unsigned long port;
+    char *end;
+
+    if (config->port != 0) {
+        *out = config->port;
+        return EPA_OK;
+    }
+    if (master == NULL && job->id[0] == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: nothing says which port rank 0 listens at (%s); set "
+                        "MASTER_PORT or launcher.port",
+                        job->place.how);
+    if (master == NULL) {
+        *out = port_of_job(job);
+        return EPA_OK;
+    }
+    port = strtoul(master, &end, 10);
+    if (*master < '0' || *master > '9' || *end != 0 || port == 0 || port > 65534)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: MASTER_PORT='%.32s' is no port from 1 to 65534",
+                        master);
+    /* torchrun itself listens there then. */
+    *out = (uint32_t)port + (store != NULL && strcmp(store, "True") == 0);
+    return EPA_OK;
+}
+
+static enum epa_status find_token(const struct place_job *job, char *out, size_t room,
+                                  struct epa_error *err)
+{
+    const char *token = value_of("EPA2A_JOB_TOKEN");
+
+    if (token == NULL)
+        snprintf(out, room, "%u:%08x:%.40s", (unsigned)getuid(), hash(job->id), job->id);
+    else if (strlen(token) >= room)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
+            strlen(token), room - 1);
+    else
+        snprintf(out, room, "%s", token);
+    return EPA_OK;
+}
+
+static enum epa_status launch_env(const void *arg, const struct epa_launch *asked,
+                                  struct epa_error *err)
+{
+    const struct config *config = arg;
+    const struct team_settings settings = {.pin = config->pin,
+                                           .prefix = config->prefix,
+                                           .start_ns = config->start_ns,
+                                           .heartbeat_ns = config->heartbeat_ns};
+    struct team_contact contact = {.port = 0};
+    struct team_params params = {.interface = config->interface, .contact = &contact};
+    struct place_job job;
+    struct team *team = NULL;
+    enum epa_status status = find_job(&job, err);
+
+    if (status == EPA_OK && job.place.size > 1)
+        status = find_address(config, &job, contact.address[0], TEAM_ADDRESS, err);
+    if (status == EPA_OK && job.place.size > 1)
+        status = find_port(config, &job, &contact.port, err);
+    if (status == EPA_OK)
+        status = find_token(&job, contact.token, sizeof(contact.token), err);
+    if (status != EPA_OK)
+        return status;
+    params.place = job.place;
+    status = team_create(&params, &team, err);
+    if (status == EPA_OK)
+        status = team_launch(team, &settings, asked, err);
+    team_destroy(team);
+    return status;
+}
+
+static const struct config defaults = {
+    .pin = PIN_CORE,
+    .prefix = true,
+    .start_ns = 60000000000,
+    .heartbeat_ns = 5000000000,
+};
+static const struct epa_option options[] = {
+    {.name = "address",
+     EPA_STRING(struct config, address),
+     .help =
+         "where rank 0 listens, a name or a number; else MASTER_ADDR, or the first host "
+         "of a Slurm step"},
+    {.name = "port",
+     EPA_U32(struct config, port),
+     .max = 65535,
+     .help = "at which port; 0: MASTER_PORT, or one made of the job's number"},
+    {.name = "interface",
+     EPA_STRING(struct config, interface),
+     .help =
+         "network interface on which rank 0 listens; else the one that has the address"},
+    {.name = "start",
+     EPA_DURATION(struct config, start_ns),
+     .min = 100000000,
+     .max = 3600000000000,
+     .help = "how long ranks wait until all have come"},
+    {.name = "heartbeat",
+     EPA_DURATION(struct config, heartbeat_ns),
+     .min = 1000000000,
+     .max = 600000000000,
+     .help = "a host that is silent for so long is taken for gone"},
+    {.name = "pin",
+     EPA_CHOICE(struct config, pin),
+     .choices = pin_choices,
+     .help = "where ranks run, within the cores that they were started on"},
+    {.name = "prefix",
+     EPA_BOOL(struct config, prefix),
+     .help = "put the rank's number before each line of its standard error"},
+    {0},
+};
+
+const struct epa_launcher_plugin launch_env_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
+               .name = "env",
+               .summary = "ranks are started by torchrun, srun or a script, on any hosts",
+               .options = {options, sizeof(struct config), &defaults}},
+    .place = place,
+    .launch = launch_env,
+};

@@ -1,0 +1,46 @@
+/* The process of one rank, seen from the one that started it. */
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include <sys/types.h>
+
+#include "launch/launch.h"
+#include "launch/relay.h"
+
+struct process {
+    pid_t pid; /* 0: not started, or gone */
+    int pidfd; /* -1: the kernel gave none, so process_ended() must be asked often */
+    bool killed;
+    struct relay relay; /* of its standard error and output */
+};
+
+/* For one that is not started yet. */
+void process_init(struct process *out);
+
+/* Forks; the child runs run(arg), which closes what is not its own, and leaves with what
+ * that returns. It dies with the calling process, has no input, and ignores the signals of
+ * the terminal. */
+enum epa_status process_start(struct process *, uint32_t rank, bool prefix,
+                              int (*run)(void *arg), void *arg, struct epa_error *);
+
+void process_close_inherited(const struct process *); /* in a child: our ends of it */
+
+void process_kill(struct process *);
+
+/* Whether it is gone: `code` as of waitpid(), or what `word` stands for where somebody else
+ * has reaped it. Its pid and last lines stay until process_finish(). */
+bool process_ended(struct process *, enum epa_status word, int *code);
+
+/* Passes on its last lines; it is as if it had never been started. */
+void process_finish(struct process *);
+
+/* What its exit code is to be: a shell shows it; the launcher goes by the last word. */
+int process_code(enum epa_status);
+
+/* What has become of it, in words, and how bad that is: EPA_OK: it has left as its last
+ * word said, which `has_word` says was given. `who` is "rank 2 (pid 1234)". */
+enum epa_status process_judge(const struct process *, int code, bool has_word,
+                              enum epa_status word, const char *who, char *out,
+                              size_t room);
+
+#endif

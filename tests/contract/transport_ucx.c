@@ -1,0 +1,166 @@
+/* What the ucx transport promises beyond transport.h: over tcp, where the other rank must be
+ * awake for each put, nobody waits for one that is elsewhere; who leaves without a word is
+ * told by name; and what is under way is bounded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ranks.h"
+
+enum { MIB = 1 << 20, HEAP = 2 * MIB, SIGNALS = 4, MANY = 20000 };
+
+static bool over_tcp(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    return tls != NULL && strcmp(tls, "tcp,self") == 0;
+}
+
+static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
+{
+    ranks_run(*state, &(struct ranks){.ranks = ranks,
+                                      .signals = SIGNALS,
+                                      .heap_bytes = HEAP,
+                                      .body = body,
+                                      .fails = fails});
+}
+
+/* All but rank 0 are in the bootstrap, which knows nothing of transports. */
+static void put_to_who_is_elsewhere(struct rank *r)
+{
+    for (uint64_t round = 1; round <= 20; round++) {
+        if (r->me == 0) {
+            for (uint32_t peer = 1; peer < r->size; peer++) {
+                fill(r, 0, MIB, round);
+                if (!put(r, MIB, r->t->heap, MIB, peer) ||
+                    !raise_signal(r, 0, 1, EPA_SIGNAL_ADD, peer) ||
+                    !works(r, r->t->ops->quiet(r->t)))
+                    return;
+            }
+        }
+        if (!claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap"))
+            return;
+        if (r->me != 0) {
+            claim(r, r->t->ops->read(r->t, 0) == round, "the sum is not in place");
+            is_filled(r, MIB, MIB, round, 0);
+        }
+        if (!claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap"))
+            return;
+    }
+}
+
+static void nobody_waits_for_a_rank_that_is_elsewhere(void **state)
+{
+    run(state, 3, put_to_who_is_elsewhere, false);
+}
+
+static struct epa_transport *open_another(struct rank *r)
+{
+    struct epa_transport_params params = {.boot = r->boot,
+                                          .backend = r->backend,
+                                          .config = r->subject->config,
+                                          .heap_bytes = HEAP,
+                                          .signals = SIGNALS};
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_transport *out = NULL;
+
+    if (params.config == NULL)
+        params.config = r->subject->plugin->plugin.options.defaults;
+    claim(r, r->subject->plugin->open(&params, &out, &err) == EPA_OK, "open: %s", err.text);
+    return out;
+}
+
+/* Rank 1 closes a transport that the others wait in; no launcher knows of it. */
+static void leave_without_a_word(struct rank *r)
+{
+    struct epa_transport *t = open_another(r);
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status;
+
+    if (t == NULL)
+        return;
+    if (r->me != 1 && over_tcp()) { /* shared memory does not end with who made it */
+        status = r->me == 0 ? t->ops->wait(t, 2, EPA_GE, 1, PATIENCE_NS)
+                            : t->ops->barrier(t, PATIENCE_NS);
+        t->ops->explain(t, &err);
+        claim(r, status == EPA_ERR_DIED, "status %d: %s", status, err.text);
+        claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"",
+              err.text);
+    }
+    t->ops->close(t);
+}
+
+static void who_leaves_without_a_word_is_told_by_name(void **state)
+{
+    run(state, 3, leave_without_a_word, false);
+}
+
+/* Whoever never calls progress() is told to, in the end, unless all goes at once. */
+static void put_without_progress(struct rank *r)
+{
+    uint64_t taken = 0, again = 0;
+
+    if (r->me == 0) {
+        for (uint64_t i = 0; i < MANY && again == 0; i++) {
+            enum epa_status status = epa_put(r->t, MIB, r->t->heap, 65536, 1);
+
+            taken += status == EPA_OK;
+            again += status == EPA_AGAIN;
+            claim(r, status == EPA_OK || status == EPA_AGAIN, "status %d", status);
+        }
+        claim(r, again > 0 || taken == MANY, "%llu taken", (unsigned long long)taken);
+        for (uint64_t i = 0; i < MANY; i++) {
+            if (!raise_signal(r, 1, 1, EPA_SIGNAL_ADD, 1))
+                return;
+        }
+    }
+    if (r->me == 1)
+        await(r, 1, MANY);
+}
+
+static void thousands_under_way_all_come(void **state)
+{
+    run(state, 2, put_without_progress, false);
+}
+
+static void keep(void *arg, const char *key, const char *value)
+{
+    char *text = arg;
+    size_t n = strlen(text);
+
+    snprintf(text + n, 1024 - n, "%s=%s\n", key, value);
+}
+
+static void describe_links(struct rank *r)
+{
+    bool direct = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
+    char text[1024] = "";
+
+    r->t->ops->describe(r->t, keep, text);
+    claim(r, strncmp(text, "ucx=1.", 6) == 0, "it says \"%s\"", text);
+    claim(r, !direct || strstr(text, "loads and stores=1 of 1 peers\n") != NULL,
+          "it says \"%s\"", text);
+    claim(r, direct || strstr(text, "puts=1 of 1 peers by ") != NULL, "it says \"%s\"",
+          text);
+    claim(r, !over_tcp() || strstr(text, " by tcp/") != NULL, "it says \"%s\"", text);
+}
+
+static void it_says_what_carries_the_data(void **state)
+{
+    run(state, 2, describe_links, false);
+}
+
+int main(int argc, char **argv)
+{
+    struct subject subject = ranks_subject(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
+        cmocka_unit_test_prestate(who_leaves_without_a_word_is_told_by_name, &subject),
+        cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
+        cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),
+    };
+
+    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+#!/bin/bash
+# What goes wrong between hosts: how each rank's program ends, how soon, what it says, and that
+# nothing is left behind.
+#   faults.sh EPA2A CABLE CONFIG LAUNCH KIND     LAUNCH: mpirun | env
+#     KIND: kill      a rank in each stage
+#           setup     a rank as soon as all are there
+#           agent     the process that was started for a rank
+#           cut       the cable of a host is pulled in mid-run
+#           absent    a rank never comes
+#           nobody    rank 0 never comes; env only
+#           other     a rank is started with another experiment
+#           stranger  somebody else talks to the port where ranks meet; env only
+#           term      one is told to stop
+# Limits grow with the time that this machine takes for one iteration from start to end.
+set -u
+. "$(dirname "$0")/hosts.sh"
+enter "$@"
+epa2a=$1 cable=$2 config=$3 launch=$4 kind=$5
+needs "$epa2a" "$launch" ucx
+places="host1 host1 host2 host2"
+export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0
+settings=(--set ranks=4 --set transport=ucx)
+endless=(--set bench.iterations=1000000 --set bench.warmup=0 --set verify.iterations=1000000)
+
+failed=0
+fail() {
+    echo "FAIL: $*"
+    grep -v '^$' "$work"/err.* | sed "s|^$work/|    |" | tail -n 60
+    failed=1
+}
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# What every test is to leave: nothing.
+nothing_left() {
+    [ -z "$(processes)" ] || fail "left behind: $(processes)"
+    [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
+}
+
+# passes WHEN: one iteration, all of it; sets whole_ms
+passes() {
+    local begin
+    begin=$(now_ms)
+    start "$launch" "$places" "$epa2a" bench "$config" "${settings[@]}" \
+        --set bench.iterations=1 --set bench.warmup=0
+    finish
+    whole_ms=$(($(now_ms) - begin))
+    [ -z "$(tr -d '0 ' <<<"$codes")" ] || fail "one iteration, $1: exit codes $codes"
+    nothing_left
+}
+
+# begin_only VERB ARGS: what does not end by itself, until all ranks are there
+begin_only() {
+    local i verb=$1
+    shift
+    start "$launch" "$places" "$epa2a" "$verb" "$config" "${settings[@]}" \
+        "${endless[@]}" "$@"
+    for i in $(seq 1000); do
+        [ "$(processes | grep -c rank)" = 4 ] && break
+        sleep 0.01
+    done
+    [ "$i" != 1000 ] || fail "the ranks never came"
+}
+
+# begin VERB ARGS: the same, until they are under way
+begin() {
+    begin_only "$@"
+    sleep "$(awk "BEGIN { print ($whole_ms + 50 + $RANDOM % 200) / 1000 }")"
+}
+
+# ends WANT LIMIT_MS: every epa2a, since the fault at $since, with one of the exit codes WANT
+ends() {
+    local code limit=$(($2 + 3 * whole_ms))
+    finish
+    last_ms=$(($(now_ms) - since))
+    [ "$last_ms" -le "$limit" ] || fail "took $last_ms ms, not $limit at most"
+    for code in $codes; do
+        case " $1 " in *" $code "*) ;; *) fail "exit codes $codes, not $1" ;; esac
+    done
+    nothing_left
+}
+
+says() { grep -Eq "$1" "$work"/err.* || fail "nobody says: $1"; }
+
+# Until a rank has been lost in each stage, at most 60 times.
+kill_in_each_stage() {
+    local seen="" slowest=0 i stage victim rank pid
+    for i in $(seq 60); do
+        # verify is between stages most of the time if rows are wide; bench is not.
+        if [ $((i % 3)) = 0 ]; then
+            begin verify --set moe.hidden=4096 --set tokens=full
+        else
+            begin bench
+        fi
+        victim=$(processes | grep rank | shuf -n 1)
+        read -r rank pid _ <<<"$victim"
+        since=$(now_ms)
+        kill -KILL "$pid"
+        ends 5 8000
+        [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
+        says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9 \(Killed\): "
+        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z -]*\), iteration .*/\1/p' "$work/err.0" | head -n 1)
+        [ -n "$stage" ] || fail "the message names no stage"
+        case "$seen" in *"$stage"*) ;; *) seen="$seen, $stage" ;; esac
+        [ "$failed" = 0 ] || return
+        case "$seen" in *dispatch*) case "$seen" in *combine*) case "$seen" in *between*)
+            echo "killed in: ${seen#, }; slowest end $slowest ms"
+            return ;; esac ;; esac ;; esac
+    done
+    fail "killed in $seen only"
+}
+
+# Where mpirun has started it, it may be on its way into MPI, with the others: what MPI and
+# mpirun make of that is theirs, but they end, and it is said that a rank was killed.
+kill_in_set_up() {
+    local rank pid
+    for _ in 1 2 3 4; do
+        begin_only bench
+        sleep "0.$((RANDOM % 5))"
+        read -r rank pid _ <<<"$(processes | grep rank | shuf -n 1)"
+        since=$(now_ms)
+        kill -KILL "$pid"
+        if [ "$launch" = mpirun ]; then
+            ends "5 1" 15000
+            says 'rank [0-3] \(host host[12], pid [0-9]+\) (was killed by signal 9|left without a word)'
+        else
+            ends 5 8000
+            says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9"
+        fi
+    done
+}
+
+agent_is_lost() {
+    local victim rank pid
+    begin bench
+    victim=$(processes | grep agent | shuf -n 1)
+    read -r rank pid _ <<<"$victim"
+    echo "killed: the agent of rank $rank"
+    since=$(now_ms)
+    kill -KILL "$pid"
+    # mpirun itself ends all the rest.
+    if [ "$launch" = mpirun ]; then
+        ends 137 8000
+    else
+        ends "137 5" 8000
+        says "rank $rank \(host host$((rank / 2 + 1)), pid [0-9]+[^)]*\) is gone: its connection was closed"
+    fi
+}
+
+# Neither side can tell the other, and each must end.
+host_is_cut_off() {
+    local i
+    begin bench --timeout 20s --set launcher.heartbeat=2s
+    since=$(now_ms)
+    cut host2
+    for i in $(seq 1500); do
+        [ -z "$(processes)" ] && break
+        sleep 0.01
+    done
+    echo "all ranks had ended after $(($(now_ms) - since)) ms"
+    nothing_left
+    mend host2 # for mpirun, which has a process there
+    ends 5 20000
+    says 'rank [23] \(host host2, [^)]*\) is gone: nothing was heard from it for 2 s'
+    [ "$launch" = mpirun ] || says 'rank 0 \(host host1, [^)]*\) is gone: nothing was heard from it for 2 s'
+}
+
+rank_is_absent() {
+    local here="host1 host1 host2 -"
+    [ "$launch" = env ] || here=$places
+    since=$(now_ms)
+    # shellcheck disable=SC2016
+    start "$launch" "$here" sh -c '[ "${OMPI_COMM_WORLD_RANK-}" != 3 ] || exec sleep 100
+        exec "$0" "$@"' "$epa2a" bench "$config" "${settings[@]}" --set launcher.start=3s
+    ends 4 12000
+    says 'rank 3|did not meet the others'
+}
+
+rank_0_is_absent() {
+    since=$(now_ms)
+    start env "- host1 host2 host2" "$epa2a" bench "$config" "${settings[@]}" --set launcher.start=3s
+    ends 4 8000
+    says 'host1'
+}
+
+rank_differs() {
+    since=$(now_ms)
+    # shellcheck disable=SC2016
+    start "$launch" "$places" sh -c '[ "${OMPI_COMM_WORLD_RANK-$RANK}" != 3 ] ||
+        set -- "$@" --set moe.hidden=512
+        exec "$0" "$@"' "$epa2a" bench "$config" "${settings[@]}"
+    ends 2 8000
+    says 'rank 3 .*host2.*hidden: 512 there, 256 here'
+}
+
+# Rubbish, and connections that say nothing: from before the first rank is there.
+strangers_knock() {
+    local i
+    for i in $(seq 20); do
+        on host2 bash -c 'for i in $(seq 100); do
+            { exec 3<>/dev/tcp/host1/29500 && break; } 2>/dev/null
+            sleep 0.02
+        done
+        [ $(('"$i"' % 2)) = 0 ] || head -c 10000 /dev/urandom >&3
+        exec sleep 5' 2>"$work/stranger.$i" &
+    done
+    sleep 0.1
+    since=$(now_ms)
+    start env "$places" "$epa2a" verify "$config" "${settings[@]}" --set verify.iterations=300
+    ends 0 20000
+    tail -n 1 "$work/out.0"
+}
+
+one_is_told_to_stop() {
+    local victim rank pid
+    begin bench
+    victim=$(processes | grep agent | shuf -n 1)
+    read -r rank pid _ <<<"$victim"
+    echo "told to stop: rank $rank"
+    since=$(now_ms)
+    kill -TERM "$pid"
+    ends 143 8000
+}
+
+hosts_up 2 "$cable"
+passes first
+[ "$failed" = 0 ] || exit 1
+echo "one iteration from start to end: $whole_ms ms"
+case $kind in
+kill) kill_in_each_stage ;;
+setup) kill_in_set_up ;;
+agent) agent_is_lost ;;
+cut) host_is_cut_off ;;
+absent) rank_is_absent ;;
+nobody) rank_0_is_absent ;;
+other) rank_differs ;;
+stranger) strangers_knock ;;
+term) one_is_told_to_stop ;;
+esac
+[ "$failed" = 0 ] && passes afterwards
+exit "$failed"

@@ -1,0 +1,194 @@
+# Hosts that are namespaces of this one; sourced by the tests in this folder.
+#
+# A test runs itself again as process 1 of PID, network, mount and (without root) user
+# namespaces. A host is a process therein with a network and a host name of its own, on a
+# bridge to the others. All of it is gone with process 1, whichever way the test ends, and is
+# never seen outside. Files of a test are in $work, in a /dev/shm of its own.
+#
+#   enter ARGS            first of all, with the test's own arguments
+#   hosts_up N CABLE      host1 to hostN, 10.1.0.1 and so on; CABLE is the program cable
+#   on HOST COMMAND       runs it there
+#   link_is HOST DELAY_US LOSS_PERCENT   for both directions of its cable
+#   cut HOST; mend HOST   its cable is pulled out, and put back
+#   start LAUNCH PLACES COMMAND          LAUNCH: mpirun, or env for what torchrun would set;
+#                         PLACES: "host1 host1 host2", the host of each rank, or "-" for one
+#                         that env leaves out. Output goes to $work/out.R and $work/err.R; of
+#                         mpirun all of it to out.0 and err.0. It has 100 s.
+#   finish                waits for it; $codes is the exit code of each rank, of mpirun its own
+#   processes             rank, pid, and "agent" or "rank" of every epa2a that lives, in lines
+
+skip() {
+    echo "SKIP: $*"
+    exit 77
+}
+
+# needs EPA2A LAUNCH TRANSPORT: what was not built, or is not installed, is skipped
+needs() {
+    "$1" list transport | grep -q "^  $3 " || skip "built without transport $3"
+    [ "$2" != mpirun ] && return
+    "$1" list launcher | grep -q '^  mpi ' || skip "built without launcher mpi"
+    command -v mpirun >/dev/null || skip "mpirun is missing (Debian: openmpi-bin)"
+    mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
+}
+
+enter() {
+    local user why=
+    local -a new
+    if [ "${HOSTS_ENTERED-}" = yes ]; then
+        set_up
+        return
+    fi
+    command -v unshare >/dev/null && command -v nsenter >/dev/null ||
+        skip "unshare or nsenter is missing (Debian: util-linux)"
+    command -v ip >/dev/null || skip "ip is missing (Debian: iproute2)"
+    for user in no yes; do
+        new=(--net --uts --mount --pid --fork --kill-child --mount-proc)
+        [ $user = no ] || new+=(--user --map-root-user)
+        # Plugins are loaded from folders of root, who is somebody else where only we are mapped.
+        if why=$(unshare "${new[@]}" sh -c 'mount -t tmpfs hosts /dev/shm &&
+            mount --bind /dev/null /etc/hosts && hostname host0 &&
+            ip link add type veth && ip link add name bridge type bridge || exit 1
+            [ "$(stat -c %u /)" = 0 ] || { echo "this user has no root in them"; exit 1; }' 2>&1); then
+            HOSTS_ENTERED=yes exec unshare "${new[@]}" bash "$0" "$@"
+        fi
+    done
+    skip "no namespaces with networks here: $(echo "$why" | head -n 1)"
+}
+
+set_up() {
+    mount -t tmpfs hosts /dev/shm || exit 99
+    work=/dev/shm/.test
+    mkdir "$work" || exit 99
+    export TMPDIR=$work
+    unset HOSTS_ENTERED
+    echo 127.0.0.1 localhost >"$work/hosts"
+    mount --bind "$work/hosts" /etc/hosts || exit 99
+    ip link set dev lo up
+    ip link add name bridge type bridge
+    ip link set dev bridge up
+    # What a shell on another host would find, and no more.
+    cat >"$work/agent" <<EOF
+#!/bin/sh
+host=\$1
+shift
+exec nsenter -t "\$(cat $work/\$host)" -n -u env -i PATH="\$PATH" TMPDIR=$work sh -c "\$*"
+EOF
+    chmod +x "$work/agent"
+}
+
+on() {
+    local host=$1
+    shift
+    nsenter -t "$(cat "$work/$host")" -n -u "$@"
+}
+
+# give_address N: to eth0 of that host, which has just come
+give_address() {
+    on "host$1" ip address add "10.1.0.$1/24" dev eth0 &&
+        on "host$1" ip link set dev eth0 up || exit 99
+}
+
+# plug HOST: a cable that is as good as it gets
+plug() {
+    ip link add "to_$1" type veth peer name eth0 netns "$(cat "$work/$1")" &&
+        ip link set dev "to_$1" master bridge up && give_address "${1#host}"
+}
+
+hosts_up() {
+    local i _
+    cable=$2
+    for i in $(seq "$1"); do
+        unshare --net --uts sh -c "hostname host$i && echo \$\$ >$work/host$i && exec sleep infinity" &
+        for _ in $(seq 1000); do
+            [ -s "$work/host$i" ] && break
+            sleep 0.01
+        done
+        echo "10.1.0.$i host$i" >>"$work/hosts"
+        plug "host$i" || exit 99
+        on "host$i" ip link set dev lo up
+    done
+}
+
+# By netem; where the kernel has none, by a cable that is a program.
+link_is() {
+    local host=$1 delay=$2 loss=$3 _
+    if tc qdisc add dev "to_$host" root netem delay "${delay}us" loss "$loss%" 2>/dev/null &&
+        on "$host" tc qdisc add dev eth0 root netem delay "${delay}us" loss "$loss%"; then
+        echo "the link of $host: $delay us, $loss % lost, by netem"
+        return
+    fi
+    ip link delete dev "to_$host"
+    "$cable" "to_$host" "$(cat "$work/$host")" eth0 "$delay" "$loss" >"$work/cable" &
+    for _ in $(seq 500); do
+        grep -qs ready "$work/cable" && break
+        sleep 0.01
+    done
+    ip link set dev "to_$host" master bridge up && give_address "${host#host}"
+    echo "the link of $host: $delay us, $loss % lost, by $(basename "$cable")"
+}
+
+cut() { ip link set dev "to_$1" down; }
+mend() { ip link set dev "to_$1" up; }
+
+count() { tr ' ' '\n' <<<"$2" | grep -cx "$1"; }
+
+start_mpirun() {
+    local places=$1 name list=
+    shift
+    for name in $(tr ' ' '\n' <<<"$places" | uniq); do
+        list=$list,$name:$(count "$name" "$places")
+    done
+    set -- --allow-run-as-root --bind-to none --mca plm_rsh_agent "$work/agent" \
+        --host "${list#,}" -x UCX_TLS -x UCX_NET_DEVICES "$@"
+    on host1 timeout -k 5 100 mpirun "$@" >"$work/out.0" 2>"$work/err.0" </dev/null &
+    pids=$!
+}
+
+start_env() {
+    local places=$1 name r=0 size before=
+    shift
+    size=$(wc -w <<<"$places")
+    pids=
+    for name in $places; do
+        if [ "$name" != - ]; then
+            RANK=$r WORLD_SIZE=$size LOCAL_RANK=$(count "$name" "$before") \
+                LOCAL_WORLD_SIZE=$(count "$name" "$places") MASTER_ADDR=host1 MASTER_PORT=29500 \
+                on "$name" timeout -k 5 100 "$@" >"$work/out.$r" 2>"$work/err.$r" </dev/null &
+            pids="$pids $!"
+        fi
+        r=$((r + 1))
+        before="$before $name"
+    done
+}
+
+start() {
+    local kind=$1
+    shift
+    rm -f "$work"/out.* "$work"/err.*
+    "start_$kind" "$@"
+}
+
+finish() {
+    local pid
+    codes=
+    for pid in $pids; do
+        wait "$pid"
+        codes="$codes $?"
+    done
+    codes=${codes# }
+}
+
+processes() {
+    local stat pid name state parent rank
+    for stat in /proc/[0-9]*/stat; do
+        read -r pid name state parent _ 2>/dev/null <"$stat" || continue
+        [ "$name" = "(epa2a)" ] && [ "$state" != Z ] || continue
+        rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" |
+            sed -n 's/^\(OMPI_COMM_WORLD_RANK\|RANK\)=//p' | head -n 1)
+        if grep -qs '^epa2a$' "/proc/$parent/comm"; then
+            echo "${rank:-?} $pid rank"
+        else
+            echo "${rank:-?} $pid agent"
+        fi
+    done | sort -n
+}

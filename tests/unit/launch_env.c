@@ -1,0 +1,499 @@
+/* Ranks that somebody else has started: who they are, what they gather, how they end. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "plugin/builtin.h"
+#include "started.h"
+
+static const struct epa_launcher_plugin *const env = &launch_env_plugin;
+
+static void set_number(const char *name, uint32_t value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%u", value);
+    setenv(name, text, 1);
+}
+
+static void set_job(uint32_t rank, uint32_t size, uint32_t local_size, uint32_t port)
+{
+    clearenv();
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("LOCAL_RANK", rank);
+    set_number("LOCAL_WORLD_SIZE", local_size);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", port);
+    setenv("EPA2A_JOB_TOKEN", "test", 1);
+}
+
+static enum epa_status launch(const struct epa_launch *asked, struct epa_error *err)
+{
+    *err = (struct epa_error){EPA_OK, ""};
+    return env->launch(env->plugin.options.defaults, asked, err);
+}
+
+/* What a test's agents do; set before they are forked. */
+static struct plan {
+    uint32_t port;
+    enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
+    uint64_t timeout_ns;
+    uint32_t ranks_per_node, launches;
+    bool blocks, hosts;
+    const char *odd_alike; /* of rank 1 */
+} plan;
+
+static void become_host(uint32_t r)
+{
+    const char *name = r % 2 == 0 ? "even" : "odd";
+
+    if (unshare(CLONE_NEWUTS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWUTS) != 0)
+        _exit(77);
+    if (sethostname(name, strlen(name)) != 0)
+        _exit(77);
+}
+
+static void agent(struct started *s, uint32_t r)
+{
+    struct epa_launch asked = started_launch(s, plan.rank_main);
+    enum epa_status status = EPA_OK;
+    struct epa_error err;
+    char *block = mmap(NULL, sizeof(s->block), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    set_job(r, s->size, s->size, plan.port);
+    if (plan.hosts)
+        become_host(r);
+    asked.timeout_ns = plan.timeout_ns != 0 ? plan.timeout_ns : asked.timeout_ns;
+    asked.ranks_per_node = plan.ranks_per_node;
+    asked.lost = &s->rank[r].lost;
+    asked.arg = plan.blocks ? (void *)block : (void *)s;
+    if (plan.blocks) {
+        asked.block = block;
+        asked.block_bytes = STARTED_BLOCK;
+    }
+    if (plan.odd_alike != NULL && r == 1)
+        asked.alike = plan.odd_alike;
+    s->rank[r].lost = UINT32_MAX;
+    for (uint32_t i = 0; i <= plan.launches && status == EPA_OK; i++)
+        status = launch(&asked, &err);
+    started_note(s, r, status, &err);
+    if (plan.blocks && r == 0)
+        memcpy(s->block, block, sizeof(s->block));
+}
+
+static struct started *run(uint32_t size, struct plan p)
+{
+    struct started *s = started_create(size);
+
+    plan = p;
+    plan.port = started_port();
+    started_run(s, agent);
+    return s;
+}
+
+static void assert_all(const struct started *s, enum epa_status want)
+{
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (s->rank[r].status != want)
+            print_message("rank %u: %s\n", r, s->rank[r].text);
+        assert_int_equal(s->rank[r].status, want);
+    }
+}
+
+static enum epa_status note_world(struct epa_bootstrap *boot, void *arg)
+{
+    struct started *s = arg;
+    struct started_rank *me = &s->rank[boot->world.rank];
+
+    me->world = boot->world;
+    me->pid = getpid();
+    me->runs++;
+    memcpy(me->node, boot->world.node, boot->world.size * sizeof(uint32_t));
+    return boot->barrier(boot);
+}
+
+static void ranks_of_one_host_are_on_one_node(void **state)
+{
+    struct started *s = run(4, (struct plan){.rank_main = note_world});
+
+    (void)state;
+    assert_all(s, EPA_OK);
+    for (uint32_t r = 0; r < 4; r++) {
+        const struct epa_world *w = &s->rank[r].world;
+
+        assert_int_equal(w->rank, r);
+        assert_int_equal(w->size, 4);
+        assert_int_equal(w->local_rank, r);
+        assert_int_equal(w->local_size, 4);
+        assert_true(w->local_cores >= 1 && w->cores <= 1);
+        assert_int_not_equal(s->rank[r].pid, s->rank[r].agent_pid);
+    }
+    started_destroy(s);
+}
+
+static void ranks_per_node_makes_nodes(void **state)
+{
+    struct started *s = run(5, (struct plan){.rank_main = note_world, .ranks_per_node = 2});
+
+    (void)state;
+    assert_all(s, EPA_OK);
+    for (uint32_t r = 0; r < 5; r++) {
+        assert_int_equal(s->rank[r].node[r], r / 2);
+        assert_int_equal(s->rank[r].world.local_rank, r % 2);
+        assert_int_equal(s->rank[r].world.local_size, r < 4 ? 2 : 1);
+    }
+    started_destroy(s);
+}
+
+static void hosts_are_nodes_however_ranks_are_dealt(void **state)
+{
+    struct started *s = run(5, (struct plan){.rank_main = note_world, .hosts = true});
+
+    (void)state;
+    if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
+        started_destroy(s);
+        print_message("this user may not make a host name of its own\n");
+        skip();
+    }
+    assert_all(s, EPA_OK);
+    for (uint32_t r = 0; r < 5; r++) {
+        assert_int_equal(s->rank[3].node[r], r % 2);
+        assert_int_equal(s->rank[r].world.local_rank, r / 2);
+        assert_int_equal(s->rank[r].world.local_size, r % 2 == 0 ? 3 : 2);
+    }
+    started_destroy(s);
+}
+
+static void one_rank_needs_no_address(void **state)
+{
+    struct started *s = started_create(1);
+    struct epa_launch asked = started_launch(s, note_world);
+    struct epa_error err;
+
+    (void)state;
+    set_job(0, 1, 1, 1);
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    assert_int_equal(launch(&asked, &err), EPA_OK);
+    assert_int_equal(s->rank[0].world.size, 1);
+    started_destroy(s);
+}
+
+static void launches_follow_each_other_at_one_port(void **state)
+{
+    struct started *s = run(3, (struct plan){.rank_main = note_world, .launches = 9});
+
+    (void)state;
+    assert_all(s, EPA_OK);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(s->rank[r].runs, 10);
+    started_destroy(s);
+}
+
+/* ---- what goes between them ---- */
+
+enum { MANY = 700001, ROUNDS = 40 };
+
+static uint32_t word_of(uint32_t rank, size_t i)
+{
+    return (uint32_t)(rank * 2654435761u + i * 40503u);
+}
+
+static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
+{
+    uint32_t size = boot->world.size, *mine = malloc(MANY * sizeof(*mine));
+    uint32_t *all = malloc(size * MANY * sizeof(*all));
+    enum epa_status status = mine != NULL && all != NULL ? EPA_OK : EPA_ERR_NOMEM;
+
+    (void)arg;
+    for (size_t n = 1; status == EPA_OK; n = n * 5 < MANY ? n * 5 : MANY) {
+        for (size_t i = 0; i < n; i++)
+            mine[i] = word_of(boot->world.rank, i + n);
+        status = boot->allgather(boot, mine, n * sizeof(*mine), all);
+        for (size_t i = 0; i < size * n && status == EPA_OK; i++)
+            status =
+                all[i] == word_of((uint32_t)(i / n), i % n + n) ? EPA_OK : EPA_ERR_MISMATCH;
+        if (n == MANY)
+            break;
+    }
+    free(mine);
+    free(all);
+    return status;
+}
+
+static void every_rank_gathers_what_all_have(void **state)
+{
+    struct started *s = run(4, (struct plan){.rank_main = gather_much});
+
+    (void)state;
+    assert_all(s, EPA_OK);
+    started_destroy(s);
+}
+
+static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
+{
+    struct started *s = arg;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 1; i <= ROUNDS && status == EPA_OK; i++) {
+        __atomic_add_fetch(&s->count, 1, __ATOMIC_RELAXED);
+        status = boot->barrier(boot);
+        if (__atomic_load_n(&s->count, __ATOMIC_RELAXED) < i * boot->world.size)
+            return EPA_ERR_MISMATCH;
+    }
+    return status;
+}
+
+static void nobody_passes_a_barrier_early(void **state)
+{
+    struct started *s = run(5, (struct plan){.rank_main = meet_often});
+
+    (void)state;
+    assert_all(s, EPA_OK);
+    assert_int_equal(s->count, 5 * ROUNDS);
+    started_destroy(s);
+}
+
+static enum epa_status leave_block(struct epa_bootstrap *boot, void *arg)
+{
+    char *mine = (char *)arg + (size_t)boot->world.rank * STARTED_BLOCK;
+
+    for (uint32_t i = 0; i < STARTED_BLOCK; i++)
+        mine[i] = (char)(word_of(boot->world.rank, i) >> 8);
+    if (boot->barrier(boot) == EPA_OK && boot->world.rank == 2)
+        raise(SIGKILL);
+    return boot->barrier(boot);
+}
+
+static void what_ranks_leave_comes_to_rank_0_even_of_a_killed_one(void **state)
+{
+    struct started *s = run(3, (struct plan){.rank_main = leave_block, .blocks = true});
+
+    (void)state;
+    assert_all(s, EPA_ERR_DIED);
+    assert_int_equal(s->rank[0].lost, 2);
+    for (uint32_t r = 0; r < 3; r++)
+        for (uint32_t i = 0; i < STARTED_BLOCK; i++)
+            if (s->block[r][i] != (char)(word_of(r, i) >> 8))
+                fail_msg("byte %u of rank %u", i, r);
+    started_destroy(s);
+}
+
+/* ---- how it ends ---- */
+
+static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
+{
+    struct started *s = arg;
+    struct started_rank *me = &s->rank[boot->world.rank];
+
+    me->pid = getpid();
+    if (boot->barrier(boot) != EPA_OK)
+        return EPA_ERR_SYSTEM;
+    if (boot->world.rank == 1) {
+        me->at_ns = clock_ns();
+        raise(SIGKILL);
+    }
+    me->barrier = boot->barrier(boot);
+    me->at_ns = clock_ns();
+    return me->barrier;
+}
+
+static void a_killed_rank_is_named_and_frees_the_others(void **state)
+{
+    struct started *s = run(4, (struct plan){.rank_main = rank_1_is_killed});
+    char host[65] = "", want[200];
+
+    (void)state;
+    assert_all(s, EPA_ERR_DIED);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)",
+             host, s->rank[1].pid);
+    assert_string_equal(s->rank[0].text, want);
+    assert_int_equal(s->rank[0].lost, 1);
+    for (uint32_t r = 0; r < 4; r++) {
+        if (r == 1)
+            continue;
+        assert_int_equal(s->rank[r].barrier, EPA_ERR_ABORTED);
+        print_message("rank %u knew after %.1f ms\n", r,
+                      (double)(s->rank[r].at_ns - s->rank[1].at_ns) / 1e6);
+    }
+    assert_string_equal(s->rank[3].text, ""); /* rank 0 says it for all */
+    started_destroy(s);
+}
+
+static enum epa_status rank_2_is_wrong(struct epa_bootstrap *boot, void *arg)
+{
+    struct started *s = arg;
+
+    if (boot->world.rank == 2)
+        return EPA_ERR_MISMATCH;
+    s->rank[boot->world.rank].barrier = boot->barrier(boot);
+    return s->rank[boot->world.rank].barrier;
+}
+
+static void the_status_of_one_is_the_status_of_all(void **state)
+{
+    struct started *s = run(4, (struct plan){.rank_main = rank_2_is_wrong});
+
+    (void)state;
+    assert_all(s, EPA_ERR_MISMATCH);
+    assert_int_equal(s->rank[0].barrier, EPA_ERR_ABORTED);
+    assert_string_equal(s->rank[0].text, ""); /* the rank has said why */
+    started_destroy(s);
+}
+
+static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
+{
+    struct started *s = arg;
+    struct started_rank *me = &s->rank[boot->world.rank];
+    struct epa_error err = {EPA_OK, ""};
+
+    while (boot->world.rank == 2 && !epa_aborted(boot))
+        usleep(1000);
+    me->barrier = boot->barrier(boot);
+    boot->explain(boot, &err);
+    memcpy(me->said, err.text, sizeof(me->said));
+    return me->barrier;
+}
+
+static void who_comes_late_is_named(void **state)
+{
+    struct started *s =
+        run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000});
+    uint32_t told = 0;
+
+    (void)state;
+    assert_all(s, EPA_ERR_TIMEOUT);
+    for (uint32_t r = 0; r < 2; r++) {
+        char want[100];
+
+        if (s->rank[r].barrier != EPA_ERR_TIMEOUT)
+            continue; /* the other was first */
+        snprintf(want, sizeof(want),
+                 "rank %u waited 0.2 s for rank 2 to come to step 0 of the set-up", r);
+        assert_string_equal(s->rank[r].said, want);
+        told++;
+    }
+    assert_true(told > 0);
+    started_destroy(s);
+}
+
+static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
+{
+    (void)arg;
+    while (boot->world.rank == 1 && !epa_aborted(boot))
+        usleep(1000);
+    return EPA_OK;
+}
+
+static void the_last_must_return_within_the_limit(void **state)
+{
+    struct started *s =
+        run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
+
+    (void)state;
+    assert_all(s, EPA_ERR_TIMEOUT);
+    assert_string_equal(s->rank[0].text,
+                        "rank 1 did not return within 0.2 s of the first that did");
+    started_destroy(s);
+}
+
+static void another_experiment_is_refused_with_the_difference(void **state)
+{
+    struct started *s =
+        run(3, (struct plan){.rank_main = note_world, .odd_alike = "toast\n"});
+
+    (void)state;
+    assert_all(s, EPA_ERR_CONFIG);
+    assert_non_null(strstr(s->rank[0].text, "was started with another experiment: toast "
+                                            "there, test here"));
+    assert_non_null(strstr(s->rank[1].text, "toast there, test here"));
+    assert_int_equal(s->rank[0].runs + s->rank[1].runs + s->rank[2].runs, 0);
+    started_destroy(s);
+}
+
+/* ---- what is refused at once ---- */
+
+static void assert_refused(const char *want)
+{
+    struct started *s = started_create(4);
+    struct epa_launch asked = started_launch(s, note_world);
+    struct epa_error err;
+
+    assert_int_equal(launch(&asked, &err), EPA_ERR_CONFIG);
+    if (strstr(err.text, want) == NULL)
+        fail_msg("'%s' is not in '%s'", want, err.text);
+    started_destroy(s);
+}
+
+static void what_cannot_be_found_is_told_with_what_to_set(void **state)
+{
+    (void)state;
+    clearenv();
+    assert_refused("set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, all four");
+    set_job(0, 4, 2, 9);
+    unsetenv("MASTER_ADDR");
+    assert_refused("set MASTER_ADDR or launcher.address");
+    set_job(0, 4, 2, 9);
+    assert_refused("'127.0.0.1' is the loopback address here, which ranks on other hosts");
+    set_job(0, 4, 4, 9);
+    unsetenv("MASTER_PORT");
+    assert_refused("set MASTER_PORT or launcher.port");
+    setenv("MASTER_PORT", "http", 1);
+    assert_refused("MASTER_PORT='http' is no port");
+    set_job(0, 3, 3, started_port());
+    assert_refused(
+        "4 ranks are asked for, and there are 3: torchrun: RANK=0 of WORLD_SIZE=3");
+    set_job(0, 4, 4, 9);
+    setenv("EPA2A_JOB_TOKEN",
+           "0123456789012345678901234567890123456789"
+           "0123456789012345678901234567890123456789",
+           1);
+    assert_refused("EPA2A_JOB_TOKEN has 80 characters; 64 are the most");
+    clearenv();
+}
+
+static void the_first_host_of_a_slurm_step_is_found(void **state)
+{
+    (void)state;
+    clearenv();
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    setenv("SLURM_JOB_ID", "7", 1);
+    setenv("SLURM_STEP_NODELIST", "127.0.[0-3,9].[001-4],b3", 1);
+    assert_refused("'127.0.0.001' is the loopback");
+    setenv("SLURM_STEP_NODELIST", "127.0.0.3,b3", 1);
+    assert_refused("'127.0.0.3' is the loopback");
+    clearenv();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_one_host_are_on_one_node),
+        cmocka_unit_test(ranks_per_node_makes_nodes),
+        cmocka_unit_test(hosts_are_nodes_however_ranks_are_dealt),
+        cmocka_unit_test(one_rank_needs_no_address),
+        cmocka_unit_test(launches_follow_each_other_at_one_port),
+        cmocka_unit_test(every_rank_gathers_what_all_have),
+        cmocka_unit_test(nobody_passes_a_barrier_early),
+        cmocka_unit_test(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one),
+        cmocka_unit_test(a_killed_rank_is_named_and_frees_the_others),
+        cmocka_unit_test(the_status_of_one_is_the_status_of_all),
+        cmocka_unit_test(who_comes_late_is_named),
+        cmocka_unit_test(the_last_must_return_within_the_limit),
+        cmocka_unit_test(another_experiment_is_refused_with_the_difference),
+        cmocka_unit_test(what_cannot_be_found_is_told_with_what_to_set),
+        cmocka_unit_test(the_first_host_of_a_slurm_step_is_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

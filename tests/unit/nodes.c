@@ -1,0 +1,151 @@
+/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "launch/nodes.h"
+
+enum { MOST = 8 };
+
+/* A rank is "host/machine/mask": the mask as one hexadecimal digit a byte. */
+struct given {
+    char text[MOST][24];
+    unsigned char mask[MOST][4];
+    struct nodes_rank rank[MOST];
+};
+
+static void find(struct given *g, const char *const *hosts, uint32_t n, uint32_t per_node)
+{
+    memset(g, 0, sizeof(*g));
+    for (uint32_t r = 0; r < n; r++) {
+        char *slash;
+        size_t bytes = 0;
+
+        snprintf(g->text[r], sizeof(g->text[r]), "%s", hosts[r]);
+        slash = strchr(g->text[r], '/');
+        *slash = 0;
+        g->rank[r].identity = g->text[r];
+        g->rank[r].machine = slash + 1;
+        slash = strchr(slash + 1, '/');
+        *slash = 0;
+        for (const char *c = slash + 1; *c != 0; c++, bytes++)
+            g->mask[r][bytes] = (unsigned char)(*c <= '9' ? *c - '0' : *c - 'a' + 10);
+        g->rank[r].mask = g->mask[r];
+        g->rank[r].mask_bytes = bytes;
+    }
+    nodes_find(g->rank, n, per_node);
+}
+
+static void assert_nodes(const struct given *g, uint32_t n, const char *want)
+{
+    char got[MOST + 1] = "";
+
+    for (uint32_t r = 0; r < n; r++)
+        got[r] = (char)('0' + g->rank[r].node);
+    assert_string_equal(got, want);
+}
+
+static void hosts_are_numbered_as_they_appear(void **state)
+{
+    static const char *const uneven[] = {"b/b/f", "a/a/f", "b/b/f", "c/c/f", "a/a/f"};
+    struct given g;
+
+    (void)state;
+    find(&g, uneven, 5, 0);
+    assert_nodes(&g, 5, "01021");
+}
+
+static void ranks_per_node_splits_each_host_in_ascending_order(void **state)
+{
+    static const char *const mixed[] = {"a/a/f", "a/a/f", "b/b/f", "a/a/f",
+                                        "b/b/f", "b/b/f", "a/a/f"};
+    struct given g;
+
+    (void)state;
+    find(&g, mixed, 7, 2);
+    assert_nodes(&g, 7, "0012132");
+    find(&g, mixed, 7, 1);
+    assert_nodes(&g, 7, "0123456");
+}
+
+static void ranks_with_the_same_cores_share_them_in_order(void **state)
+{
+    static const char *const bound[] = {"a/a/3", "a/a/c", "a/a/3", "b/b/3", "a/a/c"};
+    static const uint32_t share[] = {0, 0, 1, 0, 1}, shares[] = {2, 2, 2, 1, 2};
+    static const uint32_t cores[] = {4, 4, 4, 2, 4};
+    struct given g;
+
+    (void)state;
+    find(&g, bound, 5, 0);
+    for (uint32_t r = 0; r < 5; r++) {
+        assert_int_equal(g.rank[r].share, share[r]);
+        assert_int_equal(g.rank[r].shares, shares[r]);
+        assert_int_equal(g.rank[r].local_cores, cores[r]);
+    }
+}
+
+static void hosts_of_one_machine_divide_its_cores(void **state)
+{
+    /* As containers are: 4 ranks, 4 cores, 2 hosts; then 4 ranks on 3 cores. */
+    static const char *const roomy[] = {"a/m/f", "b/m/f", "a/m/f", "b/m/f"};
+    static const char *const tight[] = {"a/m/7", "b/m/7", "b/m/7", "b/m/7"};
+    struct given g;
+
+    (void)state;
+    find(&g, roomy, 4, 0);
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(g.rank[r].local_cores, 2);
+        assert_int_equal(g.rank[r].shares, 4);
+        assert_int_equal(g.rank[r].share, r);
+    }
+    find(&g, tight, 4, 0);
+    assert_int_equal(g.rank[0].local_cores, 1);
+    assert_int_equal(g.rank[1].local_cores, 2);
+}
+
+static void masks_of_other_lengths_and_none_will_do(void **state)
+{
+    static const char *const odd[] = {"a/m/ff", "a/m/f", "a/m/"};
+    struct given g;
+
+    (void)state;
+    find(&g, odd, 3, 0);
+    assert_nodes(&g, 3, "000");
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_int_equal(g.rank[r].shares, 1);
+        assert_int_equal(g.rank[r].local_cores, 8);
+    }
+}
+
+static void this_host_says_who_it_is(void **state)
+{
+    struct nodes_host host, again;
+    char name[80];
+
+    (void)state;
+    nodes_host(&host);
+    nodes_host(&again);
+    assert_int_equal(gethostname(name, sizeof(name)), 0);
+    assert_int_equal(strncmp(host.name, name, sizeof(host.name) - 1), 0);
+    assert_string_equal(host.identity, again.identity);
+    assert_non_null(strstr(host.identity, host.machine));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_are_numbered_as_they_appear),
+        cmocka_unit_test(ranks_per_node_splits_each_host_in_ascending_order),
+        cmocka_unit_test(ranks_with_the_same_cores_share_them_in_order),
+        cmocka_unit_test(hosts_of_one_machine_divide_its_cores),
+        cmocka_unit_test(masks_of_other_lengths_and_none_will_do),
+        cmocka_unit_test(this_host_says_who_it_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* plugins/transport/ucx/lanes.c, over what UCX 1.13.1 prints. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "lanes.h"
+
+static void memory_is_put_to_and_added_to(void **state)
+{
+    struct lanes lanes =
+        lanes_read("#\n# UCP endpoint \n#\n#               peer: host:1234\n"
+                   "#                 lane[0]:  3:sysv/memory.0 md[2]           -> "
+                   "md[2]/sysv/sysdev[255] amo#0 am am_bw#0\n"
+                   "#                 lane[1]:  4:posix/memory.0 md[3]          -> "
+                   "md[3]/posix/sysdev[255] amo#1\n#\n"
+                   "#                  put[0]: 0..<short>..4294967296..<bcopy>..(inf)\n"
+                   "#                  get[0]: 0..<bcopy>..(inf)\n"
+                   "#                  put[1]: 0..<short>..4294967296..<bcopy>..(inf)\n"
+                   "#                  get[1]: 0..<bcopy>..(inf)\n#\n");
+
+    (void)state;
+    assert_true(lanes.puts && lanes.additions);
+    assert_string_equal(lanes.names, "sysv/memory, posix/memory");
+}
+
+static void tcp_has_neither_and_is_named_for_its_messages(void **state)
+{
+    struct lanes lanes =
+        lanes_read("#                 lane[0]:  1:tcp/lo.0 md[1]                -> "
+                   "md[1]/tcp/sysdev[255] am am_bw#0 wireup\n"
+                   "#                 lane[1]:  2:tcp/eth0.100.0 md[1]          -> "
+                   "md[1]/tcp/sysdev[255] am_bw#1\n#\n");
+
+    (void)state;
+    assert_false(lanes.puts || lanes.additions);
+    assert_string_equal(lanes.names, "tcp/lo");
+}
+
+static void a_network_that_puts_may_leave_additions_to_the_peer(void **state)
+{
+    struct lanes lanes = lanes_read(
+        "#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
+        "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
+        "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n");
+
+    (void)state;
+    assert_true(lanes.puts);
+    assert_false(lanes.additions);
+    assert_string_equal(lanes.names, "rc_verbs/rxe0:1");
+}
+
+static void a_device_with_a_dot_keeps_it(void **state)
+{
+    struct lanes lanes =
+        lanes_read("# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] "
+                   "rma_bw#0 am am_bw#0\n");
+
+    (void)state;
+    assert_string_equal(lanes.names, "tcp/eth0.100");
+}
+
+static void what_is_not_understood_counts_as_emulated(void **state)
+{
+    char text[2000];
+    struct lanes lanes;
+
+    (void)state;
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    lanes = lanes_read(text);
+    assert_false(lanes.puts || lanes.additions);
+    lanes = lanes_read("");
+    assert_string_equal(lanes.names, "what this UCX does not tell");
+    lanes = lanes_read(
+        "lane[99]: 1:tcp/lo.0\nlane[0]:\nlane[\n put[77]: 0..<short>\n put[3]: 0");
+    assert_false(lanes.puts);
+}
+
+static void many_names_fit_or_are_cut_short(void **state)
+{
+    char text[4096] = "";
+    size_t n = 0;
+    struct lanes lanes;
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        n += (size_t)snprintf(
+            text + n, sizeof(text) - n,
+            "# lane[%d]: %d:rc_mlx5/mlx5_%d:1.0 md[1] -> md[1]/ib/sysdev[1] "
+            "amo#%d\n#  put[%d]: 0\n",
+            i, i, i, i, i);
+    lanes = lanes_read(text);
+    assert_true(lanes.puts && lanes.additions);
+    assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_put_to_and_added_to),
+        cmocka_unit_test(tcp_has_neither_and_is_named_for_its_messages),
+        cmocka_unit_test(a_network_that_puts_may_leave_additions_to_the_peer),
+        cmocka_unit_test(a_device_with_a_dot_keeps_it),
+        cmocka_unit_test(what_is_not_understood_counts_as_emulated),
+        cmocka_unit_test(many_names_fit_or_are_cut_short),
+    };
+
+    return cmocka_run_group_tests_name("ucx_lanes", tests, NULL, NULL);
+}

@@ -1,0 +1,421 @@
+/* The queues of the verbs transport over a device that is made up: it takes requests, looks
+ * whether they are such as it was promised, and completes them when a test says so. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../../plugins/transport/verbs/queue.h"
+
+enum { SLOTS = 16, PEERS = 2, MOST = 4096, LOG = 4096, OWN_KEY = 7, PINNED_KEY = 9 };
+
+struct request {
+    uint64_t id, to, from, added;
+    uint32_t flags, bytes, key;
+    enum ibv_wr_opcode opcode;
+};
+
+/* What has been posted, over all time; `done` of them are complete. */
+struct fake {
+    struct ibv_context context;
+    struct ibv_cq cq;
+    struct ibv_qp qp[PEERS];
+    struct request log[PEERS][LOG];
+    uint64_t posted[PEERS], done[PEERS], posts;
+    uint32_t deepest;
+    struct ibv_wc wc[LOG]; /* to be polled */
+    uint32_t n_wc;
+    int refuse; /* errno of the next post */
+    struct queues queues;
+    struct queue queue[PEERS];
+    struct ibv_send_wr wr[PEERS][SLOTS];
+    struct ibv_sge sge[PEERS][SLOTS];
+    uint64_t value[PEERS][SLOTS], dump[PEERS];
+    char heap[64 * MOST];
+};
+
+static struct fake *fake_of(struct ibv_context *context)
+{
+    return (struct fake *)context; /* its first member */
+}
+
+static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    struct fake *f = fake_of(qp->context);
+    uint32_t peer = (uint32_t)(qp - f->qp);
+
+    f->posts++;
+    if (f->refuse != 0) {
+        *bad = wr;
+        return f->refuse;
+    }
+    for (; wr != NULL; wr = wr->next) {
+        struct request *r = &f->log[peer][f->posted[peer]++];
+        bool adds = wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+        *r = (struct request){
+            .id = wr->wr_id, .flags = wr->send_flags, .opcode = wr->opcode};
+        if (wr->num_sge == 1) {
+            r->from = wr->sg_list->addr;
+            r->bytes = wr->sg_list->length;
+            r->key = wr->sg_list->lkey;
+        }
+        r->to = adds ? wr->wr.atomic.remote_addr : wr->wr.rdma.remote_addr;
+        r->added = adds ? wr->wr.atomic.compare_add : 0;
+        assert_true(r->bytes <= MOST);
+        if (f->posted[peer] - f->done[peer] > f->deepest)
+            f->deepest = (uint32_t)(f->posted[peer] - f->done[peer]);
+    }
+    return 0;
+}
+
+static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *out)
+{
+    struct fake *f = fake_of(cq->context);
+    int n = f->n_wc < (uint32_t)most ? (int)f->n_wc : most;
+
+    memcpy(out, f->wc, (size_t)n * sizeof(*out));
+    f->n_wc -= (uint32_t)n;
+    memmove(f->wc, f->wc + n, f->n_wc * sizeof(*out));
+    return n;
+}
+
+/* Completes `n` requests to a peer; only those that asked for it say so. */
+static void complete(struct fake *f, uint32_t peer, uint64_t n, enum ibv_wc_status status)
+{
+    for (uint64_t i = 0; i < n && f->done[peer] < f->posted[peer]; i++) {
+        const struct request *r = &f->log[peer][f->done[peer]++];
+
+        if ((r->flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS)
+            f->wc[f->n_wc++] =
+                (struct ibv_wc){.wr_id = r->id, .status = status, .vendor_err = 0x51};
+    }
+}
+
+static struct fake *make(uint32_t batch)
+{
+    struct fake *f = calloc(1, sizeof(*f));
+
+    assert_non_null(f);
+    f->context.ops.post_send = post;
+    f->context.ops.poll_cq = poll_cq;
+    f->cq.context = &f->context;
+    f->queues = (struct queues){.cq = &f->cq,
+                                .queue = f->queue,
+                                .n = PEERS,
+                                .key = OWN_KEY,
+                                .pinned_key = PINNED_KEY,
+                                .ask_every = SLOTS / 4,
+                                .batch = batch,
+                                .most_bytes = MOST};
+    for (uint32_t p = 0; p < PEERS; p++) {
+        f->qp[p].context = &f->context;
+        f->queue[p] = (struct queue){.qp = &f->qp[p],
+                                     .peer = p,
+                                     .slots = SLOTS,
+                                     .inline_bytes = 8,
+                                     .wr = f->wr[p],
+                                     .sge = f->sge[p],
+                                     .value = f->value[p],
+                                     .dump = &f->dump[p]};
+    }
+    return f;
+}
+
+static void a_put_is_cut_into_what_the_port_takes(void **state)
+{
+    struct fake *f = make(1);
+    const struct request *r = f->log[1];
+    uint64_t bytes = 2 * MOST + 100;
+
+    (void)state;
+    assert_int_equal(queue_pieces(&f->queues, 0), 0);
+    assert_int_equal(queue_pieces(&f->queues, MOST), 1);
+    assert_int_equal(queue_pieces(&f->queues, MOST + 1), 2);
+    assert_int_equal(queue_pieces(&f->queues, bytes), 3);
+    queue_write(&f->queues, &f->queue[1], f->heap, bytes, 1 << 20);
+    assert_int_equal(f->posted[1], 3);
+    assert_int_equal(f->posts, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(r[i].opcode, IBV_WR_RDMA_WRITE);
+        assert_int_equal(r[i].to, (1 << 20) + i * MOST);
+        assert_int_equal(r[i].from, (uintptr_t)f->heap + (uintptr_t)i * MOST);
+        assert_int_equal(r[i].bytes, i < 2 ? MOST : 100);
+        assert_int_equal(r[i].key, OWN_KEY);
+    }
+    free(f);
+}
+
+static void puts_are_held_back_and_posted_together(void **state)
+{
+    struct fake *f = make(4);
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
+    assert_int_equal(f->posts, 0);
+    assert_int_equal(f->queues.held, 1);
+    queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
+    assert_int_equal(f->queues.held, 2);
+    queue_write(&f->queues, &f->queue[0], f->heap, 64, 0); /* the fourth */
+    assert_int_equal(f->posts, 1);
+    assert_int_equal(f->posted[0], 4);
+    assert_int_equal(f->queues.held, 1);
+    queues_post(&f->queues);
+    assert_int_equal(f->posted[1], 1);
+    assert_int_equal(f->queues.held, 0);
+    queues_post(&f->queues);
+    assert_int_equal(f->posts, 2); /* nothing is not posted */
+    free(f);
+}
+
+static void a_signal_goes_behind_its_data_in_one_list(void **state)
+{
+    struct fake *f = make(16);
+    const struct request *r = f->log[0];
+    uint64_t value = 0;
+
+    (void)state;
+    queue_write(&f->queues, &f->queue[0], f->heap, 64, 4096);
+    queue_set(&f->queues, &f->queue[0], 0x123456789a, 128);
+    queue_post(&f->queues, &f->queue[0]);
+    assert_int_equal(f->posts, 1);
+    assert_int_equal(r[0].to, 4096);
+    assert_false(r[0].flags & IBV_SEND_INLINE);
+    assert_int_equal(r[1].to, 128);
+    assert_int_equal(r[1].bytes, 8);
+    assert_int_equal(r[1].key, PINNED_KEY);
+    assert_true(r[1].flags & IBV_SEND_INLINE);
+    memcpy(&value, (const void *)(uintptr_t)r[1].from, sizeof(value));
+    assert_true(value == 0x123456789a);
+    free(f);
+}
+
+/* Without inline data the device reads a value when it gets to it: each has a place of its
+ * own until its request is done. */
+static void values_stay_until_their_requests_are_done(void **state)
+{
+    struct fake *f = make(1);
+    uint64_t n = 0, value = 0;
+
+    (void)state;
+    f->queue[0].inline_bytes = 0;
+    while (queue_has_room(&f->queue[0], 1)) {
+        queue_set(&f->queues, &f->queue[0], 100 + n++, 0);
+        queue_post(&f->queues, &f->queue[0]);
+    }
+    assert_int_equal(n, SLOTS - 1);
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(&value, (const void *)(uintptr_t)f->log[0][i].from, sizeof(value));
+        assert_int_equal(value, 100 + i);
+        assert_false(f->log[0][i].flags & IBV_SEND_INLINE);
+    }
+    free(f);
+}
+
+/* Random puts and signals, and a device that completes at random: it is never given more than
+ * the queue was made for, whatever it would take, and all of it comes to an end. */
+static void a_queue_never_holds_more_than_it_was_made_for(void **state)
+{
+    struct fake *f = make(5);
+    struct queue *q = &f->queue[0];
+    uint64_t begun = 0;
+
+    (void)state;
+    srand(1);
+    while (f->posted[0] < LOG - 2 * SLOTS) {
+        uint64_t bytes = (uint64_t)(rand() % (3 * MOST)), n;
+
+        n = queue_pieces(&f->queues, bytes) + 1;
+        if (queue_has_room(q, n)) {
+            queue_write(&f->queues, q, f->heap, bytes, 0);
+            queue_set(&f->queues, q, ++begun, 0);
+            if (rand() % 2 == 0)
+                queue_post(&f->queues, q);
+        } else {
+            queue_ask(&f->queues, q);
+            queue_post(&f->queues, q);
+            complete(f, 0, 1 + (uint64_t)(rand() % SLOTS), IBV_WC_SUCCESS);
+            assert_int_equal(queues_poll(&f->queues), EPA_OK);
+        }
+        assert_true(q->built - q->done <= SLOTS);
+    }
+    queue_ask(&f->queues, q);
+    queues_post(&f->queues);
+    complete(f, 0, LOG, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_true(queue_is_done(q, q->built));
+    assert_int_equal(f->done[0], f->posted[0]);
+    assert_true(f->deepest > SLOTS / 2 && f->deepest <= SLOTS);
+    free(f);
+}
+
+static void completions_are_asked_for_now_and_then(void **state)
+{
+    struct fake *f = make(1);
+    uint32_t asked = 0;
+
+    (void)state;
+    for (int i = 0; i < SLOTS - 1; i++)
+        queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
+    for (uint64_t i = 0; i < f->posted[0]; i++)
+        asked += (f->log[0][i].flags & IBV_SEND_SIGNALED) != 0;
+    assert_int_equal(asked, 3);
+    complete(f, 0, SLOTS, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_int_equal(f->queue[0].done, 12); /* what the last of them stands for */
+    free(f);
+}
+
+static void what_nobody_asked_for_can_be_waited_for(void **state)
+{
+    struct fake *f = make(16);
+    struct queue *q = &f->queue[0];
+
+    (void)state;
+    queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_ask(&f->queues, q); /* still here: it asks itself */
+    queues_post(&f->queues);
+    assert_int_equal(f->posted[0], 1);
+    assert_true(f->log[0][0].flags & IBV_SEND_SIGNALED);
+    queue_write(&f->queues, q, f->heap, 64, 0);
+    queues_post(&f->queues);
+    queue_ask(&f->queues, q); /* gone: a request of no bytes asks for it */
+    queue_ask(&f->queues, q);
+    queues_post(&f->queues);
+    assert_int_equal(f->posted[0], 3);
+    assert_int_equal(f->log[0][2].bytes, 0);
+    assert_true(f->log[0][2].flags & IBV_SEND_SIGNALED);
+    complete(f, 0, 3, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_true(queue_is_done(q, q->built));
+    queue_ask(&f->queues, q); /* nothing is left */
+    queues_post(&f->queues);
+    assert_int_equal(f->posted[0], 3);
+    free(f);
+}
+
+/* A full queue has room for the request that asks. */
+static void a_full_queue_can_still_be_asked(void **state)
+{
+    struct fake *f = make(1);
+    struct queue *q = &f->queue[0];
+
+    (void)state;
+    while (queue_has_room(q, 1))
+        queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_ask(&f->queues, q);
+    queues_post(&f->queues);
+    assert_int_equal(f->posted[0], SLOTS);
+    complete(f, 0, SLOTS, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_true(queue_is_done(q, q->built));
+    free(f);
+}
+
+static void an_addition_is_known_to_be_done_by_its_count(void **state)
+{
+    struct fake *f = make(1);
+    struct queue *q = &f->queue[0];
+    const struct request *r = f->log[0];
+    uint64_t mark;
+
+    (void)state;
+    queue_write(&f->queues, q, f->heap, 64, 0);
+    assert_true(queue_is_done(q, q->atomics)); /* there is none */
+    queue_add(&f->queues, q, 3, 640);
+    mark = q->atomics;
+    queue_write(&f->queues, q, f->heap, 64, 0);
+    assert_int_equal(r[1].opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
+    assert_int_equal(r[1].added, 3);
+    assert_int_equal(r[1].to, 640);
+    assert_int_equal(r[1].bytes, 8);
+    assert_int_equal(r[1].from, (uintptr_t)&f->dump[0]);
+    assert_int_equal(r[1].key, PINNED_KEY);
+    assert_false(queue_is_done(q, mark));
+    queue_ask(&f->queues, q);
+    queue_post(&f->queues, q);
+    complete(f, 0, 1, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_false(queue_is_done(q, mark));
+    complete(f, 0, SLOTS, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_true(queue_is_done(q, mark));
+    free(f);
+}
+
+static void the_first_failure_is_told_with_its_peer_and_request(void **state)
+{
+    struct fake *f = make(1);
+
+    (void)state;
+    queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
+    queue_write(&f->queues, &f->queue[1], f->heap, 333, 0);
+    queue_write(&f->queues, &f->queue[1], f->heap, 444, 0);
+    complete(f, 0, 1, IBV_WC_WR_FLUSH_ERR); /* of another queue, and polled first */
+    complete(f, 1, 1, IBV_WC_RETRY_EXC_ERR);
+    complete(f, 1, 1, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED);
+    assert_int_equal(f->queues.failure.status, IBV_WC_RETRY_EXC_ERR);
+    assert_int_equal(f->queues.failure.peer, 1);
+    assert_int_equal(f->queues.failure.bytes, 333);
+    assert_int_equal(f->queues.failure.vendor, 0x51);
+    assert_int_equal(f->queues.failure.opcode, IBV_WR_RDMA_WRITE);
+    assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED); /* and stays */
+    free(f);
+}
+
+static void a_device_that_takes_nothing_is_a_failure(void **state)
+{
+    struct fake *f = make(1);
+
+    (void)state;
+    f->refuse = EINVAL;
+    queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
+    assert_int_equal(queues_poll(&f->queues), EPA_ERR_SYSTEM);
+    assert_true(f->queues.failure.posting);
+    assert_int_equal(f->queues.failure.error, EINVAL);
+    assert_int_equal(f->queues.failure.peer, 1);
+    assert_int_equal(f->queues.held, 0);
+    free(f);
+}
+
+/* A completion tells the low half of its count. */
+static void counts_go_on_beyond_32_bits(void **state)
+{
+    struct fake *f = make(1);
+    struct queue *q = &f->queue[1];
+
+    (void)state;
+    q->built = q->posted = q->done = q->asked = 0xfffffffd;
+    for (int i = 0; i < 8; i++)
+        queue_write(&f->queues, q, f->heap, 64, 0);
+    complete(f, 1, 8, IBV_WC_SUCCESS);
+    assert_int_equal(queues_poll(&f->queues), EPA_OK);
+    assert_true(q->done == 0x100000005);
+    assert_true(queue_is_done(q, q->built));
+    free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_put_is_cut_into_what_the_port_takes),
+        cmocka_unit_test(puts_are_held_back_and_posted_together),
+        cmocka_unit_test(a_signal_goes_behind_its_data_in_one_list),
+        cmocka_unit_test(values_stay_until_their_requests_are_done),
+        cmocka_unit_test(a_queue_never_holds_more_than_it_was_made_for),
+        cmocka_unit_test(completions_are_asked_for_now_and_then),
+        cmocka_unit_test(what_nobody_asked_for_can_be_waited_for),
+        cmocka_unit_test(a_full_queue_can_still_be_asked),
+        cmocka_unit_test(an_addition_is_known_to_be_done_by_its_count),
+        cmocka_unit_test(the_first_failure_is_told_with_its_peer_and_request),
+        cmocka_unit_test(a_device_that_takes_nothing_is_a_failure),
+        cmocka_unit_test(counts_go_on_beyond_32_bits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
