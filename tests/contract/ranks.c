@@ -100,7 +100,9 @@ static bool on_host(const struct rank *r)
 
 uint64_t rounds(const struct rank *r, uint64_t host)
 {
-    return on_host(r) ? host : 1 + host / 20;
+    uint64_t percent = on_host(r) ? r->subject->percent : 5;
+
+    return percent < 100 ? 1 + host * percent / 100 : host;
 }
 
 static void backend_works(struct rank *r, enum epa_status status, const char *what)
@@ -292,14 +294,13 @@ static const void *read_options(const struct epa_options *options, int n, char *
 
     if (arena == NULL)
         arena = arena_create();
-    yaml = arena_printf(arena, "{");
+    yaml = arena_printf(arena, "%s", "");
     for (int i = 0; i < n; i++) {
         size_t name = strcspn(text[i], "=");
 
-        yaml = arena_printf(arena, "%s%.*s: %s,", yaml, (int)name, text[i],
+        yaml = arena_printf(arena, "%s%.*s: %s\n", yaml, (int)name, text[i],
                             text[i][name] == '=' ? text[i] + name + 1 : "");
     }
-    yaml = arena_printf(arena, "%s}\n", yaml);
     config = arena_alloc(arena, options->size);
     yaml_parse(arena, "options", yaml, strlen(yaml), diag, &map);
     options_read(options, "plugin", NULL, map, arena, diag, config);
@@ -380,7 +381,9 @@ struct subject ranks_subject(int argc, char **argv)
 {
     struct subject subject = {.backend = &backend_host_plugin,
                               .backend_config = backend_host_plugin.plugin.options.defaults,
-                              .most = RANKS_MOST};
+                              .most = RANKS_MOST,
+                              .percent = 100};
+    const char *percent = getenv("EPA2A_TEST_ROUNDS");
     int first = argc > 3 && is_plugin(argv[3]) ? 4 : 3;
 
     if (argc > 2 && strcmp(argv[2], "thread") == 0)
@@ -392,6 +395,8 @@ struct subject ranks_subject(int argc, char **argv)
                 argv[0]);
         exit(2);
     }
+    if (percent != NULL)
+        subject.percent = strtoul(percent, NULL, 10);
     subject.plugin = load_plugin(argv[1]);
     if (argc > first)
         subject.config =

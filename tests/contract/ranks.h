@@ -15,6 +15,7 @@ struct subject {
     const void *config;         /* of the transport; NULL: its defaults */
     const void *backend_config; /* of the backend */
     uint32_t most;              /* ranks; a test that wants more gets as many */
+    uint64_t percent;           /* of rounds, of the environment's EPA2A_TEST_ROUNDS */
 };
 
 /* Memory that all ranks of a test see, whatever the launcher. */

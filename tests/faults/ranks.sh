@@ -89,9 +89,9 @@ kill_in_each_stage() {
         nap
         since=$(now_ms)
         kill -KILL "$(victim)"
-        finish 5 3000
+        finish 5 6000
         [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
-        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z ]*\), iteration .*/\1/p' "$work/err")
+        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z -]*\), iteration .*/\1/p' "$work/err")
         [ -n "$stage" ] || fail "the message names no stage"
         case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
@@ -111,7 +111,7 @@ setup)
         start bench || break
         since=$(now_ms)
         kill -KILL "$(victim)"
-        finish 5 3000
+        finish 5 6000
     done ;;
 stop)
     start bench --timeout "$((500 + whole_ms))ms" || exit 1

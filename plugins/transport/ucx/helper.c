@@ -9,13 +9,12 @@
 #include "ucx.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
 enum {
     TICK_NS = 500000,
-    IDLE_TURNS = 50, /* in which nothing came, before it sleeps again */
+    IDLE_TURNS = 3, /* in which nothing came, before it sleeps again */
 };
 
 /* Until the rank comes back or nothing comes any more. */
@@ -31,7 +30,6 @@ static void stand_in(struct ucx *u, uint64_t calls)
         pthread_mutex_unlock(&u->lock);
         if (back || __atomic_load_n(&u->helper.stop, __ATOMIC_RELAXED) != 0)
             return;
-        sched_yield();
     }
 }
 

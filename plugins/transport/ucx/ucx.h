@@ -4,7 +4,8 @@
  *   links.c    who is where: addresses, keys, endpoints, pointers into peers' memory
  *   helper.c   takes in what peers send while this rank is elsewhere
  *   waits.c    all that goes on until something has happened
- *   ucx.c      the functions of the data path, and the plugin
+ *   ucx.c      the functions of the data path
+ *   plugin.c   opening, and the options
  *   limit.c    what the links can do
  *   report.c   describe, explain */
 #ifndef UCX_H
@@ -138,14 +139,17 @@ static inline void ucx_unlock(struct ucx *u)
         pthread_mutex_unlock(&u->lock);
 }
 
-/* What was started, and what came, goes on. */
-static inline void ucx_pump(struct ucx *u)
+/* What was started, and what came, goes on; whether anything did. */
+static inline bool ucx_pump(struct ucx *u)
 {
+    bool moved;
+
     ucx_lock(u);
     u->started = 0;
     u->helper.calls++;
-    (void)ucp_worker_progress(u->worker);
+    moved = ucp_worker_progress(u->worker) != 0;
     ucx_unlock(u);
+    return moved;
 }
 
 static inline uint64_t ucx_now_ns(void)
@@ -185,6 +189,8 @@ enum epa_status wait_barrier(struct ucx *, uint64_t timeout_ns);
 enum epa_status wait_progress(struct ucx *);
 /* For a request of UCX's own, on the way in or out; true: it is done. */
 bool wait_request(struct ucx *, ucs_status_ptr_t request, uint64_t timeout_ns);
+
+extern const struct epa_transport_ops ucx_ops; /* ucx.c */
 
 /* ucx.c: a signal or a word of the region's own, at an offset of the region. EPA_AGAIN as
  * in the table. */

@@ -9,6 +9,9 @@
 static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
+static const uint64_t yield_ns = 1000000;
+
+enum { NAP_NS = 20000 };
 
 struct turns {
     uint64_t begun, timeout_ns;
@@ -54,8 +57,18 @@ static enum epa_status give_up(struct ucx *u, struct failure failure,
     return status;
 }
 
-/* After a burst of polls in vain: whether to go on. Never sleeps, and lets go of the core
- * as shm does. */
+/* Lets another thread run, as shm does. Not for long where the helper and what UCX has for
+ * threads share the core: Linux 6.18 charges who yields for a whole slice, a million times a
+ * second, until a thread that sleeps and wakes is not run for tens of seconds. */
+static void let_go(const struct ucx *u, uint64_t waited_ns)
+{
+    if (u->all_mapped || waited_ns < yield_ns)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
+/* After a burst of polls in vain: whether to go on. */
 static enum epa_status turn(struct ucx *u, struct turns *turns, struct failure *failure)
 {
     uint64_t now = ucx_now_ns();
@@ -68,7 +81,7 @@ static enum epa_status turn(struct ucx *u, struct turns *turns, struct failure *
     if (status == EPA_OK && failure->waited_ns >= turns->timeout_ns)
         status = EPA_ERR_TIMEOUT;
     if (status == EPA_OK && failure->waited_ns >= u->spin_ns)
-        sched_yield();
+        let_go(u, failure->waited_ns);
     return status;
 }
 
@@ -246,7 +259,7 @@ enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t
 
         if (status != EPA_AGAIN)
             return status;
-        ucx_pump(u);
+        (void)ucx_pump(u);
         status = turn(u, &turns, &failure);
         if (status != EPA_OK)
             return give_up(u, failure, status);
@@ -297,8 +310,9 @@ enum epa_status wait_progress(struct ucx *u)
 {
     enum epa_status status;
 
-    if (!u->all_mapped)
-        ucx_pump(u);
+    /* Who tries again in vain has peers that need the core. */
+    if (!u->all_mapped && !ucx_pump(u) && u->spin_ns == 0)
+        sched_yield();
     status = check_ranks(
         u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? ucx_now_ns() : 0);
     if (status != EPA_OK)
