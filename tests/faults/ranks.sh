@@ -9,7 +9,8 @@ epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 # What the driver of a GPU keeps there it may leave when a rank is killed.
-in_shm() { ls /dev/shm 2>/dev/null | grep -v '^cuda\.shm\.' | sort; }
+# Not what CUDA, MPI and UCX keep there for runs beside this one; epa2a itself names nothing.
+in_shm() { ls /dev/shm 2>/dev/null | grep -vE '^(cuda\.shm\.|vader_|osc_|open_mpi|ucx_shm_)' | sort; }
 shm_before=$(in_shm)
 failed=0
 

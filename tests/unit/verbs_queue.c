@@ -180,7 +180,7 @@ static void a_signal_goes_behind_its_data_in_one_list(void **state)
 
     (void)state;
     queue_write(&f->queues, &f->queue[0], f->heap, 64, 4096);
-    queue_set(&f->queues, &f->queue[0], 0x123456789a, 128);
+    queue_set(&f->queues, &f->queue[0], 0x123456789a, 128, false);
     queue_post(&f->queues, &f->queue[0]);
     assert_int_equal(f->posts, 1);
     assert_int_equal(r[0].to, 4096);
@@ -204,7 +204,7 @@ static void values_stay_until_their_requests_are_done(void **state)
     (void)state;
     f->queue[0].inline_bytes = 0;
     while (queue_has_room(&f->queue[0], 1)) {
-        queue_set(&f->queues, &f->queue[0], 100 + n++, 0);
+        queue_set(&f->queues, &f->queue[0], 100 + n++, 0, false);
         queue_post(&f->queues, &f->queue[0]);
     }
     assert_int_equal(n, SLOTS - 1);
@@ -232,7 +232,7 @@ static void a_queue_never_holds_more_than_it_was_made_for(void **state)
         n = queue_pieces(&f->queues, bytes) + 1;
         if (queue_has_room(q, n)) {
             queue_write(&f->queues, q, f->heap, bytes, 0);
-            queue_set(&f->queues, q, ++begun, 0);
+            queue_set(&f->queues, q, ++begun, 0, false);
             if (rand() % 2 == 0)
                 queue_post(&f->queues, q);
         } else {

@@ -53,9 +53,9 @@ static struct ibv_send_wr *build(struct queues *all, struct queue *q,
 }
 
 static void build_write(struct queues *all, struct queue *q, const void *from,
-                        uint32_t bytes, uint32_t key, uint64_t to)
+                        uint32_t bytes, uint32_t key, uint64_t to, bool asking)
 {
-    struct ibv_send_wr *wr = build(all, q, IBV_WR_RDMA_WRITE, false);
+    struct ibv_send_wr *wr = build(all, q, IBV_WR_RDMA_WRITE, asking);
 
     *wr->sg_list = (struct ibv_sge){.addr = (uintptr_t)from, .length = bytes, .lkey = key};
     wr->wr.rdma.remote_addr = to;
@@ -72,7 +72,7 @@ void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t
     for (uint64_t at = 0; at < bytes; at += all->most_bytes) {
         uint64_t piece = bytes - at < all->most_bytes ? bytes - at : all->most_bytes;
 
-        build_write(all, q, src + at, (uint32_t)piece, all->key, to + at);
+        build_write(all, q, src + at, (uint32_t)piece, all->key, to + at, false);
     }
     if (q->built - q->posted >= all->batch)
         queue_post(all, q);
@@ -80,12 +80,13 @@ void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t
 
 /* The value stays in its slot until the request is done: where the device has no inline data
  * it is read only then. */
-void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to)
+void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to,
+               bool asking)
 {
     uint64_t *room = &q->value[q->built % q->slots];
 
     *room = value;
-    build_write(all, q, room, sizeof(*room), all->pinned_key, to);
+    build_write(all, q, room, sizeof(*room), all->pinned_key, to, asking);
 }
 
 void queue_add(struct queues *all, struct queue *q, uint64_t value, uint64_t to)

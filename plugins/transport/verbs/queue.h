@@ -64,7 +64,7 @@ bool queue_is_done(const struct queue *, uint64_t mark);
  * enough of them, by themselves; a failure is kept in queues->failure. */
 void queue_write(struct queues *, struct queue *, const void *from, uint64_t bytes,
                  uint64_t to);
-void queue_set(struct queues *, struct queue *, uint64_t value, uint64_t to);
+void queue_set(struct queues *, struct queue *, uint64_t value, uint64_t to, bool ask);
 void queue_add(struct queues *, struct queue *, uint64_t value, uint64_t to);
 void queue_post(struct queues *, struct queue *);
 void queues_post(struct queues *);

@@ -169,7 +169,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     if (op == EPA_SIGNAL_ADD)
         queue_add(&v->queues, q, value, remote_line(q, signal));
     else
-        queue_set(&v->queues, q, value, remote_line(q, signal));
+        queue_set(&v->queues, q, value, remote_line(q, signal), false);
     queue_post(&v->queues, q); /* a signal is never held back */
     return EPA_OK;
 }

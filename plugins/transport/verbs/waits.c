@@ -193,7 +193,7 @@ static enum epa_status set_until(struct verbs *v, uint32_t line, uint64_t value,
                                              .peer = peer,
                                              .want = q->built - q->done});
     }
-    queue_set(&v->queues, q, value, remote_line(q, line));
+    queue_set(&v->queues, q, value, remote_line(q, line), true); /* drained before long */
     queue_post(&v->queues, q);
     return EPA_OK;
 }
