@@ -288,10 +288,13 @@ static const void *load_plugin(const char *path)
 static const void *read_options(const struct epa_options *options, int n, char **text)
 {
     static struct arena *arena; /* stays as long as the program */
-    struct diag *diag = diag_create();
+    struct diag *diag;
     char *yaml, *config;
     struct node *map = NULL;
 
+    if (n == 0)
+        return options->defaults;
+    diag = diag_create();
     if (arena == NULL)
         arena = arena_create();
     yaml = arena_printf(arena, "%s", "");
