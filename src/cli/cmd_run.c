@@ -285,6 +285,25 @@ static void tell_places(const struct command *c)
     }
 }
 
+/* Started by mpirun and its like, each of them would start all ranks again. */
+static enum epa_status check_launchers(const struct command *c, struct epa_error *err)
+{
+    for (uint32_t i = 0; i < c->n && c->place.size > 1; i++) {
+        const struct epa_plugin *plugin = c->experiment[i]->launcher.plugin;
+
+        if (((const struct epa_launcher_plugin *)plugin)->place != NULL)
+            continue;
+        if (c->place.rank > 0) /* rank 0 says it */
+            return EPA_ERR_CONFIG;
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: launcher: %s starts all ranks itself, and this is one process "
+                        "of %u already (%s): leave launcher out, or unset what is left "
+                        "over from another job",
+                        c->cli->arg[i], plugin->name, c->place.size, c->place.how);
+    }
+    return EPA_OK;
+}
+
 static enum epa_status prepare(struct command *c, struct epa_error *err)
 {
     const struct cli *cli = c->cli;
@@ -302,6 +321,8 @@ static enum epa_status prepare(struct command *c, struct epa_error *err)
         status = registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
         status = read_files(c, err);
+    if (status == EPA_OK)
+        status = check_launchers(c, err);
     if (status == EPA_OK)
         status = make_sessions(c);
     if (status == EPA_OK && cli->json != NULL && c->place.rank > 0 && is_reporter(c))
