@@ -1,9 +1,10 @@
-/* bf16 and e4m3fn, one element at a time: the reference that everything else is held to.
+/* bf16, f16 (IEEE half) and e4m3fn, one element at a time: the reference that everything else is held to.
  * Inline, so that tests and the oracle share one source. */
 #ifndef DTYPE_H
 #define DTYPE_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -37,6 +38,35 @@ static inline uint16_t bf16_of_float(float f)
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : round);
 }
 
+static inline float float_of_f16(uint16_t h)
+{
+    uint32_t a = h & 0x7fffu, sign = (h & 0x8000u) << 16;
+    uint32_t normal = (a << 13) + (112u << 23);
+    uint32_t small = bits_of_float((float)(int32_t)a * 0x1p-24f);
+    uint32_t quiet = (uint32_t)(a > 0x7c00u) << 22;
+    uint32_t above = (normal + (112u << 23)) | quiet;
+    uint32_t is_small = 0u - (a < 0x400u), is_above = 0u - (a >= 0x7c00u);
+    uint32_t u = (small & is_small) | (normal & ~is_small & ~is_above) | (above & is_above);
+
+    return float_of_bits(sign | u);
+}
+
+/* To nearest even, from 65520 on infinity; NaN stays NaN (quiet), sign kept. */
+static inline uint16_t f16_of_float(float f)
+{
+    uint32_t u = bits_of_float(f), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+    uint32_t normal = ((a + 0xfffu + (a >> 13 & 1u)) >> 13) - (112u << 10);
+    /* Below 2^-14: multiples of 2^-24, which is the ulp of 2^-1; the addition rounds. */
+    uint32_t small = bits_of_float(float_of_bits(a) + 0.5f) & 0x7ffu;
+    uint32_t nan = 0x7e00u | (a >> 13 & 0x3ffu);
+    uint32_t is_small = 0u - (a < 0x38800000u); /* masks, as below */
+    uint32_t is_above = 0u - (a >= 0x477ff000u), is_nan = 0u - (a > 0x7f800000u);
+    uint32_t h = (small & is_small) | (normal & ~is_small);
+
+    h = (h & ~is_above) | (0x7c00u & is_above);
+    return (uint16_t)(sign | (h & ~is_nan) | (nan & is_nan));
+}
+
 /* To nearest even, saturating at +-448; NaN gives 0x7f with its sign. All cases are worked
  * out and one is picked, so that a loop over it becomes vectors. */
 static inline uint8_t e4m3_of_float(float f)
@@ -64,26 +94,61 @@ static inline float float_of_e4m3(uint8_t q)
     return (q & 0x80u) != 0 ? -v : v;
 }
 
-/* The definition in epa2a/problem.h, for one group of n channels. */
-static inline float e4m3_group(const uint16_t *restrict x, uint32_t n, uint8_t *restrict q)
+/* The largest finite magnitude; infinity and all above it are not. */
+static inline uint16_t largest_finite_of(const uint16_t *x, uint32_t n, int16_t infinity)
 {
     int16_t amax = 0; /* signed: SSE2 has a maximum of these */
-    float scale = 1.0f;
 
     for (uint32_t i = 0; i < n; i++) {
         int16_t a = (int16_t)(x[i] & 0x7fff);
-        int16_t finite = a < 0x7f80 ? a : 0;
+        int16_t finite = a < infinity ? a : 0;
 
         amax = finite > amax ? finite : amax;
     }
-    if (amax != 0)
-        scale = float_of_bf16((uint16_t)amax) * (1.0f / 448.0f);
+    return (uint16_t)amax;
+}
+
+/* The definition in epa2a/problem.h, for one group of n channels in bf16. */
+static inline float e4m3_group(const uint16_t *restrict x, uint32_t n, uint8_t *restrict q)
+{
+    uint16_t amax = largest_finite_of(x, n, 0x7f80);
+    float scale = amax != 0 ? float_of_bf16(amax) * (1.0f / 448.0f) : 1.0f;
+
     for (uint32_t i = 0; i < n; i++)
         q[i] = e4m3_of_float(float_of_bf16(x[i]) / scale);
     return scale;
 }
 
-/* The stand-in for expert e multiplies by this: 251 values in [1, 4), exact in bf16, and
+/* The same in f16. */
+static inline float e4m3_group_f16(const uint16_t *restrict x, uint32_t n,
+                                   uint8_t *restrict q)
+{
+    uint16_t amax = largest_finite_of(x, n, 0x7c00);
+    float scale = amax != 0 ? float_of_f16(amax) * (1.0f / 448.0f) : 1.0f;
+
+    for (uint32_t i = 0; i < n; i++)
+        q[i] = e4m3_of_float(float_of_f16(x[i]) / scale);
+    return scale;
+}
+
+/* A word is a bf16 or an f16; compilers take the choice out of a loop in which it stays. */
+static inline float float_of_word(bool f16, uint16_t word)
+{
+    return f16 ? float_of_f16(word) : float_of_bf16(word);
+}
+
+static inline uint16_t word_of_float(bool f16, float f)
+{
+    return f16 ? f16_of_float(f) : bf16_of_float(f);
+}
+
+static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t n,
+                                  uint8_t *restrict q)
+{
+    return f16 ? e4m3_group_f16(x, n, q) : e4m3_group(x, n, q);
+}
+
+/* The stand-in for expert e multiplies by this: 251 values in [1, 4), exact in bf16 and f16, and
  * different for neighbouring experts and for the same expert of neighbouring ranks. */
 static inline float expert_factor(uint32_t expert)
 {

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 #include <epa2a/problem.h>
+#include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
 struct epa_footprint {
@@ -35,10 +36,13 @@ struct epa_footprint {
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
-    /* How answers travel: EPA_BF16, or EPA_FP8_E4M3: the answer in bf16 is quantised as a
-     * token is, and counts as q * scale, rounded to float32, in the sum. */
+    /* How answers travel: the problem's dtype, or EPA_FP8_E4M3: the answer in dtype is
+     * quantised as a token is, and counts as q * scale, rounded to float32, in the sum. */
     enum epa_dtype answer_dtype;
     bool once; /* a token crosses once for each rank that wants it; so does its answer */
+    /* Combine does the experts' work by expert_factor: nobody else runs them, and y is not
+     * looked at. Layout expert. */
+    bool fused;
     uint32_t in_flight; /* dispatches that may be open before their combine: 1 or 2 */
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
@@ -84,6 +88,7 @@ struct epa_algorithm_params {
     uint64_t heap;   /* first offset that is this algorithm's; a multiple of 4096 */
     uint32_t signal; /* first signal that is this algorithm's */
     uint64_t timeout_ns;
+    struct epa_trace *trace; /* NULL: nobody profiles */
 };
 
 struct epa_algorithm_plugin {

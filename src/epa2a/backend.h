@@ -67,7 +67,7 @@ struct epa_backend_ops {
     enum epa_status (*capture_end)(struct epa_backend *, struct epa_graph **out);
     enum epa_status (*graph_launch)(struct epa_backend *, struct epa_graph *);
     void (*graph_destroy)(struct epa_backend *, struct epa_graph *);
-    /* CUDA; NULL on host. Queues a write of more memory than L2 holds. */
+    /* Queues a write of more memory than L2 holds; on the host that is each worker's. */
     enum epa_status (*flush_cache)(struct epa_backend *);
     /* What the machine is, for reports: say(arg, "driver", "580.159.04"), "device", "clock"
      * (of the moment), "links" and so on, in any number. NULL: nothing to say. */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM };
-enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3 };
+enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3, EPA_F16 };
 
 /* What a rank gets out of dispatch. */
 enum epa_layout {
@@ -18,11 +18,11 @@ enum epa_layout {
 /* How combine adds up, which decides whether its answer can be checked to the bit. */
 enum epa_sum {
     EPA_SUM_ANY, /* in float32, in whatever order rows come in */
-    /* From +0 in float32 by fused multiply-add, then to bf16, nearest even. Layout expert:
+    /* From +0 in float32 by fused multiply-add, then to dtype, nearest even. Layout expert:
      * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
     EPA_SUM_ORDERED,
     /* Layout expert, in two steps, each as above: the choices of one rank in ascending k
-     * make an answer in bf16 there; then the answers, ranks ascending, times 1. */
+     * make an answer in dtype there; then the answers, ranks ascending, times 1. */
     EPA_SUM_BY_RANK,
 };
 
@@ -48,12 +48,17 @@ struct epa_origin {
 struct epa_moe {
     uint32_t max_tokens, hidden, experts, topk;
     uint32_t group; /* divides hidden */
-    int dtype;      /* enum epa_dtype of x, y and out; int, so that an option can fill it */
+    int dtype;      /* EPA_BF16 or EPA_F16, of x, y, out and of rows that dispatch does not
+                       quantise; int, so that an option can fill it */
 
     uint32_t tokens;       /* of this rank, <= max_tokens; may be 0 */
     const void *x;         /* [tokens][hidden] */
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
+    /* [experts] What the stand-in for an expert multiplies a row by: for algorithms that do
+     * the experts' work themselves (epa_footprint.fused). The answer is the row, dequantised
+     * to float32, times this, each product rounded, then to dtype, nearest even. */
+    const float *expert_factor;
 
     /* Input that was quantised beforehand, in place of x: x is NULL then. */
     int x_dtype;          /* enum epa_dtype: `dtype`, or FP8: the next two are set */

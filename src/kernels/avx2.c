@@ -1,22 +1,38 @@
-/* The set for AVX2 with FMA: float32 in eights, and a real division where the definition
- * has one. Even and odd channels apart, as in avx512.c. */
+/* The sets for AVX2 with FMA, and F16C for f16: float32 in eights, and a real division where
+ * the definition has one. bf16 even and odd channels apart, as in avx512.c. All is written
+ * once; `f16` is a constant to each function that is inlined. */
 #include <immintrin.h>
 #include <stdbool.h>
 
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
+/* 16 channels. bf16: even and odd ones; f16, and whatever codes become: the first eight and
+ * the others. */
 struct floats16 {
-    __m256 even, odd;
+    __m256 a, b;
 };
+
+enum { NEAREST_EVEN = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline __m256i load(const void *p)
 {
     return _mm256_loadu_si256((const __m256i *)p);
 }
 
-static inline struct floats16 widen(__m256i x)
+static inline __m128i load8(const uint16_t *x)
 {
+    return _mm_loadu_si128((const __m128i *)(const void *)x);
+}
+
+INLINED struct floats16 widen(const uint16_t *at, bool f16)
+{
+    __m256i x;
+
+    if (f16)
+        return (struct floats16){_mm256_cvtph_ps(load8(at)),
+                                 _mm256_cvtph_ps(load8(at + 8))};
+    x = load(at);
     return (struct floats16){
         _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
         _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u))),
@@ -35,15 +51,23 @@ static inline __m256i round_up_there(__m256 f)
     return _mm256_blendv_epi8(r, quiet, nan);
 }
 
-static inline __m256i narrow(struct floats16 f)
+INLINED __m256i narrow_f16(struct floats16 f)
 {
-    return _mm256_blend_epi16(_mm256_srli_epi32(round_up_there(f.even), 16),
-                              round_up_there(f.odd), 0xaa);
+    return _mm256_setr_m128i(_mm256_cvtps_ph(f.a, NEAREST_EVEN),
+                             _mm256_cvtps_ph(f.b, NEAREST_EVEN));
 }
 
-static uint16_t largest_finite(const uint16_t *x, uint32_t n)
+INLINED __m256i narrow(struct floats16 f, bool f16)
 {
-    const __m256i infinity = _mm256_set1_epi16(0x7f80);
+    if (f16)
+        return narrow_f16(f);
+    return _mm256_blend_epi16(_mm256_srli_epi32(round_up_there(f.a), 16),
+                              round_up_there(f.b), 0xaa);
+}
+
+INLINED uint16_t largest_finite(const uint16_t *x, uint32_t n, uint16_t first_infinite)
+{
+    const __m256i infinity = _mm256_set1_epi16((short)first_infinite);
     __m256i top = _mm256_setzero_si256();
     uint16_t lane[16], amax = 0;
     uint32_t i = 0;
@@ -59,17 +83,27 @@ static uint16_t largest_finite(const uint16_t *x, uint32_t n)
     for (; i < n; i++) {
         uint16_t a = x[i] & 0x7fffu;
 
-        amax = a < 0x7f80u && a > amax ? a : amax;
+        amax = a < first_infinite && a > amax ? a : amax;
     }
     return amax;
 }
 
-/* e4m3_of_float(x / scale) of eight bf16, one in each lane. */
-static inline __m256i encode8(__m256i x, __m256 scale)
+/* Magnitudes of eight channels. */
+INLINED __m256 magnitudes8(__m128i x, bool f16)
 {
-    __m256i a = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x7fff)), 16);
-    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(x, 8), _mm256_set1_epi32(0x80));
-    __m256 quotient = _mm256_div_ps(_mm256_castsi256_ps(a), scale);
+    __m128i a = _mm_and_si128(x, _mm_set1_epi16(0x7fff));
+
+    if (f16)
+        return _mm256_cvtph_ps(a);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16));
+}
+
+/* e4m3_of_float(x / scale) of eight channels, one in each lane. */
+INLINED __m256i encode8(__m128i x, __m256 scale, bool f16)
+{
+    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_cvtepu16_epi32(x), 8),
+                                    _mm256_set1_epi32(0x80));
+    __m256 quotient = _mm256_div_ps(magnitudes8(x, f16), scale);
     __m256i bits = _mm256_castps_si256(quotient);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
     __m256i rounded =
@@ -88,17 +122,15 @@ static inline __m256i encode8(__m256i x, __m256 scale)
     return _mm256_or_si256(code, sign);
 }
 
-static float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q)
+INLINED float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q, bool f16)
 {
-    uint16_t amax = largest_finite(x, n);
-    float scale = amax != 0 ? float_of_bf16(amax) * (1.0f / 448.0f) : 1.0f;
+    uint16_t amax = largest_finite(x, n, f16 ? 0x7c00 : 0x7f80);
+    float scale = amax != 0 ? float_of_word(f16, amax) * (1.0f / 448.0f) : 1.0f;
     const __m256 s = _mm256_set1_ps(scale);
     uint32_t i = 0;
 
     for (; i + 16 <= n; i += 16) {
-        __m256i v = load(x + i);
-        __m256i c0 = encode8(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)), s);
-        __m256i c1 = encode8(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)), s);
+        __m256i c0 = encode8(load8(x + i), s, f16), c1 = encode8(load8(x + i + 8), s, f16);
         __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(c0, c1), 0xd8);
         __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
                                          _mm256_extracti128_si256(words, 1));
@@ -106,18 +138,30 @@ static float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q)
         _mm_storeu_si128((__m128i *)(q + i), bytes);
     }
     for (; i < n; i++)
-        q[i] = e4m3_of_float(float_of_bf16(x[i]) / scale);
+        q[i] = e4m3_of_float(float_of_word(f16, x[i]) / scale);
     return scale;
+}
+
+INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
+                          const uint16_t *next, uint8_t *q, float *scale, bool f16)
+{
+    for (uint32_t h = 0; h < hidden; h += group) {
+        for (uint32_t i = 0; next != NULL && i < group; i += 32)
+            _mm_prefetch((const char *)(next + h + i), _MM_HINT_T0);
+        scale[h / group] = quantise_group(x + h, group, q + h, f16);
+    }
 }
 
 static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
                      const uint16_t *next, uint8_t *q, float *scale)
 {
-    for (uint32_t h = 0; h < hidden; h += group) {
-        for (uint32_t i = 0; next != NULL && i < group; i += 32)
-            _mm_prefetch((const char *)(next + h + i), _MM_HINT_T0);
-        scale[h / group] = quantise_group(x + h, group, q + h);
-    }
+    quantise_row(x, hidden, group, next, q, scale, false);
+}
+
+static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group,
+                         const uint16_t *next, uint8_t *q, float *scale)
+{
+    quantise_row(x, hidden, group, next, q, scale, true);
 }
 
 enum {
@@ -171,9 +215,9 @@ static inline void store(uint16_t *out, __m256i v, bool stream)
 }
 
 /* `vectors` times 16 channels of all rows. */
-static inline __attribute__((always_inline)) void
-reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
-             uint32_t vectors, bool stream, uint16_t *out)
+INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n,
+                          uint32_t h, uint32_t vectors, bool stream, bool f16,
+                          uint16_t *out)
 {
     struct floats16 acc[4];
 
@@ -185,38 +229,48 @@ reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32
         _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD, _MM_HINT_T0);
         _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD + 64, _MM_HINT_T0);
         for (uint32_t v = 0; v < vectors; v++) {
-            struct floats16 f = widen(load(row[i] + h + 16 * v));
+            struct floats16 f = widen(row[i] + h + 16 * v, f16);
 
-            acc[v].even = _mm256_fmadd_ps(w, f.even, acc[v].even);
-            acc[v].odd = _mm256_fmadd_ps(w, f.odd, acc[v].odd);
+            acc[v].a = _mm256_fmadd_ps(w, f.a, acc[v].a);
+            acc[v].b = _mm256_fmadd_ps(w, f.b, acc[v].b);
         }
     }
     for (uint32_t v = 0; v < vectors; v++)
-        store(out + h + 16 * v, narrow(acc[v]), stream);
+        store(out + h + 16 * v, narrow(acc[v], f16), stream);
 }
 
-static inline __attribute__((always_inline)) void reduce_rows(const uint16_t *const *row,
-                                                              const float *weight,
-                                                              uint32_t n, uint32_t hidden,
-                                                              bool stream, uint16_t *out)
+INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32_t n,
+                         uint32_t hidden, bool stream, bool f16, uint16_t *out)
 {
     uint32_t h = 0;
 
     for (; h + 64 <= hidden; h += 64)
-        reduce_block(row, weight, n, h, 4, stream, out);
+        reduce_block(row, weight, n, h, 4, stream, f16, out);
     for (; h < hidden; h += 16)
-        reduce_block(row, weight, n, h, 1, false, out);
+        reduce_block(row, weight, n, h, 1, false, f16, out);
+}
+
+INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
+                       uint32_t hidden, enum kernels_store how, bool f16, uint16_t *out)
+{
+    bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 32 == 0;
+
+    if (n == 8) /* the common number, unrolled */
+        reduce_rows(row, weight, 8, hidden, stream, f16, out);
+    else
+        reduce_rows(row, weight, n, hidden, stream, f16, out);
 }
 
 static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
                    uint32_t hidden, enum kernels_store how, uint16_t *out)
 {
-    bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 32 == 0;
+    reduce_as(row, weight, n, hidden, how, false, out);
+}
 
-    if (n == 8) /* the common number, unrolled */
-        reduce_rows(row, weight, 8, hidden, stream, out);
-    else
-        reduce_rows(row, weight, n, hidden, stream, out);
+static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
+                       uint32_t hidden, enum kernels_store how, uint16_t *out)
+{
+    reduce_as(row, weight, n, hidden, how, true, out);
 }
 
 /* Eight codes, one in each lane. */
@@ -242,35 +296,38 @@ static inline __m256 scaled8(const uint8_t *q, __m256 scale)
     return _mm256_mul_ps(decode8(wide), scale);
 }
 
-/* bf16_of_float of two times eight, in their order. */
-static inline __m256i narrow_in_order(__m256 a, __m256 b)
+/* Of the first eight and the others in both types. */
+INLINED __m256i narrow_in_order(struct floats16 f, bool f16)
 {
-    __m256i words = _mm256_packus_epi32(_mm256_srli_epi32(round_up_there(a), 16),
-                                        _mm256_srli_epi32(round_up_there(b), 16));
+    __m256i words;
 
+    if (f16)
+        return narrow_f16(f);
+    words = _mm256_packus_epi32(_mm256_srli_epi32(round_up_there(f.a), 16),
+                                _mm256_srli_epi32(round_up_there(f.b), 16));
     return _mm256_permute4x64_epi64(words, 0xd8);
 }
 
 /* 16 channels of all rows, of group g. */
-static inline __attribute__((always_inline)) void
-reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
-             uint32_t n, uint32_t h, uint32_t g, bool stream, uint16_t *out)
+INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale,
+                          const float *weight, uint32_t n, uint32_t h, uint32_t g,
+                          bool stream, bool f16, uint16_t *out)
 {
-    __m256 a = _mm256_setzero_ps(), b = _mm256_setzero_ps();
+    struct floats16 acc = {_mm256_setzero_ps(), _mm256_setzero_ps()};
 
     for (uint32_t i = 0; i < n; i++) {
         __m256 s = _mm256_set1_ps(scale[i][g]), w = _mm256_set1_ps(weight[i]);
 
         _mm_prefetch((const char *)(row[i] + h) + FETCH_AHEAD, _MM_HINT_T0);
-        a = _mm256_fmadd_ps(w, scaled8(row[i] + h, s), a);
-        b = _mm256_fmadd_ps(w, scaled8(row[i] + h + 8, s), b);
+        acc.a = _mm256_fmadd_ps(w, scaled8(row[i] + h, s), acc.a);
+        acc.b = _mm256_fmadd_ps(w, scaled8(row[i] + h + 8, s), acc.b);
     }
-    store(out + h, narrow_in_order(a, b), stream);
+    store(out + h, narrow_in_order(acc, f16), stream);
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
-                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum kernels_store how, uint16_t *out)
+INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
+                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                           enum kernels_store how, bool f16, uint16_t *out)
 {
     bool stream =
         how == KERNELS_STORE_STREAM && group % 16 == 0 && (uintptr_t)out % 32 == 0;
@@ -279,19 +336,33 @@ static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
         uint32_t h = start;
 
         for (; h + 16 <= start + group; h += 16)
-            reduce_codes(row, scale, weight, n, h, g, stream, out);
+            reduce_codes(row, scale, weight, n, h, g, stream, f16, out);
         for (; h < start + group; h++) {
             float acc = 0.0f;
 
             for (uint32_t i = 0; i < n; i++)
                 acc = fmaf(weight[i], float_of_e4m3(row[i][h]) * scale[i][g], acc);
-            out[h] = bf16_of_float(acc);
+            out[h] = word_of_float(f16, acc);
         }
     }
 }
 
-static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y)
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
+                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                       enum kernels_store how, uint16_t *out)
+{
+    reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
+}
+
+static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
+                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                           enum kernels_store how, uint16_t *out)
+{
+    reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
+}
+
+INLINED void answer_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
+                           uint32_t group, float factor, bool f16, uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
 
@@ -301,37 +372,72 @@ static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
         uint32_t h = g;
 
         for (; h + 16 <= g + group; h += 16) {
-            __m256 a = _mm256_mul_ps(scaled8(q + h, s), by);
-            __m256 b = _mm256_mul_ps(scaled8(q + h + 8, s), by);
+            struct floats16 f = {_mm256_mul_ps(scaled8(q + h, s), by),
+                                 _mm256_mul_ps(scaled8(q + h + 8, s), by)};
 
-            _mm256_storeu_si256((__m256i *)(y + h), narrow_in_order(a, b));
+            _mm256_storeu_si256((__m256i *)(y + h), narrow_in_order(f, f16));
         }
         for (; h < g + group; h++)
-            y[h] = bf16_of_float(float_of_e4m3(q[h]) * of_group * factor);
+            y[h] = word_of_float(f16, float_of_e4m3(q[h]) * of_group * factor);
     }
 }
 
-static void answer_bf16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
+                       uint32_t group, float factor, uint16_t *y)
+{
+    answer_fp8_as(q, scale, hidden, group, factor, false, y);
+}
+
+static void answer_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
+                           uint32_t group, float factor, uint16_t *y)
+{
+    answer_fp8_as(q, scale, hidden, group, factor, true, y);
+}
+
+INLINED void answer_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
+                       uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
     uint32_t h = 0;
 
     for (; h + 16 <= hidden; h += 16) {
-        struct floats16 f = widen(load(x + h));
+        struct floats16 f = widen(x + h, f16);
 
-        f = (struct floats16){_mm256_mul_ps(f.even, by), _mm256_mul_ps(f.odd, by)};
-        _mm256_storeu_si256((__m256i *)(y + h), narrow(f));
+        f = (struct floats16){_mm256_mul_ps(f.a, by), _mm256_mul_ps(f.b, by)};
+        _mm256_storeu_si256((__m256i *)(y + h), narrow(f, f16));
     }
     for (; h < hidden; h++)
-        y[h] = bf16_of_float(float_of_bf16(x[h]) * factor);
+        y[h] = word_of_float(f16, float_of_word(f16, x[h]) * factor);
+}
+
+static void answer(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+{
+    answer_as(x, hidden, factor, false, y);
+}
+
+static void answer_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+{
+    answer_as(x, hidden, factor, true, y);
 }
 
 const struct kernels kernels_avx2 = {
     .isa = "avx2",
+    .dtype = EPA_BF16,
     .quantise = quantise,
     .spread = spread,
     .reduce = reduce,
     .reduce_fp8 = reduce_fp8,
     .answer_fp8 = answer_fp8,
-    .answer_bf16 = answer_bf16,
+    .answer = answer,
+};
+
+const struct kernels kernels_avx2_f16 = {
+    .isa = "avx2",
+    .dtype = EPA_F16,
+    .quantise = quantise_f16,
+    .spread = spread,
+    .reduce = reduce_f16,
+    .reduce_fp8 = reduce_fp8_f16,
+    .answer_fp8 = answer_fp8_f16,
+    .answer = answer_f16,
 };

@@ -1,26 +1,43 @@
-/* The set for AVX-512 with VBMI. Arithmetic on bf16 is done on even and odd channels apart:
+/* The sets for AVX-512 with VBMI. Arithmetic on bf16 is done on even and odd channels apart:
  * a pair of bf16 is one 32-bit lane, whose upper half with zeros behind it already is the
- * odd channel in float32, and shifted up, the even one. */
+ * odd channel in float32, and shifted up, the even one. f16 has instructions that convert
+ * sixteen in a row. All is written once; `f16` is a constant to each function that is
+ * inlined. */
 #include <immintrin.h>
 #include <stdbool.h>
 
 #include "kernels/sets.h"
 #include "tables.h"
 
+/* 32 channels. "Apart": even and odd ones, as bf16 and codes are widened; else, in f16, the
+ * first sixteen and the others. */
 struct floats32 {
-    __m512 even, odd;
+    __m512 a, b;
 };
+
+enum { NEAREST_EVEN = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline __mmask32 first(uint32_t n)
 {
     return n < 32 ? (1u << n) - 1u : ~0u;
 }
 
-static inline struct floats32 widen(__m512i x)
+static inline struct floats32 widen_apart(__m512i x)
 {
     return (struct floats32){
         _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
         _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))),
+    };
+}
+
+/* The channels of `lanes`. */
+INLINED struct floats32 widen(const uint16_t *at, __mmask32 lanes, bool f16)
+{
+    if (!f16)
+        return widen_apart(_mm512_maskz_loadu_epi16(lanes, at));
+    return (struct floats32){
+        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)lanes, at)),
+        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)(lanes >> 16), at + 16)),
     };
 }
 
@@ -36,15 +53,29 @@ static inline __m512i round_up_there(__m512 f)
     return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
 }
 
-static inline __m512i narrow(struct floats32 f)
+INLINED __m512i narrow_apart(struct floats32 f, bool f16)
 {
-    return _mm512_mask_blend_epi16(
-        0xaaaaaaaau, _mm512_srli_epi32(round_up_there(f.even), 16), round_up_there(f.odd));
+    __m512i even, odd;
+
+    if (!f16)
+        return _mm512_mask_blend_epi16(
+            0xaaaaaaaau, _mm512_srli_epi32(round_up_there(f.a), 16), round_up_there(f.b));
+    even = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.a, NEAREST_EVEN));
+    odd = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.b, NEAREST_EVEN));
+    return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+}
+
+INLINED __m512i narrow(struct floats32 f, bool f16)
+{
+    if (!f16)
+        return narrow_apart(f, false);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(f.a, NEAREST_EVEN)),
+                              _mm512_cvtps_ph(f.b, NEAREST_EVEN), 1);
 }
 
 static inline struct floats32 times(struct floats32 f, __m512 by)
 {
-    return (struct floats32){_mm512_mul_ps(f.even, by), _mm512_mul_ps(f.odd, by)};
+    return (struct floats32){_mm512_mul_ps(f.a, by), _mm512_mul_ps(f.b, by)};
 }
 
 enum {
@@ -114,9 +145,9 @@ static inline void store(uint16_t *out, __mmask32 lanes, __m512i v, bool stream)
 }
 
 /* `vectors` times 32 channels of all rows; the last vector has `last` of its lanes. */
-static inline __attribute__((always_inline)) void
-reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
-             uint32_t vectors, __mmask32 last, bool stream, uint16_t *out)
+INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n,
+                          uint32_t h, uint32_t vectors, __mmask32 last, bool stream,
+                          bool f16, uint16_t *out)
 {
     struct floats32 acc[4];
 
@@ -127,65 +158,75 @@ reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32
 
         for (uint32_t v = 0; v < vectors; v++) {
             const uint16_t *at = row[i] + h + 32 * v;
-            struct floats32 f = widen(_mm512_maskz_loadu_epi16(last, at));
+            struct floats32 f = widen(at, last, f16);
 
             _mm_prefetch((const char *)at + FETCH_AHEAD, _MM_HINT_T0);
-            acc[v].even = _mm512_fmadd_ps(w, f.even, acc[v].even);
-            acc[v].odd = _mm512_fmadd_ps(w, f.odd, acc[v].odd);
+            acc[v].a = _mm512_fmadd_ps(w, f.a, acc[v].a);
+            acc[v].b = _mm512_fmadd_ps(w, f.b, acc[v].b);
         }
     }
     for (uint32_t v = 0; v < vectors; v++)
-        store(out + h + 32 * v, last, narrow(acc[v]), stream);
+        store(out + h + 32 * v, last, narrow(acc[v], f16), stream);
 }
 
-static inline __attribute__((always_inline)) void reduce_rows(const uint16_t *const *row,
-                                                              const float *weight,
-                                                              uint32_t n, uint32_t hidden,
-                                                              bool stream, uint16_t *out)
+INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32_t n,
+                         uint32_t hidden, bool stream, bool f16, uint16_t *out)
 {
     uint32_t h = 0;
 
     for (; h + 128 <= hidden; h += 128)
-        reduce_block(row, weight, n, h, 4, ~0u, stream, out);
+        reduce_block(row, weight, n, h, 4, ~0u, stream, f16, out);
     for (; h < hidden; h += 32)
-        reduce_block(row, weight, n, h, 1, first(hidden - h), false, out);
+        reduce_block(row, weight, n, h, 1, first(hidden - h), false, f16, out);
 }
 
 /* The usual numbers of rows are constants to the compiler: it unrolls them and keeps
  * pointers and weights in registers. */
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
+                       uint32_t hidden, enum kernels_store how, bool f16, uint16_t *out)
 {
     bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 64 == 0;
 
     switch (n) {
     case 1:
-        reduce_rows(row, weight, 1, hidden, stream, out);
+        reduce_rows(row, weight, 1, hidden, stream, f16, out);
         break;
     case 2:
-        reduce_rows(row, weight, 2, hidden, stream, out);
+        reduce_rows(row, weight, 2, hidden, stream, f16, out);
         break;
     case 3:
-        reduce_rows(row, weight, 3, hidden, stream, out);
+        reduce_rows(row, weight, 3, hidden, stream, f16, out);
         break;
     case 4:
-        reduce_rows(row, weight, 4, hidden, stream, out);
+        reduce_rows(row, weight, 4, hidden, stream, f16, out);
         break;
     case 5:
-        reduce_rows(row, weight, 5, hidden, stream, out);
+        reduce_rows(row, weight, 5, hidden, stream, f16, out);
         break;
     case 6:
-        reduce_rows(row, weight, 6, hidden, stream, out);
+        reduce_rows(row, weight, 6, hidden, stream, f16, out);
         break;
     case 7:
-        reduce_rows(row, weight, 7, hidden, stream, out);
+        reduce_rows(row, weight, 7, hidden, stream, f16, out);
         break;
     case 8:
-        reduce_rows(row, weight, 8, hidden, stream, out);
+        reduce_rows(row, weight, 8, hidden, stream, f16, out);
         break;
     default:
-        reduce_rows(row, weight, n, hidden, stream, out);
+        reduce_rows(row, weight, n, hidden, stream, f16, out);
     }
+}
+
+static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
+                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+{
+    reduce_as(row, weight, n, hidden, how, false, out);
+}
+
+static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
+                       uint32_t hidden, enum kernels_store how, uint16_t *out)
+{
+    reduce_as(row, weight, n, hidden, how, true, out);
 }
 
 /* 64 codes, in this order: eights 0 4 1 5 2 6 3 7, so that unpacking gives 0 1 2 3 and
@@ -205,10 +246,10 @@ static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
 /* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
  * Unpacking leaves even eights of channels in one vector and odd ones in the other, and so
  * they are added up. */
-static inline __attribute__((always_inline)) void
-reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
-             uint32_t n, uint32_t h, uint32_t g, uint32_t blocks, __mmask64 last,
-             bool stream, uint16_t *out)
+INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale,
+                          const float *weight, uint32_t n, uint32_t h, uint32_t g,
+                          uint32_t blocks, __mmask64 last, bool stream, bool f16,
+                          uint16_t *out)
 {
     const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
@@ -227,14 +268,14 @@ reduce_codes(const uint8_t *const *row, const float *const *scale, const float *
             _mm_prefetch((const char *)at + FETCH_AHEAD, _MM_HINT_T0);
         }
         for (uint32_t v = 0; v < 2 * blocks; v++) {
-            struct floats32 f = times(widen(x[v]), s);
+            struct floats32 f = times(widen_apart(x[v]), s);
 
-            acc[v].even = _mm512_fmadd_ps(w, f.even, acc[v].even);
-            acc[v].odd = _mm512_fmadd_ps(w, f.odd, acc[v].odd);
+            acc[v].a = _mm512_fmadd_ps(w, f.a, acc[v].a);
+            acc[v].b = _mm512_fmadd_ps(w, f.b, acc[v].b);
         }
     }
     for (uint32_t v = 0; v < 2 * blocks; v++)
-        x[v] = narrow(acc[v]);
+        x[v] = narrow_apart(acc[v], f16);
     for (uint32_t b = 0; b < blocks; b++) {
         uint16_t *to = out + h + 64 * b;
         __m512i even = x[2 * b], odd = x[2 * b + 1];
@@ -245,38 +286,52 @@ reduce_codes(const uint8_t *const *row, const float *const *scale, const float *
     }
 }
 
-static inline __attribute__((always_inline)) void
-reduce_groups(const uint8_t *const *row, const float *const *scale, const float *weight,
-              uint32_t n, uint32_t hidden, uint32_t group, bool stream, uint16_t *out)
+INLINED void reduce_groups(const uint8_t *const *row, const float *const *scale,
+                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                           bool stream, bool f16, uint16_t *out)
 {
     for (uint32_t start = 0, g = 0; start < hidden; start += group, g++) {
         uint32_t end = start + group, h = start;
 
         for (; h + 128 <= end; h += 128)
-            reduce_codes(row, scale, weight, n, h, g, 2, ~0ull, stream, out);
+            reduce_codes(row, scale, weight, n, h, g, 2, ~0ull, stream, f16, out);
         for (; h + 64 <= end; h += 64)
-            reduce_codes(row, scale, weight, n, h, g, 1, ~0ull, stream, out);
+            reduce_codes(row, scale, weight, n, h, g, 1, ~0ull, stream, f16, out);
         if (h < end)
             reduce_codes(row, scale, weight, n, h, g, 1, (1ull << (end - h)) - 1u, false,
-                         out);
+                         f16, out);
     }
+}
+
+INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
+                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                           enum kernels_store how, bool f16, uint16_t *out)
+{
+    bool stream =
+        how == KERNELS_STORE_STREAM && group % 64 == 0 && (uintptr_t)out % 64 == 0;
+
+    if (group == 128) /* the common one */
+        reduce_groups(row, scale, weight, n, hidden, 128, stream, f16, out);
+    else
+        reduce_groups(row, scale, weight, n, hidden, group, stream, f16, out);
 }
 
 static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
                        const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
                        enum kernels_store how, uint16_t *out)
 {
-    bool stream =
-        how == KERNELS_STORE_STREAM && group % 64 == 0 && (uintptr_t)out % 64 == 0;
-
-    if (group == 128) /* the common one */
-        reduce_groups(row, scale, weight, n, hidden, 128, stream, out);
-    else
-        reduce_groups(row, scale, weight, n, hidden, group, stream, out);
+    reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
 }
 
-static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y)
+static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
+                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
+                           enum kernels_store how, uint16_t *out)
+{
+    reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
+}
+
+INLINED void answer_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
+                           uint32_t group, float factor, bool f16, uint16_t *y)
 {
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const __m512 by = _mm512_set1_ps(factor);
@@ -291,32 +346,67 @@ static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
             __m512i codes = _mm512_maskz_loadu_epi8(both, q + h), x0, x1;
 
             decode64(_mm512_permutexvar_epi64(order, codes), &x0, &x1);
-            x0 = narrow(times(times(widen(x0), s), by));
-            x1 = narrow(times(times(widen(x1), s), by));
+            x0 = narrow_apart(times(times(widen_apart(x0), s), by), f16);
+            x1 = narrow_apart(times(times(widen_apart(x1), s), by), f16);
             _mm512_mask_storeu_epi16(y + h, m0, x0);
             _mm512_mask_storeu_epi16(y + h + 32, m1, x1);
         }
     }
 }
 
-static void answer_bf16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
+                       uint32_t group, float factor, uint16_t *y)
+{
+    answer_fp8_as(q, scale, hidden, group, factor, false, y);
+}
+
+static void answer_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
+                           uint32_t group, float factor, uint16_t *y)
+{
+    answer_fp8_as(q, scale, hidden, group, factor, true, y);
+}
+
+INLINED void answer_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
+                       uint16_t *y)
 {
     const __m512 by = _mm512_set1_ps(factor);
 
     for (uint32_t h = 0; h < hidden; h += 32) {
         __mmask32 some = first(hidden - h);
-        __m512i v = _mm512_maskz_loadu_epi16(some, x + h);
 
-        _mm512_mask_storeu_epi16(y + h, some, narrow(times(widen(v), by)));
+        _mm512_mask_storeu_epi16(y + h, some,
+                                 narrow(times(widen(x + h, some, f16), by), f16));
     }
+}
+
+static void answer(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+{
+    answer_as(x, hidden, factor, false, y);
+}
+
+static void answer_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+{
+    answer_as(x, hidden, factor, true, y);
 }
 
 const struct kernels kernels_avx512 = {
     .isa = "avx512",
+    .dtype = EPA_BF16,
     .quantise = kernels_avx512_quantise,
     .spread = spread,
     .reduce = reduce,
     .reduce_fp8 = reduce_fp8,
     .answer_fp8 = answer_fp8,
-    .answer_bf16 = answer_bf16,
+    .answer = answer,
+};
+
+const struct kernels kernels_avx512_f16 = {
+    .isa = "avx512",
+    .dtype = EPA_F16,
+    .quantise = kernels_avx512_quantise_f16,
+    .spread = spread,
+    .reduce = reduce_f16,
+    .reduce_fp8 = reduce_fp8_f16,
+    .answer_fp8 = answer_fp8_f16,
+    .answer = answer_f16,
 };

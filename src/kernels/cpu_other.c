@@ -13,5 +13,6 @@ void kernels_drain(void)
 
 const struct kernels_candidate kernels_candidates[] = {
     {&kernels_scalar, always},
+    {&kernels_scalar_f16, always},
     {NULL, NULL},
 };

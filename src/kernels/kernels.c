@@ -5,25 +5,25 @@
 
 #include "kernels/sets.h"
 
-const struct kernels *kernels_by_name(const char *isa)
+const struct kernels *kernels_by_name(const char *isa, enum epa_dtype dtype)
 {
     for (const struct kernels_candidate *c = kernels_candidates; c->set != NULL; c++) {
-        if (strcmp(c->set->isa, isa) == 0)
+        if (strcmp(c->set->isa, isa) == 0 && c->set->dtype == dtype)
             return c->usable() ? c->set : NULL;
     }
     return NULL;
 }
 
-static const struct kernels *best(void)
+static const struct kernels *best(enum epa_dtype dtype)
 {
     const struct kernels_candidate *c = kernels_candidates;
 
-    while (!c->usable()) /* scalar, the last, always is */
+    while (c->set->dtype != dtype || !c->usable()) /* scalar, the last, always is */
         c++;
     return c->set;
 }
 
-const struct kernels *kernels_get(const char **refused)
+const struct kernels *kernels_get(enum epa_dtype dtype, const char **refused)
 {
     const char *wanted = getenv("EPA2A_ISA");
     const struct kernels *set;
@@ -31,11 +31,11 @@ const struct kernels *kernels_get(const char **refused)
     if (refused != NULL)
         *refused = NULL;
     if (wanted == NULL || wanted[0] == '\0')
-        return best();
-    set = kernels_by_name(wanted);
+        return best(dtype);
+    set = kernels_by_name(wanted, dtype);
     if (set != NULL)
         return set;
     if (refused != NULL)
         *refused = wanted;
-    return best();
+    return best(dtype);
 }

@@ -1,11 +1,14 @@
 /* The arithmetic and copying of the hot path on hosts, for several instruction sets; chosen
  * once by what the CPU has, or by EPA2A_ISA (scalar, avx2, avx512). All give the same bits.
- * Linked into the program and into each plugin that needs it. */
+ * Each comes for rows of bf16 and for rows of f16 (IEEE half): "dtype" below. Linked into
+ * the program and into each plugin that needs it. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "epa2a/problem.h"
 
 enum kernels_store {
     KERNELS_STORE_CACHED,
@@ -14,8 +17,9 @@ enum kernels_store {
 
 struct kernels {
     const char *isa;
+    enum epa_dtype dtype; /* of rows, answers and sums: EPA_BF16 or EPA_F16 */
 
-    /* One row: [hidden] bf16 to [hidden] e4m3 and [hidden / group] scales, as problem.h
+    /* One row: [hidden] dtype to [hidden] e4m3 and [hidden / group] scales, as problem.h
      * defines it, to the bit. group divides hidden; any alignment. `next` is the row that
      * will be quantised next, to be fetched ahead, or NULL. */
     void (*quantise)(const uint16_t *x, uint32_t hidden, uint32_t group,
@@ -26,7 +30,7 @@ struct kernels {
     void (*spread)(void *const *to, uint32_t n, const void *from, size_t bytes,
                    enum kernels_store);
 
-    /* out[h] = bf16(sum): acc = +0; acc = fma(weight[i], row[i][h], acc) for i ascending,
+    /* out[h] = dtype(sum): acc = +0; acc = fma(weight[i], row[i][h], acc) for i ascending,
      * float32. n from 0 (zeros) to 64. hidden is a multiple of 16. Where several NaN meet,
      * or one is made, its sign and payload are any; all else is the same to the bit. */
     void (*reduce)(const uint16_t *const *row, const float *weight, uint32_t n,
@@ -38,19 +42,20 @@ struct kernels {
                        const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
                        enum kernels_store, uint16_t *out);
 
-    /* y[h] = bf16((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
-     * rounded; and the same from bf16: y[h] = bf16(x[h] * factor). */
+    /* y[h] = dtype((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
+     * rounded; and the same from dtype: y[h] = dtype(x[h] * factor). */
     void (*answer_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y);
-    void (*answer_bf16)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
+    void (*answer)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
 };
 
-/* The set for this CPU. EPA2A_ISA naming one that is unknown or that the CPU lacks: the
- * best there is, and *refused (if not NULL) is set to the name asked for. */
-const struct kernels *kernels_get(const char **refused);
+/* The set for this CPU and for rows of dtype, EPA_BF16 or EPA_F16. EPA2A_ISA naming one that
+ * is unknown or that the CPU lacks: the best there is, and *refused (if not NULL) is set to
+ * the name asked for. */
+const struct kernels *kernels_get(enum epa_dtype dtype, const char **refused);
 
-/* A set by name; NULL: unknown, or this CPU lacks it. */
-const struct kernels *kernels_by_name(const char *isa);
+/* A set by name; NULL: unknown, this CPU lacks it, or there is none for dtype. */
+const struct kernels *kernels_by_name(const char *isa, enum epa_dtype dtype);
 
 /* Orders streaming stores before whatever is stored next. */
 void kernels_drain(void);

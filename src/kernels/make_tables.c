@@ -1,6 +1,6 @@
-/* Run by the build: writes the tables of the AVX-512 set, from the definitions in dtype.h.
+/* Run by the build: writes the tables of the AVX-512 sets, from the definitions in dtype.h.
  *
- * The scale of a group depends on amax, a bf16: its mantissa takes 128 values only, and so
+ * bf16: the scale of a group depends on amax, a bf16: its mantissa takes 128 values only, and so
  * does that of x. What the quotient of two mantissas rounds to is looked up; exponents are
  * then a subtraction. Rows are by amax's mantissa, columns by that of x. */
 #include <stdio.h>
@@ -58,6 +58,85 @@ static void print_bf16(const char *name, uint32_t shift)
     printf("};\n");
 }
 
+/* f16: the code of x so many octaves below amax, up to 19. */
+static uint32_t code_f16(uint32_t amax_mantissa, uint32_t x_mantissa, uint32_t octaves)
+{
+    float amax = float_of_f16((uint16_t)(20u << 10 | amax_mantissa));
+    float x = float_of_f16((uint16_t)((20u - octaves) << 10 | x_mantissa));
+
+    return e4m3_of_float(x / (amax * (1.0f / 448.0f)));
+}
+
+/* 16 steps an octave, for x one octave below amax: 2 * code - 1, or 2 * code where the
+ * quotient is past the number that the code stands for. Between normal codes that makes no
+ * difference; 13 to 18 octaves further down, where fewer codes are left, it does, at each
+ * number in one octave: which side a tie is on is asked there. */
+static int32_t step_f16(uint32_t amax_mantissa, uint32_t x_mantissa)
+{
+    static const struct {
+        uint32_t octaves, code; /* below 2^-7, and the first code past it */
+    } lower[8] = {{3, 1}, {0, 5}, {1, 3}, {0, 6}, {2, 2}, {0, 7}, {1, 4}, {0, 8}};
+    uint32_t code = code_f16(amax_mantissa, x_mantissa, 1), i = code & 7u;
+    uint32_t octaves = 1 + (code >> 3) + lower[i].octaves;
+    bool past = code_f16(amax_mantissa, x_mantissa, octaves) >= lower[i].code;
+
+    return (int32_t)(2 * code) - 1 + past;
+}
+
+/* What is added to the bits of any x of one of 32 parts of that octave, so that its code
+ * stands from bit 7 on, and the step above, plus 1, from bit 6. false: nothing does it. */
+static bool addend_f16(uint32_t amax_mantissa, uint32_t part, int32_t *addend)
+{
+    int32_t first = (int32_t)(19u << 10 | part << 5), end = first + 32, x = first;
+    int32_t step = step_f16(amax_mantissa, (uint32_t)x & 1023u);
+
+    while (x < end && step_f16(amax_mantissa, (uint32_t)x & 1023u) == step)
+        x++;
+    /* The next step begins at x; if it does in another part, anything will do that leaves
+     * all of this one between two. */
+    *addend = x < end ? (step + 2) * 64 - x : (step + 1) * 64 + 16 - first;
+    for (x = first; x < end; x++)
+        if ((x + *addend) >> 6 != step_f16(amax_mantissa, (uint32_t)x & 1023u) + 1 ||
+            (x + *addend) >> 7 != (int32_t)code_f16(amax_mantissa, (uint32_t)x & 1023u, 1))
+            return false;
+    return true;
+}
+
+static bool print_addends_f16(void)
+{
+    printf("static const int16_t table_f16_addend[1024][32] "
+           "__attribute__((aligned(64))) = {\n");
+    for (uint32_t a = 0; a < 1024; a++) {
+        printf("{");
+        for (uint32_t part = 0; part < 32; part++) {
+            int32_t addend;
+
+            if (!addend_f16(a, part, &addend))
+                return false;
+            printf("%d,", addend);
+        }
+        printf("},\n");
+    }
+    printf("};\n");
+    return true;
+}
+
+/* Codes of numbers that are not normal, by the steps from 49 below 2^-7 on. */
+static void print_small_f16(void)
+{
+    static const int32_t from[8] = {-48, -24, -12, -4, 2, 6, 10, 14};
+
+    printf("static const uint8_t table_f16_small[64] __attribute__((aligned(64))) = {\n");
+    for (int32_t step = -49; step < 15; step++) {
+        uint32_t code = 0;
+
+        while (code < 8 && from[code] <= step)
+            code++;
+        printf("%u,", code);
+    }
+    printf("};\n");
+}
+
 int main(void)
 {
     printf("#include <stdint.h>\n");
@@ -65,5 +144,8 @@ int main(void)
     print_square("table_halves", halves);
     print_bf16("table_bf16_low", 0);
     print_bf16("table_bf16_high", 8);
+    print_small_f16();
+    if (!print_addends_f16())
+        return 1;
     return ferror(stdout) || fflush(stdout) != 0;
 }

@@ -1,5 +1,6 @@
 /* Times the kernels of every set this CPU has, one core, hidden 7168: microseconds and GB/s
- * beside what bounds them (reading, copying) and what a compiler makes of plain C.
+ * beside what bounds them (reading, copying) and what a compiler makes of plain C; and how
+ * long those for f16 take, as a part of what those for bf16 do.
  *
  * A machine drifts by tens of percent within seconds, so that only what ran in turn can be
  * compared: a table's rows take turns and show the median round (least and most behind).
@@ -28,7 +29,8 @@ enum {
 /* Everything a row of a table works on. */
 struct work {
     uint32_t tokens;
-    uint16_t *x, *out;
+    uint16_t *x[2]; /* [0] bf16, [1] the same in f16 */
+    uint16_t *out;
     uint8_t *q;
     float *scale;
     char *slots;
@@ -39,7 +41,7 @@ struct work {
 };
 
 struct row {
-    const char *name;
+    char name[24];
     const struct kernels *set;
     void (*run)(struct work *, const struct kernels *);
     double us[ROUNDS];
@@ -83,6 +85,18 @@ static int by_size(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* Of two rows of one set, round by round, the median; us are still in the order of time. */
+static void print_ratio(const struct row *bf16, const struct row *f16)
+{
+    double ratio[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++)
+        ratio[i] = f16->us[i] / bf16->us[i];
+    qsort(ratio, ROUNDS, sizeof(*ratio), by_size);
+    printf("  %-22s %9.2f times bf16  (%.2f to %.2f)\n", f16->name, ratio[ROUNDS / 2],
+           ratio[ROUNDS / 10], ratio[ROUNDS - 1 - ROUNDS / 10]);
+}
+
 static void measure(const char *title, struct row *row, uint32_t rows, struct work *work,
                     double bytes)
 {
@@ -98,6 +112,9 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
         }
     }
     printf("%s\n", title);
+    for (uint32_t i = 1; i < rows; i++)
+        if (row[i].set != NULL && row[i].set->dtype == EPA_F16)
+            print_ratio(&row[i - 1], &row[i]); /* add_sets() put them there */
     for (uint32_t i = 0; i < rows; i++) {
         double *us = row[i].us;
 
@@ -108,26 +125,40 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
 }
 
 static uint32_t add_set(struct row *row, uint32_t rows, const char *isa,
+                        enum epa_dtype dtype,
                         void (*run)(struct work *, const struct kernels *))
 {
-    const struct kernels *set = kernels_by_name(isa);
+    const struct kernels *set = kernels_by_name(isa, dtype);
 
     if (set == NULL)
         return rows;
-    row[rows] = (struct row){.name = set->isa, .set = set, .run = run};
+    row[rows] = (struct row){.set = set, .run = run};
+    snprintf(row[rows].name, sizeof(row[rows].name), "%s%s", isa,
+             dtype == EPA_F16 ? ", f16" : "");
     return rows + 1;
+}
+
+static uint32_t add_sets(struct row *row, uint32_t rows, const char *isa,
+                         void (*run)(struct work *, const struct kernels *))
+{
+    return add_set(row, add_set(row, rows, isa, EPA_BF16, run), isa, EPA_F16, run);
 }
 
 static uint32_t add_vector_sets(struct row *row, uint32_t rows,
                                 void (*run)(struct work *, const struct kernels *))
 {
-    return add_set(row, add_set(row, rows, "avx512", run), "avx2", run);
+    return add_sets(row, add_sets(row, rows, "avx512", run), "avx2", run);
+}
+
+static const uint16_t *rows_of(const struct work *w, const struct kernels *set)
+{
+    return w->x[set->dtype == EPA_F16];
 }
 
 static void run_quantise(struct work *w, const struct kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++) {
-        const uint16_t *x = w->x + (size_t)t * HIDDEN;
+        const uint16_t *x = rows_of(w, set) + (size_t)t * HIDDEN;
 
         set->quantise(x, HIDDEN, GROUP, t + 1 < w->tokens ? x + HIDDEN : NULL,
                       w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP));
@@ -138,14 +169,14 @@ static void run_plain(struct work *w, const struct kernels *set)
 {
     (void)set;
     for (uint32_t t = 0; t < w->tokens; t++)
-        plain_quantise(w->x + (size_t)t * HIDDEN, HIDDEN, w->q + (size_t)t * HIDDEN,
+        plain_quantise(w->x[0] + (size_t)t * HIDDEN, HIDDEN, w->q + (size_t)t * HIDDEN,
                        w->scale + (size_t)t * (HIDDEN / GROUP));
 }
 
 static void run_read(struct work *w, const struct kernels *set)
 {
     (void)set;
-    w->seen |= plain_read(w->x, (uint64_t)w->tokens * HIDDEN * 2);
+    w->seen |= plain_read(w->x[0], (uint64_t)w->tokens * HIDDEN * 2);
 }
 
 enum data { GAUSSIAN, HALF_ZEROS, OUTLIER, NAN_IN_ALL };
@@ -164,9 +195,10 @@ static void fill(struct work *w, enum data data)
             near = 0.0f;
         if (data == OUTLIER && i % GROUP == 77)
             near = 1000.0f;
-        w->x[i] = bf16_of_float(near);
         if (data == NAN_IN_ALL && i % GROUP == 77)
-            w->x[i] = 0x7fc0;
+            near = NAN;
+        w->x[0][i] = bf16_of_float(near);
+        w->x[1][i] = f16_of_float(near);
     }
 }
 
@@ -191,7 +223,7 @@ static void quantise_tables(struct work *w)
 
             w->tokens = tokens[t];
             if (tokens[t] == 128)
-                rows = add_set(row, rows, "scalar", run_quantise);
+                rows = add_sets(row, rows, "scalar", run_quantise);
             fill(w, (enum data)data);
             snprintf(title, sizeof(title), "quantise, %u tokens, %s", w->tokens,
                      titles[data]);
@@ -207,7 +239,7 @@ static void run_reduce(struct work *w, const struct kernels *set)
 
     for (uint32_t t = 0; t < w->tokens; t++) {
         for (uint32_t k = 0; k < TOPK; k++)
-            row[k] = w->x + (size_t)w->order[t * TOPK + k] * HIDDEN;
+            row[k] = rows_of(w, set) + (size_t)w->order[t * TOPK + k] * HIDDEN;
         set->reduce(row, weight, TOPK, HIDDEN, w->store, w->out + (size_t)t * HIDDEN);
     }
 }
@@ -240,7 +272,7 @@ static void run_read_rows(struct work *w, const struct kernels *set)
         for (uint32_t at = 0; at < HIDDEN * 2; at += PIECE) {
             for (uint32_t k = 0; k < TOPK; k++) {
                 const char *row =
-                    (const char *)(w->x + (size_t)w->order[t * TOPK + k] * HIDDEN);
+                    (const char *)(w->x[0] + (size_t)w->order[t * TOPK + k] * HIDDEN);
 
                 __builtin_prefetch(row + at + AHEAD);
                 __builtin_prefetch(row + at + AHEAD + 64);
@@ -312,10 +344,11 @@ static void spread_tables(struct work *w)
         for (uint32_t n = 2; n <= TOPK; n += 6) {
             for (int store = KERNELS_STORE_CACHED; store <= KERNELS_STORE_STREAM; store++) {
                 struct row row[MOST_ROWS] = {{.name = "memcpy", .run = run_memcpy}};
-                uint32_t rows = add_vector_sets(row, 1, run_spread);
+                uint32_t rows = add_set(row, 1, "avx512", EPA_BF16, run_spread);
                 double bytes = (double)slots[s] * MESSAGE;
                 char title[96];
 
+                rows = add_set(row, rows, "avx2", EPA_BF16, run_spread);
                 w->n = n;
                 w->tokens = slots[s] / n;
                 w->store = (enum kernels_store)store;
@@ -336,32 +369,32 @@ static void run_answer_fp8(struct work *w, const struct kernels *set)
                         HIDDEN, GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
 }
 
-static void run_answer_bf16(struct work *w, const struct kernels *set)
+static void run_answer(struct work *w, const struct kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
-        set->answer_bf16(w->x + (size_t)t * HIDDEN, HIDDEN, 1.25f,
-                         w->out + (size_t)t * HIDDEN);
+        set->answer(rows_of(w, set) + (size_t)t * HIDDEN, HIDDEN, 1.25f,
+                    w->out + (size_t)t * HIDDEN);
 }
 
 static void answer_tables(struct work *w)
 {
-    struct row fp8[MOST_ROWS], bf16[MOST_ROWS];
+    struct row fp8[MOST_ROWS], words[MOST_ROWS];
     uint32_t rows = add_vector_sets(fp8, 0, run_answer_fp8);
 
-    add_vector_sets(bf16, 0, run_answer_bf16);
+    add_vector_sets(words, 0, run_answer);
     w->tokens = 512;
     fill(w, GAUSSIAN);
-    run_quantise(w, kernels_get(NULL));
+    run_quantise(w, kernels_get(EPA_BF16, NULL));
     measure("answer from fp8, 512 rows (GB/s of answers)", fp8, rows, w,
             (double)w->tokens * HIDDEN * 2);
-    measure("answer from bf16, 512 rows (GB/s of answers)", bf16, rows, w,
+    measure("answer from rows as they are, 512 rows (GB/s of answers)", words, rows, w,
             (double)w->tokens * HIDDEN * 2);
 }
 
 int main(void)
 {
     struct work w = {
-        .x = pages((size_t)4096 * HIDDEN * 2),
+        .x = {pages((size_t)4096 * HIDDEN * 2), pages((size_t)4096 * HIDDEN * 2)},
         .out = pages((size_t)512 * HIDDEN * 2),
         .q = pages((size_t)2048 * HIDDEN),
         .scale = pages((size_t)2048 * (HIDDEN / GROUP) * sizeof(float)),
@@ -373,7 +406,8 @@ int main(void)
     reduce_tables(&w);
     spread_tables(&w);
     answer_tables(&w);
-    free(w.x);
+    free(w.x[0]);
+    free(w.x[1]);
     free(w.out);
     free(w.q);
     free(w.scale);

@@ -1,5 +1,5 @@
-/* The kernels other than the quantiser (kernels_exact.c), each set held to a loop over the
- * definitions in dtype.h, and how a set is chosen. */
+/* The arithmetic of the kernels other than the quantiser (kernels_exact.c, kernels_f16.c),
+ * for both types: each set held to a loop over the definitions in dtype.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,10 @@ enum {
     ROW = HIDDEN + 128, /* with room to start anywhere and to look behind the end */
 };
 
+/* In bf16 or f16. */
 struct rows {
+    bool f16;
+    enum epa_dtype dtype;
     uint16_t x[MOST][ROW];
     float weight[MOST], scale[MOST][HIDDEN];
     uint16_t want[ROW], got[ROW];
@@ -39,30 +42,43 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* Numbers of all signs near 1, at times tiny, denormal or large; no NaN. */
-static uint16_t random_bf16(uint64_t *seed)
+static uint16_t random_word(bool f16, uint64_t *seed)
 {
     uint64_t r = next_random(seed);
-    uint16_t exponent = (uint16_t)(120 + (r >> 32) % 10);
+    uint32_t mantissa = f16 ? 10 : 7, exponents = f16 ? 31 : 255, near = f16 ? 8 : 120;
+    uint32_t exponent = near + (uint32_t)(r >> 32) % 10;
 
     if (r >> 58 == 0)
-        exponent = (uint16_t)((r >> 40) % 255);
-    return (uint16_t)((r & 0x807fu) | (uint32_t)exponent << 7);
+        exponent = (uint32_t)(r >> 40) % exponents;
+    return (uint16_t)((r & (0x8000u | ((1u << mantissa) - 1))) | exponent << mantissa);
 }
 
-static int make_rows(void **state)
+static int make_rows(void **state, bool f16)
 {
     struct rows *rows = test_calloc(1, sizeof(*rows));
     uint64_t seed = 4;
 
+    rows->f16 = f16;
+    rows->dtype = f16 ? EPA_F16 : EPA_BF16;
     for (uint32_t i = 0; i < MOST; i++) {
         for (uint32_t h = 0; h < ROW; h++)
-            rows->x[i][h] = random_bf16(&seed);
+            rows->x[i][h] = random_word(f16, &seed);
         for (uint32_t g = 0; g < HIDDEN; g++)
-            rows->scale[i][g] = float_of_bf16(random_bf16(&seed)) * 1.01f;
+            rows->scale[i][g] = float_of_word(f16, random_word(f16, &seed)) * 1.01f;
         rows->weight[i] = (float)(next_random(&seed) >> 40) * 0x1p-24f - 0.25f;
     }
     *state = rows;
     return 0;
+}
+
+static int make_bf16_rows(void **state)
+{
+    return make_rows(state, false);
+}
+
+static int make_f16_rows(void **state)
+{
+    return make_rows(state, true);
 }
 
 static int free_rows(void **state)
@@ -77,9 +93,10 @@ static void hold_channels(const char *what, const struct rows *rows, uint32_t hi
     for (uint32_t h = 0; h < hidden; h++) {
         uint16_t got = rows->got[h], want = rows->want[h];
 
-        if (got != want && !(isnan(float_of_bf16(got)) && isnan(float_of_bf16(want))))
-            fail_msg("%s, hidden %u: [%u] is 0x%04x, not 0x%04x", what, hidden, h, got,
-                     want);
+        if (got != want && !(isnan(float_of_word(rows->f16, got)) &&
+                             isnan(float_of_word(rows->f16, want))))
+            fail_msg("%s %s, hidden %u: [%u] is 0x%04x, not 0x%04x", what,
+                     rows->f16 ? "f16" : "bf16", hidden, h, got, want);
     }
     for (uint32_t h = hidden; h < hidden + 64; h++)
         assert_int_equal(rows->got[h], GUARD);
@@ -101,11 +118,11 @@ static void hold_reduce(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t
         float acc = 0.0f;
 
         for (uint32_t i = 0; i < n; i++)
-            acc = fmaf(rows->weight[i], float_of_bf16(row[i][h]), acc);
-        rows->want[h] = bf16_of_float(acc);
+            acc = fmaf(rows->weight[i], float_of_word(rows->f16, row[i][h]), acc);
+        rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -137,9 +154,13 @@ static void reduce_takes_any_width_and_place(void **state)
 
 static void reduce_keeps_nan_infinity_denormals_and_signs_of_zero(void **state)
 {
-    static const uint16_t odd[] = {0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x7f81, 1,
-                                   0x8001, 0x7f,   0x80,   0x8000, 0,      0x7f7f};
+    static const uint16_t odds[2][12] = {
+        {0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x7f81, 1, 0x8001, 0x7f, 0x80, 0x8000, 0, 0x7f7f},
+        {0x7e00, 0xfe01, 0x7c00, 0xfc00, 0x7c01, 1, 0x8001, 0x3ff, 0x400, 0x8000, 0,
+         0x7bff},
+    };
     struct rows *rows = *state;
+    const uint16_t *odd = odds[rows->f16];
 
     for (uint32_t h = 0; h < 144; h++) {
         rows->x[0][h] = odd[h % 12];
@@ -160,7 +181,7 @@ static void reduce_of_no_rows_is_zero(void **state)
     struct rows *rows = *state;
 
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -181,19 +202,19 @@ static void reduce_fuses_multiplication_and_addition(void **state)
 
     assert_true(left != 0.0f);
     for (uint32_t h = 0; h < 32; h++) {
-        rows->x[0][h] = 0xbf80; /* -1 */
-        rows->x[1][h] = 0x3f81; /* 1.0078125 */
+        rows->x[0][h] = word_of_float(rows->f16, -1.0f);
+        rows->x[1][h] = word_of_float(rows->f16, 1.0078125f);
     }
     rows->weight[0] = product;
     rows->weight[1] = third;
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         set->reduce(row, rows->weight, 2, 32, KERNELS_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 32; h++)
-            assert_int_equal(rows->got[h], bf16_of_float(left));
+            assert_int_equal(rows->got[h], word_of_float(rows->f16, left));
     }
 }
 
@@ -215,10 +236,10 @@ static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint
 
             acc = fmaf(rows->weight[i], value, acc);
         }
-        rows->want[h] = bf16_of_float(acc);
+        rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         for (int how = KERNELS_STORE_CACHED; set != NULL && how <= KERNELS_STORE_STREAM;
              how++) {
@@ -283,7 +304,7 @@ static void reduce_fp8_rounds_each_value_before_it_is_added(void **state)
     memset(one, 0x38, sizeof(one));
     memset(three, 0x44, sizeof(three));
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -301,15 +322,16 @@ static void hold_answer_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
 
     for (uint32_t h = 0; h < hidden; h++) {
         q[1 + h] = (uint8_t)(h * 5 + h / 256);
-        scale[h / group] = float_of_bf16(rows->x[9][h / group] & 0x7fffu) * 1.01f;
+        scale[h / group] =
+            float_of_word(rows->f16, rows->x[9][h / group] & 0x7fffu) * 1.01f;
     }
     for (uint32_t h = 0; h < hidden; h++) {
         float value = float_of_e4m3(q[1 + h]) * scale[h / group];
 
-        rows->want[h] = bf16_of_float(value * factor);
+        rows->want[h] = word_of_float(rows->f16, value * factor);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -319,7 +341,7 @@ static void hold_answer_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
     }
 }
 
-static void answer_from_fp8_rounds_twice_and_then_to_bf16(void **state)
+static void answer_from_fp8_rounds_twice_and_then_to_dtype(void **state)
 {
     static const uint32_t groups[] = {1, 3, 16, 40, 64, 100, 128, 256, 448};
 
@@ -331,28 +353,28 @@ static void answer_from_fp8_rounds_twice_and_then_to_bf16(void **state)
     }
 }
 
-/* Scale times factor would be infinite; the product that comes first is not. */
+/* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
 static void answer_from_fp8_multiplies_by_the_scale_first(void **state)
 {
     struct rows *rows = *state;
+    float scale = 0x1p-149f;
     uint8_t q[112];
-    float scale = 0x1p127f;
 
-    memset(q, 1, sizeof(q)); /* 2^-9 */
+    memset(q, 0x3c, sizeof(q)); /* 1.5 */
     for (uint32_t h = 0; h < 112; h++)
-        rows->want[h] = bf16_of_float(0x1p126f);
+        rows->want[h] = word_of_float(rows->f16, 0x1p-21f);
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         forget(rows);
-        set->answer_fp8(q, &scale, 112, 112, 256.0f, rows->got);
+        set->answer_fp8(q, &scale, 112, 112, 0x1p127f, rows->got);
         hold_channels(isas[k], rows, 112);
     }
 }
 
-static void answer_from_bf16_rounds_once(void **state)
+static void answer_from_dtype_rounds_once(void **state)
 {
     struct rows *rows = *state;
 
@@ -360,107 +382,26 @@ static void answer_from_bf16_rounds_once(void **state)
         const uint16_t *x = rows->x[w] + w % 3;
         float factor = expert_factor((uint32_t)w) * 1.37f;
 
-        rows->x[w][5] = 0xffc0; /* NaN */
+        rows->x[w][5] = 0xffff; /* NaN */
         for (uint32_t h = 0; h < widths[w]; h++)
-            rows->want[h] = bf16_of_float(float_of_bf16(x[h]) * factor);
+            rows->want[h] =
+                word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
         for (uint32_t k = 0; k < ISAS; k++) {
-            const struct kernels *set = kernels_by_name(isas[k]);
+            const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
 
             if (set == NULL)
                 continue;
             forget(rows);
-            set->answer_bf16(x, widths[w], factor, rows->got);
+            set->answer(x, widths[w], factor, rows->got);
             hold_channels(isas[k], rows, widths[w]);
         }
     }
 }
 
-static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
-                        enum kernels_store store)
-{
-    enum { SLOT = 7424 + 64 };
-    char *from = aligned_alloc(64, SLOT), *space = aligned_alloc(64, SLOT * 9);
-    void *to[9];
-
-    assert_non_null(from);
-    assert_non_null(space);
-    memset(space, 0x33, SLOT * 9);
-    for (size_t i = 0; i < SLOT; i++)
-        from[i] = (char)(i * 7 + i / 256);
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = space + SLOT * (size_t)((i * 4) % 9); /* not in order */
-    set->spread(to, n, from, bytes, store);
-    kernels_drain();
-    for (uint32_t i = 0; i < n; i++) {
-        const char *got = to[i];
-
-        assert_memory_equal(got, from, bytes);
-        for (size_t b = bytes; b < SLOT; b++)
-            assert_int_equal(got[b], 0x33);
-    }
-    for (uint32_t i = n; i < 9; i++)
-        assert_int_equal(space[SLOT * (size_t)((i * 4) % 9)], 0x33);
-    free(space);
-    free(from);
-}
-
-static void spread_copies_to_each_and_no_further(void **state)
-{
-    static const size_t sizes[] = {0, 64, 128, 192, 256, 320, 1024, 7360, 7424};
-
-    (void)state;
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
-
-        for (size_t s = 0; set != NULL && s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            for (uint32_t n = 0; n <= 9; n++) {
-                hold_spread(set, n, sizes[s], KERNELS_STORE_CACHED);
-                hold_spread(set, n, sizes[s], KERNELS_STORE_STREAM);
-            }
-        }
-    }
-}
-
-static void environment_chooses_a_set_and_a_wrong_one_is_named(void **state)
-{
-    const char *refused = "before";
-    const struct kernels *best;
-
-    (void)state;
-    unsetenv("EPA2A_ISA");
-    best = kernels_get(&refused);
-    assert_null(refused);
-    setenv("EPA2A_ISA", "scalar", 1);
-    assert_string_equal(kernels_get(&refused)->isa, "scalar");
-    assert_null(refused);
-    setenv("EPA2A_ISA", "sse9", 1);
-    assert_ptr_equal(kernels_get(&refused), best);
-    assert_string_equal(refused, "sse9");
-    assert_ptr_equal(kernels_get(NULL), best);
-    setenv("EPA2A_ISA", "", 1);
-    assert_ptr_equal(kernels_get(&refused), best);
-    assert_null(refused);
-    unsetenv("EPA2A_ISA");
-}
-
-static void every_set_carries_its_name_and_all_kernels(void **state)
-{
-    (void)state;
-    assert_non_null(kernels_by_name("scalar"));
-    assert_null(kernels_by_name("avx"));
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
-
-        if (set == NULL)
-            continue;
-        assert_string_equal(set->isa, isas[k]);
-        assert_true(set->quantise != NULL && set->spread != NULL && set->reduce != NULL);
-        assert_non_null(set->reduce_fp8);
-        assert_true(set->answer_fp8 != NULL && set->answer_bf16 != NULL);
-    }
-}
-
-#define WITH_ROWS(test) cmocka_unit_test_setup_teardown(test, make_rows, free_rows)
+/* Each test for bf16 and for f16. */
+#define WITH_ROWS(test) \
+    cmocka_unit_test_setup_teardown(test, make_bf16_rows, free_rows), \
+        cmocka_unit_test_setup_teardown(test, make_f16_rows, free_rows)
 
 int main(void)
 {
@@ -474,12 +415,9 @@ int main(void)
         WITH_ROWS(reduce_fp8_takes_any_width_and_group),
         WITH_ROWS(reduce_fp8_decodes_every_code_under_odd_scales),
         WITH_ROWS(reduce_fp8_rounds_each_value_before_it_is_added),
-        WITH_ROWS(answer_from_fp8_rounds_twice_and_then_to_bf16),
+        WITH_ROWS(answer_from_fp8_rounds_twice_and_then_to_dtype),
         WITH_ROWS(answer_from_fp8_multiplies_by_the_scale_first),
-        WITH_ROWS(answer_from_bf16_rounds_once),
-        cmocka_unit_test(spread_copies_to_each_and_no_further),
-        cmocka_unit_test(environment_chooses_a_set_and_a_wrong_one_is_named),
-        cmocka_unit_test(every_set_carries_its_name_and_all_kernels),
+        WITH_ROWS(answer_from_dtype_rounds_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void hold_row(const uint16_t *x, uint32_t hidden, uint32_t group)
     for (uint32_t h = 0; h < hidden; h += group)
         want_scale[h / group] = e4m3_group(x + h, group, want + h);
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k]);
+        const struct kernels *set = kernels_by_name(isas[k], EPA_BF16);
         uint32_t groups = hidden / group;
 
         if (set == NULL)

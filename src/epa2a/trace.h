@@ -1,0 +1,191 @@
+/* What who runs on hosts notes while an iteration runs: what a thread did from when to when,
+ * who was told and who had waited for it, numbers that change. A rank has a lane for each of
+ * its worker threads, lane 0 its own, and each lane one writer; room was taken beforehand, so
+ * nothing here allocates or locks, and what does not fit is counted. Where nobody profiles
+ * the trace is NULL, and each call is one branch.
+ *
+ *     uint64_t begin = epa_trace_now(t);
+ *     ... work ...
+ *     begin = epa_trace_slice(t, worker, name, begin, EPA_TRACE_NOBODY, bytes, tokens);
+ *     ... the next, which begins where the last ended ...
+ *
+ * Slices of a lane nest. Stages, experts, checks and barriers between stages are noted by
+ * whoever calls the algorithm; an algorithm notes its phases and waits. */
+#ifndef EPA2A_TRACE_H
+#define EPA2A_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef CLOCK_MONOTONIC
+#error "epa2a/trace.h needs clock_gettime(): define _GNU_SOURCE, or _POSIX_C_SOURCE 199309L"
+#endif
+
+enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
+
+#define EPA_TRACE_NOBODY UINT32_MAX /* a slice that is about no other rank */
+
+enum epa_trace_kind {
+    EPA_TRACE_SLICE,
+    EPA_TRACE_GIVE,  /* begin_ns: just before `peer` was given `value` in word `signal` */
+    EPA_TRACE_TAKE,  /* the wait for that, from begin_ns to end_ns, had this end */
+    EPA_TRACE_COUNT, /* begin_ns: since when `name` is `value` */
+};
+
+struct epa_trace_event {
+    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    uint64_t bytes, value;     /* bytes 0: not said */
+    uint32_t tokens, peer;     /* tokens 0: not said */
+    uint32_t signal;
+    uint16_t name, kind; /* as epa_trace_name() gave it; enum epa_trace_kind */
+};
+
+/* Of one lane in one iteration; a line of its own, for lanes are of several cores. */
+struct epa_trace_lane {
+    uint32_t
+        used; /* release: the events before it are whole, should this process be killed */
+    uint32_t dropped;
+    uint32_t pad[14];
+};
+
+struct epa_trace_names {
+    uint32_t n;
+    char name[EPA_TRACE_NAMES][EPA_TRACE_NAME_BYTES];
+};
+
+struct epa_trace {
+    uint32_t lanes, room;          /* room: events of a lane in an iteration */
+    struct epa_trace_lane *lane;   /* [lanes], of the iteration that runs */
+    struct epa_trace_event *event; /* [lanes][room] */
+    struct epa_trace_names *names;
+};
+
+/* The number that stands for a name in what follows; by the rank's own thread, best in set-up.
+ * With no room for more names it is that of the first. */
+static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
+{
+    uint32_t i = 0;
+
+    if (t == NULL)
+        return 0;
+    while (i < t->names->n &&
+           strncmp(t->names->name[i], name, EPA_TRACE_NAME_BYTES - 1) != 0)
+        i++;
+    if (i == t->names->n) {
+        if (i == EPA_TRACE_NAMES)
+            return 0;
+        strncpy(t->names->name[i], name, EPA_TRACE_NAME_BYTES - 1);
+        t->names->n++;
+    }
+    return (uint16_t)i;
+}
+
+static inline uint64_t epa_trace_now(const struct epa_trace *t)
+{
+    struct timespec now;
+
+    if (t == NULL)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* For the calls below, and only where t is not NULL. */
+static inline void epa_trace_add(struct epa_trace *t, uint32_t lane,
+                                 const struct epa_trace_event *event)
+{
+    struct epa_trace_lane *to = &t->lane[lane];
+
+    if (to->used == t->room) {
+        to->dropped++;
+        return;
+    }
+    t->event[(size_t)lane * t->room + to->used] = *event;
+    __atomic_store_n(&to->used, to->used + 1, __ATOMIC_RELEASE);
+}
+
+/* From begin_ns until now, which is returned. lane < t->lanes, here and below. */
+static inline uint64_t epa_trace_slice(struct epa_trace *t, uint32_t lane, uint16_t name,
+                                       uint64_t begin_ns, uint32_t peer, uint64_t bytes,
+                                       uint32_t tokens)
+{
+    struct epa_trace_event event;
+
+    if (t == NULL)
+        return 0;
+    event.begin_ns = begin_ns;
+    event.end_ns = epa_trace_now(t);
+    event.bytes = bytes;
+    event.value = 0;
+    event.tokens = tokens;
+    event.peer = peer;
+    event.signal = 0;
+    event.name = name;
+    event.kind = EPA_TRACE_SLICE;
+    epa_trace_add(t, lane, &event);
+    return event.end_ns;
+}
+
+/* One end of an arrow; for the two below. */
+static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
+                                  enum epa_trace_kind kind, uint64_t begin_ns,
+                                  uint64_t end_ns, uint32_t peer, uint32_t signal,
+                                  uint64_t value)
+{
+    struct epa_trace_event event;
+
+    event.begin_ns = begin_ns;
+    event.end_ns = end_ns;
+    event.bytes = 0;
+    event.value = value;
+    event.tokens = 0;
+    event.peer = peer;
+    event.signal = signal;
+    event.name = 0;
+    event.kind = (uint16_t)kind;
+    epa_trace_add(t, lane, &event);
+}
+
+/* Within a slice, just before `peer` is given the value that its wait is for. Ranks, word and
+ * value name this one time: a word that counts up, or anything else that does not come again
+ * in a run. */
+static inline void epa_trace_give(struct epa_trace *t, uint32_t lane, uint32_t peer,
+                                  uint32_t signal, uint64_t value)
+{
+    uint64_t now = epa_trace_now(t);
+
+    if (t != NULL)
+        epa_trace_flow(t, lane, EPA_TRACE_GIVE, now, now, peer, signal, value);
+}
+
+/* What was waited for from begin_ns to end_ns, a slice, came from `peer`. */
+static inline void epa_trace_take(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
+                                  uint64_t end_ns, uint32_t peer, uint32_t signal,
+                                  uint64_t value)
+{
+    if (t != NULL)
+        epa_trace_flow(t, lane, EPA_TRACE_TAKE, begin_ns, end_ns, peer, signal, value);
+}
+
+/* From now on `name` is `value`. */
+static inline void epa_trace_count(struct epa_trace *t, uint32_t lane, uint16_t name,
+                                   uint64_t value)
+{
+    struct epa_trace_event event;
+
+    if (t == NULL)
+        return;
+    event.begin_ns = event.end_ns = epa_trace_now(t);
+    event.bytes = 0;
+    event.value = value;
+    event.tokens = 0;
+    event.peer = EPA_TRACE_NOBODY;
+    event.signal = 0;
+    event.name = name;
+    event.kind = EPA_TRACE_COUNT;
+    epa_trace_add(t, lane, &event);
+}
+
+#endif
