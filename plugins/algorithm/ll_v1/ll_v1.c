@@ -1,0 +1,229 @@
+/* ll_v1: the descriptor, the options and the layout of the heap. */
+#include "ll_v1.h"
+
+static const struct v1_config defaults = {
+    .wire = V1_WIRE_FP8,
+    .exchange = V1_EXCHANGE_PULL,
+    .buffers = 2,
+    .stores = V1_STORES_AUTO,
+};
+
+static const struct epa_choice wires[] = {
+    {"fp8", V1_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"dtype", V1_WIRE_DTYPE, "as the tokens are"},
+    {0},
+};
+
+static const struct epa_choice exchanges[] = {
+    {"pull", V1_EXCHANGE_PULL, "the receiver loads them, straight to where they are used"},
+    {"push", V1_EXCHANGE_PUSH, "the sender stores blocks in the receiver's buffers"},
+    {0},
+};
+
+static const struct epa_choice stores[] = {
+    {"auto", V1_STORES_AUTO, "by size; in between the first dispatches try both"},
+    {"cached", V1_STORES_CACHED, "ordinary stores"},
+    {"stream", V1_STORES_STREAM, "past the cache"},
+    {0},
+};
+
+static const struct epa_option options[] = {
+    {.name = "wire",
+     EPA_CHOICE(struct v1_config, wire),
+     .choices = wires,
+     .help = "what dispatch sends"},
+    {.name = "exchange",
+     EPA_CHOICE(struct v1_config, exchange),
+     .choices = exchanges,
+     .help = "how rows and answers cross between ranks that loads and stores reach"},
+    {.name = "buffers",
+     EPA_U32(struct v1_config, buffers),
+     .min = 1,
+     .max = 2,
+     .help =
+         "dispatches that may be open; with 2 one may start before the combine of the one "
+         "before, 1 takes less memory"},
+    {.name = "capacity",
+     EPA_REAL(struct v1_config, capacity),
+     .least = 0,
+     .most = 1024,
+     .help =
+         "room for rows from one rank to another as a multiple of the even share; 0 holds "
+         "the worst case, and an iteration that needs more than there is ends the run"},
+    {.name = "stores",
+     EPA_CHOICE(struct v1_config, stores),
+     .choices = stores,
+     .help = "how received rows and sums are written"},
+    {0},
+};
+
+static uint64_t up(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Whole lines, and each region on pages of its own. */
+static void place(struct v1_layout *l, struct v1_region *r, uint64_t bytes, uint32_t times)
+{
+    r->at = up(l->heap_bytes, 4096);
+    r->bytes = up(bytes, V1_LINE);
+    l->heap_bytes = r->at + r->bytes * times;
+}
+
+static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
+                                   const struct v1_config *c, struct epa_error *err)
+{
+    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 moves bf16 or f16 tokens; set moe.dtype to one of them");
+    if (m->topk == 0 || m->topk > V1_TOPK)
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 takes moe.topk from 1 to %d, not %u",
+                        V1_TOPK, m->topk);
+    if (world->size > V1_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 takes 1 to %d ranks, not %u", V1_RANKS,
+                        world->size);
+    if ((uint64_t)world->size * m->max_tokens * m->topk >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
+                        "(%u) x moe.topk (%u) exceed",
+                        world->size, m->max_tokens, m->topk);
+    if (m->experts == 0 || m->experts % world->size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 needs moe.experts (%u) to be a multiple of ranks (%u)",
+                        m->experts, world->size);
+    if (m->hidden == 0 || m->hidden % 16 != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 needs moe.hidden (%u) to be a multiple of 16", m->hidden);
+    if (c->wire == V1_WIRE_FP8 && (m->group == 0 || m->hidden % m->group != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 with wire: fp8 needs moe.hidden (%u) to be a multiple of "
+                        "moe.group (%u); choose another group or wire: dtype",
+                        m->hidden, m->group);
+    if (c->wire == V1_WIRE_DTYPE && m->x_dtype == EPA_FP8_E4M3)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v1 with wire: dtype cannot send input that is quantised already; "
+            "set wire: fp8 or moe.input: dtype");
+    return EPA_OK;
+}
+
+/* MAX_M: rows from one source. */
+static void size_rows(const struct epa_moe *m, double capacity, struct v1_layout *l)
+{
+    uint64_t worst = (uint64_t)m->max_tokens * (m->topk < l->local ? m->topk : l->local);
+    double even = (double)m->max_tokens * m->topk / l->size;
+
+    l->max_m = (uint32_t)worst;
+    if (capacity > 0 && even * capacity < (double)worst)
+        l->max_m = (uint32_t)(even * capacity) + 1;
+    l->rows = (uint64_t)l->size * l->max_m;
+}
+
+static void place_regions(struct v1_layout *l)
+{
+    uint64_t sorted = (uint64_t)l->max_tokens * l->topk;
+    bool slots = l->puts || !l->pull;
+
+    place(l, &l->splits, (uint64_t)l->size * l->split_words * 4, V1_POSITIONS);
+    place(l, &l->out_splits, (l->experts + l->size + sorted) * 4, 1);
+    place(l, &l->starts, (uint64_t)l->experts * 4, l->buffers);
+    place(l, &l->token, l->max_tokens * l->row_bytes, V1_POSITIONS);
+    place(l, &l->token_scales, l->max_tokens * l->scales_bytes, V1_POSITIONS);
+    place(l, &l->slot, slots ? l->rows * l->row_bytes : 0, V1_POSITIONS);
+    place(l, &l->slot_scales, slots ? l->rows * l->scales_bytes : 0, V1_POSITIONS);
+    place(l, &l->out, l->puts ? sorted * l->row_bytes : 0, 1);
+    place(l, &l->out_scales, l->puts ? sorted * l->scales_bytes : 0, 1);
+    place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
+    place(l, &l->recv_scales, l->rows * l->scales_bytes, l->buffers);
+    place(l, &l->origin, l->rows * sizeof(struct epa_origin), l->buffers);
+    place(l, &l->y, l->rows * l->answer_bytes, l->buffers);
+    place(l, &l->answers, slots ? sorted * l->answer_bytes : 0, V1_POSITIONS);
+}
+
+enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                               uint32_t transport_flags, const struct v1_config *c,
+                               struct v1_layout *out, struct epa_error *err)
+{
+    enum epa_status status = check_shape(m, world, c, err);
+    struct v1_layout l = {
+        .size = world->size,
+        .experts = m->experts,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .group = m->group,
+        .buffers = c->buffers,
+        .fp8 = c->wire == V1_WIRE_FP8,
+        .pull = c->exchange == V1_EXCHANGE_PULL,
+        .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
+                                    (transport_flags & EPA_TRANSPORT_NODES) != 0),
+        .answer_bytes = 2 * (uint64_t)m->hidden,
+    };
+
+    if (status != EPA_OK)
+        return status;
+    l.local = l.experts / l.size;
+    l.token_bytes = l.fp8 ? l.hidden : l.answer_bytes;
+    l.row_bytes = up(l.token_bytes, V1_LINE);
+    l.scales_bytes = l.fp8 ? up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
+    size_rows(m, c->capacity, &l);
+    l.split_words = (uint32_t)up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
+    place_regions(&l);
+    *out = l;
+    return EPA_OK;
+}
+
+static enum epa_status plan(const struct epa_problem *problem,
+                            const struct epa_world *world, uint32_t transport_flags,
+                            const void *config, struct epa_footprint *out,
+                            struct epa_error *err)
+{
+    const struct epa_moe *m = &problem->u.moe;
+    struct v1_layout l;
+    enum epa_status status = v1_layout_make(m, world, transport_flags, config, &l, err);
+
+    if (status != EPA_OK)
+        return status;
+    *out = (struct epa_footprint){
+        .heap_bytes = l.heap_bytes,
+        .signals = V1_MODES * V1_POSITIONS * l.size,
+        .recv_rows = l.rows,
+        .recv_entries = l.rows,
+        .layout = EPA_LAYOUT_EXPERT,
+        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+        .sum = EPA_SUM_ORDERED,
+        .answer_dtype = (enum epa_dtype)m->dtype,
+        .in_flight = l.buffers,
+        .dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
+        .dispatch_token_bytes = l.token_bytes,
+        .combine_row_bytes = l.answer_bytes,
+        .combine_token_bytes = l.answer_bytes,
+        .control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
+    };
+    return EPA_OK;
+}
+
+static enum epa_status create(const struct epa_algorithm_params *p,
+                              struct epa_algorithm **out, struct epa_error *err)
+{
+    struct v1_layout l;
+    enum epa_status status = v1_layout_make(&p->problem->u.moe, &p->world,
+                                            p->transport_flags, p->config, &l, err);
+
+    return status == EPA_OK ? v1_host_create(p, &l, out, err) : status;
+}
+
+EPA_PLUGIN_EXPORT
+const struct epa_algorithm_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
+               .name = "ll_v1",
+               .summary =
+                   "low-latency all-to-all: tokens sorted by expert, a block to each "
+                   "rank",
+               .options = {options, sizeof(struct v1_config), &defaults}},
+    .op = EPA_OP_MOE,
+    .memory = EPA_MEMORY_HOST,
+    .needs_host = EPA_TRANSPORT_HOST,
+    .plan = plan,
+    .create = create,
+};

@@ -1,0 +1,92 @@
+/* ll_v1: options and the layout of the heap, the same for host code and for CUDA code.
+ *
+ * Source: "Low Latency All-to-All Communication". A rank sorts its choices by expert, so that
+ * what goes to one rank is a slice of the sorted rows, and sends each slice as one block:
+ * tokens, scales, and splits, which say how many rows there are for each expert and where the
+ * slice begins. Receive buffers have a place for MAX_M rows of each source and stand twice:
+ * calls use them in turn (act_pos). */
+#ifndef LL_V1_H
+#define LL_V1_H
+
+#include <epa2a/algorithm.h>
+
+enum v1_wire { V1_WIRE_FP8, V1_WIRE_DTYPE };
+enum v1_stores { V1_STORES_AUTO, V1_STORES_CACHED, V1_STORES_STREAM };
+enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH };
+
+struct v1_config {
+    int wire;         /* enum v1_wire */
+    int exchange;     /* enum v1_exchange, with ranks that loads and stores reach */
+    uint32_t buffers; /* dispatches that may be open */
+    double capacity;  /* MAX_M, times the even share; 0: the worst case */
+    int stores;       /* enum v1_stores */
+};
+
+enum { V1_LINE = 64, V1_RANKS = 64, V1_TOPK = 32 };
+
+/* Which way a call goes. Each mode counts its calls, on all ranks alike. */
+enum v1_mode { V1_DISPATCH, V1_COMBINE, V1_MODES };
+
+/* Buffers that calls of a mode use in turn. */
+enum { V1_POSITIONS = 2 };
+
+/* A part of the heap, at `at` from the first byte of the algorithm's, which is at the start of
+ * a page; it stands several times, `bytes` apart. */
+struct v1_region {
+    uint64_t at, bytes;
+};
+
+struct v1_layout {
+    uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
+    bool fp8;
+    bool pull; /* ranks in reach load what is for them; else it is stored at theirs */
+    bool puts; /* some ranks may be out of reach of loads and stores */
+    uint64_t token_bytes, row_bytes; /* of a row in dispatch; up to lines */
+    uint64_t scales_bytes;           /* of a row, up to lines; 0 without FP8 */
+    uint64_t answer_bytes;
+    uint32_t max_m; /* rows from one source to one rank */
+    uint64_t rows;  /* that a rank has room for */
+    /* Of a source: counts [local], the start of its slice, the token of each row [max_m]. */
+    uint32_t split_words;
+
+    /* For each position. */
+    struct v1_region token, token_scales; /* [max_tokens] this rank's, quantised once */
+    struct v1_region slot, slot_scales;   /* [source][max_m] blocks that come to me */
+    struct v1_region splits;              /* [source][split_words] */
+    struct v1_region answers;             /* [max_tokens * topk] to me, as sorted */
+    /* Once: what is put, until it is known to be in place. */
+    struct v1_region out, out_scales; /* [max_tokens * topk] rows as sorted */
+    struct v1_region out_splits;      /* [experts + size + max_tokens * topk] words */
+    /* For each dispatch that may be open. */
+    struct v1_region recv, recv_scales; /* [rows] by expert, then source, then token */
+    struct v1_region origin;            /* [rows] */
+    struct v1_region y;                 /* [rows][hidden] */
+    struct v1_region starts;            /* [source][local] where the source's rows begin */
+    uint64_t heap_bytes;
+};
+
+/* Signals, each with the count of the call: a word for each mode, position and source. */
+static inline uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
+                                    uint32_t source)
+{
+    return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
+           source;
+}
+
+/* Splits that leave: what is for rank r stands after what is for those before, each with the
+ * counts, the start and the tokens of its rows; `start`: rows for the ranks before r. */
+static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint32_t start)
+{
+    return r * (l->local + 1) + start;
+}
+
+/* The layout for a shape; refuses what it cannot do in a sentence. */
+enum epa_status v1_layout_make(const struct epa_moe *, const struct epa_world *,
+                               uint32_t transport_flags, const struct v1_config *,
+                               struct v1_layout *out, struct epa_error *);
+
+enum epa_status v1_host_create(const struct epa_algorithm_params *,
+                               const struct v1_layout *, struct epa_algorithm **out,
+                               struct epa_error *);
+
+#endif

@@ -1,0 +1,209 @@
+/* ll_v1: how a rank sorts, what it puts to a peer that loads and stores do not reach, and what it
+ * makes of what comes. */
+#include "ll_v1_peer.h"
+
+static void a_slice_is_sorted_by_expert_then_token(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    const uint32_t *mine, *peers;
+
+    (void)state;
+    f->problem.u.moe.tokens = 3;
+    memcpy(f->expert, (int32_t[]){3, 1, 2, 3, -1, 1}, 6 * sizeof(int32_t));
+    (void)dispatch(f);
+    mine = out_splits(f, 0, 0);
+    peers = out_splits(f, 1, 2);
+    assert_memory_equal(mine, ((uint32_t[]){0, 2, 0, 0, 2}), 5 * sizeof(*mine));
+    assert_memory_equal(peers, ((uint32_t[]){1, 2, 2, 1, 0, 1}), 6 * sizeof(*peers));
+    finish(f);
+}
+
+static void rows_stand_by_expert_then_source_then_token(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct epa_moe *m = &f->problem.u.moe;
+    const uint32_t splits[] = {1, 2, 5, 7, 3, 9}; /* of the peer: counts, start, tokens */
+    const struct epa_origin expected[] = {{0, 1}, {1, 7}, {0, 0}, {1, 3}, {1, 9}};
+    char *slot = f->t.heap + f->l.slot.at + f->l.slot.bytes + f->l.max_m * f->l.row_bytes;
+
+    (void)state;
+    m->tokens = 2;
+    memcpy(f->expert, (int32_t[]){1, 2, 0, 3}, 4 * sizeof(int32_t));
+    memcpy(in_splits(f, 1), splits, sizeof(splits));
+    for (uint16_t i = 0; i < 3; i++)
+        *(uint16_t *)(void *)(slot + i * f->l.row_bytes) = (uint16_t)(0x100 + i);
+    (void)dispatch(f);
+    assert_int_equal(m->recv_entries, 5);
+    assert_int_equal(m->recv_count[0], 2);
+    assert_int_equal(m->recv_count[1], 3);
+    assert_int_equal(m->recv_start[1], 2);
+    assert_memory_equal(m->origin, expected, sizeof(expected));
+    for (uint32_t i = 0; i < 5; i++) {
+        uint16_t first =
+            *(const uint16_t *)(const void *)((const char *)m->recv + i * m->recv_stride);
+
+        assert_int_equal(first, i == 1   ? 0x100
+                                : i == 3 ? 0x101
+                                : i == 4 ? 0x102
+                                         : 0x3f80 + expected[i].token);
+    }
+    finish(f);
+}
+
+static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 2});
+
+    (void)state;
+    memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
+    assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
+    assert_explained(
+        f, EPA_ERR_MISMATCH,
+        "dispatch, postprocess: rank 1 says it sent 49 rows from place 0 on, of "
+        "48 it can have and 48 it may send");
+    memcpy(in_splits(f, 2), (uint32_t[]){1, 0, 48}, 12);
+    assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
+    assert_explained(
+        f, EPA_ERR_MISMATCH,
+        "dispatch, postprocess: rank 1 says it sent 1 rows from place 48 on, of "
+        "48 it can have and 48 it may send");
+    finish(f);
+    f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 2});
+    memcpy(in_splits(f, 1), (uint32_t[]){1, 0, 0, TOKENS}, 16);
+    assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
+    assert_explained(
+        f, EPA_ERR_MISMATCH,
+        "dispatch, postprocess: rank 1 says that a row is of a token it cannot "
+        "have, or that one token has more rows than choices");
+    finish(f);
+}
+
+static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
+{
+    struct fixture *f =
+        create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1, .capacity = 1});
+
+    (void)state;
+    assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
+    assert_explained(
+        f, EPA_ERR_CONFIG,
+        "dispatch, sort_and_quantise: rank 0 has 48 rows for rank 1, which has "
+        "room for 25 from each: raise algorithm.capacity, or set it to 0");
+    finish(f);
+}
+
+/* ---- blocks ---- */
+
+/* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
+static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+
+    (void)state;
+    (void)dispatch(f);
+    assert_int_equal(f->row_bytes, 48 * 2 * HIDDEN);
+    assert_int_equal(f->splits_bytes, (LOCAL + 1 + 48) * 4);
+    assert_int_equal(f->scales_bytes, 0);
+    assert_string_equal(f->trace, "ppppppp" /* 6 pieces, splits */ "fswq");
+    assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
+    finish(f);
+}
+
+static void scales_bring_the_signal_after_a_fence(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+
+    (void)state;
+    (void)dispatch(f);
+    assert_int_equal(f->row_bytes, 48 * HIDDEN);
+    assert_int_equal(f->scales_bytes, 48 * HIDDEN / 128 * 4);
+    assert_string_equal(f->trace, "pppp" /* 3 pieces, splits */ "fPwq");
+    assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
+    finish(f);
+}
+
+static void who_gets_no_rows_is_told_all_the_same(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+
+    (void)state;
+    f->problem.u.moe.tokens = 0;
+    assert_int_equal(combine(f, dispatch(f)), EPA_OK);
+    assert_string_equal(f->trace, "fswq");
+    assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
+    assert_int_equal(f->signalled[v1_signal_of(2, V1_COMBINE, 1, 0)], 1);
+    finish(f);
+}
+
+/* The peer sent rows 5 to 7 of what it had sorted. */
+static void answers_return_side_by_side_from_recv_offset_on(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+
+    (void)state;
+    memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
+    assert_int_equal(combine(f, dispatch(f)), EPA_OK);
+    assert_int_equal(f->answer_bytes, 3 * 2 * HIDDEN);
+    assert_string_equal(f->trace, "pp" /* an expert each */ "fswq");
+    finish(f);
+}
+
+static void answers_are_taken_from_where_the_slice_began(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    uint64_t epoch;
+
+    (void)state;
+    epoch = dispatch(f);
+    for (uint32_t i = 0; i < 48; i++) /* token i of expert 2, then of expert 3 */
+        *(uint16_t *)(void *)(f->t.heap + f->l.answers.at + f->l.answers.bytes +
+                              i * f->l.answer_bytes) = i == 24 + 5 ? 0x4000 : 0;
+    assert_int_equal(combine(f, epoch), EPA_OK);
+    for (uint32_t t = 0; t < TOKENS; t++)
+        assert_int_equal(f->out[(size_t)t * HIDDEN], t == 5 ? 0x4000 : 0);
+    finish(f);
+}
+
+static void nothing_is_held_back_when_a_call_has_ended(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    uint64_t epoch = dispatch(f);
+
+    (void)state;
+    assert_int_equal(f->held, 0);
+    assert_int_equal(combine(f, epoch), EPA_OK);
+    assert_int_equal(f->held, 0);
+    finish(f);
+}
+
+static void a_transport_without_room_ends_in_a_timeout_that_says_so(void **state)
+{
+    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+
+    (void)state;
+    f->no_room = true;
+    assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
+    assert_explained(f, EPA_ERR_TIMEOUT,
+                     "dispatch, send: for 0.001 s the transport had no room for what goes "
+                     "to rank 1");
+    finish(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slice_is_sorted_by_expert_then_token),
+        cmocka_unit_test(rows_stand_by_expert_then_source_then_token),
+        cmocka_unit_test(splits_that_cannot_be_end_a_dispatch_in_words),
+        cmocka_unit_test(more_rows_than_max_m_end_a_dispatch_in_words),
+        cmocka_unit_test(a_block_is_one_stretch_with_splits_then_a_signal),
+        cmocka_unit_test(scales_bring_the_signal_after_a_fence),
+        cmocka_unit_test(who_gets_no_rows_is_told_all_the_same),
+        cmocka_unit_test(answers_return_side_by_side_from_recv_offset_on),
+        cmocka_unit_test(answers_are_taken_from_where_the_slice_began),
+        cmocka_unit_test(nothing_is_held_back_when_a_call_has_ended),
+        cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
