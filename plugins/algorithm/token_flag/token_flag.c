@@ -1,0 +1,296 @@
+/* token_flag: the descriptor, the options and the layout of the heap. */
+#include "token_flag.h"
+
+static const struct tf_config defaults = {
+    .wire = TF_WIRE_DTYPE,
+    .lock = TF_LOCK_TOKEN,
+    .expert = TF_EXPERT_APART,
+    .reset = TF_RESET_FOLDED,
+    .split = TF_SPLIT_FLAT,
+    .stores = TF_STORES_CACHED,
+    .chunks = 1,
+    .buffers = 2,
+};
+
+static const struct epa_choice wires[] = {
+    {"fp8", TF_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"dtype", TF_WIRE_DTYPE, "as the tokens are"},
+    {0},
+};
+
+static const struct epa_choice locks[] = {
+    {"rank", TF_LOCK_RANK, "a flag for each source, after all its rows"},
+    {"token", TF_LOCK_TOKEN, "a flag for each row; counts are sent meanwhile"},
+    {0},
+};
+
+static const struct epa_choice experts[] = {
+    {"apart", TF_EXPERT_APART, "between dispatch and combine, by others"},
+    {"fused", TF_EXPERT_FUSED, "in combine_send, on the way out"},
+    {0},
+};
+
+static const struct epa_choice resets[] = {
+    {"memset", TF_RESET_MEMSET, "in a pass of its own before dispatch_send"},
+    {"folded", TF_RESET_FOLDED, "by the other half of dispatch, along with its work"},
+    {0},
+};
+
+static const struct epa_choice splits[] = {
+    {"by_source", TF_SPLIT_BY_SOURCE,
+     "a worker takes the rows of a source, and the answers of an expert"},
+    {"flat", TF_SPLIT_FLAT, "workers take all rows in turn, and all answers"},
+    {0},
+};
+
+static const struct epa_choice stores[] = {
+    {"cached", TF_STORES_CACHED, "ordinary stores"},
+    {"stream", TF_STORES_STREAM, "past the cache"},
+    {0},
+};
+
+static const struct epa_option options[] = {
+    {.name = "wire",
+     EPA_CHOICE(struct tf_config, wire),
+     .choices = wires,
+     .help = "what dispatch sends"},
+    {.name = "lock",
+     EPA_CHOICE(struct tf_config, lock),
+     .choices = locks,
+     .help = "what a flag of dispatch vouches for; combine has one for each answer"},
+    {.name = "expert",
+     EPA_CHOICE(struct tf_config, expert),
+     .choices = experts,
+     .help = "where the experts' work is done"},
+    {.name = "reset",
+     EPA_CHOICE(struct tf_config, reset),
+     .choices = resets,
+     .help = "how counters are zero again for the next iteration"},
+    {.name = "split",
+     EPA_CHOICE(struct tf_config, split),
+     .choices = splits,
+     .help = "how what a rank receives is divided among its workers"},
+    {.name = "chunks",
+     EPA_U32(struct tf_config, chunks),
+     .min = 1,
+     .max = 1024,
+     .help = "parts of the tokens that dispatch_send sends in turn; between two of them it "
+             "takes in what has come; more than 1 needs lock: token"},
+    {.name = "stores",
+     EPA_CHOICE(struct tf_config, stores),
+     .choices = stores,
+     .help = "how rows are written"},
+    {.name = "buffers",
+     EPA_U32(struct tf_config, buffers),
+     .min = 1,
+     .max = 2,
+     .help =
+         "buffer sets; with 2 a dispatch may start before the combine of the one before, "
+         "1 takes half the memory"},
+    {0},
+};
+
+static uint64_t up(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static uint64_t place(uint64_t *end, uint64_t bytes, uint32_t times)
+{
+    uint64_t at = up(*end, TF_PAGE);
+
+    *end = at + bytes * times;
+    return at;
+}
+
+static enum epa_status check_limits(const struct epa_moe *m, const struct epa_world *world,
+                                    struct epa_error *err)
+{
+    if (m->topk == 0 || m->topk > TF_TOPK)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag takes moe.topk from 1 to %d, not %u", TF_TOPK, m->topk);
+    if (world->size > TF_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes 1 to %d ranks, not %u",
+                        TF_RANKS, world->size);
+    if (m->experts == 0 || m->experts % world->size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag needs moe.experts (%u) to be a multiple of ranks (%u)",
+                        m->experts, world->size);
+    if (m->experts / world->size > TF_LOCAL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag takes up to %d experts a rank, not %u", TF_LOCAL,
+                        m->experts / world->size);
+    /* Rows, and the signals of rows and answers in two sets. */
+    if ((uint64_t)(world->size + 1) * m->max_tokens * m->topk >= UINT32_MAX / 4)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag numbers rows and signals in 32 bits, which ranks (%u) x "
+            "moe.max_tokens (%u) x moe.topk (%u) exceed",
+            world->size, m->max_tokens, m->topk);
+    return EPA_OK;
+}
+
+static enum epa_status check_shape(const struct epa_moe *m, const struct tf_config *c,
+                                   struct epa_error *err)
+{
+    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
+    if (m->hidden == 0 || m->hidden % 16 != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag needs moe.hidden (%u) to be a multiple of 16",
+                        m->hidden);
+    if (c->wire == TF_WIRE_FP8 && (m->group == 0 || m->hidden % m->group != 0))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag with wire: fp8 needs moe.hidden (%u) to be a multiple of moe.group "
+            "(%u); choose another group or wire: dtype",
+            m->hidden, m->group);
+    if (c->wire == TF_WIRE_DTYPE && m->x_dtype == EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag with wire: dtype cannot send input that is quantised "
+                        "already; set wire: fp8 or moe.input: dtype");
+    if (c->chunks > 1 && c->lock == TF_LOCK_RANK)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag: chunks: %u needs lock: token; with lock: rank nothing can be taken "
+            "in before the flag that follows the last row",
+            c->chunks);
+    return EPA_OK;
+}
+
+static void make_messages(struct tf_layout *l)
+{
+    uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
+
+    l->answer_bytes = 2 * (uint64_t)l->hidden;
+    l->token_bytes = l->fp8 ? l->hidden : l->answer_bytes;
+    l->scales_at = l->token_bytes;
+    l->message_bytes = up(l->scales_at + scales + TF_META_BYTES, TF_LINE);
+    l->meta_at = l->message_bytes - TF_META_BYTES;
+    l->slot_bytes = up(l->answer_bytes + TF_FLAG_BYTES, TF_LINE);
+}
+
+static void place_regions(struct tf_layout *l)
+{
+    uint64_t flat = (uint64_t)l->max_tokens * l->topk, end = 0;
+
+    l->told_bytes = up((uint64_t)l->size * l->count_words * 4, TF_LINE);
+    l->counts_bytes = l->told_bytes;
+    l->comm_bytes = l->rows * l->message_bytes;
+    l->grouped_bytes = l->comm_bytes;
+    if (!l->fused || l->puts) /* for experts, or for answers on their way */
+        l->y_bytes = up(l->rows * l->answer_bytes, TF_LINE);
+    l->answers_bytes = flat * l->slot_bytes;
+    if (l->puts)
+        l->staging_bytes = flat * l->message_bytes;
+    l->told_at = place(&end, l->told_bytes, 1);
+    l->counts_at = place(&end, l->counts_bytes, 2);
+    l->comm_at = place(&end, l->comm_bytes, l->buffers);
+    l->grouped_at = place(&end, l->grouped_bytes, l->buffers);
+    l->y_at = place(&end, l->y_bytes, l->buffers);
+    l->answers_at = place(&end, l->answers_bytes, l->buffers);
+    l->staging_at = place(&end, l->staging_bytes, 1);
+    l->heap_bytes = up(end, TF_PAGE);
+}
+
+enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                               uint32_t transport_flags, const struct tf_config *c,
+                               struct tf_layout *out, struct epa_error *err)
+{
+    struct tf_layout l = {
+        .size = world->size,
+        .experts = m->experts,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .group = m->group,
+        .buffers = c->buffers,
+        .chunks = c->chunks,
+        .fp8 = c->wire == TF_WIRE_FP8,
+        .by_token = c->lock == TF_LOCK_TOKEN,
+        .fused = c->expert == TF_EXPERT_FUSED,
+        .folded = c->reset == TF_RESET_FOLDED,
+        .flat = c->split == TF_SPLIT_FLAT,
+    };
+    enum epa_status status = check_limits(m, world, err);
+
+    if (status == EPA_OK)
+        status = check_shape(m, c, err);
+    if (status != EPA_OK)
+        return status;
+    l.local = m->experts / world->size;
+    l.puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
+                                 (transport_flags & EPA_TRANSPORT_NODES) != 0);
+    l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
+    l.count_words = 1 + l.local;
+    l.rows = (uint64_t)l.size * l.source_rows;
+    make_messages(&l);
+    place_regions(&l);
+    l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
+    l.answer_signals = l.puts ? m->max_tokens * m->topk : 0;
+    l.signals = 2 * l.size + l.buffers * (l.row_signals + l.answer_signals);
+    *out = l;
+    return EPA_OK;
+}
+
+static uint64_t private_bytes(const struct tf_layout *l)
+{
+    return l->message_bytes + (uint64_t)l->experts * 2 +
+           (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
+}
+
+static enum epa_status plan(const struct epa_problem *problem,
+                            const struct epa_world *world, uint32_t transport_flags,
+                            const void *config, struct epa_footprint *out,
+                            struct epa_error *err)
+{
+    const struct epa_moe *m = &problem->u.moe;
+    struct tf_layout l;
+    enum epa_status status = tf_layout_make(m, world, transport_flags, config, &l, err);
+
+    if (status != EPA_OK)
+        return status;
+    *out = (struct epa_footprint){
+        .heap_bytes = l.heap_bytes,
+        .private_bytes = private_bytes(&l),
+        .signals = l.signals,
+        .recv_rows = l.rows,
+        .recv_entries = l.rows,
+        .layout = EPA_LAYOUT_EXPERT,
+        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+        .sum = EPA_SUM_ORDERED,
+        .answer_dtype = (enum epa_dtype)m->dtype,
+        .fused = l.fused,
+        .in_flight = l.buffers,
+        .dispatch_row_bytes = l.message_bytes,
+        .dispatch_token_bytes = l.token_bytes,
+        .combine_row_bytes = l.slot_bytes,
+        .combine_token_bytes = l.answer_bytes,
+        .control_bytes = (uint64_t)l.count_words * 4 + 8,
+    };
+    return EPA_OK;
+}
+
+static enum epa_status create(const struct epa_algorithm_params *p,
+                              struct epa_algorithm **out, struct epa_error *err)
+{
+    struct tf_layout l;
+    enum epa_status status = tf_layout_make(&p->problem->u.moe, &p->world,
+                                            p->transport_flags, p->config, &l, err);
+
+    return status == EPA_OK ? tf_host_create(p, &l, out, err) : status;
+}
+
+EPA_PLUGIN_EXPORT
+const struct epa_algorithm_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
+               .name = "token_flag",
+               .summary = "all-to-all in four halves, with a flag for each row",
+               .options = {options, sizeof(struct tf_config), &defaults}},
+    .op = EPA_OP_MOE,
+    .memory = EPA_MEMORY_HOST,
+    .needs_host = EPA_TRANSPORT_HOST,
+    .plan = plan,
+    .create = create,
+};

@@ -1,0 +1,102 @@
+/* token_flag: options, messages and the layout of the heap.
+ *
+ * Source: "My first Multi-GPU kernel: Writing All-to-all for AMD MI300X", its buffers, flags
+ * and steps.
+ *
+ * A flat token is a choice of a token, (token, k). A message is what crosses for one on its
+ * way out: token | scales (wire: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
+ * a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
+ * ends what it vouches for. */
+#ifndef TOKEN_FLAG_H
+#define TOKEN_FLAG_H
+
+#include <epa2a/algorithm.h>
+
+enum tf_wire { TF_WIRE_FP8, TF_WIRE_DTYPE };
+enum tf_lock { TF_LOCK_RANK, TF_LOCK_TOKEN };
+enum tf_expert { TF_EXPERT_APART, TF_EXPERT_FUSED };
+enum tf_reset { TF_RESET_MEMSET, TF_RESET_FOLDED };
+enum tf_split { TF_SPLIT_BY_SOURCE, TF_SPLIT_FLAT };
+enum tf_stores { TF_STORES_CACHED, TF_STORES_STREAM };
+
+struct tf_config {
+    int wire, lock, expert, reset, split, stores; /* the enums above */
+    uint32_t chunks, buffers;
+};
+
+struct tf_meta {
+    struct epa_origin origin;
+    uint16_t k;      /* which choice of that token */
+    uint16_t expert; /* of the receiver's own */
+    uint32_t row;    /* of the receiver's rows from that source */
+    uint64_t flag;   /* the epoch, lock: token */
+};
+
+enum { TF_LINE = 64, TF_PAGE = 4096, TF_META_BYTES = 24, TF_FLAG_BYTES = 8 };
+
+/* Arrays on the stack have these sizes. */
+enum { TF_TOPK = 32, TF_RANKS = 64, TF_LOCAL = 1 << 16 };
+
+/* What the words of a rank's counts are: how its rows come, then how many there are for each
+ * expert of the receiver. */
+enum tf_way { TF_STORED, TF_PUT };
+
+/* Offsets from the first byte of the algorithm's heap, which is at the start of a page. What
+ * stands [buffers] times does so one after the other. */
+struct tf_layout {
+    uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
+    bool fp8, by_token, fused, folded, flat;
+    bool puts;            /* some peers may have to be reached by puts */
+    uint32_t source_rows; /* that one rank can send to another */
+    uint32_t count_words; /* 1 + local */
+    uint64_t rows;        /* that a rank has room for */
+    uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
+    uint64_t answer_bytes, slot_bytes;
+    uint64_t told_at, told_bytes;       /* [size] counts, on their way out */
+    uint64_t counts_at, counts_bytes;   /* [2][source] counts, as they come */
+    uint64_t comm_at, comm_bytes;       /* [buffers][source][source_rows] messages */
+    uint64_t grouped_at, grouped_bytes; /* [buffers][rows] messages, by expert */
+    uint64_t y_at, y_bytes;             /* [buffers][rows] answers */
+    uint64_t answers_at, answers_bytes; /* [buffers][max_tokens][topk] slots */
+    uint64_t staging_at, staging_bytes; /* puts: [max_tokens][topk] messages */
+    uint64_t heap_bytes;
+    uint32_t row_signals, answer_signals; /* [buffers] of each; 0: none are put */
+    uint32_t signals;
+};
+
+/* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
+ * 1. Rows (lock: token) and answers that are put: a word each, the epoch. */
+static inline uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
+{
+    return epoch << 32 | (rows + 1u);
+}
+
+static inline uint32_t tf_count_signal(const struct tf_layout *l, uint64_t epoch,
+                                       uint32_t source)
+{
+    return (uint32_t)(epoch % 2) * l->size + source;
+}
+
+static inline uint32_t tf_row_signal(const struct tf_layout *l, uint32_t set,
+                                     uint32_t source, uint32_t row)
+{
+    return 2 * l->size + set * l->row_signals + source * l->source_rows + row;
+}
+
+static inline uint32_t tf_answer_signal(const struct tf_layout *l, uint32_t set,
+                                        uint32_t token, uint32_t k)
+{
+    return 2 * l->size + l->buffers * l->row_signals + set * l->answer_signals +
+           token * l->topk + k;
+}
+
+/* The layout for a shape; refuses what it cannot do in a sentence. */
+enum epa_status tf_layout_make(const struct epa_moe *, const struct epa_world *,
+                               uint32_t transport_flags, const struct tf_config *,
+                               struct tf_layout *out, struct epa_error *);
+
+enum epa_status tf_host_create(const struct epa_algorithm_params *,
+                               const struct tf_layout *, struct epa_algorithm **out,
+                               struct epa_error *);
+
+#endif

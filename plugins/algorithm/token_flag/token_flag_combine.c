@@ -1,0 +1,246 @@
+/* combine_send: the answer to each row that came, to the slot of its flat token; with expert:
+ * fused it is worked out on the way. combine_recv: the slots of each token, added up. */
+#include "token_flag_host.h"
+
+#include <string.h>
+
+/* ---- combine_send ---- */
+
+/* The answer to entry i, of local expert e, made where it is wanted. */
+static void make_answer(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
+{
+    const struct tf_host *h = task->h;
+    const struct tf_layout *l = &h->l;
+    const char *msg = h->t->heap + grouped_offset(h, task->set) + i * l->message_bytes;
+    const char *y = (const char *)task->m->y + i * l->answer_bytes;
+    float factor;
+
+    if (!l->fused) {
+        if (((uintptr_t)y | l->answer_bytes) % TF_LINE == 0)
+            h->kernels->spread(&(void *){to}, 1, y, l->answer_bytes, h->store);
+        else
+            memcpy(to, y, l->answer_bytes);
+        return;
+    }
+    factor = task->m->expert_factor[h->world.rank * l->local + e];
+    if (l->fp8)
+        h->kernels->answer_fp8((const uint8_t *)msg,
+                               (const float *)(const void *)(msg + l->scales_at), l->hidden,
+                               l->group, factor, (uint16_t *)(void *)to);
+    else
+        h->kernels->answer((const uint16_t *)(const void *)msg, l->hidden, factor,
+                           (uint16_t *)(void *)to);
+}
+
+/* To its slot; or, where it is put, to this rank's y, if it does not stand there. */
+static void send_answer(const struct tf_task *task, uint32_t e, uint64_t i)
+{
+    const struct tf_host *h = task->h;
+    char *came = h->t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
+    const struct tf_meta *meta = meta_of(h, came);
+    char *y = h->t->heap + y_offset(h, task->set);
+    char *slot;
+
+    if (!reachable(h, meta->origin.rank)) {
+        if (h->l.fused || task->m->y != y)
+            make_answer(task, e, i, y + i * h->l.answer_bytes);
+        return;
+    }
+    slot = heap_at(h, meta->origin.rank,
+                   slot_offset(h, task->set, meta->origin.token, meta->k));
+    make_answer(task, e, i, slot);
+    if (h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
+    /* Release: pairs with the acquire of has_come(); the answer is in place. */
+    __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
+}
+
+/* Of expert e, what is done now. */
+static void bounds(const struct tf_task *task, uint32_t e, uint64_t *begin, uint64_t *end)
+{
+    *begin = task->set->recv_start[e];
+    *end = *begin + task->set->recv_count[e];
+    if (*begin < task->begin)
+        *begin = task->begin;
+    if (*end > task->end)
+        *end = task->end;
+}
+
+static void send_answers(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct tf_task *task = arg;
+    const struct tf_layout *l = &task->h->l;
+    uint64_t mine = task->begin + worker, begin, end;
+
+    for (uint32_t e = 0; e < l->local && l->flat; e++) {
+        bounds(task, e, &begin, &end);
+        for (; mine < end; mine += workers)
+            send_answer(task, e, mine);
+    }
+    for (uint32_t e = worker; e < l->local && !l->flat; e += workers) {
+        bounds(task, e, &begin, &end);
+        for (uint64_t i = begin; i < end; i++)
+            send_answer(task, e, i);
+    }
+    if (task->h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
+}
+
+static enum epa_status put_answers(const struct tf_task *task)
+{
+    struct tf_host *h = task->h;
+    char *came = h->t->heap + grouped_offset(h, task->set);
+    const char *y = h->t->heap + y_offset(h, task->set);
+    uint32_t set = set_number(h, task->set);
+    enum epa_status status;
+
+    for (uint64_t i = task->begin; i < task->end; i++) {
+        const struct tf_meta *meta = meta_of(h, came + i * h->l.message_bytes);
+        uint32_t token = meta->origin.token;
+
+        if (reachable(h, meta->origin.rank))
+            continue;
+        status = tf_put_signal(h, slot_offset(h, task->set, token, meta->k),
+                               y + i * h->l.answer_bytes, h->l.answer_bytes,
+                               tf_answer_signal(&h->l, set, token, meta->k),
+                               task->set->epoch, meta->origin.rank);
+        if (status != EPA_OK)
+            return status;
+    }
+    return h->t->ops->progress(h->t);
+}
+
+enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_host *h = host_of(a);
+    struct epa_moe *m = &problem->u.moe;
+    struct tf_set *s;
+    struct tf_task task;
+    enum epa_status status = EPA_OK;
+    uint64_t entries, slice;
+
+    h->last.stage = "combine_send";
+    h->last.doing = "answers";
+    s = tf_set_of(h, m->epoch, TF_RECEIVED);
+    if (s == NULL)
+        return EPA_ERR_CONFIG;
+    task = (struct tf_task){.h = h, .set = s, .m = m};
+    entries = s->recv_start[h->l.local - 1] + s->recv_count[h->l.local - 1];
+    slice = h->far != 0 ? 1 + TF_SLICE_BYTES / h->l.answer_bytes : entries;
+    for (; task.begin < entries && status == EPA_OK; task.begin = task.end) {
+        task.end = entries - task.begin > slice ? task.begin + slice : entries;
+        status = tf_parallel(&task, send_answers);
+        if (status == EPA_OK && h->far != 0)
+            status = put_answers(&task);
+    }
+    if (tf_phase(h, status, "quiet"))
+        status = h->t->ops->quiet(h->t);
+    if (status == EPA_OK)
+        s->state = TF_ANSWERED;
+    return status;
+}
+
+/* ---- combine_recv ---- */
+
+static bool is_put(const struct tf_host *h, uint32_t rank)
+{
+    return rank != h->world.rank && h->source[rank].way == TF_PUT;
+}
+
+/* Slots of token t as they come, and what they count; false: the pass is to end. */
+static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
+{
+    struct tf_host *h = task->h;
+    const struct tf_layout *l = &h->l;
+    const int32_t *expert = task->m->expert + (size_t)t * l->topk;
+    const float *weight = task->m->weight + (size_t)t * l->topk;
+    const uint16_t *answer[TF_TOPK];
+    float by[TF_TOPK];
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < l->topk; k++) {
+        char *slot = h->t->heap + slot_offset(h, task->set, t, k);
+        uint32_t rank;
+
+        if (expert[k] < 0)
+            continue;
+        rank = h->rank_of[expert[k]];
+        if (!is_put(h, rank) &&
+            !tf_await(task, flag_of_slot(h, slot), worker, "the answer, to token", rank, t))
+            return false;
+        by[n] = weight[k];
+        answer[n++] = (const uint16_t *)(const void *)slot;
+    }
+    h->kernels->reduce(answer, by, n, l->hidden, h->store,
+                       (uint16_t *)task->m->out + (size_t)t * l->hidden);
+    return true;
+}
+
+static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct tf_task *task = arg;
+    uint64_t n = task->end - task->begin;
+    uint64_t t = task->begin + n * worker / workers;
+    uint64_t end = task->begin + n * (worker + 1) / workers;
+
+    while (t < end && reduce_token(task, (uint32_t)t, worker))
+        t++;
+    if (task->h->store == KERNELS_STORE_STREAM)
+        kernels_drain();
+    tf_tend(task, worker, workers);
+}
+
+/* Answers to tokens from `begin` to `end` that are put have signals, which only this thread
+ * may wait for. */
+static enum epa_status wait_for_signals(const struct tf_task *task)
+{
+    struct tf_host *h = task->h;
+    uint32_t set = set_number(h, task->set);
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t i = task->begin * h->l.topk; i < task->end * h->l.topk; i++) {
+        uint32_t t = (uint32_t)(i / h->l.topk), rank;
+
+        if (task->m->expert[i] < 0)
+            continue;
+        rank = h->rank_of[task->m->expert[i]];
+        if (!is_put(h, rank))
+            continue;
+        status = tf_wait(h, tf_answer_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
+                         task->set->epoch, "the answer, to token", rank, t);
+        if (status != EPA_OK)
+            return status;
+    }
+    return EPA_OK;
+}
+
+enum epa_status tf_combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_host *h = host_of(a);
+    struct epa_moe *m = &problem->u.moe;
+    struct tf_set *s;
+    struct tf_task task;
+    enum epa_status status = EPA_OK;
+    bool puts = false;
+    uint64_t batch;
+
+    h->last.stage = "combine_recv";
+    h->last.doing = "answers";
+    s = tf_set_of(h, m->epoch, TF_ANSWERED);
+    if (s == NULL)
+        return EPA_ERR_CONFIG;
+    task = (struct tf_task){.h = h, .set = s, .m = m};
+    for (uint32_t r = 0; r < h->l.size; r++)
+        puts = puts || is_put(h, r);
+    batch = !puts ? m->tokens : h->workers > 1 ? 8 * (uint64_t)h->workers : 1;
+    for (; task.begin < m->tokens && status == EPA_OK; task.begin = task.end) {
+        task.end = m->tokens - task.begin > batch ? task.begin + batch : m->tokens;
+        if (puts)
+            status = wait_for_signals(&task);
+        if (status == EPA_OK)
+            status = tf_parallel(&task, reduce_tokens);
+    }
+    if (status == EPA_OK)
+        s->state = TF_FREE;
+    return status;
+}

@@ -1,0 +1,461 @@
+/* The protocol of token_flag: N ranks exchange counts, rows and answers for E epochs in four
+ * calls each (dispatch_send, dispatch_recv, combine_send, combine_recv), with B buffer sets
+ * and no barrier.
+ *
+ * The idea needed to read it: memory holds epoch numbers in place of data, and what is stored
+ * or put is a span of time, as in ll_v2.pml: from when it is issued its place is torn, and it
+ * is in place when its flag has come, or what a fence orders after it. To read a place that
+ * is torn, or to write one that is torn or whose owner has yet to read what stands there, is
+ * an error. Each rank has for each other, in each epoch, one row or none, as spin chooses: a
+ * rank with none does not wait for an answer, and is the one that runs ahead.
+ *
+ * Given by -D: N, E, B, TOKEN (1: lock: token; 0: lock: rank), FOLDED (1: reset: folded; 0:
+ * memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has issued comes only while it is in a call, as a transport
+ * may hold it back; 0: stores), ORDER (below), and at most one MUTANT_*. */
+
+#ifndef N
+#define N 2
+#endif
+#ifndef E
+#define E 4
+#endif
+#ifndef B
+#define B 2
+#endif
+#ifndef TOKEN
+#define TOKEN 1
+#endif
+#ifndef FOLDED
+#define FOLDED 1
+#endif
+#ifndef FAR
+#define FAR 1
+#endif
+
+/* Which call comes when; the same on every rank.
+ *   0  lockstep: a dispatch, its combine
+ *   1  D1 D2 C1 D3 C2 ...
+ *   2  every order that the calls allow, halves included; spin chooses */
+#ifndef ORDER
+#define ORDER 2
+#endif
+
+/* The ranks that may have no row for another. */
+#if defined(NONE_FREE)
+#define FREE(p) false
+#elif defined(ONE_FREE)
+#define FREE(p) (p == 0)
+#else
+#define FREE(p) true
+#endif
+
+#define TORN 64
+
+/* Of rank p: place x (a set, or odd and even epochs) for rank s. */
+#define AT(p, x, s) (((p) * 2 + (x)) * N + (s))
+#define LINK(from, to) ((from) * N + (to))
+
+/* Which slot rank s answers to: a flat token's choice changes from epoch to epoch, and with
+ * it the rank that its slot is written by. */
+#if N == 2
+#define SLOT(e, p, s) (s)
+#else
+#define SLOT(e, p, s) ((e) % 2 -> (s) : 3 - (p) - (s))
+#endif
+#define ANSWER_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
+
+byte rows[N * 2 * N], counts[N * 2 * N], answers[N * 2 * N];
+bool rows_new[N * 2 * N], counts_new[N * 2 * N], answers_new[N * 2 * N]; /* not read yet */
+/* Flags. Of counts: epoch * 4 + rows + 1; of the others: the epoch. */
+byte count_flag[N * 2 * N], row_flag[N * 2 * N], answer_flag[N * 2 * N];
+
+/* What is issued and has not come: the epoch; 0: nothing. */
+byte row_due[N * N], count_due[N * N], answer_due[N * N];
+bool with_row[N * N]; /* count_due: what it counts */
+bool inside[N];       /* a call */
+
+/* Of each rank and set: the others that it has a row for, and had one from. */
+bool sent_to[N * 2 * N], got_from[N * 2 * N];
+
+/* Counters: rows given a place for a rank; rows given a place among those that came. */
+byte sent[N * N], taken[N];
+
+byte call[4 * E]; /* 0 to 3, as above */
+byte set[E + 1];
+bool ordered;
+
+#ifdef MUTANT_ONE_SET
+#define SET(e) 0
+#else
+#define SET(e) set[e]
+#endif
+#if defined(MUTANT_ONE_PLACE_FOR_COUNTS) || defined(MUTANT_CLEARED)
+#define ODD(e) 0
+#else
+#define ODD(e) ((e) % 2)
+#endif
+#ifdef MUTANT_FLAGS_NOT_BY_SET
+#define FLAG_SET(e) 0
+#else
+#define FLAG_SET(e) set[e]
+#endif
+
+#define BEGIN(memory, unread, at, epoch) \
+    assert(memory[at] < TORN); \
+    assert(!unread[at]); \
+    memory[at] = TORN + epoch
+
+#define COME(memory, unread, at, epoch) \
+    memory[at] = epoch; \
+    unread[at] = true
+
+#define READ(memory, unread, at, epoch) \
+    assert(memory[at] == epoch); \
+    unread[at] = false
+
+#if FAR
+#define MAY_COME inside[from]
+#else
+#define MAY_COME true
+#endif
+
+/* lock: rank: the counts are behind a fence. */
+#if TOKEN || defined(MUTANT_NO_FENCE) || defined(MUTANT_COUNTS_BEFORE_ROWS)
+#define ROWS_BEFORE true
+#else
+#define ROWS_BEFORE (row_due[LINK(from, to)] == 0)
+#endif
+
+/* Payload first, then its flag; in one step, as nobody reads the one without the other. */
+inline row_comes()
+{
+    COME(rows, rows_new, AT(to, SET(row_due[LINK(from, to)]), from), row_due[LINK(from, to)]);
+#if TOKEN && !defined(MUTANT_FLAG_BEFORE_ROW)
+    row_flag[AT(to, FLAG_SET(row_due[LINK(from, to)]), from)] = row_due[LINK(from, to)];
+#endif
+    row_due[LINK(from, to)] = 0
+}
+
+inline count_comes()
+{
+    COME(counts, counts_new, AT(to, ODD(count_due[LINK(from, to)]), from),
+         count_due[LINK(from, to)]);
+    count_flag[AT(to, ODD(count_due[LINK(from, to)]), from)] =
+        count_due[LINK(from, to)] * 4 + with_row[LINK(from, to)] + 1;
+    with_row[LINK(from, to)] = false;
+    count_due[LINK(from, to)] = 0
+}
+
+#define ANSWER_DUE answer_due[LINK(from, to)]
+
+inline answer_comes()
+{
+    COME(answers, answers_new, ANSWER_AT(SET(ANSWER_DUE), ANSWER_DUE, to, from), ANSWER_DUE);
+    answer_flag[ANSWER_AT(FLAG_SET(ANSWER_DUE), ANSWER_DUE, to, from)] = ANSWER_DUE;
+    answer_due[LINK(from, to)] = 0
+}
+
+proctype carrier(byte from; byte to)
+{
+end:
+    do
+    :: row_due[LINK(from, to)] != 0 && MAY_COME -> d_step { row_comes() }
+    :: count_due[LINK(from, to)] != 0 && MAY_COME && ROWS_BEFORE -> d_step { count_comes() }
+    :: answer_due[LINK(from, to)] != 0 && MAY_COME -> d_step { answer_comes() }
+    od
+}
+
+/* What a rank sends from must not be under way any more. */
+inline issue_row(e)
+{
+    assert(row_due[LINK(p, to)] == 0);
+    assert(sent[LINK(p, to)] == 0); /* the first row of its buffer */
+    sent[LINK(p, to)]++;
+    BEGIN(rows, rows_new, AT(to, SET(e), p), e);
+#ifdef MUTANT_FLAG_BEFORE_ROW
+    row_flag[AT(to, FLAG_SET(e), p)] = e;
+#endif
+    row_due[LINK(p, to)] = e
+}
+
+inline issue_counts(e)
+{
+    assert(count_due[LINK(p, to)] == 0);
+    BEGIN(counts, counts_new, AT(to, ODD(e), p), e);
+    with_row[LINK(p, to)] = sent_to[AT(p, set[e], to)];
+    count_due[LINK(p, to)] = e
+}
+
+inline issue_answer(e)
+{
+    assert(answer_due[LINK(p, to)] == 0);
+    BEGIN(answers, answers_new, ANSWER_AT(SET(e), e, to, p), e);
+    answer_due[LINK(p, to)] = e
+}
+
+/* For each other rank. */
+#define EACH(what) \
+    to = 0; \
+    do \
+    :: to < N -> \
+        if \
+        :: to != p -> what \
+        :: else \
+        fi; \
+        to++ \
+    :: else -> break \
+    od; \
+    to = 0
+
+#define DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + answer_due[LINK(p, to)])
+#if defined(MUTANT_NO_QUIET)
+#define QUIET true
+#elif N == 2
+#define QUIET (DUE(0) + DUE(1) == 0)
+#else
+#define QUIET (DUE(0) + DUE(1) + DUE(2) == 0)
+#endif
+
+/* Flags are waited for with >=. */
+#if defined(MUTANT_NO_COUNT_WAIT)
+#define COUNT_CAME(e) true
+#elif defined(MUTANT_COUNT_EQ)
+#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] / 4 == e)
+#elif defined(MUTANT_FLAG_WITHOUT_EPOCH) || defined(MUTANT_CLEARED)
+#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] != 0)
+#else
+#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] >= (e) * 4 + 1)
+#endif
+#if !TOKEN || defined(MUTANT_NO_ROW_WAIT)
+#define ROW_CAME(e) true
+#else
+#define ROW_CAME(e) (row_flag[AT(p, FLAG_SET(e), to)] >= e)
+#endif
+#if defined(MUTANT_NO_ANSWER_WAIT)
+#define ANSWER_CAME(e) true
+#elif defined(MUTANT_ANSWER_OF_EPOCH_BEFORE)
+#define ANSWER_CAME(e) (answer_flag[ANSWER_AT(FLAG_SET(e), e, p, to)] >= e - 1)
+#else
+#define ANSWER_CAME(e) (answer_flag[ANSWER_AT(FLAG_SET(e), e, p, to)] >= e)
+#endif
+
+inline choose(e)
+{
+    EACH(
+        if
+        :: FREE(p) -> sent_to[AT(p, set[e], to)] = false
+        :: sent_to[AT(p, set[e], to)] = true
+        fi)
+}
+
+inline clear_sent()
+{
+    EACH(sent[LINK(p, to)] = 0)
+}
+
+/* What a dispatch_send does before its rows leave. */
+inline reset_at_send()
+{
+#if !FOLDED && !defined(MUTANT_NO_RESET)
+    clear_sent();
+#endif
+#ifndef MUTANT_TAKEN_NOT_RESET
+    taken[p] = 0;
+#endif
+    to = 0
+}
+
+inline reset_at_recv()
+{
+#if FOLDED && !defined(MUTANT_NO_RESET)
+    clear_sent();
+#endif
+    to = 0
+}
+
+inline dispatch_send(e)
+{
+    reset_at_send();
+#if TOKEN || defined(MUTANT_COUNTS_BEFORE_ROWS)
+    EACH(issue_counts(e));
+#endif
+    EACH(if :: sent_to[AT(p, set[e], to)] -> issue_row(e) :: else fi);
+#if !TOKEN && !defined(MUTANT_COUNTS_BEFORE_ROWS)
+    EACH(issue_counts(e))
+#endif
+}
+
+/* The counts of one rank. What the flag says is what the words say. */
+inline take_counts(e)
+{
+    READ(counts, counts_new, AT(p, ODD(e), to), e);
+    assert(count_flag[AT(p, ODD(e), to)] / 4 == e);
+    got_from[AT(p, set[e], to)] = count_flag[AT(p, ODD(e), to)] % 4 - 1;
+#ifdef MUTANT_CLEARED
+    count_flag[AT(p, ODD(e), to)] = 0
+#endif
+}
+
+inline take_row(e)
+{
+    READ(rows, rows_new, AT(p, SET(e), to), e);
+    assert(taken[p] < N - 1); /* as many as the counts say */
+    taken[p]++
+}
+
+/* The ranks are waited for one by one. */
+inline dispatch_recv(e)
+{
+    to = 0;
+    do
+    :: to < N ->
+        if
+        :: to != p -> d_step { COUNT_CAME(e) -> take_counts(e) }
+        :: else
+        fi;
+        to++
+    :: else -> break
+    od;
+    to = 0;
+    d_step { reset_at_recv() }
+    do
+    :: to < N ->
+        if
+        :: to != p && got_from[AT(p, set[e], to)] -> d_step { ROW_CAME(e) -> take_row(e) }
+        :: else
+        fi;
+        to++
+    :: else -> break
+    od;
+    to = 0
+}
+
+inline combine_send(e)
+{
+    EACH(if :: got_from[AT(p, set[e], to)] -> issue_answer(e) :: else fi)
+}
+
+inline combine_recv(e)
+{
+    do
+    :: to < N ->
+        if
+        :: to != p && sent_to[AT(p, set[e], to)] ->
+            d_step {
+                ANSWER_CAME(e) -> READ(answers, answers_new, ANSWER_AT(SET(e), e, p, to), e)
+            }
+        :: else
+        fi;
+        to++
+    :: else -> break
+    od;
+    to = 0;
+    d_step {
+        EACH(
+            sent_to[AT(p, set[e], to)] = false;
+            got_from[AT(p, set[e], to)] = false)
+    }
+}
+
+proctype rank(byte p)
+{
+    byte step, to;
+    byte epoch[4]; /* of the last call of each kind */
+
+    ordered;
+    do
+    :: step < 4 * E ->
+        d_step {
+            inside[p] = true;
+            epoch[call[step]]++
+        }
+        if
+        :: call[step] == 0 ->
+            atomic {
+                choose(epoch[0]);
+                d_step { dispatch_send(epoch[0]) }
+            }
+        :: call[step] == 1 -> dispatch_recv(epoch[1])
+        :: call[step] == 2 -> d_step { combine_send(epoch[2]) }
+        :: call[step] == 3 -> combine_recv(epoch[3])
+        fi;
+        d_step {
+            QUIET ->
+            inside[p] = false;
+            step++
+        }
+    :: else -> break
+    od
+}
+
+/* How far each epoch is: calls that it has had. A dispatch needs a free set, and that the one
+ * before has been received; all else comes in the order of epochs. */
+#define OPEN (n[0] - n[3])
+#if ORDER == 0
+#define MAY_SEND (OPEN == 0)
+#define MAY_ANSWER true
+#elif ORDER == 1
+#define MAY_SEND (OPEN < 2)
+#define MAY_ANSWER (OPEN == 2 || n[0] == E)
+#else
+#define MAY_SEND (OPEN < B)
+#define MAY_ANSWER true
+#endif
+
+init
+{
+    byte a, b, n[4];
+    bool used[2];
+
+    atomic {
+        do
+        :: a < 4 * E && n[0] < E && n[0] == n[1] && MAY_SEND ->
+            b = (used[0] -> 1 : 0);
+            n[0]++;
+            set[n[0]] = b;
+            used[b] = true;
+            call[a] = 0;
+            a++
+        :: a < 4 * E && n[1] < n[0] ->
+            n[1]++;
+            call[a] = 1;
+            a++
+        :: a < 4 * E && n[2] < n[1] && MAY_ANSWER ->
+            n[2]++;
+            call[a] = 2;
+            a++
+        :: a < 4 * E && n[3] < n[2] ->
+            n[3]++;
+            used[set[n[3]]] = false;
+            call[a] = 3;
+            a++
+        :: a == 4 * E -> break
+        od;
+        a = 0;
+        do
+        :: a < N ->
+            b = 0;
+            do
+            :: b < N ->
+                if
+                :: a != b -> run carrier(a, b)
+                :: else
+                fi;
+                b++
+            :: else -> break
+            od;
+            run rank(a);
+            a++
+        :: else -> break
+        od;
+        a = 0;
+        b = 0;
+        n[0] = 0;
+        n[1] = 0;
+        n[2] = 0;
+        n[3] = 0;
+        used[0] = false;
+        used[1] = false;
+        ordered = true
+    }
+}
