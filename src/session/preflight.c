@@ -17,6 +17,7 @@ struct sum {
     uint64_t heap, inputs, reference; /* of a rank */
     bool buffers;                     /* `heap` has an algorithm's own memory in it */
     uint64_t samples;                 /* shared by all ranks */
+    uint64_t trace;                   /* same */
     uint64_t total;
 };
 
@@ -56,8 +57,10 @@ static struct sum sum_up(const struct session *s)
         VERB_VERIFY) /* the number of stages is known only once ranks are there */
         sum.samples =
             times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
+    if (s->trace.lanes != 0)
+        sum.trace = times(record_bytes(&s->trace), x->ranks);
     rank = add(sum.heap, add(sum.inputs, sum.reference));
-    sum.total = add(times(ranks_here(s), rank), sum.samples);
+    sum.total = add(times(ranks_here(s), rank), add(sum.samples, sum.trace));
     return sum;
 }
 
@@ -66,8 +69,8 @@ static struct sum sum_up(const struct session *s)
 static void sum_in_words(const struct session *s, const struct sum *sum, char *out,
                          size_t room)
 {
-    char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", total[32],
-         size[32];
+    char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", trace[48] = "",
+         total[32], size[32];
 
     if (sum->on_host)
         snprintf(heap, sizeof(heap), "heap%s %s + ", sum->buffers ? " and buffers" : "",
@@ -78,9 +81,12 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
     if (sum->samples >= 1u << 20)
         snprintf(samples, sizeof(samples), " + samples %s",
                  text_size(size, sizeof(size), sum->samples));
-    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s = %s", ranks_here(s),
+    if (sum->trace >= 1u << 20)
+        snprintf(trace, sizeof(trace), " + trace %s",
+                 text_size(size, sizeof(size), sum->trace));
+    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s%s = %s", ranks_here(s),
              ranks_here(s) == 1 ? "" : "s", heap,
-             text_size(inputs, sizeof(inputs), sum->inputs), reference, samples,
+             text_size(inputs, sizeof(inputs), sum->inputs), reference, samples, trace,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));
 }
@@ -89,7 +95,7 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
 static void advice(const struct session *s, const struct sum *sum, char *out, size_t room)
 {
     const struct epa_options *options = &s->experiment->algorithm.plugin->options;
-    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "";
+    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "", *trace = "";
 
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
         if (strcmp(o->name, "buffers") == 0 && sum->on_host)
@@ -101,8 +107,10 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         inputs = ", bench.inputs";
     if (sum->samples > sum->total / 4)
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
-    snprintf(out, room, "lower moe.max_tokens, ranks%s%s%s%s", buffers, inputs, iterations,
-             capacity);
+    if (sum->trace > sum->total / 4)
+        trace = ", profile.iterations";
+    snprintf(out, room, "lower moe.max_tokens, ranks%s%s%s%s%s", buffers, inputs,
+             iterations, trace, capacity);
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
@@ -119,7 +127,7 @@ static uint64_t kept_free(uint64_t available)
 static enum epa_status check_memory(const char *root, const struct session *s,
                                     const struct sum *sum, struct epa_error *err)
 {
-    char words[192], fewer[128], which[32], usable[32], have[32], kept[32];
+    char words[224], fewer[160], which[32], usable[32], have[32], kept[32];
     uint64_t available = memory_available(root, which, sizeof(which));
     uint64_t spare = kept_free(available);
 
@@ -144,10 +152,10 @@ static enum epa_status check_address_space(const char *root, const struct sessio
     bool one_process = strcmp(s->experiment->launcher.plugin->name, "thread") == 0;
     uint64_t room = memory_address_space(root),
              heaps = times(s->experiment->ranks, sum->heap);
-    uint64_t need = one_process
-                        ? sum->total
-                        : add(add(heaps, sum->samples), add(sum->inputs, sum->reference));
-    char words[192], fewer[128], want[32], have[32];
+    uint64_t need = one_process ? sum->total
+                                : add(add(heaps, add(sum->samples, sum->trace)),
+                                      add(sum->inputs, sum->reference));
+    char words[224], fewer[160], want[32], have[32];
 
     if (need <= room)
         return EPA_OK;

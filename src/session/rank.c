@@ -40,13 +40,19 @@ void rank_describe_device(struct rank *r)
 
 /* ---- set-up ---- */
 
-static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
+static enum epa_status boot_says(struct rank *r, enum epa_status status,
+                                 struct epa_error *err)
 {
-    enum epa_status status = r->boot->barrier(r->boot);
-
     if (status == EPA_ERR_TIMEOUT)
         r->boot->explain(r->boot, err);
+    else if (status != EPA_OK && status != EPA_ERR_ABORTED)
+        (void)epa_fail(err, status, "what ranks tell each other in set-up was lost");
     return status;
+}
+
+static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
+{
+    return boot_says(r, r->boot->barrier(r->boot), err);
 }
 
 static enum epa_status open_transport(struct rank *r, struct epa_error *err)
@@ -118,7 +124,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
                                        .backend = r->backend,
                                        .config = x->algorithm.config,
                                        .transport_flags = transport->flags,
-                                       .timeout_ns = x->timeout_ns},
+                                       .timeout_ns = x->timeout_ns,
+                                       .trace = r->trace},
         &r->algorithm, err);
 }
 
@@ -168,10 +175,14 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
     r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
     if (!bench)
         return EPA_OK;
-    if (o->cache == CACHE_COLD && r->backend->ops->flush_cache == NULL)
+    if ((o->cache == CACHE_COLD || o->clock == CLOCK_WALL_COLD) &&
+        r->backend->ops->flush_cache == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.cache: cold: backend '%s' cannot write a cache over",
+                        "bench.%s: backend '%s' cannot write a cache over",
+                        o->clock == CLOCK_WALL_COLD ? "clock: wall_cold" : "cache: cold",
                         x->backend.plugin->name);
+    if (o->clock == CLOCK_WALL_COLD)
+        r->clock = CLOCK_WALL_COLD;
     if (o->clock == CLOCK_GRAPH && !captures)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: backend '%s' has no graphs; set events",
@@ -194,7 +205,7 @@ static void describe_stages(const struct rank *r)
 
     if (r->boot->world.rank != 0)
         return;
-    snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(NULL)->isa);
+    snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s",
                  r->algorithm->stages[i].name);
@@ -217,6 +228,7 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
         r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
     if (status == EPA_OK)
         status = measure_limit(r, err);
+    rank_trace_begin(r);
     if (status == EPA_OK)
         status = create_algorithm(r, err);
     return status;
@@ -237,7 +249,10 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         status = op_moe_create(s->experiment, &r->boot->world, &s->footprint, s->routing,
                                r->backend, session_slots(s), &r->op, err);
     if (status == EPA_OK)
-        op_moe_hard_values(r->op, s->verb == VERB_VERIFY);
+        op_moe_hard_values(r->op, s->verb == VERB_VERIFY &&
+                                      s->experiment->verify.reference == REFERENCE_EXACT);
+    if (status == EPA_OK)
+        status = boot_says(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
     if (status == EPA_OK)
         status = boot_barrier(r, err);
@@ -308,7 +323,9 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
 {
     switch (r->session->verb) {
     case VERB_BENCH:
-        return r->clock == CLOCK_GRAPH ? rank_bench_graph(r, err) : rank_bench(r, err);
+        return r->clock == CLOCK_GRAPH       ? rank_bench_graph(r, err)
+               : r->clock == CLOCK_WALL_COLD ? rank_bench_wall(r, err)
+                                             : rank_bench(r, err);
     case VERB_RUN:
         return rank_run(r, err);
     case VERB_VERIFY:
@@ -336,6 +353,8 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
      * away while a peer may read it. */
     if (status == EPA_OK)
         status = rank_barrier(&r, &err);
+    if (status == EPA_OK)
+        status = boot_says(&r, rank_trace_end(&r), &err);
     if (status == EPA_OK)
         status = boot_barrier(&r, &err);
     if (status != EPA_OK) {

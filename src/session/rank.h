@@ -5,8 +5,19 @@
 
 #include "moe/op_moe.h"
 #include "session/session.h"
+#include "trace/record.h"
 
 struct graphs; /* rank_graph.c */
+
+/* What the core itself notes in a trace. */
+enum rank_slice {
+    SLICE_BARRIER,
+    SLICE_INPUTS,
+    SLICE_EXPERTS,
+    SLICE_CHECK,
+    SLICE_SYNC,
+    RANK_SLICES,
+};
 
 struct rank {
     const struct session *session;
@@ -19,6 +30,9 @@ struct rank {
     struct graphs *graphs;    /* NULL: none were made */
     enum bench_clock clock;   /* that bench and run use */
     uint32_t dispatch_stages; /* of a list of two halves: those up to the dispatch */
+    struct recorder recorder; /* where somebody profiles */
+    struct epa_trace *trace;  /* of it; NULL: nobody does */
+    uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], tokens; /* names in it */
 };
 
 static inline const struct experiment *experiment_of(const struct rank *r)
@@ -34,6 +48,23 @@ static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_
 /* Where this rank is, for whoever looks from outside; nothing hangs on its order. */
 void rank_at_stage(struct rank *, uint32_t stage);
 void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
+
+/* ---- rank_trace.c ---- */
+
+/* Before the algorithm is made, which notes names of its own: nothing, if nobody profiles. */
+void rank_trace_begin(struct rank *);
+/* Once it is there: clocks of hosts are compared, collectively. */
+enum epa_status rank_trace_ready(struct rank *);
+/* After the last iteration, which all ranks have done: the same again. */
+enum epa_status rank_trace_end(struct rank *);
+/* What is noted from now on is of no iteration, and not kept. */
+void rank_trace_pause(struct rank *);
+
+/* A slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
+static inline void rank_noted(struct rank *r, uint16_t name, uint64_t begin_ns)
+{
+    (void)epa_trace_slice(r->trace, 0, name, begin_ns, EPA_TRACE_NOBODY, 0, 0);
+}
 
 /* ---- rank_stages.c ---- */
 
@@ -58,6 +89,13 @@ bool rank_goes_on(const struct rank *, enum epa_status *);
 enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
                           struct epa_error *);
 
+/* The experts of what a dispatch brought. */
+enum epa_status rank_experts(struct rank *, uint32_t slot, struct epa_error *);
+
+/* Compares what a dispatch or a combine left. */
+enum epa_status rank_check(struct rank *, enum epa_stage_kind, uint32_t slot,
+                           struct epa_error *);
+
 /* Makes the inputs of an iteration and counts what they move. */
 enum epa_status rank_inputs(struct rank *, uint32_t slot, uint64_t iteration,
                             struct epa_error *);
@@ -77,6 +115,12 @@ enum epa_status rank_total_ns(struct rank *, double *out, struct epa_error *);
 enum epa_status rank_run(struct rank *, struct epa_error *);
 enum epa_status rank_bench(struct rank *, struct epa_error *);
 enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
+enum epa_status rank_bench_wall(struct rank *, struct epa_error *);
+
+/* One iteration more, of which every element is compared, if bench is to check. `last`: the
+ * number of those before. No figure counts unless the same program was right on the same
+ * shape. */
+enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
 void rank_graphs_destroy(struct rank *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 

@@ -25,8 +25,7 @@ static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t w
     return EPA_OK;
 }
 
-/* No figure counts unless the same program was right on the same shape. */
-static enum epa_status check_once(struct rank *r, uint64_t last, struct epa_error *err)
+enum epa_status rank_check_once(struct rank *r, uint64_t last, struct epa_error *err)
 {
     uint32_t slot = (uint32_t)(last % experiment_of(r)->bench.inputs);
     enum epa_status status;
@@ -57,7 +56,8 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
         return status;
     rank_describe_device(r);
     rank_at(r, all, SESSION_ELSEWHERE);
-    return check_once(r, all, err);
+    rank_trace_pause(r);
+    return rank_check_once(r, all, err);
 }
 
 enum epa_status rank_run(struct rank *r, struct epa_error *err)

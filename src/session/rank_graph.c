@@ -92,7 +92,8 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
             r->algorithm->explain(r->algorithm, err);
         return status;
     }
-    if (experiment_of(r)->expert.answer == ANSWER_IN_PLACE && moe->y_space != NULL)
+    if (!r->session->footprint.fused &&
+        experiment_of(r)->expert.answer == ANSWER_IN_PLACE && moe->y_space != NULL)
         moe->y = moe->y_space;
     return run_combine(g, slot, err);
 }
@@ -322,12 +323,9 @@ static bool can_check(struct graphs *g)
 static enum epa_status check_slot(struct graphs *g, uint32_t slot, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
-    enum epa_status status = op_moe_check_dispatch(r->op, slot, compared, wrong, err);
+    enum epa_status status = rank_check(r, EPA_STAGE_DISPATCH, slot, err);
 
-    if (status == EPA_OK)
-        status = op_moe_check_combine(r->op, slot, compared, wrong, err);
-    return status;
+    return status == EPA_OK ? rank_check(r, EPA_STAGE_COMBINE, slot, err) : status;
 }
 
 /* Launches the pairs once more over outputs that were spoilt, and compares what their last
@@ -374,5 +372,6 @@ enum epa_status rank_bench_graph(struct rank *r, struct epa_error *err)
         status = record_all(g, err);
     if (status == EPA_OK)
         status = measure(g, err);
+    rank_trace_pause(r);
     return status == EPA_OK ? check(g, err) : status;
 }

@@ -12,6 +12,8 @@ void rank_at_stage(struct rank *r, uint32_t stage)
 
 void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
 {
+    if (r->trace != NULL)
+        recorder_turn(&r->recorder, iteration);
     __atomic_store_n(&r->shared->iteration, iteration, __ATOMIC_RELAXED);
     rank_at_stage(r, stage);
 }
@@ -19,8 +21,10 @@ void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
 enum epa_status rank_stage(struct rank *r, uint32_t stage, struct epa_problem *problem,
                            struct epa_error *err)
 {
+    uint64_t begin = epa_trace_now(r->trace);
     enum epa_status status = r->algorithm->stages[stage].run(r->algorithm, problem);
 
+    rank_noted(r, r->stage_slice[stage], begin);
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
         r->algorithm->explain(r->algorithm, err);
     return status;
@@ -38,14 +42,21 @@ enum epa_status rank_says(struct rank *r, enum epa_status status, struct epa_err
 
 enum epa_status rank_sync(struct rank *r, struct epa_error *err)
 {
-    return rank_says(r, r->backend->ops->sync(r->backend), err);
+    uint64_t begin = epa_trace_now(r->trace);
+    enum epa_status status = r->backend->ops->sync(r->backend);
+
+    if (r->backend->memory != EPA_MEMORY_HOST) /* where there is nothing to wait for */
+        rank_noted(r, r->slice[SLICE_SYNC], begin);
+    return rank_says(r, status, err);
 }
 
 enum epa_status rank_barrier(struct rank *r, struct epa_error *err)
 {
+    uint64_t begin = epa_trace_now(r->trace);
     enum epa_status status =
         r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns);
 
+    rank_noted(r, r->slice[SLICE_BARRIER], begin);
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
         r->transport->ops->explain(r->transport, err);
     return status;
@@ -61,8 +72,11 @@ bool rank_goes_on(const struct rank *r, enum epa_status *status)
 enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
                           struct epa_error *err)
 {
+    uint64_t begin = epa_trace_now(r->trace);
     enum epa_status status = op_moe_inputs(r->op, slot, iteration);
 
+    rank_noted(r, r->slice[SLICE_INPUTS], begin);
+    epa_trace_count(r->trace, 0, r->tokens, op_moe_problem(r->op, slot)->u.moe.tokens);
     if (status == EPA_OK || status == EPA_ERR_ABORTED)
         return status;
     r->backend->ops->explain(r->backend, err);
@@ -84,6 +98,31 @@ enum epa_status rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration,
         routing_stats_add(r->session->routing_stats, experiment_of(r), r->session->routing,
                           iteration);
     return EPA_OK;
+}
+
+enum epa_status rank_experts(struct rank *r, uint32_t slot, struct epa_error *err)
+{
+    uint64_t begin = epa_trace_now(r->trace);
+    enum epa_status status = op_moe_experts(r->op, slot, err);
+
+    rank_noted(r, r->slice[SLICE_EXPERTS], begin);
+    return status;
+}
+
+enum epa_status rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot,
+                           struct epa_error *err)
+{
+    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
+    uint64_t begin = epa_trace_now(r->trace);
+    enum epa_status status = EPA_OK;
+
+    if (kind == EPA_STAGE_SEND)
+        return EPA_OK;
+    status = kind == EPA_STAGE_DISPATCH
+                 ? op_moe_check_dispatch(r->op, slot, compared, wrong, err)
+                 : op_moe_check_combine(r->op, slot, compared, wrong, err);
+    rank_noted(r, r->slice[SLICE_CHECK], begin);
+    return status;
 }
 
 static bool cold(const struct rank *r)
@@ -109,18 +148,6 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage,
     return status == EPA_OK ? rank_sync(r, err) : status;
 }
 
-static enum epa_status check_stage(struct rank *r, uint32_t stage, uint32_t slot,
-                                   struct epa_error *err)
-{
-    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
-
-    if (is_kind(r, stage, EPA_STAGE_SEND))
-        return EPA_OK;
-    return is_kind(r, stage, EPA_STAGE_DISPATCH)
-               ? op_moe_check_dispatch(r->op, slot, compared, wrong, err)
-               : op_moe_check_combine(r->op, slot, compared, wrong, err);
-}
-
 enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check,
                                struct epa_error *err)
 {
@@ -138,10 +165,10 @@ enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool c
         if (apart) /* so that no rank's experts or checks run inside another's stage */
             status = rank_barrier(r, err);
         if (status == EPA_OK && check)
-            status = check_stage(r, i, slot, err);
+            status = rank_check(r, r->algorithm->stages[i].kind, slot, err);
         rank_at_stage(r, SESSION_ELSEWHERE);
         if (status == EPA_OK && is_kind(r, i, EPA_STAGE_DISPATCH))
-            status = op_moe_experts(r->op, slot, err);
+            status = rank_experts(r, slot, err);
     }
     if (status == EPA_OK && check)
         r->shared->checked++;

@@ -63,18 +63,18 @@ static enum epa_status verify_rest(struct rank *r, uint64_t iteration, uint32_t 
                                    struct epa_error *err)
 {
     bool check = checks(r->session, iteration);
-    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
     enum epa_status status = EPA_OK;
 
+    rank_at(r, iteration, SESSION_ELSEWHERE);
     if (check)
-        status = op_moe_check_dispatch(r->op, slot, compared, wrong, err);
+        status = rank_check(r, EPA_STAGE_DISPATCH, slot, err);
     if (status == EPA_OK)
-        status = op_moe_experts(r->op, slot, err);
+        status = rank_experts(r, slot, err);
     if (status == EPA_OK)
         status =
             run_stages(r, iteration, slot, r->dispatch_stages, r->algorithm->n_stages, err);
     if (status == EPA_OK && check) {
-        status = op_moe_check_combine(r->op, slot, compared, wrong, err);
+        status = rank_check(r, EPA_STAGE_COMBINE, slot, err);
         r->shared->checked++;
     }
     if (status == EPA_OK)

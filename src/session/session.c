@@ -103,7 +103,8 @@ size_t session_block_bytes(const struct session *s)
     size_t bytes =
         sizeof(struct session_rank) + (size_t)(SESSION_STAGES * samples) * sizeof(double);
 
-    return (bytes + line - 1) / line * line;
+    bytes = (bytes + line - 1) / line * line;
+    return s->trace.lanes == 0 ? bytes : bytes + record_bytes(&s->trace);
 }
 
 static enum epa_status map_all(struct session *s, struct epa_error *err)
@@ -146,6 +147,19 @@ static void count_iterations(struct session *s)
                                           : x->verify.iterations;
 }
 
+/* A lane for each thread; room for what it does with each of the other ranks, three times
+ * there and back, and as much again. */
+static void shape_trace(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+
+    if (x->profile.file == NULL)
+        return;
+    s->trace = (struct record_shape){.lanes = backend_of(x)->threads(x->backend.config),
+                                     .turns = x->profile.iterations,
+                                     .room = 128 + 16 * x->ranks};
+}
+
 bool session_in_use(const struct session *s)
 {
     return s != NULL && s->stay > 0;
@@ -175,6 +189,7 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
     s->experiment = x;
     s->verb = verb;
     count_iterations(s);
+    shape_trace(s);
     status = find_place(s, err);
     if (status == EPA_OK)
         status = plan(s, err);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "moe/routing.h"
+#include "trace/record.h"
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
@@ -20,6 +21,9 @@ enum {
 
 /* Rows of times where bench launches graphs; else there is a row for each stage. */
 enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
+
+/* The one row of bench.clock: wall_cold; only rank 0's times are looked at. */
+enum { FIGURE_WALL };
 
 /* What a backend says of its device, or a transport of its links. */
 struct session_facts {
@@ -68,6 +72,7 @@ struct session {
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
     struct epa_place place;         /* rank 0 of 0: this process starts all ranks itself */
     struct text alike;              /* as in epa_launch */
+    struct record_shape trace;      /* lanes 0: nobody profiles */
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */
@@ -92,10 +97,19 @@ static inline struct session_rank *session_rank(const struct session *s, uint32_
     return (struct session_rank *)(void *)(s->block + rank * s->block_bytes);
 }
 
-/* [iterations], without warm-up, of a stage or an enum session_figure. verify has none. */
+/* [iterations], without warm-up, of a stage or one of the figures. verify has none. */
 static inline double *session_times(const struct session *s, uint32_t rank, uint32_t row)
 {
     return (double *)(void *)(session_rank(s, rank) + 1) + (size_t)row * s->iterations;
+}
+
+/* What a rank noted, at the end of its block; NULL: nobody profiles. */
+static inline struct record *session_trace(const struct session *s, uint32_t rank)
+{
+    char *end = (char *)session_rank(s, rank) + s->block_bytes;
+
+    return s->trace.lanes == 0 ? NULL
+                               : (struct record *)(void *)(end - record_bytes(&s->trace));
 }
 
 /* Bytes of one rank's block. */

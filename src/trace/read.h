@@ -1,0 +1,67 @@
+/* Traces as files: what `epa2a trace` works on. */
+#ifndef TRACE_READ_H
+#define TRACE_READ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text.h"
+#include <epa2a/status.h>
+
+struct trace_item {
+    char ph;           /* M, X, C, s, f; another: one of those that nothing here knows */
+    uint32_t pid, tid; /* rank and lane */
+    int64_t ts_ns, dur_ns;
+    const char *name, *cat, *id; /* "" where there is none */
+    int64_t iteration;           /* -1: not said; so of the next three */
+    int64_t peer, from, to;
+    uint64_t bytes, tokens;
+    size_t index;     /* in traceEvents, from 0 */
+    const void *json; /* all of it */
+};
+
+struct trace_file {
+    const char *path;
+    bool ours;  /* epa2a wrote it, by otherData */
+    char *text; /* as it was read */
+    size_t bytes;
+    void *root;              /* json_t; owns all strings */
+    const void *other;       /* otherData */
+    struct trace_item *item; /* by time; of those that begin together the longest first */
+    size_t n;
+    struct text flaws; /* what is wrong with single events, a line each */
+    uint32_t n_flaws;
+};
+
+/* EPA_ERR_CONFIG: it is no trace at all, and why; EPA_ERR_SYSTEM: it cannot be read. What is
+ * wrong with single events is told in `flaws`, and they are left out. */
+enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
+void trace_free(struct trace_file *);
+
+/* Of otherData: text, "" if there is none; number, or `missing`. */
+const char *trace_text(const struct trace_file *, const char *key);
+double trace_number(const struct trace_file *, const char *key, double missing);
+/* How far the clock of a rank may be off, by the file; 0 where it does not say. */
+double trace_error_ns(const struct trace_file *, uint32_t rank);
+
+/* A line about what is wrong; only the first hundred are kept, all are counted. */
+__attribute__((format(printf, 2, 3))) void trace_flaw(struct trace_file *, const char *fmt,
+                                                      ...);
+
+/* check.c: all that is wrong with a trace, into its flaws. */
+enum epa_status trace_check(struct trace_file *, struct epa_error *);
+
+/* summary.c: where time went, as text. */
+enum epa_status trace_summary(const struct trace_file *, struct text *out,
+                              struct epa_error *);
+
+/* merge.c: traces of one run as one; and as an archive for Perfetto, with its manifest. */
+enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
+                            struct epa_error *);
+enum epa_status trace_pack(const struct trace_file *, uint32_t n, struct text *out,
+                           struct epa_error *);
+
+/* view.c: a page that draws the trace, with nothing from elsewhere. */
+enum epa_status trace_view(const struct trace_file *, struct text *out, struct epa_error *);
+
+#endif

@@ -1,0 +1,242 @@
+"""What `profile:` writes, held to two checkers: `epa2a trace check`, and judge.py, which shares nothing
+with it.   traces.py EPA2A CONFIG KIND      KIND: well | workers | spoilt | tools | kill | stop | int | refused"""
+import copy
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import judge  # noqa: E402
+
+epa2a, config, kind = *map(os.path.abspath, sys.argv[1:3]), sys.argv[3]
+work = tempfile.TemporaryDirectory()
+os.chdir(work.name)
+
+
+def run(*args, want=0):
+    done = subprocess.run([epa2a, *args], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == want, (args, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def profile(verb, name, *sets, want=0):
+    more = [word for one in (f'profile={name}', *sets) for word in ('--set', one)]
+    return run(verb, config, '--force', *more, want=want)
+
+
+def load(path):
+    with open(path, encoding='utf-8') as file:
+        return json.load(file)
+
+
+def sound(*paths):
+    for path in paths:
+        run('trace', 'check', path)
+    assert judge.main(paths) == 0
+
+
+def slices(document, name):
+    return [e for e in document['traceEvents'] if e['ph'] == 'X' and e['name'] == name]
+
+
+def files(name, ranks=4):
+    return [f'{name}.{r}.json' for r in range(ranks)]
+
+
+def check_content(name, phases, iterations, flows):
+    all_ranks = load(f'{name}.json')
+    sound(f'{name}.json', *files(name))
+    assert {e['pid'] for e in all_ranks['traceEvents']} == {0, 1, 2, 3}
+    for phase in phases:
+        for rank in range(4):
+            found = [e for e in slices(all_ranks, phase) if e['pid'] == rank and e['tid'] == 0]
+            assert {e['args']['iteration'] for e in found} == set(iterations), (phase, rank)
+    kinds = [e['ph'] for e in all_ranks['traceEvents']]
+    assert kinds.count('s') == kinds.count('f') == flows, kinds.count('s')
+    assert kinds.count('C') > 0
+    parts = [e for path in files(name) for e in load(path)['traceEvents']]
+    assert sorted(map(str, parts)) == sorted(map(str, all_ranks['traceEvents']))
+    return all_ranks
+
+
+PHASES = ['dispatch', 'count_put', 'wait', 'counts_from', 'quant_and_put', 'rows_from', 'postprocess',
+          'combine', 'copy_and_put', 'recv_wait', 'answers_from', 'topk_reduce']
+
+
+def well():
+    """The last iterations, each phase, and three signals to each of three peers."""
+    done = profile('bench', 'bench', 'bench.warmup=3', 'bench.iterations=20')
+    check_content('bench', [*PHASES, 'experts', 'barrier'], range(13, 23), 10 * 4 * 3 * 3)
+    assert 'profile: bench.json has the last 10 iterations' in done.stdout, done.stdout
+    assert 'noting takes' in done.stdout and 'warning: ranks were profiled' in done.stderr
+    profile('verify', 'verify', 'profile.iterations=7', 'verify.order=pipelined', 'verify.iterations=50')
+    check_content('verify', [*PHASES, 'inputs', 'check'], range(43, 50), 7 * 4 * 3 * 3)
+    profile('run', 'run', 'profile.iterations=1', 'run.iterations=3')
+    check_content('run', PHASES, [2], 4 * 3 * 3)
+    profile('verify', 'thread', 'launcher=thread', 'verify.iterations=4')
+    check_content('thread', PHASES, range(4), 4 * 4 * 3 * 3)
+
+
+def workers():
+    profile('bench', 'two', 'backend.workers=2', 'bench.iterations=12')
+    all_ranks = check_content('two', PHASES, range(4, 14), 10 * 4 * 3 * 3)
+    for name in ('quant_and_put', 'topk_reduce'):
+        tokens = [e['args'].get('tokens', 0) for e in slices(all_ranks, name) if e['tid'] == 1]
+        assert len(tokens) == 40 and sum(tokens) > 0
+
+
+def spoil(document, how):
+    events = document['traceEvents']
+    some = [e for e in events if e['ph'] == 'X' and e['dur'] > 1]
+    flow = [e for e in events if e['ph'] == 'f']
+    if how == 'end gone':
+        events.remove(random.choice(flow))
+    elif how == 'twice':
+        events.insert(events.index(flow[3]), copy.deepcopy(flow[3]))
+    elif how == 'backwards':
+        end = flow[5]
+        give = next(e for e in events if e['ph'] == 's' and e['id'] == end['id'])
+        give['ts'], end['ts'] = end['ts'], give['ts']
+    elif how == 'negative':
+        random.choice(some)['dur'] = -1
+    elif how == 'crossing':
+        next(e for e in events if e['name'] == 'count_put')['dur'] += 1e6 # around it is dispatch
+    elif how == 'no name':
+        document['traceEvents'] = [e for e in events if e['name'] != 'thread_name']
+    elif how == 'dropped':
+        document['otherData']['dropped'] = 3
+    elif how == 'text':
+        random.choice(some)['ts'] = 'soon'
+    elif how == 'unknown':
+        random.choice(some)['ph'] = 'Q'
+    return document
+
+
+def spoilt():
+    """Both checkers find every fault that is put in."""
+    profile('bench', 'good', 'bench.iterations=4')
+    good = load('good.json')
+    missed = []
+    for how in ('end gone', 'twice', 'backwards', 'negative', 'crossing', 'no name', 'dropped', 'text',
+                'unknown'):
+        with open('bad.json', 'w', encoding='utf-8') as file:
+            json.dump(spoil(copy.deepcopy(good), how), file)
+        own = subprocess.run([epa2a, 'trace', 'check', 'bad.json'], capture_output=True, text=True,
+                             timeout=60, check=False)
+        if own.returncode != 1 or judge.main(['bad.json']) != 1:
+            missed.append((how, own.returncode, own.stdout))
+    assert not missed, missed
+    for text in ('', '[', '{}', '{"traceEvents": 3}', '\x00\xff', '[' * 100000):
+        with open('bad.json', 'w', encoding='latin-1') as file:
+            file.write(text)
+        for tool in ('check', 'summary'):
+            assert 'bad.json' in run('trace', tool, 'bad.json', want=2).stderr
+
+
+def tools():
+    profile('bench', 'p', 'bench.iterations=20')
+    run('trace', 'merge', *files('p'), '--out', 'merged.json')
+    merged, whole = load('merged.json'), load('p.json')
+    key = lambda e: json.dumps(e, sort_keys=True)
+    assert sorted(map(key, merged['traceEvents'])) == sorted(map(key, whole['traceEvents']))
+    assert merged['otherData'] == whole['otherData']
+    sound('merged.json')
+    assert 'rank 1 is in' in run('trace', 'merge', 'p.1.json', 'p.json', '--out', 'x', want=2).stderr
+    profile('bench', 'q', 'bench.iterations=20')
+    said = run('trace', 'merge', 'p.0.json', 'q.1.json', '--out', 'x', want=2).stderr
+    assert 'different runs' in said and not os.path.exists('x')
+    assert '--force' in run('trace', 'merge', *files('p'), '--out', 'merged.json', want=2).stderr
+
+    run('trace', 'pack', *files('p'), '--out', 'p.tar')
+    with tarfile.open('p.tar') as tar:
+        assert tar.getnames() == ['perfetto_manifest.json', *files('p')]
+        for path in files('p'):
+            with open(path, 'rb') as file:
+                assert tar.extractfile(path).read() == file.read()
+        text = tar.extractfile('perfetto_manifest.json').read().decode()
+    assert ''.join(text.split()).startswith('{"perfetto_manifest"')
+    manifest = json.loads(text)['perfetto_manifest']
+    assert manifest['version'] == 1 and [f['path'] for f in manifest['files']] == files('p')
+    assert all(f['clocks'] == {'sync_to': {'file': 'p.0.json'}, 'offset_ns': 0}
+               for f in manifest['files'][1:])
+    assert all(isinstance(v, (str, int)) for v in manifest['attributes'].values())
+
+    text = run('trace', 'summary', 'p.json').stdout
+    for word in (*PHASES, 'barrier', 'who waited for whom', 'what bounded the run',
+                 'critical path of the slowest iterations'):
+        assert word in text, word
+    share = [float(line.split('%')[0]) for line in text.splitlines() if ' %  ' in line]
+    assert share == sorted(share, reverse=True) and 0 < sum(share) <= 100.5
+    measured = {name: sum(e['dur'] for e in slices(whole, name)) / 40 for name in PHASES}
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] in PHASES and len(words) == 8 and words[0] not in ('wait', 'quiet'):
+            assert abs(float(words[1]) - measured[words[0]]) < 0.02, (line, measured)
+
+
+def start(*sets):
+    more = [word for one in sets for word in ('--set', one)]
+    return subprocess.Popen([epa2a, 'bench', config, '--set', 'bench.iterations=1000000',
+                             '--set', 'timeout=1s', *more],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def children(process):
+    with open(f'/proc/{process.pid}/task/{process.pid}/children', encoding='ascii') as file:
+        return [int(pid) for pid in file.read().split()]
+
+
+def ended(process, name, status):
+    process.wait(timeout=60)
+    sound(f'{name}.json', *files(name))
+    document = load(f'{name}.json')
+    assert document['otherData']['status'] == status, document['otherData']['status']
+    first, last = document['otherData']['iterations']
+    assert last - first == 9, (first, last)
+    assert len({e['args']['iteration'] for e in slices(document, 'dispatch')}) >= 9
+    assert not [path for path in os.listdir('.') if path.endswith('.tmp')]
+
+
+def ends(how, status):
+    for n in range(4):
+        process = start(f'profile=end{n}')
+        while len(children(process)) < 4:
+            time.sleep(0.01)
+        time.sleep(0.5 + random.random() / 2)
+        how(process)
+        ended(process, f'end{n}', status)
+
+
+def kill():
+    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGKILL), 'died')
+
+
+def stop():
+    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGSTOP), 'timeout')
+
+
+def interrupt():
+    ends(lambda p: p.send_signal(signal.SIGINT), 'interrupted')
+
+
+def refused():
+    """Before anything runs, and nothing is written."""
+    profile('bench', 'there', 'bench.iterations=2')
+    os.remove('there.json')
+    done = run('bench', config, '--set', 'profile=there', want=2)
+    assert 'there.0.json: there is such a file already' in done.stderr and not done.stdout
+    assert 'cannot write into the folder' in profile('bench', 'no/where', want=2).stderr
+    assert 'profile.iterations needs profile.file' in run(
+        'bench', config, '--set', 'profile.iterations=3', want=2).stderr
+    assert 'this is a folder' in profile('bench', 'folder/', want=2).stderr
+    assert sorted(os.listdir('.')) == files('there')
+
+
+{'well': well, 'workers': workers, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
+ 'int': interrupt, 'refused': refused}[kind]()
