@@ -1,0 +1,255 @@
+/* The examination: plugins one by one, in the order in which they need each other, then
+ * memory and cores. Ranks are forked before this process has had threads of its own. */
+#include "doctor/doctor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/pin.h"
+#include "plugin/registry.h"
+
+enum { RANKS_MOST = 8 };
+
+static const enum epa_plugin_kind order[] = {EPA_PLUGIN_BACKEND, EPA_PLUGIN_LAUNCHER,
+                                             EPA_PLUGIN_TRANSPORT, EPA_PLUGIN_ALGORITHM};
+
+/* What is known of a plugin that has been looked at, beyond what is told of it. */
+struct exam {
+    struct doctor *doctor;
+    const struct registry_entry *entry;
+    uint32_t entries;
+    const struct epa_plugin *seen[DOCTOR_PLUGINS]; /* as doctor->plugin */
+};
+
+const struct doctor_plugin *doctor_plugin(const struct doctor *d, enum epa_plugin_kind kind,
+                                          const char *name)
+{
+    for (uint32_t i = 0; i < d->plugins; i++) {
+        if (d->plugin[i].kind == kind && strcmp(d->plugin[i].name, name) == 0)
+            return &d->plugin[i];
+    }
+    return NULL;
+}
+
+EPA_PRINTF(3, 4)
+static void refuse(struct doctor_plugin *p, enum epa_status status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(p->text, sizeof(p->text), fmt, args);
+    va_end(args);
+    p->status = status;
+    p->usable = false;
+}
+
+/* A usable backend with memory of these kinds, the host's first; NULL: none. */
+static const struct epa_backend_plugin *find_backend(const struct exam *x, uint32_t memory)
+{
+    const struct epa_backend_plugin *found = NULL;
+
+    for (uint32_t i = 0; i < x->doctor->plugins; i++) {
+        const struct epa_backend_plugin *backend =
+            (const struct epa_backend_plugin *)x->seen[i];
+
+        if (x->doctor->plugin[i].kind != EPA_PLUGIN_BACKEND ||
+            !x->doctor->plugin[i].usable || (backend->memory & memory) == 0)
+            continue;
+        if (found == NULL || backend->memory == EPA_MEMORY_HOST)
+            found = backend;
+    }
+    return found;
+}
+
+static uint32_t bounded(uint32_t n, uint32_t least, uint32_t most)
+{
+    return n < least ? least : n > most ? most : n;
+}
+
+static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *name)
+{
+    const struct machine *m = &x->doctor->machine;
+
+    if ((memory & EPA_MEMORY_HOST) == 0)
+        return bounded(m->gpus, 2, RANKS_MOST);
+    return strcmp(name, "shm") == 0 ? bounded(m->facts.cores, 2, RANKS_MOST) : 2;
+}
+
+static void examine_backend(const struct exam *x, const struct epa_plugin *plugin,
+                            struct doctor_plugin *p)
+{
+    const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)plugin;
+    uint32_t ranks = (backend->memory & EPA_MEMORY_HOST) != 0
+                         ? 1
+                         : bounded(x->doctor->machine.gpus, 1, RANKS_MOST);
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = probe_backend(backend, ranks, &p->probe, &err);
+
+    if (status != EPA_OK)
+        refuse(p, status, "%s", err.text);
+}
+
+/* Launchers that start ranks need nothing; the others need whoever has started them. */
+static void examine_launcher(const struct exam *x, const struct epa_plugin *plugin,
+                             struct doctor_plugin *p)
+{
+    const struct machine_program *mpirun = machine_program(&x->doctor->machine, "mpirun");
+
+    (void)plugin;
+    if (strcmp(p->name, "mpi") != 0)
+        return;
+    if (mpirun == NULL || mpirun->path[0] == '\0')
+        refuse(p, EPA_ERR_UNSUPPORTED, "there is no mpirun on PATH to start ranks with");
+    else
+        snprintf(p->text, sizeof(p->text), "under %s", mpirun->path);
+}
+
+static void examine_transport(const struct exam *x, const struct epa_plugin *plugin,
+                              struct doctor_plugin *p)
+{
+    const struct epa_transport_plugin *transport =
+        (const struct epa_transport_plugin *)plugin;
+    const struct epa_backend_plugin *backend = find_backend(x, transport->memory);
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status;
+
+    if (backend == NULL) {
+        refuse(p, EPA_ERR_UNSUPPORTED,
+               "no backend that can be used here has memory for it");
+        return;
+    }
+    status = probe_transport(transport, backend, ranks_for(x, transport->memory, p->name),
+                             &p->probe, &err);
+    if (status != EPA_OK)
+        refuse(p, status, "%s", err.text);
+    else
+        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s", p->probe.ranks,
+                 backend->plugin.name);
+}
+
+/* Whether an algorithm has code for what a transport gives. */
+static bool fits(const struct epa_algorithm_plugin *algorithm,
+                 const struct epa_transport_plugin *transport)
+{
+    uint32_t memory = algorithm->memory & transport->memory;
+
+    if ((memory & EPA_MEMORY_HOST) != 0 && (algorithm->needs_host & ~transport->flags) == 0)
+        return true;
+    return (memory & EPA_MEMORY_CUDA) != 0 &&
+           (algorithm->needs_cuda & ~transport->flags) == 0;
+}
+
+static void examine_algorithm(const struct exam *x, const struct epa_plugin *plugin,
+                              struct doctor_plugin *p)
+{
+    const struct epa_algorithm_plugin *algorithm =
+        (const struct epa_algorithm_plugin *)plugin;
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < x->doctor->plugins; i++) {
+        const struct doctor_plugin *other = &x->doctor->plugin[i];
+
+        if (other->kind != EPA_PLUGIN_TRANSPORT || !other->usable ||
+            !fits(algorithm, (const struct epa_transport_plugin *)x->seen[i]) ||
+            bytes + sizeof(other->name) > sizeof(p->text))
+            continue;
+        bytes += (size_t)snprintf(p->text + bytes, sizeof(p->text) - bytes, "%s%s",
+                                  bytes == 0 ? "over " : ", ", other->name);
+    }
+    if (bytes == 0)
+        refuse(p, EPA_ERR_UNSUPPORTED,
+               "no transport that can be used here has what it needs");
+}
+
+static void examine_plugin(struct exam *x, const struct registry_entry *entry)
+{
+    static void (*const examine[])(const struct exam *, const struct epa_plugin *,
+                                   struct doctor_plugin *) = {
+        [EPA_PLUGIN_BACKEND] = examine_backend,
+        [EPA_PLUGIN_LAUNCHER] = examine_launcher,
+        [EPA_PLUGIN_TRANSPORT] = examine_transport,
+        [EPA_PLUGIN_ALGORITHM] = examine_algorithm,
+    };
+    struct doctor *d = x->doctor;
+    struct doctor_plugin *p = &d->plugin[d->plugins];
+
+    if (d->plugins == DOCTOR_PLUGINS)
+        return;
+    p->kind = entry->kind;
+    p->loaded = entry->plugin != NULL;
+    p->usable = true;
+    snprintf(p->name, sizeof(p->name), "%s", entry->name);
+    if (!p->loaded)
+        refuse(p, EPA_ERR_UNSUPPORTED, "%s", entry->why);
+    else
+        examine[entry->kind](x, entry->plugin, p);
+    x->seen[d->plugins++] = entry->plugin;
+}
+
+static void examine_plugins(struct doctor *d, struct registry *registry)
+{
+    struct exam x = {.doctor = d};
+    const struct doctor_plugin *shm;
+
+    x.entries = registry_list(registry, &x.entry);
+    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++) {
+        for (uint32_t i = 0; i < x.entries; i++) {
+            if (x.entry[i].kind == order[k])
+                examine_plugin(&x, &x.entry[i]);
+        }
+    }
+    shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
+    d->shm = shm == NULL ? EPA_ERR_UNSUPPORTED : shm->status;
+}
+
+/* What cannot be measured is left out. */
+static void measure(struct doctor *d)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct pin_plan plan;
+
+    if (pin_plan_init(&plan, PIN_CORE, 1, 1, &err) != EPA_OK)
+        return;
+    if (plan.cores > 0) {
+        uint64_t bytes = measure_bytes(d->machine.facts.l3_bytes,
+                                       d->machine.available_bytes, plan.cores, d->quick);
+
+        d->has_memory = measure_memory(plan.order, plan.cores, bytes, d->quick, &d->memory,
+                                       &err) == EPA_OK;
+        d->has_flags =
+            measure_flags(plan.order, plan.cores, d->quick, &d->flags, &err) == EPA_OK;
+    }
+    pin_plan_finish(&plan);
+}
+
+enum epa_status doctor_examine(const char *plugin_path, bool quick, struct doctor **out,
+                               struct epa_error *err)
+{
+    struct registry *registry = NULL;
+    struct doctor *d = calloc(1, sizeof(*d));
+    enum epa_status status;
+
+    if (d == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for an examination");
+    status = registry_create(plugin_path, &registry, err);
+    if (status != EPA_OK) {
+        free(d);
+        return status;
+    }
+    d->quick = quick;
+    machine_collect("", &d->machine);
+    examine_plugins(d, registry);
+    measure(d);
+    registry_destroy(registry);
+    doctor_judge(d);
+    *out = d;
+    return EPA_OK;
+}
+
+void doctor_destroy(struct doctor *d)
+{
+    if (d == NULL)
+        return;
+    machine_finish(&d->machine);
+    free(d);
+}
