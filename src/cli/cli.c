@@ -1,7 +1,6 @@
-/* The command line. The idea: two tables, of commands and of options, say everything;
- * parsing, the refusal of an option that a command does not take, the nearest name and
- * --help all read them. Options stand anywhere, are never abbreviated, and end at "--". */
-#include "cli/cli.h"
+/* The command line, read by the tables of commands.h: what is known, who takes which option,
+ * and which name is nearest. Options stand anywhere, are never abbreviated, and end at "--". */
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,120 +12,24 @@
 #include <epa2a/plugin.h>
 
 #include "base/text.h"
+#include "cli/complete.h"
+#include "cli/topics.h"
+#include "config/batch.h"
 #include "config/value.h"
 
-enum command_bit {
-    RUN = 1u << 0,
-    BENCH = 1u << 1,
-    VERIFY = 1u << 2,
-    LIST = 1u << 3,
-    HELP = 1u << 4,
-    CONFIG = 1u << 5,
-    FILES = RUN | BENCH | VERIFY, /* those that run experiments */
-    ANY = FILES | LIST | HELP | CONFIG,
-};
-
-static const struct command {
-    const char *name, *args, *help;
-    enum command_bit bit;
-    int (*run)(const struct cli *);
-} commands[] = {
-    {"run", "FILE...", "run experiments: stage times, traffic, routing", RUN, cmd_run},
-    {"bench", "FILE...", "measure them: percentiles and bandwidths of every stage", BENCH,
-     cmd_bench},
-    {"verify", "FILE...", "check every element of every iteration", VERIFY, cmd_verify},
-    {"list", "[KIND]", "plugins, what they need, and why one cannot be loaded", LIST,
-     cmd_list},
-    {"help", "[TOPIC]", "explain a key, a plugin, its options, bandwidth or exit-codes",
-     HELP, cmd_help},
-    {"config", "show|check FILE...",
-     "print experiments as they are resolved, or only check them", CONFIG, cmd_config},
-};
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
-
-enum option_id {
-    SET,
-    JSON,
-    TIMEOUT,
-    PLUGIN_PATH,
-    FORCE,
-    QUIET,
-    ORIGIN,
-    HELP_OPTION,
-    VERSION_OPTION,
-    OPTIONS,
-};
-
-static const struct option {
-    const char *name, *value; /* value NULL: a flag */
-    const char *help;
-    unsigned commands; /* enum command_bit */
-} options[OPTIONS] = {
-    [SET] = {"--set", "KEY=VALUE", "set a key of the experiment; may be repeated",
-             FILES | CONFIG},
-    [JSON] = {"--json", "FILE", "write the results as JSON too; - is standard output",
-              FILES},
-    [TIMEOUT] = {"--timeout", "DURATION", "longest wait, such as 500ms or 5s", FILES},
-    [PLUGIN_PATH] = {"--plugin-path", "DIR", "look for plugins in this folder first", ANY},
-    [FORCE] = {"--force", NULL, "write over an existing FILE", FILES},
-    [QUIET] = {"--quiet", NULL, "no table, no warnings, only errors", FILES | CONFIG},
-    [ORIGIN] = {"--origin", NULL, "say where each value of 'config show' came from",
-                CONFIG},
-    [HELP_OPTION] = {"--help", NULL, "print this", ANY},
-    [VERSION_OPTION] = {"--version", NULL, "print the version and the plugin ABI", ANY},
-};
+/* Each run takes some memory before the first begins. */
+enum { MAX_RUNS_MOST = 100000 };
+#include "launch/place.h"
 
 /* A command line being read. */
 struct line {
     const struct command *command; /* NULL: none was named */
     struct cli cli;
-    const char **arg, **set; /* what cli points to; each has room for all of argv */
-    char *plugin_path;       /* made absolute */
+    /* What cli points to; each has room for all of argv. */
+    const char **arg, **set, **only;
+    char *plugin_path; /* made absolute */
     bool given[OPTIONS];
 };
-
-static void print_options(FILE *to, unsigned of)
-{
-    for (const struct option *option = options; option < options + OPTIONS; option++) {
-        char left[40];
-
-        if ((option->commands & of) == 0)
-            continue;
-        snprintf(left, sizeof(left), "%s%s%s", option->name,
-                 option->value == NULL ? "" : " ",
-                 option->value == NULL ? "" : option->value);
-        fprintf(to, "  %-26s %s\n", left, option->help);
-    }
-}
-
-static void print_commands(FILE *to)
-{
-    for (const struct command *command = commands; command < commands + COMMANDS;
-         command++) {
-        char left[40];
-
-        snprintf(left, sizeof(left), "%s %s", command->name, command->args);
-        fprintf(to, "  %-26s %s\n", left, command->help);
-    }
-}
-
-static void print_help(const struct command *command)
-{
-    if (command != NULL) {
-        printf("usage: epa2a %s %s [OPTION...]\n\n%s\n\nOptions:\n", command->name,
-               command->args, command->help);
-        print_options(stdout, command->bit);
-        return;
-    }
-    printf("epa2a runs, verifies and measures the communication of mixture-of-experts "
-           "layers.\n\nusage: epa2a COMMAND [OPTION...]\n\nCommands:\n");
-    print_commands(stdout);
-    printf(
-        "\nOptions, before or behind the command; 'epa2a COMMAND --help' lists its own:\n");
-    print_options(stdout, ANY);
-    printf("\nResults go to standard output, everything else to standard error. "
-           "'epa2a help exit-codes'\nsays what the exit codes mean.\n");
-}
 
 static enum epa_status unknown_option(const char *text, size_t bytes, struct epa_error *err)
 {
@@ -191,41 +94,127 @@ static enum epa_status set_timeout(struct line *line, const char *value,
     return EPA_OK;
 }
 
+/* Above 0 and up to 1, or that as a percentage: "0.03", "3%"; `of`: what a bare number is
+ * divided by. */
+static enum epa_status set_number(const char *name, const char *value, double of,
+                                  double *out, struct epa_error *err)
+{
+    char *end;
+    double x = strtod(value, &end);
+
+    if (end != value && strcmp(end, "%") == 0)
+        x /= 100;
+    else
+        x /= of;
+    if (end == value || (*end != '\0' && strcmp(end, "%") != 0) || !(x > 0 && x <= 1))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: '%s' is not a number above 0 and up to %g%s", name, value, of,
+                        of > 1 ? " percent" : "");
+    *out = x;
+    return EPA_OK;
+}
+
+static enum epa_status set_count(const char *name, const char *value, uint64_t least,
+                                 uint64_t most, uint64_t *out, struct epa_error *err)
+{
+    struct value_error why;
+
+    if (!value_u64(value, out, &why))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s%s%s", name, value, why.what,
+                        why.hint[0] == '\0' ? "" : "; ", why.hint);
+    if (*out < least || *out > most)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: %llu to %llu", name,
+                        value, (unsigned long long)least, (unsigned long long)most);
+    return EPA_OK;
+}
+
+static enum epa_status set_max_runs(struct line *line, const char *value,
+                                    struct epa_error *err)
+{
+    uint64_t n = 0;
+    enum epa_status status = set_count("--max-runs", value, 1, MAX_RUNS_MOST, &n, err);
+
+    line->cli.max_runs = (uint32_t)n;
+    return status;
+}
+
+/* Where a flag is kept; NULL: the option is none, or is not kept. */
+static bool *flag_of(struct cli *cli, enum option_id id)
+{
+    switch (id) {
+    case FORCE:
+        return &cli->force;
+    case QUIET:
+        return &cli->quiet;
+    case DRY_RUN:
+        return &cli->dry_run;
+    case FAIL_FAST:
+        return &cli->fail_fast;
+    case ORIGIN:
+        return &cli->origin;
+    case QUICK:
+        return &cli->quick;
+    default:
+        return NULL;
+    }
+}
+
+/* Where a value is kept that is taken as it is; NULL: it is not. */
+static const char **text_of(struct cli *cli, enum option_id id)
+{
+    switch (id) {
+    case JSON:
+        return &cli->json;
+    case MARKDOWN:
+        return &cli->markdown;
+    case CSV:
+        return &cli->csv;
+    case RUN_LABEL:
+        return &cli->run;
+    case OUT:
+        return &cli->out;
+    default:
+        return NULL;
+    }
+}
+
 /* `value` is NULL for flags alone. */
 static enum epa_status store(struct line *line, const struct option *option,
                              const char *value, struct epa_error *err)
 {
     enum option_id id = (enum option_id)(option - options);
+    struct cli *cli = &line->cli;
 
-    if (line->given[id] && id != SET && value != NULL)
+    if (line->given[id] && id != SET && id != ONLY && value != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", option->name);
     line->given[id] = true;
+    if (flag_of(cli, id) != NULL)
+        *flag_of(cli, id) = true;
+    if (text_of(cli, id) != NULL)
+        *text_of(cli, id) = value;
     switch (id) {
     case SET:
-        line->set[line->cli.n_sets++] = value;
+        line->set[cli->n_sets++] = value;
         return EPA_OK;
-    case JSON:
-        line->cli.json = value;
+    case ONLY:
+        line->only[cli->n_only++] = value;
         return EPA_OK;
     case TIMEOUT:
         return set_timeout(line, value, err);
     case PLUGIN_PATH:
         return set_plugin_path(line, value, err);
-    case FORCE:
-        line->cli.force = true;
+    case SHUFFLE:
+        cli->shuffle = true;
+        return set_count(option->name, value, 0, UINT64_MAX, &cli->shuffle_seed, err);
+    case MAX_RUNS:
+        return set_max_runs(line, value, err);
+    case THRESHOLD:
+        return set_number(option->name, value, 100, &cli->threshold, err);
+    case ALPHA:
+        return set_number(option->name, value, 1, &cli->alpha, err);
+    default:
         return EPA_OK;
-    case QUIET:
-        line->cli.quiet = true;
-        return EPA_OK;
-    case ORIGIN:
-        line->cli.origin = true;
-        return EPA_OK;
-    case HELP_OPTION:
-    case VERSION_OPTION:
-    case OPTIONS:
-        break;
     }
-    return EPA_OK;
 }
 
 /* `next` is the argument behind, or NULL; *used says whether it was this option's value. */
@@ -255,16 +244,17 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
 static enum epa_status find_command(const char *name, const struct command **out,
                                     struct epa_error *err)
 {
-    const char *names[COMMANDS], *nearest, *dot = strrchr(name, '.');
+    const char *names[COMMANDS_MOST], *nearest, *dot = strrchr(name, '.');
+    uint32_t n = commands_count();
 
-    for (uint32_t i = 0; i < COMMANDS; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         names[i] = commands[i].name;
         if (strcmp(name, names[i]) == 0) {
             *out = &commands[i];
             return EPA_OK;
         }
     }
-    nearest = text_nearest(name, names, COMMANDS);
+    nearest = text_nearest(name, names, n);
     if (nearest != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; is it '%s'?", name,
                         nearest);
@@ -308,7 +298,7 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
 
         if (!line->given[option - options] || (option->commands & line->command->bit) != 0)
             continue;
-        for (uint32_t i = 0; i < COMMANDS; i++) {
+        for (uint32_t i = 0; i < commands_count(); i++) {
             if ((option->commands & commands[i].bit) != 0)
                 text_add(&takers, "%s%s", takers.bytes == 0 ? "" : ", ", commands[i].name);
         }
@@ -322,27 +312,31 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
 
 static enum epa_status check_config(const struct cli *cli, struct epa_error *err)
 {
-    static const char *const words[] = {"show", "check"};
+    static const char *const words[] = {"show", "check", "schema"};
     const char *word = cli->n_args == 0 ? "" : cli->arg[0];
-    const char *nearest = text_nearest(word, words, 2);
+    const char *nearest = text_nearest(word, words, 3);
+    bool schema = strcmp(word, "schema") == 0;
 
     if (cli->n_args == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "config needs to know what to do: "
-                        "'epa2a config show FILE' or 'config check FILE'");
+                        "'epa2a config show FILE', 'config check FILE' or 'config schema'");
     if (nearest == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "there is no config '%s'; there is show, check", word);
+                        "there is no config '%s'; there is show, check, schema", word);
     if (strcmp(word, nearest) != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "there is no config '%s'; is it '%s'?", word,
                         nearest);
-    if (cli->n_args == 1)
+    if (schema && (cli->n_args != 1 || cli->n_sets != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "config schema is of all experiments and takes no file and no "
+                        "--set");
+    if (!schema && cli->n_args == 1)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "config %s needs a file: 'epa2a config %s FILE...'", word, word);
-    if (cli->origin && strcmp(word, "show") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "config check does not take --origin, only "
-                        "config show");
+    if ((cli->origin || cli->run != NULL) && strcmp(word, "show") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "config %s does not take %s, only config show",
+                        word, cli->origin ? "--origin" : "--run");
     return EPA_OK;
 }
 
@@ -354,9 +348,17 @@ static enum epa_status check_args(const struct command *command, const struct cl
             err, EPA_ERR_CONFIG,
             "%s needs a file: 'epa2a %s FILE...', such as configs/ll_v2-shm.yaml",
             command->name, command->name);
+    if (command->bit == COMPARE && cli->n_args != 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "compare takes two files that --json wrote: 'epa2a compare A.json "
+                        "B.json'");
+    if (command->bit == DOCTOR && cli->n_args != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "doctor takes no argument: '%s'", cli->arg[0]);
     if ((command->bit & (LIST | HELP)) != 0 && cli->n_args > 1)
         return epa_fail(err, EPA_ERR_CONFIG, "%s takes one argument at most: 'epa2a %s %s'",
                         command->name, command->name, command->args);
+    if (command->bit == TRACE)
+        return cmd_trace_check(cli, err);
     return command->bit == CONFIG ? check_config(cli, err) : EPA_OK;
 }
 
@@ -385,14 +387,20 @@ static int finish_stdout(int code)
     return code == EXIT_OK ? EXIT_RESOURCE : code;
 }
 
-static void warn_of_relative_path(const struct cli *cli)
+/* Where several of us were started, by rank 0 alone. */
+static void warn_of_environment(const struct cli *cli)
 {
     const char *path = secure_getenv("EPA2A_PLUGIN_PATH");
+    struct epa_error ignored = {EPA_OK, ""};
+    struct place_job job = {0};
 
-    if (path != NULL && path[0] != '\0' && path[0] != '/' && !cli->quiet)
+    if (cli->quiet || (place_find(&job, &ignored) == EPA_OK && job.place.rank != 0))
+        return;
+    if (path != NULL && path[0] != '\0' && path[0] != '/')
         fprintf(stderr,
                 "epa2a: warning: EPA2A_PLUGIN_PATH is not absolute and not used: %s\n",
                 path);
+    environment_warn(stderr);
 }
 
 static int run_line(struct line *line)
@@ -401,8 +409,9 @@ static int run_line(struct line *line)
 
     line->cli.arg = line->arg;
     line->cli.set = line->set;
+    line->cli.only = line->only;
     if (line->given[HELP_OPTION]) {
-        print_help(line->command);
+        commands_print_help(line->command);
         return EXIT_OK;
     }
     if (line->given[VERSION_OPTION]) {
@@ -411,7 +420,7 @@ static int run_line(struct line *line)
     }
     if (line->command == NULL) {
         fprintf(stderr, "usage: epa2a COMMAND [OPTION...]\n");
-        print_commands(stderr);
+        commands_print(stderr);
         fprintf(stderr, "'epa2a --help' says more.\n");
         return EXIT_USAGE;
     }
@@ -420,21 +429,22 @@ static int run_line(struct line *line)
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
-    warn_of_relative_path(&line->cli);
+    warn_of_environment(&line->cli);
     return line->command->run(&line->cli);
 }
 
-int cli_main(int argc, char **argv)
+static int read_and_run(int argc, char **argv)
 {
     size_t room = (size_t)(argc > 0 ? argc : 1);
-    struct line line = {.arg = calloc(room, sizeof(char *)),
-                        .set = calloc(room, sizeof(char *))};
+    struct line line = {
+        .cli = {.threshold = 0.03, .alpha = 0.01, .max_runs = BATCH_RUNS_MOST},
+        .arg = calloc(room, sizeof(char *)),
+        .set = calloc(room, sizeof(char *)),
+        .only = calloc(room, sizeof(char *))};
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    fill_standard_files();
-    signal(SIGPIPE, SIG_IGN); /* a write that fails is told in words instead */
-    if (line.arg == NULL || line.set == NULL)
+    if (line.arg == NULL || line.set == NULL || line.only == NULL)
         epa_fail(&err, EPA_ERR_NOMEM, "no memory for %d arguments", argc);
     else
         read_line(&line, argc, argv, &err);
@@ -447,5 +457,16 @@ int cli_main(int argc, char **argv)
     free(line.plugin_path);
     free(line.arg);
     free(line.set);
-    return finish_stdout(code);
+    free(line.only);
+    return code;
+}
+
+int cli_main(int argc, char **argv)
+{
+    bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
+
+    fill_standard_files();
+    signal(SIGPIPE, SIG_IGN); /* a write that fails is told in words instead */
+    return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
+                                        : read_and_run(argc, argv));
 }

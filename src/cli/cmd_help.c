@@ -1,7 +1,7 @@
-/* `epa2a help [TOPIC]`. A topic is a page of prose, a key of the experiment (ranks,
- * moe.hidden) or a map of keys (moe), a plugin (shm, transport.shm) or an option of one
- * (shm.wait, transport.shm.wait, transport.wait). All topics are put into one list, from
- * the option tables; help finds the one asked for, or the nearest. */
+/* `epa2a help [TOPIC]`. A topic is a page of prose, a command, a key of the experiment
+ * (ranks, moe.hidden) or a map of keys (moe), a plugin (shm, transport.shm) or an option of
+ * one (shm.wait, transport.shm.wait, transport.wait), a variable of the environment. All
+ * come as one list from topics.c; help finds the one asked for, or the nearest. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -9,98 +9,11 @@
 #include <string.h>
 
 #include "cli/cmd_help_pages.h"
-#include "config/experiment_table.h"
+#include "cli/commands.h"
+#include "cli/topics.h"
 #include "config/options.h"
 #include "plugin/registry.h"
 #include "base/text.h"
-
-enum { TOPIC_MAX = 128 };
-
-struct topic {
-    char name[TOPIC_MAX];
-    const struct help_page *page;       /* prose; else all below */
-    const struct section *section;      /* NULL: a key at the top */
-    const struct registry_entry *entry; /* a plugin; NULL: not of one */
-    const struct epa_option *option;    /* NULL: the section or plugin as a whole */
-    const void *defaults;               /* the struct that the option is in */
-};
-
-struct topics {
-    struct topic *item;
-    uint32_t n, room;
-};
-
-__attribute__((format(printf, 3, 4))) static void
-add(struct topics *topics, const struct topic *topic, const char *fmt, ...)
-{
-    va_list args;
-
-    if (topics->n == topics->room) {
-        topics->room = topics->room * 2 + 64;
-        topics->item = realloc(topics->item, topics->room * sizeof(*topics->item));
-        if (topics->item == NULL)
-            abort();
-    }
-    topics->item[topics->n] = *topic;
-    va_start(args, fmt);
-    vsnprintf(topics->item[topics->n++].name, TOPIC_MAX, fmt, args);
-    va_end(args);
-}
-
-static void add_keys(struct topics *topics)
-{
-    struct topic topic = {.defaults = experiment_options.defaults};
-
-    for (const struct help_page *page = help_pages; page->topic != NULL; page++)
-        add(topics, &(struct topic){.page = page}, "%s", page->topic);
-    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++) {
-        topic.option = o;
-        add(topics, &topic, "%s", o->name);
-    }
-    for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        topic = (struct topic){.section = s, .defaults = s->options.defaults};
-        add(topics, &topic, "%s", s->name);
-        if (s->plugin)
-            add(topics, &topic, "%s.%s", s->name, s->main);
-        for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL;
-             o++) {
-            topic.option = o;
-            add(topics, &topic, "%s.%s", s->name, o->name);
-        }
-    }
-}
-
-static const struct section *section_of(enum epa_plugin_kind kind)
-{
-    const struct section *s = experiment_sections;
-
-    while (!s->plugin || s->kind != kind)
-        s++;
-    return s;
-}
-
-static void add_plugins(struct topics *topics, const struct registry_entry *entry,
-                        uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        struct topic topic = {.section = section_of(entry[i].kind), .entry = &entry[i]};
-        const char *section = topic.section->name, *plugin = entry[i].name;
-        const struct epa_option *o = NULL;
-
-        add(topics, &topic, "%s", plugin);
-        add(topics, &topic, "%s.%s", section, plugin);
-        if (entry[i].plugin != NULL) {
-            o = entry[i].plugin->options.table;
-            topic.defaults = entry[i].plugin->options.defaults;
-        }
-        for (; o != NULL && o->name != NULL; o++) {
-            topic.option = o;
-            add(topics, &topic, "%s.%s", plugin, o->name);
-            add(topics, &topic, "%s.%s", section, o->name);
-            add(topics, &topic, "%s.%s.%s", section, plugin, o->name);
-        }
-    }
-}
 
 static void default_text(const struct epa_option *option, const void *defaults,
                          struct text *out)
@@ -111,18 +24,40 @@ static void default_text(const struct epa_option *option, const void *defaults,
         text_add(out, "not set");
 }
 
+static void print_example(const struct topic *topic, const char *key)
+{
+    bool list = topic->option->type == EPA_OPTION_U32_LIST;
+    struct text value = {0}, needs = {0};
+
+    if (topic->entry != NULL)
+        text_add(&needs, "--set %s=%s ", topic->section->name, topic->entry->name);
+    else
+        topics_needs(topic->section, topic->option, &needs);
+    topics_example(topic->option, topic->defaults, &value);
+    printf("  example   epa2a run FILE %s--set %s%s=%s%s\n",
+           needs.bytes == 0 ? "" : needs.data, list ? "'" : "", key, value.data,
+           list ? "'" : "");
+    text_free(&value);
+    text_free(&needs);
+}
+
 static void print_option(const struct topic *topic)
 {
     const struct epa_option *option = topic->option;
     const char *section = topic->section == NULL ? "" : topic->section->name;
+    const char *unit = option_unit(option);
     struct text value = {0}, range = {0};
+    char key[TOPIC_MAX];
 
     default_text(option, topic->defaults, &value);
     option_range(option, &range);
-    printf("%s%s%s: %s\n", section, *section == 0 ? "" : ".", option->name, option->help);
+    snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", option->name);
+    printf("%s: %s\n", key, option->help);
     if (topic->entry != NULL)
         printf("  of        the %s '%s'\n", section, topic->entry->name);
     printf("  type      %s\n", option_type(option));
+    if (unit != NULL)
+        printf("  unit      %s\n", unit);
     if (range.bytes != 0)
         printf("  range     %s\n", range.data);
     if (option->type == EPA_OPTION_CHOICE)
@@ -131,21 +66,19 @@ static void print_option(const struct topic *topic)
                    c->help == NULL ? "" : c->help);
     if (option->name != experiment_options.table->name)
         printf("  default   %s\n", value.data);
-    if (option_is_set(option, topic->defaults))
-        printf("  example   epa2a run FILE --set %s%s%s=%s\n", section,
-               *section == 0 ? "" : ".", option->name, value.data);
+    print_example(topic, key);
     text_free(&value);
     text_free(&range);
 }
 
 /* One line an option. */
-static void print_options(const char *section, const struct epa_options *options)
+static void print_options(const char *section, const struct epa_options *of)
 {
-    for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
         struct text value = {0};
         char key[TOPIC_MAX];
 
-        default_text(o, options->defaults, &value);
+        default_text(o, of->defaults, &value);
         snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", o->name);
         printf("  %-22s %-12s %s\n", key, value.data, o->help);
         text_free(&value);
@@ -154,7 +87,7 @@ static void print_options(const char *section, const struct epa_options *options
 
 static void print_plugin(const struct registry_entry *entry)
 {
-    const char *section = section_of(entry->kind)->name;
+    const char *section = topics_section(entry->kind)->name;
 
     if (entry->plugin == NULL) {
         printf("%s %s cannot be loaded: %s\n", section, entry->name, entry->why);
@@ -188,11 +121,28 @@ static void print_section(const struct section *section, const struct registry_e
                section->name, section->main);
 }
 
+static void print_page(const struct help_page *page)
+{
+    struct text text = {0};
+
+    help_page_add(page, &text);
+    fputs(text.data, stdout);
+    text_free(&text);
+}
+
 static void print_topic(const struct topic *topic, const struct registry_entry *entry,
                         uint32_t n)
 {
     if (topic->page != NULL)
-        fputs(topic->page->text, stdout);
+        print_page(topic->page);
+    else if (topic->variable != NULL)
+        printf("%s, a variable of the environment: %s\n", topic->name,
+               topic->variable->help);
+    else if (topic->batch != NULL)
+        printf("%s: %s\n  `epa2a help batches` says how files ask for several runs.\n",
+               topic->name, topic->batch->help);
+    else if (topic->command != NULL)
+        commands_print_help(topic->command);
     else if (topic->option != NULL)
         print_option(topic);
     else if (topic->entry != NULL)
@@ -205,6 +155,8 @@ static void print_overview(void)
 {
     printf("Keys of an experiment. `epa2a help KEY` tells type, range and choices.\n\n");
     print_options("", &experiment_options);
+    for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
+        printf("  %-22s %-12s %s\n", key->name, "not set", key->help);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
         printf("\n%s: %s\n", s->name, s->help);
         if (s->plugin)
@@ -266,10 +218,9 @@ int cmd_help(const struct cli *cli)
         n = registry_list(registry, &entry);
     else
         fprintf(stderr, "epa2a: warning: help without plugins: %s\n", err.text);
-    add_keys(&topics);
-    add_plugins(&topics, entry, n);
+    topics_make(entry, n, &topics);
     code = help(&topics, cli->arg[0], entry, n);
-    free(topics.item);
+    topics_free(&topics);
     registry_destroy(registry);
     return code;
 }

@@ -1,9 +1,11 @@
 /* run, bench and verify: files to experiments to sessions to reports. Every file is read,
- * and everything that can be refused is refused, before the first rank starts.
+ * and everything that can be refused is refused, before the first rank starts. Then runs go
+ * one after the other; what a run leaves is a result as JSON and a line of the summary.
  *
  * Where somebody else has started the ranks this program runs once for each of them. That
  * of rank 0 reports; of the others each says at most one line of what only it knows. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,33 +15,30 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/run_documents.h"
+#include "cli/runs.h"
 #include "base/clock.h"
-#include "config/diag.h"
 #include "launch/place.h"
-#include "plugin/registry.h"
-#include "report/report.h"
 #include "session/session.h"
 
 struct command {
     const struct cli *cli;
     enum verb verb;
     struct registry *registry;
-    uint32_t n; /* of all below */
-    struct experiment **experiment;
-    struct session **session;
-    struct result *result;
-    const struct result **done; /* those of `result` that there are so far */
-    uint32_t n_done;
+    struct runs runs;
+    struct session **session; /* [runs.n] made by the checks and kept; see keeps() */
+    struct documents documents;
     struct facts facts;
     struct epa_place place; /* by the environment; size 0: not one of several */
     int stop_fd;
-    bool json_is_ours; /* written by this command, so to be written over */
+    bool stays; /* threads that cannot be ended use a session */
 };
 
 /* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
-static void tell(const struct epa_place *place, const char *who, const char *what)
+static void tell_as(const char *word, const struct epa_place *place, const char *who,
+                    const char *what)
 {
-    const char *part[] = {who, ": error: ", what};
+    const char *part[] = {who, word, what};
 
     if (place->rank > 0)
         fprintf(stderr, "[rank %u] ", place->rank);
@@ -48,6 +47,23 @@ static void tell(const struct epa_place *place, const char *who, const char *wha
             fputc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, stderr);
     }
     fputc('\n', stderr);
+}
+
+static void tell(const struct epa_place *place, const char *who, const char *what)
+{
+    tell_as(": error: ", place, who, what);
+}
+
+/* Of a run of several, that something is not here is all there is to say. */
+static bool is_skipped(const struct run *run, enum epa_status status)
+{
+    return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
+}
+
+static void tell_end(const struct run *run, const struct epa_place *place,
+                     enum epa_status status, const char *what)
+{
+    tell_as(is_skipped(run, status) ? ": skipped: " : ": error: ", place, run->who, what);
 }
 
 /* ---- reading ---- */
@@ -75,17 +91,12 @@ static enum epa_status read_files(struct command *c, struct epa_error *err)
     char timeout[64];
     uint32_t n_sets = 0;
     const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
-    enum epa_status status = EPA_OK;
+    enum epa_status status;
 
-    for (uint32_t i = 0; i < c->n && set != NULL; i++) {
-        enum epa_status one = experiment_read(c->cli->arg[i], set, n_sets, c->registry,
-                                              diag, &c->experiment[i]);
-
-        if (one != EPA_OK)
-            status = one;
-    }
     if (set == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
+    else
+        status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
     if (c->place.rank == 0) {
         diag_print(diag, stderr);
     } else if (diag_errors(diag) > 0) {
@@ -97,22 +108,72 @@ static enum epa_status read_files(struct command *c, struct epa_error *err)
     return status;
 }
 
-static enum epa_status make_sessions(struct command *c)
+/* What a run lacks here ends the command, unless the run is one of several of its file. */
+static bool may_lack(const struct run *run, enum epa_status status)
+{
+    return run_is_of_several(run) && status != EPA_ERR_CONFIG;
+}
+
+/* Sessions of many runs are made when their turn comes. But where ranks were started by
+ * others, a launcher may fork for the first run and go on with that process: what later runs
+ * need is to be there by then. */
+static bool keeps(const struct command *c, const struct session *session)
+{
+    return c->runs.n == 1 || session->place.size > 0;
+}
+
+/* Makes each session once, to see that it can be. */
+static enum epa_status check_sessions(struct command *c, struct epa_error *error)
 {
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < c->n; i++) {
+    c->session = calloc(c->runs.n, sizeof(struct session *));
+    if (c->session == NULL)
+        return epa_fail(error, EPA_ERR_NOMEM, "no memory for %u runs", c->runs.n);
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        struct run *run = &c->runs.run[i];
         struct epa_error err = {EPA_OK, ""};
-        enum epa_status one =
-            session_create(c->experiment[i], c->verb, &c->session[i], &err);
+        struct session *session = NULL;
+        enum epa_status one;
 
-        if (one != EPA_OK) {
-            if (status == EPA_OK || c->place.rank == 0)
-                tell(&c->place, c->cli->arg[i], err.text);
+        run->place = c->place;
+        if (run->x == NULL)
+            continue;
+        one = session_create(run->x, c->verb, &session, &err);
+        if (one == EPA_OK)
+            run->place = session->place;
+        if (one == EPA_OK && run->place.rank == 0)
+            one = trace_write_check(session, c->cli->force, &err);
+        if (one == EPA_OK && keeps(c, session))
+            c->session[i] = session;
+        else
+            session_destroy(session);
+        if (one == EPA_OK)
+            continue;
+        if (status == EPA_OK || c->place.rank == 0)
+            tell_end(run, &c->place, one, err.text);
+        if (may_lack(run, one))
+            run->refused = err;
+        else
             status = one;
-        }
     }
     return status;
+}
+
+/* Which of all runs each is, so that processes that do not agree on them find out. */
+static void tell_alike(struct command *c)
+{
+    uint32_t refused = 0;
+
+    for (uint32_t i = 0; i < c->runs.n; i++)
+        refused += c->runs.run[i].refused.status != EPA_OK;
+    for (uint32_t at = 0; at < c->runs.n && c->runs.n > 1; at++) {
+        struct session *session = c->session[c->runs.order[at]];
+
+        if (session != NULL)
+            text_add(&session->alike, "run: %u of %u\nruns that cannot be had here: %u\n",
+                     at + 1, c->runs.n, refused);
+    }
 }
 
 /* ---- running ---- */
@@ -127,81 +188,122 @@ static int stop_signal(const struct command *c)
                : 0;
 }
 
-/* The JSON is written after each session, so that a later one cannot take it away. */
-static enum epa_status write_json(struct command *c, bool last, struct epa_error *err)
+/* Exit code `code`, unless the run was skipped. */
+static int settle(const struct run *run, struct report_row *row, int code)
 {
-    const char *path = c->cli->json;
-    enum epa_status status;
-
-    if (path == NULL || (strcmp(path, "-") == 0 && !last))
-        return EPA_OK;
-    status = report_json(path, c->cli->force || c->json_is_ours, c->done, c->n_done, err);
-    c->json_is_ours |= status == EPA_OK;
-    return status;
+    if (!is_skipped(run, row->status))
+        return code;
+    row->end = REPORT_SKIPPED;
+    return EXIT_OK;
 }
 
 /* The exit code of a result that is reported: data that is wrong matters more than a disk
  * that is full. */
-static int report(struct command *c, uint32_t i, const char *error)
+static int report(struct command *c, const struct run *run, struct report_row *row,
+                  const struct result *result, const char *error)
 {
-    struct result *result = &c->result[i];
     struct epa_error err = {EPA_OK, ""};
-    bool last = i + 1 == c->n || result->status == EPA_ERR_INTERRUPTED;
 
-    c->done[c->n_done++] = result;
-    if (!c->cli->quiet && (c->cli->json == NULL || strcmp(c->cli->json, "-") != 0))
+    if (!c->cli->quiet && !documents_have_stdout(&c->documents))
         report_table(stdout, result);
     fflush(stdout);
     if (!c->cli->quiet)
         report_warnings(stderr, result);
     if (result->status != EPA_OK)
-        tell(&c->session[i]->place, c->cli->arg[i], error);
-    if (write_json(c, last, &err) != EPA_OK) {
-        tell(&c->session[i]->place, "epa2a", err.text);
-        if (result->exit_code == EXIT_OK)
-            return EXIT_RESOURCE;
+        tell_end(run, &run->place, result->status, error);
+    if (report_row_fill(row, result, &err) != EPA_OK ||
+        documents_add(&c->documents, result, &err) != EPA_OK) {
+        tell(&run->place, "epa2a", err.text);
+        return result->exit_code != EXIT_OK ? result->exit_code : EXIT_RESOURCE;
     }
-    return result->exit_code;
+    return settle(run, row, result->exit_code);
 }
 
-/* Runs session i and reports it, if it is ours to report; returns its exit code. */
-static int run_one(struct command *c, uint32_t i, enum epa_status *status)
+/* Runs a session and reports it, if it is ours to report; returns its exit code. */
+static int run_session(struct command *c, const struct run *run, struct report_row *row,
+                       struct session *session, enum epa_status *status)
 {
-    const struct epa_place *place = &c->session[i]->place;
-    struct result *result = &c->result[i];
+    struct result result;
     struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
     uint64_t start = clock_ns();
     time_t started = time(NULL);
-    int signal;
+    int signal, code;
 
-    *status = session_run(c->session[i], c->stop_fd, &err);
+    *status = session_run(session, c->stop_fd, &err);
     signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
-    if (place->rank > 0) {
+    if (run->place.rank > 0) {
         if (err.text[0] != '\0')
-            tell(place, c->cli->arg[i], err.text);
-        return exit_code(*status, signal);
+            tell_end(run, &run->place, *status, err.text);
+        row->status = *status;
+        return settle(run, row, exit_code(*status, signal));
     }
-    if (result_make(c->session[i], &c->facts, *status, err.text, result, &own) != EPA_OK) {
-        tell(place, "epa2a", own.text);
+    if (result_make(session, &c->facts, *status, err.text, &result, &own) != EPA_OK) {
+        tell(&run->place, "epa2a", own.text);
         return EXIT_INTERNAL;
     }
-    result_when(result, started, (double)(clock_ns() - start) / 1e9);
+    result_when(&result, started, (double)(clock_ns() - start) / 1e9);
+    if (trace_write(session, c->cli->force, *status, &result.trace, &own) != EPA_OK)
+        tell(&run->place, run->who, own.text);
     if (*status == EPA_ERR_INTERRUPTED)
-        result->exit_code = exit_code(*status, signal);
-    return report(c, i, err.text);
+        result.exit_code = exit_code(*status, signal);
+    code = report(c, run, row, &result, err.text);
+    if (code == EXIT_OK && own.status != EPA_OK)
+        code = EXIT_RESOURCE;
+    result_finish(&result);
+    return code;
+}
+
+/* A run that cannot be had: it was told when that was found. */
+static int refuse(const struct run *run, struct report_row *row,
+                  const struct epa_error *why)
+{
+    row->end = REPORT_FAILED;
+    row->status = why->status;
+    snprintf(row->error, sizeof(row->error), "%s", why->text);
+    return settle(run, row, exit_code(why->status, SIGINT));
+}
+
+static int run_one(struct command *c, uint32_t at, enum epa_status *status)
+{
+    uint32_t i = c->runs.order[at];
+    const struct run *run = &c->runs.run[i];
+    struct report_row *row = &c->documents.row[i];
+    struct session *session = c->session[i];
+    struct epa_error err = {EPA_OK, ""};
+    int code;
+
+    c->session[i] = NULL;
+    *status = EPA_OK;
+    if (run->refused.status != EPA_OK)
+        return refuse(run, row, &run->refused);
+    if (session == NULL && session_create(run->x, c->verb, &session, &err) != EPA_OK) {
+        tell_end(run, &run->place, err.status, err.text);
+        return refuse(run, row, &err);
+    }
+    code = run_session(c, run, row, session, status);
+    if (session_in_use(session))
+        c->stays = true;
+    else
+        session_destroy(session);
+    return code;
 }
 
 static int run_all(struct command *c)
 {
     enum epa_status status = EPA_OK;
-    int first = EXIT_OK;
+    int first = EXIT_OK, code;
 
-    for (uint32_t i = 0; i < c->n && status != EPA_ERR_INTERRUPTED; i++) {
-        int code = run_one(c, i, &status);
-
+    for (uint32_t at = 0; at < c->runs.n && status != EPA_ERR_INTERRUPTED; at++) {
+        code = run_one(c, at, &status);
         if (first == EXIT_OK)
             first = code;
+        if (code != EXIT_OK && c->cli->fail_fast)
+            break;
+        if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
+            (void)documents_write(&c->documents, false);
     }
+    if (!documents_write(&c->documents, true) && first == EXIT_OK)
+        first = EXIT_RESOURCE;
     return first;
 }
 
@@ -223,37 +325,16 @@ static enum epa_status catch_signals(struct command *c, struct epa_error *err)
     return EPA_OK;
 }
 
-static bool command_init(struct command *c)
-{
-    uint32_t n = c->cli->n_args;
-
-    c->experiment = calloc(n, sizeof(struct experiment *));
-    c->session = calloc(n, sizeof(struct session *));
-    c->result = calloc(n, sizeof(*c->result));
-    c->done = calloc(n, sizeof(struct result *));
-    facts_collect(&c->facts);
-    if (c->experiment == NULL || c->session == NULL || c->result == NULL || c->done == NULL)
-        return false;
-    c->n = n; /* not before there is something to finish */
-    return true;
-}
-
 /* Where threads that cannot be ended still use a session all of it is left to the process. */
 static void command_finish(struct command *c)
 {
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (session_in_use(c->session[i]))
-            return;
-    }
-    for (uint32_t i = 0; i < c->n; i++) {
-        result_finish(&c->result[i]);
+    if (c->stays)
+        return;
+    for (uint32_t i = 0; i < c->runs.n && c->session != NULL; i++)
         session_destroy(c->session[i]);
-        experiment_destroy(c->experiment[i]);
-    }
-    free(c->experiment);
     free(c->session);
-    free(c->result);
-    free(c->done);
+    documents_finish(&c->documents);
+    runs_finish(&c->runs);
     facts_finish(&c->facts);
     registry_destroy(c->registry);
     if (c->stop_fd >= 0)
@@ -263,8 +344,8 @@ static void command_finish(struct command *c)
 /* Who the files say that we are; they may know better than the environment. */
 static bool is_reporter(const struct command *c)
 {
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (c->session[i]->place.rank == 0)
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        if (c->runs.run[i].place.rank == 0)
             return true;
     }
     return false;
@@ -275,23 +356,27 @@ static void tell_places(const struct command *c)
 {
     const char *before = "";
 
-    for (uint32_t i = 0; i < c->n && !c->cli->quiet; i++) {
-        const struct epa_place *place = &c->session[i]->place;
+    for (uint32_t i = 0; i < c->runs.n && !c->cli->quiet; i++) {
+        const struct run *run = &c->runs.run[i];
 
-        if (place->size > 0 && place->rank == 0 && strcmp(place->how, before) != 0)
-            fprintf(stderr, "epa2a: launcher: %s (%s)\n",
-                    c->experiment[i]->launcher.plugin->name, place->how);
-        before = place->how;
+        if (run->x == NULL)
+            continue;
+        if (run->place.size > 0 && run->place.rank == 0 &&
+            strcmp(run->place.how, before) != 0)
+            fprintf(stderr, "epa2a: launcher: %s (%s)\n", run->x->launcher.plugin->name,
+                    run->place.how);
+        before = run->place.how;
     }
 }
 
 /* Started by mpirun and its like, each of them would start all ranks again. */
 static enum epa_status check_launchers(const struct command *c, struct epa_error *err)
 {
-    for (uint32_t i = 0; i < c->n && c->place.size > 1; i++) {
-        const struct epa_plugin *plugin = c->experiment[i]->launcher.plugin;
+    for (uint32_t i = 0; i < c->runs.n && c->place.size > 1; i++) {
+        const struct run *run = &c->runs.run[i];
+        const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
 
-        if (((const struct epa_launcher_plugin *)plugin)->place != NULL)
+        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->place != NULL)
             continue;
         if (c->place.rank > 0) /* rank 0 says it */
             return EPA_ERR_CONFIG;
@@ -299,7 +384,7 @@ static enum epa_status check_launchers(const struct command *c, struct epa_error
                         "%s: launcher: %s starts all ranks itself, and this is one process "
                         "of %u already (%s): leave launcher out, or unset what is left "
                         "over from another job",
-                        c->cli->arg[i], plugin->name, c->place.size, c->place.how);
+                        run->batch->file, plugin->name, c->place.size, c->place.how);
     }
     return EPA_OK;
 }
@@ -311,12 +396,11 @@ static enum epa_status prepare(struct command *c, struct epa_error *err)
     struct place_job job = {0};
     enum epa_status status = EPA_OK;
 
-    if (!command_init(c))
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u experiments", cli->n_args);
+    facts_collect(&c->facts);
     if (place_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
         c->place = job.place;
-    if (cli->json != NULL && c->place.rank == 0)
-        status = report_json_check(cli->json, cli->force, err);
+    if (c->place.rank == 0)
+        status = documents_check(cli, err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
@@ -324,14 +408,28 @@ static enum epa_status prepare(struct command *c, struct epa_error *err)
     if (status == EPA_OK)
         status = check_launchers(c, err);
     if (status == EPA_OK)
-        status = make_sessions(c);
-    if (status == EPA_OK && cli->json != NULL && c->place.rank > 0 && is_reporter(c))
-        status = report_json_check(cli->json, cli->force, err);
+        status = check_sessions(c, err);
+    if (status == EPA_OK && c->place.rank > 0 && is_reporter(c))
+        status = documents_check(cli, err);
     if (status == EPA_OK)
-        status = catch_signals(c, err);
-    if (status == EPA_OK)
-        tell_places(c);
+        status = documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), err);
     return status;
+}
+
+/* --dry-run: what cannot run is told by the exit code as it would be by a run of all. */
+static int list_runs(const struct command *c)
+{
+    int first = EXIT_OK;
+
+    if (c->place.rank == 0 && !c->cli->quiet)
+        runs_list(&c->runs);
+    for (uint32_t i = 0; i < c->runs.n && first == EXIT_OK; i++) {
+        enum epa_status status = c->runs.run[c->runs.order[i]].refused.status;
+
+        if (status != EPA_ERR_UNSUPPORTED)
+            first = exit_code(status, SIGINT);
+    }
+    return first;
 }
 
 static int command_run(const struct cli *cli, enum verb verb)
@@ -341,9 +439,19 @@ static int command_run(const struct cli *cli, enum verb verb)
     enum epa_status status = prepare(&c, &err);
     int code;
 
+    if (status == EPA_OK && !cli->dry_run)
+        status = catch_signals(&c, &err);
     if (err.status != EPA_OK)
         tell(&c.place, "epa2a", err.text);
-    code = status == EPA_OK ? run_all(&c) : exit_code(status, SIGINT);
+    if (status != EPA_OK) {
+        code = exit_code(status, SIGINT);
+    } else if (cli->dry_run) {
+        code = list_runs(&c);
+    } else {
+        tell_places(&c);
+        tell_alike(&c);
+        code = run_all(&c);
+    }
     command_finish(&c);
     return code;
 }

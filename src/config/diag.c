@@ -21,6 +21,8 @@ struct remark {
 struct failure {
     struct remark error, note[NOTES_SHOWN];
     uint32_t n_notes;
+    struct remark run;   /* which run it was told of; file NULL: of no run */
+    uint32_t other_runs; /* that it was told of too */
 };
 
 struct diag {
@@ -195,6 +197,61 @@ void diag_note(struct diag *diag, const struct place *place, const char *fmt, ..
     va_end(args);
 }
 
+static bool same(const struct remark *a, const struct remark *b)
+{
+    return a->line == b->line && a->column == b->column && strcmp(a->file, b->file) == 0 &&
+           strcmp(a->text, b->text) == 0;
+}
+
+static char *copied(struct arena *arena, const char *text)
+{
+    return text == NULL ? NULL : arena_strndup(arena, text, strlen(text));
+}
+
+static struct remark copy_of(struct arena *arena, const struct remark *from)
+{
+    return (struct remark){.file = copied(arena, from->file),
+                           .text = copied(arena, from->text),
+                           .line_text = copied(arena, from->line_text),
+                           .underline = copied(arena, from->underline),
+                           .line = from->line,
+                           .column = from->column};
+}
+
+static void take(struct diag *diag, const struct failure *from, const char *file,
+                 const char *run)
+{
+    struct failure *to = diag->failure;
+
+    for (; to < diag->failure + diag->n; to++) {
+        if (to->run.file == NULL || !same(&to->error, &from->error))
+            continue;
+        to->other_runs++;
+        return;
+    }
+    diag->errors++;
+    if (diag->n == ERRORS_SHOWN)
+        return;
+    to->error = copy_of(diag->arena, &from->error);
+    for (uint32_t i = 0; i < from->n_notes; i++)
+        to->note[i] = copy_of(diag->arena, &from->note[i]);
+    to->n_notes = from->n_notes;
+    to->run.file = cleaned(diag->arena, file, strlen(file));
+    to->run.text = cleaned(diag->arena, run, strlen(run));
+    diag->n++;
+}
+
+void diag_take(struct diag *diag, const struct diag *from, const char *file,
+               const char *run)
+{
+    uint32_t before = diag->errors;
+
+    for (uint32_t i = 0; i < from->n; i++)
+        take(diag, &from->failure[i], file, run);
+    if (diag->errors != before)
+        diag->errors += from->errors - from->n;
+}
+
 static void print_text(FILE *file, const struct remark *remark, const char *what)
 {
     if (remark->line == 0)
@@ -202,6 +259,16 @@ static void print_text(FILE *file, const struct remark *remark, const char *what
     else
         fprintf(file, "%s:%u:%u: %s: %s\n", remark->file, remark->line, remark->column,
                 what, remark->text);
+}
+
+static void print_run(FILE *file, const struct failure *failure)
+{
+    if (failure->run.file == NULL)
+        return;
+    fprintf(file, "%s: note: in run '%s'", failure->run.file, failure->run.text);
+    if (failure->other_runs > 0)
+        fprintf(file, " and %u more", failure->other_runs);
+    fputc('\n', file);
 }
 
 static void print_remark(FILE *file, const struct remark *remark, const char *what)
@@ -248,6 +315,7 @@ void diag_print(const struct diag *diag, FILE *file)
         print_remark(file, &failure->error, "error");
         for (uint32_t j = 0; j < failure->n_notes; j++)
             print_remark(file, &failure->note[j], "note");
+        print_run(file, failure);
     }
     if (diag->errors > ERRORS_SHOWN)
         fprintf(file, "and %u more errors\n", diag->errors - ERRORS_SHOWN);

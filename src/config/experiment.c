@@ -1,6 +1,5 @@
-/* A file and --set become one tree; the tree becomes the struct, section by section in the
- * file's order; then come the checks between values. Errors do not stop it before all were
- * seen, a syntax error aside. */
+/* A tree becomes the struct, section by section in the file's order; then come the checks
+ * between values. Errors do not stop it before all were seen, a syntax error aside. */
 #include "config/experiment.h"
 
 #include <stdlib.h>
@@ -8,9 +7,11 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "config/batch.h"
 #include "config/experiment_table.h"
 #include "config/node.h"
 #include "config/options.h"
+#include "config/tree.h"
 #include "launch/place.h"
 #include "base/text.h"
 
@@ -22,98 +23,11 @@ struct building {
     struct arena *arena;
     struct diag *diag;
     struct node *root;
-    uint32_t before;     /* errors of files before this one */
-    uint32_t unloadable; /* errors that are not the file's */
+    bool flawed;             /* as in experiment_source */
+    uint32_t unloadable;     /* errors that are not the file's */
+    uint32_t absent;         /* those, and of plugins that are not here at all */
+    struct epa_error reason; /* of `absent` */
 };
-
-static struct node *word(struct building *b, const char *text, const struct place *place)
-{
-    struct node *node = node_make(b->arena, NODE_SCALAR, place);
-
-    node->text = text;
-    return node;
-}
-
-/* `transport: shm` is short for `transport: {name: shm}`, `tokens: [1, 2]` for a list. */
-static struct node *whole(struct building *b, const struct section *section,
-                          struct node *value)
-{
-    struct node *map;
-
-    if (value->kind == NODE_MAP || section == NULL || section->main == NULL ||
-        value->refused)
-        return value;
-    map = node_make(b->arena, NODE_MAP, &value->place);
-    if (value->kind == NODE_SCALAR) {
-        node_set(b->arena, map, word(b, section->main, &value->place), value);
-        return map;
-    }
-    if (strcmp(section->name, "tokens") != 0)
-        return value;
-    node_set(b->arena, map, word(b, "kind", &value->place), word(b, "list", &value->place));
-    node_set(b->arena, map, word(b, "each", &value->place), value);
-    return map;
-}
-
-/* The map under `key`, made where there is none; NULL: there is something else, told. */
-static struct node *descend(struct building *b, struct node *map, struct node *key)
-{
-    struct node *child = node_find(map, key->text);
-
-    if (child == NULL) {
-        child = node_make(b->arena, NODE_MAP, &key->place);
-        node_set(b->arena, map, key, child);
-        return child;
-    }
-    if (map == b->root)
-        child = whole(b, section_find(key->text), child);
-    if (child->kind != NODE_MAP) {
-        diag_error(b->diag, &key->place, NULL, "'%.64s' is a value and has no keys",
-                   key->text);
-        return NULL;
-    }
-    node_set(b->arena, map, key, child);
-    return child;
-}
-
-static void apply_set(struct building *b, const char *argument)
-{
-    const char *set = arena_strndup(b->arena, argument, strlen(argument));
-    const char *equals = strchr(set, '='), *part = set;
-    struct place place = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
-    struct node *map = b->root, *value;
-
-    if (equals == NULL || equals == set) {
-        diag_error(b->diag, &place, "such as moe.hidden=4096", "--set needs key=value");
-        return;
-    }
-    if (equals[1 + strspn(equals + 1, " ")] == 0) {
-        diag_error(b->diag, &place, "for an empty string write \"\"",
-                   "no value behind '='");
-        return;
-    }
-    yaml_parse_value(b->arena, "--set", set, (size_t)(equals + 1 - set), b->diag, &value);
-    if (value == NULL)
-        return;
-    while (map != NULL) {
-        size_t n = strcspn(part, ".=");
-        struct node *key;
-
-        place.column = (uint32_t)(part - set) + 1;
-        place.width = (uint32_t)n;
-        if (n == 0) {
-            diag_error(b->diag, &place, NULL, "a key is missing at the point");
-            return;
-        }
-        key = word(b, arena_strndup(b->arena, part, n), &place);
-        if (part + n == equals) {
-            node_set(b->arena, map, key, value);
-            return;
-        }
-        map = descend(b, map, key);
-        part += n + 1;
-    }
-}
 
 /* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
 static const char *find_launcher(struct building *b, const struct place *place)
@@ -157,6 +71,9 @@ static void read_plugin(struct building *b, const struct section *section, struc
         return;
     if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
         b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
+        /* What nobody knows at all weighs more than what cannot be loaded here. */
+        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
+            b->reason = err;
         diag_error(b->diag, name == NULL ? &nowhere : &name->place, NULL, "%s", err.text);
         return;
     }
@@ -197,6 +114,8 @@ static void refuse_key(struct building *b, const struct node *key)
         names[n++] = o->name;
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
         names[n++] = s->name;
+    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
+        names[n++] = k->name;
     near = text_nearest(key->text, names, n);
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
         if (near == NULL && option_find(&s->options, key->text) != NULL)
@@ -240,11 +159,11 @@ static void read_root(struct building *b)
         const struct epa_option *option = option_find(&experiment_options, key);
 
         if (section != NULL) {
-            root->item[i] = whole(b, section, root->item[i]);
+            root->item[i] = tree_whole(b->arena, section, root->item[i]);
             read_section(b, section, root->item[i]);
         } else if (option != NULL) {
             option_read(option, option->name, root->item[i], b->arena, b->diag, x);
-        } else if (!option_is_note(key)) {
+        } else if (!option_is_note(key) && !batch_is_key(key)) {
             refuse_key(b, root->key[i]);
         }
     }
@@ -279,8 +198,8 @@ static void count_ranks(struct building *b)
         return;
     b->x->ranks = at.size;
     snprintf(size, sizeof(size), "%u", at.size);
-    node_set(b->arena, b->root, word(b, "ranks", &found),
-             word(b, arena_strndup(b->arena, size, strlen(size)), &found));
+    node_set(b->arena, b->root, tree_word(b->arena, "ranks", &found),
+             tree_word(b->arena, arena_strndup(b->arena, size, strlen(size)), &found));
 }
 
 /* Relative to the folder of the file that names it; on --set to the current one. Absolute
@@ -288,8 +207,9 @@ static void count_ranks(struct building *b)
 static const char *absolute(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
-    const char *file = b->x->file, *slash = strrchr(file, '/');
-    bool beside = node != NULL && strcmp(node->place.file, "--set") != 0 && slash != NULL;
+    const char *file = node != NULL ? node->place.file : b->x->file;
+    const char *slash = strrchr(file, '/');
+    bool beside = node != NULL && strcmp(file, "--set") != 0 && slash != NULL;
     int folder = beside ? (int)(slash - file) + 1 : 0;
     char *cwd;
 
@@ -316,18 +236,12 @@ static const char *name_of_file(struct arena *arena, const char *file)
                          dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
 }
 
-static void build(struct building *b, const char *const *sets, uint32_t n_sets)
+static void build(struct building *b)
 {
     struct experiment *x = b->x;
+    uint32_t before = diag_errors(b->diag);
     struct origin *origin = arena_alloc(b->arena, sizeof(*origin));
 
-    if (b->root->kind != NODE_MAP) {
-        diag_error(b->diag, &b->root->place, "such as ranks: 2",
-                   "an experiment is a map of keys");
-        return;
-    }
-    for (uint32_t i = 0; i < n_sets; i++)
-        apply_set(b, sets[i]);
     origin->root = b->root;
     x->origins = origin;
     read_root(b);
@@ -337,35 +251,62 @@ static void build(struct building *b, const char *const *sets, uint32_t n_sets)
     x->routing.path = absolute(b, "routing.path", x->routing.path);
     x->routing.hidden_states =
         absolute(b, "routing.hidden_states", x->routing.hidden_states);
-    experiment_check(x, b->before, b->diag);
+    /* No number of errors is UINT32_MAX. */
+    experiment_check(x, b->flawed ? UINT32_MAX : before, b->diag);
+}
+
+enum epa_status experiment_build(const struct experiment_source *source,
+                                 struct registry *registry, struct diag *diag,
+                                 struct epa_error *absent, struct experiment **out)
+{
+    struct experiment *x = arena_alloc(source->arena, sizeof(*x));
+    struct building b = {.x = x,
+                         .registry = registry,
+                         .arena = source->arena,
+                         .diag = diag,
+                         .root = source->root,
+                         .flawed = source->flawed};
+    uint32_t before = diag_errors(diag), errors;
+
+    memcpy(x, experiment_options.defaults, sizeof(*x));
+    x->arena = source->arena;
+    x->file = arena_strndup(x->arena, source->file, strlen(source->file));
+    build(&b);
+    errors = diag_errors(diag) - before;
+    if (errors == 0) {
+        *out = x;
+        return EPA_OK;
+    }
+    if (errors == b.absent)
+        *absent = b.reason;
+    return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
 }
 
 enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
                                 struct registry *registry, struct diag *diag,
                                 struct experiment **out)
 {
-    struct arena *arena = arena_create();
-    struct experiment *x = arena_alloc(arena, sizeof(*x));
-    struct building b = {.x = x,
-                         .registry = registry,
-                         .arena = arena,
-                         .diag = diag,
-                         .before = diag_errors(diag)};
-    uint32_t errors;
+    struct tree tree = {.arena = arena_create(), .diag = diag};
+    struct epa_error absent = {EPA_OK, ""};
+    struct experiment *x = NULL;
+    uint32_t before = diag_errors(diag);
+    enum epa_status status = EPA_ERR_CONFIG;
+    bool flawed = true;
 
-    memcpy(x, experiment_options.defaults, sizeof(*x));
-    x->arena = arena;
-    x->file = arena_strndup(arena, file, strlen(file));
-    yaml_read(arena, file, diag, &b.root);
-    if (b.root != NULL)
-        build(&b, sets, n_sets);
-    errors = diag_errors(diag) - b.before;
-    if (errors == 0) {
-        *out = x;
-        return EPA_OK;
+    batch_read_tree(&tree, file, sets, n_sets);
+    if (tree.root != NULL) {
+        batch_set_all(&tree, sets, n_sets);
+        flawed = diag_errors(diag) > before;
+        status = experiment_build(
+            &(struct experiment_source){file, tree.arena, tree.root, flawed}, registry,
+            diag, &absent, &x);
     }
-    arena_destroy(arena);
-    return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
+    if (flawed || status != EPA_OK) {
+        arena_destroy(tree.arena);
+        return flawed ? EPA_ERR_CONFIG : status;
+    }
+    *out = x;
+    return EPA_OK;
 }
 
 void experiment_destroy(struct experiment *x)

@@ -19,7 +19,7 @@ struct chosen {
 
 enum { EXPERIMENT_EXPERTS_MAX = 4096 };
 
-enum moe_input { MOE_INPUT_BF16, MOE_INPUT_FP8 };
+enum moe_input { MOE_INPUT_DTYPE, MOE_INPUT_FP8 };
 
 /* `moe:`; goes into struct epa_moe as it is. */
 struct moe_options {
@@ -37,6 +37,8 @@ enum routing_kind {
     ROUTING_FILE,      /* from `path` */
 };
 
+enum routing_weights { WEIGHTS_SUM_TO_ONE, WEIGHTS_UNIFORM };
+
 /* `routing:` */
 struct routing_options {
     int kind;         /* enum routing_kind */
@@ -45,6 +47,7 @@ struct routing_options {
     double share;     /* hot, masked */
     const char *path; /* file: .npy or .jsonl; absolute */
     uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
+    int weights;      /* enum routing_weights; file: they are as they are there */
     /* .npy float16/float32 [tokens][hidden] for x, absolute; NULL: generated */
     const char *hidden_states;
 };
@@ -53,11 +56,15 @@ enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
 /* `tokens:` how many of max_tokens each rank has in an iteration */
 struct tokens_options {
-    int kind; /* full; random: 0..max, another number each iteration; list: each */
+    int kind; /* full; random: least..max, another number each iteration; list: each */
+    uint32_t least; /* random */
     struct epa_u32_list each;
 };
 
-enum expert_kind { EXPERT_SCALE };
+enum expert_kind {
+    EXPERT_SCALE, /* by a factor of the expert's own */
+    EXPERT_RANK,  /* by 1 + the rank that holds it */
+};
 enum expert_answer { ANSWER_IN_PLACE, ANSWER_APART };
 
 /* `expert:` the stand-in for experts */
@@ -72,6 +79,7 @@ struct run_options {
 };
 
 enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED };
+enum verify_reference { REFERENCE_EXACT, REFERENCE_CONTEST };
 
 /* `verify:` */
 struct verify_options {
@@ -79,10 +87,12 @@ struct verify_options {
     int order; /* pipelined: dispatch i + 1 runs before combine i, as in_flight 2 allows */
     uint32_t check_every; /* iterations; 1: all are checked */
     uint64_t straggle_ns; /* a rank sleeps up to this long before some stages; 0: never */
+    int reference;        /* enum verify_reference: what the output of combine is held to */
+    double rtol, atol;    /* contest: |out - ref| <= atol + rtol * |ref| */
 };
 
 enum bench_cadence { CADENCE_ISOLATED, CADENCE_BACK_TO_BACK };
-enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH };
+enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_WALL_COLD };
 enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
@@ -96,10 +106,18 @@ struct bench_options {
     bool check;     /* compare every element of one iteration after the last sample */
 };
 
+/* `profile:` */
+struct profile_options {
+    const char *file;    /* traces are FILE.json and FILE.RANK.json; NULL: none */
+    uint32_t iterations; /* the last so many are in them */
+};
+
 struct experiment {
     const char *file; /* as named by the user; messages begin with it */
     uint32_t version;
     const char *name;               /* never NULL: the file's, where none is given */
+    const char *label; /* tells it from other runs of its file; NULL: there are none */
+    const char *id;    /* see batch.h; NULL: the base of runs */
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
     uint64_t seed, timeout_ns;
     struct chosen launcher, backend, transport, algorithm;
@@ -110,17 +128,32 @@ struct experiment {
     struct run_options run;
     struct verify_options verify;
     struct bench_options bench;
+    struct profile_options profile;
     struct arena *arena;          /* owns every string, list and config above */
     const struct origin *origins; /* where each value came from; for `config show` */
 };
 
-/* Reads `file`, then `sets` ("key=value", in order), resolves plugins, and asks the
- * algorithm for its plan, so that what can be refused is. All errors of the file go to
- * `diag`; EPA_ERR_CONFIG if there was any, EPA_ERR_UNSUPPORTED if all there is to say is
- * that plugins cannot be loaded here. */
+/* Reads `file` without its runs (batch_read() has those), then `sets` ("key=value", in
+ * order), resolves plugins, and asks the algorithm for its plan, so that what can be refused
+ * is. All errors of the file go to `diag`; EPA_ERR_CONFIG if there was any,
+ * EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here. */
 enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
                                 struct registry *, struct diag *, struct experiment **out);
 void experiment_destroy(struct experiment *);
+
+/* What experiment_build() makes one of. */
+struct experiment_source {
+    const char *file;
+    struct arena *arena; /* of the experiment, once there is one */
+    struct node *root;   /* a map, in the arena */
+    bool flawed;         /* something was told of the file: the algorithm is not asked */
+};
+
+/* As experiment_read() from a tree. *absent is set where all that is wrong is that plugins
+ * are not here. */
+enum epa_status experiment_build(const struct experiment_source *, struct registry *,
+                                 struct diag *, struct epa_error *absent,
+                                 struct experiment **out);
 
 /* The shapes of `x` as an algorithm's plan() wants them; arrays NULL. */
 struct epa_problem experiment_problem(const struct experiment *x);

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "config/diag.h"
@@ -133,6 +134,15 @@ static void check_tokens(const struct checking *c)
     }
 }
 
+static void check_least(const struct checking *c)
+{
+    uint32_t least = c->x->tokens.least, max = c->x->moe.max_tokens;
+
+    if (c->x->tokens.kind == TOKENS_RANDOM && least > max)
+        conflict(c, "tokens.least", "moe.max_tokens", NULL, "%s is larger than %s",
+                 said(c, "tokens.least", least), said(c, "moe.max_tokens", max));
+}
+
 static void check_routing(const struct checking *c)
 {
     const struct routing_options *r = &c->x->routing;
@@ -141,6 +151,48 @@ static void check_routing(const struct checking *c)
         conflict(c, "routing.kind", "routing.path",
                  "add path, or --set routing.path=FILE on the command line",
                  "routing.kind file needs 'path'");
+}
+
+/* An option that says nothing with another as it is; `needs` says with what it would. */
+static void check_unused(const struct checking *c, const char *section, const char *option,
+                         const char *other, const char *hint)
+{
+    const char *key = arena_printf(c->x->arena, "%s.%s", section, option), *needs = "";
+
+    if (origin_find(c->x, key) != NULL &&
+        !option_applies(c->x, section_find(section), option, &needs))
+        conflict(c, key, other, hint, "%s needs %s", key, needs);
+}
+
+/* The sums of reference: contest are rounded at each step, those of algorithms once or
+ * twice: more than rtol must not be lost by that alone. */
+static void check_verify(const struct checking *c)
+{
+    const struct verify_options *v = &c->x->verify;
+    uint32_t topk = c->x->moe.topk;
+    bool f16 = c->x->moe.dtype == EPA_F16;
+    double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
+
+    check_unused(c, "verify", "rtol", "verify.reference", "remove it, or set that");
+    check_unused(c, "verify", "atol", "verify.reference", "remove it, or set that");
+    if (v->reference == REFERENCE_CONTEST && v->rtol < lost)
+        conflict(c, "verify.rtol", "verify.reference",
+                 "raise verify.rtol, or set verify.reference: exact",
+                 "%s answers added up in %s, rounded at each step, may be off by %.3g, and "
+                 "verify.rtol (%.3g%s) is less",
+                 said(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost, v->rtol,
+                 origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
+}
+
+static void check_profile(const struct checking *c)
+{
+    const char *file = c->x->profile.file;
+
+    check_unused(c, "profile", "iterations", "profile.file", "such as profile: out/run");
+    if (file != NULL && (file[0] == '\0' || file[strlen(file) - 1] == '/'))
+        conflict(c, "profile.file", NULL, "such as profile: out/run",
+                 "profile.file is what files begin with that end in .json, and this is a "
+                 "folder");
 }
 
 /* Options of bench that exclude each other, or are for GPUs. */
@@ -159,7 +211,10 @@ static void check_bench(const struct checking *c)
         conflict(c, "bench.calls", "bench.cache", "leave bench.calls out",
                  "with bench.cache: cold one call is timed at a time, as the next would "
                  "find a warm cache");
-    if (given && (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS))
+    check_unused(c, "bench", "cadence", "bench.clock", "remove it");
+    check_unused(c, "bench", "cache", "bench.clock", "remove it");
+    if (given &&
+        (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_WALL_COLD))
         conflict(c, "bench.calls", "bench.clock", "remove it, or set bench.clock: graph",
                  "bench.calls needs bench.clock: graph");
     if (backend == NULL)
@@ -180,7 +235,7 @@ static void check_bench(const struct checking *c)
                  "on backend '%s' stages only queue their work, and the host's clock does "
                  "not see them",
                  c->x->backend.plugin->name);
-    if (host && b->cache == CACHE_COLD)
+    if (host && b->cache == CACHE_COLD && b->clock != CLOCK_WALL_COLD)
         conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
                  "bench.cache: cold is for GPUs, not for backend '%s'",
                  c->x->backend.plugin->name);
@@ -222,7 +277,8 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
 
 /* What the algorithm itself says of the shape: the last word, so only where all else is
  * good. */
-static enum epa_status check_plan(const struct experiment *x, struct epa_error *err)
+static enum epa_status check_plan(const struct experiment *x, struct epa_footprint *out,
+                                  struct epa_error *err)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
     const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
@@ -231,15 +287,45 @@ static enum epa_status check_plan(const struct experiment *x, struct epa_error *
         .local_size = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node,
         .local_cores = 1};
     struct epa_problem problem = experiment_problem(x);
-    struct epa_footprint footprint = {0};
     enum epa_status status;
 
-    status = algorithm->plan(&problem, &world, transport->flags, x->algorithm.config,
-                             &footprint, err);
+    *out = (struct epa_footprint){0};
+    status =
+        algorithm->plan(&problem, &world, transport->flags, x->algorithm.config, out, err);
     if (status != EPA_OK) /* in case it did not say why */
         epa_fail(err, status, "algorithm '%s' refuses this shape",
                  x->algorithm.plugin->name);
     return status;
+}
+
+/* What has to do with how this algorithm goes about it. */
+static void check_footprint(const struct checking *c, const struct epa_footprint *f)
+{
+    const struct experiment *x = c->x;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const char *name = x->algorithm.plugin->name;
+
+    if (x->verify.reference == REFERENCE_CONTEST &&
+        (f->recv_dtype == EPA_FP8_E4M3 || f->answer_dtype == EPA_FP8_E4M3))
+        conflict(c, "verify.reference", "algorithm.name",
+                 "send rows and answers as they are, or set exact",
+                 "verify.reference: contest is tighter than FP8, and '%s' as it is set up "
+                 "sends %s in FP8",
+                 name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "answers");
+    if (f->fused && x->expert.answer == ANSWER_APART)
+        conflict(
+            c, "expert.answer", "algorithm.name", "remove it",
+            "expert.answer: apart says nothing: '%s' as it is set up does the experts' "
+            "work itself, in combine",
+            name);
+    if (x->bench.clock == CLOCK_WALL_COLD && backend->memory != EPA_MEMORY_HOST &&
+        !f->fused)
+        conflict(
+            c, "bench.clock", "algorithm.name",
+            "set events or graph, or an algorithm that does the experts' work itself",
+            "bench.clock: wall_cold has the experts in it, whose stand-in is the host's "
+            "work with '%s': no time of backend '%s'",
+            name, x->backend.plugin->name);
 }
 
 static void check_together(const struct checking *c)
@@ -248,12 +334,15 @@ static void check_together(const struct checking *c)
     const struct node *at = origin_find(x, "algorithm.name");
     const struct place nowhere = {.file = x->file};
     struct epa_error err = {EPA_OK, ""};
+    struct epa_footprint footprint;
 
     if (x->algorithm.plugin == NULL || x->backend.plugin == NULL ||
         x->transport.plugin == NULL)
         return;
-    if (check_plugins(x, &err) != EPA_OK || check_plan(x, &err) != EPA_OK)
+    if (check_plugins(x, &err) != EPA_OK || check_plan(x, &footprint, &err) != EPA_OK)
         diag_error(c->diag, at != NULL ? &at->place : &nowhere, NULL, "%s", err.text);
+    else
+        check_footprint(c, &footprint);
 }
 
 void experiment_check(const struct experiment *x, uint32_t before, struct diag *diag)
@@ -265,8 +354,11 @@ void experiment_check(const struct experiment *x, uint32_t before, struct diag *
         if (s->main != NULL && !s->plugin)
             check_kind(&c, s);
     check_tokens(&c);
+    check_least(&c);
     check_routing(&c);
+    check_verify(&c);
     check_bench(&c);
+    check_profile(&c);
     if (diag_errors(diag) == before)
         check_together(&c);
 }

@@ -19,16 +19,22 @@ static const struct experiment defaults = {
             .topk = 8,
             .group = 128,
             .dtype = EPA_BF16,
-            .input = MOE_INPUT_BF16},
+            .input = MOE_INPUT_DTYPE},
     .routing = {.kind = ROUTING_UNIFORM,
                 .exponent = 1.0,
                 .sigma = 1.0,
                 .share = 0.5,
-                .layer = UINT32_MAX},
+                .layer = UINT32_MAX,
+                .weights = WEIGHTS_SUM_TO_ONE},
     .tokens = {.kind = TOKENS_FULL},
     .expert = {.kind = EXPERT_SCALE, .answer = ANSWER_IN_PLACE},
     .run = {.iterations = 10},
-    .verify = {.iterations = 50, .order = ORDER_LOCKSTEP, .check_every = 1},
+    .verify = {.iterations = 50,
+               .order = ORDER_LOCKSTEP,
+               .check_every = 1,
+               .reference = REFERENCE_EXACT,
+               .rtol = 1e-2,
+               .atol = 5e-3},
     .bench = {.warmup = 20,
               .iterations = 200,
               .inputs = 1,
@@ -37,6 +43,7 @@ static const struct experiment defaults = {
               .calls = 20,
               .cache = CACHE_WARM,
               .check = true},
+    .profile = {.iterations = 10},
 };
 
 static const struct epa_option top[] = {
@@ -70,10 +77,11 @@ static const struct epa_option top[] = {
 
 static const struct epa_choice dtypes[] = {
     {"bf16", EPA_BF16, "16 bits, the exponent of float32"},
+    {"f16", EPA_F16, "IEEE half: 3 bits more, up to 65504"},
     {0},
 };
 static const struct epa_choice inputs[] = {
-    {"bf16", MOE_INPUT_BF16, "rows in dtype"},
+    {"dtype", MOE_INPUT_DTYPE, "rows in dtype"},
     {"fp8", MOE_INPUT_FP8, "rows that are quantised already, with their scales"},
     {0},
 };
@@ -123,6 +131,11 @@ static const struct epa_choice routings[] = {
     {"file", ROUTING_FILE, "from `path`"},
     {0},
 };
+static const struct epa_choice routing_weights[] = {
+    {"sum_to_one", WEIGHTS_SUM_TO_ONE, "those of a token add up to 1"},
+    {"uniform", WEIGHTS_UNIFORM, "each in [0, 1), whatever they add up to"},
+    {0},
+};
 static const struct epa_option routing[] = {
     {.name = "kind",
      EPA_CHOICE(struct routing_options, kind),
@@ -150,6 +163,10 @@ static const struct epa_option routing[] = {
      EPA_U32(struct routing_options, layer),
      .max = 65535,
      .help = "file: which layer, of several in one file"},
+    {.name = "weights",
+     EPA_CHOICE(struct routing_options, weights),
+     .choices = routing_weights,
+     .help = "what choices weigh; from a file, as they are there"},
     {.name = "hidden_states",
      EPA_STRING(struct routing_options, hidden_states),
      .help = "tokens' values from a .npy file [tokens][hidden]; else they are generated"},
@@ -158,7 +175,7 @@ static const struct epa_option routing[] = {
 
 static const struct epa_choice token_kinds[] = {
     {"full", TOKENS_FULL, "max_tokens on each rank"},
-    {"random", TOKENS_RANDOM, "0 to max_tokens, another number each iteration"},
+    {"random", TOKENS_RANDOM, "`least` to max_tokens, another number each iteration"},
     {"list", TOKENS_LIST, "as `each` says; `tokens: [128, 0]` is short for it"},
     {0},
 };
@@ -167,6 +184,11 @@ static const struct epa_option tokens[] = {
      EPA_CHOICE(struct tokens_options, kind),
      .choices = token_kinds,
      .help = "how many tokens a rank has in an iteration"},
+    {.name = "least",
+     EPA_U32(struct tokens_options, least),
+     .min = 0,
+     .max = 4096,
+     .help = "random: the fewest that a rank has"},
     {.name = "each",
      EPA_U32_LIST(struct tokens_options, each),
      .min = 0,
@@ -177,6 +199,7 @@ static const struct epa_option tokens[] = {
 
 static const struct epa_choice expert_kinds[] = {
     {"scale", EXPERT_SCALE, "multiplies by a factor of the expert's own"},
+    {"rank", EXPERT_RANK, "multiplies by 1 + the rank that holds the expert"},
     {0},
 };
 static const struct epa_choice answers[] = {
@@ -210,6 +233,11 @@ static const struct epa_choice orders[] = {
     {"pipelined", ORDER_PIPELINED, "the next dispatch before the combine"},
     {0},
 };
+static const struct epa_choice references[] = {
+    {"exact", REFERENCE_EXACT, "the bits that the algorithm promises; nothing is forgiven"},
+    {"contest", REFERENCE_CONTEST, "as GPU MODE's all2all: rtol, atol; no FP8 on the way"},
+    {0},
+};
 static const struct epa_option verify[] = {
     {.name = "iterations",
      EPA_U32(struct verify_options, iterations),
@@ -229,6 +257,20 @@ static const struct epa_option verify[] = {
      EPA_DURATION(struct verify_options, straggle_ns),
      .max = 10000000000,
      .help = "ranks sleep up to this long before some stages; 0: never"},
+    {.name = "reference",
+     EPA_CHOICE(struct verify_options, reference),
+     .choices = references,
+     .help = "what outputs are held to: contest tells what passes there, exact finds more"},
+    {.name = "rtol",
+     EPA_REAL(struct verify_options, rtol),
+     .least = 0.0,
+     .most = 1.0,
+     .help = "contest: what an output may be off, as a part of what it should be"},
+    {.name = "atol",
+     EPA_REAL(struct verify_options, atol),
+     .least = 0.0,
+     .most = 1.0,
+     .help = "contest: and beyond that"},
     {0},
 };
 
@@ -242,6 +284,7 @@ static const struct epa_choice clocks[] = {
     {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
     {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
     {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
+    {"wall_cold", CLOCK_WALL_COLD, "rank 0's clock from barrier to barrier, caches cold"},
     {0},
 };
 static const struct epa_choice caches[] = {
@@ -285,6 +328,20 @@ static const struct epa_option bench[] = {
      EPA_BOOL(struct bench_options, check),
      .help = "compare every element of one more iteration; by graph, inputs up to the "
              "algorithm's buffers"},
+    {0},
+};
+
+static const struct epa_option profile[] = {
+    {.name = "file",
+     EPA_STRING(struct profile_options, file),
+     .help =
+         "Chrome traces: FILE.json of all ranks, FILE.RANK.json of each; times are then "
+         "with that on, and the report says what it costs"},
+    {.name = "iterations",
+     EPA_U32(struct profile_options, iterations),
+     .min = 1,
+     .max = 10000,
+     .help = "how many are kept: the last, of bench without the one that is checked"},
     {0},
 };
 
@@ -350,6 +407,12 @@ const struct section experiment_sections[] = {
      .help = "what `epa2a bench` does",
      .offset = offsetof(struct experiment, bench),
      .options = {bench, sizeof(struct bench_options), &defaults.bench}},
+    {.name = "profile",
+     .help =
+         "writes what ranks did when, for `epa2a trace` and any viewer of Chrome traces",
+     .main = "file",
+     .offset = offsetof(struct experiment, profile),
+     .options = {profile, sizeof(struct profile_options), &defaults.profile}},
     {0},
 };
 
@@ -387,50 +450,4 @@ const void *section_values(const struct section *section, const struct experimen
     const void *at = (const char *)x + section->offset;
 
     return section->plugin ? ((const struct chosen *)at)->config : at;
-}
-
-/* Options that say something for some kinds only. */
-static const struct kind_rule {
-    const char *section, *option;
-    uint32_t kinds; /* bits, by value of the section's kind */
-    const char *needs;
-} kind_rules[] = {
-    {"routing", "exponent", 1u << ROUTING_ZIPF, "kind: zipf"},
-    {"routing", "sigma", 1u << ROUTING_LOGNORMAL, "kind: lognormal"},
-    {"routing", "share", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
-    {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
-    {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
-    {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
-};
-
-/* A graph may hold several calls, but of cold ones only one; hosts have none. */
-static bool calls_apply(const struct experiment *x)
-{
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-    const struct bench_options *b = &x->bench;
-    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
-
-    return b->cache == CACHE_WARM &&
-           (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
-}
-
-bool option_applies(const struct experiment *x, const struct section *section,
-                    const char *option, const char **needs)
-{
-    for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
-        const struct kind_rule *rule = &kind_rules[i];
-        const struct epa_option *kind;
-        const char *at = (const char *)x + section->offset;
-
-        if (strcmp(rule->section, section->name) != 0 || strcmp(rule->option, option) != 0)
-            continue;
-        kind = option_find(&section->options, section->main);
-        *needs = rule->needs;
-        return (rule->kinds >> *(const int *)(const void *)(at + kind->offset) & 1u) != 0;
-    }
-    if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls") == 0) {
-        *needs = "clock: graph and cache: warm";
-        return calls_apply(x);
-    }
-    return true;
 }

@@ -61,3 +61,17 @@ void node_set(struct arena *arena, struct node *map, struct node *key, struct no
     map->key[i] = key;
     map->item[i] = value;
 }
+
+/* The pairs behind it move up, as node_append() counts on n for the room that there is. */
+void node_drop(struct node *map, const char *key)
+{
+    int32_t i = find_key(map, key);
+
+    if (i < 0)
+        return;
+    for (uint32_t j = (uint32_t)i; j + 1 < map->n; j++) {
+        map->key[j] = map->key[j + 1];
+        map->item[j] = map->item[j + 1];
+    }
+    map->n--;
+}

@@ -45,5 +45,7 @@ struct node *node_make(struct arena *, enum node_kind, const struct place *);
 void node_append(struct arena *, struct node *, struct node *key, struct node *item);
 /* Adds the pair, or puts key and value in place of the pair of that key. */
 void node_set(struct arena *, struct node *map, struct node *key, struct node *value);
+/* Takes the pair of `key` out, if there is one. */
+void node_drop(struct node *map, const char *key);
 
 #endif

@@ -36,6 +36,13 @@ const char *option_type(const struct epa_option *option)
     return type_names[option->type];
 }
 
+const char *option_unit(const struct epa_option *option)
+{
+    if (option->type == EPA_OPTION_DURATION)
+        return "ns, us, ms or s";
+    return option->type == EPA_OPTION_BYTES ? "B, KiB, MiB, GiB or TiB" : NULL;
+}
+
 bool option_is_note(const char *key)
 {
     return strncmp(key, "x-", 2) == 0;
@@ -55,7 +62,7 @@ const struct epa_option *option_find(const struct epa_options *options, const ch
     return NULL;
 }
 
-static void number_text(const struct epa_option *option, uint64_t value, struct text *out)
+void option_number_text(const struct epa_option *option, uint64_t value, struct text *out)
 {
     char buf[64];
 
@@ -68,7 +75,7 @@ static void number_text(const struct epa_option *option, uint64_t value, struct 
     text_add(out, "%s", buf);
 }
 
-static uint64_t greatest(const struct epa_option *option)
+uint64_t option_greatest(const struct epa_option *option)
 {
     bool narrow = option->type == EPA_OPTION_U32 || option->type == EPA_OPTION_U32_LIST;
 
@@ -95,10 +102,10 @@ void option_range(const struct epa_option *option, struct text *out)
         if (option->min != 0 && option->max == 0)
             text_add(out, "at least ");
         if (option->min != 0 || option->max != 0)
-            number_text(option, option->min, out);
+            option_number_text(option, option->min, out);
         if (option->max != 0) {
             text_add(out, " to ");
-            number_text(option, option->max, out);
+            option_number_text(option, option->max, out);
         }
         break;
     case EPA_OPTION_BOOL:
@@ -155,9 +162,9 @@ static bool scalar(const struct reading *r, struct node *value)
 
 static bool in_range(const struct reading *r, struct node *value, uint64_t number)
 {
-    if (number >= r->option->min && number <= greatest(r->option))
+    if (number >= r->option->min && number <= option_greatest(r->option))
         return true;
-    if (r->option->max == 0 && number > greatest(r->option))
+    if (r->option->max == 0 && number > option_greatest(r->option))
         refuse(r, value, "at most 4294967295", "%.40s is out of range", value->text);
     else
         refuse(r, value, "", "%.40s is out of range", value->text);
@@ -376,7 +383,7 @@ bool option_is_set(const struct epa_option *option, const void *from)
     case EPA_OPTION_BYTES:
     case EPA_OPTION_DURATION:
         number = number_at(option, from);
-        return number >= option->min && number <= greatest(option);
+        return number >= option->min && number <= option_greatest(option);
     case EPA_OPTION_BOOL:
     case EPA_OPTION_REAL:
     case EPA_OPTION_CHOICE:
@@ -406,7 +413,7 @@ void option_text(const struct epa_option *option, const void *from, struct text 
     case EPA_OPTION_U64:
     case EPA_OPTION_BYTES:
     case EPA_OPTION_DURATION:
-        number_text(option, number_at(option, from), out);
+        option_number_text(option, number_at(option, from), out);
         break;
     case EPA_OPTION_REAL:
         text_add(out, "%s", value_real_text(buf, sizeof(buf), *(const double *)field));

@@ -37,5 +37,11 @@ bool option_is_text(const struct epa_option *);
 /* "whole number"; "1 to 32", or "" where there is no bound. */
 const char *option_type(const struct epa_option *);
 void option_range(const struct epa_option *, struct text *out);
+/* "ns, us, ms or s"; NULL: numbers of that type are without. */
+const char *option_unit(const struct epa_option *);
+
+/* The largest that a number may be; one in that option's notation. */
+uint64_t option_greatest(const struct epa_option *);
+void option_number_text(const struct epa_option *, uint64_t value, struct text *out);
 
 #endif

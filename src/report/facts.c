@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "kernels/kernels.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
@@ -34,59 +35,6 @@ enum { OPTIMIZED = 0 };
 
 extern char **environ;
 
-/* The first line of a file, without what ends it; "" if there is none. */
-static bool line_of(const char *root, const char *path, char *out, size_t room)
-{
-    char full[512];
-    FILE *file;
-
-    out[0] = 0;
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    file = fopen(full, "re");
-    if (file == NULL)
-        return false;
-    if (fgets(out, (int)room, file) == NULL)
-        out[0] = 0;
-    fclose(file);
-    out[strcspn(out, "\n")] = 0;
-    return out[0] != 0;
-}
-
-/* The value of "key : value" or "key: value" in a file, for its first occurrence. */
-static bool field_of(const char *root, const char *path, const char *key, char *out,
-                     size_t room)
-{
-    char full[512], line[1024];
-    size_t n = strlen(key);
-    FILE *file;
-
-    out[0] = 0;
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    file = fopen(full, "re");
-    if (file == NULL)
-        return false;
-    while (out[0] == 0 && fgets(line, sizeof(line), file) != NULL) {
-        const char *at = line + n;
-
-        if (strncmp(line, key, n) != 0)
-            continue;
-        at += strspn(at, " \t");
-        if (*at != ':')
-            continue;
-        at += 1 + strspn(at + 1, " \t");
-        snprintf(out, room, "%.*s", (int)strcspn(at, "\n"), at);
-    }
-    fclose(file);
-    return out[0] != 0;
-}
-
-static uint64_t number_of(const char *root, const char *path)
-{
-    char line[64];
-
-    return line_of(root, path, line, sizeof(line)) ? strtoull(line, NULL, 10) : 0;
-}
-
 /* "48K", "2048K", "1M", as caches have it. */
 static uint64_t cache_size(const char *text)
 {
@@ -96,36 +44,6 @@ static uint64_t cache_size(const char *text)
     if (*end == 'K')
         return n << 10;
     return *end == 'M' ? n << 20 : n;
-}
-
-/* How many numbers a list such as "0-3,8" names. */
-static uint32_t list_count(const char *list)
-{
-    uint32_t n = 0;
-
-    while (*list >= '0' && *list <= '9') {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10), last = first;
-
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        n += last >= first ? (uint32_t)(last - first + 1) : 0;
-        list = *end == ',' ? end + 1 : end;
-    }
-    return n;
-}
-
-/* The word in brackets of "always [madvise] never". */
-static void chosen_word(const char *root, const char *path, char *out, size_t room)
-{
-    char line[128];
-    const char *open;
-
-    out[0] = 0;
-    line_of(root, path, line, sizeof(line));
-    open = strchr(line, '[');
-    if (open != NULL)
-        snprintf(out, room, "%.*s", (int)strcspn(open + 1, "]"), open + 1);
 }
 
 /* Machines of more than 1024 cores need a larger set than cpu_set_t: the kernel refuses one
@@ -158,12 +76,13 @@ static void collect_caches(const char *root, uint32_t core, struct facts *out)
         uint64_t at;
 
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/type", core, i);
-        if (!line_of(root, path, text, sizeof(text)) || strcmp(text, "Instruction") == 0)
+        if (!sysfile_line(root, path, text, sizeof(text)) ||
+            strcmp(text, "Instruction") == 0)
             continue;
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/level", core, i);
-        at = number_of(root, path);
+        at = sysfile_number(root, path);
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/size", core, i);
-        if (at >= 1 && at <= 3 && line_of(root, path, text, sizeof(text)))
+        if (at >= 1 && at <= 3 && sysfile_line(root, path, text, sizeof(text)))
             *level[at] = cache_size(text);
     }
 }
@@ -176,7 +95,7 @@ static uint32_t count_sockets(const char *root)
     char list[1024];
     const char *dash;
 
-    if (!line_of(root, CPU_DIR "/possible", list, sizeof(list)))
+    if (!sysfile_line(root, CPU_DIR "/possible", list, sizeof(list)))
         return 0;
     dash = strrchr(list, '-');
     if (dash != NULL)
@@ -185,7 +104,7 @@ static uint32_t count_sockets(const char *root)
         char path[128], text[32];
 
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/physical_package_id", core);
-        if (line_of(root, path, text, sizeof(text)) && text[0] != '-')
+        if (sysfile_line(root, path, text, sizeof(text)) && text[0] != '-')
             seen |= 1ull << (strtoul(text, NULL, 10) & 63);
     }
     return (uint32_t)__builtin_popcountll(seen);
@@ -197,16 +116,16 @@ static void collect_cpu(const char *root, struct facts *out)
     char path[128], list[256];
 
     out->cores = cores_allowed(&first);
-    if (!field_of(root, "/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu)))
+    if (!sysfile_field(root, "/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu)))
         snprintf(out->cpu, sizeof(out->cpu), "%s", out->arch);
     out->sockets = count_sockets(root);
-    if (line_of(root, "/sys/devices/system/node/online", list, sizeof(list)))
-        out->numa_nodes = list_count(list);
+    if (sysfile_line(root, "/sys/devices/system/node/online", list, sizeof(list)))
+        out->numa_nodes = sysfile_list_count(list);
     snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/thread_siblings_list", first);
-    if (line_of(root, path, list, sizeof(list)))
-        out->threads_per_core = list_count(list);
+    if (sysfile_line(root, path, list, sizeof(list)))
+        out->threads_per_core = sysfile_list_count(list);
     snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cpufreq/scaling_governor", first);
-    line_of(root, path, out->governor, sizeof(out->governor));
+    sysfile_line(root, path, out->governor, sizeof(out->governor));
     collect_caches(root, first, out);
 }
 
@@ -239,16 +158,16 @@ static void collect_system(const char *root, struct facts *out)
         snprintf(out->kernel, sizeof(out->kernel), "%s %s", names.sysname, names.release);
         snprintf(out->arch, sizeof(out->arch), "%.31s", names.machine);
     }
-    line_of(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-            out->clocksource, sizeof(out->clocksource));
-    if (field_of(root, "/proc/meminfo", "MemTotal", text, sizeof(text)))
+    sysfile_line(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                 out->clocksource, sizeof(out->clocksource));
+    if (sysfile_field(root, "/proc/meminfo", "MemTotal", text, sizeof(text)))
         out->memory_bytes = strtoull(text, NULL, 10) << 10;
-    if (line_of(root, "/proc/loadavg", text, sizeof(text)))
+    if (sysfile_line(root, "/proc/loadavg", text, sizeof(text)))
         out->load_average = strtod(text, NULL);
-    chosen_word(root, "/sys/kernel/mm/transparent_hugepage/enabled", out->huge_pages,
-                sizeof(out->huge_pages));
-    chosen_word(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
-                out->shmem_huge_pages, sizeof(out->shmem_huge_pages));
+    sysfile_chosen(root, "/sys/kernel/mm/transparent_hugepage/enabled", out->huge_pages,
+                   sizeof(out->huge_pages));
+    sysfile_chosen(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                   out->shmem_huge_pages, sizeof(out->shmem_huge_pages));
     out->timer_ns = timer_step();
 }
 
@@ -256,7 +175,7 @@ static void collect_build(struct facts *out)
 {
     const char *refused = NULL;
 
-    snprintf(out->isa, sizeof(out->isa), "%s", kernels_get(&refused)->isa);
+    snprintf(out->isa, sizeof(out->isa), "%s", kernels_get(EPA_BF16, &refused)->isa);
     if (refused != NULL)
         snprintf(out->isa_refused, sizeof(out->isa_refused), "%s", refused);
     snprintf(out->compiler, sizeof(out->compiler), "%s", COMPILER);

@@ -237,6 +237,8 @@ static void print_header(FILE *file, const struct result *result)
     const struct experiment *x = s->experiment;
 
     comment(file, "epa2a %s: %s", session_verb(s), x->name);
+    if (x->label != NULL)
+        comment(file, "run: %s; id %s", x->label, x->id);
     print_sections(file, x, plugins, 3);
     print_sections(file, x, inputs, 1);
     print_sections(file, x, load, 2);
@@ -344,6 +346,10 @@ static void print_clock(FILE *file, const struct result *result)
     if (s->clock == CLOCK_EVENTS)
         comment(file, "clock: events around each stage%s%s%s", bench ? ", cache " : "",
                 bench ? cache : "", "; total is their sum");
+    if (s->clock == CLOCK_WALL_COLD)
+        comment(file,
+                "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
+                "dispatch, experts and combine are in it");
     if (s->clock != CLOCK_GRAPH)
         return;
     comment(
@@ -362,23 +368,23 @@ static void print_samples(FILE *file, const struct result *result)
 {
     const struct session *s = result->session;
     const struct stats *total = &result->stage[result->n_stages - 1].slowest;
+    bool wall = s->clock == CLOCK_WALL_COLD;
     double first = 0;
 
-    comment(
-        file,
-        "%llu of %u samples after %u of warm-up, each the slowest rank's; percentiles by "
-        "nearest rank",
-        (unsigned long long)result->n_samples, s->iterations, s->warmup);
+    comment(file,
+            "%llu of %u samples after %u of warm-up, each %s; percentiles by nearest rank",
+            (unsigned long long)result->n_samples, s->iterations, s->warmup,
+            wall ? "rank 0's" : "the slowest rank's");
     if (total->n > 0)
-        comment(file,
-                "total: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
-                total->mean / 1e3, total->stdev / 1e3, total->mad / 1e3,
-                (unsigned long long)total->outliers, total->outliers == 1 ? "" : "s");
+        comment(file, "%s: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
+                result->stage[result->n_stages - 1].name, total->mean / 1e3,
+                total->stdev / 1e3, total->mad / 1e3, (unsigned long long)total->outliers,
+                total->outliers == 1 ? "" : "s");
     for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         first = fmax(first, session_rank(s, r)->first_ns);
     if (first > 0)
         comment(file, "very first iteration: %.1f us", first / 1e3);
-    if (total->n > 0 && s->experiment->ranks > 1)
+    if (total->n > 0 && s->experiment->ranks > 1 && !wall)
         comment(file,
                 "skew: %.1f us from fastest to slowest rank (median); rank %u slowest in "
                 "%.0f %% of samples",
@@ -416,6 +422,33 @@ static void print_routing(FILE *file, const struct routing_stats *r)
     comment(file, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f",
             (unsigned long long)r->rank_min, r->rank_mean, (unsigned long long)r->rank_max,
             r->rank_imbalance);
+}
+
+/* What was noted, and how much longer that made an iteration. */
+static void print_trace(FILE *file, const struct result *result)
+{
+    const struct trace_written *t = &result->trace;
+    const struct stats *total = &result->stage[result->n_stages - 1].slowest;
+    double ns = t->event_ns * t->busiest;
+
+    if (t->path[0] == '\0')
+        return;
+    comment(file,
+            "profile: %s has the last %llu iteration%s: %llu slices, %llu flows, %llu "
+            "dropped",
+            t->path, (unsigned long long)t->iterations, t->iterations == 1 ? "" : "s",
+            (unsigned long long)t->slices, (unsigned long long)t->flows,
+            (unsigned long long)t->dropped);
+    if (t->iterations == 0)
+        return;
+    if (isfinite(t->error_ns))
+        comment(file, "profile: clocks of ranks agree within %.1f us", t->error_ns / 1e3);
+    if (total->n > 0)
+        comment(
+            file,
+            "profile: noting takes %.0f ns, at most %.0f times a thread and iteration: up to "
+            "%.2f us, %.2f %% of the median",
+            t->event_ns, t->busiest, ns / 1e3, 100 * ns / total->median);
 }
 
 static void print_end(FILE *file, const struct result *result)
@@ -463,6 +496,7 @@ void report_table(FILE *file, const struct result *result)
     print_traffic(file, "dispatch", &result->dispatch);
     print_traffic(file, "combine", &result->combine);
     print_routing(file, s->routing_stats);
+    print_trace(file, result);
     print_end(file, result);
     print_checks(file, result);
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/text.h"
 #include "report/result.h"
 
 /* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
@@ -14,17 +15,23 @@ void report_warnings(FILE *, const struct result *);
 
 enum { REPORT_SCHEMA = 1 }; /* "schema" of the JSON; tests/cli/result.schema.json */
 
-/* One JSON document for all results of a command (an array `results`), written to a
- * temporary file beside `path`, synced and renamed. Without `force` an existing file is
- * refused before anything runs, by report_json_check(), which also says whether the folder
- * can be written. "-" is standard output. */
-enum epa_status report_json_check(const char *path, bool force, struct epa_error *);
-enum epa_status report_json(const char *path, bool force, const struct result *const *,
-                            uint32_t n, struct epa_error *);
+/* Adds a result as JSON, behind a comma where `out` has one already. */
+enum epa_status report_json_add(struct text *out, const struct result *,
+                                struct epa_error *);
 
-/* Writes `bytes` of `data` so, and is what report_json() ends with. A device or a pipe is
- * written to as it is. */
-enum epa_status report_file(const char *path, bool force, const char *data, size_t bytes,
-                            struct epa_error *);
+/* One JSON document for all results of a command: the array `results`, made by
+ * report_json_add(), and the rows (none: left out) as `summary`. */
+struct report_row;
+enum epa_status report_json(const char *path, bool force, const struct text *results,
+                            const struct report_row *, uint32_t n, struct epa_error *);
+
+/* Documents are written to a temporary file beside `path`, synced and renamed; a device or a
+ * pipe is written to as it is, and "-" is standard output. Without `force` an existing file
+ * is refused before anything runs, by the check, which also says whether the folder can be
+ * written. `option`, such as "--json", begins what is said. */
+enum epa_status report_file_check(const char *option, const char *path, bool force,
+                                  struct epa_error *);
+enum epa_status report_file(const char *option, const char *path, bool force,
+                            const char *data, size_t bytes, struct epa_error *);
 
 #endif

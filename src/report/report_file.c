@@ -29,7 +29,8 @@ static void folder_of(const char *path, char *out, size_t room)
         snprintf(out, room, "%.*s", (int)(slash - path), path);
 }
 
-static enum epa_status check_folder(const char *path, struct epa_error *err)
+static enum epa_status check_folder(const char *option, const char *path,
+                                    struct epa_error *err)
 {
     char folder[PATH_MAX], current[PATH_MAX];
     struct stat at;
@@ -46,36 +47,38 @@ static enum epa_status check_folder(const char *path, struct epa_error *err)
         failed = errno;
     if (failed == 0)
         return EPA_OK;
-    return epa_fail(
-        err, failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-        "--json %s: cannot write into the folder %s: %s", path, folder, strerror(failed));
+    return epa_fail(err,
+                    failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+                    "%s %s: cannot write into the folder %s: %s", option, path, folder,
+                    strerror(failed));
 }
 
-enum epa_status report_json_check(const char *path, bool force, struct epa_error *err)
+enum epa_status report_file_check(const char *option, const char *path, bool force,
+                                  struct epa_error *err)
 {
     struct stat at;
 
     if (is_stdout(path))
         return EPA_OK;
     if (path[0] == 0 || strlen(path) >= PATH_MAX - 32)
-        return epa_fail(err, EPA_ERR_CONFIG, "--json wants the name of a file, or -");
+        return epa_fail(err, EPA_ERR_CONFIG, "%s wants the name of a file, or -", option);
     if (stat(path, &at) != 0) {
         if (!force && lstat(path, &at) == 0)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "--json %s: there is a link that leads nowhere; --force "
+                            "%s %s: there is a link that leads nowhere; --force "
                             "replaces it",
-                            path);
-        return check_folder(path, err);
+                            option, path);
+        return check_folder(option, path, err);
     }
     if (S_ISDIR(at.st_mode))
-        return epa_fail(err, EPA_ERR_CONFIG, "--json %s: that is a folder", path);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a folder", option, path);
     if (!S_ISREG(at.st_mode))
         return EPA_OK;
     if (!force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--json %s: there is such a file already; --force overwrites it",
+                        "%s %s: there is such a file already; --force overwrites it", option,
                         path);
-    return check_folder(path, err);
+    return check_folder(option, path, err);
 }
 
 static int write_all(int fd, const char *data, size_t bytes)
@@ -93,21 +96,21 @@ static int write_all(int fd, const char *data, size_t bytes)
 
 /* A device or a pipe has no name to be taken by a rename, and must not lose its own.
  * Without O_NONBLOCK a pipe that nobody reads would not open. */
-static enum epa_status write_special(const char *path, const char *data, size_t bytes,
-                                     struct epa_error *err)
+static enum epa_status write_special(const char *option, const char *path, const char *data,
+                                     size_t bytes, struct epa_error *err)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK), failed;
 
     if (fd < 0 && errno == ENXIO)
-        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: nobody reads this pipe", path);
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: nobody reads this pipe", option, path);
     if (fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
     fcntl(fd, F_SETFL, 0); /* a reader may be slow */
     failed = write_all(fd, data, bytes) != 0 ? errno : 0;
     if (close(fd) != 0 && failed == 0)
         failed = errno;
     if (failed != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(failed));
     return EPA_OK;
 }
 
@@ -170,35 +173,34 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-static enum epa_status write_regular(const char *path, bool force, const char *data,
-                                     size_t bytes, struct epa_error *err)
+static enum epa_status write_regular(const char *option, const char *path, bool force,
+                                     const char *data, size_t bytes, struct epa_error *err)
 {
     char name[PATH_MAX];
     int fd = open_temporary(path, name, sizeof(name)), failed;
 
     if (fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
     failed = write_all(fd, data, bytes) != 0 || fsync(fd) != 0 ? errno : 0;
     if (close(fd) != 0 && failed == 0)
         failed = errno;
     if (failed == 0 && give_name(name, path, force) != 0)
         failed = errno;
     if (failed == EEXIST) /* measured for minutes: not to be thrown away */
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "--json %s: such a file has appeared since the start; the result is "
-            "in %s",
-            path, name);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %s: such a file has appeared since the start; the result is "
+                        "in %s",
+                        option, path, name);
     if (failed != 0) {
         unlink(name);
-        return epa_fail(err, EPA_ERR_SYSTEM, "--json %s: %s", path, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(failed));
     }
     sync_folder(path);
     return EPA_OK;
 }
 
-enum epa_status report_file(const char *path, bool force, const char *data, size_t bytes,
-                            struct epa_error *err)
+enum epa_status report_file(const char *option, const char *path, bool force,
+                            const char *data, size_t bytes, struct epa_error *err)
 {
     char *real;
     enum epa_status status;
@@ -207,11 +209,11 @@ enum epa_status report_file(const char *path, bool force, const char *data, size
     if (is_stdout(path))
         return write_stdout(data, bytes, err);
     if (stat(path, &at) != 0)
-        return write_regular(path, force, data, bytes, err);
+        return write_regular(option, path, force, data, bytes, err);
     if (!S_ISREG(at.st_mode))
-        return write_special(path, data, bytes, err);
+        return write_special(option, path, data, bytes, err);
     real = realpath(path, NULL); /* a link stays a link: what it leads to is replaced */
-    status = write_regular(real != NULL ? real : path, force, data, bytes, err);
+    status = write_regular(option, real != NULL ? real : path, force, data, bytes, err);
     free(real);
     return status;
 }

@@ -337,7 +337,7 @@ static json_t *skew_json(struct build *b, const struct result *result)
 {
     json_t *o;
 
-    if (result->n_samples == 0)
+    if (result->n_samples == 0 || result->session->clock == CLOCK_WALL_COLD)
         return json_null();
     o = json_object();
     set(b, o, "median_ns", whole(result->skew_ns));
@@ -350,7 +350,8 @@ static json_t *skew_json(struct build *b, const struct result *result)
 static json_t *timing_json(struct build *b, const struct result *result)
 {
     const struct session *s = result->session;
-    bool bench = s->verb == VERB_BENCH;
+    bool wall = s->clock == CLOCK_WALL_COLD;
+    bool cold = s->verb == VERB_BENCH && s->experiment->bench.cache == CACHE_COLD;
     json_t *o;
 
     if (result_clock_name(result) == NULL)
@@ -358,9 +359,8 @@ static json_t *timing_json(struct build *b, const struct result *result)
     o = json_object();
     set(b, o, "clock", text(result_clock_name(result)));
     set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
-    set(b, o, "cache",
-        text(bench && s->experiment->bench.cache == CACHE_COLD ? "cold" : "warm"));
-    set(b, o, "total", text(s->clock == CLOCK_GRAPH ? "measured" : "sum"));
+    set(b, o, "cache", text(cold || wall ? "cold" : "warm"));
+    set(b, o, "total", text(s->clock == CLOCK_GRAPH || wall ? "measured" : "sum"));
     return o;
 }
 
@@ -372,6 +372,26 @@ static json_t *verify_json(struct build *b, const struct result *result)
     set(b, o, "compared", count(result->compared));
     set(b, o, "wrong", count(result->wrong));
     set(b, o, "unchecked", text_or_null(result->unchecked));
+    return o;
+}
+
+/* The trace that was written, and what noting it takes of an iteration at most. */
+static json_t *profile_json(struct build *b, const struct result *result)
+{
+    const struct trace_written *t = &result->trace;
+    json_t *o;
+
+    if (t->path[0] == '\0')
+        return json_null();
+    o = json_object();
+    set(b, o, "file", text(t->path));
+    set(b, o, "iterations", count(t->iterations));
+    set(b, o, "slices", count(t->slices));
+    set(b, o, "flows", count(t->flows));
+    set(b, o, "dropped", count(t->dropped));
+    set(b, o, "clock_error_ns", real(t->error_ns));
+    set(b, o, "event_ns", real(t->event_ns));
+    set(b, o, "overhead_ns", real(t->event_ns * t->busiest));
     return o;
 }
 
@@ -405,14 +425,17 @@ static const char *outcome(enum epa_status status)
 static json_t *result_json(struct build *b, const struct result *result)
 {
     const struct session *s = result->session;
+    const struct experiment *x = s->experiment;
     json_t *o = json_object(), *stages = json_array(), *warnings = json_array();
 
     for (uint32_t i = 0; i < result->n_stages; i++)
         append(b, stages, stage_json(b, result, &result->stage[i]));
     for (uint32_t i = 0; i < result->n_warnings; i++)
         append(b, warnings, text(result->warning[i]));
-    set(b, o, "name", text(s->experiment->name));
-    set(b, o, "file", text(s->experiment->file));
+    set(b, o, "name", text(x->name));
+    set(b, o, "file", text(x->file));
+    set(b, o, "label", text(x->label != NULL ? x->label : x->name));
+    set(b, o, "id", text_or_null(x->id));
     set(b, o, "verb", text(session_verb(s)));
     set(b, o, "status", text(outcome(result->status)));
     set(b, o, "exit_code", json_integer(result->exit_code));
@@ -421,7 +444,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "elapsed_s", real(result->elapsed_s));
     set(b, o, "warmup", count(s->warmup));
     set(b, o, "iterations", count(s->iterations));
-    set(b, o, "experiment", experiment_json(b, s->experiment));
+    set(b, o, "experiment", experiment_json(b, x));
     set(b, o, "machine", machine_json(b, result));
     set(b, o, "world", world_json(b, s));
     set(b, o, "timing", timing_json(b, result));
@@ -430,33 +453,22 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "routing", routing_json(b, s));
     set(b, o, "traffic", traffic_json(b, result));
     set(b, o, "verify", verify_json(b, result));
+    set(b, o, "profile", profile_json(b, result));
     set(b, o, "warnings", warnings);
     return o;
 }
 
-enum epa_status report_json(const char *path, bool force,
-                            const struct result *const *result, uint32_t n,
-                            struct epa_error *err)
+enum epa_status report_json_add(struct text *out, const struct result *result,
+                                struct epa_error *err)
 {
     struct build b = {false};
-    json_t *document = json_object(), *results = json_array();
-    enum epa_status status;
-    char *dump;
-    size_t bytes;
+    json_t *o = result_json(&b, result);
+    char *dump = b.lost ? NULL : json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 
-    for (uint32_t i = 0; i < n; i++)
-        append(&b, results, result_json(&b, result[i]));
-    set(&b, document, "schema", count(REPORT_SCHEMA));
-    set(&b, document, "program", text("epa2a"));
-    set(&b, document, "percentiles", text("nearest rank"));
-    set(&b, document, "results", results);
-    dump = b.lost ? NULL : json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    json_decref(document);
+    json_decref(o);
     if (dump == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "--json %s: no memory for %u results", path, n);
-    bytes = strlen(dump);
-    dump[bytes] = '\n'; /* in the place of the 0, which nothing below needs */
-    status = report_file(path, force, dump, bytes + 1, err);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a result as JSON");
+    text_add(out, "%s%s", out->bytes == 0 ? "" : ",\n", dump);
     free(dump);
-    return status;
+    return EPA_OK;
 }

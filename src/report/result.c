@@ -51,8 +51,10 @@ const char *result_status_name(enum epa_status status)
 
 const char *result_clock_name(const struct result *result)
 {
-    static const char *const name[] = {
-        [CLOCK_HOST] = "host", [CLOCK_EVENTS] = "events", [CLOCK_GRAPH] = "graph"};
+    static const char *const name[] = {[CLOCK_HOST] = "host",
+                                       [CLOCK_EVENTS] = "events",
+                                       [CLOCK_GRAPH] = "graph",
+                                       [CLOCK_WALL_COLD] = "wall_cold"};
 
     return name[result->session->clock];
 }
@@ -93,12 +95,23 @@ static bool by_graph(const struct session *s)
     return s->clock == CLOCK_GRAPH;
 }
 
+static bool by_wall(const struct session *s)
+{
+    return s->clock == CLOCK_WALL_COLD;
+}
+
+/* Ranks whose times count. */
+static uint32_t timed(const struct session *s)
+{
+    return by_wall(s) && ranks_of(s) > 1 ? 1 : ranks_of(s);
+}
+
 /* Times of each rank in one row. The last row has times of its own where pairs were measured,
  * else the sum of the stages. */
 static void gather(const struct session *s, uint32_t row, uint64_t n, double *rank_ns)
 {
     uint32_t ranks = ranks_of(s);
-    bool sum = !by_graph(s) && row == s->n_stages;
+    bool sum = !by_graph(s) && !by_wall(s) && row == s->n_stages;
     uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
 
     memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
@@ -115,7 +128,7 @@ static void gather(const struct session *s, uint32_t row, uint64_t n, double *ra
 static enum epa_status summarise(const struct result *result, const struct work *work,
                                  uint64_t n, struct result_stage *out)
 {
-    uint32_t ranks = ranks_of(result->session);
+    uint32_t ranks = ranks_of(result->session), count = timed(result->session);
 
     out->sample = calloc(n + 1, sizeof(*out->sample));
     out->rank = calloc(ranks + 1, sizeof(*out->rank));
@@ -124,9 +137,9 @@ static enum epa_status summarise(const struct result *result, const struct work 
     for (uint32_t r = 0; r < ranks; r++) {
         const double *mine = work->rank_ns + r * n;
 
-        for (uint64_t k = 0; k < n; k++)
+        for (uint64_t k = 0; k < n && r < count; k++)
             out->sample[k] = r == 0 || mine[k] > out->sample[k] ? mine[k] : out->sample[k];
-        out->rank[r] = stats_of(mine, n, work->sorted);
+        out->rank[r] = stats_of(mine, r < count ? n : 0, work->sorted);
     }
     out->slowest = stats_of(out->sample, n, work->sorted);
     return EPA_OK;
@@ -136,7 +149,7 @@ static enum epa_status summarise(const struct result *result, const struct work 
 static void find_straggler(struct result *result, struct work *work)
 {
     uint64_t n = result->n_samples;
-    uint32_t ranks = ranks_of(result->session), worst = 0;
+    uint32_t ranks = timed(result->session), worst = 0;
 
     for (uint64_t k = 0; k < n; k++) {
         uint32_t slow = 0, fast = 0;
@@ -263,7 +276,9 @@ static const char *row_name(const struct session *s, uint32_t row)
 static enum epa_status fill_stages(struct result *result, struct work *work)
 {
     const struct session *s = result->session;
-    uint32_t last = by_graph(s) ? (uint32_t)FIGURE_PAIR : s->n_stages;
+    uint32_t last = by_graph(s)  ? (uint32_t)FIGURE_PAIR
+                    : by_wall(s) ? (uint32_t)FIGURE_WALL
+                                 : s->n_stages;
 
     result->n_stages = last + 1;
     for (uint32_t i = 0; i <= last; i++) {
@@ -272,7 +287,7 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
         const struct result_traffic *traffic =
             i == last ? &result->total : row_traffic(result, i);
 
-        stage->name = i == last ? "total" : row_name(s, i);
+        stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : "total";
         gather(s, i, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;

@@ -8,6 +8,7 @@
 #include "report/facts.h"
 #include "session/session.h"
 #include "report/stats.h"
+#include "trace/write.h"
 
 /* Bytes of one iteration. */
 struct result_traffic {
@@ -55,6 +56,7 @@ struct result {
     double skew_ns;           /* median over samples of slowest minus fastest rank, total */
     uint32_t straggler;       /* the rank that is slowest most often, and in which share */
     double straggler_share;
+    struct trace_written trace; /* by who made this result; path "": none */
     char *warning[RESULT_WARNINGS]; /* owned */
     uint32_t n_warnings;
 };

@@ -161,9 +161,26 @@ static void about_routing(struct result *result)
              period, made, held);
 }
 
+/* Times that are printed beside a trace are not those of a run without. */
+static void about_trace(struct result *result)
+{
+    const struct session *s = result->session;
+
+    if (s->trace.lanes == 0)
+        return;
+    if (s->verb == VERB_BENCH)
+        warn(result,
+             "ranks were profiled: times are with that on; leave profile out to measure");
+    if (s->verb == VERB_BENCH && s->clock == CLOCK_GRAPH)
+        warn(result,
+             "what is in graphs runs on the device, and profile has what hosts do: only "
+             "launches and waits are in the trace");
+}
+
 void result_warn(struct result *result)
 {
     about_routing(result);
+    about_trace(result);
     about_isa(result);
     if (result->session->verb != VERB_BENCH)
         return;

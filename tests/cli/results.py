@@ -74,7 +74,8 @@ def check_result(result):
     for stage in result["stages"] if result["verb"] != "verify" else []:
         if stage["samples_ns"]:
             check_statistics(f"{result['verb']}, {stage['name']},", stage,
-                             result["traffic"][stage["name"]])
+                             result["traffic"]["total" if stage["name"] == "wall"
+                                               else stage["name"]])
     if result["timing"] is None or result["timing"]["total"] == "measured":
         return
     stages = [stage["samples_ns"] for stage in result["stages"]]
@@ -124,6 +125,15 @@ def check_graph(validator, epa2a, graph, plugins):
            {"clock": "graph", "calls": 1, "cache": "cold", "total": "measured"})
     expect("cold, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
            [20, 0, 20])
+    result = command(validator, epa2a, "bench", graph, "bench.clock=wall_cold",
+                     "algorithm.fused=true", options=path)
+    expect("wall, timing", result["timing"],
+           {"clock": "wall_cold", "calls": 1, "cache": "cold", "total": "measured"})
+    expect("wall, stages", [stage["name"] for stage in result["stages"]], ["wall"])
+    expect("wall, skew", result["skew"], None)
+    expect("wall, medians of ranks",
+           [rank["median_ns"] is None for rank in result["stages"][0]["ranks"]],
+           [False, True])
 
 
 def read(validator, text, what):

@@ -1,0 +1,49 @@
+#compdef epa2a
+# zsh completion for epa2a. Candidates come from `epa2a __complete`, so from the program's own
+# tables; here they are only handed on.
+
+_epa2a() {
+    local -a lines full open
+    local line name help bytes ends
+    lines=("${(@f)$(_call_program epa2a-words $words[1] __complete \
+        ${(q)${(@Q)words[2,CURRENT - 1]}} ${(q)${(Q)PREFIX}} 2>/dev/null)}")
+    for line in $lines; do
+        case $line in
+            :files*)
+                bytes=${${(s: :)line}[2]}
+                ends=(${${(s: :)line}[3,-1]})
+                compset -p $bytes
+                if (($#ends)); then
+                    _path_files -g "*.(${(j:|:)ends})(-.) *(-/)"
+                else
+                    _files
+                fi
+                return
+                ;;
+            :folders*)
+                compset -p ${${(s: :)line}[2]}
+                _files -/
+                return
+                ;;
+            ?*)
+                name=${line%%$'\t'*} help=${line#*$'\t'}
+                name=${name//:/\\:}${help:+:$help}
+                if [[ ${line%%$'\t'*} == *[=.] ]]; then
+                    open+=($name)
+                else
+                    full+=($name)
+                fi
+                ;;
+        esac
+    done
+    local found=1
+    (($#full)) && _describe -t words epa2a full && found=0
+    (($#open)) && _describe -t keys key open -S '' && found=0
+    return found
+}
+
+if [[ $funcstack[1] == _epa2a ]]; then
+    _epa2a "$@"
+else
+    compdef _epa2a epa2a # read by `source` or eval
+fi

@@ -1,0 +1,43 @@
+/* What a command leaves behind: results as JSON, and a line for each run as text, JSON,
+ * Markdown and CSV. All are written again while runs go on, so that whatever ends the
+ * command, what was measured is there. */
+#ifndef RUN_DOCUMENTS_H
+#define RUN_DOCUMENTS_H
+
+#include "cli/cli.h"
+#include "cli/runs.h"
+#include "report/report.h"
+#include "report/report_batch.h"
+
+enum document_kind { DOCUMENT_JSON, DOCUMENT_MARKDOWN, DOCUMENT_CSV, DOCUMENTS };
+
+struct documents {
+    const struct cli *cli;
+    enum verb verb;
+    bool ours;              /* this process reports */
+    struct report_row *row; /* [n], as written */
+    uint32_t n;
+    struct text results;     /* see report_json_add() */
+    bool is_ours[DOCUMENTS]; /* written by this command, so to be written over */
+    uint64_t written_ns, cost_ns;
+};
+
+/* Whether the files can be written. */
+enum epa_status documents_check(const struct cli *, struct epa_error *);
+
+/* With a row for each run; `runs` must outlive it. */
+enum epa_status documents_init(struct documents *, const struct cli *, enum verb,
+                               const struct runs *, bool ours, struct epa_error *);
+void documents_finish(struct documents *);
+
+enum epa_status documents_add(struct documents *, const struct result *,
+                              struct epa_error *);
+
+/* One of them is standard output, where nothing else may be then. */
+bool documents_have_stdout(const struct documents *);
+
+/* Writes all; before the last time only if it was long enough ago that writing stays a small
+ * part of the whole. Says what is wrong, and is false then. */
+bool documents_write(struct documents *, bool last);
+
+#endif

@@ -1,0 +1,140 @@
+/* Files to runs. A run is picked by label or id, so all are read before some are left out. */
+#include "cli/runs.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/random.h"
+
+bool run_is_of_several(const struct run *run)
+{
+    return run->batch->n > 1;
+}
+
+static bool is_picked(const struct cli *cli, const struct batch_run *run)
+{
+    for (uint32_t i = 0; i < cli->n_only; i++) {
+        const char *glob = cli->only[i];
+
+        if (fnmatch(glob, run->label, 0) == 0 || strcmp(glob, run->label) == 0 ||
+            (run->x != NULL && fnmatch(glob, run->x->id, 0) == 0))
+            return true;
+    }
+    return cli->n_only == 0;
+}
+
+static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i,
+                    struct runs *runs)
+{
+    const struct batch_run *of = &batch->run[i];
+    struct run *run = &runs->run[runs->n];
+    bool labelled = batch->n > 1 || (of->x != NULL && of->x->label != NULL);
+
+    if (!is_picked(cli, of))
+        return true;
+    *run =
+        (struct run){.batch = batch, .x = of->x, .label = of->label, .refused = of->absent};
+    if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
+                 labelled ? of->label : "") < 0)
+        return false;
+    run->name = cli->n_args > 1 ? run->who : run->label;
+    runs->n++;
+    return true;
+}
+
+/* Fisher and Yates, by numbers that follow from the seed on any machine. */
+static void shuffle(uint64_t seed, uint32_t *order, uint32_t n)
+{
+    struct random random = {random_mix(seed), 0};
+
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t j = random_below(&random, i), last = order[i - 1];
+
+        order[i - 1] = order[j];
+        order[j] = last;
+    }
+}
+
+static enum epa_status collect(const struct cli *cli, struct runs *out,
+                               struct epa_error *err)
+{
+    uint32_t n = 0;
+    bool fits;
+
+    for (uint32_t i = 0; i < out->n_batches; i++)
+        n += out->batch[i]->n;
+    out->run = calloc(n + 1, sizeof(*out->run));
+    out->order = calloc(n + 1, sizeof(*out->order));
+    fits = out->run != NULL && out->order != NULL;
+    for (uint32_t i = 0; i < out->n_batches && fits; i++)
+        for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
+            fits = add_run(cli, out->batch[i], k, out);
+    if (!fits)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", n);
+    if (out->n == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--only '%s': no run has that label or id; --dry-run lists them",
+                        cli->only[0]);
+    for (uint32_t i = 0; i < out->n; i++)
+        out->order[i] = i;
+    if (cli->shuffle)
+        shuffle(cli->shuffle_seed, out->order, out->n);
+    return EPA_OK;
+}
+
+enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32_t n_sets,
+                          struct registry *registry, struct diag *diag, struct runs *out,
+                          struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    out->batch = calloc(cli->n_args + 1, sizeof(struct batch *));
+    if (out->batch == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
+    for (uint32_t i = 0; i < cli->n_args; i++) {
+        enum epa_status one = batch_read(cli->arg[i], sets, n_sets, cli->max_runs, registry,
+                                         diag, &out->batch[out->n_batches]);
+
+        if (one == EPA_OK)
+            out->n_batches++;
+        else
+            status = one;
+    }
+    return status == EPA_OK ? collect(cli, out, err) : status;
+}
+
+void runs_finish(struct runs *runs)
+{
+    for (uint32_t i = 0; i < runs->n; i++)
+        free(runs->run[i].who);
+    for (uint32_t i = 0; i < runs->n_batches; i++)
+        batch_destroy(runs->batch[i]);
+    free(runs->batch);
+    free(runs->run);
+    free(runs->order);
+    *runs = (struct runs){0};
+}
+
+static void print_clean(const char *text)
+{
+    for (; *text != 0; text++)
+        putchar((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text);
+}
+
+void runs_list(const struct runs *runs)
+{
+    for (uint32_t i = 0; i < runs->n; i++) {
+        const struct run *run = &runs->run[runs->order[i]];
+        bool skipped = run->refused.status == EPA_ERR_UNSUPPORTED;
+
+        printf("%-12s  ", run->x != NULL ? run->x->id : "-");
+        print_clean(run->name);
+        if (run->refused.status != EPA_OK) {
+            printf("\n              %s: ", skipped ? "skipped here" : "cannot run");
+            print_clean(run->refused.text);
+        }
+        putchar('\n');
+    }
+}

@@ -1,0 +1,63 @@
+/* What `epa2a help` can be asked: pages of prose, commands, keys of an experiment, plugins
+ * and their options, variables of the environment. Help, completions and man pages all have
+ * them from here, and here they come from the tables. */
+#ifndef TOPICS_H
+#define TOPICS_H
+
+#include <stdio.h>
+
+#include "config/batch.h"
+#include "config/experiment_table.h"
+
+enum { TOPIC_MAX = 128 };
+
+/* A variable of the environment that this program reads. */
+struct variable {
+    const char *name, *help; /* NULL ends the list */
+};
+extern const struct variable environment[];
+
+struct command;
+struct help_page;
+struct text;
+
+struct topic {
+    char name[TOPIC_MAX];
+    /* One of these: */
+    const struct help_page *page;
+    const struct variable *variable;
+    const struct command *command;
+    const struct batch_key *batch;
+    /* Or these: */
+    const struct section *section;      /* NULL: a key at the top */
+    const struct registry_entry *entry; /* a plugin; NULL: not of one */
+    const struct epa_option *option;    /* NULL: the section or plugin as a whole */
+    const void *defaults;               /* the struct that the option is in */
+};
+
+struct topics {
+    struct topic *item;
+    uint32_t n, room;
+};
+
+/* `entry` as registry_list() gives it; none: all that needs no plugin. */
+void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *out);
+void topics_free(struct topics *);
+
+/* One line on it, without a full stop. */
+void topic_help(const struct topic *, struct text *out);
+
+/* The section whose plugins are of that kind. */
+const struct section *topics_section(enum epa_plugin_kind);
+
+/* Words of --set that make an option say something, "--set routing.kind=zipf " with a blank
+ * behind it, or "": most options always do. */
+void topics_needs(const struct section *, const struct epa_option *, struct text *out);
+
+/* The value that an example gives an option: its default, or one that it may have. */
+void topics_example(const struct epa_option *, const void *defaults, struct text *out);
+
+/* Names of variables EPA2A_... that are set and not known, told on `to`. */
+void environment_warn(FILE *to);
+
+#endif

@@ -1,0 +1,70 @@
+/* Which options say something with the others as they are: those that do not are refused
+ * where they are given, and not shown. */
+#include "config/experiment_table.h"
+
+#include <string.h>
+
+#include "config/options.h"
+
+/* Options that say something for some kinds only. */
+static const struct kind_rule {
+    const char *section, *option;
+    uint32_t kinds; /* bits, by value of the section's kind */
+    const char *needs;
+} kind_rules[] = {
+    {"routing", "exponent", 1u << ROUTING_ZIPF, "kind: zipf"},
+    {"routing", "sigma", 1u << ROUTING_LOGNORMAL, "kind: lognormal"},
+    {"routing", "share", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
+    {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "weights", ~(1u << ROUTING_FILE),
+     "a kind other than file, which has weights"},
+    {"tokens", "least", 1u << TOKENS_RANDOM, "kind: random"},
+    {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
+};
+
+/* A graph may hold several calls, but of cold ones only one; hosts have none. */
+static bool calls_apply(const struct experiment *x)
+{
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const struct bench_options *b = &x->bench;
+    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+
+    return b->cache == CACHE_WARM &&
+           (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
+}
+
+bool option_applies(const struct experiment *x, const struct section *section,
+                    const char *option, const char **needs)
+{
+    for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
+        const struct kind_rule *rule = &kind_rules[i];
+        const struct epa_option *kind;
+        const char *at = (const char *)x + section->offset;
+
+        if (strcmp(rule->section, section->name) != 0 || strcmp(rule->option, option) != 0)
+            continue;
+        kind = option_find(&section->options, section->main);
+        *needs = rule->needs;
+        return (rule->kinds >> *(const int *)(const void *)(at + kind->offset) & 1u) != 0;
+    }
+    if (strcmp(section->name, "profile") == 0 && strcmp(option, "iterations") == 0) {
+        *needs = "profile.file";
+        return x->profile.file != NULL;
+    }
+    if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls") == 0) {
+        *needs = "clock: graph and cache: warm";
+        return calls_apply(x);
+    }
+    if (strcmp(section->name, "bench") == 0 &&
+        (strcmp(option, "cache") == 0 || strcmp(option, "cadence") == 0)) {
+        *needs = "a clock other than wall_cold, which has its own";
+        return x->bench.clock != CLOCK_WALL_COLD;
+    }
+    if (strcmp(section->name, "verify") == 0 &&
+        (strcmp(option, "rtol") == 0 || strcmp(option, "atol") == 0)) {
+        *needs = "reference: contest";
+        return x->verify.reference == REFERENCE_CONTEST;
+    }
+    return true;
+}

@@ -1,0 +1,200 @@
+/* Trees are changed from the root down: a path is walked, maps are made where there are none,
+ * and short forms are written out on the way. A key takes the place of who set it last, so
+ * that errors stand there. */
+#include "config/tree.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "config/experiment_table.h"
+
+struct node *tree_word(struct arena *arena, const char *text, const struct place *place)
+{
+    struct node *node = node_make(arena, NODE_SCALAR, place);
+
+    node->text = text;
+    return node;
+}
+
+struct node *tree_copy(struct arena *arena, const struct node *from)
+{
+    struct node *node = arena_alloc(arena, sizeof(*node));
+
+    *node = *from;
+    node->n = 0;
+    for (uint32_t i = 0; i < from->n; i++)
+        node_append(arena, node, from->kind == NODE_MAP ? from->key[i] : NULL,
+                    tree_copy(arena, from->item[i]));
+    return node;
+}
+
+bool tree_equal(const struct node *a, const struct node *b)
+{
+    if (a->kind != b->kind || a->n != b->n || strcmp(a->text, b->text) != 0)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct node *other =
+            a->kind == NODE_MAP ? node_find(b, a->key[i]->text) : b->item[i];
+
+        if (other == NULL || !tree_equal(a->item[i], other))
+            return false;
+    }
+    return true;
+}
+
+struct node *tree_whole(struct arena *arena, const struct section *section,
+                        struct node *value)
+{
+    struct node *map;
+
+    if (value->kind == NODE_MAP || section == NULL || section->main == NULL ||
+        value->refused)
+        return value;
+    map = node_make(arena, NODE_MAP, &value->place);
+    if (value->kind == NODE_SCALAR) {
+        node_set(arena, map, tree_word(arena, section->main, &value->place), value);
+        return map;
+    }
+    if (strcmp(section->name, "tokens") != 0)
+        return value;
+    node_set(arena, map, tree_word(arena, "kind", &value->place),
+             tree_word(arena, "list", &value->place));
+    node_set(arena, map, tree_word(arena, "each", &value->place), value);
+    return map;
+}
+
+/* The map under `key`, made where there is none; NULL: there is something else, told. */
+static struct node *descend(struct tree *tree, struct node *map, struct node *key)
+{
+    struct node *child = node_find(map, key->text);
+
+    if (child == NULL) {
+        child = node_make(tree->arena, NODE_MAP, &key->place);
+        node_set(tree->arena, map, key, child);
+        return child;
+    }
+    if (map == tree->root)
+        child = tree_whole(tree->arena, section_find(key->text), child);
+    if (child->kind != NODE_MAP) {
+        diag_error(tree->diag, &key->place, NULL, "'%.64s' is a value and has no keys",
+                   key->text);
+        return NULL;
+    }
+    node_set(tree->arena, map, key, child);
+    return child;
+}
+
+/* Walks to the map that the last part of `path` is a key of, which becomes *last. NULL: it
+ * was told why not. `place` is that of the path. */
+static struct node *walk(struct tree *tree, const char *path, const struct place *start,
+                         struct node **last)
+{
+    struct node *map = tree->root;
+    struct place place = *start;
+    const char *part = path;
+
+    while (map != NULL) {
+        size_t n = strcspn(part, ".");
+
+        place.column = start->column + (uint32_t)(part - path);
+        place.width = (uint32_t)n;
+        if (n == 0) {
+            diag_error(tree->diag, &place, NULL, "a key is missing at the point");
+            return NULL;
+        }
+        *last = tree_word(tree->arena, arena_strndup(tree->arena, part, n), &place);
+        if (part[n] == 0)
+            return map;
+        map = descend(tree, map, *last);
+        part += n + 1;
+    }
+    return NULL;
+}
+
+static void merge(struct tree *tree, struct node *map, const struct node *over);
+
+/* Puts a copy of `value` under `key`, or merges it with the map that is there. */
+static void put(struct tree *tree, struct node *map, struct node *key,
+                const struct node *value)
+{
+    const struct section *section = map == tree->root ? section_find(key->text) : NULL;
+    struct node *have = node_find(map, key->text);
+
+    if (have != NULL && section != NULL)
+        have = tree_whole(tree->arena, section, have);
+    if (have == NULL || have->kind != NODE_MAP || value->kind != NODE_MAP ||
+        (section != NULL && section->main != NULL &&
+         node_find(value, section->main) != NULL)) {
+        node_set(tree->arena, map, key, tree_copy(tree->arena, value));
+        return;
+    }
+    node_set(tree->arena, map, key, have);
+    merge(tree, have, value);
+}
+
+static void merge(struct tree *tree, struct node *map, const struct node *over)
+{
+    for (uint32_t i = 0; i < over->n; i++)
+        put(tree, map, over->key[i], over->item[i]);
+}
+
+void tree_lay(struct tree *tree, const struct node *over, bool dotted)
+{
+    for (uint32_t i = 0; i < over->n; i++) {
+        struct node *key = over->key[i], *map = tree->root;
+
+        if (dotted && strchr(key->text, '.') != NULL) {
+            struct place place = key->place;
+
+            place.column += key->quoted;
+            map = walk(tree, key->text, &place, &key);
+        }
+        if (map != NULL)
+            put(tree, map, key, over->item[i]);
+    }
+}
+
+static bool has_dotted_keys(const char *path)
+{
+    return strncmp(path, "matrix.", 7) == 0 || strncmp(path, "zip.", 4) == 0;
+}
+
+void tree_set(struct tree *tree, const char *argument)
+{
+    const char *set = arena_strndup(tree->arena, argument, strlen(argument));
+    const char *equals = strchr(set, '=');
+    struct place place = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+    struct node *map, *key, *value;
+    char *path;
+
+    if (equals == NULL || equals == set) {
+        diag_error(tree->diag, &place, "such as moe.hidden=4096", "--set needs key=value");
+        return;
+    }
+    if (equals[1 + strspn(equals + 1, " ")] == 0) {
+        diag_error(tree->diag, &place, "for an empty string write \"\"",
+                   "no value behind '='");
+        return;
+    }
+    yaml_parse_value(tree->arena, "--set", set, (size_t)(equals + 1 - set), tree->diag,
+                     &value);
+    if (value == NULL)
+        return;
+    path = arena_strndup(tree->arena, set, (size_t)(equals - set));
+    if (has_dotted_keys(path)) {
+        size_t head = strcspn(path, ".");
+        struct place rest = place;
+
+        place.width = (uint32_t)head;
+        rest.column += (uint32_t)head + 1;
+        rest.width -= (uint32_t)head + 1;
+        key = tree_word(tree->arena, path + head + 1, &rest);
+        map =
+            descend(tree, tree->root,
+                    tree_word(tree->arena, arena_strndup(tree->arena, path, head), &place));
+    } else {
+        map = walk(tree, path, &place, &key);
+    }
+    if (map != NULL)
+        node_set(tree->arena, map, key, value);
+}

@@ -1,0 +1,271 @@
+/* Medians of two sides, how sure their ratio is, and whether it could be chance. */
+#include "report/compare.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/random.h"
+
+enum { REPLICATES = 2000 };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The k-th smallest of n, from 0 (Hoare). Reorders them. */
+static double select_kth(double *x, uint64_t n, uint64_t k)
+{
+    uint64_t low = 0, high = n - 1;
+
+    while (low < high) {
+        double pivot = x[low + (high - low) / 2];
+        uint64_t i = low, j = high;
+
+        for (;;) {
+            double swap;
+
+            while (x[i] < pivot)
+                i++;
+            while (x[j] > pivot)
+                j--;
+            if (i >= j)
+                break;
+            swap = x[i];
+            x[i++] = x[j];
+            x[j--] = swap;
+        }
+        if (k <= j && j < high)
+            high = j;
+        else if (k <= j)
+            high--; /* the pivot is the largest of all */
+        else
+            low = j + 1;
+    }
+    return x[k];
+}
+
+/* Nearest rank, as stats.h has it. Reorders the samples. */
+static double median(double *sample, uint64_t n)
+{
+    return select_kth(sample, n, (n - 1) / 2);
+}
+
+static uint64_t samples_of(const struct compare_side *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n; i++)
+        n += s->run[i].n;
+    return n;
+}
+
+/* Samples that are taken together. */
+static uint64_t block_of(uint64_t n)
+{
+    uint64_t block = (uint64_t)sqrt((double)n);
+
+    return block > 0 ? block : 1;
+}
+
+static double median_of_all(const struct compare_side *s, double *scratch)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        memcpy(scratch + n, s->run[i].sample, s->run[i].n * sizeof(*scratch));
+        n += s->run[i].n;
+    }
+    return median(scratch, n);
+}
+
+/* ---- the interval ---- */
+
+/* Blocks of a run from anywhere in it, its end joined to its start. */
+static void draw_run(struct random *r, const struct compare_run *run, double *out)
+{
+    uint64_t block = block_of(run->n);
+
+    for (uint64_t i = 0; i < run->n;) {
+        uint64_t at = random_below(r, (uint32_t)run->n);
+
+        for (uint64_t k = 0; k < block && i < run->n; k++)
+            out[i++] = run->sample[(at + k) % run->n];
+    }
+}
+
+static double draw_median(struct random *r, const struct compare_side *s, double *scratch)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct compare_run *run = &s->run[s->n > 1 ? random_below(r, s->n) : 0];
+
+        draw_run(r, run, scratch + n);
+        n += run->n;
+    }
+    return median(scratch, n);
+}
+
+/* ---- p ---- */
+
+struct ranked {
+    double value;
+    bool of_a;
+};
+
+static int by_rank(const void *a, const void *b)
+{
+    return by_value(&((const struct ranked *)a)->value, &((const struct ranked *)b)->value);
+}
+
+/* What ranks say: the sum of ranks of a, and the sum of t^3 - t over ties of t values. */
+struct rank_sums {
+    double of_a, ties;
+};
+
+static bool rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_b,
+                     struct rank_sums *out)
+{
+    uint32_t n = n_a + n_b;
+    struct ranked *all = malloc(n * sizeof(*all));
+
+    *out = (struct rank_sums){0, 0};
+    if (all == NULL)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = (struct ranked){i < n_a ? a[i] : b[i - n_a], i < n_a};
+    qsort(all, n, sizeof(*all), by_rank);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        double count;
+
+        for (end = i + 1; end < n && !(all[end].value > all[i].value); end++)
+            ;
+        count = end - i;
+        out->ties += count * count * count - count;
+        for (uint32_t k = i; k < end; k++) /* each has the mean of ranks i + 1 to end */
+            out->of_a += all[k].of_a ? i + (count + 1) / 2 : 0;
+    }
+    free(all);
+    return true;
+}
+
+/* The number of ways to get each U is a coefficient of the Gaussian binomial: the product
+ * over i of (1 - q^(n_b + i)) / (1 - q^i). `u` is the smaller of the two. */
+static double exact_p(double u, uint32_t n_a, uint32_t n_b)
+{
+    uint32_t degree = n_a * n_b, at = (uint32_t)u;
+    double *ways = calloc(degree + 1, sizeof(*ways)), sum = 0, all = 0;
+
+    if (ways == NULL)
+        return NAN;
+    ways[0] = 1;
+    for (uint32_t i = 1; i <= n_a; i++) {
+        for (uint32_t d = degree; d >= n_b + i; d--)
+            ways[d] -= ways[d - n_b - i];
+        for (uint32_t d = i; d <= degree; d++)
+            ways[d] += ways[d - i];
+    }
+    for (uint32_t d = 0; d <= degree; d++) {
+        all += ways[d];
+        sum += d <= at ? ways[d] : 0;
+    }
+    free(ways);
+    return 2 * sum < all ? 2 * sum / all : 1;
+}
+
+double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b)
+{
+    double n = (double)n_a + n_b, mean = (double)n_a * n_b / 2, u, variance, z;
+    struct rank_sums sums;
+
+    if (!rank_all(a, n_a, b, n_b, &sums))
+        return NAN;
+    u = sums.of_a - (double)n_a * (n_a + 1) / 2;
+    if (!(sums.ties > 0) && n_a + n_b <= COMPARE_EXACT)
+        return exact_p(u < mean ? u : 2 * mean - u, n_a, n_b);
+    variance = (double)n_a * n_b / 12 * (n + 1 - sums.ties / (n * (n - 1)));
+    if (!(variance > 0))
+        return 1;
+    z = (fabs(u - mean) - 0.5) / sqrt(variance);
+    return z > 0 ? erfc(z / sqrt(2)) : 1;
+}
+
+/* How many units make_units() makes. */
+static uint64_t units_in(const struct compare_side *s, bool by_run)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n; i++)
+        n += by_run ? 1 : s->run[i].n / block_of(s->run[i].n);
+    return n;
+}
+
+/* The medians of runs, or of their blocks. */
+static void make_units(const struct compare_side *s, bool by_run, double *scratch,
+                       double *out)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct compare_run *run = &s->run[i];
+        uint64_t block = by_run ? run->n : block_of(run->n);
+
+        for (uint64_t at = 0; at + block <= run->n; at += block) {
+            memcpy(scratch, run->sample + at, block * sizeof(*scratch));
+            *out++ = median(scratch, block);
+        }
+    }
+}
+
+enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
+                              struct comparison *out)
+{
+    uint64_t n_a = samples_of(a), n_b = samples_of(b), most = n_a > n_b ? n_a : n_b;
+    bool by_run = a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS;
+    uint64_t units_a = units_in(a, by_run), units_b = units_in(b, by_run);
+    /* A drawn run may be the longest each time. */
+    uint64_t room = 0;
+    double *scratch, *ratio, *unit;
+    struct random r = {.key = random_mix(1)};
+
+    for (uint32_t i = 0; i < a->n + b->n; i++) {
+        uint64_t n = i < a->n ? a->run[i].n : b->run[i - a->n].n;
+
+        room = n > room ? n : room;
+    }
+    room *= a->n > b->n ? a->n : b->n;
+    scratch = malloc((room > most ? room : most) * sizeof(*scratch));
+    ratio = malloc(REPLICATES * sizeof(*ratio));
+    unit = malloc((units_a + units_b) * sizeof(*unit));
+    if (scratch == NULL || ratio == NULL || unit == NULL) {
+        free(scratch);
+        free(ratio);
+        free(unit);
+        return EPA_ERR_NOMEM;
+    }
+    *out = (struct comparison){.samples_a = n_a,
+                               .samples_b = n_b,
+                               .a = median_of_all(a, scratch),
+                               .b = median_of_all(b, scratch),
+                               .units_a = (uint32_t)units_a,
+                               .units_b = (uint32_t)units_b};
+    out->ratio = out->b / out->a;
+    for (uint32_t i = 0; i < REPLICATES; i++) {
+        double of_a = draw_median(&r, a, scratch);
+
+        ratio[i] = draw_median(&r, b, scratch) / of_a;
+    }
+    qsort(ratio, REPLICATES, sizeof(*ratio), by_value);
+    out->low = ratio[REPLICATES * 25 / 1000];
+    out->high = ratio[REPLICATES * 975 / 1000 - 1];
+    make_units(a, by_run, scratch, unit);
+    make_units(b, by_run, scratch, unit + units_a);
+    out->p = compare_ranks(unit, (uint32_t)units_a, unit + units_a, (uint32_t)units_b);
+    free(scratch);
+    free(ratio);
+    free(unit);
+    return isnan(out->p) ? EPA_ERR_NOMEM : EPA_OK;
+}

@@ -1,0 +1,47 @@
+/* Results that were written with --json, read again. */
+#ifndef RESULTS_H
+#define RESULTS_H
+
+#include <epa2a/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct results_stage {
+    const char *name;
+    double *sample; /* [n] ns, in order; owned */
+    uint64_t n;
+};
+
+struct results_run {
+    const char *id;    /* of the experiment: alike on all machines; "": the file has none */
+    const char *label; /* what people call it */
+    const char *verb, *status;
+    bool ok; /* it ended well */
+    struct results_stage *stage;
+    uint32_t n_stages;
+    const void *json; /* the whole of it, for results_differ() */
+};
+
+struct results {
+    const char *path;
+    const char *version; /* of the program that wrote it */
+    struct results_run *run;
+    uint32_t n;
+    void *root; /* owns the strings */
+};
+
+/* EPA_ERR_CONFIG says what is wrong with the file, EPA_ERR_SYSTEM why it cannot be read. */
+enum epa_status results_read(const char *path, struct results *out, struct epa_error *err);
+void results_free(struct results *);
+
+enum results_part {
+    RESULTS_SHAPE,   /* what was to be done; seeds, names and lengths of a run aside */
+    RESULTS_MEANS,   /* by what: algorithm, transport, backend, launcher */
+    RESULTS_MACHINE, /* where: processor, cores, device, links, kind of build */
+};
+
+/* The first thing in which two runs differ, as "moe.hidden: 7168, and 4096"; false: none. */
+bool results_differ(const struct results_run *a, const struct results_run *b,
+                    enum results_part, char *what, uint32_t room);
+
+#endif

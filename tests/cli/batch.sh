@@ -1,0 +1,75 @@
+#!/bin/bash
+# batch.sh EPA2A CONFIG mpirun|env: runs of one file, of several shapes, in processes that others
+# have started: all of them run all in one order, a run that fails is not the end, and processes
+# that do not agree on their runs say so. 77: there is no mpirun.
+set -u
+epa2a=$1 config=$2 launch=$3
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+if [ "$launch" = mpirun ]; then
+    if ! "$epa2a" list launcher | grep -q '^  mpi ' ||
+        ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+        echo "SKIP: built without launcher mpi, or there is no mpirun of Open MPI (Debian: openmpi-bin)"
+        exit 77
+    fi
+fi
+cat >"$work/batch.yaml" <<END
+include: $config
+ranks: 2
+runs:
+  small: {moe.max_tokens: 2}
+  narrow: {algorithm.capacity: 0.3, tokens: full}
+  large: {moe.max_tokens: 64, bench.inputs: 2}
+  nowhere: {transport: nowhere}
+repeat: 2
+bench: {iterations: 5}
+END
+
+# MPI leaves memory behind, of which LeakSanitizer would tell. Its own lines are about exit codes.
+export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000)) WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
+
+# both ARGS0 -- ARGS1: what rank 0 and rank 1 are started with; sets code and code1.
+both() {
+    local first=()
+    while [ "$1" != -- ]; do
+        first+=("$1")
+        shift
+    done
+    shift
+    RANK=1 LOCAL_RANK=1 timeout -k 5 100 "$epa2a" "$@" >"$work/out1" 2>"$work/err1" &
+    RANK=0 LOCAL_RANK=0 timeout -k 5 100 "$epa2a" "${first[@]}" >"$work/out" 2>"$work/err"
+    code=$?
+    wait $!
+    code1=$?
+}
+
+args=(bench "$work/batch.yaml" --shuffle 3 --csv "$work/rows.csv" --json "$work/a.json")
+if [ "$launch" = mpirun ]; then
+    unset MASTER_ADDR MASTER_PORT WORLD_SIZE LOCAL_WORLD_SIZE
+    timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
+        "$epa2a" "${args[@]}" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+else
+    both "${args[@]}" -- "${args[@]}"
+fi
+
+failed=0
+fail() {
+    echo "FAIL: $*"
+    sed 's/^/    /' "$work/err" "$work/rows.csv"
+    failed=1
+}
+[ $code = 2 ] || fail "exit code $code, not 2"
+[ "$(cut -d, -f2,8,9 "$work/rows.csv" | tail -n +2 | tr '\n' ' ')" = \
+    'small #1,ok,ok small #2,ok,ok narrow #1,failed,config narrow #2,failed,config large #1,ok,ok large #2,ok,ok nowhere #1,failed,config nowhere #2,failed,config ' ] ||
+    fail "the rows are others"
+[ "$(grep -c '"verb": "bench"' "$work/a.json")" = 6 ] || fail "not six results"
+
+if [ "$launch" = env ]; then
+    both verify "$work/batch.yaml" --quiet --only 'small*' -- verify "$work/batch.yaml" --quiet --only 'l*'
+    [ "$code $code1" = '2 2' ] || fail "exit codes $code and $code1, not 2 and 2"
+    grep -q 'was started with another experiment: moe.max_tokens: 64 there, 2 here' "$work/err" ||
+        fail "nobody says that the processes do not agree"
+fi
+exit $failed

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""completion.py EPA2A SCRIPTS SHELL: starts the shell on a terminal, types command lines with a Tab
+behind, and looks at what became of them. SCRIPTS is the folder of epa2a.bash and its like. What there
+must be is asked of --help and list, not of what the scripts ask. Skips (77) where the shell is absent."""
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT = 30  # seconds for one answer; a shell that is stuck must not hang the test
+SHOW = "#!/bin/sh\nprintf '\\n<<'\nfor a; do printf '[%s]' \"$a\"; done\nprintf '>>\\n'\n"
+FILES = {
+    "small.yaml": "version: 1\n",
+    "other.yml": "version: 1\nalgorithm: {name: alltoallv}\n",
+    "notes.txt": "",
+    "runs.yaml": "version: 1\nruns: {flag a rank: {}, flag a row: {}, other: {}}\nmatrix: {moe.topk: [4, 8]}\n",
+    "results.json": "",
+    "sub/inner.yaml": "version: 1\n",
+}
+PLUGIN_OPTION = ("launcher=thread", "launcher.p", "launcher.pin=")  # of one that is always there
+
+# What is typed, and the words that it becomes, with a Z typed behind the Tab.
+LINES = [
+    ("ver", ["verify", "Z"]),
+    ("conf", ["config", "Z"]),
+    ("config ch", ["config", "check", "Z"]),
+    ("completion fi", ["completion", "fish", "Z"]),
+    ("list tra", ["list", "transport", "Z"]),
+    ("help exit", ["help", "exit-codes", "Z"]),
+    ("help moe.hid", ["help", "moe.hidden", "Z"]),
+    ("help EPA2A_I", ["help", "EPA2A_ISA", "Z"]),
+    ("run --ti", ["run", "--timeout", "Z"]),
+    ("list --plugin-p", ["list", "--plugin-path", "Z"]),
+    ("run --set moe.hid", ["run", "--set", "moe.hidden=Z"]),
+    ("run --set rank", ["run", "--set", "ranksZ"]),
+    ("run --set moe", ["run", "--set", "moe.Z"]),
+    ("run --set moe.dtype=b", ["run", "--set", "moe.dtype=bf16", "Z"]),
+    ("run --set=moe.dtype=b", ["run", "--set=moe.dtype=bf16", "Z"]),
+    ("run --set moe.hidden=", ["run", "--set", "moe.hidden=7168", "Z"]),
+    ("run --set bench.check=f", ["run", "--set", "bench.check=false", "Z"]),
+    ("run --set transport=sh", ["run", "--set", "transport=shm", "Z"]),
+    ("run --set transport.name=sh", ["run", "--set", "transport.name=shm", "Z"]),
+    ("run --set launcher=au", ["run", "--set", "launcher=auto", "Z"]),
+    ("run --set routing=zi", ["run", "--set", "routing=zipf", "Z"]),
+    ("run --set algorithm.wi", ["run", "--set", "algorithm.wire=Z"]),
+    ("run --set algorithm.wire=fp", ["run", "--set", "algorithm.wire=fp8", "Z"]),
+    ("run --set repe", ["run", "--set", "repeat=Z"]),
+    ("run --set matrix.moe.hid", ["run", "--set", "matrix.moe.hidden=Z"]),
+    ("run sm", ["run", "small.yaml", "Z"]),
+    ("run ./sm", ["run", "./small.yaml", "Z"]),
+    ("bench small.yaml oth", ["bench", "small.yaml", "other.yml", "Z"]),
+    ("run no", ["run", "noZ"]),
+    ("run sub/i", ["run", "sub/inner.yaml", "Z"]),
+    ("config check sm", ["config", "check", "small.yaml", "Z"]),
+    ("compare re", ["compare", "results.json", "Z"]),
+    ("compare sm", ["compare", "smZ"]),
+    ("run --json no", ["run", "--json", "notes.txt", "Z"]),
+    ("run --json=no", ["run", "--json=notes.txt", "Z"]),
+    ("run --set routing.path=no", ["run", "--set", "routing.path=notes.txt", "Z"]),
+    ("list --plugin-path su", ["list", "--plugin-path", "sub/Z"]),
+    ("frobnicate x", ["frobnicate", "xZ"]),
+    ("run --set frob.x=", ["run", "--set", "frob.x=Z"]),
+    ("run runs.yaml --only ot", ["run", "runs.yaml", "--only", "other moe.topk=Z"]),
+    ("run runs.yaml --only other\\ moe.topk=8", ["run", "runs.yaml", "--only", "other moe.topk=8", "Z"]),
+    ("config show runs.yaml --run flag\\ a\\ ro", ["config", "show", "runs.yaml", "--run", "flag a row moe.topk=Z"]),
+    ("run -- sm", ["run", "--", "small.yaml", "Z"]),
+]
+
+
+class Terminal:
+    """A shell on a terminal of its own."""
+
+    def __init__(self, argv, env, folder):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(argv[0], argv, env)
+        self.seen = ""
+
+    def type(self, text):
+        data = text.encode()
+        while data:
+            data = data[os.write(self.fd, data):]
+
+    def wait(self, pattern):
+        """The match, once it was printed; what is before it is forgotten."""
+        end = time.monotonic() + LIMIT
+        while True:
+            match = re.search(pattern, self.seen)
+            if match:
+                self.seen = self.seen[match.end():]
+                return match
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                raise TimeoutError(f"no {pattern} after {LIMIT} s: {self.seen[-2000:]!r}")
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise EOFError(f"the shell ended: {self.seen[-2000:]!r}")
+            self.seen += data.decode("utf-8", "replace")
+
+    def words(self, keys):
+        """Types the keys, then makes the line the arguments of show-args."""
+        self.type(keys + "\x01show-args \r")
+        found = self.wait(r"<<((?:\[[^\r\n]*\])?)>>")[1]
+        return found[1:-1].split("][") if found else []
+
+    def close(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+def start_bash(folder, env, scripts, way):
+    loader = "/usr/share/bash-completion/bash_completion"
+    if way == "installed":
+        if not os.path.exists(loader):
+            print("SKIP part: no bash-completion to load the script (package bash-completion)")
+            return None, None
+        place = folder / "data/bash-completion/completions"
+        place.mkdir(parents=True)
+        shutil.copy(scripts / "epa2a.bash", place / "epa2a")
+        env = dict(env, XDG_DATA_HOME=str(folder / "data"))
+        env.pop("BASH_COMPLETION_USER_DIR", None)
+        setup = f". {loader}"
+    else:
+        setup = '. <(epa2a completion bash)'
+    shell = Terminal(["bash", "--norc", "--noprofile", "-i"], env, folder / "cwd")
+    shell.type(f"bind 'set bell-style none'; {setup}; show-args $((40 + 2))\r")
+    shell.wait(r"<<\[42\]>>")
+    return shell, lambda line: shell.words(line + "\x1b*")
+
+
+def start_zsh(folder, env, scripts, way):
+    if way == "installed":
+        place = folder / "functions"
+        place.mkdir()
+        shutil.copy(scripts / "epa2a.zsh", place / "_epa2a")
+        setup = f"fpath=({place} $fpath); autoload -Uz compinit; compinit -u -D"
+    else:
+        setup = "autoload -Uz compinit; compinit -u -D; source <(epa2a completion zsh)"
+    shell = Terminal(["zsh", "-f", "-i"], env, folder / "cwd")
+    shell.type(f"unsetopt beep autolist; bindkey -e; {setup}\r")
+    # Documented with _all_matches: every candidate goes into the line.
+    shell.type("zle -C all-matches complete-word _generic; bindkey '^Xa' all-matches; "
+               "zstyle ':completion:all-matches:*' completer _all_matches _complete; "
+               "zstyle ':completion:all-matches:*' insert true; show-args $((40 + 2))\r")
+    shell.wait(r"<<\[42\]>>")
+    return shell, lambda line: shell.words(line + "\x18a")
+
+
+def start_fish(folder, env, scripts, way):
+    if way == "installed":
+        place = folder / "data/fish/vendor_completions.d"
+        place.mkdir(parents=True)
+        shutil.copy(scripts / "epa2a.fish", place)
+        env = dict(env, XDG_DATA_DIRS=f"{folder / 'data'}:/usr/local/share:/usr/share")
+        setup = "true"
+    else:
+        setup = "epa2a completion fish | source"
+    shell = Terminal(["fish", "--private"], env, folder / "cwd")
+    shell.type(f"function fish_prompt; end; set -g fish_autosuggestion_enabled 0; {setup}; "
+               "show-args (math 40 + 2)\r")
+    shell.wait(r"<<\[42\]>>")
+
+    def candidates(line):
+        # What a Tab would list, by the shell's own word for it.
+        shell.type(f"show-args (complete -C '{line}' | string replace -r '\\t.*' '')\r")
+        found = shell.wait(r"<<((?:\[[^\r\n]*\])?)>>")[1]
+        before = line.split()[:len(line.split()) - (not line.endswith(" "))]
+        return before + (found[1:-1].split("][") if found else [])
+    return shell, candidates
+
+
+def asked(epa2a, *args):
+    return subprocess.run([epa2a, *args], capture_output=True, text=True, check=True).stdout
+
+
+def lists(epa2a):
+    """Lines, and all the words that they must offer."""
+    commands = re.findall(r"^  ([a-z]+) ", asked(epa2a, "--help"), re.M)
+    options = re.findall(r"^  (--[a-z-]+)", asked(epa2a, "run", "--help"), re.M)
+    transports = re.findall(r"^  ([a-z0-9_]+) ", asked(epa2a, "list", "transport"), re.M)
+    hidden = re.findall(r"^  (?:choices|       )   ([a-z0-9_]+) ", asked(epa2a, "help", "routing.kind"), re.M)
+    keys = re.findall(r"^  (moe\.[a-z_]+) ", asked(epa2a, "help", "moe"), re.M)
+    assert len(commands) > 6 and "--set" in options and "shm" in transports and "zipf" in hidden
+    yield "epa2a ", commands
+    yield "epa2a run --", options
+    yield "epa2a run --set transport=", ["transport=" + t for t in transports]
+    yield "epa2a run --set routing.kind=", ["routing.kind=" + h for h in hidden]
+    yield "epa2a bench --set moe.", [k + "=" for k in keys]
+    yield "epa2a list ", ["backend", "launcher", "transport", "algorithm"]
+    yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "sub/"]
+
+
+def bare(word):
+    """Without what is common to all: to bash the word begins behind the =."""
+    return re.sub(r"^.*=(?=.)", "", word).rstrip("/")
+
+
+def try_shell(name, way, epa2a, scripts):
+    start = {"bash": start_bash, "zsh": start_zsh, "fish": start_fish}[name]
+    failed = 0
+    with tempfile.TemporaryDirectory() as temp:
+        folder = pathlib.Path(temp)
+        for path, text in FILES.items():
+            (folder / "cwd" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "cwd" / path).write_text(text)
+        (folder / "bin").mkdir()
+        (folder / "bin/show-args").write_text(SHOW)
+        (folder / "bin/show-args").chmod(0o755)
+        os.symlink(epa2a, folder / "bin/epa2a")
+        # Where this is missing fish goes through all man pages, behind our back.
+        (folder / "home/.local/share/fish/generated_completions").mkdir(parents=True)
+        env = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "HOME": str(folder / "home"),
+               "LC_ALL": "C.UTF-8", "TERM": "xterm", "PS1": "", "COLUMNS": "200"}
+        env.update((k, v) for k, v in os.environ.items() if k.endswith("SAN_OPTIONS"))
+        shell, candidates = start(folder, env, scripts, way)
+        if shell is None:
+            return 0
+        lines = list(LINES)
+        first, typed, key = PLUGIN_OPTION
+        lines.append((f"run --set {first} --set {typed}", ["run", "--set", first, "--set", key + "Z"]))
+        if re.search(r"^  alltoallv ", asked(epa2a, "list", "algorithm"), re.M):
+            lines.append(("run other.yml --set algorithm.mo",
+                          ["run", "other.yml", "--set", "algorithm.mode=Z"]))
+        try:
+            for typed, want in lines:
+                got = shell.words(f"epa2a {typed}\tZ")
+                if got != ["epa2a", *want]:
+                    print(f"{name}, {way}: epa2a {typed}<Tab>Z became {got}, not {want}")
+                    failed += 1
+            before = "env" if name == "fish" else "sudo"  # that of fish 3.6 hands nothing on
+            got = shell.words(f"{before} epa2a ver\tZ")
+            if got != [before, "epa2a", "verify", "Z"] and not (name == "bash" and way == "printed"):
+                print(f"{name}, {way}: behind another command it became {got}")
+                failed += 1
+            # bash closes an open quote behind a word that it has completed
+            got = shell.words("epa2a run --set 'moe.hid\tZ" + "'" * (name != "bash"))
+            if got != ["epa2a", "run", "--set", "moe.hidden=Z"]:
+                print(f"{name}, {way}: with a quote open it became {got}")
+                failed += 1
+            for line, want in lists(epa2a):
+                before = line.split()[:len(line.split()) - (not line.endswith(" "))]
+                got = candidates(line)[len(before):]
+                if {bare(word) for word in got} != {bare(word) for word in want}:
+                    print(f"{name}, {way}: {line}: {got}, not {want}")
+                    failed += 1
+        finally:
+            shell.close()
+    print(f"{name}, {way}: {len(lines) + 9 - failed} of {len(lines) + 9} as they should be")
+    return failed
+
+
+def main(epa2a, scripts, name):
+    if shutil.which(name, path="/usr/bin:/bin:/usr/local/bin") is None:
+        print(f"SKIP: there is no {name} here (package {name})")
+        return 77
+    epa2a = os.path.abspath(epa2a)
+    failed = sum(try_shell(name, way, epa2a, pathlib.Path(scripts)) for way in ("printed", "installed"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Results as --json writes them, of runs that were made up: made_results.py SEED RUN... A run is
+LABEL,MEDIAN_US[,KEY=VALUE]: KEY is a dotted key of the run, such as experiment.moe.hidden or status."""
+import json
+import random
+import sys
+
+random.seed(sys.argv[1])
+results = []
+for text in sys.argv[2:]:
+    label, median, *rest = text.split(",")
+    stages = [
+        {"name": name, "samples_ns": [round(float(median) * share * random.gauss(1000, 5)) for _ in range(200)]}
+        for name, share in (("dispatch", 0.4), ("combine", 0.6), ("total", 1))
+    ]
+    run = {
+        "id": label,
+        "label": label,
+        "verb": "bench",
+        "status": "ok",
+        "experiment": {"name": label, "seed": 1, "algorithm": {"name": "ll_v2"}, "moe": {"hidden": 7168}},
+        "machine": {"cpu": "made up", "cores": 2, "load_average": 0.5, "build": {"version": "1", "isa": "avx2"}},
+        "stages": stages,
+    }
+    for setting in rest:
+        path, value = setting.split("=")
+        *folders, key = path.split(".")
+        at = run
+        for folder in folders:
+            at = at[folder]
+        at[key] = json.loads(value)
+    results.append(run)
+print(json.dumps({"schema": 1, "program": "epa2a", "results": results}))
