@@ -3,6 +3,21 @@
 
 #include <signal.h>
 
+const struct exit_meaning exit_meanings[] = {
+    {EXIT_OK, "all is well"},
+    {EXIT_WRONG, "the data is wrong"},
+    {EXIT_USAGE, "the command line or a configuration cannot be"},
+    {EXIT_RESOURCE,
+     "a resource is missing: memory, a plugin's library, a file that cannot be made"},
+    {EXIT_TIMEOUT, "timeout: a rank waited longer than the experiment allows"},
+    {EXIT_DIED, "a rank died"},
+    {EXIT_INTERNAL, "an internal error: please report it"},
+    {EXIT_SLOWER, "compare: something became slower"},
+    {EXIT_SIGINT, "stopped by SIGINT; results so far were written"},
+    {EXIT_SIGTERM, "stopped by SIGTERM; results so far were written"},
+    {EXIT_OK, NULL},
+};
+
 int exit_code(enum epa_status status, int signal)
 {
     switch (status) {

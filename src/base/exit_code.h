@@ -12,9 +12,17 @@ enum epa_exit {
     EXIT_TIMEOUT = 4,
     EXIT_DIED = 5, /* a rank died */
     EXIT_INTERNAL = 6,
+    EXIT_SLOWER = 10, /* compare: something is slower */
     EXIT_SIGINT = 130,
     EXIT_SIGTERM = 143,
 };
+
+/* What each means, for help and the man page. */
+struct exit_meaning {
+    enum epa_exit code;
+    const char *help; /* NULL ends the list */
+};
+extern const struct exit_meaning exit_meanings[];
 
 /* The one that tells of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
 int exit_code(enum epa_status, int signal);

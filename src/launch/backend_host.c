@@ -6,6 +6,7 @@
 
 #include "plugin/builtin.h"
 #include "base/clock.h"
+#include "launch/cache.h"
 #include "launch/workers.h"
 
 enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
@@ -19,6 +20,10 @@ struct host {
     struct epa_backend base; /* first */
     const struct config *config;
     struct workers *workers;
+    /* What flush_cache() writes, a part for each worker; made at its first call. */
+    char *flush;
+    size_t flush_bytes; /* of a part */
+    int flush_byte;
     struct epa_error last; /* failure, for explain() */
     uint64_t mark[MARKS];
 };
@@ -88,6 +93,34 @@ host_parallel(struct epa_backend *base,
     return EPA_OK;
 }
 
+static void write_over(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct host *host = arg;
+
+    (void)workers;
+    memset(host->flush + worker * host->flush_bytes, host->flush_byte, host->flush_bytes);
+}
+
+/* Twice what an L2 holds, by each worker on the core that it runs on. What ranks share, L3
+ * above all, is not gone then. */
+static enum epa_status host_flush_cache(struct epa_backend *base)
+{
+    struct host *host = (struct host *)base;
+    size_t bytes = host->flush_bytes;
+
+    if (host->flush == NULL) {
+        bytes = (2 * cache_l2_bytes() + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+        host->flush = aligned_alloc(LINE_BYTES, bytes * host->config->workers);
+    }
+    if (host->flush == NULL)
+        return epa_fail(fresh(host), EPA_ERR_NOMEM,
+                        "host: no memory for %zu bytes to write caches over with",
+                        bytes * host->config->workers);
+    host->flush_bytes = bytes;
+    host->flush_byte++; /* other bytes each time: a write that changes nothing may be saved */
+    return host_parallel(base, write_over, host);
+}
+
 static enum epa_status host_mark(struct epa_backend *base, uint32_t i)
 {
     struct host *host = (struct host *)base;
@@ -125,6 +158,7 @@ static void host_close(struct epa_backend *base)
     if (host == NULL)
         return;
     workers_destroy(host->workers);
+    free(host->flush);
     free(host);
 }
 
@@ -138,6 +172,7 @@ static const struct epa_backend_ops ops = {
     .parallel = host_parallel,
     .mark = host_mark,
     .elapsed = host_elapsed,
+    .flush_cache = host_flush_cache,
     .explain = host_explain,
     .close = host_close,
 };

@@ -108,6 +108,24 @@ static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_
     return status;
 }
 
+/* Made once: nothing in it changes with the iteration. */
+static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
+{
+    uint32_t experts = op->x->moe.experts;
+    enum epa_status status =
+        buffer_alloc(op, "the experts' factors", experts * sizeof(float), &op->factor, err);
+
+    if (status != EPA_OK)
+        return status;
+    for (uint32_t e = 0; e < experts; e++)
+        ((float *)op->factor.here)[e] = op_moe_factor(op, e);
+    status = buffer_send(op, &op->factor, experts * sizeof(float));
+    if (status == EPA_OK)
+        return EPA_OK;
+    op->backend->ops->explain(op->backend, err);
+    return epa_fail(err, status, "the experts' factors could not be written");
+}
+
 static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 {
     const struct moe_options *moe = &op->x->moe;
@@ -138,17 +156,30 @@ static enum epa_status refuse_shape(const struct experiment *x,
                                     const struct epa_world *world,
                                     const struct epa_footprint *f, struct epa_error *err)
 {
-    if (x->moe.dtype != EPA_BF16)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "moe.dtype: only bf16 can be verified");
-    if (f->recv_dtype != EPA_BF16 && f->recv_dtype != EPA_FP8_E4M3)
+    const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
+
+    if (x->moe.dtype != EPA_BF16 && x->moe.dtype != EPA_F16)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm delivers rows that are neither bf16 nor FP8");
-    if (f->answer_dtype != EPA_BF16 && f->answer_dtype != EPA_FP8_E4M3)
+                        "moe.dtype: only bf16 and f16 can be verified");
+    if (f->recv_dtype != (enum epa_dtype)x->moe.dtype && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm sends answers that are neither bf16 nor FP8");
+                        "the algorithm delivers rows that are neither %s, as moe.dtype is, "
+                        "nor FP8",
+                        dtype);
+    if (f->answer_dtype != (enum epa_dtype)x->moe.dtype && f->answer_dtype != EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the algorithm sends answers that are neither %s, as moe.dtype is, "
+                        "nor FP8",
+                        dtype);
+    if (f->fused && f->layout != EPA_LAYOUT_EXPERT)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "the algorithm does the experts' work itself and delivers rows by "
+                        "rank; it can do that by expert alone");
     if (x->moe.input == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.input is fp8, the algorithm delivers bf16 rows");
+                        "moe.input is fp8, the algorithm delivers %s rows; set moe.input: "
+                        "dtype",
+                        dtype);
     if ((f->recv_dtype == EPA_FP8_E4M3 || f->answer_dtype == EPA_FP8_E4M3) &&
         (x->moe.group == 0 || x->moe.hidden % x->moe.group != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -169,6 +200,7 @@ void op_moe_destroy(struct op_moe *op)
         return;
     for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
         slot_free(op, &op->slot[i]);
+    buffer_free(op, &op->factor);
     for (uint32_t i = 0; i < STAGED; i++)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
@@ -213,6 +245,8 @@ enum epa_status op_moe_create(const struct experiment *x, const struct epa_world
     status = op->slot == NULL
                  ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
                  : scratch_alloc(op, err);
+    if (status == EPA_OK)
+        status = make_factors(op, err);
     for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
         status = slot_alloc(op, &op->slot[i], err);
     if (status != EPA_OK) {
@@ -260,9 +294,9 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
     slot += x->moe.input == MOE_INPUT_FP8
                 ? elements + elements / x->moe.group * sizeof(float)
                 : elements * sizeof(uint16_t);
-    if (x->expert.answer == ANSWER_APART && memory == EPA_MEMORY_HOST)
+    if (x->expert.answer == ANSWER_APART && !f->fused && memory == EPA_MEMORY_HOST)
         slot += op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
-    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) +
+    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) + x->moe.experts * sizeof(float) +
               local * (sizeof(struct run) + sizeof(uint64_t));
     if (f->layout == EPA_LAYOUT_RANK)
         shared += (f->recv_rows + 1) * sizeof(uint32_t) +
@@ -279,9 +313,13 @@ void op_moe_hard_values(struct op_moe *op, bool on)
 }
 
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
- * NaN: sums of such would tell right from wrong no more. */
-static void plant_hard_values(uint64_t key, uint32_t group, uint32_t groups, uint16_t *x)
+ * NaN: sums of such would tell right from wrong no more. In f16 an outlier has the largest
+ * exponent: what experts answer to it overflows, for some. */
+static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t groups,
+                              uint16_t *x)
 {
+    const uint16_t denormal = f16 ? 0x83ff : 0x807f;
+
     for (uint32_t g = 0; g < groups; g++, x += group) {
         uint64_t r = random_at(key, g);
         uint32_t at = (uint32_t)(r >> 32) % group;
@@ -291,14 +329,15 @@ static void plant_hard_values(uint64_t key, uint32_t group, uint32_t groups, uin
             memset(x, 0, group * sizeof(*x));
             break;
         case 1: /* an outlier: all others are near the lowest codes */
-            x[at] = bf16_of_float(float_of_bf16(x[at]) * 1000.0f);
+            x[at] = f16 ? (uint16_t)((x[at] & 0x8000u) | (0x7bffu - (r >> 12 & 1023u)))
+                        : bf16_of_float(float_of_bf16(x[at]) * 1000.0f);
             break;
         case 2: /* a group of denormals */
             for (uint32_t i = 0; i < group; i++)
-                x[i] &= 0x807f;
+                x[i] &= denormal;
             break;
         case 3: /* denormals and zeros of both signs among the others */
-            x[at] &= 0x807f;
+            x[at] &= denormal;
             x[(at + 1) % group] = 0x8000;
             x[(at + 2) % group] = 0;
             break;
@@ -318,24 +357,24 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
         memcpy(out, read, x->moe.hidden * sizeof(*out));
         return;
     }
-    random_bf16(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token),
-                x->moe.hidden, out);
+    random_words(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token),
+                 x->moe.hidden, is_f16(op), out);
     if (op->hard_values)
         plant_hard_values(
-            random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token),
+            random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token), is_f16(op),
             x->moe.group, (uint32_t)hidden_groups(op), out);
 }
 
 static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
-    const struct kernels *kernels = kernels_get(NULL);
+    const struct kernels *kernels = kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
     const struct moe_options *moe = &op->x->moe;
     uint32_t rank = op->world.rank;
 
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * moe->hidden;
 
-        if (moe->input == MOE_INPUT_BF16) {
+        if (moe->input == MOE_INPUT_DTYPE) {
             op_moe_token(op, rank, s->iteration, t, (uint16_t *)s->x.here + at);
             continue;
         }
@@ -346,79 +385,6 @@ static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
     }
 }
 
-struct rows {
-    uint64_t all, once; /* one for each choice; one for each token and rank */
-};
-
-/* Adds rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or
- * to rank `to` alone. */
-static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens,
-                       uint32_t from, uint32_t to, struct rows *sum)
-{
-    uint32_t topk = op->x->moe.topk;
-
-    for (uint32_t t = 0; t < tokens; t++, expert += topk) {
-        memset(op->reached, 0, op->world.size);
-        for (uint32_t k = 0; k < topk; k++) {
-            uint32_t rank;
-
-            if (expert[k] < 0)
-                continue;
-            rank = (uint32_t)expert[k] / op->local_experts;
-            if (rank == from || (to != UINT32_MAX && rank != to))
-                continue;
-            sum->all++;
-            sum->once += op->reached[rank] == 0;
-            op->reached[rank] = 1;
-        }
-    }
-}
-
-/* Bytes of a token, or an answer, and its scales. */
-static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
-{
-    const struct moe_options *moe = &op->x->moe;
-
-    return dtype == EPA_FP8_E4M3 ? moe->hidden + hidden_groups(op) * sizeof(float)
-                                 : moe->hidden * sizeof(uint16_t);
-}
-
-static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
-{
-    const struct epa_footprint *f = &op->footprint;
-    const int32_t *mine = s->expert.here;
-    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
-    uint64_t control = f->control_bytes * (op->world.size - 1);
-    bool once = f->once || f->layout == EPA_LAYOUT_RANK;
-    struct rows to = {0}, from = {0};
-    uint64_t kept = 0, out, in, most;
-
-    count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
-    for (size_t i = 0; i < (size_t)tokens * topk; i++)
-        kept += mine[i] >= 0;
-    for (uint32_t r = 0; r < op->world.size; r++) {
-        uint32_t n = routing_tokens_of(op->x, r, s->iteration);
-
-        if (r == rank)
-            continue;
-        routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
-        count_rows(op, op->expert, n, r, rank, &from);
-    }
-    out = once ? to.once : to.all;
-    in = once ? from.once : from.all;
-    most = to.once > from.once ? to.once : from.once;
-    s->traffic = (struct moe_traffic){
-        .dispatch_needed = kept * f->dispatch_token_bytes,
-        .combine_needed = kept * f->combine_token_bytes,
-        .dispatch_wire = out * f->dispatch_row_bytes + control,
-        .combine_wire = in * f->combine_row_bytes,
-        .dispatch_in = in * f->dispatch_row_bytes + control,
-        .combine_in = out * f->combine_row_bytes,
-        .dispatch_least = most * least_bytes(op, f->recv_dtype),
-        .combine_least = most * least_bytes(op, f->answer_dtype),
-    };
-}
-
 static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
     const struct moe_options *moe = &op->x->moe;
@@ -426,7 +392,7 @@ static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t t
     struct epa_backend *b = op->backend;
     enum epa_status status;
 
-    /* Bytes 0xff are NaN in bf16: what is not written shows. */
+    /* Bytes 0xff are NaN in both types: what is not written shows. */
     status = b->ops->fill(b, s->out.there, 0xff,
                           (size_t)moe->max_tokens * moe->hidden * sizeof(uint16_t));
     if (status == EPA_OK && s->x.there != NULL)
@@ -453,7 +419,7 @@ enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iterati
     routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->expert.here,
                  s->weight.here);
     fill_tokens(op, s, tokens);
-    count_traffic(op, s, tokens);
+    op_moe_count(op, s, tokens);
     status = send_inputs(op, s, tokens);
     if (status != EPA_OK)
         return status;
@@ -465,6 +431,7 @@ enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iterati
     m->x_scale = s->x_scale.there;
     m->expert = s->expert.there;
     m->weight = s->weight.there;
+    m->expert_factor = op->factor.there;
     m->out = s->out.there;
     return EPA_OK;
 }
@@ -472,18 +439,4 @@ enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iterati
 struct epa_problem *op_moe_problem(struct op_moe *op, uint32_t slot)
 {
     return &op->slot[slot].problem;
-}
-
-void op_moe_traffic(const struct op_moe *op, uint32_t slot, struct moe_traffic *sum)
-{
-    const struct moe_traffic *t = &op->slot[slot].traffic;
-
-    sum->dispatch_needed += t->dispatch_needed;
-    sum->combine_needed += t->combine_needed;
-    sum->dispatch_wire += t->dispatch_wire;
-    sum->combine_wire += t->combine_wire;
-    sum->dispatch_in += t->dispatch_in;
-    sum->combine_in += t->combine_in;
-    sum->dispatch_least += t->dispatch_least;
-    sum->combine_least += t->combine_least;
 }

@@ -27,7 +27,7 @@ uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *,
 
 /* From now on some groups of x are hard for numerics: all zeros, an outlier, denormals,
  * signs of zero. Off after create(); for verify, as denormals cost time that a benchmark
- * would count. All ranks must say the same. */
+ * would count, but not against the contest, which has none. All ranks must say the same. */
 void op_moe_hard_values(struct op_moe *, bool on);
 
 /* Makes the inputs of `iteration` in `slot`: x (or x_fp8 and x_scale, x is NULL then),
@@ -39,7 +39,7 @@ enum epa_status op_moe_inputs(struct op_moe *, uint32_t slot, uint64_t iteration
 struct epa_problem *op_moe_problem(struct op_moe *, uint32_t slot);
 
 /* After dispatch: fills y (in_place or apart) of `slot` from recv, as the reference
- * says. */
+ * says. Nothing where the algorithm does the experts' work itself. */
 enum epa_status op_moe_experts(struct op_moe *, uint32_t slot, struct epa_error *);
 
 /* Adds the traffic of the iteration in `slot` to `sum`. */

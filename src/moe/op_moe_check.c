@@ -114,15 +114,16 @@ void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32
 {
     struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+    bool f16 = is_f16(op);
 
     op_moe_token(op, rank, iteration, token, c->x);
     if (op->footprint.recv_dtype != EPA_FP8_E4M3) {
         for (uint32_t h = 0; h < hidden; h++)
-            c->value[h] = float_of_bf16(c->x[h]);
+            c->value[h] = float_of_word(f16, c->x[h]);
         return;
     }
     for (uint32_t h = 0; h < hidden; h += group) {
-        float scale = e4m3_group(c->x + h, group, c->q + h);
+        float scale = e4m3_group_of(f16, c->x + h, group, c->q + h);
 
         c->scale[h / group] = scale;
         for (uint32_t i = h; i < h + group; i++)

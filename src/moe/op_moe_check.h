@@ -20,7 +20,7 @@ struct check {
     uint32_t *filed;     /* [size][max_tokens][topk] */
     struct range *range; /* [local experts] */
 
-    /* The reference row: bf16, or FP8 with scales; and its values in float. */
+    /* The reference row: in dtype, or FP8 with scales; and its values in float. */
     uint16_t *x;
     uint8_t *q;
     float *scale, *value;
@@ -48,6 +48,10 @@ enum epa_status check_create(struct op_moe *, struct epa_error *);
 
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
+
+/* One token of combine against verify.reference: contest; its reference row is loaded. */
+void check_contest(const struct op_moe *, uint32_t token, const int32_t *expert,
+                   const float *weight, const uint16_t *out, struct finding *);
 
 /* One element more is wrong; the first one is told, with iteration, stage and rank before
  * these words. */

@@ -1,6 +1,6 @@
 /* Combine against the oracle, in two opinions: to the bit where the order of additions is
  * laid down, and always against the exact sum in float64, give or take what float32
- * additions in any order can lose, rounded to bf16. The terms of that sum are answers as
+ * additions in any order can lose, rounded to dtype. The terms of that sum are answers as
  * they arrive, rounded and quantised: what that costs is no fault of the transport, and
  * anything beyond it is. */
 #include "moe/op_moe.h"
@@ -48,26 +48,30 @@ static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
 }
 
 /* What this expert answers to the reference row. */
-static void load_answer(const struct check *c, uint32_t hidden, int32_t expert)
+static void load_answer(const struct op_moe *op, int32_t expert)
 {
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden;
     const float *restrict value = c->value;
     float *restrict answer = c->answer;
-    float factor = expert_factor((uint32_t)expert);
+    float factor = op_moe_factor(op, (uint32_t)expert);
+    bool f16 = is_f16(op);
 
     for (uint32_t h = 0; h < hidden; h++)
-        answer[h] = float_of_bf16(bf16_of_float(value[h] * factor));
+        answer[h] = float_of_word(f16, word_of_float(f16, value[h] * factor));
 }
 
-/* Makes of an answer in bf16 what it counts as where it arrives. */
+/* Makes of an answer in dtype what it counts as where it arrives. */
 static void quantise_answer(const struct op_moe *op, float *restrict answer)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+    bool f16 = is_f16(op);
 
     for (uint32_t h = 0; h < hidden; h++)
-        c->sent[h] = bf16_of_float(answer[h]);
+        c->sent[h] = word_of_float(f16, answer[h]);
     for (uint32_t h = 0; h < hidden; h += group) {
-        float scale = e4m3_group(c->sent + h, group, c->sent_q + h);
+        float scale = e4m3_group_of(f16, c->sent + h, group, c->sent_q + h);
 
         for (uint32_t i = h; i < h + group; i++)
             answer[i] = c->decode[c->sent_q[i]] * scale;
@@ -100,11 +104,13 @@ static void add_part(const struct op_moe *op, bool fp8)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden;
+    bool f16 = is_f16(op);
 
     if (fp8)
         quantise_answer(op, c->part);
     for (uint32_t h = 0; h < hidden; h++) {
-        float answer = fp8 ? c->part[h] : float_of_bf16(bf16_of_float(c->part[h]));
+        float answer =
+            fp8 ? c->part[h] : float_of_word(f16, word_of_float(f16, c->part[h]));
 
         c->total[h] += answer; /* as fma(1, answer, total) */
         c->sum[h] += (double)answer;
@@ -128,7 +134,7 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
 
-        load_answer(c, hidden, expert[k]);
+        load_answer(op, expert[k]);
         if (!adds_by_rank(op)) {
             if (fp8)
                 quantise_answer(op, c->answer);
@@ -149,6 +155,9 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
 static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is,
                        float low, float high, uint32_t terms)
 {
+    bool f16 = is_f16(f->op);
+    double value = (double)float_of_word(f16, is);
+
     if (is == 0xffff)
         finding_wrong(f, "token %u, column %u was not written; should be %.9g (%u answers)",
                       token, h, (double)low, terms);
@@ -156,33 +165,41 @@ static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t i
         finding_wrong(f,
                       "token %u, column %u is %.9g (0x%04x), should be %.9g (0x%04x; %u "
                       "answers)",
-                      token, h, (double)float_of_bf16(is), is, (double)low,
-                      bf16_of_float(low), terms);
+                      token, h, value, is, (double)low, word_of_float(f16, low), terms);
     else
         finding_wrong(
             f, "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u answers)",
-            token, h, (double)float_of_bf16(is), is, (double)low, (double)high, terms);
+            token, h, value, is, (double)low, (double)high, terms);
+}
+
+/* The same number with the same sign; which NaN it is counts for nothing. */
+static bool same(float is, float should)
+{
+    return bits_of_float(is) == bits_of_float(should) || (isnan(is) && isnan(should));
 }
 
 static void check_token(const struct op_moe *op, uint32_t token, const uint16_t *out,
                         uint32_t terms, struct finding *f)
 {
     const struct check *c = op->check;
-    bool ordered = op->footprint.sum != EPA_SUM_ANY;
+    bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op);
     /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
      * least denormal; and going from float64 to float32 below loses as much again. */
     double part = (terms + 3) * 0x1p-24, least = terms * 0x1p-149;
 
     f->compared += op->x->moe.hidden;
     for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
-        double slack = c->size[h] * part + least;
-        float low = float_of_bf16(bf16_of_float((float)(c->sum[h] - slack)));
-        float high = float_of_bf16(bf16_of_float((float)(c->sum[h] + slack)));
-        float is = float_of_bf16(out[h]), exact = float_of_bf16(bf16_of_float(c->total[h]));
+        /* An answer in f16 may be infinite, and then so is the sum, however it is made; the
+         * terms of a channel all have one sign. */
+        double slack = isfinite(c->size[h]) ? c->size[h] * part + least : 0.0;
+        float low = float_of_word(f16, word_of_float(f16, (float)(c->sum[h] - slack)));
+        float high = float_of_word(f16, word_of_float(f16, (float)(c->sum[h] + slack)));
+        float exact = float_of_word(f16, word_of_float(f16, c->total[h]));
+        float is = float_of_word(f16, out[h]);
 
-        if (ordered && bits_of_float(is) != bits_of_float(exact))
+        if (ordered && !same(is, exact))
             tell_wrong(f, token, h, out[h], exact, exact, terms);
-        else if (!(is >= low && is <= high))
+        else if (!(is >= low && is <= high) && !(isnan(is) && isnan(low)))
             tell_wrong(f, token, h, out[h], low, high, terms);
     }
 }
@@ -223,6 +240,10 @@ enum epa_status op_moe_check_combine(struct op_moe *op, uint32_t slot, uint64_t 
             continue;
         }
         check_load_row(op, rank, s->iteration, t);
+        if (op->x->verify.reference == REFERENCE_CONTEST) {
+            check_contest(op, t, op->expert + choice, op->weight + choice, out, &f);
+            continue;
+        }
         terms = add_up(op, op->expert + choice, op->weight + choice);
         check_token(op, t, out, terms, &f);
     }

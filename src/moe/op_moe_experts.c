@@ -62,22 +62,27 @@ static enum epa_status write_answers(const struct answers *a, uint64_t first, ui
                     (unsigned long long)n);
 }
 
+static const struct kernels *kernels_of(const struct op_moe *op)
+{
+    return kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+}
+
 /* The answer of one of this rank's experts to a received row. */
 static void answer_row(const struct op_moe *op, const struct view *v, uint64_t row,
                        uint32_t local_expert, uint16_t *y)
 {
-    const struct kernels *kernels = kernels_get(NULL);
+    const struct kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
     uint64_t at = row - v->rows.first;
     const char *data = v->rows.data + at * m->recv_stride;
-    float factor = expert_factor(op->world.rank * op->local_experts + local_expert);
+    float factor = op_moe_factor(op, op->world.rank * op->local_experts + local_expert);
 
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
         const void *scale = v->rows.scale + at * m->scale_stride;
 
         kernels->answer_fp8((const uint8_t *)data, scale, m->hidden, m->group, factor, y);
     } else {
-        kernels->answer_bf16((const void *)data, m->hidden, factor, y);
+        kernels->answer((const void *)data, m->hidden, factor, y);
     }
 }
 
@@ -158,8 +163,8 @@ static enum epa_status answer_shares(const struct answers *a, uint64_t row,
         op->part[i] = answer;
         op->part_weight[i] = m->recv_weight[share[i].entry];
     }
-    kernels_get(NULL)->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
-                              answer_at(a, row));
+    kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
+                           answer_at(a, row));
     return EPA_OK;
 }
 
@@ -210,8 +215,11 @@ enum epa_status op_moe_experts(struct op_moe *op, uint32_t slot, struct epa_erro
     bool apart = op->x->expert.answer == ANSWER_APART || moe->y_space == NULL;
     struct answers a;
     struct view v;
-    enum epa_status status = op_moe_view(op, s, &v, err);
+    enum epa_status status;
 
+    if (op->footprint.fused)
+        return EPA_OK;
+    status = op_moe_view(op, s, &v, err);
     if (status == EPA_OK && s->y == NULL && apart && bytes != 0)
         status = op_moe_alloc(op, "answers", bytes, &s->y, err);
     if (status != EPA_OK)

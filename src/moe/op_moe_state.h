@@ -3,6 +3,7 @@
 #ifndef OP_MOE_STATE_H
 #define OP_MOE_STATE_H
 
+#include "base/dtype.h"
 #include "moe/op_moe.h"
 
 /* Memory of the backend (`there`), and where the host works on it (`here`): the same place
@@ -78,6 +79,7 @@ struct op_moe {
     bool hard_values;
     uint32_t n_slots;
     struct slot *slot;
+    struct buffer factor; /* float [experts]; of all slots' problems */
 
     uint16_t *row;    /* [hidden]; for inputs that are quantised */
     int32_t *expert;  /* [max_tokens][topk]; another rank's, for traffic */
@@ -99,9 +101,23 @@ struct op_moe {
     struct check *check; /* op_moe_check.h; made at its first use */
 };
 
+/* Tokens, answers and sums are f16, not bf16. */
+static inline bool is_f16(const struct op_moe *op)
+{
+    return op->x->moe.dtype == EPA_F16;
+}
+
 static inline uint64_t hidden_groups(const struct op_moe *op)
 {
     return op->x->moe.hidden / op->x->moe.group;
+}
+
+/* What the stand-in for an expert multiplies by: the one place that knows. Exact in each
+ * dtype. */
+static inline float op_moe_factor(const struct op_moe *op, uint32_t expert)
+{
+    return op->x->expert.kind == EXPERT_RANK ? 1.0f + (float)(expert / op->local_experts)
+                                             : expert_factor(expert);
 }
 
 /* Rows that recv and y may have. */
@@ -118,7 +134,7 @@ enum epa_status op_moe_alloc(struct op_moe *, const char *what, uint64_t bytes, 
 enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes,
                             struct epa_error *err);
 
-/* The token as any rank sees it: [hidden] bf16. */
+/* The token as any rank sees it: [hidden] in dtype. */
 void op_moe_token(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out);
 
@@ -148,6 +164,9 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
+
+/* The traffic of a slot's iteration, in which this rank has so many tokens. */
+void op_moe_count(struct op_moe *, struct slot *, uint32_t tokens);
 
 uint64_t op_moe_check_bytes(const struct experiment *);
 void op_moe_check_destroy(struct check *);

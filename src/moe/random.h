@@ -64,9 +64,9 @@ static inline double random_unit(struct random *r)
 }
 
 /* n values of about a normal distribution (three uniforms added up: mean 0, deviation 1,
- * within +-3) in bf16. Value i depends on key and i alone. Two loops over a block, so that
+ * within +-3) in bf16, or f16. Value i depends on key and i alone. Two loops over a block, so that
  * the compiler can make vectors of the second. */
-static inline void random_bf16(uint64_t key, uint32_t n, uint16_t *out)
+static inline void random_words(uint64_t key, uint32_t n, bool f16, uint16_t *out)
 {
     enum { BLOCK = 64 };
     uint64_t bits[BLOCK / 2];
@@ -88,7 +88,7 @@ static inline void random_bf16(uint64_t key, uint32_t n, uint16_t *out)
             uint32_t w = word[i];
             int32_t sum = (int32_t)((w >> 21) + (w >> 10 & 2047u) + (w & 1023u) * 2);
 
-            value[i] = bf16_of_float((float)(sum - 3070) * 0x1p-10f);
+            value[i] = word_of_float(f16, (float)(sum - 3070) * 0x1p-10f);
         }
         memcpy(out + done, value, take * sizeof(*out));
     }

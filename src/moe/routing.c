@@ -58,7 +58,8 @@ enum epa_status routing_open(const struct experiment *x, struct routing_source *
     if (x->routing.kind == ROUTING_FILE)
         status = routing_read(x->routing.path, &shape, &source->table, err);
     if (status == EPA_OK && hidden)
-        status = hidden_read(x->routing.hidden_states, x->moe.hidden, &source->hidden, err);
+        status = hidden_read(x->routing.hidden_states, x->moe.hidden,
+                             x->moe.dtype == EPA_F16, &source->hidden, err);
     if (status != EPA_OK) {
         routing_free(source);
         return status;
@@ -106,17 +107,17 @@ static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t itera
 uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
-    uint32_t max = x->moe.max_tokens, tokens;
+    uint32_t least = x->tokens.least, max = x->moe.max_tokens, tokens;
 
     switch (x->tokens.kind) {
     case TOKENS_RANDOM: /* the edges more often than chance would have it */
         switch (random_below(&r, 8)) {
         case 0:
-            return 0;
+            return least;
         case 1:
             return max;
         default:
-            return random_below(&r, max + 1);
+            return least + random_below(&r, max - least + 1);
         }
     case TOKENS_LIST:
         tokens = x->tokens.each.item[rank];
@@ -222,11 +223,18 @@ static void choose_evenly(struct random *r, uint32_t experts, uint32_t from, uin
         while (among(expert, k, expert[k]));
 }
 
-/* Positive, adding up to 1 over the kept choices. */
-static void weigh(struct random *r, uint32_t topk, const int32_t *expert, float *weight)
+/* In [0, 1), or positive and adding up to 1 over the kept choices. */
+static void weigh(const struct experiment *x, struct random *r, const int32_t *expert,
+                  float *weight)
 {
+    uint32_t topk = x->moe.topk;
     double sum = 0;
 
+    if (x->routing.weights == WEIGHTS_UNIFORM) {
+        for (uint32_t k = 0; k < topk; k++) /* 24 bits: none is rounded up to 1 */
+            weight[k] = expert[k] < 0 ? 0 : (float)(random_next(r) >> 40) * 0x1p-24f;
+        return;
+    }
     for (uint32_t k = 0; k < topk; k++) {
         weight[k] = expert[k] < 0 ? 0 : (float)(0.0625 + random_unit(r));
         sum += weight[k];
@@ -260,7 +268,7 @@ static void generate(const struct experiment *x, struct popularity *p, uint64_t 
         choose_evenly(&r, x->moe.experts, 0, topk, expert);
         break;
     }
-    weigh(&r, topk, expert, weight);
+    weigh(x, &r, expert, weight);
 }
 
 static void copy_rows(const struct experiment *x, const struct routing_table *table,

@@ -29,13 +29,13 @@ uint64_t routing_period(const struct routing_source *, const struct experiment *
 
 /* How many tokens `rank` has in `iteration`, and their choices. expert and weight have
  * room for [max_tokens][topk]. Any rank may ask for any other's. A dropped choice (-1)
- * has weight 0; the others add up to 1, weights from a file aside, which are as they are
+ * has weight 0; the others are as routing.weights says, or, from a file, as they are
  * there. */
 uint32_t routing_tokens_of(const struct experiment *, uint32_t rank, uint64_t iteration);
 void routing_fill(const struct experiment *, const struct routing_source *, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
 
-/* The hidden state of a token as bf16, from routing.hidden_states; NULL: there is none. */
+/* The hidden state of a token in dtype, from routing.hidden_states; NULL: there is none. */
 const uint16_t *routing_hidden(const struct routing_source *, const struct experiment *,
                                uint32_t rank, uint64_t iteration, uint32_t token);
 

@@ -185,23 +185,12 @@ enum epa_status routing_parse_npy(const char *name, const void *data, size_t byt
     return EPA_OK;
 }
 
-/* An IEEE half as a float: exact. */
-static float float_of_half(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
-    float v = rest >= 0x7c00u ? float_of_bits(0x7f800000u | (rest & 0x3ffu) << 13)
-              : rest < 0x400u ? (float)rest * 0x1p-24f
-                              : float_of_bits((rest << 13) + ((127u - 15u) << 23));
-
-    return float_of_bits(bits_of_float(v) | sign);
-}
-
 static float float_at(const unsigned char *p, uint32_t item_bytes)
 {
     uint32_t low = (uint32_t)p[0] | (uint32_t)p[1] << 8;
 
     if (item_bytes == 2)
-        return float_of_half((uint16_t)low);
+        return float_of_f16((uint16_t)low);
     return float_of_bits(low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
@@ -227,9 +216,12 @@ static enum epa_status hidden_shape(const char *name, const struct npy *npy,
 }
 
 enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
-                                 uint32_t hidden, struct hidden_table *out,
+                                 uint32_t hidden, bool f16, struct hidden_table *out,
                                  struct epa_error *err)
 {
+    /* Sums of larger ones overflow in bf16, and then right and wrong look the same. In f16
+     * whatever is a number there can be summed. */
+    float most = f16 ? 65504.0f : 1e30f;
     struct npy npy;
     uint16_t *x;
     enum epa_status status = npy_parse(name, data, bytes, &npy, err);
@@ -246,17 +238,17 @@ enum epa_status hidden_parse_npy(const char *name, const void *data, size_t byte
         size_t at = npy.offset + i * npy.item_bytes;
         float v = float_at((const unsigned char *)data + at, npy.item_bytes);
 
-        /* Sums of larger ones overflow, and then right and wrong look the same. */
-        if (!(fabsf(v) <= 1e30f)) {
+        if (!(fabsf(v) <= most)) {
             free(x);
             return epa_fail(
                 err, EPA_ERR_CONFIG,
                 "%s: offset %zu: channel %llu of token %llu is %g; values up to "
-                "1e30 can be checked",
+                "%.6g can be checked in moe.dtype: %s",
                 name, at, (unsigned long long)(i % hidden),
-                (unsigned long long)(i / hidden), (double)v);
+                (unsigned long long)(i / hidden), (double)v, (double)most,
+                f16 ? "f16" : "bf16");
         }
-        x[i] = bf16_of_float(v);
+        x[i] = word_of_float(f16, v);
     }
     *out = (struct hidden_table){.tokens = npy.shape[0], .x = x};
     return EPA_OK;
@@ -346,8 +338,8 @@ enum epa_status routing_read(const char *path, const struct routing_shape *shape
     return status;
 }
 
-enum epa_status hidden_read(const char *path, uint32_t hidden, struct hidden_table *out,
-                            struct epa_error *err)
+enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16,
+                            struct hidden_table *out, struct epa_error *err)
 {
     enum epa_status status;
     size_t bytes;
@@ -356,7 +348,7 @@ enum epa_status hidden_read(const char *path, uint32_t hidden, struct hidden_tab
     status = read_all(path, &data, &bytes, err);
     if (status != EPA_OK)
         return status;
-    status = hidden_parse_npy(path, data, bytes, hidden, out, err);
+    status = hidden_parse_npy(path, data, bytes, hidden, f16, out, err);
     free(data);
     return status;
 }

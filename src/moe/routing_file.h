@@ -4,6 +4,7 @@
 #define ROUTING_FILE_H
 
 #include <epa2a/status.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,7 +22,7 @@ struct routing_table {
 
 struct hidden_table {
     uint64_t tokens;
-    uint16_t *x; /* [tokens][hidden], bf16, finite */
+    uint16_t *x; /* [tokens][hidden], bf16 or f16, finite */
 };
 
 /* `name` begins each message: name:line:column, or "name: offset N". */
@@ -32,14 +33,14 @@ enum epa_status routing_parse_npy(const char *name, const void *data, size_t byt
                                   const struct routing_shape *, struct routing_table *out,
                                   struct epa_error *);
 enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
-                                 uint32_t hidden, struct hidden_table *out,
+                                 uint32_t hidden, bool f16, struct hidden_table *out,
                                  struct epa_error *);
 
 /* The format is told by the first bytes of the file. */
 enum epa_status routing_read(const char *path, const struct routing_shape *,
                              struct routing_table *out, struct epa_error *);
-enum epa_status hidden_read(const char *path, uint32_t hidden, struct hidden_table *out,
-                            struct epa_error *);
+enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16,
+                            struct hidden_table *out, struct epa_error *);
 
 /* Puts in weight 1 / (kept choices) for each kept choice of a row and 0 for others. */
 void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight);

@@ -92,12 +92,12 @@ kill_in_each_stage() {
         kill -KILL "$(victim)"
         finish 5 6000
         [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
-        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z -]*\), iteration .*/\1/p' "$work/err")
+        stage=$(sed -n 's/.*was killed by signal 9 (Killed): \([a-z_ -]*\), iteration .*/\1/p' "$work/err")
         [ -n "$stage" ] || fail "the message names no stage"
         case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
         [ "$failed" = 0 ] || return
-        case ";$seen" in *";dispatch;"*) case ";$seen" in *";combine;"*) case ";$seen" in *";between stages;"*)
+        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
             echo "killed in: ${seen%;}; slowest end $slowest ms"
             return ;; esac ;; esac ;; esac
     done

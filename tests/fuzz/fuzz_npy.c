@@ -3,18 +3,18 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 
-static void hidden(const unsigned char *data, size_t bytes)
+static void hidden(const unsigned char *data, size_t bytes, bool f16)
 {
     struct epa_error err = {EPA_OK, ""};
     struct hidden_table t;
 
-    if (hidden_parse_npy("f", data, bytes, 4, &t, &err) != EPA_OK) {
+    if (hidden_parse_npy("f", data, bytes, 4, f16, &t, &err) != EPA_OK) {
         fuzz_demand(err.text[0] == 'f' && err.text[1] == ':');
         return;
     }
     fuzz_demand(t.tokens != 0);
     for (uint64_t i = 0; i < t.tokens * 4; i++)
-        fuzz_demand((t.x[i] & 0x7fff) < 0x7f80);
+        fuzz_demand((t.x[i] & 0x7fff) < (f16 ? 0x7c00 : 0x7f80));
     free(t.x);
 }
 
@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 
         fuzz_check_table(status, &err, &fuzz_shapes[i], &t);
     }
-    hidden(data, bytes);
+    hidden(data, bytes, false);
+    hidden(data, bytes, true);
     return 0;
 }

@@ -8,8 +8,8 @@
 
 #include "../unit/fake_registry.h"
 #include "base/arena.h"
+#include "config/batch.h"
 #include "config/diag.h"
-#include "config/experiment.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -69,6 +69,36 @@ static enum epa_status read_bytes(const char *text, size_t bytes, const char *co
     return status;
 }
 
+/* Runs of the file, if it has any: each has a name of its own kind and is one experiment. */
+static void read_runs(const struct input *in)
+{
+    FILE *file = fdopen(memfd_create("fuzz", MFD_CLOEXEC), "w");
+    struct diag *diag = diag_create();
+    struct batch *batch = NULL;
+    char path[64];
+
+    if (file == NULL || fwrite(in->yaml, 1, in->yaml_bytes, file) != in->yaml_bytes ||
+        fflush(file) != 0)
+        abort();
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(file));
+    if (batch_read(path, in->set, in->n_sets, 64, NULL, diag, &batch) == EPA_OK) {
+        if (batch->n == 0 || batch->n > 64 || (batch->n == 1 && diag_errors(diag) != 0))
+            abort();
+        for (uint32_t i = 0; i < batch->n; i++) {
+            const struct batch_run *run = &batch->run[i];
+
+            if (run->label == NULL || (run->x == NULL) == (run->absent.status == EPA_OK) ||
+                (run->x != NULL && strlen(run->x->id) != 12))
+                abort();
+        }
+        batch_destroy(batch);
+    } else if (diag_errors(diag) == 0) {
+        abort();
+    }
+    fclose(file);
+    diag_destroy(diag);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct input in = cut(data, bytes);
@@ -85,6 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (strcmp(first.data, second.data) != 0)
             abort();
     }
+    read_runs(&in);
     text_free(&first);
     text_free(&second);
     free(in.text);

@@ -94,5 +94,5 @@ count_ranks
 choose_launcher
 check algorithm.layout=expert
 check algorithm.once=true algorithm.combine_wire=fp8 algorithm.rows=padded
-check algorithm.layout=rank algorithm.wire=bf16 routing.kind=masked
+check algorithm.layout=rank algorithm.wire=dtype routing.kind=masked
 exit "$failed"

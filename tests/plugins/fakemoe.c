@@ -13,22 +13,14 @@
 
 #include "base/dtype.h"
 #include "fakegpu.h"
+#include "fakemoe.h"
 
-enum { SETS = 2 };
 enum fakemoe_stage { DISPATCH, COMBINE };
 enum { WRONG_SET = 1, NO_SIGNAL };
 
 struct config {
-    bool split, discard, again, in_place;
+    bool split, discard, again, in_place, fused;
     uint32_t spoil, hang;
-};
-
-/* Where things are in the heap; offsets of set 0, `x_bytes` and so on between sets. */
-struct layout {
-    uint64_t entries;
-    uint64_t box_bytes; /* what one rank sends to another: count, choices, tokens */
-    uint64_t inbox_at, recv_at, y_at, answers_at, heap_bytes;
-    uint64_t inbox_bytes, rows_bytes, answers_bytes;
 };
 
 /* A received row's choice, for its way back. */
@@ -63,23 +55,6 @@ struct call {
     uint32_t set;  /* of this dispatch, or of the combine's own buffers */
     uint32_t from; /* combine: the set of its dispatch */
 };
-
-static struct layout layout_of(const struct epa_moe *m, uint32_t size)
-{
-    uint32_t local = m->experts / size, most = m->topk < local ? m->topk : local;
-    struct layout l = {.entries = (uint64_t)size * m->max_tokens * most};
-
-    l.box_bytes =
-        (8 + (uint64_t)m->max_tokens * (m->topk * 4 + m->hidden * 2) + 63) / 64 * 64;
-    l.inbox_bytes = size * l.box_bytes;
-    l.rows_bytes = l.entries * m->hidden * 2;
-    l.answers_bytes = (uint64_t)m->max_tokens * m->topk * m->hidden * 2;
-    l.recv_at = SETS * l.inbox_bytes;
-    l.y_at = l.recv_at + SETS * l.rows_bytes;
-    l.answers_at = l.y_at + SETS * l.rows_bytes;
-    l.heap_bytes = l.answers_at + SETS * l.answers_bytes;
-    return l;
-}
 
 /* ---- kernels ---- */
 
@@ -196,6 +171,26 @@ static enum epa_status receive_tokens(void *arg)
     return EPA_OK;
 }
 
+/* The answer of local expert `e` to a row: from y, or made here. */
+static void send_answer(const struct call *c, uint32_t e, uint64_t row, char *to)
+{
+    const struct algorithm *a = c->a;
+    const struct epa_moe *m = &c->moe;
+    uint32_t rank = a->world.rank;
+    const uint16_t *x = (const void *)at(a, rank, a->l.recv_at + c->from * a->l.rows_bytes);
+
+    if (!a->config.fused) {
+        memcpy(to, (const char *)m->y + row * m->hidden * 2, m->hidden * 2);
+        return;
+    }
+    for (uint32_t h = 0; h < m->hidden; h++) {
+        uint16_t y = bf16_of_float(float_of_bf16(x[row * m->hidden + h]) *
+                                   m->expert_factor[rank * a->local + e]);
+
+        memcpy(to + (size_t)h * 2, &y, sizeof(y));
+    }
+}
+
 static enum epa_status send_answers(void *arg)
 {
     const struct call *c = arg;
@@ -211,10 +206,10 @@ static enum epa_status send_answers(void *arg)
             struct route route = a->route[c->from][row];
             uint64_t choice = (uint64_t)route.origin.token * m->topk + route.k;
 
-            memcpy(
+            send_answer(
+                c, e, row,
                 at(a, route.origin.rank,
-                   a->l.answers_at + c->set * a->l.answers_bytes + choice * m->hidden * 2),
-                (const char *)m->y + row * m->hidden * 2, m->hidden * 2);
+                   a->l.answers_at + c->set * a->l.answers_bytes + choice * m->hidden * 2));
         }
     }
     return tell_all(a, COMBINE, epoch);
@@ -305,7 +300,7 @@ static enum epa_status queue_answers(struct epa_algorithm *base,
     struct epa_moe *m = &problem->u.moe;
     uint32_t set = (uint32_t)(++a->queued_combines % SETS);
 
-    if (a->config.in_place && m->y != m->y_space)
+    if (a->config.fused ? m->y != NULL : a->config.in_place && m->y != m->y_space)
         return EPA_ERR_CONFIG;
     a->open -= a->open > 0;
     return queue(a, send_answers, &(struct call){a, *m, set, m->epoch % SETS});
@@ -434,9 +429,8 @@ static enum epa_status plan(const struct epa_problem *problem,
     struct layout l = layout_of(m, world->size);
 
     (void)transport_flags;
-    (void)config;
     if (m->x_dtype != EPA_BF16)
-        return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input: bf16");
+        return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input: dtype");
     *out = (struct epa_footprint){.heap_bytes = l.heap_bytes,
                                   .signals = 2 * world->size,
                                   .recv_rows = l.entries,
@@ -445,6 +439,7 @@ static enum epa_status plan(const struct epa_problem *problem,
                                   .recv_dtype = EPA_BF16,
                                   .sum = EPA_SUM_ORDERED,
                                   .answer_dtype = EPA_BF16,
+                                  .fused = ((const struct config *)config)->fused,
                                   .in_flight = SETS,
                                   .dispatch_row_bytes = m->hidden * 2,
                                   .dispatch_token_bytes = m->hidden * 2,
@@ -466,6 +461,9 @@ static const struct epa_option options[] = {
     {.name = "in_place",
      EPA_BOOL(struct config, in_place),
      .help = "whether combine takes answers from y_space alone"},
+    {.name = "fused",
+     EPA_BOOL(struct config, fused),
+     .help = "whether combine does the experts' work"},
     {.name = "spoil",
      EPA_U32(struct config, spoil),
      .help = "from which call on combine has an element wrong; 0: never"},

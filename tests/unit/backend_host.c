@@ -8,6 +8,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "launch/cache.h"
 #include "plugin/builtin.h"
 
 enum { MOST = 8 };
@@ -142,6 +143,24 @@ static void workers_that_fell_asleep_come_back(void **state)
     visit_rounds(3, 1, 100, 2000000);
 }
 
+/* That it takes time is all that can be seen of it: twice an L2 is written each time. */
+static void caches_are_written_over_by_every_worker(void **state)
+{
+    struct epa_backend *backend = open_host(3, 2);
+    double ns = 0;
+
+    (void)state;
+    assert_true(cache_l2_bytes() >= 64 << 10);
+    for (uint32_t i = 0; i < 300; i++) { /* more often than a byte has values */
+        assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
+        assert_int_equal(backend->ops->flush_cache(backend), EPA_OK);
+        assert_int_equal(backend->ops->mark(backend, 1), EPA_OK);
+        assert_int_equal(backend->ops->elapsed(backend, 0, 1, &ns), EPA_OK);
+        assert_true(ns > 2.0 * (double)cache_l2_bytes() / 1000); /* below 1000 GB/s */
+    }
+    backend->ops->close(backend);
+}
+
 static void an_unused_pool_closes(void **state)
 {
     struct epa_backend *backend = open_host(MOST, 2);
@@ -195,6 +214,7 @@ int main(void)
         cmocka_unit_test(parallel_visits_each_worker_once_a_round),
         cmocka_unit_test(parallel_works_when_workers_count_on_cores_of_their_own),
         cmocka_unit_test(workers_that_fell_asleep_come_back),
+        cmocka_unit_test(caches_are_written_over_by_every_worker),
         cmocka_unit_test(an_unused_pool_closes),
         cmocka_unit_test(marks_measure_the_time_between_them),
         cmocka_unit_test(marks_that_were_not_made_have_no_time),

@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
+#include "config/batch.h"
 #include "config/diag.h"
-#include "config/experiment.h"
 #include "fake_registry.h"
 #include "base/text.h"
 
@@ -91,16 +91,16 @@ static char *answer(struct bad *bad)
 {
     FILE *file = fopen("bad.yaml", "w");
     struct diag *diag = diag_create();
-    struct experiment *x = NULL;
+    struct batch *batch = NULL;
     char *out = NULL;
     size_t bytes = 0;
 
     assert_non_null(file);
     fwrite(bad->yaml.data, 1, bad->yaml.bytes, file);
     fclose(file);
-    if (experiment_read("bad.yaml", (const char *const *)bad->set, bad->n_sets, NULL, diag,
-                        &x) == EPA_OK)
-        experiment_destroy(x);
+    if (batch_read("bad.yaml", (const char *const *)bad->set, bad->n_sets, BATCH_RUNS_MOST,
+                   NULL, diag, &batch) == EPA_OK)
+        batch_destroy(batch);
     file = open_memstream(&out, &bytes);
     assert_non_null(file);
     diag_print(diag, file);

@@ -184,6 +184,16 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
     };
 }
 
+/* The same in f16: what is bf16 becomes that. */
+static inline void fake_to_f16(struct fake *f)
+{
+    f->x.moe.dtype = EPA_F16;
+    if (f->footprint.recv_dtype == EPA_BF16)
+        f->footprint.recv_dtype = EPA_F16;
+    if (f->footprint.answer_dtype == EPA_BF16)
+        f->footprint.answer_dtype = EPA_F16;
+}
+
 static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
@@ -227,12 +237,13 @@ static inline void fake_pack(const struct fake *f, const struct epa_moe *from,
     if (q != NULL) {
         memcpy(to->data, q + (size_t)token * HIDDEN, HIDDEN);
         memcpy(to->scale, scale + (size_t)token * (HIDDEN / GROUP), sizeof(to->scale));
-    } else if (f->footprint.recv_dtype == EPA_BF16) {
+    } else if (f->footprint.recv_dtype != EPA_FP8_E4M3) {
         memcpy(to->data, x + (size_t)token * HIDDEN, sizeof(to->data));
     } else {
         for (uint32_t g = 0; g < HIDDEN / GROUP; g++)
-            to->scale[g] = e4m3_group(x + (size_t)token * HIDDEN + g * GROUP, GROUP,
-                                      (uint8_t *)to->data + g * GROUP);
+            to->scale[g] = e4m3_group_of(f->x.moe.dtype == EPA_F16,
+                                         x + (size_t)token * HIDDEN + g * GROUP, GROUP,
+                                         (uint8_t *)to->data + g * GROUP);
     }
 }
 
@@ -405,7 +416,7 @@ static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
     return t;
 }
 
-/* What an answer in bf16 counts as. */
+/* What an answer in dtype counts as. */
 static inline void fake_arrive(const struct fake *f, const uint16_t *y, enum fake_way way,
                                float *out)
 {
@@ -413,14 +424,15 @@ static inline void fake_arrive(const struct fake *f, const uint16_t *y, enum fak
     uint8_t q[GROUP];
 
     for (uint32_t g = 0; g < HIDDEN; g += GROUP) {
-        float scale = e4m3_group(y + g, GROUP, q);
+        float scale = e4m3_group_of(f->x.moe.dtype == EPA_F16, y + g, GROUP, q);
 
         if (way == SCALE_BIT && g != 0)
             scale = float_of_bits(bits_of_float(scale) ^ 1u << 18);
         if (way == CODE_BIT && g != 0)
             q[GROUP - 1] ^= 1;
         for (uint32_t i = 0; i < GROUP; i++)
-            out[g + i] = fp8 ? float_of_e4m3(q[i]) * scale : float_of_bf16(y[g + i]);
+            out[g + i] = fp8 ? float_of_e4m3(q[i]) * scale
+                             : float_of_word(f->x.moe.dtype == EPA_F16, y[g + i]);
     }
 }
 
@@ -446,7 +458,7 @@ static inline bool fake_part(const struct fake *f, const struct fake_terms *t,
         any = true;
     }
     for (uint32_t h = 0; h < HIDDEN; h++)
-        sent[h] = bf16_of_float(part[h]);
+        sent[h] = word_of_float(f->x.moe.dtype == EPA_F16, part[h]);
     fake_arrive(f, sent, way == EACH_QUANTISED ? NOT_QUANTISED : way, out);
     if (way == PART_NOT_ROUNDED)
         memcpy(out, part, sizeof(part));
@@ -472,7 +484,7 @@ static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uin
         }
     }
     for (uint32_t h = 0; h < HIDDEN; h++)
-        out[h] = bf16_of_float(acc[h]);
+        out[h] = word_of_float(f->x.moe.dtype == EPA_F16, acc[h]);
 }
 
 static inline void fake_combine(struct fake *f, uint32_t slot, enum fake_way way)

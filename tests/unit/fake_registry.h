@@ -57,10 +57,11 @@ static const struct epa_option fake_transport_options[] = {
 struct fake_algorithm {
     int wire;
     uint32_t buffers;
+    bool fused;
 };
 static const struct epa_choice fake_wires[] = {
     {"fp8", 0, "a byte a channel"},
-    {"bf16", 1, "two"},
+    {"dtype", 1, "two"},
     {0},
 };
 static const struct fake_algorithm fake_algorithm_defaults = {.buffers = 2};
@@ -74,6 +75,9 @@ static const struct epa_option fake_algorithm_options[] = {
      .min = 1,
      .max = 2,
      .help = "buffer sets"},
+    {.name = "fused",
+     EPA_BOOL(struct fake_algorithm, fused),
+     .help = "whether it does the experts' work"},
     {0},
 };
 
@@ -93,6 +97,9 @@ static enum epa_status fake_plan(const struct epa_problem *problem,
                         "moe.group (%u)",
                         m->hidden, m->group);
     out->heap_bytes = m->hidden;
+    out->recv_dtype = c->wire == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
+    out->answer_dtype = (enum epa_dtype)m->dtype;
+    out->fused = c->fused;
     return EPA_OK;
 }
 

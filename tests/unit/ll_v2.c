@@ -25,7 +25,7 @@ static const struct epa_moe decode = {
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
     return (struct ll_config){
-        .wire = wire, .combine_wire = LL_WIRE_BF16, .layout = layout, .buffers = buffers};
+        .wire = wire, .combine_wire = LL_WIRE_DTYPE, .layout = layout, .buffers = buffers};
 }
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
@@ -84,7 +84,7 @@ static void each_shape(void (*check)(const struct ll_layout *, const struct epa_
         m.group = m.hidden % 128 == 0 ? 128 : 16;
         c.once = (i >> 5 & 1) != 0;
         c.rows = (i >> 6 & 1) != 0 ? LL_ROWS_PADDED : LL_ROWS_COMPACT;
-        c.combine_wire = (i >> 7 & 1) != 0 ? LL_WIRE_FP8 : LL_WIRE_BF16;
+        c.combine_wire = (i >> 7 & 1) != 0 ? LL_WIRE_FP8 : LL_WIRE_DTYPE;
         l = made(&m, ranks, (i >> 3 & 1) != 0, &c);
         check(&l, &m);
     }
@@ -208,7 +208,7 @@ static void padded_an_expert_has_room_for_every_token(void **state)
 
 static void fp8_answers_are_half_as_long_and_a_line_of_scales(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_BF16, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_WIRE_DTYPE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
@@ -282,7 +282,7 @@ static void ranks_on_several_nodes_need_staging(void **state)
 static void the_largest_shape_fits_into_64_bits(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = config_of(LL_WIRE_BF16, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_WIRE_DTYPE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
@@ -336,7 +336,7 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
 
     (void)state;
     m = decode, m.dtype = EPA_F32;
-    refuse(m, 8, LL_WIRE_FP8, "ll_v2 moves bf16 tokens; set moe.dtype: bf16");
+    refuse(m, 8, LL_WIRE_FP8, "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
     refuse(m, 8, LL_WIRE_FP8, "ll_v2 takes moe.topk from 1 to 32, not 33");
     m = decode, m.experts = 130;
@@ -348,17 +348,17 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
     refuse(decode, 7, LL_WIRE_FP8,
            "ll_v2 needs moe.experts (256) to be a multiple of ranks (7)");
     m = decode, m.hidden = 24;
-    refuse(m, 8, LL_WIRE_BF16, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
+    refuse(m, 8, LL_WIRE_DTYPE, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.group = 96;
     refuse(
         m, 8, LL_WIRE_FP8,
         "ll_v2 with wire: fp8 needs moe.hidden (7168) to be a multiple of moe.group (96); "
-        "choose another group or wire: bf16");
+        "choose another group or wire: dtype");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
     refuse(
-        m, 8, LL_WIRE_BF16,
-        "ll_v2 with wire: bf16 cannot send input that is quantised already; set wire: fp8 "
-        "or moe.input: bf16");
+        m, 8, LL_WIRE_DTYPE,
+        "ll_v2 with wire: dtype cannot send input that is quantised already; set wire: fp8 "
+        "or moe.input: dtype");
 }
 
 static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
@@ -431,13 +431,13 @@ static void the_plan_says_how_answers_are_added_and_travel(void **state)
     struct epa_footprint plan;
 
     (void)state;
-    plan_of(EPA_LAYOUT_EXPERT, false, LL_WIRE_BF16, &plan);
+    plan_of(EPA_LAYOUT_EXPERT, false, LL_WIRE_DTYPE, &plan);
     assert_true(plan.sum == EPA_SUM_ORDERED && plan.answer_dtype == EPA_BF16 && !plan.once);
     plan_of(EPA_LAYOUT_EXPERT, true, LL_WIRE_FP8, &plan);
     assert_true(plan.sum == EPA_SUM_BY_RANK && plan.answer_dtype == EPA_FP8_E4M3);
     assert_true(plan.once);
     assert_int_equal(plan.combine_row_bytes, 7168 + 256);
-    plan_of(EPA_LAYOUT_RANK, true, LL_WIRE_BF16, &plan);
+    plan_of(EPA_LAYOUT_RANK, true, LL_WIRE_DTYPE, &plan);
     assert_true(plan.sum == EPA_SUM_ORDERED && plan.once);
 }
 

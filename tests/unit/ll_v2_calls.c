@@ -14,8 +14,8 @@ extern const struct epa_algorithm_plugin epa_plugin;
 
 static struct ll_config config_of(uint32_t buffers)
 {
-    return (struct ll_config){.wire = LL_WIRE_BF16,
-                              .combine_wire = LL_WIRE_BF16,
+    return (struct ll_config){.wire = LL_WIRE_DTYPE,
+                              .combine_wire = LL_WIRE_DTYPE,
                               .layout = EPA_LAYOUT_EXPERT,
                               .buffers = buffers};
 }

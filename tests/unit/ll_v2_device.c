@@ -11,6 +11,8 @@
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2_quantise.h"
 
+extern const struct epa_algorithm_plugin epa_plugin;
+
 static const struct epa_moe decode = {
     .max_tokens = 128,
     .hidden = 7168,
@@ -46,21 +48,21 @@ static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, struct ll_
 
 /* All that a plan of GPUs can be asked for. */
 static const struct ll_config all_configs[] = {
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_RANK},
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_RANK},
     {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_RANK},
-    {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_RANK},
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_BF16, .layout = EPA_LAYOUT_EXPERT},
+    {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_RANK},
+    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_EXPERT},
     {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_EXPERT},
     {.wire = LL_WIRE_FP8,
-     .combine_wire = LL_WIRE_BF16,
+     .combine_wire = LL_WIRE_DTYPE,
      .layout = EPA_LAYOUT_EXPERT,
      .once = true},
-    {.wire = LL_WIRE_BF16,
+    {.wire = LL_WIRE_DTYPE,
      .combine_wire = LL_WIRE_FP8,
      .layout = EPA_LAYOUT_EXPERT,
      .once = true},
     {.wire = LL_WIRE_FP8,
-     .combine_wire = LL_WIRE_BF16,
+     .combine_wire = LL_WIRE_DTYPE,
      .layout = EPA_LAYOUT_EXPERT,
      .rows = LL_ROWS_PADDED},
 };
@@ -117,7 +119,7 @@ static void what_warps_store_begins_with_a_packet(void **state)
 static void the_parts_of_a_row_cover_it(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_BF16};
+    struct ll_config c = {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE};
 
     (void)state;
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
@@ -213,7 +215,7 @@ static void a_string_fits_its_lines(void **state)
 static void each_chunk_of_an_answer_finds_its_scale(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.wire = LL_WIRE_BF16, .combine_wire = LL_WIRE_FP8};
+    struct ll_config c = {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_FP8};
 
     (void)state;
     for (m.group = 16; m.group <= 256; m.group *= 2) {
@@ -309,6 +311,46 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
 }
 
+static void gpus_take_no_f16_yet(void **state)
+{
+    struct ll_config c = {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .buffers = 2};
+    struct epa_world world = {.size = 4, .local_size = 4};
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_moe m = decode;
+    struct ll_layout l;
+
+    (void)state;
+    m.dtype = EPA_F16;
+    assert_int_equal(ll_layout_make(&m, &world,
+                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l,
+                                    &err),
+                     EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2 on GPUs moves bf16 tokens; set moe.dtype: bf16");
+}
+
+/* On hosts. */
+static void a_plan_has_rows_and_answers_in_dtype(void **state)
+{
+    static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
+    struct epa_world world = {.size = 4, .local_size = 4};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ll_config c = {
+            .wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE, .buffers = 1};
+        struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
+        struct epa_error err = {EPA_OK, ""};
+        struct epa_footprint plan;
+
+        problem.u.moe.dtype = problem.u.moe.x_dtype = dtypes[i];
+        assert_int_equal(
+            epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
+            EPA_OK);
+        assert_int_equal(plan.recv_dtype, dtypes[i]);
+        assert_int_equal(plan.answer_dtype, dtypes[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +365,8 @@ int main(void)
         cmocka_unit_test(the_quotient_is_the_division),
         cmocka_unit_test(what_gpus_cannot_do_is_refused),
         cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
+        cmocka_unit_test(gpus_take_no_f16_yet),
+        cmocka_unit_test(a_plan_has_rows_and_answers_in_dtype),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,7 +157,7 @@ static struct fixture *create(struct ll_config c)
     struct epa_world world = {.size = 2, .local_size = 1, .local_cores = 1};
     struct epa_error err = {EPA_OK, ""};
 
-    c.wire = LL_WIRE_BF16;
+    c.wire = LL_WIRE_DTYPE;
     c.buffers = 1;
     set_problem(f);
     assert_int_equal(ll_layout_make(&f->problem.u.moe, &world,

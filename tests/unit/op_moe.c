@@ -10,27 +10,33 @@
 
 #include "fake_moe.h"
 
-/* Runs iterations in turn over two slots, each check on each rank; returns elements
- * compared. */
-static uint64_t run(struct fake *f, uint32_t iterations, enum fake_way way)
+/* One iteration, each check on each rank; returns elements compared. */
+static uint64_t run_one(struct fake *f, uint32_t slot, uint64_t iteration,
+                        enum fake_way way)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    for (uint64_t i = 0; i < iterations; i++) {
-        uint32_t slot = i % SLOTS;
-
-        fake_inputs(f, slot, i);
-        fake_dispatch(f, slot);
-        for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_dispatch(f->op[r], slot, &compared, &wrong, &err);
-        fake_experts(f, slot, &err);
-        fake_combine(f, slot, way);
-        for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
-    }
+    fake_inputs(f, slot, iteration);
+    fake_dispatch(f, slot);
+    for (uint32_t r = 0; r < RANKS; r++)
+        op_moe_check_dispatch(f->op[r], slot, &compared, &wrong, &err);
+    fake_experts(f, slot, &err);
+    fake_combine(f, slot, way);
+    for (uint32_t r = 0; r < RANKS; r++)
+        op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
     assert_string_equal(err.text, "");
     assert_int_equal(wrong, 0);
+    return compared;
+}
+
+/* Iterations in turn over two slots. */
+static uint64_t run(struct fake *f, uint32_t iterations, enum fake_way way)
+{
+    uint64_t compared = 0;
+
+    for (uint64_t i = 0; i < iterations; i++)
+        compared += run_one(f, i % SLOTS, i, way);
     return compared;
 }
 
@@ -54,6 +60,8 @@ static struct fake variant(uint32_t i)
     f.apart = i % 11 < 4;
     if (i & 8 && !(i & 2))
         f.x.moe.input = MOE_INPUT_FP8;
+    if (i % 13 < 6)
+        fake_to_f16(&f);
     return f;
 }
 
@@ -185,6 +193,34 @@ static void hard_values_are_planted_on_demand(void **state)
     fake_close(&f);
 }
 
+/* Outliers with the largest exponent of f16; and what answers to them, infinite at times,
+ * passes where it should. */
+static void hard_values_in_f16_overflow_answers(void **state)
+{
+    uint32_t denormals = 0, largest = 0, infinite = 0;
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    fake_to_f16(&f);
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    for (uint32_t r = 0; r < RANKS; r++)
+        op_moe_hard_values(f.op[r], true);
+    for (uint64_t i = 0; i < 50; i++) {
+        run_one(&f, 0, i, RIGHT);
+        for (uint32_t h = 0; h < TOKENS * HIDDEN; h++) {
+            uint16_t a = ((const uint16_t *)f.moe[0][0]->x)[h] & 0x7fff;
+
+            assert_true(a < 0x7c00);
+            denormals += a != 0 && a < 0x400;
+            largest += a >= 0x7800;
+            infinite += (((const uint16_t *)f.moe[0][0]->out)[h] & 0x7fff) == 0x7c00;
+        }
+    }
+    assert_true(denormals > 0 && largest > 0 && infinite > 0);
+    fake_close(&f);
+}
+
 /* Counted from the choices by the words of the definition, for one iteration. */
 static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_traffic *t)
 {
@@ -257,7 +293,8 @@ static void shapes_that_cannot_be_checked_are_refused(void **state)
     (void)state;
     f.x.moe.input = MOE_INPUT_FP8;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "moe.input is fp8, the algorithm delivers bf16 rows");
+    assert_string_equal(err.text, "moe.input is fp8, the algorithm delivers bf16 rows; "
+                                  "set moe.input: dtype");
     fake_close(&f);
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     f.x.moe.group = 48;
@@ -268,6 +305,20 @@ static void shapes_that_cannot_be_checked_are_refused(void **state)
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_F32);
     err.status = EPA_OK;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
+    assert_string_equal(err.text, "the algorithm delivers rows that are neither bf16, as "
+                                  "moe.dtype is, nor FP8");
+    fake_close(&f);
+    f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    f.x.moe.dtype = EPA_F16;
+    err.status = EPA_OK;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
+    assert_string_equal(err.text, "the algorithm delivers rows that are neither f16, as "
+                                  "moe.dtype is, nor FP8");
+    fake_close(&f);
+    f.x.moe.dtype = EPA_F32;
+    err.status = EPA_OK;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
+    assert_string_equal(err.text, "moe.dtype: only bf16 and f16 can be verified");
     fake_close(&f);
 }
 
@@ -298,6 +349,7 @@ int main(void)
         cmocka_unit_test(outputs_begin_as_nan),
         cmocka_unit_test(quantised_input_comes_without_the_other),
         cmocka_unit_test(hard_values_are_planted_on_demand),
+        cmocka_unit_test(hard_values_in_f16_overflow_answers),
         cmocka_unit_test(traffic_is_counted_by_layout),
         cmocka_unit_test(shapes_that_cannot_be_checked_are_refused),
         cmocka_unit_test(memory_is_foretold),

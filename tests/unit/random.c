@@ -16,8 +16,8 @@ static void a_value_depends_on_its_place_alone(void **state)
     (void)state;
     for (uint64_t i = 0; i < 100; i++)
         assert_true(random_next(&r) == random_at(7, i));
-    random_bf16(99, 10, few);
-    random_bf16(99, 1000, many);
+    random_words(99, 10, false, few);
+    random_words(99, 1000, false, many);
     assert_memory_equal(few, many, sizeof(few));
 }
 
@@ -28,7 +28,7 @@ static void nothing_is_written_past_the_end(void **state)
     (void)state;
     for (uint32_t n = 0; n < 199; n++) {
         memset(x, 0xff, sizeof(x));
-        random_bf16(3, n, x);
+        random_words(3, n, n % 2 != 0, x);
         assert_int_equal(x[n], 0xffff);
         assert_true(n == 0 || x[n - 1] != 0xffff);
     }
@@ -82,7 +82,7 @@ static void values_are_finite_and_about_normal(void **state)
     uint32_t beyond = 0;
 
     (void)state;
-    random_bf16(5, N, x);
+    random_words(5, N, false, x);
     for (uint32_t i = 0; i < N; i++) {
         double v = (double)float_of_bf16(x[i]);
 
@@ -98,6 +98,25 @@ static void values_are_finite_and_about_normal(void **state)
     assert_in_range(beyond, N / 50, N / 20); /* 4.6 % of a normal distribution */
 }
 
+/* 11 bits hold all but the last one or two of what is made; 8 bits lose more of it. */
+static void values_in_f16_are_those_in_bf16_but_for_rounding(void **state)
+{
+    enum { N = 10000 };
+    static uint16_t bf16[N], f16[N];
+    uint32_t differ = 0;
+
+    (void)state;
+    random_words(5, N, false, bf16);
+    random_words(5, N, true, f16);
+    for (uint32_t i = 0; i < N; i++) {
+        float v = float_of_f16(f16[i]), b = float_of_bf16(bf16[i]);
+
+        assert_true(fabsf(v - b) <= fabsf(v) * 0x1p-8f);
+        differ += v != b;
+    }
+    assert_in_range(differ, N / 2, N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +126,7 @@ int main(void)
         cmocka_unit_test(numbers_below_n_are_all_reached),
         cmocka_unit_test(units_stay_below_one_and_average_a_half),
         cmocka_unit_test(values_are_finite_and_about_normal),
+        cmocka_unit_test(values_in_f16_are_those_in_bf16_but_for_rounding),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void other_abi_is_refused_before_its_code_runs(void **state)
     struct fixture *f = *state;
 
     copy(f, "old_abi");
-    assert_refused(f, "old_abi", "it was built for plugin ABI 2, and this program has 3");
+    assert_refused(f, "old_abi", "it was built for plugin ABI 3, and this program has 4");
     assert_no_code_ran(f);
 }
 
@@ -269,7 +269,7 @@ static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
             assert_string_equal(entry[i].why,
-                                "it was built for plugin ABI 2, and this program has 3");
+                                "it was built for plugin ABI 3, and this program has 4");
         if (strcmp(entry[i].name, "Capital") == 0)
             assert_string_equal(entry[i].why, "a name is 1 to 32 of a-z, 0-9 and _");
     }

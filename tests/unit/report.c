@@ -11,6 +11,7 @@
 #include "fake_session.h"
 
 #include "report/report.h"
+#include "report/report_batch.h"
 
 static char *table_of(const struct fake *f)
 {
@@ -30,8 +31,8 @@ static void the_table_of_a_bench_is_this_one(void **state)
         "# epa2a bench: a fake\n"
         "# algorithm: ll_fake (buffers 2); transport: shm; backend: host\n"
         "# moe: max_tokens 128, hidden 7168, experts 256, topk 8, group 128, dtype bf16, "
-        "input bf16\n"
-        "# routing: zipf (exponent 1.5); tokens: full\n"
+        "input dtype\n"
+        "# routing: zipf (exponent 1.5, weights sum_to_one); tokens: full\n"
         "# 4 ranks by fork, pinned in order to cores 0-3; seed 1\n"
         "# machine: Some CPU @ 2.60GHz, 64 cores, 24.0 GiB, Linux 6.1.0, node1\n"
         "# build: epa2a 0.1.0, gcc 12.2.0, release, avx512 kernels\n"
@@ -284,11 +285,13 @@ static void warnings_are_one_a_line(void **state)
 /* Writes the one result and reads it back. */
 static json_t *json_of(const struct folder *folder, const struct fake *f)
 {
-    const struct result *result = &f->result;
+    struct text results = {0};
     struct epa_error err = {EPA_OK, ""};
     json_t *document;
 
-    assert_int_equal(report_json(folder->file, true, &result, 1, &err), EPA_OK);
+    assert_int_equal(report_json_add(&results, &f->result, &err), EPA_OK);
+    assert_int_equal(report_json(folder->file, true, &results, NULL, 0, &err), EPA_OK);
+    text_free(&results);
     document = json_load_file(folder->file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(document);
     return document;
@@ -424,14 +427,22 @@ static void text_that_is_no_utf8_is_made_so(void **state)
 static int write_document(const char *folder, const char *name, struct fake *f,
                           enum epa_status status)
 {
-    const struct result *result = &f->result;
+    struct report_row row[3] = {
+        {.file = "a.yaml", .label = "a", .id = "0123456789ab"},
+        {.file = "a.yaml", .label = "b", .end = REPORT_SKIPPED, .error = "no \xff"},
+        {.file = "a.yaml", .label = "c"},
+    };
+    struct text results = {0};
     char path[1024];
     int failed;
 
     snprintf(path, sizeof(path), "%s/%s.json", folder, name);
     failed = fake_result(f, status, "in words") != EPA_OK;
     result_when(&f->result, 1000000000, 1.25);
-    failed |= report_json(path, false, &result, 1, NULL) != EPA_OK;
+    failed |= report_json_add(&results, &f->result, NULL) != EPA_OK;
+    failed |= report_row_fill(&row[0], &f->result, NULL) != EPA_OK;
+    failed |= report_json(path, false, &results, row, 3, NULL) != EPA_OK;
+    text_free(&results);
     fake_finish(f);
     return failed;
 }

@@ -81,6 +81,29 @@ static void what_graphs_cannot_measure_has_no_samples(void **state)
     fake_finish(&f);
 }
 
+/* Of the other ranks' times none is looked at, slow as they are. */
+static void the_clock_on_the_wall_is_one_row_and_rank_0s(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 3, 4);
+    fake_measure(&f, 4);
+    fake_limits(&f);
+    f.session.clock = CLOCK_WALL_COLD;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(result_clock_name(&f.result), "wall_cold");
+    assert_int_equal(f.result.n_stages, 1);
+    assert_string_equal(f.result.stage[0].name, "wall");
+    assert_near(f.result.stage[0].slowest.min, 100000);
+    assert_near(f.result.stage[0].slowest.max, 103000);
+    assert_near(f.result.stage[0].goodput, 6000000 / 101000.0);
+    assert_near(f.result.stage[0].limit_ns, 2000000 / 100.0 + 4000);
+    assert_int_equal(f.result.stage[0].rank[0].n, 4);
+    assert_int_equal(f.result.stage[0].rank[2].n, 0);
+    fake_finish(&f);
+}
+
 static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **state)
 {
     struct fake f;
@@ -181,6 +204,7 @@ int main(void)
         cmocka_unit_test(graphs_have_a_total_that_was_measured),
         cmocka_unit_test(rows_of_graphs_are_not_stages),
         cmocka_unit_test(what_graphs_cannot_measure_has_no_samples),
+        cmocka_unit_test(the_clock_on_the_wall_is_one_row_and_rank_0s),
         cmocka_unit_test(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency),
         cmocka_unit_test(a_rate_that_is_not_known_leaves_a_latency),
         cmocka_unit_test(one_rank_has_no_limit),

@@ -78,6 +78,46 @@ static void choices_are_distinct_in_range_and_weights_add_up_to_one(void **state
     }
 }
 
+static void uniform_weights_are_in_0_to_1_and_add_up_to_anything(void **state)
+{
+    static struct made m;
+    struct experiment x = experiment_of(ROUTING_MASKED);
+    double least = 1, most = 0, total = 0;
+    uint32_t kept = 0;
+
+    (void)state;
+    x.routing.weights = WEIGHTS_UNIFORM;
+    make(&x, 0, 0, &m);
+    for (uint32_t i = 0; i < TOKENS * TOPK; i++) {
+        double weight = (double)(&m.weight[0][0])[i];
+
+        if ((&m.expert[0][0])[i] < 0) {
+            assert_true(weight == 0);
+            continue;
+        }
+        assert_true(weight >= 0 && weight < 1);
+        least = fmin(least, weight);
+        most = fmax(most, weight);
+        total += weight;
+        kept++;
+    }
+    assert_true(kept > TOKENS * TOPK / 3);
+    assert_true(least < 0.02 && most > 0.98);
+    assert_true(fabs(total / kept - 0.5) < 0.05);
+}
+
+static void weights_do_not_change_who_is_chosen(void **state)
+{
+    static struct made a, b;
+    struct experiment x = experiment_of(ROUTING_UNIFORM);
+
+    (void)state;
+    make(&x, 1, 2, &a);
+    x.routing.weights = WEIGHTS_UNIFORM;
+    make(&x, 1, 2, &b);
+    assert_memory_equal(a.expert, b.expert, sizeof(a.expert));
+}
+
 static void every_expert_can_be_chosen_at_once(void **state)
 {
     int32_t expert[32];
@@ -259,6 +299,27 @@ static void random_tokens_reach_both_ends_and_change(void **state)
     assert_in_range(same, 0, 20);
 }
 
+static void random_tokens_are_no_fewer_than_the_least(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_UNIFORM);
+    uint32_t seen[6] = {0};
+
+    (void)state;
+    x.moe.max_tokens = 5;
+    x.tokens.kind = TOKENS_RANDOM;
+    x.tokens.least = 2;
+    for (uint64_t i = 0; i < 1000; i++) {
+        uint32_t tokens = routing_tokens_of(&x, (uint32_t)(i % 4), i);
+
+        assert_in_range(tokens, 2, 5);
+        seen[tokens]++;
+    }
+    for (uint32_t n = 2; n <= 5; n++)
+        assert_true(seen[n] > 100);
+    x.tokens.least = 5; /* as many as there are */
+    assert_int_equal(routing_tokens_of(&x, 0, 7), 5);
+}
+
 static void listed_tokens_are_each_ranks_own(void **state)
 {
     static const uint32_t each[] = {0, 5, 1000, 7};
@@ -384,6 +445,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_are_distinct_in_range_and_weights_add_up_to_one),
+        cmocka_unit_test(uniform_weights_are_in_0_to_1_and_add_up_to_anything),
+        cmocka_unit_test(weights_do_not_change_who_is_chosen),
         cmocka_unit_test(every_expert_can_be_chosen_at_once),
         cmocka_unit_test(choices_change_with_rank_iteration_and_seed_only),
         cmocka_unit_test(fewer_tokens_make_the_same_choices),
@@ -393,6 +456,7 @@ int main(void)
         cmocka_unit_test(hot_sends_its_share_to_expert_0_first),
         cmocka_unit_test(masked_drops_its_share),
         cmocka_unit_test(random_tokens_reach_both_ends_and_change),
+        cmocka_unit_test(random_tokens_are_no_fewer_than_the_least),
         cmocka_unit_test(listed_tokens_are_each_ranks_own),
         cmocka_unit_test(statistics_count_by_hand),
         cmocka_unit_test(dropped_choices_are_counted_apart),

@@ -228,7 +228,7 @@ static void a_huge_header_is_refused_by_its_length(void **state)
                         "array has less than 16384");
 }
 
-static void hidden_states_round_to_bf16(void **state)
+static void hidden_states_round_to_dtype(void **state)
 {
     static const uint16_t halves[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x8000, 0x3555};
     static const float floats[] = {1, -2, 65504, 0x1p-24f, -0.0f, 0.333251953125f};
@@ -238,14 +238,16 @@ static void hidden_states_round_to_bf16(void **state)
                         npy_of(f4, floats, sizeof(floats))};
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 4; i++) {
         struct epa_error err = {EPA_OK, ""};
+        bool f16 = i >= 2;
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b[i].data, b[i].n, 3, &t, &err), EPA_OK);
+        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, 3, f16, &t, &err),
+                         EPA_OK);
         assert_int_equal(t.tokens, 2);
         for (uint32_t v = 0; v < 6; v++)
-            assert_int_equal(t.x[v], bf16_of_float(floats[v]));
+            assert_int_equal(t.x[v], f16 ? halves[v] : bf16_of_float(floats[v]));
         free(t.x);
     }
 }
@@ -262,7 +264,8 @@ static void bad_hidden_states_are_told(void **state)
         {DICT("<f4", "False", "(2, 1)"),
          "f: rows of 1, moe.hidden is 2: set moe.hidden to 1"},
         {DICT("<f4", "False", "(1, 2)"),
-         "f: offset 71: channel 1 of token 0 is nan; values up to 1e30 can be checked"},
+         "f: offset 71: channel 1 of token 0 is nan; values up to 1e+30 can be checked in "
+         "moe.dtype: bf16"},
     };
     const float data[2] = {1, NAN};
 
@@ -272,9 +275,24 @@ static void bad_hidden_states_are_told(void **state)
         struct epa_error err = {EPA_OK, ""};
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, &t, &err), EPA_ERR_CONFIG);
+        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, false, &t, &err),
+                         EPA_ERR_CONFIG);
         assert_string_equal(err.text, bad[i].message);
     }
+}
+
+static void hidden_states_past_f16_are_told(void **state)
+{
+    const float data[2] = {-65504, 65505};
+    struct bytes b = npy_of(DICT("<f4", "False", "(1, 2)"), data, sizeof(data));
+    struct epa_error err = {EPA_OK, ""};
+    struct hidden_table t;
+
+    (void)state;
+    assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, true, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "f: offset 71: channel 1 of token 0 is 65505; values up to 65504 "
+                        "can be checked in moe.dtype: f16");
 }
 
 static void hidden_states_wrap_by_themselves(void **state)
@@ -385,8 +403,9 @@ int main(void)
         cmocka_unit_test(a_bad_choice_in_npy_is_told_token_and_offset),
         cmocka_unit_test(npy_cut_off_anywhere_is_refused),
         cmocka_unit_test(a_huge_header_is_refused_by_its_length),
-        cmocka_unit_test(hidden_states_round_to_bf16),
+        cmocka_unit_test(hidden_states_round_to_dtype),
         cmocka_unit_test(bad_hidden_states_are_told),
+        cmocka_unit_test(hidden_states_past_f16_are_told),
         cmocka_unit_test(hidden_states_wrap_by_themselves),
         cmocka_unit_test(files_that_are_none_are_told),
         cmocka_unit_test(captured_logs_are_read),

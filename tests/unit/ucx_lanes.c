@@ -98,6 +98,25 @@ static void many_names_fit_or_are_cut_short(void **state)
     assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
 }
 
+static void what_it_may_use_are_its_resources(void **state)
+{
+    static const char text[] =
+        "#\n# UCP context\n#\n#     component 0  :  self\n#\n"
+        "#            md 0  :  component 0  self \n#\n"
+        "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
+        "#      resource 1  :  md 1  dev 2  flags -- tcp/eth0 \n"
+        "#      resource 2  :  md 1  dev 2  flags s- posix/memory\n#\n";
+    char out[64], narrow[24];
+
+    (void)state;
+    lanes_choices(text, out, sizeof(out));
+    assert_string_equal(out, "self/memory0, tcp/eth0, posix/memory");
+    lanes_choices(text, narrow, sizeof(narrow));
+    assert_string_equal(narrow, "self/memory0, tcp/eth0");
+    lanes_choices("", out, sizeof(out));
+    assert_string_equal(out, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +126,7 @@ int main(void)
         cmocka_unit_test(a_device_with_a_dot_keeps_it),
         cmocka_unit_test(what_is_not_understood_counts_as_emulated),
         cmocka_unit_test(many_names_fit_or_are_cut_short),
+        cmocka_unit_test(what_it_may_use_are_its_resources),
     };
 
     return cmocka_run_group_tests_name("ucx_lanes", tests, NULL, NULL);

@@ -20,7 +20,7 @@ static const struct epa_choice modes[] = {
 
 static const struct epa_choice wires[] = {
     {"fp8", AV_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"bf16", AV_BF16, "as the tokens are"},
+    {"dtype", AV_DTYPE, "as the tokens are"},
     {0},
 };
 
@@ -76,9 +76,9 @@ static enum epa_status check_world(const struct epa_moe *m, const struct epa_wor
 static enum epa_status check_shape(const struct epa_moe *m, const struct av_config *c,
                                    struct epa_error *err)
 {
-    if (m->dtype != EPA_BF16)
+    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv moves bf16 tokens; set moe.dtype: bf16");
+                        "alltoallv moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     if (m->topk == 0 || m->topk > AV_TOPK)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "alltoallv takes moe.topk from 1 to %d, not %u", AV_TOPK, m->topk);
@@ -90,12 +90,12 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct av_conf
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "alltoallv with wire: fp8 needs moe.hidden (%u) to be a multiple of "
-            "moe.group (%u); choose another group or wire: bf16",
+            "moe.group (%u); choose another group or wire: dtype",
             m->hidden, m->group);
-    if (c->wire == AV_BF16 && m->x_dtype == EPA_FP8_E4M3)
+    if (c->wire == AV_DTYPE && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv with wire: bf16 cannot send input that is quantised "
-                        "already; set wire: fp8 or moe.input: bf16");
+                        "alltoallv with wire: dtype cannot send input that is quantised "
+                        "already; set wire: fp8 or moe.input: dtype");
     return EPA_OK;
 }
 
@@ -111,6 +111,7 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
         .topk = m->topk,
         .hidden = m->hidden,
         .group = m->group,
+        .dtype = (enum epa_dtype)m->dtype,
         .fp8 = c->wire == AV_FP8,
         .shared = c->mode == AV_SHARED,
         .answer_bytes = 2 * (size_t)m->hidden,
@@ -159,9 +160,9 @@ static enum epa_status plan(const struct epa_problem *problem,
         .recv_rows = s.entries,
         .recv_entries = s.entries,
         .layout = EPA_LAYOUT_EXPERT,
-        .recv_dtype = s.fp8 ? EPA_FP8_E4M3 : EPA_BF16,
+        .recv_dtype = s.fp8 ? EPA_FP8_E4M3 : s.dtype,
         .sum = EPA_SUM_ORDERED,
-        .answer_dtype = EPA_BF16,
+        .answer_dtype = s.dtype,
         .in_flight = 1,
         .dispatch_row_bytes = s.message_bytes,
         .dispatch_token_bytes = s.scales_at,
@@ -294,9 +295,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = kernels_get(NULL),
+        .kernels = kernels_get(s.dtype, NULL),
         .store = (enum kernels_store)c->stores,
         .timeout_ns = p->timeout_ns,
+        .trace = p->trace,
         .crowded = p->world.local_size > p->world.local_cores,
         .comm = MPI_COMM_NULL,
         .msg = {.message = MPI_DATATYPE_NULL, .answer = MPI_DATATYPE_NULL},

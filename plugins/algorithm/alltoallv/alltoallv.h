@@ -13,7 +13,7 @@
 #include "kernels/kernels.h"
 
 enum av_mode { AV_MESSAGES, AV_SHARED };
-enum av_wire { AV_FP8, AV_BF16 };
+enum av_wire { AV_FP8, AV_DTYPE };
 
 enum { AV_LINE = 64, AV_PAGE = 4096, AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
 
@@ -27,6 +27,7 @@ struct av_config {
 /* What follows from the problem and the options alone. */
 struct av_shape {
     uint32_t size, experts, local, max_tokens, topk, hidden, group;
+    enum epa_dtype dtype; /* of tokens and answers: EPA_BF16 or EPA_F16 */
     bool fp8, shared;
     size_t scales_at, origin_at, message_bytes, answer_bytes;
     uint64_t choices; /* rows that a rank can send */
@@ -62,6 +63,7 @@ struct av {
     struct epa_world world;
     struct epa_transport *t;
     struct epa_backend *backend;
+    struct epa_trace *trace;
     const struct kernels *kernels;
     enum kernels_store store;
     uint64_t timeout_ns, epoch;
@@ -121,6 +123,18 @@ enum epa_status av_fail(struct av *, enum epa_status status, const char *fmt, ..
 
 /* What MPI said of `call`, in words. */
 enum epa_status av_check(struct av *, const char *call, int code);
+
+/* Runs fn on the workers: phase `name` of a trace. */
+static inline enum epa_status av_parallel(struct av *a, const char *name,
+                                          void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    uint64_t begin = epa_trace_now(a->trace);
+    enum epa_status status = a->backend->ops->parallel(a->backend, fn, arg);
+
+    (void)epa_trace_slice(a->trace, 0, epa_trace_name(a->trace, name), begin,
+                          EPA_TRACE_NOBODY, 0, 0);
+    return status;
+}
 
 /* Until `request`, of `call`, has ended. */
 enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);

@@ -127,7 +127,7 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
         status = all_to_all_v(a, "MPI_Ialltoallv of rows", g->message, g->sent, g->rows_out,
                               g->at_out, g->came, g->rows_in, g->at_in);
     if (status == EPA_OK)
-        status = a->backend->ops->parallel(a->backend, regroup, &task);
+        status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
         av_hand_out(a, m, g->grouped,
                     a->recv_start[a->s.local - 1] + a->recv_count[a->s.local - 1], g->y);
@@ -143,7 +143,7 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
     enum epa_status status = av_begin_combine(a, m);
 
     if (status == EPA_OK)
-        status = a->backend->ops->parallel(a->backend, regroup, &task);
+        status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
         status =
             all_to_all_v(a, "MPI_Ialltoallv of answers", g->answer, g->answers_sent,

@@ -117,7 +117,7 @@ enum epa_status av_pack(struct av *a, const struct epa_moe *m)
 {
     struct task task = {a, m};
 
-    return a->backend->ops->parallel(a->backend, pack, &task);
+    return av_parallel(a, "pack", pack, &task);
 }
 
 static void add_up(void *arg, uint32_t worker, uint32_t workers)
@@ -153,7 +153,7 @@ enum epa_status av_add_up(struct av *a, const struct epa_moe *m)
 {
     struct task task = {a, m};
 
-    return a->backend->ops->parallel(a->backend, add_up, &task);
+    return av_parallel(a, "add_up", add_up, &task);
 }
 
 void av_hand_out(struct av *a, struct epa_moe *m, char *recv, uint64_t rows, char *y)

@@ -138,7 +138,7 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
     enum epa_status status = av_begin_combine(a, m);
 
     if (status == EPA_OK && m->y != m->y_space)
-        status = a->backend->ops->parallel(a->backend, copy_answers, m);
+        status = av_parallel(a, "copy_answers", copy_answers, m);
     if (status == EPA_OK)
         status = meet(a, "answers");
     return status == EPA_OK ? av_add_up(a, m) : status;

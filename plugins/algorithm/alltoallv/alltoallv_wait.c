@@ -61,7 +61,7 @@ enum epa_status av_check(struct av *a, const char *call, int code)
     return av_fail(a, EPA_ERR_SYSTEM, "%s: %.250s", call, text);
 }
 
-enum epa_status av_finish(struct av *a, const char *call, MPI_Request *request)
+static enum epa_status finish(struct av *a, const char *call, MPI_Request *request)
 {
     struct av_patience patience = {0};
     enum epa_status status = EPA_OK;
@@ -85,6 +85,16 @@ enum epa_status av_finish(struct av *a, const char *call, MPI_Request *request)
     }
     a->pending = code != MPI_SUCCESS;
     return av_check(a, call, code);
+}
+
+enum epa_status av_finish(struct av *a, const char *call, MPI_Request *request)
+{
+    uint64_t begin = epa_trace_now(a->trace);
+    enum epa_status status = finish(a, call, request);
+
+    (void)epa_trace_slice(a->trace, 0, epa_trace_name(a->trace, call), begin,
+                          EPA_TRACE_NOBODY, 0, 0);
+    return status;
 }
 
 enum epa_status av_barrier(struct av *a, const char *what)

@@ -3,7 +3,7 @@
 
 static const struct ll_config defaults = {
     .wire = LL_WIRE_FP8,
-    .combine_wire = LL_WIRE_BF16,
+    .combine_wire = LL_WIRE_DTYPE,
     .layout = EPA_LAYOUT_EXPERT,
     .rows = LL_ROWS_COMPACT,
     .buffers = 2,
@@ -14,7 +14,7 @@ static const struct ll_config defaults = {
 
 static const struct epa_choice wires[] = {
     {"fp8", LL_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"bf16", LL_WIRE_BF16, "as the tokens are"},
+    {"dtype", LL_WIRE_DTYPE, "as the tokens are"},
     {0},
 };
 
@@ -152,9 +152,9 @@ static uint64_t place(uint64_t *end, uint64_t bytes, uint32_t times)
 static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
                                    const struct ll_config *c, struct epa_error *err)
 {
-    if (m->dtype != EPA_BF16)
+    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 moves bf16 tokens; set moe.dtype: bf16");
+                        "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     if (m->topk == 0 || m->topk > LL_TOPK)
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v2 takes moe.topk from 1 to %d, not %u",
                         LL_TOPK, m->topk);
@@ -182,14 +182,14 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
         (m->group == 0 || m->hidden % m->group != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2 with %s: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.group (%u); choose another group or %s: bf16",
+                        "moe.group (%u); choose another group or %s: dtype",
                         c->wire == LL_WIRE_FP8 ? "wire" : "combine_wire", m->hidden,
                         m->group, c->wire == LL_WIRE_FP8 ? "wire" : "combine_wire");
-    if (c->wire == LL_WIRE_BF16 && m->x_dtype == EPA_FP8_E4M3)
+    if (c->wire == LL_WIRE_DTYPE && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v2 with wire: bf16 cannot send input that is quantised already; "
-            "set wire: fp8 or moe.input: bf16");
+            "ll_v2 with wire: dtype cannot send input that is quantised already; "
+            "set wire: fp8 or moe.input: dtype");
     return EPA_OK;
 }
 
@@ -215,6 +215,9 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
                         c->stores != LL_STORES_AUTO ? "stores" : "puts");
     if (!device)
         return EPA_OK;
+    if (m->dtype != EPA_BF16)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2 on GPUs moves bf16 tokens; set moe.dtype: bf16");
     if (c->answers == LL_ANSWERS_PULL &&
         (c->combine_wire == LL_WIRE_FP8 || (c->once && c->layout == EPA_LAYOUT_EXPERT)))
         return epa_fail(
@@ -374,6 +377,7 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .topk = m->topk,
         .hidden = m->hidden,
         .group = m->group,
+        .dtype = (enum epa_dtype)m->dtype,
         .buffers = c->buffers,
         .by_rank = c->layout == EPA_LAYOUT_RANK,
         .fp8 = c->wire == LL_WIRE_FP8,
@@ -431,9 +435,9 @@ static enum epa_status plan(const struct epa_problem *problem,
         .recv_rows = l.rows,
         .recv_entries = l.entries,
         .layout = (enum epa_layout)c->layout,
-        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : EPA_BF16,
+        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
         .sum = l.once && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
-        .answer_dtype = l.answer_fp8 ? EPA_FP8_E4M3 : EPA_BF16,
+        .answer_dtype = l.answer_fp8 ? EPA_FP8_E4M3 : l.dtype,
         .once = l.once,
         .in_flight = l.buffers,
         .dispatch_row_bytes =

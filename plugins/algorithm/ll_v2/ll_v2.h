@@ -20,7 +20,7 @@
 #define LL_BOTH static inline
 #endif
 
-enum ll_wire { LL_WIRE_FP8, LL_WIRE_BF16 };
+enum ll_wire { LL_WIRE_FP8, LL_WIRE_DTYPE };
 enum ll_stores { LL_STORES_AUTO, LL_STORES_CACHED, LL_STORES_STREAM };
 enum ll_rows { LL_ROWS_COMPACT, LL_ROWS_PADDED };
 enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
@@ -65,7 +65,8 @@ enum { LL_RANKS = 64, LL_TOPK = 32 };
  * Each region stands `buffers` times, one after the other. */
 struct ll_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
-    uint32_t places; /* rows that a token can become: topk, or ranks it can reach */
+    uint32_t places;      /* rows that a token can become: topk, or ranks it can reach */
+    enum epa_dtype dtype; /* of tokens and answers: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, once, padded;
     bool answer_fp8;
     bool pushes; /* GPUs: answers are stored at the token's rank, not loaded by it */

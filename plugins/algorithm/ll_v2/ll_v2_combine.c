@@ -264,9 +264,11 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
+    uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
+    uint64_t begin = epa_trace_now(h->trace);
 
-    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
         float by[LL_TOPK];
         uint32_t n = answers_to(task, t, leave, put, row, by);
@@ -276,6 +278,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     }
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
+    ll_worked(h, worker, workers, begin, end - first);
 }
 
 static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
@@ -283,9 +286,11 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
+    uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
+    uint64_t begin = epa_trace_now(h->trace);
 
-    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
         const uint8_t *code[LL_TOPK];
         const float *scale[LL_TOPK];
@@ -301,6 +306,7 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
     }
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
+    ll_worked(h, worker, workers, begin, end - first);
 }
 
 /* The set of the dispatch that this combine belongs to, which is the oldest; NULL: it is not
@@ -333,8 +339,7 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     struct ll_task task;
     enum epa_status status;
 
-    h->last.stage = "combine";
-    h->last.doing = "copy_and_put";
+    ll_begin(h, "combine", LL_DO_COPY_AND_PUT);
     s = set_of(h, m->epoch);
     if (s == NULL)
         return EPA_ERR_CONFIG;
@@ -342,14 +347,16 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     status = send_answers(&task);
     if (status == EPA_OK)
         status = ll_tell(h, LL_ANSWER, s->epoch);
-    if (ll_phase(h, status, "recv_wait"))
+    if (ll_phase(h, status, LL_DO_RECV_WAIT))
         status = ll_wait_and_leave(h, LL_ANSWER, s->epoch);
-    if (ll_phase(h, status, "topk_reduce")) {
+    if (ll_phase(h, status, LL_DO_TOPK_REDUCE)) {
+        h->notes.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
         status = h->backend->ops->parallel(
             h->backend, h->l.answer_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
     }
+    ll_end(h);
     s->open = false;
     return status;
 }

@@ -57,12 +57,13 @@ static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s,
         uint64_t deadline = 0;
 
         h->last.peer = p;
+        epa_trace_give(h->trace, 0, p, signal_of(h, LL_COUNT, h->world.rank), s->epoch);
         do {
             status = epa_put_signal(h->t, mine, h->t->heap + mine, row,
                                     signal_of(h, LL_COUNT, h->world.rank), s->epoch, p);
         } while (ll_again(h, &status, &deadline));
     }
-    if (ll_phase(h, status, "wait"))
+    if (ll_phase(h, status, LL_DO_WAIT))
         status = ll_wait(h, LL_COUNT, s->epoch);
     if (status == EPA_OK)
         memcpy(s->count, h->t->heap + at, h->l.counts_bytes);
@@ -324,12 +325,27 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
     }
 }
 
+/* To all ranks, this one included. */
+static uint64_t rows_sent(const struct ll_host *h, const struct ll_set *s)
+{
+    const uint32_t *count =
+        h->l.once ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
+    uint32_t n = h->l.once ? h->l.size : h->l.experts;
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        rows += count[i];
+    return rows;
+}
+
 static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
+    uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
+    uint64_t begin = epa_trace_now(task->h->trace);
 
-    for (uint32_t t = first_of(task, worker, workers); t < end; t++) {
+    for (uint32_t t = first; t < end; t++) {
         const uint16_t *next = NULL;
 
         if (task->m->x != NULL && t + 1 < end)
@@ -341,6 +357,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
     }
     if (task->h->store == KERNELS_STORE_STREAM)
         kernels_drain();
+    ll_worked(task->h, worker, workers, begin, end - first);
 }
 
 /* ---- dispatch ---- */
@@ -425,22 +442,26 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     struct ll_task task;
     enum epa_status status;
 
-    h->last.stage = "dispatch";
-    h->last.doing = "count_put";
+    ll_begin(h, "dispatch", LL_DO_COUNT_PUT);
     s = take_set(h);
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
     status = exchange_counts(h, s, m);
-    if (ll_phase(h, status, "quant_and_put"))
+    if (ll_phase(h, status, LL_DO_QUANT_AND_PUT))
         status = give_places(h, s, m);
+    h->notes.tokens = m->tokens;
+    if (h->trace != NULL)
+        h->notes.bytes = rows_sent(h, s) * h->l.message_bytes;
     if (status == EPA_OK)
         status = store_rows(h, &task);
     if (status == EPA_OK)
         status = ll_tell(h, LL_DATA, s->epoch);
-    if (ll_phase(h, status, "wait"))
+    if (ll_phase(h, status, LL_DO_WAIT))
         status = ll_wait_and_leave(h, LL_DATA, s->epoch);
-    if (ll_phase(h, status, "postprocess"))
+    if (ll_phase(h, status, LL_DO_POSTPROCESS))
         status = ll_hand_out(&task);
+    ll_end(h);
+    epa_trace_count(h->trace, 0, h->notes.rows, m->recv_rows);
     return status;
 }

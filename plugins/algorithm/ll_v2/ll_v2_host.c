@@ -38,6 +38,20 @@
 #include <time.h>
 #include <unistd.h>
 
+static const char *const doing_name[LL_DOINGS] = {
+    [LL_DO_CREATE] = "create",
+    [LL_DO_COUNT_PUT] = "count_put",
+    [LL_DO_QUANT_AND_PUT] = "quant_and_put",
+    [LL_DO_WAIT] = "wait",
+    [LL_DO_QUIET] = "quiet",
+    [LL_DO_POSTPROCESS] = "postprocess",
+    [LL_DO_COPY_AND_PUT] = "copy_and_put",
+    [LL_DO_RECV_WAIT] = "recv_wait",
+    [LL_DO_TOPK_REDUCE] = "topk_reduce",
+};
+static const char *const wait_name[LL_SIGNALS] = {
+    [LL_COUNT] = "counts_from", [LL_DATA] = "rows_from", [LL_ANSWER] = "answers_from"};
+
 uint64_t ll_now_ns(void)
 {
     struct timespec ts;
@@ -86,6 +100,7 @@ static enum epa_status put_and_tell(struct ll_host *h, enum ll_signal kind, uint
 
     if (status != EPA_OK)
         return status;
+    epa_trace_give(h->trace, 0, peer, word, epoch);
     do {
         if (bytes == 0)
             status = h->t->ops->signal(h->t, word, epoch, EPA_SIGNAL_SET, peer);
@@ -129,12 +144,18 @@ enum epa_status ll_tell(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
 
 enum epa_status ll_wait(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
 {
+    uint64_t begin = epa_trace_now(h->trace), end;
     enum epa_status status = EPA_OK;
 
     h->last.signal = kind;
-    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        h->last.peer = peer_at(h, i);
-        status = epa_wait(h->t, signal_of(h, kind, h->last.peer), epoch, h->timeout_ns);
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++, begin = end) {
+        uint32_t peer = peer_at(h, i), word = signal_of(h, kind, peer);
+
+        h->last.peer = peer;
+        status = epa_wait(h->t, word, epoch, h->timeout_ns);
+        end = epa_trace_slice(h->trace, 0, h->notes.from[kind], begin, peer, 0, 0);
+        if (status == EPA_OK)
+            epa_trace_take(h->trace, 0, begin, end, peer, word, epoch);
     }
     return status;
 }
@@ -143,7 +164,7 @@ enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64
 {
     enum epa_status status = ll_wait(h, kind, epoch);
 
-    return ll_phase(h, status, "quiet") ? h->t->ops->quiet(h->t) : status;
+    return ll_phase(h, status, LL_DO_QUIET) ? h->t->ops->quiet(h->t) : status;
 }
 
 static void explain(struct epa_algorithm *a, struct epa_error *err)
@@ -153,13 +174,13 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     struct epa_error inner = {EPA_OK, ""};
 
     if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage, h->last.doing,
-                       h->last.text);
+        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage,
+                       doing_name[h->last.doing], h->last.text);
         return;
     }
     h->t->ops->explain(h->t, &inner);
     (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s of rank %u: %s",
-                   h->last.stage, h->last.doing, (unsigned long long)h->epoch,
+                   h->last.stage, doing_name[h->last.doing], (unsigned long long)h->epoch,
                    what[h->last.signal], h->last.peer, inner.text);
 }
 
@@ -279,6 +300,15 @@ static void choose_store(struct ll_host *h, int stores)
         h->trial.left = 2 * LL_TRIALS;
 }
 
+static void name_notes(struct ll_host *h)
+{
+    for (uint32_t i = LL_DO_CREATE + 1; i < LL_DOINGS; i++)
+        h->notes.doing[i] = epa_trace_name(h->trace, doing_name[i]);
+    h->notes.rows = epa_trace_name(h->trace, "rows");
+    for (uint32_t i = 0; i < LL_SIGNALS; i++)
+        h->notes.from[i] = epa_trace_name(h->trace, wait_name[i]);
+}
+
 enum epa_status ll_host_create(const struct epa_algorithm_params *p,
                                const struct ll_layout *l, struct epa_algorithm **out,
                                struct epa_error *err)
@@ -298,12 +328,14 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = kernels_get(NULL),
+        .kernels = kernels_get(l->dtype, NULL),
         .heap = p->heap,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,
-        .last = {.stage = "create", .doing = "create"},
+        .trace = p->trace,
+        .last = {.stage = "create", .doing = LL_DO_CREATE},
     };
+    name_notes(h);
     choose_store(h, config->stores);
     status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);
     if (status == EPA_OK && !host_alloc(h))

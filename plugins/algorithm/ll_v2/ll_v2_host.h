@@ -45,6 +45,28 @@ struct ll_trial {
     double ns_per_row[2][LL_TRIALS];
 };
 
+/* Phases of the two stages, and what a worker does in them: for explain() and traces. */
+enum ll_doing {
+    LL_DO_CREATE,
+    LL_DO_COUNT_PUT,
+    LL_DO_QUANT_AND_PUT,
+    LL_DO_WAIT,
+    LL_DO_QUIET,
+    LL_DO_POSTPROCESS,
+    LL_DO_COPY_AND_PUT,
+    LL_DO_RECV_WAIT,
+    LL_DO_TOPK_REDUCE,
+    LL_DOINGS,
+};
+
+/* What is noted where somebody profiles: names, and since when the phase is. */
+struct ll_notes {
+    uint16_t doing[LL_DOINGS], from[LL_SIGNALS]; /* from: a wait for one peer */
+    uint16_t rows;                               /* that a dispatch brought, a counter */
+    uint64_t begin_ns, bytes;                    /* of the phase, and what it moves */
+    uint32_t tokens;
+};
+
 struct ll_host {
     struct epa_algorithm base;
     struct ll_layout l;
@@ -68,8 +90,11 @@ struct ll_host {
     char *scratch;                      /* [workers] messages, each a worker's own */
     char *sums;                         /* [workers] answers before they are quantised */
     uint32_t workers;
+    struct epa_trace *trace;
+    struct ll_notes notes;
     struct { /* for explain() */
-        const char *stage, *doing;
+        const char *stage;
+        enum ll_doing doing;
         uint32_t peer;
         enum ll_signal signal;
         enum epa_status status; /* of `text` */
@@ -103,12 +128,41 @@ static inline struct ll_host *host_of(struct epa_algorithm *a)
     return (struct ll_host *)a; /* base is the first member */
 }
 
-/* Names the phase that begins if all is well so far; true if so. */
-static inline bool ll_phase(struct ll_host *h, enum epa_status status, const char *name)
+/* A stage begins, with this phase. */
+static inline void ll_begin(struct ll_host *h, const char *stage, enum ll_doing doing)
 {
-    if (status == EPA_OK)
-        h->last.doing = name;
-    return status == EPA_OK;
+    h->last.stage = stage;
+    h->last.doing = doing;
+    h->notes.begin_ns = epa_trace_now(h->trace);
+}
+
+/* The phase ends. */
+static inline void ll_end(struct ll_host *h)
+{
+    struct ll_notes *n = &h->notes;
+
+    n->begin_ns = epa_trace_slice(h->trace, 0, n->doing[h->last.doing], n->begin_ns,
+                                  EPA_TRACE_NOBODY, n->bytes, n->tokens);
+    n->bytes = n->tokens = 0;
+}
+
+/* Another phase begins if all is well so far; true if so. */
+static inline bool ll_phase(struct ll_host *h, enum epa_status status, enum ll_doing doing)
+{
+    if (status != EPA_OK)
+        return false;
+    ll_end(h);
+    h->last.doing = doing;
+    return true;
+}
+
+/* Of a phase that several workers share each notes what it did, since begin_ns. */
+static inline void ll_worked(const struct ll_host *h, uint32_t worker, uint32_t workers,
+                             uint64_t begin_ns, uint32_t tokens)
+{
+    if (workers > 1)
+        (void)epa_trace_slice(h->trace, worker, h->notes.doing[h->last.doing], begin_ns,
+                              EPA_TRACE_NOBODY, 0, tokens);
 }
 
 static inline uint64_t region(const struct ll_host *h, const struct ll_set *s, uint64_t at,

@@ -81,3 +81,26 @@ struct lanes lanes_read(const char *text)
         snprintf(out.names, sizeof(out.names), "what this UCX does not tell");
     return out;
 }
+
+/* "#      resource 2  :  md 1  dev 2  flags -- tcp/eth0" */
+void lanes_choices(const char *text, char *out, size_t room)
+{
+    size_t bytes = 0;
+
+    out[0] = '\0';
+    for (const char *at = strstr(text, "resource "); at != NULL;
+         at = strstr(at, "resource ")) {
+        size_t n = strcspn(at, "\n"), end = n;
+
+        while (end > 0 && at[end - 1] == ' ')
+            end--;
+        n = end;
+        while (end > 0 && at[end - 1] != ' ')
+            end--;
+        n -= end;
+        if (n + 2 < room - bytes)
+            bytes += (size_t)snprintf(out + bytes, room - bytes, "%s%.*s",
+                                      bytes > 0 ? ", " : "", (int)n, at + end);
+        at += strcspn(at, "\n");
+    }
+}

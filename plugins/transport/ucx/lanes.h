@@ -4,6 +4,7 @@
 #define UCX_LANES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { LANES_NAMES = 96 };
 
@@ -15,5 +16,9 @@ struct lanes {
 
 /* What it does not understand it takes for emulated, which is slower and always right. */
 struct lanes lanes_read(const char *text);
+
+/* What UCX may choose from here, of the text of ucp_context_print_info(): "self/memory0,
+ * tcp/eth0, posix/memory"; what there is no room for is left out. */
+void lanes_choices(const char *text, char *out, size_t room);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t count_mapped(const struct ucx *u)
@@ -30,6 +31,24 @@ static uint32_t count_like(const struct ucx *u, uint32_t peer)
     return n;
 }
 
+static void say_choices(const struct ucx *u,
+                        void (*say)(void *arg, const char *key, const char *value),
+                        void *arg)
+{
+    char *text = NULL, choices[128];
+    size_t n;
+    FILE *stream = open_memstream(&text, &n);
+
+    if (stream != NULL) {
+        ucp_context_print_info(u->context, stream);
+        fclose(stream);
+    }
+    lanes_choices(text != NULL ? text : "", choices, sizeof(choices));
+    free(text);
+    if (choices[0] != '\0')
+        say(arg, "may use", choices);
+}
+
 void ucx_describe(struct epa_transport *t,
                   void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
@@ -37,6 +56,7 @@ void ucx_describe(struct epa_transport *t,
     char text[160];
 
     say(arg, "ucx", ucp_get_version_string());
+    say_choices(u, say, arg);
     snprintf(text, sizeof(text), "%u of %u peers", count_mapped(u), t->size - 1);
     say(arg, "loads and stores", text);
     for (uint32_t r = 0; r < t->size; r++) {

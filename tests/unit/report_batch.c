@@ -1,0 +1,216 @@
+/* The summary of several runs, as golden text in each form, and where its figures are from. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fake_session.h"
+
+#include "report/report_batch.h"
+
+static const struct report_row rows[] = {
+    {.who = "moe.topk=1",
+     .file = "a.yaml",
+     .label = "moe.topk=1",
+     .id = "0123456789ab",
+     .end = REPORT_FAILED,
+     .status = EPA_ERR_TIMEOUT,
+     .error = "rank 1: dispatch | late",
+     .dispatch_ns = NAN,
+     .combine_ns = NAN,
+     .total_ns = NAN},
+    {.who = "moe.topk=2",
+     .file = "a.yaml",
+     .label = "moe.topk=2",
+     .id = "0123456789ac",
+     .end = REPORT_OK,
+     .dispatch_ns = 1250,
+     .combine_ns = NAN,
+     .total_ns = 10000,
+     .checked = 3,
+     .compared = 4096},
+    {.who = "transport=ucx, far",
+     .file = "a.yaml",
+     .label = "transport=ucx, far",
+     .end = REPORT_SKIPPED,
+     .status = EPA_ERR_UNSUPPORTED,
+     .error = "no \"ucx\"\x1b here",
+     .dispatch_ns = NAN,
+     .combine_ns = NAN,
+     .total_ns = NAN},
+    {.who = "a label that is longer than any column of the table could ever be",
+     .file = "b.yaml",
+     .label = "long",
+     .id = "0123456789ad",
+     .end = REPORT_OK,
+     .dispatch_ns = 2500,
+     .combine_ns = 3000,
+     .total_ns = 25000},
+    {.who = "c", .file = "b.yaml", .label = "c"},
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static void the_table_is_this_one(void **state)
+{
+    static const char want[] =
+        "#\n"
+        "# 5 runs: 2 ok, 1 failed, 1 skipped, 1 not run\n"
+        "# medians; ratio: total over that of moe.topk=2\n"
+        "#\n"
+        "# run                                                      dispatch    combine      "
+        "total      ratio\n"
+        "#                                                              [us]       [us]       "
+        "[us]\n"
+        "  moe.topk=1                                               failed (timeout): rank 1: "
+        "dispatch | late\n"
+        "  moe.topk=2                                                   1.25          -      "
+        "10.00       1.00\n"
+        "  transport=ucx, far                                       skipped: no \"ucx\"? here\n"
+        "  a label that is longer than any column of the table could ever be\n"
+        "                                                               2.50       3.00      "
+        "25.00       2.50\n"
+        "  c                                                        not run\n";
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    report_batch_text(file, VERB_BENCH, rows, ROWS);
+    fclose(file);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static void verify_tells_what_was_compared(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    report_batch_text(file, VERB_VERIFY, rows + 1, 1);
+    fclose(file);
+    assert_string_equal(text,
+                        "#\n# 1 runs: 1 ok, 0 failed, 0 skipped, 0 not run\n#\n"
+                        "# run                      iterations   elements      wrong\n"
+                        "  moe.topk=2                        3       4096          0\n");
+    free(text);
+}
+
+static void markdown_is_this(void **state)
+{
+    struct text text = {0};
+
+    (void)state;
+    report_batch_markdown(&text, VERB_BENCH, rows, 3);
+    assert_string_equal(
+        text.data,
+        "| run | id | dispatch [us] | combine [us] | total [us] | ratio | end |\n"
+        "|---|---|---:|---:|---:|---:|---|\n"
+        "| moe.topk=1 | 0123456789ab | - | - | - | - | failed (timeout): rank 1: dispatch "
+        "\\| late |\n"
+        "| moe.topk=2 | 0123456789ac | 1.25 | - | 10.00 | 1.00 | ok |\n"
+        "| transport=ucx, far | - | - | - | - | - | skipped: no \"ucx\"  here |\n");
+    text_free(&text);
+}
+
+static void csv_is_this(void **state)
+{
+    struct text text = {0};
+
+    (void)state;
+    report_batch_csv(&text, VERB_BENCH, rows, ROWS);
+    assert_string_equal(
+        text.data,
+        "file,label,id,dispatch_us,combine_us,total_us,ratio,end,status,error\n"
+        "a.yaml,moe.topk=1,0123456789ab,,,,,failed,timeout,rank 1: dispatch | late\n"
+        "a.yaml,moe.topk=2,0123456789ac,1.250,,10.000,1.00,ok,ok,\n"
+        "a.yaml,\"transport=ucx, far\",,,,,,skipped,unsupported,\"no \"\"ucx\"\"\x1b here\"\n"
+        "b.yaml,long,0123456789ad,2.500,3.000,25.000,2.50,ok,ok,\n"
+        "b.yaml,c,,,,,,not run,,\n");
+    text_free(&text);
+}
+
+static void figures_are_those_of_the_table(void **state)
+{
+    struct report_row row = {.who = "a"};
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_measure(&f, 200);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    assert_true(row.dispatch_ns == f.result.stage[0].slowest.median);
+    assert_true(row.combine_ns == f.result.stage[1].slowest.median);
+    assert_true(row.total_ns == f.result.stage[2].slowest.median);
+    assert_int_equal(row.end, REPORT_OK);
+    fake_finish(&f);
+}
+
+/* Two halves of a stage are one figure: of the sums, as of the row total. */
+static void halves_of_a_stage_are_one_figure(void **state)
+{
+    struct report_row row = {.who = "a"};
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_measure(&f, 200);
+    f.session.stage_kind[0] = EPA_STAGE_SEND;
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    assert_true(isnan(row.dispatch_ns));
+    assert_true(row.combine_ns == row.total_ns);
+    fake_finish(&f);
+}
+
+static void figures_of_graphs_are_their_rows(void **state)
+{
+    struct report_row row = {.who = "a"};
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_BENCH, 2, 3);
+    fake_graphs(&f, 3);
+    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    assert_true(row.dispatch_ns == f.result.stage[0].slowest.median);
+    assert_true(row.combine_ns == f.result.stage[1].slowest.median);
+    assert_true(row.total_ns == f.result.stage[2].slowest.median);
+    fake_finish(&f);
+}
+
+static void what_failed_before_a_sample_has_no_figures(void **state)
+{
+    struct report_row row = {.who = "a"};
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, VERB_VERIFY, 2, 3);
+    assert_int_equal(fake_result(&f, EPA_ERR_DIED, "rank 1 was killed"), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    assert_int_equal(row.end, REPORT_FAILED);
+    assert_string_equal(row.error, "rank 1 was killed");
+    assert_true(isnan(row.total_ns) && isnan(row.dispatch_ns));
+    assert_true(isnan(report_ratio(&row, 1, 0)));
+    fake_finish(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_is_this_one),
+        cmocka_unit_test(verify_tells_what_was_compared),
+        cmocka_unit_test(markdown_is_this),
+        cmocka_unit_test(csv_is_this),
+        cmocka_unit_test(figures_are_those_of_the_table),
+        cmocka_unit_test(halves_of_a_stage_are_one_figure),
+        cmocka_unit_test(figures_of_graphs_are_their_rows),
+        cmocka_unit_test(what_failed_before_a_sample_has_no_figures),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

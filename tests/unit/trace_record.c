@@ -1,0 +1,249 @@
+/* What a rank notes: which iterations are kept, what does not fit, and clocks compared. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace/align.h"
+#include "trace/record.h"
+
+static const struct record_shape shape = {.lanes = 2, .turns = 3, .room = 4};
+
+static struct record *record_make(struct recorder *r)
+{
+    size_t bytes = record_bytes(&shape);
+    struct record *record = aligned_alloc(64, bytes);
+
+    assert_non_null(record);
+    memset(record, 0, bytes);
+    recorder_init(r, record, &shape);
+    return record;
+}
+
+/* How many events of an iteration are kept in a lane; -1: it is not there. */
+static int kept(const struct record *record, uint64_t iteration, uint32_t lane,
+                uint32_t *dropped)
+{
+    struct record_part part;
+    int n = -1;
+
+    for (uint32_t turn = 0; turn <= shape.turns; turn++) {
+        if (record_part(record, &shape, turn, lane, &part) && part.iteration == iteration) {
+            assert_int_equal(n, -1);
+            n = (int)part.n;
+            *dropped = part.dropped;
+        }
+    }
+    return n;
+}
+
+static void note(struct recorder *r, uint32_t lane)
+{
+    (void)epa_trace_slice(&r->trace, lane, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0,
+                          0);
+}
+
+static void the_last_iterations_are_kept(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    uint32_t dropped;
+
+    (void)state;
+    for (uint64_t i = 0; i < 10; i++) {
+        recorder_turn(&r, i);
+        note(&r, 0);
+        note(&r, 1);
+        note(&r, 1);
+    }
+    for (uint64_t i = 0; i < 10; i++) {
+        assert_int_equal(kept(record, i, 0, &dropped), i < 6 ? -1 : 1);
+        assert_int_equal(kept(record, i, 1, &dropped), i < 6 ? -1 : 2);
+    }
+    free(record);
+}
+
+static void an_iteration_goes_on_where_it_was_left(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    uint32_t dropped;
+
+    (void)state;
+    recorder_turn(&r, 4);
+    note(&r, 0);
+    recorder_turn(&r, 5);
+    note(&r, 0);
+    recorder_turn(&r, 4);
+    note(&r, 0);
+    assert_int_equal(kept(record, 4, 0, &dropped), 2);
+    assert_int_equal(kept(record, 5, 0, &dropped), 1);
+    free(record);
+}
+
+static void what_does_not_fit_is_counted(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    uint32_t dropped = 0;
+
+    (void)state;
+    recorder_turn(&r, 0);
+    for (uint32_t i = 0; i < shape.room + 3; i++)
+        note(&r, 1);
+    assert_int_equal(kept(record, 0, 1, &dropped), shape.room);
+    assert_int_equal(dropped, 3);
+    assert_int_equal(kept(record, 0, 0, &dropped), 0);
+    assert_int_equal(dropped, 0);
+    free(record);
+}
+
+static void what_is_of_no_iteration_is_not_kept(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    uint32_t dropped;
+
+    (void)state;
+    note(&r, 0);
+    recorder_turn(&r, 0);
+    note(&r, 0);
+    recorder_turn_none(&r);
+    for (uint32_t i = 0; i < 2 * shape.room; i++)
+        note(&r, 0);
+    recorder_ready(&r);
+    assert_true(record->event_ns > 0);
+    assert_int_equal(kept(record, 0, 0, &dropped), 1);
+    assert_int_equal(dropped, 0);
+    free(record);
+}
+
+static void a_count_that_lies_leads_nowhere(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    uint32_t dropped;
+
+    (void)state;
+    recorder_turn(&r, 2);
+    r.trace.lane[1].used = UINT32_MAX;
+    assert_int_equal(kept(record, 2, 1, &dropped), shape.room);
+    free(record);
+}
+
+static void a_name_has_one_number(void **state)
+{
+    struct recorder r;
+    struct record *record = record_make(&r);
+    char name[16];
+
+    (void)state;
+    assert_int_equal(epa_trace_name(NULL, "wait"), 0);
+    for (uint32_t i = 0; i < EPA_TRACE_NAMES; i++) {
+        snprintf(name, sizeof(name), "phase %u", i);
+        assert_int_equal(epa_trace_name(&r.trace, name), i);
+        assert_int_equal(epa_trace_name(&r.trace, name), i);
+    }
+    assert_int_equal(epa_trace_name(&r.trace, "one more"), 0);
+    assert_int_equal(record->names.n, EPA_TRACE_NAMES);
+    free(record);
+}
+
+static void without_a_trace_nothing_is_noted(void **state)
+{
+    (void)state;
+    assert_int_equal(epa_trace_now(NULL), 0);
+    assert_int_equal(epa_trace_slice(NULL, 0, 0, 0, 0, 0, 0), 0);
+    epa_trace_give(NULL, 0, 1, 2, 3);
+    epa_trace_take(NULL, 0, 1, 2, 3, 4, 5);
+    epa_trace_count(NULL, 0, 0, 1);
+}
+
+/* ---- clocks ---- */
+
+enum { RANKS = 3, BYTES = 64 };
+
+struct team {
+    pthread_barrier_t barrier;
+    char said[RANKS][BYTES];
+};
+
+struct member {
+    struct epa_bootstrap boot;
+    struct team *team;
+    struct record_clock clock;
+    enum epa_status status;
+};
+
+static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine,
+                                  size_t bytes, void *all)
+{
+    struct member *m = (struct member *)boot; /* boot is the first member */
+
+    assert_true(bytes <= BYTES);
+    memcpy(m->team->said[boot->world.rank], mine, bytes);
+    pthread_barrier_wait(&m->team->barrier);
+    for (uint32_t r = 0; r < RANKS; r++)
+        memcpy((char *)all + r * bytes, m->team->said[r], bytes);
+    pthread_barrier_wait(&m->team->barrier);
+    return EPA_OK;
+}
+
+static void *compare_clocks(void *arg)
+{
+    struct member *m = arg;
+
+    m->status = align_clocks(&m->boot, &m->clock);
+    return NULL;
+}
+
+/* Threads have one clock, so the difference is 0, whatever it is taken to be. */
+static void the_difference_of_clocks_is_within_the_bounds(void **state)
+{
+    static const uint32_t node[RANKS] = {0, 1, 1};
+    struct team team;
+    struct member m[RANKS];
+    pthread_t thread[RANKS];
+
+    (void)state;
+    memset(&team, 0, sizeof(team));
+    pthread_barrier_init(&team.barrier, NULL, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        m[r] = (struct member){
+            .boot = {.world = {.rank = r, .size = RANKS, .node = node},
+                     .allgather = gather_all},
+            .team = &team,
+        };
+        assert_int_equal(pthread_create(&thread[r], NULL, compare_clocks, &m[r]), 0);
+    }
+    for (uint32_t r = 0; r < RANKS; r++) {
+        pthread_join(thread[r], NULL);
+        assert_int_equal(m[r].status, EPA_OK);
+        assert_true(m[r].clock.known);
+        assert_true(m[r].clock.low_ns <= 0);
+        assert_true(m[r].clock.high_ns >= 0);
+        assert_int_equal(align_is_near(&m[r].boot.world), r == 0);
+    }
+    pthread_barrier_destroy(&team.barrier);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_iterations_are_kept),
+        cmocka_unit_test(an_iteration_goes_on_where_it_was_left),
+        cmocka_unit_test(what_does_not_fit_is_counted),
+        cmocka_unit_test(what_is_of_no_iteration_is_not_kept),
+        cmocka_unit_test(a_count_that_lies_leads_nowhere),
+        cmocka_unit_test(a_name_has_one_number),
+        cmocka_unit_test(without_a_trace_nothing_is_noted),
+        cmocka_unit_test(the_difference_of_clocks_is_within_the_bounds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
