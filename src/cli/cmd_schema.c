@@ -268,7 +268,7 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
     return map_of(properties, section->help);
 }
 
-/* "transport" may be laid over another file; "transport alone" has its defaults. */
+/* "transport" may be laid over another file; "transport_alone" has its defaults. */
 static void define_plugins(struct schema *s, const struct section *section)
 {
     json_t *names = json_array(), *helps = json_array(), *forms = json_array();
@@ -308,7 +308,7 @@ static void define_plugins(struct schema *s, const struct section *section)
     define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
            section->name);
     define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone),
-           "%s alone", section->name);
+           "%s_alone", section->name);
     json_decref(all);
 }
 
@@ -406,7 +406,7 @@ static json_t *top(struct schema *s)
     for (const struct section *x = experiment_sections; x->name != NULL; x++) {
         if (x->plugin) {
             define_plugins(s, x);
-            json_object_set_new(alone, x->name, ref("%s alone", x->name));
+            json_object_set_new(alone, x->name, ref("%s_alone", x->name));
         } else {
             define_section(s, x);
         }
