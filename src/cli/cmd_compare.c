@@ -31,10 +31,38 @@ struct comparing {
 
 /* ---- pairing ---- */
 
+/* How many bytes of a label say what was run: without the number of a repetition. */
+static int label_bytes(const char *label)
+{
+    const char *hash = strrchr(label, '#');
+    bool number = hash != NULL && hash[1] != '\0' &&
+                  strspn(hash + 1, "0123456789") == strlen(hash + 1);
+    size_t bytes = number ? (size_t)(hash - label) : strlen(label);
+
+    while (bytes > 0 && label[bytes - 1] == ' ')
+        bytes--;
+    return (int)bytes;
+}
+
 static bool alike(const struct results_run *x, const struct results_run *y, bool by_id)
 {
-    return by_id ? x->id[0] != '\0' && strcmp(x->id, y->id) == 0
-                 : strcmp(x->label, y->label) == 0;
+    int bytes = label_bytes(x->label);
+
+    if (by_id)
+        return x->id[0] != '\0' && strcmp(x->id, y->id) == 0;
+    return bytes == label_bytes(y->label) &&
+           strncmp(x->label, y->label, (size_t)bytes) == 0;
+}
+
+/* What a run is called here. */
+static void call(const struct results_run *run, char *out, size_t room)
+{
+    int bytes = label_bytes(run->label);
+
+    if (bytes > 0)
+        snprintf(out, room, "%.*s", bytes, run->label);
+    else
+        snprintf(out, room, "%s", run->name);
 }
 
 /* Adds run i of A to the pair that it belongs to, if there is one. */
@@ -134,19 +162,20 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
         enum results_part part;
         const char *what;
     } must[] = {{RESULTS_SHAPE, "experiments"}, {RESULTS_MACHINE, "machines"}};
-    char what[300];
+    char what[300], name[200];
 
+    call(pair->a[0], name, sizeof(name));
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(pair->a[0], pair->b[0], must[i].part, what, sizeof(what)))
             continue;
         if (!c->cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: the %s differ: %s; --force compares all the same",
-                            pair->a[0]->label, must[i].what, what);
-        printf("# %s: the %s differ: %s\n", pair->a[0]->label, must[i].what, what);
+                            "%s: the %s differ: %s; --force compares all the same", name,
+                            must[i].what, what);
+        printf("# %s: the %s differ: %s\n", name, must[i].what, what);
     }
     if (results_differ(pair->a[0], pair->b[0], RESULTS_MEANS, what, sizeof(what)))
-        printf("# %s: %s\n", pair->a[0]->label, what);
+        printf("# %s: %s\n", name, what);
     return EPA_OK;
 }
 
@@ -200,6 +229,16 @@ static uint32_t collect(const struct results_run **run, uint32_t n, const char *
     return found;
 }
 
+static void print_row(const struct results_run *run, const char *stage,
+                      const struct comparison *x, const char *verdict)
+{
+    char name[200];
+
+    call(run, name, sizeof(name));
+    printf("  %-28s %-16s %10.1f %10.1f %7.3f  %.3f to %.3f %8.2g  %s\n", name, stage,
+           x->a / 1e3, x->b / 1e3, x->ratio, x->low, x->high, x->p, verdict);
+}
+
 /* Far enough from 1, and not by chance. */
 static enum verdict judge(const struct cli *cli, const struct comparison *x)
 {
@@ -236,8 +275,7 @@ static enum epa_status compare_stage(struct comparing *c, const struct pair *pai
     if (status != EPA_OK)
         return epa_fail(err, status, "no memory to compare '%s'", name);
     verdict = judge(c->cli, &x);
-    printf("  %-28s %-16s %10.1f %10.1f %7.3f  %.3f to %.3f %8.2g  %s\n", pair->a[0]->label,
-           name, x.a / 1e3, x.b / 1e3, x.ratio, x.low, x.high, x.p, words[verdict]);
+    print_row(pair->a[0], name, &x, words[verdict]);
     c->rows++;
     c->slower += verdict == SLOWER;
     if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0) {

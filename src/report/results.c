@@ -56,11 +56,12 @@ static enum epa_status read_run(const char *path, const json_t *from,
 
     *to = (struct results_run){.id = text_of(from, "id"),
                                .label = text_of(from, "label"),
+                               .name = text_of(from, "name"),
                                .verb = text_of(from, "verb"),
                                .status = text_of(from, "status"),
                                .json = from};
     if (to->label[0] == '\0')
-        to->label = text_of(from, "name");
+        to->label = to->name;
     to->ok = strcmp(to->status, "ok") == 0;
     to->stage = calloc(json_array_size(stages) + 1, sizeof(*to->stage));
     if (to->stage == NULL)
@@ -153,8 +154,8 @@ static bool is_free(enum results_part part, const char *key)
     static const char *const means[] = {"algorithm", "transport", "backend", "launcher",
                                         NULL};
     static const char *const length[] = {
-        "name", "seed",   "timeout", "bench.iterations", "bench.warmup", "bench.check",
-        "run", "verify", "profile", NULL};
+        "name",        "seed", "timeout", "bench.iterations", "bench.warmup",
+        "bench.check", "run",  "verify",  "profile",          NULL};
     static const char *const passing[] = {
         "host",           "kernel",       "load_average",
         "timer_ns",       "memory_bytes", "build.version",

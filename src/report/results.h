@@ -14,7 +14,8 @@ struct results_stage {
 
 struct results_run {
     const char *id;    /* of the experiment: alike on all machines; "": the file has none */
-    const char *label; /* what people call it */
+    const char *label; /* what people call it: ends with "#2" where it was repeated */
+    const char *name;  /* the experiment's */
     const char *verb, *status;
     bool ok; /* it ended well */
     struct results_stage *stage;

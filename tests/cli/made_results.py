@@ -14,8 +14,9 @@ for text in sys.argv[2:]:
         for name, share in (("dispatch", 0.4), ("combine", 0.6), ("total", 1))
     ]
     run = {
-        "id": label,
+        "id": label.split("#")[0].strip() or "none",
         "label": label,
+        "name": "made up",
         "verb": "bench",
         "status": "ok",
         "experiment": {"name": label, "seed": 1, "algorithm": {"name": "ll_v2"}, "moe": {"hidden": 7168}},
