@@ -47,6 +47,7 @@ struct routing_options {
     double share;     /* hot, masked */
     const char *path; /* file: .npy or .jsonl; absolute */
     uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
+    uint32_t skip;    /* file: tokens at its start, and of hidden_states', left out */
     int weights;      /* enum routing_weights; file: they are as they are there */
     /* .npy float16/float32 [tokens][hidden] for x, absolute; NULL: generated */
     const char *hidden_states;

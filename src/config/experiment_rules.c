@@ -17,6 +17,7 @@ static const struct kind_rule {
     {"routing", "share", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
     {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "skip", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "weights", ~(1u << ROUTING_FILE),
      "a kind other than file, which has weights"},
     {"tokens", "least", 1u << TOKENS_RANDOM, "kind: random"},

@@ -163,6 +163,10 @@ static const struct epa_option routing[] = {
      EPA_U32(struct routing_options, layer),
      .max = 65535,
      .help = "file: which layer, of several in one file"},
+    {.name = "skip",
+     EPA_U32(struct routing_options, skip),
+     .help = "file: tokens at its start that are left out, such as a server's warm-up; "
+             "of hidden_states as many"},
     {.name = "weights",
      EPA_CHOICE(struct routing_options, weights),
      .choices = routing_weights,

@@ -32,6 +32,40 @@ static void routing_free(struct routing_source *source)
     free(source);
 }
 
+/* Whether something is left of `what` without its first tokens. */
+static enum epa_status check_skip(const struct experiment *x, const char *what,
+                                  uint64_t tokens, struct epa_error *err)
+{
+    if (tokens > x->routing.skip)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "routing.skip is %u, and %s has %llu tokens: nothing would be left",
+                    x->routing.skip, what, (unsigned long long)tokens);
+}
+
+static enum epa_status skip_tokens(const struct experiment *x, struct routing_source *s,
+                                   struct epa_error *err)
+{
+    uint64_t skip = x->routing.skip, topk = x->moe.topk, hidden = x->moe.hidden;
+    enum epa_status status = check_skip(x, x->routing.path, s->table.tokens, err);
+
+    if (status == EPA_OK && s->hidden.x != NULL)
+        status = check_skip(x, x->routing.hidden_states, s->hidden.tokens, err);
+    if (status != EPA_OK)
+        return status;
+    s->table.tokens -= skip;
+    memmove(s->table.expert, s->table.expert + skip * topk,
+            s->table.tokens * topk * sizeof(*s->table.expert));
+    memmove(s->table.weight, s->table.weight + skip * topk,
+            s->table.tokens * topk * sizeof(*s->table.weight));
+    if (s->hidden.x != NULL) {
+        s->hidden.tokens -= skip;
+        memmove(s->hidden.x, s->hidden.x + skip * hidden,
+                s->hidden.tokens * hidden * sizeof(*s->hidden.x));
+    }
+    return EPA_OK;
+}
+
 enum epa_status routing_open(const struct experiment *x, struct routing_source **out,
                              struct epa_error *err)
 {
@@ -60,6 +94,8 @@ enum epa_status routing_open(const struct experiment *x, struct routing_source *
     if (status == EPA_OK && hidden)
         status = hidden_read(x->routing.hidden_states, x->moe.hidden,
                              x->moe.dtype == EPA_F16, &source->hidden, err);
+    if (status == EPA_OK && x->routing.kind == ROUTING_FILE && x->routing.skip > 0)
+        status = skip_tokens(x, source, err);
     if (status != EPA_OK) {
         routing_free(source);
         return status;

@@ -414,6 +414,31 @@ static void a_file_is_dealt_in_order_and_begins_again(void **state)
     unlink(path);
 }
 
+static void skipped_tokens_are_not_there(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_FILE);
+    struct epa_error err = {EPA_OK, ""};
+    char path[] = "/tmp/epa2a-routing-XXXXXX";
+    struct routing_source *source, *none = NULL;
+    int32_t expert[2];
+    float weight[2];
+
+    (void)state;
+    x.routing.skip = 3;
+    source = open_five(&x, path);
+    assert_int_equal(routing_tokens(source), 2);
+    routing_fill(&x, source, 0, 0, 2, expert, weight);
+    assert_int_equal(expert[0], 13);
+    assert_int_equal(expert[1], 14);
+    routing_close(source);
+    x.routing.skip = 5;
+    assert_int_equal(routing_open(&x, &none, &err), EPA_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "routing.skip is 5, and "));
+    assert_non_null(strstr(err.text, " has 5 tokens: nothing would be left"));
+    assert_null(none);
+    unlink(path);
+}
+
 static void without_files_there_is_no_source_and_no_end(void **state)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
@@ -461,6 +486,7 @@ int main(void)
         cmocka_unit_test(statistics_count_by_hand),
         cmocka_unit_test(dropped_choices_are_counted_apart),
         cmocka_unit_test(a_file_is_dealt_in_order_and_begins_again),
+        cmocka_unit_test(skipped_tokens_are_not_there),
         cmocka_unit_test(without_files_there_is_no_source_and_no_end),
         cmocka_unit_test(too_many_experts_are_refused),
     };

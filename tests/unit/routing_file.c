@@ -322,6 +322,39 @@ static void hidden_states_wrap_by_themselves(void **state)
     unlink(path);
 }
 
+static void hidden_states_are_skipped_with_their_tokens(void **state)
+{
+    static const float data[3][2] = {{1, 2}, {3, 4}, {5, 6}};
+    struct bytes b = npy_of(DICT("<f4", "False", "(3, 2)"), data, sizeof(data));
+    char path[] = "/tmp/epa2a-hidden-XXXXXX", routes[] = "/tmp/epa2a-routing-XXXXXX";
+    struct experiment x = {
+        .ranks = 1,
+        .moe = {.max_tokens = 1, .hidden = 2, .experts = 8, .topk = 1},
+        .routing = {.kind = ROUTING_FILE,
+                    .path = routes,
+                    .hidden_states = path,
+                    .skip = 1,
+                    .layer = UINT32_MAX},
+    };
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_source *source;
+    FILE *f = fdopen(mkstemp(path), "w");
+
+    (void)state;
+    fwrite(b.data, 1, b.n, f);
+    fclose(f);
+    f = fdopen(mkstemp(routes), "w");
+    fputs("{\"topk_ids\": [1]}\n{\"topk_ids\": [2]}\n{\"topk_ids\": [3]}\n", f);
+    fclose(f);
+    assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
+    assert_int_equal(routing_period(source, &x), 2);
+    assert_int_equal(routing_hidden(source, &x, 0, 0, 0)[0], bf16_of_float(3));
+    assert_int_equal(routing_hidden(source, &x, 0, 1, 0)[1], bf16_of_float(6));
+    routing_close(source);
+    unlink(path);
+    unlink(routes);
+}
+
 static void files_that_are_none_are_told(void **state)
 {
     char folder[] = "/tmp/epa2a-files-XXXXXX", path[128], want[256];
@@ -407,6 +440,7 @@ int main(void)
         cmocka_unit_test(bad_hidden_states_are_told),
         cmocka_unit_test(hidden_states_past_f16_are_told),
         cmocka_unit_test(hidden_states_wrap_by_themselves),
+        cmocka_unit_test(hidden_states_are_skipped_with_their_tokens),
         cmocka_unit_test(files_that_are_none_are_told),
         cmocka_unit_test(captured_logs_are_read),
     };

@@ -42,7 +42,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOKS = 64, SPIN_NS = 20000 };
+enum { LOOKS = 64, SPIN_NS = 20000, YIELD_NS = 1000000, NAP_NS = 20000 };
 
 static uint64_t now_ns(void)
 {
@@ -93,10 +93,14 @@ static bool stopped(const struct tf_task *task)
     return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
 }
 
-/* What a thread does between two looks. */
+/* What a thread does between two looks. Not for long does it yield: Linux 6.18 charges who
+ * yields for a whole slice, a million times a second, until a thread that sleeps and wakes,
+ * such as one that a transport has for progress, is not run for tens of seconds. */
 static void pass_time(const struct tf_host *h, uint64_t waited_ns)
 {
-    if (h->crowded || waited_ns > SPIN_NS)
+    if (waited_ns > YIELD_NS)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    else if (h->crowded || waited_ns > SPIN_NS)
         sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
     else
@@ -144,6 +148,7 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
 void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 {
     struct tf_host *h = task->h;
+    uint64_t begun = now_ns();
     enum epa_status status = EPA_OK;
 
     if (worker != 0) { /* relaxed: the end of the pass carries what it did */
@@ -152,7 +157,7 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
     }
     while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers &&
            status == EPA_OK && !stopped(task)) {
-        pass_time(h, 0);
+        pass_time(h, now_ns() - begun);
         status = h->t->ops->progress(h->t);
     }
     if (status != EPA_OK)
