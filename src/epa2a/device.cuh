@@ -6,6 +6,7 @@
 #ifndef EPA2A_DEVICE_CUH
 #define EPA2A_DEVICE_CUH
 
+#include <epa2a/ptx.cuh>
 #include <epa2a/transport.h>
 
 /* In a wait: polls between two looks at the clock, and looks between two at the host. */
@@ -16,55 +17,12 @@ struct epa_dev_wait {
     uint32_t stage, what, peer, index;
 };
 
-static __device__ __forceinline__ uint64_t epa_dev_time(void)
-{
-    uint64_t ns;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
-static __device__ __forceinline__ uint64_t epa_dev_load_acquire(const uint64_t *word)
-{
-    uint64_t value;
-
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
-                 : "=l"(value)
-                 : "l"(word)
-                 : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ uint64_t epa_dev_load_relaxed(const uint64_t *word)
-{
-    uint64_t value;
-
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
-                 : "=l"(value)
-                 : "l"(word)
-                 : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-
-/* All that this thread has stored, or seen stored, comes before what it stores next. */
-static __device__ __forceinline__ void epa_dev_fence(void)
-{
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-
 /* All that this thread has stored, or seen stored, comes before the value. Pairs with the
  * acquire in epa_dev_wait_for() of the peer. */
 static __device__ __forceinline__ void
 epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value, uint32_t peer)
 {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(v.peer_signal[peer] + signal),
-                 "l"(value)
-                 : "memory");
+    epa_dev_store_release(v.peer_signal[peer] + signal, value);
 }
 
 /* Records why this rank's kernels give up; the first to do so is believed. */

@@ -1,0 +1,103 @@
+/* For kernels: what CUDA C++ has no words for, an instruction each. Nothing else in the
+ * sources is assembler, so that kernels can run anywhere these functions are there. */
+#ifndef EPA2A_PTX_CUH
+#define EPA2A_PTX_CUH
+
+#include <stdint.h>
+
+static __device__ __forceinline__ uint64_t epa_dev_time(void)
+{
+    uint64_t ns;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* ---- words that ranks share ---- */
+
+static __device__ __forceinline__ uint64_t epa_dev_load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                 : "=l"(value)
+                 : "l"(word)
+                 : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ uint64_t epa_dev_load_relaxed(const uint64_t *word)
+{
+    uint64_t value;
+
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+                 : "=l"(value)
+                 : "l"(word)
+                 : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+/* All that this thread has stored, or seen stored, comes before the value. */
+static __device__ __forceinline__ void epa_dev_store_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+/* All that this thread has stored, or seen stored, comes before what it stores next. */
+static __device__ __forceinline__ void epa_dev_fence(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* 16 bytes that travel and arrive as one; `to` and `from` are multiples of 16. */
+static __device__ __forceinline__ void epa_dev_store_pair(char *to, uint64_t first,
+                                                          uint64_t second)
+{
+    asm volatile(
+        "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(
+            to),
+        "l"(first), "l"(second)
+        : "memory");
+}
+
+static __device__ __forceinline__ void epa_dev_load_pair(const char *from, uint64_t *first,
+                                                         uint64_t *second)
+{
+    asm volatile(
+        "{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+        : "=l"(*first), "=l"(*second)
+        : "l"(from)
+        : "memory");
+}
+
+/* ---- kernels of one stream ---- */
+
+/* Until the kernel before has ended, and what it wrote can be read. */
+static __device__ __forceinline__ void epa_dev_after_kernel(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* The next kernel may be set up from here on. */
+static __device__ __forceinline__ void epa_dev_next_kernel(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+/* ---- numbers ---- */
+
+/* Four e4m3 codes as two pairs of float16. */
+static __device__ __forceinline__ void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
+{
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; "
+        "cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(pair[0]), "=r"(pair[1])
+        : "r"(codes));
+}
+
+#endif
