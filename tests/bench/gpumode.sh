@@ -1,5 +1,5 @@
 #!/bin/bash
-# The shapes of GPU MODE's contest for all2all (configs/gpumode-*.yaml), taking turns: for each
+# The shapes of GPU MODE's contest for all2all (configs/gpumode-e*.yaml), taking turns: for each
 # algorithm the mean of wall times, as the contest takes it, the median of that over rounds, and
 # the geometric mean over shapes, by which the contest ranks.
 #   gpumode.sh EPA2A [ROUNDS [ALGORITHM...]] [-- SETTING...]
@@ -18,7 +18,7 @@ folder=$(cd "$(dirname "$0")/../.." && pwd)/configs
 read -ra mpirun <<<"${MPIRUN:-mpirun --oversubscribe --bind-to none}"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-mapfile -t configs < <(printf "%s\n" "$folder"/gpumode-*.yaml | sort -V)
+mapfile -t configs < <(printf "%s\n" "$folder"/gpumode-e*.yaml | sort -V)
 
 # The mean wall time of one algorithm and shape, in us.
 once() {

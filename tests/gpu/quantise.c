@@ -1,4 +1,4 @@
-/* What kernels quantise is what the scalar reference does, to the bit: every bf16 value,
+/* What kernels quantise is what the scalar reference does, to the bit: every bf16 and f16 value,
  * alone large in its group, beside larger ones of every magnitude, and beside NaN and
  * infinity. */
 #include <setjmp.h>
@@ -20,15 +20,15 @@ static uint64_t next(uint64_t *state)
     return *state;
 }
 
-static void compare(const uint16_t *x, size_t n, uint32_t group)
+static void compare(bool f16, const uint16_t *x, size_t n, uint32_t group)
 {
     uint8_t *is = malloc(n), *right = malloc(n);
     float *scale = malloc(n / group * sizeof(*scale));
 
     assert_true(is != NULL && right != NULL && scale != NULL);
-    assert_int_equal(quantise_on_gpu(x, n, group, is, scale), 0);
+    assert_int_equal(quantise_on_gpu(f16, x, n, group, is, scale), 0);
     for (size_t i = 0; i < n; i += group) {
-        float by = e4m3_group(x + i, group, right + i);
+        float by = e4m3_group_of(f16, x + i, group, right + i);
 
         if (bits_of_float(by) != bits_of_float(scale[i / group]))
             fail_msg("group %zu of %u: scale %a, not %a", i / group, group,
@@ -51,31 +51,40 @@ static void all_values_in_groups_of_every_size(void **state)
     assert_non_null(x);
     for (uint32_t i = 0; i < VALUES; i++)
         x[i] = (uint16_t)i;
-    for (uint32_t group = 16; group <= 256; group *= 2)
-        compare(x, VALUES, group);
+    for (uint32_t group = 16; group <= 256; group *= 2) {
+        compare(false, x, VALUES, group);
+        compare(true, x, VALUES, group);
+    }
     free(x);
 }
 
 /* Group by group another binade of maximum; the others are any finite values up to it. */
-static void all_values_beside_larger_ones(void **state)
+static void beside_larger_ones(bool f16)
 {
     enum { GROUP = 128, ROUNDS = 64 };
+    uint16_t infinity = f16 ? 0x7c00 : 0x7f80;
     size_t n = (size_t)VALUES * ROUNDS;
     uint16_t *x = malloc(n * sizeof(*x));
     uint64_t random = 88172645463325252u;
 
-    (void)state;
     assert_non_null(x);
     for (size_t i = 0; i < n; i++) {
         uint64_t r = next(&random);
-        uint16_t amax = (uint16_t)((i / GROUP * 37) % 0x7f80);
+        uint16_t amax = (uint16_t)((i / GROUP * 37) % infinity);
 
         x[i] = (uint16_t)((amax != 0 ? (r & 0x7fff) % amax : 0) | (r >> 20 & 0x8000));
         if (r >> 40 == 7) /* now and then one that is not finite */
-            x[i] = (uint16_t)(0x7f80 | (r >> 30 & 0x803f));
+            x[i] = (uint16_t)(infinity | (r >> 30 & (0xffff ^ infinity)));
     }
-    compare(x, n, GROUP);
+    compare(f16, x, n, GROUP);
     free(x);
+}
+
+static void all_values_beside_larger_ones(void **state)
+{
+    (void)state;
+    beside_larger_ones(false);
+    beside_larger_ones(true);
 }
 
 int main(void)

@@ -2,25 +2,30 @@
 #include "../../plugins/algorithm/ll_v2/ll_v2_device.cuh"
 #include "quantise_kernels.h"
 
+template <bool F16>
 static __global__ void quantise(const uint4 *x, uint32_t sweeps, uint32_t group, uint4 *q,
                                 float *scale)
 {
     uint32_t sweep = blockIdx.x * (blockDim.x / LL_WARP) + threadIdx.x / LL_WARP;
-    size_t at = (size_t)sweep * LL_WARP + ll_lane();
+    size_t at = (size_t)sweep * LL_WARP + dev_lane();
     float by;
     uint4 codes;
 
     if (sweep >= sweeps)
         return;
-    codes = ll_quantise16(x[2 * at], x[2 * at + 1], group / ll_width<true>::LANE, &by);
+    codes =
+        dev_quantise16<F16>(x[2 * at], x[2 * at + 1], group / ll_width<true>::LANE, &by);
     q[at] = codes;
     scale[at * ll_width<true>::LANE / group] = by;
 }
 
-/* [n] bf16, n a multiple of 512, to [n] codes and [n / group] scales; host memory. */
-int quantise_on_gpu(const uint16_t *x, size_t n, uint32_t group, uint8_t *q, float *scale)
+/* [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group] scales; host memory. */
+int quantise_on_gpu(bool f16, const uint16_t *x, size_t n, uint32_t group, uint8_t *q,
+                    float *scale)
 {
     uint32_t sweeps = (uint32_t)(n / ll_width<true>::SWEEP);
+    void (*kernel)(const uint4 *, uint32_t, uint32_t, uint4 *, float *) =
+        f16 ? quantise<true> : quantise<false>;
     void *from = NULL, *to = NULL, *by = NULL;
     cudaError_t code = cudaMalloc(&from, 2 * n);
 
@@ -31,8 +36,8 @@ int quantise_on_gpu(const uint16_t *x, size_t n, uint32_t group, uint8_t *q, flo
     if (code == cudaSuccess)
         code = cudaMemcpy(from, x, 2 * n, cudaMemcpyHostToDevice);
     if (code == cudaSuccess) {
-        quantise<<<(sweeps + 7) / 8, 256>>>((const uint4 *)from, sweeps, group, (uint4 *)to,
-                                            (float *)by);
+        kernel<<<(sweeps + 7) / 8, 256>>>((const uint4 *)from, sweeps, group, (uint4 *)to,
+                                          (float *)by);
         code = cudaGetLastError();
     }
     if (code == cudaSuccess)

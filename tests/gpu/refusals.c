@@ -36,10 +36,13 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
     return cudaSuccess;
 }
 
+static uint32_t copies;
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                             enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
+    copies++;
     return cudaSuccess;
 }
 
@@ -55,9 +58,9 @@ const void *ll_dispatch_kernel(enum ll_input in, enum ll_mode mode, bool profile
     return NULL;
 }
 
-const void *ll_combine_kernel(enum ll_mode mode, bool fp8, bool pushed, bool profile)
+const void *ll_combine_kernel(struct ll_combine_kind kind)
 {
-    (void)mode, (void)fp8, (void)pushed, (void)profile;
+    (void)kind;
     return NULL;
 }
 
@@ -183,6 +186,42 @@ static void a_fault_is_told_though_a_call_was_refused_before(void **state)
                      "token 3: its signal is 4, not 5");
 }
 
+/* What the transport or the backend fails with later is theirs to explain. */
+static void a_refusal_is_forgotten_with_the_next_call(void **state)
+{
+    struct fixture f;
+    struct epa_error err = {EPA_OK, ""};
+
+    (void)state;
+    set_up(&f);
+    assert_refused(&f, DISPATCH_RECV, "dispatch_recv: dispatch_send comes first");
+    assert_int_equal(call(&f, DISPATCH_SEND), EPA_OK);
+    ll_cuda_explain(&f.c.base, &err);
+    assert_int_equal(err.status, EPA_OK);
+}
+
+/* A combine that is called again costs what one costs that is called once. */
+static void answers_that_stand_elsewhere_are_copied_in_each_combine(void **state)
+{
+    struct fixture f;
+    char y[1];
+
+    (void)state;
+    set_up(&f);
+    f.c.base.stages = ll_cuda_fused;
+    f.problem.u.moe.y = y;
+    copies = 0;
+    assert_int_equal(ll_cuda_fused[0].run(&f.c.base, &f.problem), EPA_OK);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(ll_cuda_fused[1].run(&f.c.base, &f.problem), EPA_OK);
+        assert_int_equal(copies, i);
+    }
+    f.c.l.fused = true; /* answers are made of rows then: there is nothing to copy */
+    f.problem.u.moe.y = NULL;
+    assert_int_equal(ll_cuda_fused[1].run(&f.c.base, &f.problem), EPA_OK);
+    assert_int_equal(copies, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +229,8 @@ int main(void)
         cmocka_unit_test(a_second_half_is_of_the_dispatch_that_was_begun),
         cmocka_unit_test(a_half_that_is_open_is_not_given_up),
         cmocka_unit_test(a_fault_is_told_though_a_call_was_refused_before),
+        cmocka_unit_test(a_refusal_is_forgotten_with_the_next_call),
+        cmocka_unit_test(answers_that_stand_elsewhere_are_copied_in_each_combine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

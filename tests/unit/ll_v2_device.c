@@ -9,7 +9,8 @@
 #include <cmocka.h>
 
 #include "base/dtype.h"
-#include "../../plugins/algorithm/ll_v2/ll_v2_quantise.h"
+#include "../../plugins/algorithm/ll_v2/ll_v2.h"
+#include "kernels/quotient.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -242,20 +243,25 @@ static void each_chunk_of_an_answer_finds_its_scale(void **state)
     }
 }
 
-/* Each amax of one binade in twelve, each x up to it: what the quotient rounds to in FP8 is
+/* Each amax of one binade in `of`, each x up to it: what the quotient rounds to in FP8 is
  * what the division does, and it is the division where FP8 can tell. */
-static void the_quotient_is_the_division(void **state)
+static void compare_quotients(bool f16, uint32_t of)
 {
-    (void)state;
-    for (uint32_t amax = 1 << 7; amax < 0x7f80; amax++) {
-        float scale = float_of_bf16((uint16_t)amax) * (1.0f / 448.0f),
+    uint32_t bits = f16 ? 10 : 7, infinity = f16 ? 0x7c00 : 0x7f80;
+
+    for (uint32_t amax = 1; amax < infinity; amax++) {
+        float scale = float_of_word(f16, (uint16_t)amax) * (1.0f / 448.0f),
               inverse = 1.0f / scale;
 
-        if ((amax >> 7) % 12 != 7 || !(scale >= LL_LEAST_SCALE && scale <= LL_MOST_SCALE))
+        if ((amax >> bits) % of != 7 % of)
             continue;
+        if (!(scale >= QUOTIENT_LEAST && scale <= QUOTIENT_MOST)) {
+            assert_false(f16); /* all of its scales are in between */
+            continue;
+        }
         for (uint32_t x = 0; x <= amax; x++) {
-            float value = float_of_bf16((uint16_t)x), right = value / scale;
-            float is = ll_quotient(value, scale, inverse);
+            float value = float_of_word(f16, (uint16_t)x), right = value / scale;
+            float is = quotient_rounded(value, scale, inverse);
 
             if (e4m3_of_float(is) != e4m3_of_float(right) ||
                 (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
@@ -263,6 +269,18 @@ static void the_quotient_is_the_division(void **state)
                          (double)right);
         }
     }
+}
+
+static void the_quotient_is_the_division(void **state)
+{
+    (void)state;
+    compare_quotients(false, 12);
+}
+
+static void the_quotient_of_f16_is_the_division(void **state)
+{
+    (void)state;
+    compare_quotients(true, 8);
 }
 
 static void what_gpus_cannot_do_is_refused(void **state)
@@ -311,21 +329,51 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
 }
 
-static void gpus_take_no_f16_yet(void **state)
+static void a_profile_is_of_bf16_and_of_answers_by_others(void **state)
 {
-    struct ll_config c = {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .buffers = 2};
-    struct epa_world world = {.size = 4, .local_size = 4};
-    struct epa_error err = {EPA_OK, ""};
+    struct ll_config c = {.profile = "trace"};
     struct epa_moe m = decode;
     struct ll_layout l;
+    struct epa_error err;
 
     (void)state;
+    assert_int_equal(make(&m, 4, c, &l, &err), EPA_OK);
     m.dtype = EPA_F16;
-    assert_int_equal(ll_layout_make(&m, &world,
-                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l,
-                                    &err),
-                     EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2 on GPUs moves bf16 tokens; set moe.dtype: bf16");
+    assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and expert: apart; "
+                                  "leave it out, or set moe.dtype: bf16");
+    m.dtype = EPA_BF16;
+    c.expert = LL_EXPERT_FUSED;
+    assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and expert: apart; "
+                                  "leave it out, or set expert: apart");
+}
+
+/* Nobody writes answers for others to read then. */
+static void answers_made_in_combine_need_no_room(void **state)
+{
+    struct ll_config c = {.combine_wire = LL_WIRE_DTYPE, .expert = LL_EXPERT_FUSED};
+    struct ll_layout l, apart;
+    struct epa_error err;
+
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        c.once = way % 2 != 0;
+        c.wire = way / 2 != 0 ? LL_WIRE_FP8 : LL_WIRE_DTYPE;
+        l = made(&decode, 4, c);
+        c.expert = LL_EXPERT_APART;
+        apart = made(&decode, 4, c);
+        c.expert = LL_EXPERT_FUSED;
+        assert_true(l.fused && !apart.fused);
+        assert_int_equal(l.y_bytes, 0);
+        assert_int_equal(l.pushes, apart.pushes);
+        assert_int_equal(l.heap_bytes + apart.y_bytes * l.buffers, apart.heap_bytes);
+    }
+    c.combine_wire = LL_WIRE_FP8;
+    assert_int_equal(make(&decode, 4, c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(
+        err.text, "ll_v2 on GPUs: answers made in combine (expert: fused) are sent as "
+                  "they are; set combine_wire: dtype, or expert: apart");
 }
 
 /* On hosts. */
@@ -351,6 +399,38 @@ static void a_plan_has_rows_and_answers_in_dtype(void **state)
     }
 }
 
+/* On hosts: rooms for answers are for those that are put. */
+static void a_plan_says_that_answers_are_made_in_combine(void **state)
+{
+    struct ll_config c = {
+        .combine_wire = LL_WIRE_DTYPE, .expert = LL_EXPERT_FUSED, .buffers = 2};
+    struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
+    struct epa_world world = {.size = 4, .local_size = 4};
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_footprint plan;
+    struct ll_layout l;
+
+    (void)state;
+    assert_int_equal(
+        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
+        EPA_OK);
+    assert_true(plan.fused && plan.layout == EPA_LAYOUT_EXPERT);
+    assert_int_equal(
+        ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
+    assert_int_equal(l.y_bytes, 0);
+    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
+    assert_int_equal(l.y_bytes, l.rows * l.answer_bytes);
+    c.once = true; /* they stand in the outbox */
+    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
+    assert_int_equal(l.y_bytes, 0);
+    c.once = false;
+    c.layout = EPA_LAYOUT_RANK;
+    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(
+        err.text, "ll_v2: expert: fused makes an answer for each expert, which layout: "
+                  "rank does not have; set layout: expert");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,10 +443,13 @@ int main(void)
         cmocka_unit_test(a_string_fits_its_lines),
         cmocka_unit_test(each_chunk_of_an_answer_finds_its_scale),
         cmocka_unit_test(the_quotient_is_the_division),
+        cmocka_unit_test(the_quotient_of_f16_is_the_division),
         cmocka_unit_test(what_gpus_cannot_do_is_refused),
         cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
-        cmocka_unit_test(gpus_take_no_f16_yet),
+        cmocka_unit_test(a_profile_is_of_bf16_and_of_answers_by_others),
+        cmocka_unit_test(answers_made_in_combine_need_no_room),
         cmocka_unit_test(a_plan_has_rows_and_answers_in_dtype),
+        cmocka_unit_test(a_plan_says_that_answers_are_made_in_combine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,12 +27,14 @@ enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
 enum ll_launch { LL_LAUNCH_EARLY, LL_LAUNCH_AFTER };
 enum ll_overlap { LL_OVERLAP_FUSED, LL_OVERLAP_SPLIT };
 enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
+enum ll_expert { LL_EXPERT_APART, LL_EXPERT_FUSED };
 
 struct ll_config {
     int wire, combine_wire; /* enum ll_wire */
     int layout;             /* enum epa_layout */
     bool once;              /* layout expert: a token crosses once for each rank */
     int rows;               /* enum ll_rows: where an expert's entries start */
+    int expert;             /* enum ll_expert: who does the experts' work */
     uint32_t buffers;
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
     int stores;      /* host code: enum ll_stores */
@@ -69,6 +71,7 @@ struct ll_layout {
     enum epa_dtype dtype; /* of tokens and answers: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, once, padded;
     bool answer_fp8;
+    bool fused;  /* combine makes answers of the rows that came; nobody needs y */
     bool pushes; /* GPUs: answers are stored at the token's rank, not loaded by it */
     bool puts;   /* some peers may be out of reach of loads and stores */
     bool blocks; /* of what is put, rows that stand side by side leave together */

@@ -102,7 +102,7 @@ enum epa_status ll_hand_out(struct ll_task *task)
     m->recv_scale = h->l.fp8 ? (const float *)(const void *)(recv + h->l.scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)recv;
     m->recv_stride = m->scale_stride = m->origin_stride = h->l.message_bytes;
-    m->y_space = h->t->heap + y_offset(h, s);
+    m->y_space = h->l.fused ? NULL : h->t->heap + y_offset(h, s);
     m->recv_row = NULL;
     m->recv_weight = NULL;
     if (h->l.by_rank) {

@@ -1,7 +1,9 @@
 /* Combine on hosts: each rank pulls the answers to its tokens from where the experts wrote
  * them, or from the outbox (or has them put here), and adds them up. The outbox is for answers
- * that are not sent as experts gave them: quantised, or added up beforehand. Phases by the source's names: copy_and_put,
- * recv_wait, topk_reduce. */
+ * that are not sent as experts gave them: quantised, or added up beforehand. With expert: fused
+ * nobody wrote any: what is pulled then are the rows that came, and the token's rank makes
+ * answers of them; those that are put, quantised or added up first are made here. Phases by
+ * the source's names: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
 #include <string.h>
@@ -11,6 +13,27 @@ static void quantise_answer(const struct ll_host *h, const uint16_t *y,
 {
     h->kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
                          (float *)(void *)(to + h->l.sent_scales_at));
+}
+
+/* Fused: the answer to the row of a message, by an expert with that factor. */
+static void answer(const struct ll_host *h, const char *msg, float factor, uint16_t *to)
+{
+    const char *token = msg + LL_META_BYTES;
+
+    if (h->l.fp8)
+        h->kernels->answer_fp8((const uint8_t *)token,
+                               (const float *)(const void *)(msg + h->l.scales_at),
+                               h->l.hidden, h->l.group, factor, to);
+    else
+        h->kernels->answer((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
+}
+
+/* A worker's own place for answers: the i-th, 0 to topk. */
+static uint16_t *made_at(const struct ll_host *h, uint32_t worker, uint32_t i)
+{
+    char *mine = h->sums + (size_t)worker * ll_sums(&h->l) * h->l.answer_bytes;
+
+    return (uint16_t *)(void *)(mine + i * h->l.answer_bytes);
 }
 
 /* n answers from `row` on, from where experts left them to where peers get them. */
@@ -43,6 +66,45 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
+/* Fused: answers to n rows from `row` on, of the expert with that factor. */
+static void make_answers(const struct ll_task *task, uint64_t row, uint64_t n, float factor,
+                         uint32_t worker)
+{
+    const struct ll_host *h = task->h;
+    const char *msg = h->t->heap + recv_offset(h, task->set) + row * h->l.message_bytes;
+    char *to = h->t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
+
+    for (; n > 0; n--, msg += h->l.message_bytes, to += h->l.sent_bytes) {
+        uint16_t *made = h->l.answer_fp8 ? made_at(h, worker, 0) : (uint16_t *)(void *)to;
+
+        answer(h, msg, factor, made);
+        if (h->l.answer_fp8)
+            quantise_answer(h, made, NULL, to);
+    }
+}
+
+/* Fused: what experts from `begin` to `end` answer to ranks that do not pull rows. */
+static void answer_for_experts(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct ll_task *task = arg;
+    const struct ll_host *h = task->h;
+
+    for (uint32_t i = task->begin; i < task->end; i++) {
+        uint32_t e = h->world.rank * h->l.local + i;
+        uint64_t row = task->set->recv_start[i];
+
+        for (uint32_t source = 0; source < h->l.size; source++) {
+            uint64_t n = expert_counts(h, task->set, source)[e],
+                     from = n * worker / workers;
+
+            if (h->l.answer_fp8 || !reachable(h, source))
+                make_answers(task, row + from, n * (worker + 1) / workers - from,
+                             task->m->expert_factor[e], worker);
+            row += n;
+        }
+    }
+}
+
 /* Layout rank. */
 static void take_rows(void *arg, uint32_t worker, uint32_t workers)
 {
@@ -52,6 +114,37 @@ static void take_rows(void *arg, uint32_t worker, uint32_t workers)
     take_answers(task, from, first_of(task, worker + 1, workers) - from);
 }
 
+/* Which expert of this rank an entry belongs to: the last that begins no later. */
+static uint32_t expert_of(const struct ll_host *h, const struct ll_set *s, uint32_t entry)
+{
+    uint32_t low = 0, high = h->l.local;
+
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+
+        if (s->recv_start[middle] <= entry)
+            low = middle;
+        else
+            high = middle;
+    }
+    return h->world.rank * h->l.local + low;
+}
+
+/* One answer of those that are added up, as its expert gave it, or made of the row that came
+ * as the i-th of them. */
+static const uint16_t *answer_of(const struct ll_task *task, const char *msg,
+                                 uint32_t entry, uint32_t worker, uint32_t i)
+{
+    const struct ll_host *h = task->h;
+    uint16_t *made;
+
+    if (!h->l.fused)
+        return (const uint16_t *)task->m->y + (uint64_t)entry * h->l.hidden;
+    made = made_at(h, worker, 1 + i);
+    answer(h, msg, task->m->expert_factor[expert_of(h, task->set, entry)], made);
+    return made;
+}
+
 /* Once in layout expert: one answer for each row that came, of all its experts here. */
 static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
 {
@@ -59,7 +152,7 @@ static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_host *h = task->h;
     const char *came = h->t->heap + arrival_offset(h, task->set);
     char *leave = h->t->heap + leave_offset(h, task->set);
-    uint16_t *sum = (uint16_t *)(void *)(h->sums + worker * h->l.answer_bytes);
+    uint16_t *sum = made_at(h, worker, 0);
     uint64_t end = first_of(task, worker + 1, workers);
 
     for (uint64_t i = first_of(task, worker, workers); i < end; i++) {
@@ -71,7 +164,7 @@ static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
         float by[LL_TOPK];
 
         for (uint32_t c = 0; c < n; c++) {
-            row[c] = (const uint16_t *)task->m->y + (uint64_t)choice[c].entry * h->l.hidden;
+            row[c] = answer_of(task, msg, choice[c].entry, worker, c);
             by[c] = choice[c].weight;
         }
         h->kernels->reduce(row, by, n, h->l.hidden,
@@ -226,6 +319,8 @@ static enum epa_status send_answers(struct ll_task *task)
 
     if (h->l.once && !h->l.by_rank)
         task->make = add_up_answers;
+    else if (h->l.fused)
+        task->make = h->l.answer_fp8 || h->far != 0 ? answer_for_experts : NULL;
     else if (apart)
         task->make = h->l.by_rank ? take_rows : take_from_experts;
     if (h->far != 0)
@@ -259,10 +354,38 @@ static inline uint32_t answers_to(const struct ll_task *task, uint32_t t, uint64
     return n;
 }
 
+/* Fused, answers neither added up nor quantised: the same, of rows that are pulled. */
+static uint32_t answers_from_rows(const struct ll_task *task, uint32_t t, uint64_t put,
+                                  uint32_t worker, const uint16_t **row, float *by)
+{
+    const struct ll_host *h = task->h;
+    const struct ll_place *place = task->set->place + (size_t)t * h->l.topk;
+    const int32_t *expert = task->m->expert + (size_t)t * h->l.topk;
+    uint64_t recv = recv_offset(h, task->set);
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < h->l.topk; k++) {
+        uint16_t *made = made_at(h, worker, n);
+
+        if (place[k].rank == NOWHERE)
+            continue;
+        by[n] = task->m->weight[(size_t)t * h->l.topk + k];
+        if (reachable(h, place[k].rank))
+            answer(h, heap_at(h, place[k].rank, recv + place[k].row * h->l.message_bytes),
+                   task->m->expert_factor[expert[k]], made);
+        else
+            made =
+                (uint16_t *)(void *)(h->t->heap + put + place[k].answer * h->l.sent_bytes);
+        row[n++] = made;
+    }
+    return n;
+}
+
 static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
+    bool rows = h->l.fused && h->l.outbox_bytes == 0;
     uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
     uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
@@ -271,7 +394,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
         float by[LL_TOPK];
-        uint32_t n = answers_to(task, t, leave, put, row, by);
+        uint32_t n = rows ? answers_from_rows(task, t, put, worker, row, by)
+                          : answers_to(task, t, leave, put, row, by);
 
         h->kernels->reduce(row, by, n, h->l.hidden, h->store,
                            (uint16_t *)task->m->out + (size_t)t * h->l.hidden);

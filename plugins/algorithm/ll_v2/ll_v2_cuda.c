@@ -16,6 +16,10 @@
  *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
  *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
  *     (Combine reads no routes: what it needs of them, dispatch has copied.)
+ *   - rows that combines make answers of (expert: fused), here or at the token's rank, are
+ *     written after that, too: who stores a row straight to its place has COUNT m of all
+ *     ranks first, which have then ended combine n; rows that came as lines their own rank
+ *     copies, in its dispatch m.
  *   - y of the set that a dispatch m took is written after m has ended, which waited for
  *     COUNT m of every p: p has entered m, and so pulled all that it wanted of y before.
  *   - answers that are pushed go to the first of two regions after a dispatch: p read it
@@ -53,8 +57,10 @@ enum epa_status ll_cuda_call_failed(struct ll_cuda *c, const char *what, int cod
 static enum ll_input input_of(const struct ll_cuda *c, const struct epa_moe *m)
 {
     if (!c->l.fp8)
-        return LL_IN_BF16;
-    return m->x_dtype == EPA_FP8_E4M3 ? LL_IN_FP8 : LL_IN_QUANTISE;
+        return LL_IN_PLAIN;
+    if (m->x_dtype == EPA_FP8_E4M3)
+        return LL_IN_FP8;
+    return c->l.dtype == EPA_F16 ? LL_IN_QUANTISE_F16 : LL_IN_QUANTISE;
 }
 
 static uint64_t y_offset(const struct ll_cuda *c, uint32_t set)
@@ -81,9 +87,15 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.expert = m->expert;
     a.weight = m->weight;
     a.y = m->y;
+    a.factor = m->expert_factor;
     a.out = m->out;
+    if (l->fused) { /* answers are made of these */
+        a.y_space = a.recv;
+        a.y = ll_cuda_own(c, a.recv);
+    }
     a.wanted = s->wanted;
     a.share = s->share;
+    a.chosen = s->chosen;
     a.place = s->place;
     a.recv_count = s->recv_count;
     a.rows = s->rows;
@@ -192,9 +204,7 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
     }
     a.stage = LL_COMBINE;
     a.halves = halves;
-    return launch(
-        c, ll_combine_kernel(c->mode, c->l.answer_fp8, c->l.pushes, c->profile != NULL), &a,
-        blocks);
+    return launch(c, ll_combine_kernel(ll_cuda_combine_kind(c)), &a, blocks);
 }
 
 static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa_moe *m)
@@ -214,7 +224,7 @@ static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa
     m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
     m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
-    m->y_space = ll_cuda_own(c, y_offset(c, set));
+    m->y_space = l->fused ? NULL : ll_cuda_own(c, y_offset(c, set));
 }
 
 /* ---- stages ---- */
@@ -238,8 +248,10 @@ static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint3
 {
     uint32_t set = (uint32_t)(c->epoch % c->l.buffers);
     struct ll_set *s = &c->set[set];
-    enum epa_status status = check_half(c, "dispatch", LL_NO_HALF);
+    enum epa_status status;
 
+    c->last.status = EPA_OK; /* of a call that was refused before */
+    status = check_half(c, "dispatch", LL_NO_HALF);
     if (status != EPA_OK)
         return status;
     if (s->open)
@@ -249,7 +261,6 @@ static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint3
             "combine one first",
             c->l.buffers);
     s->open = true;
-    s->copied = false;
     c->dispatched = true;
     s->epoch = ++c->epoch;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
@@ -271,8 +282,10 @@ static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_probl
 {
     struct ll_cuda *c = ll_cuda_of(a);
     const struct epa_moe *m = &problem->u.moe;
-    enum epa_status status = check_half(c, "dispatch_recv", LL_HALF_DISPATCH);
+    enum epa_status status;
 
+    c->last.status = EPA_OK;
+    status = check_half(c, "dispatch_recv", LL_HALF_DISPATCH);
     if (status != EPA_OK)
         return status;
     if (m->epoch != c->epoch)
@@ -305,17 +318,16 @@ static enum epa_status find_set(struct ll_cuda *c, const struct epa_moe *m, uint
     return EPA_OK;
 }
 
-/* Answers that stand elsewhere are brought to where peers pull them from. */
+/* Answers that stand elsewhere are brought to where peers pull them from. In a combine that
+ * is called again peers may still pull those of the one before, which are the same. */
 static enum epa_status copy_answers(struct ll_cuda *c, const struct epa_moe *m,
                                     uint32_t set)
 {
     void *y = ll_cuda_own(c, y_offset(c, set));
     cudaError_t code;
 
-    /* Peers may still pull the copy of the combine before: it is made once. */
-    if (m->y == y || c->l.pushes || c->set[set].copied)
+    if (c->l.fused || m->y == y || c->l.pushes)
         return EPA_OK;
-    c->set[set].copied = true;
     code = cudaSetDevice(c->backend->device);
     if (code == cudaSuccess)
         code = cudaMemcpyAsync(y, m->y, c->l.rows * c->l.answer_bytes,
@@ -330,8 +342,10 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     const struct epa_moe *m = &problem->u.moe;
     uint32_t set = 0;
     bool second = halves == LL_RECEIVE;
-    enum epa_status status = find_set(c, m, &set);
+    enum epa_status status;
 
+    c->last.status = EPA_OK;
+    status = find_set(c, m, &set);
     if (status == EPA_OK)
         status = second ? check_half(c, "combine_recv", LL_HALF_COMBINE)
                         : check_half(c, "combine", LL_NO_HALF);
@@ -374,6 +388,7 @@ enum epa_status ll_cuda_discard(struct epa_algorithm *a, struct epa_problem *pro
     uint64_t epoch = problem->u.moe.epoch;
     struct ll_set *s = &c->set[(epoch - 1) % c->l.buffers];
 
+    c->last.status = EPA_OK;
     if (epoch != c->epoch || !s->open || c->half != LL_NO_HALF)
         return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
                             (unsigned long long)epoch);

@@ -76,7 +76,8 @@ struct ll_args {
     const float *x_scale;
     const int32_t *expert;
     const float *weight;
-    const void *y;
+    const void *y;       /* answers, answer_bytes apart; fused: the rows that came */
+    const float *factor; /* fused: of all experts */
     void *out;
 
     /* This rank's alone. */
@@ -89,6 +90,9 @@ struct ll_args {
     struct ll_tickets *tickets; /* of this stage */
     uint32_t *wanted; /* [slots]: which choices of the row are for experts here, as bits */
     struct ll_share *share; /* [slots][topk] */
+    /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
+     * entry in use. */
+    uint16_t *chosen;
     uint32_t *place; /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
     uint32_t *recv_count;
     uint32_t *rows; /* entries in use */
@@ -100,15 +104,29 @@ struct ll_args {
     uint32_t stamped;
 };
 
-enum ll_input { LL_IN_BF16, LL_IN_QUANTISE, LL_IN_FP8, LL_INPUTS };
+/* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
+ * quantised before. */
+enum ll_input { LL_IN_PLAIN, LL_IN_QUANTISE, LL_IN_QUANTISE_F16, LL_IN_FP8, LL_INPUTS };
 enum ll_mode { LL_BY_RANK, LL_ONCE, LL_DIRECT, LL_MODES };
+
+/* What combine makes an answer of: what experts gave; with expert: fused the row that came,
+ * of 16 bits or in FP8. */
+enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES, LL_FROMS };
+
+struct ll_combine_kind {
+    enum ll_mode mode;
+    enum ll_from from;
+    bool f16, fp8, pushed, profile;
+};
 
 /* The kernels; all take a struct ll_args and LL_THREADS threads a block. */
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* NULL: there is none; with `profile`, of bf16 and of experts' answers alone. */
 const void *ll_dispatch_kernel(enum ll_input, enum ll_mode, bool profile);
-const void *ll_combine_kernel(enum ll_mode, bool fp8, bool pushed, bool profile);
+const void *ll_combine_kernel(struct ll_combine_kind);
+const void *ll_fused_kernel(struct ll_combine_kind); /* those of rows that came */
 #ifdef __cplusplus
 }
 #endif

@@ -106,10 +106,10 @@ static cudaError_t allow_shared(const void *kernel, uint32_t bytes)
 static enum epa_status count_blocks(struct ll_cuda *c, uint32_t most, struct epa_error *err)
 {
     bool profile = c->profile != NULL;
-    const void *dispatch =
-        ll_dispatch_kernel(c->l.fp8 ? LL_IN_QUANTISE : LL_IN_BF16, c->mode, profile);
-    const void *combine = ll_combine_kernel(c->mode, c->l.answer_fp8, c->l.pushes, profile);
-    const void *kernel[2] = {dispatch, combine};
+    enum ll_input input = c->l.dtype == EPA_F16 ? LL_IN_QUANTISE_F16 : LL_IN_QUANTISE;
+    const void *kernel[2] = {
+        ll_dispatch_kernel(c->l.fp8 ? input : LL_IN_PLAIN, c->mode, profile),
+        ll_combine_kernel(ll_cuda_combine_kind(c))};
     int n[2] = {0, 0};
     cudaError_t code = cudaSuccess;
 
@@ -158,6 +158,7 @@ static uint64_t place_private(struct ll_cuda *c, char *memory)
     uint64_t entries = c->mode == LL_ONCE ? 0 : l->entries;
     uint64_t weights = l->by_rank ? l->entries : 0;
     uint64_t shares = c->mode == LL_ONCE ? slots * l->topk : 0;
+    uint64_t chosen = !l->fused ? 0 : c->mode == LL_ONCE ? shares : l->pushes ? entries : 0;
     uint32_t blocks = c->resident[0] > c->resident[1] ? c->resident[0] : c->resident[1];
 
     for (int i = 0; i < 2; i++) {
@@ -176,6 +177,8 @@ static uint64_t place_private(struct ll_cuda *c, char *memory)
         s->recv_weight = take(memory, &at, weights * sizeof(*s->recv_weight));
         s->wanted = take(memory, &at, slots * sizeof(*s->wanted));
         s->share = take(memory, &at, shares * sizeof(*s->share));
+        s->chosen = take(memory, &at, chosen * sizeof(*s->chosen));
+        s->chosen = chosen != 0 ? s->chosen : NULL;
         s->place = take(memory, &at, choices * sizeof(*s->place));
     }
     return at;
@@ -257,7 +260,7 @@ static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
         .scales_at = (uint32_t)l->scales_at,
         .meta_at = (uint32_t)l->meta_at,
         .choices_at = (uint32_t)l->choices_at,
-        .answer_bytes = (uint32_t)l->answer_bytes,
+        .answer_bytes = (uint32_t)(l->fused ? l->message_bytes : l->answer_bytes),
         .sent_bytes = (uint32_t)l->sent_bytes,
         .publish_parts = parts_of(l),
         .words = words_of(l),

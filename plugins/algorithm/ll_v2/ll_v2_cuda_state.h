@@ -7,12 +7,13 @@
 #include "ll_v2_cuda.h"
 
 struct ll_set {
-    bool open, copied; /* copied: answers that stood elsewhere are in y_space */
+    bool open;
     uint64_t epoch;
     uint32_t *recv_count, *recv_row, *wanted, *place, *rows;
     uint64_t *recv_start;
     float *recv_weight;
     struct ll_share *share;
+    uint16_t *chosen;
 };
 
 /* The stage whose second half is to come. */
@@ -58,6 +59,20 @@ static inline uint64_t ll_cuda_region(const struct ll_cuda *c, uint64_t at, uint
 static inline char *ll_cuda_own(const struct ll_cuda *c, uint64_t offset)
 {
     return c->t->peer_heap[c->t->rank] + offset;
+}
+
+static inline struct ll_combine_kind ll_cuda_combine_kind(const struct ll_cuda *c)
+{
+    return (struct ll_combine_kind){
+        .mode = c->mode,
+        .from = !c->l.fused ? LL_FROM_Y
+                : c->l.fp8  ? LL_FROM_CODES
+                            : LL_FROM_ROWS,
+        .f16 = c->l.dtype == EPA_F16,
+        .fp8 = c->l.answer_fp8,
+        .pushed = c->l.pushes,
+        .profile = c->profile != NULL,
+    };
 }
 
 /* Keep a sentence for ll_cuda_explain(); `code`: a cudaError_t. They return the status. */

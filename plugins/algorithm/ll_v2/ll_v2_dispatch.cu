@@ -75,7 +75,7 @@ receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
         ticket = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
         ll_slot_at(a.v.size, a.v.rank, u / units, &source, &token);
         sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok);
-        if (ok && !sent && unit == 0 && ll_lane() == 0)
+        if (ok && !sent && unit == 0 && dev_lane() == 0)
             a.wanted[ll_slot(a.max_tokens, source, token)] = 0;
         if (!sent && ok)
             continue;
@@ -102,7 +102,7 @@ receive_entries(const struct ll_args &a, uint64_t epoch, const uint32_t *begin,
         uint32_t entry = entry_at(a, begin, i);
         struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ENTRY, a.v.rank, entry};
 
-        if (ll_lane() == 0)
+        if (dev_lane() == 0)
             a.recv_row[i] = entry;
         ll_stamp<PROFILE>(a, LL_WAIT, false);
         if (!wait_row(a, entry, w, epoch))
@@ -166,11 +166,19 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     { \
         KERNELS(in, LL_BY_RANK), KERNELS(in, LL_ONCE), KERNELS(in, LL_DIRECT) \
     }
+#define KERNEL(in, mode) \
+    { \
+        (const void *)dispatch<in, mode, false>, NULL \
+    }
 
 const void *ll_dispatch_kernel(enum ll_input in, enum ll_mode mode, bool profile)
 {
     static const void *const kernel[LL_INPUTS][LL_MODES][2] = {
-        MODES(LL_IN_BF16), MODES(LL_IN_QUANTISE), MODES(LL_IN_FP8)};
+        MODES(LL_IN_PLAIN),
+        MODES(LL_IN_QUANTISE),
+        {KERNEL(LL_IN_QUANTISE_F16, LL_BY_RANK), KERNEL(LL_IN_QUANTISE_F16, LL_ONCE),
+         KERNEL(LL_IN_QUANTISE_F16, LL_DIRECT)},
+        MODES(LL_IN_FP8)};
 
     return kernel[in][mode][profile];
 }

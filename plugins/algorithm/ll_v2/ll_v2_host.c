@@ -22,6 +22,8 @@
  *     entered that one, and has pulled or used the answers of n before;
  *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
  *     its combine n; rows copied out of it p writes itself, after that;
+ *   - rows that a combine n reads at p (expert: fused) are read before its rank enters dispatch
+ *     m, and tells COUNT m, without which nobody writes rows of m;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
  *     p has its DATA, and so has pulled the answers of n; where they were put, the quiet() at
  *     the end of combine n has seen them arrive, as that of dispatch n has what was staged;
@@ -167,9 +169,23 @@ enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64
     return ll_phase(h, status, LL_DO_QUIET) ? h->t->ops->quiet(h->t) : status;
 }
 
+static const char *const signal_name[LL_SIGNALS] = {
+    [LL_COUNT] = "counts", [LL_DATA] = "rows", [LL_ANSWER] = "answers"};
+
+/* The inverse of signal_of(). */
+static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+{
+    const struct ll_host *h = (const struct ll_host *)(const void *)a;
+    uint32_t kind = (w->number - h->signal) / h->l.size;
+
+    if (w->number < h->signal || kind >= LL_SIGNALS)
+        return;
+    w->peer = (w->number - h->signal) % h->l.size;
+    w->what = signal_name[kind];
+}
+
 static void explain(struct epa_algorithm *a, struct epa_error *err)
 {
-    static const char *const what[LL_SIGNALS] = {"counts", "rows", "answers"};
     struct ll_host *h = host_of(a);
     struct epa_error inner = {EPA_OK, ""};
 
@@ -181,7 +197,7 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     h->t->ops->explain(h->t, &inner);
     (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s of rank %u: %s",
                    h->last.stage, doing_name[h->last.doing], (unsigned long long)h->epoch,
-                   what[h->last.signal], h->last.peer, inner.text);
+                   signal_name[h->last.signal], h->last.peer, inner.text);
 }
 
 static void set_free(struct ll_set *s)
@@ -276,9 +292,9 @@ static bool host_alloc(struct ll_host *h)
     h->scratch = aligned_alloc(4096, (h->workers * l->message_bytes + 4095) / 4096 * 4096);
     if (h->scratch != NULL)
         memset(h->scratch, 0, h->workers * l->message_bytes);
-    if (l->outbox_bytes != 0)
-        h->sums = calloc(h->workers, l->answer_bytes);
-    return ok && (l->outbox_bytes == 0 || h->sums != NULL) && h->rank_of != NULL &&
+    if (ll_sums(l) != 0)
+        h->sums = calloc((size_t)h->workers * ll_sums(l), l->answer_bytes);
+    return ok && (ll_sums(l) == 0 || h->sums != NULL) && h->rank_of != NULL &&
            h->sum != NULL && h->next != NULL && h->next_row != NULL &&
            h->next_answer != NULL && h->block != NULL && h->left != NULL &&
            h->scratch != NULL;
@@ -322,6 +338,7 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
     *h = (struct ll_host){
         .base = {.stages = ll_host_stages,
                  .n_stages = 2,
+                 .awaits = awaits,
                  .explain = explain,
                  .destroy = destroy},
         .l = *l,

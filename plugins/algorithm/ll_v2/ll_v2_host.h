@@ -88,7 +88,7 @@ struct ll_host {
     uint32_t *left;                     /* [size] rows of this phase still to be put */
     uint64_t told;                      /* ranks whose last put has told them, a bit each */
     char *scratch;                      /* [workers] messages, each a worker's own */
-    char *sums;                         /* [workers] answers before they are quantised */
+    char *sums; /* [workers][ll_sums()] answers before they are sent or added up */
     uint32_t workers;
     struct epa_trace *trace;
     struct ll_notes notes;
@@ -131,6 +131,7 @@ static inline struct ll_host *host_of(struct epa_algorithm *a)
 /* A stage begins, with this phase. */
 static inline void ll_begin(struct ll_host *h, const char *stage, enum ll_doing doing)
 {
+    h->last.text[0] = '\0'; /* of a call that was refused before */
     h->last.stage = stage;
     h->last.doing = doing;
     h->notes.begin_ns = epa_trace_now(h->trace);
@@ -253,6 +254,12 @@ static inline bool reachable(const struct ll_host *h, uint32_t rank)
 static inline char *heap_at(const struct ll_host *h, uint32_t rank, uint64_t offset)
 {
     return (rank == h->world.rank ? h->t->heap : h->t->peer_heap[rank]) + offset;
+}
+
+/* Answers that a worker makes before they go on: a sum of them, and those that it is of. */
+static inline uint32_t ll_sums(const struct ll_layout *l)
+{
+    return l->fused ? 1 + l->topk : l->outbox_bytes != 0;
 }
 
 uint64_t ll_now_ns(void);

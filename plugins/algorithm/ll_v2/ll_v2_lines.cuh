@@ -23,38 +23,31 @@ struct ll_words {
 /* The first of this lane's two words in the g-th four lines. */
 static __device__ __forceinline__ uint32_t ll_word_at(uint32_t g)
 {
-    return (g * LL_LINES + ll_lane() / 8) * LL_LINE_WORDS + ll_lane() % 8 * 2;
+    return (g * LL_LINES + dev_lane() / 8) * LL_LINE_WORDS + dev_lane() % 8 * 2;
 }
 
 static __device__ __forceinline__ bool ll_ends_line(void)
 {
-    return ll_lane() % 8 == 7;
+    return dev_lane() % 8 == 7;
 }
 
 static __device__ __forceinline__ bool ll_has_line(uint32_t g, uint32_t lines)
 {
-    return g * LL_LINES + ll_lane() / 8 < lines;
+    return g * LL_LINES + dev_lane() / 8 < lines;
 }
 
 static __device__ __forceinline__ void ll_line_store(char *to, uint32_t g,
                                                      struct ll_words v, uint64_t epoch)
 {
-    asm volatile(
-        "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(
-            to + (g * LL_WARP + ll_lane()) * 16),
-        "l"(v.w[0]), "l"(ll_ends_line() ? epoch : v.w[1])
-        : "memory");
+    epa_dev_store_pair(to + (g * LL_WARP + dev_lane()) * 16, v.w[0],
+                       ll_ends_line() ? epoch : v.w[1]);
 }
 
 static __device__ __forceinline__ struct ll_words ll_line_load(const char *from, uint32_t g)
 {
     struct ll_words v;
 
-    asm volatile(
-        "{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
-        : "=l"(v.w[0]), "=l"(v.w[1])
-        : "l"(from + (g * LL_WARP + ll_lane()) * 16)
-        : "memory");
+    epa_dev_load_pair(from + (g * LL_WARP + dev_lane()) * 16, &v.w[0], &v.w[1]);
     return v;
 }
 
@@ -103,7 +96,7 @@ ll_lines_read(const struct ll_args &a, const char *from, uint32_t lines, uint64_
     struct epa_dev_patience patience = {0, 0, 0};
 
     while (!ll_lines_load<GROUPS>(from, lines, epoch, v)) {
-        bool ok = ll_lane() != 0 || ll_line_wait(a, from, lines, epoch, w, &patience);
+        bool ok = dev_lane() != 0 || ll_line_wait(a, from, lines, epoch, w, &patience);
 
         if (!__all_sync(LL_ALL, ok))
             return false;

@@ -44,13 +44,16 @@ static __device__ __forceinline__ uint32_t find_entries(const struct ll_args &a,
  * by then. */
 static __device__ __forceinline__ void keep_choices(const struct ll_args &a, uint32_t slot,
                                                     uint32_t wanted, uint32_t entry,
-                                                    float weight)
+                                                    uint32_t expert, float weight)
 {
-    uint32_t before = __popc(wanted & ((1u << ll_lane()) - 1));
+    uint32_t before = __popc(wanted & ((1u << dev_lane()) - 1));
+    size_t at = (size_t)slot * a.topk + before;
 
-    if ((wanted >> ll_lane() & 1) != 0)
-        a.share[(size_t)slot * a.topk + before] = {entry, weight};
-    if (ll_lane() == 0)
+    if ((wanted >> dev_lane() & 1) != 0)
+        a.share[at] = {entry, weight};
+    if ((wanted >> dev_lane() & 1) != 0 && a.chosen != NULL)
+        a.chosen[at] = (uint16_t)(expert - a.v.rank * a.local);
+    if (dev_lane() == 0)
         a.wanted[slot] = wanted;
 }
 
@@ -60,7 +63,7 @@ static __device__ __forceinline__ bool wait_row(const struct ll_args &a, uint32_
 {
     bool ok = true;
 
-    for (uint32_t unit = ll_lane(); unit < a.row_signals; unit += LL_WARP)
+    for (uint32_t unit = dev_lane(); unit < a.row_signals; unit += LL_WARP)
         ok = ok && epa_dev_wait_for(
                        a.v, a.signal + ll_row_signal(a.v.size, a.row_signals, row, unit),
                        epoch, a.timeout_ns, w);
@@ -77,7 +80,7 @@ static __device__ __forceinline__ bool wait_choices(const struct ll_args &a,
 {
     struct epa_dev_patience patience = {0, 0, 0};
     struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
-    uint32_t lane = ll_lane(), n;
+    uint32_t lane = dev_lane(), n;
     uint64_t came;
 
     from += (lane < a.topk ? lane : 0) * LL_PACKET_BYTES;
@@ -107,11 +110,11 @@ static __device__ __forceinline__ bool receive_row(const struct ll_args &a,
     if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen))
         return false;
     wanted = find_entries(a, cell, source, token, chosen.x, epoch, &entry);
-    if ((wanted >> ll_lane() & 1) != 0) {
+    if ((wanted >> dev_lane() & 1) != 0) {
         a.recv_row[entry] = slot;
         a.recv_weight[entry] = __uint_as_float(chosen.y);
     }
-    if (ll_lane() == 0)
+    if (dev_lane() == 0)
         a.wanted[slot] = wanted;
     return wait_row(a, slot, w, epoch);
 }
@@ -124,17 +127,17 @@ copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
             uint32_t entry, uint64_t epoch)
 {
     enum {
-        BYTES = IN == LL_IN_BF16 ? 2 : 1,
+        BYTES = IN == LL_IN_PLAIN ? 2 : 1,
         VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / LL_WARP
     };
-    const uint4 *token = reinterpret_cast<const uint4 *>(string + s.token / 8) + ll_lane();
+    const uint4 *token = reinterpret_cast<const uint4 *>(string + s.token / 8) + dev_lane();
     const float *scales = reinterpret_cast<const float *>(string + s.scales / 8);
-    uint32_t groups = IN == LL_IN_BF16 ? 0 : p.channels / a.group;
+    uint32_t groups = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     uint4 v[VECTORS];
 
 #pragma unroll
     for (int i = 0; i < VECTORS; i++)
-        if ((i * LL_WARP + ll_lane()) * 16 < p.channels * BYTES)
+        if ((i * LL_WARP + dev_lane()) * 16 < p.channels * BYTES)
             v[i] = token[i * LL_WARP];
     for (uint32_t left = wanted; left != 0; left &= left - 1) {
         uint32_t k = __ffs(left) - 1, e = __shfl_sync(LL_ALL, entry, k);
@@ -143,11 +146,11 @@ copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
 
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
-            if ((i * LL_WARP + ll_lane()) * 16 < p.channels * BYTES)
-                ll_store16(row + p.first * BYTES + (i * LL_WARP + ll_lane()) * 16, v[i]);
-        for (uint32_t g = ll_lane(); g < groups; g += LL_WARP)
+            if ((i * LL_WARP + dev_lane()) * 16 < p.channels * BYTES)
+                dev_store16(row + p.first * BYTES + (i * LL_WARP + dev_lane()) * 16, v[i]);
+        for (uint32_t g = dev_lane(); g < groups; g += LL_WARP)
             to[g] = scales[g];
-        if (p.unit == 0 && ll_lane() == 0)
+        if (p.unit == 0 && dev_lane() == 0)
             store_meta(a, source, p.token, epoch, k, row);
     }
 }
@@ -158,9 +161,9 @@ static __device__ __forceinline__ bool
 receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
              const struct part &p, uint64_t epoch, uint64_t *string)
 {
-    enum { BYTES = IN == LL_IN_BF16 ? 2 : 1, GROUPS = IN == LL_IN_BF16 ? 9 : 6 };
+    enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, GROUPS = IN == LL_IN_PLAIN ? 9 : 6 };
     uint32_t slot = ll_slot(a.max_tokens, source, p.token), wanted, entry, expert = ~0u;
-    uint32_t scales = IN == LL_IN_BF16 ? 0 : p.channels / a.group;
+    uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     struct ll_string s = ll_string_of(a.topk, scales, p.channels * BYTES);
     const char *from =
         ll_own(a, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
@@ -183,26 +186,26 @@ receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
             string[ll_word_at(g) + 1] = v[g].w[1];
     }
     __syncwarp();
-    if (ll_lane() < a.topk) {
-        expert = reinterpret_cast<const uint16_t *>(string)[ll_lane()];
-        weight = reinterpret_cast<const float *>(string + s.weights / 8)[ll_lane()];
+    if (dev_lane() < a.topk) {
+        expert = reinterpret_cast<const uint16_t *>(string)[dev_lane()];
+        weight = reinterpret_cast<const float *>(string + s.weights / 8)[dev_lane()];
     }
     wanted = find_entries(a, cell, source, p.token, expert, epoch, &entry);
     if (p.unit == 0)
-        keep_choices(a, slot, wanted, entry, weight);
+        keep_choices(a, slot, wanted, entry, expert, weight);
     copy_string<IN>(a, source, p, s, string, wanted, entry, epoch);
     ll_stamp<PROFILE>(a, LL_POSTPROCESS, true);
     return true;
 }
 
-/* Direct: where the i-th row in use stands; its expert is the last that begins no later.
- * `begin` [local] as compact rows would begin. */
+/* Direct: where the i-th row in use stands. Its expert is the last that begins no later, and
+ * is looked for only where it matters. `begin` [local] as compact rows would begin. */
 static __device__ __forceinline__ uint32_t entry_at(const struct ll_args &a,
                                                     const uint32_t *begin, uint32_t i)
 {
     uint32_t low = 0, high = a.local;
 
-    while (a.padded && high - low > 1) {
+    while ((a.padded || a.chosen != NULL) && high - low > 1) {
         uint32_t middle = (low + high) / 2;
 
         if (begin[middle] <= i)
@@ -210,6 +213,8 @@ static __device__ __forceinline__ uint32_t entry_at(const struct ll_args &a,
         else
             high = middle;
     }
+    if (a.chosen != NULL && dev_lane() == 0)
+        a.chosen[i] = (uint16_t)low;
     return a.padded ? low * a.v.size * a.max_tokens + (i - begin[low]) : i;
 }
 

@@ -14,10 +14,10 @@ static __device__ uint32_t ll_scan(uint32_t value, uint32_t *total)
     for (uint32_t step = 1; step < LL_WARP; step *= 2) {
         uint32_t other = __shfl_up_sync(LL_ALL, sum, step);
 
-        sum += ll_lane() >= step ? other : 0;
+        sum += dev_lane() >= step ? other : 0;
     }
     __syncthreads(); /* who called before has read the sums */
-    if (ll_lane() == LL_WARP - 1)
+    if (dev_lane() == LL_WARP - 1)
         warp_sum[warp] = sum;
     __syncthreads();
     *total = 0;

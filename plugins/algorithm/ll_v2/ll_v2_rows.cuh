@@ -8,9 +8,15 @@
 
 #include "ll_v2_device.cuh"
 
+/* Whether a token is quantised on its way. */
+static __device__ constexpr bool quantises(int in)
+{
+    return in == LL_IN_QUANTISE || in == LL_IN_QUANTISE_F16;
+}
+
 /* A part of a token on its way: what a lane stores of it, 16 bytes at a time. */
 template <int IN> struct load {
-    typedef ll_width<IN != LL_IN_BF16> width;
+    typedef ll_width<IN != LL_IN_PLAIN> width;
     uint4 v[width::UNIT_SWEEPS];
     float scale[width::UNIT_SWEEPS];
 };
@@ -29,7 +35,7 @@ static __device__ __forceinline__ struct part part_at(const struct ll_args &a,
 
 /* The same as it is read. */
 template <int IN> struct raw {
-    enum { SWEEPS = load<IN>::width::UNIT_SWEEPS, HALVES = IN == LL_IN_QUANTISE ? 2 : 1 };
+    enum { SWEEPS = load<IN>::width::UNIT_SWEEPS, HALVES = quantises(IN) ? 2 : 1 };
     uint4 v[SWEEPS][HALVES];
     float scale; /* LL_IN_FP8: of group `lane` of the part */
 };
@@ -45,21 +51,21 @@ static __device__ __forceinline__ void read_part(const struct ll_args &a,
         LANE = load<IN>::width::LANE
     };
     size_t row = ((size_t)p.token * a.hidden + p.first) * (IN == LL_IN_FP8 ? 1 : 2);
-    const char *x = static_cast<const char *>(a.x) + row + ll_lane() * 16 * HALVES;
+    const char *x = static_cast<const char *>(a.x) + row + dev_lane() * 16 * HALVES;
 
 #pragma unroll
     for (int i = 0; i < raw<IN>::SWEEPS; i++)
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
             to->v[i][h] = make_uint4(0, 0, 0, 0);
-            if (i * SWEEP + ll_lane() * LANE < p.channels)
+            if (i * SWEEP + dev_lane() * LANE < p.channels)
                 to->v[i][h] = __ldg(
                     reinterpret_cast<const uint4 *>(x + (i * LL_WARP * HALVES + h) * 16));
         }
     to->scale = 0.0f;
-    if (IN == LL_IN_FP8 && ll_lane() < p.channels / a.group)
+    if (IN == LL_IN_FP8 && dev_lane() < p.channels / a.group)
         to->scale = __ldg(a.x_scale + (size_t)p.token * (a.hidden / a.group) +
-                          p.first / a.group + ll_lane());
+                          p.first / a.group + dev_lane());
 }
 
 template <int IN>
@@ -69,9 +75,10 @@ quantise_part(const struct ll_args &a, const struct raw<IN> &from, struct load<I
 #pragma unroll
     for (int i = 0; i < raw<IN>::SWEEPS; i++) {
         l->v[i] = from.v[i][0];
-        if (IN == LL_IN_QUANTISE)
-            l->v[i] = ll_quantise16(from.v[i][0], from.v[i][raw<IN>::HALVES - 1],
-                                    a.group / load<IN>::width::LANE, &l->scale[i]);
+        if (quantises(IN))
+            l->v[i] = dev_quantise16<IN == LL_IN_QUANTISE_F16>(
+                from.v[i][0], from.v[i][raw<IN>::HALVES - 1],
+                a.group / load<IN>::width::LANE, &l->scale[i]);
     }
 }
 
@@ -86,11 +93,11 @@ gather_scales(const struct ll_args &a, const struct raw<IN> &from, const struct 
     float mine = from.scale;
 
 #pragma unroll
-    for (int i = 0; i < (IN == LL_IN_QUANTISE ? SWEEPS : 0); i++) {
-        uint32_t from = (ll_lane() - i * sweep) * (a.group / LANE) % LL_WARP;
+    for (int i = 0; i < (quantises(IN) ? SWEEPS : 0); i++) {
+        uint32_t from = (dev_lane() - i * sweep) * (a.group / LANE) % LL_WARP;
         float scale = __shfl_sync(LL_ALL, l.scale[i], from);
 
-        mine = ll_lane() / sweep == (uint32_t)i ? scale : mine;
+        mine = dev_lane() / sweep == (uint32_t)i ? scale : mine;
     }
     return mine;
 }
@@ -106,9 +113,9 @@ store_many_scales(const struct ll_args &a, const struct part &p, const struct lo
 
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
-        uint32_t g = (i * LL_WARP + ll_lane()) / lanes;
+        uint32_t g = (i * LL_WARP + dev_lane()) / lanes;
 
-        if (ll_lane() % lanes == 0 && g < groups)
+        if (dev_lane() % lanes == 0 && g < groups)
             to[g] = IN == LL_IN_FP8 ? __ldg(a.x_scale + at + g) : l.scale[i];
     }
 }
@@ -126,20 +133,20 @@ store_part(const struct ll_args &a, const struct part &p, const struct load<IN> 
            const struct scales &scales, char *message)
 {
     enum { SWEEP = load<IN>::width::SWEEP, LANE = load<IN>::width::LANE };
-    char *token = message + p.first * (IN == LL_IN_BF16 ? 2 : 1);
+    char *token = message + p.first * (IN == LL_IN_PLAIN ? 2 : 1);
 
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++)
-        if (i * SWEEP + ll_lane() * LANE < p.channels)
-            ll_store16(token + (i * LL_WARP + ll_lane()) * 16, l.v[i]);
-    if (IN == LL_IN_BF16)
+        if (i * SWEEP + dev_lane() * LANE < p.channels)
+            dev_store16(token + (i * LL_WARP + dev_lane()) * 16, l.v[i]);
+    if (IN == LL_IN_PLAIN)
         return;
     float *to = reinterpret_cast<float *>(message + a.scales_at);
 
     if (p.channels / a.group > LL_WARP)
         store_many_scales<IN>(a, p, l, to + p.first / a.group);
-    else if (ll_lane() < scales.n)
-        to[scales.first + ll_lane()] = scales.mine;
+    else if (dev_lane() < scales.n)
+        to[scales.first + dev_lane()] = scales.mine;
 }
 
 /* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
@@ -155,9 +162,9 @@ join_scales(const struct ll_args &a, const struct part &p, float mine, float *ca
         return {0.0f, 0, 0};
     }
     if (joins && p.unit % 2 == 1) {
-        float second = __shfl_sync(LL_ALL, mine, ll_lane() - each & (LL_WARP - 1));
+        float second = __shfl_sync(LL_ALL, mine, dev_lane() - each & (LL_WARP - 1));
 
-        return {ll_lane() < each ? *carried : second, p.first / a.group - each, each + n};
+        return {dev_lane() < each ? *carried : second, p.first / a.group - each, each + n};
     }
     return {mine, p.first / a.group, n};
 }
@@ -167,7 +174,7 @@ static __device__ __forceinline__ void store_meta(const struct ll_args &a, uint3
                                                   uint32_t token, uint64_t epoch,
                                                   uint32_t choice, char *message)
 {
-    ll_store16(message + a.meta_at, make_uint4(source, token, (uint32_t)epoch, choice));
+    dev_store16(message + a.meta_at, make_uint4(source, token, (uint32_t)epoch, choice));
 }
 
 #endif

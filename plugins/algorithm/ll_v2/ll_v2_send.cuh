@@ -26,8 +26,8 @@ send_to_experts(const struct ll_args &a, const struct part &p, const struct load
         *place = first[expert] + position;
     if (*place >= a.entries) /* without room for it the receiver gives up */
         *place = ~0u;
-    if (ll_lane() < a.topk && p.unit == 0)
-        a.place[(size_t)p.token * a.topk + ll_lane()] = *place;
+    if (dev_lane() < a.topk && p.unit == 0)
+        a.place[(size_t)p.token * a.topk + dev_lane()] = *place;
     for (uint32_t i = 0; i < a.topk; i++) {
         uint32_t k = (i + p.token) % a.topk;
         uint32_t e = __shfl_sync(LL_ALL, expert, k), row = __shfl_sync(LL_ALL, *place, k);
@@ -38,7 +38,7 @@ send_to_experts(const struct ll_args &a, const struct part &p, const struct load
             a.v.peer_heap[e / a.local] + a.recv + (uint64_t)row * a.message_bytes;
 
         store_part<IN>(a, p, l, scales, message);
-        if (p.unit == 0 && ll_lane() == 0)
+        if (p.unit == 0 && dev_lane() == 0)
             store_meta(a, a.v.rank, p.token, epoch, k, message);
     }
 }
@@ -73,7 +73,7 @@ static __device__ __forceinline__ void send_choices(const struct ll_args &a, uin
 
     for (uint32_t left = ranks; left != 0; left &= left - 1) {
         uint32_t r = __ffs(left) - 1, those = __ballot_sync(LL_ALL, owner == r);
-        uint32_t before = __popc(those & ((1u << ll_lane()) - 1));
+        uint32_t before = __popc(those & ((1u << dev_lane()) - 1));
 
         if (owner == r)
             ll_packet_store(a.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
@@ -89,8 +89,8 @@ static __device__ __forceinline__ void
 send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
            uint32_t expert, float weight, uint32_t ranks, uint64_t epoch, uint64_t *string)
 {
-    enum { BYTES = IN == LL_IN_BF16 ? 2 : 1, LANE = load<IN>::width::LANE };
-    uint32_t scales = IN == LL_IN_BF16 ? 0 : p.channels / a.group;
+    enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, LANE = load<IN>::width::LANE };
+    uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     struct ll_string at = ll_string_of(a.topk, scales, p.channels * BYTES);
     uint32_t lines = ll_lines_of(at.bytes);
     uint64_t to = a.arrival +
@@ -99,18 +99,18 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
     char *bytes = reinterpret_cast<char *>(string);
 
     __syncwarp(); /* the string before this one has left */
-    if (ll_lane() < a.topk) {
-        reinterpret_cast<uint16_t *>(bytes)[ll_lane()] = (uint16_t)expert;
-        reinterpret_cast<float *>(bytes + at.weights)[ll_lane()] = weight;
+    if (dev_lane() < a.topk) {
+        reinterpret_cast<uint16_t *>(bytes)[dev_lane()] = (uint16_t)expert;
+        reinterpret_cast<float *>(bytes + at.weights)[dev_lane()] = weight;
     }
-    if (IN != LL_IN_BF16)
+    if (IN != LL_IN_PLAIN)
         store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
         uint2 *v =
-            reinterpret_cast<uint2 *>(bytes + at.token + (i * LL_WARP + ll_lane()) * 16);
+            reinterpret_cast<uint2 *>(bytes + at.token + (i * LL_WARP + dev_lane()) * 16);
 
-        if (i * load<IN>::width::SWEEP + ll_lane() * LANE < p.channels) {
+        if (i * load<IN>::width::SWEEP + dev_lane() * LANE < p.channels) {
             v[0] = make_uint2(l.v[i].x, l.v[i].y);
             v[1] = make_uint2(l.v[i].z, l.v[i].w);
         }
@@ -146,15 +146,15 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
     struct told t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
     bool weighs = MODE == LL_ONCE || (MODE == LL_BY_RANK && unit == 0);
-    size_t choice = (size_t)token * a.topk + ll_lane();
+    size_t choice = (size_t)token * a.topk + dev_lane();
     float weight = 0.0f;
     struct raw<IN> raw;
     struct load<IN> l;
 
     /* All loads are on their way before the first is used. */
-    if (ll_lane() < a.topk)
+    if (dev_lane() < a.topk)
         t.expert = (uint32_t)__ldg(a.expert + choice);
-    if (ll_lane() < a.topk && weighs)
+    if (dev_lane() < a.topk && weighs)
         weight = __ldg(a.weight + choice);
     read_part<IN>(a, p, &raw);
     t.ranks =
@@ -162,7 +162,7 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
     quantise_part<IN>(a, raw, &l);
-    if (IN != LL_IN_BF16 && MODE != LL_ONCE)
+    if (IN != LL_IN_PLAIN && MODE != LL_ONCE)
         scales = join_scales(a, p, gather_scales<IN>(a, raw, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
@@ -179,7 +179,7 @@ template <int MODE>
 static __device__ __forceinline__ void tell_row(const struct ll_args &a,
                                                 const struct told &t, uint64_t epoch)
 {
-    uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = ll_lane();
+    uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = dev_lane();
 
     __syncwarp();
     if (MODE == LL_BY_RANK && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)

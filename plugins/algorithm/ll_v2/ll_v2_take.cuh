@@ -13,7 +13,7 @@ wait_answers(const struct ll_args &a, const struct part &p, uint32_t token, uint
              uint32_t skip, uint32_t lines, const struct answers &of, bool direct,
              uint64_t epoch, struct epa_dev_patience *patience)
 {
-    uint32_t place = ll_lane();
+    uint32_t place = dev_lane();
     struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.expert / a.local : place,
                              token};
     const char *from = a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share) + skip;
@@ -24,13 +24,13 @@ wait_answers(const struct ll_args &a, const struct part &p, uint32_t token, uint
 
 enum { TAKE = 2 }; /* answers that a warp holds at a time */
 
-/* A token's share in bf16: answers of `list`'s places in order, weights by lane. False: one
+/* A token's share in 16 bits: answers of `list`'s places in order, weights by lane. False: one
  * has not come. */
-static __device__ __forceinline__ bool take_words(const struct ll_args &a,
-                                                  const struct part &p, uint32_t token,
-                                                  uint32_t list, float by,
-                                                  const struct answers &of, bool direct,
-                                                  uint64_t epoch, struct word_sum *s)
+template <bool F16>
+static __device__ __forceinline__ bool
+take_words(const struct ll_args &a, const struct part &p, uint32_t token, uint32_t list,
+           float by, const struct answers &of, bool direct, uint64_t epoch,
+           struct word_sum *s)
 {
     uint32_t lines = ll_lines_of(2 * p.channels);
     struct epa_dev_patience patience = {0, 0, 0};
@@ -60,13 +60,14 @@ static __device__ __forceinline__ bool take_words(const struct ll_args &a,
             float weight = __shfl_sync(LL_ALL, by, list != 0 ? __ffs(list) - 1 : 0);
 
             if (list != 0)
-                add_words(v[i], weight, s);
+                add_words<LL_FROM_Y, F16>(v[i], 1.0f, weight, s);
             list &= list - 1;
         }
     }
     return true;
 }
 
+template <bool F16>
 static __device__ __forceinline__ void store_words(const struct ll_args &a,
                                                    const struct part &p, uint32_t token,
                                                    const struct word_sum &s)
@@ -74,7 +75,7 @@ static __device__ __forceinline__ void store_words(const struct ll_args &a,
     char *to = static_cast<char *>(a.out) + 2 * ((size_t)token * a.hidden + p.first);
     struct ll_words v[PUSH_GROUPS];
 
-    round_words(s, v);
+    round_words<F16>(s, v);
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++) {
         uint32_t at = ll_word_at(g);
@@ -102,7 +103,7 @@ static __device__ __forceinline__ struct code_place
 code_place_of(const struct ll_args &a, const struct part &p, uint32_t four)
 {
     uint32_t all = ll_code_lines(p.channels, a.group), chunks = ll_chunks_of(a.group);
-    uint32_t line = four * LL_LINES + ll_lane() / 8, slot = ll_lane() % 8;
+    uint32_t line = four * LL_LINES + dev_lane() / 8, slot = dev_lane() % 8;
     uint32_t lines = four * LL_LINES < all ? min(all - four * LL_LINES, LL_LINES) : 0;
     uint32_t channel = (line * chunks + slot) * LL_CHUNK;
 
@@ -115,7 +116,7 @@ code_place_of(const struct ll_args &a, const struct part &p, uint32_t four)
 static __device__ __forceinline__ float
 scale_of(const struct ll_args &a, const struct code_place &at, struct ll_words v)
 {
-    uint32_t last = ll_lane() | 7;
+    uint32_t last = dev_lane() | 7;
 
     if (ll_chunks_of(a.group) == LL_MOST_CHUNKS) {
         uint32_t first = __shfl_sync(LL_ALL, (uint32_t)v.w[0], last);
@@ -138,8 +139,8 @@ static __device__ __forceinline__ void add_codes(struct ll_words v, float scale,
     for (int h = 0; h < 2; h++) {
         float value[8];
 
-        ll_unpack_fp8((uint32_t)v.w[h], scale, value);
-        ll_unpack_fp8((uint32_t)(v.w[h] >> 32), scale, value + 4);
+        dev_unpack_fp8((uint32_t)v.w[h], scale, value);
+        dev_unpack_fp8((uint32_t)(v.w[h] >> 32), scale, value + 4);
         add8(value, weight, to->v + 8 * h);
     }
 }
@@ -194,6 +195,7 @@ take_codes(const struct ll_args &a, const struct part &p, const struct code_plac
     return true;
 }
 
+template <bool F16>
 static __device__ __forceinline__ void
 store_codes(const struct ll_args &a, const struct part &p, const struct code_place &at,
             uint32_t token, const struct code_sum &sum)
@@ -203,8 +205,8 @@ store_codes(const struct ll_args &a, const struct part &p, const struct code_pla
 
     if (!at.has)
         return;
-    ll_store16(to, ll_pack(sum.v));
-    ll_store16(to + 16, ll_pack(sum.v + 8));
+    dev_store16(to, dev_pack<F16>(sum.v));
+    dev_store16(to + 16, dev_pack<F16>(sum.v + 8));
 }
 
 #endif
