@@ -35,7 +35,9 @@
 /* Which call comes when; the same on every rank.
  *   0  lockstep: a dispatch, its combine
  *   1  D1 D2 C1 D3 C2 ...
- *   2  every order that the calls allow, halves included; spin chooses */
+ *   2  every order that the calls allow, halves included; spin chooses
+ *   3  dispatches that are given up (GPUs): D1 D2 D3 ...
+ * TURNS: dispatches take the sets in turn (GPUs), not the first that is free. */
 #ifndef ORDER
 #define ORDER 2
 #endif
@@ -47,6 +49,17 @@
 #define FREE(p) (p == 0)
 #else
 #define FREE(p) true
+#endif
+
+#if ORDER == 3
+#define STEPS (2 * E)
+#else
+#define STEPS (4 * E)
+#endif
+#ifdef TURNS
+#define NEXT_SET (n[0] % 2)
+#else
+#define NEXT_SET (used[0] -> 1 : 0)
 #endif
 
 #define TORN 64
@@ -364,7 +377,7 @@ proctype rank(byte p)
 
     ordered;
     do
-    :: step < 4 * E ->
+    :: step < STEPS ->
         d_step {
             inside[p] = true;
             epoch[call[step]]++
@@ -397,6 +410,9 @@ proctype rank(byte p)
 #elif ORDER == 1
 #define MAY_SEND (OPEN < 2)
 #define MAY_ANSWER (OPEN == 2 || n[0] == E)
+#elif ORDER == 3
+#define MAY_SEND true
+#define MAY_ANSWER false
 #else
 #define MAY_SEND (OPEN < B)
 #define MAY_ANSWER true
@@ -409,27 +425,27 @@ init
 
     atomic {
         do
-        :: a < 4 * E && n[0] < E && n[0] == n[1] && MAY_SEND ->
-            b = (used[0] -> 1 : 0);
+        :: a < STEPS && n[0] < E && n[0] == n[1] && MAY_SEND ->
+            b = NEXT_SET;
             n[0]++;
             set[n[0]] = b;
             used[b] = true;
             call[a] = 0;
             a++
-        :: a < 4 * E && n[1] < n[0] ->
+        :: a < STEPS && n[1] < n[0] ->
             n[1]++;
             call[a] = 1;
             a++
-        :: a < 4 * E && n[2] < n[1] && MAY_ANSWER ->
+        :: a < STEPS && n[2] < n[1] && MAY_ANSWER ->
             n[2]++;
             call[a] = 2;
             a++
-        :: a < 4 * E && n[3] < n[2] ->
+        :: a < STEPS && n[3] < n[2] ->
             n[3]++;
             used[set[n[3]]] = false;
             call[a] = 3;
             a++
-        :: a == 4 * E -> break
+        :: a == STEPS -> break
         od;
         a = 0;
         do

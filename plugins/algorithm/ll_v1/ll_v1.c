@@ -3,9 +3,10 @@
 
 static const struct v1_config defaults = {
     .wire = V1_WIRE_FP8,
-    .exchange = V1_EXCHANGE_PULL,
+    .exchange = V1_EXCHANGE_AUTO,
     .buffers = 2,
     .stores = V1_STORES_AUTO,
+    .launch = V1_LAUNCH_EARLY,
 };
 
 static const struct epa_choice wires[] = {
@@ -15,6 +16,7 @@ static const struct epa_choice wires[] = {
 };
 
 static const struct epa_choice exchanges[] = {
+    {"auto", V1_EXCHANGE_AUTO, "hosts pull, GPUs push"},
     {"pull", V1_EXCHANGE_PULL, "the receiver loads them, straight to where they are used"},
     {"push", V1_EXCHANGE_PUSH, "the sender stores blocks in the receiver's buffers"},
     {0},
@@ -27,6 +29,12 @@ static const struct epa_choice stores[] = {
     {0},
 };
 
+static const struct epa_choice launches[] = {
+    {"early", V1_LAUNCH_EARLY, "while the one before it still runs"},
+    {"after", V1_LAUNCH_AFTER, "when the one before it has ended"},
+    {0},
+};
+
 static const struct epa_option options[] = {
     {.name = "wire",
      EPA_CHOICE(struct v1_config, wire),
@@ -35,7 +43,9 @@ static const struct epa_option options[] = {
     {.name = "exchange",
      EPA_CHOICE(struct v1_config, exchange),
      .choices = exchanges,
-     .help = "how rows and answers cross between ranks that loads and stores reach"},
+     .help =
+         "how rows and answers cross between ranks that loads and stores reach; GPUs push "
+         "rows in any case"},
     {.name = "buffers",
      EPA_U32(struct v1_config, buffers),
      .min = 1,
@@ -54,6 +64,21 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct v1_config, stores),
      .choices = stores,
      .help = "how received rows and sums are written"},
+    {.name = "launch",
+     EPA_CHOICE(struct v1_config, launch),
+     .choices = launches,
+     .help = "on GPUs, when a kernel is set up"},
+    {.name = "blocks",
+     EPA_U32(struct v1_config, blocks),
+     .max = 65535,
+     .help =
+         "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to others; "
+         "0 takes two for each"},
+    {.name = "profile",
+     EPA_STRING(struct v1_config, profile),
+     .help =
+         "on GPUs, where to write when each warp did what in the last iteration: a Chrome "
+         "trace for each rank, FILE.0.json and so on"},
     {0},
 };
 
@@ -107,6 +132,39 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
     return EPA_OK;
 }
 
+static enum epa_status check_host(const struct v1_config *c, struct epa_error *err)
+{
+    if (c->profile != NULL || c->blocks != 0 || c->launch != V1_LAUNCH_EARLY)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda",
+                        c->profile != NULL ? "profile"
+                        : c->blocks != 0   ? "blocks"
+                                           : "launch");
+    return EPA_OK;
+}
+
+static enum epa_status check_device(const struct epa_moe *m, const struct epa_world *world,
+                                    const struct v1_config *c, struct epa_error *err)
+{
+    if (c->stores != V1_STORES_AUTO)
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1: stores is for hosts; leave it out");
+    if (world->size > EPA_DEVICE_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 on GPUs takes 1 to %d ranks, not %u",
+                        EPA_DEVICE_RANKS, world->size);
+    if (m->experts > V1_DEVICE_EXPERTS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 on GPUs takes up to %d moe.experts, not %u",
+                        V1_DEVICE_EXPERTS, m->experts);
+    if (c->wire == V1_WIRE_FP8 &&
+        (m->group < 16 || m->group > 256 || (m->group & (m->group - 1)) != 0))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
+            "moe.group is %u",
+            m->group);
+    return EPA_OK;
+}
+
 /* MAX_M: rows from one source. */
 static void size_rows(const struct epa_moe *m, double capacity, struct v1_layout *l)
 {
@@ -117,6 +175,50 @@ static void size_rows(const struct epa_moe *m, double capacity, struct v1_layout
     if (capacity > 0 && even * capacity < (double)worst)
         l->max_m = (uint32_t)(even * capacity) + 1;
     l->rows = (uint64_t)l->size * l->max_m;
+}
+
+/* What a part of a row takes as lines, if it has so many channels. */
+static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
+{
+    uint32_t scales = l->fp8 ? channels / l->group : 0;
+
+    return V1_PACKET * v1_lines_of(v1_string_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+}
+
+/* A part has as many channels as its lines hold, and the last what is left. */
+static void divide_work(struct v1_layout *l)
+{
+    uint32_t most = l->fp8 ? V1_UNIT_FP8 : V1_UNIT_DTYPE;
+
+    l->unit_channels = l->hidden < most ? l->hidden : most;
+    l->units = (l->hidden + l->unit_channels - 1) / l->unit_channels;
+    l->unit_bytes = part_bytes(l, l->unit_channels);
+    l->share_channels = l->pull ? V1_SHARE_PULL : V1_SHARE_TAKE;
+    l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
+    if (l->pull)
+        return;
+    l->sent_bytes = V1_PACKET * v1_lines_of(2 * l->hidden);
+    l->pieces = (l->sent_bytes / V1_PACKET + V1_PIECE_LINES - 1) / V1_PIECE_LINES;
+}
+
+/* What dispatch hands out, and where experts answer. */
+static void place_sets(struct v1_layout *l)
+{
+    place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
+    place(l, &l->recv_scales, l->rows * l->scales_bytes, l->buffers);
+    place(l, &l->origin, l->rows * sizeof(struct epa_origin), l->buffers);
+    place(l, &l->y, l->rows * l->answer_bytes, l->buffers);
+}
+
+static void place_device_regions(struct v1_layout *l)
+{
+    uint64_t sorted = (uint64_t)l->max_tokens * l->topk;
+
+    place(l, &l->splits, (uint64_t)l->experts * sizeof(struct v1_packet), V1_POSITIONS);
+    place(l, &l->starts, l->pull ? (uint64_t)l->experts * 4 : 0, l->buffers);
+    place(l, &l->arrival, l->rows * l->units * l->unit_bytes, V1_POSITIONS);
+    place_sets(l);
+    place(l, &l->answers, sorted * l->sent_bytes, V1_POSITIONS);
 }
 
 static void place_regions(struct v1_layout *l)
@@ -133,10 +235,7 @@ static void place_regions(struct v1_layout *l)
     place(l, &l->slot_scales, slots ? l->rows * l->scales_bytes : 0, V1_POSITIONS);
     place(l, &l->out, l->puts ? sorted * l->row_bytes : 0, 1);
     place(l, &l->out_scales, l->puts ? sorted * l->scales_bytes : 0, 1);
-    place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
-    place(l, &l->recv_scales, l->rows * l->scales_bytes, l->buffers);
-    place(l, &l->origin, l->rows * sizeof(struct epa_origin), l->buffers);
-    place(l, &l->y, l->rows * l->answer_bytes, l->buffers);
+    place_sets(l);
     place(l, &l->answers, slots ? sorted * l->answer_bytes : 0, V1_POSITIONS);
 }
 
@@ -145,6 +244,7 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
                                struct v1_layout *out, struct epa_error *err)
 {
     enum epa_status status = check_shape(m, world, c, err);
+    bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
     struct v1_layout l = {
         .size = world->size,
         .experts = m->experts,
@@ -154,12 +254,18 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .group = m->group,
         .buffers = c->buffers,
         .fp8 = c->wire == V1_WIRE_FP8,
-        .pull = c->exchange == V1_EXCHANGE_PULL,
+        .f16 = m->dtype == EPA_F16,
+        .device = device,
+        /* Links carry stores better than loads. */
+        .pull =
+            c->exchange == V1_EXCHANGE_PULL || (c->exchange == V1_EXCHANGE_AUTO && !device),
         .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
                                     (transport_flags & EPA_TRANSPORT_NODES) != 0),
         .answer_bytes = 2 * (uint64_t)m->hidden,
     };
 
+    if (status == EPA_OK)
+        status = device ? check_device(m, world, c, err) : check_host(c, err);
     if (status != EPA_OK)
         return status;
     l.local = l.experts / l.size;
@@ -167,10 +273,22 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
     l.row_bytes = up(l.token_bytes, V1_LINE);
     l.scales_bytes = l.fp8 ? up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
     size_rows(m, c->capacity, &l);
-    l.split_words = (uint32_t)up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
-    place_regions(&l);
+    l.split_words = device ? l.local * (uint32_t)sizeof(struct v1_packet) / 4
+                           : (uint32_t)up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
+    if (device) {
+        divide_work(&l);
+        place_device_regions(&l);
+    } else {
+        place_regions(&l);
+    }
     *out = l;
     return EPA_OK;
+}
+
+/* Channels of it. */
+static uint32_t last_part(const struct v1_layout *l)
+{
+    return l->hidden - (l->units - 1) * l->unit_channels;
 }
 
 static enum epa_status plan(const struct epa_problem *problem,
@@ -200,6 +318,13 @@ static enum epa_status plan(const struct epa_problem *problem,
         .combine_token_bytes = l.answer_bytes,
         .control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
     };
+    if (l.device) {
+        out->dispatch_row_bytes =
+            (uint64_t)(l.units - 1) * l.unit_bytes + part_bytes(&l, last_part(&l));
+        out->control_bytes = l.split_words * 4 + 8;
+    }
+    if (l.device && !l.pull)
+        out->combine_row_bytes = l.sent_bytes;
     return EPA_OK;
 }
 
@@ -210,7 +335,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
     enum epa_status status = v1_layout_make(&p->problem->u.moe, &p->world,
                                             p->transport_flags, p->config, &l, err);
 
-    return status == EPA_OK ? v1_host_create(p, &l, out, err) : status;
+    if (status != EPA_OK)
+        return status;
+    return p->backend->memory == EPA_MEMORY_CUDA ? v1_cuda_create(p, &l, out, err)
+                                                 : v1_host_create(p, &l, out, err);
 }
 
 EPA_PLUGIN_EXPORT
@@ -222,8 +350,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                    "rank",
                .options = {options, sizeof(struct v1_config), &defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | V1_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

@@ -10,16 +10,26 @@
 
 #include <epa2a/algorithm.h>
 
+#ifdef __CUDACC__
+#define V1_BOTH static __host__ __device__ __forceinline__
+#else
+#define V1_BOTH static inline
+#endif
+
 enum v1_wire { V1_WIRE_FP8, V1_WIRE_DTYPE };
 enum v1_stores { V1_STORES_AUTO, V1_STORES_CACHED, V1_STORES_STREAM };
-enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH };
+enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
+enum v1_launch { V1_LAUNCH_EARLY, V1_LAUNCH_AFTER };
 
 struct v1_config {
     int wire;         /* enum v1_wire */
     int exchange;     /* enum v1_exchange, with ranks that loads and stores reach */
     uint32_t buffers; /* dispatches that may be open */
     double capacity;  /* MAX_M, times the even share; 0: the worst case */
-    int stores;       /* enum v1_stores */
+    int stores;       /* host code: enum v1_stores */
+    int launch;       /* CUDA code: enum v1_launch */
+    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
 enum { V1_LINE = 64, V1_RANKS = 64, V1_TOPK = 32 };
@@ -38,22 +48,30 @@ struct v1_region {
 
 struct v1_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
-    bool fp8;
-    bool pull; /* ranks in reach load what is for them; else it is stored at theirs */
+    bool fp8, f16; /* f16: tokens and answers are float16, else bfloat16 */
+    bool device;   /* the layout of the CUDA code */
+    bool pull; /* ranks in reach load what is for them; else it is stored at theirs. GPUs:
+                  answers alone */
     bool puts; /* some ranks may be out of reach of loads and stores */
     uint64_t token_bytes, row_bytes; /* of a row in dispatch; up to lines */
     uint64_t scales_bytes;           /* of a row, up to lines; 0 without FP8 */
     uint64_t answer_bytes;
     uint32_t max_m; /* rows from one source to one rank */
     uint64_t rows;  /* that a rank has room for */
-    /* Of a source: counts [local], the start of its slice, the token of each row [max_m]. */
+    /* Of a source: counts [local], the start of its slice, the token of each row [max_m].
+     * GPUs: a struct v1_packet for each expert. */
     uint32_t split_words;
+    /* GPUs: how rows and answers are divided among warps, and what a part takes as lines. */
+    uint32_t units, unit_channels, unit_bytes;
+    uint32_t shares, share_channels; /* of a sum */
+    uint32_t pieces, sent_bytes;     /* of an answer that is pushed */
 
     /* For each position. */
     struct v1_region token, token_scales; /* [max_tokens] this rank's, quantised once */
     struct v1_region slot, slot_scales;   /* [source][max_m] blocks that come to me */
     struct v1_region splits;              /* [source][split_words] */
-    struct v1_region answers;             /* [max_tokens * topk] to me, as sorted */
+    struct v1_region answers; /* [max_tokens * topk] to me, as sorted; GPUs: lines */
+    struct v1_region arrival; /* GPUs: [source][max_m][units] blocks that come, as lines */
     /* Once: what is put, until it is known to be in place. */
     struct v1_region out, out_scales; /* [max_tokens * topk] rows as sorted */
     struct v1_region out_splits;      /* [experts + size + max_tokens * topk] words */
@@ -61,13 +79,15 @@ struct v1_layout {
     struct v1_region recv, recv_scales; /* [rows] by expert, then source, then token */
     struct v1_region origin;            /* [rows] */
     struct v1_region y;                 /* [rows][hidden] */
-    struct v1_region starts;            /* [source][local] where the source's rows begin */
+    /* [source][local] where the source's rows begin. GPUs: [experts] where mine begin at the
+     * expert's rank. */
+    struct v1_region starts;
     uint64_t heap_bytes;
 };
 
 /* Signals, each with the count of the call: a word for each mode, position and source. */
-static inline uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
-                                    uint32_t source)
+V1_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
+                              uint32_t source)
 {
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
            source;
@@ -80,12 +100,79 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
     return r * (l->local + 1) + start;
 }
 
+/* ---- what GPUs tell each other, shared with tests on hosts ---- */
+
+enum { V1_DEVICE_EXPERTS = 4096 };
+
+/* Lines of 128 bytes: so many words of 8 bytes, and the count of the call. */
+enum { V1_PACKET = 128, V1_LINE_WORDS = 15 };
+
+/* What a warp takes at a time, at most. Channels: of a row in FP8, of one as it is (15 lines),
+ * of a sum of answers that it pulls, of one of answers that come (4 lines). Lines: of an answer
+ * that it pushes. */
+enum {
+    V1_UNIT_FP8 = 1024,
+    V1_UNIT_DTYPE = 896,
+    V1_SHARE_PULL = 256,
+    V1_SHARE_TAKE = 240,
+    V1_PIECE_LINES = 16
+};
+
+/* Splits: 16 bytes that are stored and read as one, so that the count of the call vouches for
+ * the rest. Of an expert: the rows that a source has for it, and where they begin as that
+ * sorted. */
+struct v1_packet {
+    uint32_t rows, begin;
+    uint64_t call;
+};
+
+V1_BOTH uint32_t v1_lines_of(uint32_t bytes)
+{
+    return ((bytes + 7) / 8 + V1_LINE_WORDS - 1) / V1_LINE_WORDS;
+}
+
+/* A part of a row on its way: its channels, their scales, and which token it is. */
+struct v1_string {
+    uint32_t scales, token, bytes; /* where they are, and the end */
+};
+
+V1_BOTH struct v1_string v1_string_of(uint32_t channel_bytes, uint32_t scales)
+{
+    struct v1_string s;
+
+    s.scales = channel_bytes;
+    s.token = s.scales + scales * 4;
+    s.bytes = s.token + 4;
+    return s;
+}
+
+/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
+V1_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
+{
+    uint32_t low = 0;
+
+    while (n - low > 1) {
+        uint32_t middle = (low + n) / 2;
+
+        if (begin[middle] <= i)
+            low = middle;
+        else
+            n = middle;
+    }
+    return low;
+}
+
 /* The layout for a shape; refuses what it cannot do in a sentence. */
 enum epa_status v1_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct v1_config *,
                                struct v1_layout *out, struct epa_error *);
 
 enum epa_status v1_host_create(const struct epa_algorithm_params *,
+                               const struct v1_layout *, struct epa_algorithm **out,
+                               struct epa_error *);
+
+/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+enum epa_status v1_cuda_create(const struct epa_algorithm_params *,
                                const struct v1_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 

@@ -68,6 +68,19 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
                    inner.text);
 }
 
+/* The inverse of v1_signal_of(). */
+static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+{
+    static const char *const what[] = {[V1_DISPATCH] = "rows", [V1_COMBINE] = "answers"};
+    const struct v1_host *h = (const struct v1_host *)(const void *)a;
+    uint32_t mode = (w->number - h->signal) / (V1_POSITIONS * h->l.size);
+
+    if (w->number < h->signal || mode >= sizeof(what) / sizeof(what[0]))
+        return;
+    w->peer = (w->number - h->signal) % h->l.size;
+    w->what = what[mode];
+}
+
 static void set_free(struct v1_set *s)
 {
     free(s->at);
@@ -204,6 +217,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p,
                  .n_stages = sizeof(stages) / sizeof(stages[0]),
                  .discard = discard,
                  .combines_again = true,
+                 .awaits = awaits,
                  .explain = explain,
                  .destroy = destroy},
         .l = *l,

@@ -1,0 +1,337 @@
+/* The kernels of ll_v1: N ranks make S calls, two positions for each mode, no barrier, no quiet.
+ * Links are those of ll_v2 (its file says how they are modelled). What carries the count of its
+ * call is here a signal that is its own payload: splits, rows, answers that are pushed. They
+ * come by themselves, in any order. Answers that are pulled are puts, which a fence and BEGUN
+ * bring: what experts write, and starts.
+ *
+ * Not every rank has rows for every other: WANTS() says who has, by turns.
+ *
+ * Given by -D: N, S, PULL, ORDER as in ll_v1.pml, BARE (1: nobody has rows: what all wait for
+ * alone must keep them apart), and at most one MUTANT_*. */
+
+#ifndef N
+#define N 2
+#endif
+#ifndef S
+#define S 7
+#endif
+#ifndef PULL
+#define PULL 0
+#endif
+#ifndef BARE
+#define BARE 0
+#endif
+#ifndef ORDER
+#define ORDER 2
+#endif
+
+#define NOTHING 0
+#define DISPATCH 1
+#define COMBINE 2
+#define AGAIN 3
+#define DISCARD 4
+
+#define PUT_COUNTS 1 /* ll_v2 has them */
+#define PUT_ANSWERS 3
+#define SIGNAL_COUNT 4 /* ll_v2 has it */
+#define SIGNAL_DATA 5 /* and this */
+#define SIGNAL_ANSWER 6 /* and this */
+#define FENCE 7
+#define PUT_LAST_ROWS 8
+#define PUT_LAST_ANSWERS 9 /* ll_v2 has them */
+#define SPLITS 10
+#define ROWS 11
+#define LINES 12 /* answers that are pushed */
+#define BEGUN 13
+#define IS_PUT(kind) ((kind) == PUT_ANSWERS)
+#define IS_SIGNAL(kind) ((kind) >= SPLITS)
+
+#define OP(kind, epoch) ((kind) * 16 + (epoch))
+#define KIND(op) ((op) / 16)
+#define EPOCH(op) ((op) % 16)
+
+#define ROOM 12
+typedef Link {
+    byte n;
+    byte op[ROOM];
+    byte signals;
+    short ready;
+};
+Link link[N * N];
+
+#ifdef MUTANT_ONE_POSITION
+#define POSITION(call) 0
+#define BEFORE(call) ((call) - 1)
+#else
+#define POSITION(call) ((call) % 2)
+#define BEFORE(call) ((call) > 2 -> (call) - 2 : 0)
+#endif
+
+/* At p, of a call: what s has stored there, by its count. */
+#define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
+byte splits[2 * N * N], rows[2 * N * N], lines[2 * N * N], begun[2 * N * N];
+
+#define TORN 16
+#define Y_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
+byte y[2 * N * N];
+
+/* s has rows for p in dispatch m, and answers in combine m. */
+#if BARE
+#define WANTS(s, p, m) false
+#else
+#define WANTS(s, p, m) (((s) + 2 * (p) + (m)) % 3 != 0)
+#endif
+
+/* The last that their owner has read for the last time. */
+byte rows_read[N], answers_read[N], y_read[N];
+
+byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
+byte set[S + 1], had[S + 1];
+bool ordered;
+bool inside[N]; /* stores come by themselves */
+
+/* The owner is done with what stands there, and what came before has come. */
+#define BEGIN_LINE(memory, read) \
+    assert(read[to] >= BEFORE(epoch)); \
+    assert(memory[SLOT(to, epoch, from)] <= BEFORE(epoch))
+#define LINE_COMES(memory) \
+    assert(memory[SLOT(to, epoch, from)] < epoch); \
+    memory[SLOT(to, epoch, from)] = epoch
+
+inline begin(kind, epoch)
+{
+    if
+    :: kind == SPLITS -> BEGIN_LINE(splits, rows_read)
+    :: kind == ROWS && WANTS(from, to, epoch) -> BEGIN_LINE(rows, rows_read)
+    :: kind == LINES && WANTS(from, to, epoch) -> BEGIN_LINE(lines, answers_read)
+    :: kind == PUT_ANSWERS ->
+        assert(y_read[to] >= had[epoch]);
+        y[Y_SLOT(to, epoch, from)] = TORN + epoch
+    :: else
+    fi
+}
+
+inline come(kind, epoch)
+{
+    if
+    :: kind == SPLITS -> LINE_COMES(splits)
+    :: kind == ROWS && WANTS(from, to, epoch) -> LINE_COMES(rows)
+    :: kind == LINES && WANTS(from, to, epoch) -> LINE_COMES(lines)
+    :: kind == BEGUN -> LINE_COMES(begun)
+    /* Of a dispatch that was given up it may come after what stands there since: stores of one
+     * rank to one word keep their order. */
+    :: kind == PUT_ANSWERS && y[Y_SLOT(to, epoch, from)] == TORN + epoch ->
+        y[Y_SLOT(to, epoch, from)] = epoch
+    :: else
+    fi
+}
+
+#include "ll_v2_links.pml"
+
+#define IS_AT(memory, s, call) (memory[SLOT(from, call, s)] >= call)
+#define MAY_LACK(s, call) (!WANTS(s, from, call))
+#if N == 2
+#define OF_ALL(what, call) (what(0, call) && what(1, call))
+#else
+#define OF_ALL(what, call) (what(0, call) && what(1, call) && what(2, call))
+#endif
+#define SPLIT_CAME(s, call) IS_AT(splits, s, call)
+#define ROW_CAME(s, call) (MAY_LACK(s, call) || IS_AT(rows, s, call))
+#define LINE_CAME(s, call) (MAY_LACK(s, call) || IS_AT(lines, s, call))
+#define HAS_BEGUN(s, call) IS_AT(begun, s, call)
+/* Only of those that have something for this rank. */
+#define WANTED_SPLIT_CAME(s, call) (MAY_LACK(s, call) || SPLIT_CAME(s, call))
+#define WANTED_HAS_BEGUN(s, call) (MAY_LACK(s, call) || HAS_BEGUN(s, call))
+
+#ifdef MUTANT_SPLITS_OF_SOME
+#define SPLITS_CAME(call) OF_ALL(WANTED_SPLIT_CAME, call)
+#else
+#define SPLITS_CAME(call) OF_ALL(SPLIT_CAME, call)
+#endif
+#ifdef MUTANT_NO_ROW_WAIT
+#define ROWS_CAME(call) true
+#else
+#define ROWS_CAME(call) OF_ALL(ROW_CAME, call)
+#endif
+#if defined(MUTANT_NO_BEGUN_WAIT)
+#define ALL_BEGUN(call) true
+#elif defined(MUTANT_BEGUN_OF_SOME)
+#define ALL_BEGUN(call) OF_ALL(WANTED_HAS_BEGUN, call)
+#else
+#define ALL_BEGUN(call) OF_ALL(HAS_BEGUN, call)
+#endif
+#if PULL || defined(MUTANT_NO_LINE_WAIT)
+#define LINES_CAME(call) true
+#else
+#define LINES_CAME(call) OF_ALL(LINE_CAME, call)
+#endif
+
+#define READ_WANTED(memory, call) \
+    i = 0; \
+    do \
+    :: i < N -> \
+        assert(MAY_LACK(i, call) || memory[SLOT(from, call, i)] == call); \
+        i++ \
+    :: else -> break \
+    od; \
+    i = 0
+
+inline read_y(epoch)
+{
+    i = 0;
+    do
+    :: i < N ->
+        assert(y[Y_SLOT(from, epoch, i)] == epoch);
+        i++
+    :: else -> break
+    od;
+    i = 0;
+    y_read[from] = epoch
+}
+
+inline begin_combine(call)
+{
+#ifdef MUTANT_NO_FENCE
+    issue(BEGUN, call);
+#else
+    issue(FENCE, 0);
+    issue(BEGUN, call);
+#endif
+#if !PULL && !BARE
+    issue(LINES, call)
+#endif
+}
+
+proctype rank(byte from)
+{
+    byte step, opened, combined; /* calls of each mode */
+    byte to, i, before, since;
+
+    ordered;
+    do
+    :: step < S && act[step] == DISPATCH ->
+        d_step {
+            opened++;
+            issue(SPLITS, opened);
+#if !BARE
+            issue(ROWS, opened);
+#endif
+#ifdef MUTANT_STARTS_BEFORE_SPLITS
+            issue(PUT_ANSWERS, opened)
+#endif
+        }
+        d_step {
+            SPLITS_CAME(opened) && ROWS_CAME(opened) ->
+            READ_WANTED(rows, opened);
+            rows_read[from] = opened;
+#if PULL && !defined(MUTANT_STARTS_BEFORE_SPLITS)
+            issue(PUT_ANSWERS, opened); /* starts, and what experts write */
+#endif
+            step++
+        }
+    :: step < S && (act[step] == COMBINE || act[step] == AGAIN) ->
+        d_step {
+            combined++;
+            begin_combine(combined)
+        }
+        d_step {
+            ALL_BEGUN(combined) && LINES_CAME(combined) ->
+#if PULL
+            read_y(epoch_of[step]);
+#else
+            READ_WANTED(lines, combined);
+#endif
+            answers_read[from] = combined;
+            step++
+        }
+    :: step < S && act[step] == DISCARD ->
+        step++
+    :: step == S -> break
+    od
+}
+
+#define MAY_OPEN (open <= (ORDER == 1 || ORDER == 2))
+/* Sets take turns; the next one must have been given back. */
+#define TURN (opened % 2)
+#define TURN_IS_FREE (open == 0 || set[first] != TURN)
+
+/* Draws the order. */
+init
+{
+    byte a, b, open, opened;
+    byte first;   /* the oldest that is open */
+    byte second;  /* the other; 0: none */
+    byte last[2]; /* dispatch of each set */
+    byte fresh;   /* combined in the step before; 0: none was */
+
+    atomic {
+        do
+        :: a < S && MAY_OPEN && TURN_IS_FREE ->
+            b = TURN;
+            act[a] = DISPATCH;
+            opened++;
+            epoch_of[a] = opened;
+            set[opened] = b;
+            had[opened] = last[b];
+            last[b] = opened;
+            if
+            :: open == 0 -> first = opened
+            :: else -> second = opened
+            fi;
+            open++;
+            fresh = 0;
+            a++
+        :: a < S && open > 0 && ORDER != 3 && (ORDER != 1 || open == 2) ->
+            act[a] = COMBINE;
+            epoch_of[a] = first;
+            fresh = (opened == first -> first : 0);
+            first = second;
+            second = 0;
+            open--;
+            a++
+        :: a < S && ORDER == 2 && fresh != 0 ->
+            act[a] = AGAIN;
+            epoch_of[a] = fresh;
+            a++
+        :: a < S && ORDER >= 2 && open > 0 && a > 0 && act[a - 1] == DISPATCH ->
+            act[a] = DISCARD;
+            epoch_of[a] = opened;
+            if
+            :: open == 1 -> first = 0
+            :: else -> second = 0
+            fi;
+            last[set[opened]] = had[opened]; /* its y is read by nobody */
+            open--;
+            a++
+        :: a == S -> break
+        od;
+        a = 0;
+        do
+        :: a < N ->
+            inside[a] = true;
+            b = 0;
+            do
+            :: b < N ->
+                if
+                :: a != b -> run carrier(a, b)
+                :: else
+                fi;
+                b++
+            :: else -> break
+            od;
+            run rank(a);
+            a++
+        :: else -> break
+        od;
+        a = 0;
+        b = 0;
+        open = 0;
+        opened = 0;
+        first = 0;
+        second = 0;
+        fresh = 0;
+        last[0] = 0;
+        last[1] = 0;
+        ordered = true
+    }
+}
