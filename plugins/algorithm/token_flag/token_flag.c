@@ -87,6 +87,17 @@ static const struct epa_option options[] = {
      .help =
          "buffer sets; with 2 a dispatch may start before the combine of the one before, "
          "1 takes half the memory"},
+    {.name = "blocks",
+     EPA_U32(struct tf_config, blocks),
+     .max = 65535,
+     .help =
+         "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to others; "
+         "0 takes two for each"},
+    {.name = "profile",
+     EPA_STRING(struct tf_config, profile),
+     .help =
+         "on GPUs, where to write when each warp did what in the last iteration: a Chrome "
+         "trace for each rank, FILE.0.json and so on"},
     {0},
 };
 
@@ -159,6 +170,63 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct tf_conf
     return EPA_OK;
 }
 
+/* What only GPUs, or only hosts, can do. */
+static enum epa_status check_place(const struct epa_moe *m, const struct epa_world *world,
+                                   bool device, const struct tf_config *c,
+                                   struct epa_error *err)
+{
+    if (!device && (c->blocks != 0 || c->profile != NULL))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag: %s is for GPUs; leave it out, or set backend.name: "
+                        "cuda",
+                        c->blocks != 0 ? "blocks" : "profile");
+    if (!device)
+        return EPA_OK;
+    if (c->stores != TF_STORES_CACHED)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag: stores is for hosts; leave it out");
+    if (world->size > EPA_DEVICE_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs takes 1 to %d ranks, not %u", EPA_DEVICE_RANKS,
+                        world->size);
+    if (m->experts > TF_DEVICE_EXPERTS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs takes up to %d moe.experts, not %u",
+                        TF_DEVICE_EXPERTS, m->experts);
+    if (c->wire == TF_WIRE_FP8 &&
+        (m->group < 16 || m->group > 256 || (m->group & (m->group - 1)) != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
+                        "channels; moe.group is %u",
+                        m->group);
+    return EPA_OK;
+}
+
+/* Lines of a message and of an answer; what kernels count in 32 bits, and hold in a block. */
+static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
+{
+    uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
+
+    l->lines = tf_lines_of((l->scales_at + scales + 7) / 8 + TF_META_WORDS);
+    l->answer_lines = tf_lines_of(l->answer_bytes / 8);
+    l->wire_bytes = (uint64_t)l->lines * TF_PACKET;
+    l->slot_bytes = (uint64_t)l->answer_lines * TF_PACKET;
+    units = tf_units_of(l->lines > l->answer_lines ? l->lines : l->answer_lines);
+    if (l->wire_bytes > TF_DEVICE_ROW)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag on GPUs holds a message in a multiprocessor's memory, of "
+            "%d bytes at most; with moe.hidden: %u it has %llu",
+            TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
+    if (l->rows * units >= UINT32_MAX / 2)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag on GPUs numbers parts of rows in 32 bits, which %llu rows of %llu "
+            "parts exceed; lower moe.max_tokens or moe.topk",
+            (unsigned long long)l->rows, (unsigned long long)units);
+    return EPA_OK;
+}
+
 static void make_messages(struct tf_layout *l)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
@@ -169,16 +237,18 @@ static void make_messages(struct tf_layout *l)
     l->message_bytes = up(l->scales_at + scales + TF_META_BYTES, TF_LINE);
     l->meta_at = l->message_bytes - TF_META_BYTES;
     l->slot_bytes = up(l->answer_bytes + TF_FLAG_BYTES, TF_LINE);
+    l->wire_bytes = l->message_bytes;
 }
 
 static void place_regions(struct tf_layout *l)
 {
     uint64_t flat = (uint64_t)l->max_tokens * l->topk, end = 0;
 
-    l->told_bytes = up((uint64_t)l->size * l->count_words * 4, TF_LINE);
-    l->counts_bytes = l->told_bytes;
-    l->comm_bytes = l->rows * l->message_bytes;
-    l->grouped_bytes = l->comm_bytes;
+    l->counts_bytes = up((uint64_t)l->size * l->count_words * 4, TF_LINE);
+    if (!l->device) /* counts leave from where a block has them */
+        l->told_bytes = l->counts_bytes;
+    l->comm_bytes = l->rows * l->wire_bytes;
+    l->grouped_bytes = l->rows * l->message_bytes;
     if (!l->fused || l->puts) /* for experts, or for answers on their way */
         l->y_bytes = up(l->rows * l->answer_bytes, TF_LINE);
     l->answers_bytes = flat * l->slot_bytes;
@@ -198,6 +268,7 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
                                uint32_t transport_flags, const struct tf_config *c,
                                struct tf_layout *out, struct epa_error *err)
 {
+    bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
     struct tf_layout l = {
         .size = world->size,
         .experts = m->experts,
@@ -212,20 +283,27 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         .fused = c->expert == TF_EXPERT_FUSED,
         .folded = c->reset == TF_RESET_FOLDED,
         .flat = c->split == TF_SPLIT_FLAT,
+        .device = device,
     };
     enum epa_status status = check_limits(m, world, err);
 
     if (status == EPA_OK)
         status = check_shape(m, c, err);
+    if (status == EPA_OK)
+        status = check_place(m, world, device, c, err);
     if (status != EPA_OK)
         return status;
     l.local = m->experts / world->size;
     l.puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
                                  (transport_flags & EPA_TRANSPORT_NODES) != 0);
     l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
-    l.count_words = 1 + l.local;
+    l.count_words = device ? 2 * l.local : 1 + l.local;
     l.rows = (uint64_t)l.size * l.source_rows;
     make_messages(&l);
+    if (device)
+        status = make_lines(&l, err);
+    if (status != EPA_OK)
+        return status;
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
     l.answer_signals = l.puts ? m->max_tokens * m->topk : 0;
@@ -253,7 +331,7 @@ static enum epa_status plan(const struct epa_problem *problem,
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .private_bytes = private_bytes(&l),
+        .private_bytes = l.device ? 0 : private_bytes(&l),
         .signals = l.signals,
         .recv_rows = l.rows,
         .recv_entries = l.rows,
@@ -263,7 +341,7 @@ static enum epa_status plan(const struct epa_problem *problem,
         .answer_dtype = (enum epa_dtype)m->dtype,
         .fused = l.fused,
         .in_flight = l.buffers,
-        .dispatch_row_bytes = l.message_bytes,
+        .dispatch_row_bytes = l.wire_bytes,
         .dispatch_token_bytes = l.token_bytes,
         .combine_row_bytes = l.slot_bytes,
         .combine_token_bytes = l.answer_bytes,
@@ -279,7 +357,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
     enum epa_status status = tf_layout_make(&p->problem->u.moe, &p->world,
                                             p->transport_flags, p->config, &l, err);
 
-    return status == EPA_OK ? tf_host_create(p, &l, out, err) : status;
+    if (status != EPA_OK)
+        return status;
+    return p->backend->memory == EPA_MEMORY_CUDA ? tf_cuda_create(p, &l, out, err)
+                                                 : tf_host_create(p, &l, out, err);
 }
 
 EPA_PLUGIN_EXPORT
@@ -289,8 +370,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                .summary = "all-to-all in four halves, with a flag for each row",
                .options = {options, sizeof(struct tf_config), &defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | TF_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

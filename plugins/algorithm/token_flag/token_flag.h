@@ -1,4 +1,4 @@
-/* token_flag: options, messages and the layout of the heap.
+/* token_flag: options, messages and the layout of the heap, for host and CUDA code.
  *
  * Source: "My first Multi-GPU kernel: Writing All-to-all for AMD MI300X", its buffers, flags
  * and steps.
@@ -6,11 +6,20 @@
  * A flat token is a choice of a token, (token, k). A message is what crosses for one on its
  * way out: token | scales (wire: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
  * a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
- * ends what it vouches for. */
+ * ends what it vouches for.
+ *
+ * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each
+ * line the epoch (token_flag_lines.cuh); where it ends, a message stands as on hosts. */
 #ifndef TOKEN_FLAG_H
 #define TOKEN_FLAG_H
 
 #include <epa2a/algorithm.h>
+
+#ifdef __CUDACC__
+#define TF_BOTH static __host__ __device__ __forceinline__
+#else
+#define TF_BOTH static inline
+#endif
 
 enum tf_wire { TF_WIRE_FP8, TF_WIRE_DTYPE };
 enum tf_lock { TF_LOCK_RANK, TF_LOCK_TOKEN };
@@ -22,6 +31,8 @@ enum tf_stores { TF_STORES_CACHED, TF_STORES_STREAM };
 struct tf_config {
     int wire, lock, expert, reset, split, stores; /* the enums above */
     uint32_t chunks, buffers;
+    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
 struct tf_meta {
@@ -46,11 +57,14 @@ enum tf_way { TF_STORED, TF_PUT };
 struct tf_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
     bool fp8, by_token, fused, folded, flat;
-    bool puts;            /* some peers may have to be reached by puts */
-    uint32_t source_rows; /* that one rank can send to another */
-    uint32_t count_words; /* 1 + local */
-    uint64_t rows;        /* that a rank has room for */
+    bool puts;                    /* some peers may have to be reached by puts */
+    bool device;                  /* the layout of the CUDA code */
+    uint32_t lines, answer_lines; /* GPUs: of a message and an answer on their way */
+    uint32_t source_rows;         /* that one rank can send to another */
+    uint32_t count_words;         /* 1 + local */
+    uint64_t rows;                /* that a rank has room for */
     uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
+    uint64_t wire_bytes; /* of a message on its way; hosts: as it stands */
     uint64_t answer_bytes, slot_bytes;
     uint64_t told_at, told_bytes;       /* [size] counts, on their way out */
     uint64_t counts_at, counts_bytes;   /* [2][source] counts, as they come */
@@ -66,7 +80,7 @@ struct tf_layout {
 
 /* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
  * 1. Rows (lock: token) and answers that are put: a word each, the epoch. */
-static inline uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
+TF_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
     return epoch << 32 | (rows + 1u);
 }
@@ -90,12 +104,75 @@ static inline uint32_t tf_answer_signal(const struct tf_layout *l, uint32_t set,
            token * l->topk + k;
 }
 
+/* ---- GPUs ---- */
+
+enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared memory */
+
+/* A line has so many words and the epoch. META ends the last line but for one word, which
+ * is left: so it is one lane's 16 bytes. */
+enum { TF_PACKET = 128, TF_LINE_WORDS = 15, TF_META_WORDS = 3 };
+
+/* Lines that a warp takes in one go, and the bytes that stand in these. */
+enum { TF_UNIT_LINES = 16, TF_UNIT_BYTES = TF_UNIT_LINES * TF_LINE_WORDS * 8 };
+
+TF_BOTH uint32_t tf_lines_of(uint64_t words)
+{
+    return (uint32_t)((words + TF_LINE_WORDS - 1) / TF_LINE_WORDS);
+}
+
+TF_BOTH uint32_t tf_units_of(uint32_t lines)
+{
+    return (lines + TF_UNIT_LINES - 1) / TF_UNIT_LINES;
+}
+
+/* Rows of a source that dispatch_send takes in while it sends: those of all chunks but
+ * the last. */
+TF_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
+{
+    return rows - rows / chunks;
+}
+
+/* The i-th of all rows that come, n[s] from source s: one of each source in turn, from source
+ * `first` on, for as long as it has some. i is less than their sum. */
+TF_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
+                       uint32_t *source, uint32_t *row)
+{
+    uint32_t done = 0, s = first;
+
+    for (;;) {
+        uint32_t having = 0, least = UINT32_MAX; /* more rows than `done` */
+
+        for (uint32_t j = 0; j < size; j++) {
+            having += n[j] > done;
+            least = n[j] > done && n[j] < least ? n[j] : least;
+        }
+        if (having == 0 || i / having < least - done) {
+            *row = done + (having == 0 ? 0 : i / having);
+            i = having == 0 ? 0 : i % having;
+            break;
+        }
+        i -= (least - done) * having;
+        done = least;
+    }
+    for (uint32_t j = 0; j < size; j++) {
+        s = first + j < size ? first + j : first + j - size;
+        if (n[s] > done && i-- == 0)
+            break;
+    }
+    *source = s;
+}
+
 /* The layout for a shape; refuses what it cannot do in a sentence. */
 enum epa_status tf_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct tf_config *,
                                struct tf_layout *out, struct epa_error *);
 
 enum epa_status tf_host_create(const struct epa_algorithm_params *,
+                               const struct tf_layout *, struct epa_algorithm **out,
+                               struct epa_error *);
+
+/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+enum epa_status tf_cuda_create(const struct epa_algorithm_params *,
                                const struct tf_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 

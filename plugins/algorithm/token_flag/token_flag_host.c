@@ -36,21 +36,13 @@
  *     earlier, which another rank owes. */
 #include "token_flag_host.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { LOOKS = 64, SPIN_NS = 20000, YIELD_NS = 1000000, NAP_NS = 20000 };
+#include "base/clock.h"
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
+enum { LOOKS = 64, SPIN_NS = 20000 };
 
 enum epa_status tf_fail(struct tf_host *h, enum epa_status status, const char *fmt, ...)
 {
@@ -93,21 +85,6 @@ static bool stopped(const struct tf_task *task)
     return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
 }
 
-/* What a thread does between two looks. Not for long does it yield: Linux 6.18 charges who
- * yields for a whole slice, a million times a second, until a thread that sleeps and wakes,
- * such as one that a transport has for progress, is not run for tens of seconds. */
-static void pass_time(const struct tf_host *h, uint64_t waited_ns)
-{
-    if (waited_ns > YIELD_NS)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    else if (h->crowded || waited_ns > SPIN_NS)
-        sched_yield();
-#if defined(__x86_64__) || defined(__i386__)
-    else
-        __builtin_ia32_pause();
-#endif
-}
-
 static bool has_come(const uint64_t *flag, uint64_t epoch)
 {
     /* Acquire: pairs with the release after the row or answer was stored. */
@@ -118,12 +95,17 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
               uint32_t peer, uint32_t row)
 {
     struct tf_host *h = task->h;
-    uint64_t begun = 0, waited = 0;
+    struct epa_waiting w = {.kind = EPA_WAITING_DATA,
+                            .what = what,
+                            .number = row,
+                            .peer = peer,
+                            .wanted = task->set->epoch};
+    uint64_t begun = 0, waited = 0, told = 0;
 
     for (uint32_t look = 1; !has_come(flag, task->set->epoch); look++) {
         enum epa_status status = EPA_OK;
 
-        pass_time(h, waited);
+        clock_pause(waited, h->crowded ? 0 : SPIN_NS);
         if (look % LOOKS != 0 && !h->crowded)
             continue;
         if (stopped(task))
@@ -131,10 +113,13 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
         if (worker == 0)
             status = h->t->ops->progress(h->t);
         if (begun == 0)
-            begun = now_ns();
-        waited = now_ns() - begun;
+            begun = clock_ns();
+        waited = clock_ns() - begun;
         if (status == EPA_OK && waited > h->timeout_ns)
             status = EPA_ERR_TIMEOUT;
+        w.waited_ns = waited;
+        w.seen = __atomic_load_n(flag, __ATOMIC_RELAXED);
+        epa_waits(h->onlooker, &w, &told);
         if (status == EPA_OK)
             continue;
         if (tf_stop(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
@@ -142,13 +127,14 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
                           (double)waited * 1e-9, what, row, peer);
         return false;
     }
+    epa_waits_no_more(h->onlooker, told);
     return true;
 }
 
 void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 {
     struct tf_host *h = task->h;
-    uint64_t begun = now_ns();
+    uint64_t begun = clock_ns();
     enum epa_status status = EPA_OK;
 
     if (worker != 0) { /* relaxed: the end of the pass carries what it did */
@@ -157,7 +143,7 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
     }
     while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers &&
            status == EPA_OK && !stopped(task)) {
-        pass_time(h, now_ns() - begun);
+        clock_pause(clock_ns() - begun, h->crowded ? 0 : SPIN_NS);
         status = h->t->ops->progress(h->t);
     }
     if (status != EPA_OK)
@@ -175,6 +161,19 @@ enum epa_status tf_wait(struct tf_host *h, uint32_t signal, uint64_t value,
     return epa_wait(h->t, h->signal + signal, value, h->timeout_ns);
 }
 
+/* Called inside of tf_wait(), by its own thread. */
+static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+{
+    const struct tf_host *h = (const struct tf_host *)(const void *)a;
+    uint32_t signal = w->number - h->signal, counts = 2 * h->l.size;
+    uint32_t rows = counts + h->l.buffers * h->l.row_signals;
+
+    if (w->number < h->signal || signal >= h->l.signals)
+        return;
+    w->peer = h->last.peer;
+    w->what = signal < counts ? "counts" : signal < rows ? "rows" : "answers";
+}
+
 /* After a call that may have had no room (EPA_AGAIN): true if it must be made again.
  * *deadline is 0 before the first try. */
 static bool again(struct tf_host *h, uint32_t peer, enum epa_status *status,
@@ -189,8 +188,8 @@ static bool again(struct tf_host *h, uint32_t peer, enum epa_status *status,
     if (*status != EPA_OK)
         return false;
     if (*deadline == 0)
-        *deadline = now_ns() + h->timeout_ns;
-    if (now_ns() <= *deadline)
+        *deadline = clock_ns() + h->timeout_ns;
+    if (clock_ns() <= *deadline)
         return true;
     *status = tf_fail(h, EPA_ERR_TIMEOUT,
                       "for %.3f s the transport had no room for what goes to rank %u",
@@ -381,7 +380,11 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p,
     if (h == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "token_flag: no memory");
     *h = (struct tf_host){
-        .base = {.stages = stages, .n_stages = 4, .explain = explain, .destroy = destroy},
+        .base = {.stages = stages,
+                 .n_stages = 4,
+                 .awaits = awaits,
+                 .explain = explain,
+                 .destroy = destroy},
         .l = *l,
         .world = p->world,
         .t = p->transport,
@@ -392,6 +395,7 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p,
         .heap = p->heap,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,
+        .onlooker = p->onlooker,
         .last = {.stage = "create", .doing = "create", .what = "nothing"},
     };
     status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);

@@ -32,6 +32,7 @@ struct tf_host {
     struct epa_world world;
     struct epa_transport *t;
     struct epa_backend *backend;
+    struct epa_onlooker *onlooker;
     const struct kernels *kernels;
     enum kernels_store store;
     uint64_t heap, timeout_ns, epoch;

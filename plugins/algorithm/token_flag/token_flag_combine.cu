@@ -1,0 +1,335 @@
+/* Combine on GPUs, a kernel for each half. combine_send: warps take parts of the rows by
+ * expert, make the answer where it is asked of them, and store it to the slot of its flat
+ * token at its rank. combine_recv: warps take parts of tokens, wait for the slots, and add
+ * them up, k ascending, as they come.
+ *
+ * A lane has the channels of its words of the lines from beginning to end: four in a word. */
+#include "token_flag_lines.cuh"
+
+enum { CHANNELS = 4 }; /* of a word, in 16 bits each */
+
+/* The answer's word for this lane, in the g-th four lines of a part. */
+static __device__ __forceinline__ uint32_t word_of(const struct tf_part &p, uint32_t g)
+{
+    return p.unit * (TF_UNIT_BYTES / 8) + tf_word_at(g);
+}
+
+static __device__ __forceinline__ bool has_word(const struct tf_args &a, uint32_t word,
+                                                int second)
+{
+    return word + second < a.hidden / CHANNELS && !(second && tf_ends_line());
+}
+
+/* ---- combine_send ---- */
+
+template <bool F16>
+static __device__ __forceinline__ uint64_t times(uint64_t word, float factor)
+{
+    uint32_t low = (uint32_t)word, high = (uint32_t)(word >> 32);
+
+    low = dev_pack2<F16>(__fmul_rn(dev_low<F16>(low), factor),
+                         __fmul_rn(dev_high<F16>(low), factor));
+    high = dev_pack2<F16>(__fmul_rn(dev_low<F16>(high), factor),
+                          __fmul_rn(dev_high<F16>(high), factor));
+    return (uint64_t)high << 32 | low;
+}
+
+template <bool F16>
+static __device__ __forceinline__ uint64_t times_fp8(uint32_t codes, float scale,
+                                                     float factor)
+{
+    float v[4];
+
+    dev_unpack_fp8(codes, scale, v);
+    return (uint64_t)dev_pack2<F16>(__fmul_rn(v[2], factor), __fmul_rn(v[3], factor))
+               << 32 |
+           dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
+}
+
+/* This lane's words of a part: as experts gave them, or of the row that came. 0 where it has
+ * none. FP8: codes in the low half, the scale in the high. */
+template <int KIND>
+static __device__ __forceinline__ void load_words(const struct tf_args &a, const char *row,
+                                                  const struct tf_part &p,
+                                                  struct tf_words *v)
+{
+    const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
+
+#pragma unroll
+    for (int g = 0; g < TF_FOURS; g++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t word = word_of(p, g);
+
+            v[g].w[i] = 0;
+            if (!has_word(a, word, i))
+                continue;
+            if (KIND == TF_ANSWER_FP8)
+                v[g].w[i] = (uint64_t)__float_as_uint(
+                                __ldcg(scale + (word + i) * CHANNELS / a.group))
+                                << 32 |
+                            __ldcg(reinterpret_cast<const uint32_t *>(row) + word + i);
+            else
+                v[g].w[i] =
+                    __ldcg(reinterpret_cast<const unsigned long long *>(row) + word + i);
+        }
+}
+
+/* Where the answer to a row goes, as META of the row has it. */
+struct whose {
+    uint32_t rank, token, k, expert;
+};
+
+static __device__ __forceinline__ struct whose whose_row(const struct tf_args &a,
+                                                         const char *row)
+{
+    const unsigned long long *meta =
+        reinterpret_cast<const unsigned long long *>(row + a.meta_at);
+    uint64_t first = __ldcg(meta), second = __ldcg(meta + 1);
+
+    return {(uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second % 65536,
+            (uint32_t)second >> 16};
+}
+
+/* One warp: a part of the answer to a row. */
+template <int KIND, bool F16>
+static __device__ __forceinline__ void answer_part(const struct tf_args &a, uint64_t epoch,
+                                                   uint64_t entry, uint32_t unit)
+{
+    struct tf_part p = tf_part_at(a.answer_lines, unit);
+    const char *row = tf_own(a, a.grouped + entry * a.message_bytes);
+    const char *y = static_cast<const char *>(a.y) + entry * a.answer_bytes;
+    struct whose of = whose_row(a, row);
+    struct tf_words v[TF_FOURS];
+    char *to = a.v.peer_heap[of.rank] + a.answers +
+               ((uint64_t)of.token * a.topk + of.k) * a.slot_bytes +
+               unit * TF_UNIT_LINES * TF_PACKET;
+    float factor = 1.0f;
+
+    load_words<KIND>(a, KIND == TF_ANSWER_GIVEN ? y : row, p, v);
+    if (KIND != TF_ANSWER_GIVEN)
+        factor = __ldg(a.factor + a.v.rank * a.local + of.expert);
+#pragma unroll
+    for (int g = 0; g < TF_FOURS; g++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (KIND == TF_ANSWER_DTYPE)
+                v[g].w[i] = times<F16>(v[g].w[i], factor);
+            if (KIND == TF_ANSWER_FP8)
+                v[g].w[i] =
+                    times_fp8<F16>((uint32_t)v[g].w[i],
+                                   __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
+        }
+        if (tf_has_line(g, p.lines))
+            tf_line_store(to, g, v[g], epoch);
+    }
+}
+
+template <int KIND, bool F16, bool PROFILE>
+static __global__ void __launch_bounds__(TF_THREADS, 4)
+    combine_send(const __grid_constant__ struct tf_args a)
+{
+    uint64_t epoch = tf_begin(a);
+    uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
+    uint32_t all = __ldcg(a.rows) * units;
+
+    tf_stamps_clear<PROFILE>(a);
+    tf_stamp<PROFILE>(a, TF_SENDING, false);
+    for (uint32_t u = tf_warp_of(blockIdx.x, gridDim.x), ticket = 0; a.flat && u < all;
+         u = tf_next(ticket, warps, all)) {
+        if (dev_lane() == 0)
+            ticket = tf_ask(a, epoch, warps, all);
+        answer_part<KIND, F16>(a, epoch, u / units, u % units);
+    }
+    for (uint32_t e = blockIdx.x; !a.flat && e < a.local; e += gridDim.x) {
+        uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.recv_start) + e);
+        uint32_t n = __ldcg(a.recv_count + e) * units;
+
+        for (uint32_t u = threadIdx.x / DEV_WARP; u < n; u += TF_WARPS)
+            answer_part<KIND, F16>(a, epoch, start + u / units, u % units);
+    }
+    tf_stamp<PROFILE>(a, TF_SENDING, true);
+}
+
+/* ---- combine_recv ---- */
+
+/* The choices of a token: lane k has choice k. */
+struct choices {
+    uint32_t expert, list; /* list: bits of those that are not dropped */
+    float weight;
+};
+
+static __device__ __forceinline__ struct choices choices_of(const struct tf_args &a,
+                                                            uint32_t token)
+{
+    struct choices of = {~0u, 0, 0.0f};
+    size_t choice = (size_t)token * a.topk + dev_lane();
+
+    if (dev_lane() < a.topk) {
+        of.expert = (uint32_t)__ldg(a.expert + choice);
+        of.weight = __ldg(a.weight + choice);
+    }
+    of.list = __ballot_sync(DEV_ALL, of.expert < a.experts);
+    return of;
+}
+
+struct sum {
+    float v[TF_FOURS][2 * CHANNELS];
+};
+
+template <bool F16>
+static __device__ __forceinline__ void add(const struct tf_words *v, float weight,
+                                           struct sum *s)
+{
+#pragma unroll
+    for (int g = 0; g < TF_FOURS; g++) {
+        float value[2 * CHANNELS];
+
+        dev_unpack<F16>(make_uint4((uint32_t)v[g].w[0], (uint32_t)(v[g].w[0] >> 32),
+                                   (uint32_t)v[g].w[1], (uint32_t)(v[g].w[1] >> 32)),
+                        value);
+#pragma unroll
+        for (int j = 0; j < 2 * CHANNELS; j++)
+            s->v[g][j] = __fmaf_rn(weight, value[j], s->v[g][j]);
+    }
+}
+
+/* Where choice k is answered, from this part on. */
+static __device__ __forceinline__ const char *
+slot_of(const struct tf_args &a, uint32_t token, uint32_t k, const struct tf_part &p)
+{
+    return tf_own(a, a.answers + ((uint64_t)token * a.topk + k) * a.slot_bytes +
+                         p.unit * TF_UNIT_LINES * TF_PACKET);
+}
+
+/* One warp: lane k waits for the answer to choice k, if it is in `list`. */
+static __device__ __forceinline__ bool
+await_answers(const struct tf_args &a, uint64_t epoch, uint32_t token,
+              const struct tf_part &p, const struct choices &of, uint32_t list,
+              struct epa_dev_patience *patience)
+{
+    struct epa_dev_wait w = {a.stage, TF_WAIT_ANSWER, of.expert / a.local, token};
+    bool ok =
+        (list >> dev_lane() & 1) == 0 ||
+        tf_line_wait(a, slot_of(a, token, dev_lane(), p), p.lines, epoch, w, patience);
+
+    return __all_sync(DEV_ALL, ok);
+}
+
+enum { TAKE = 2 }; /* answers that a warp holds at a time */
+
+/* One warp: a part of a token's answers, weighted and added up. False: one has not come. */
+template <bool F16>
+static __device__ __forceinline__ bool add_answers(const struct tf_args &a, uint64_t epoch,
+                                                   uint32_t token, const struct tf_part &p,
+                                                   const struct choices &of, struct sum *s)
+{
+    struct epa_dev_patience patience = {0, 0, 0};
+    uint32_t list = of.list;
+
+    while (list != 0) {
+        struct tf_words v[TAKE][TF_FOURS];
+        uint32_t left = list;
+        bool all = true;
+
+#pragma unroll
+        for (int i = 0; i < TAKE; i++, left &= left - 1)
+            if (left != 0)
+                all = tf_lines_load(slot_of(a, token, __ffs(left) - 1, p), p.lines, epoch,
+                                    v[i]) &&
+                      all;
+        if (!all) { /* left: the choices after these */
+            if (!await_answers(a, epoch, token, p, of, list ^ left, &patience))
+                return false;
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE; i++) {
+            float weight = __shfl_sync(DEV_ALL, of.weight, list != 0 ? __ffs(list) - 1 : 0);
+
+            if (list != 0)
+                add<F16>(v[i], weight, s);
+            list &= list - 1;
+        }
+    }
+    return true;
+}
+
+template <bool F16>
+static __device__ __forceinline__ void store_sum(const struct tf_args &a, uint32_t token,
+                                                 const struct tf_part &p,
+                                                 const struct sum &s)
+{
+    uint64_t *out = reinterpret_cast<uint64_t *>(static_cast<char *>(a.out) +
+                                                 (size_t)token * a.answer_bytes);
+
+#pragma unroll
+    for (int g = 0; g < TF_FOURS; g++) {
+        uint4 packed = dev_pack<F16>(s.v[g]);
+        uint32_t word = word_of(p, g);
+
+        if (tf_has_line(g, p.lines) && has_word(a, word, 0))
+            out[word] = (uint64_t)packed.y << 32 | packed.x;
+        if (tf_has_line(g, p.lines) && has_word(a, word, 1))
+            out[word + 1] = (uint64_t)packed.w << 32 | packed.z;
+    }
+}
+
+template <bool F16, bool PROFILE>
+static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
+                                                     uint64_t epoch)
+{
+    uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
+    uint32_t all = a.tokens * units;
+
+    for (uint32_t u = tf_warp_of(blockIdx.x, gridDim.x), ticket = 0; u < all;
+         u = tf_next(ticket, warps, all)) {
+        struct tf_part p = tf_part_at(a.answer_lines, u % units);
+        struct choices of = choices_of(a, u / units);
+        struct sum s = {};
+
+        if (dev_lane() == 0)
+            ticket = tf_ask(a, epoch, warps, all);
+        if (!add_answers<F16>(a, epoch, u / units, p, of, &s))
+            return;
+        store_sum<F16>(a, u / units, p, s);
+    }
+}
+
+template <bool F16, bool PROFILE>
+static __global__ void __launch_bounds__(TF_THREADS, 2)
+    combine_recv(const __grid_constant__ struct tf_args a)
+{
+    uint64_t epoch = tf_begin(a);
+
+    tf_stamps_clear<PROFILE>(a);
+    tf_stamp<PROFILE>(a, TF_RECEIVING, false);
+    reduce_tokens<F16, PROFILE>(a, epoch);
+    tf_stamp<PROFILE>(a, TF_RECEIVING, true);
+    tf_end(a, epoch);
+}
+
+#define KERNELS(kind, f16) \
+    { \
+        (const void *)combine_send<kind, f16, false>, \
+            (const void *)combine_send<kind, f16, true> \
+    }
+
+const void *tf_combine_send_kernel(enum tf_answer kind, bool f16, bool profile)
+{
+    static const void *const kernel[TF_ANSWERS][2][2] = {
+        {KERNELS(TF_ANSWER_GIVEN, false), KERNELS(TF_ANSWER_GIVEN, false)},
+        {KERNELS(TF_ANSWER_DTYPE, false), KERNELS(TF_ANSWER_DTYPE, true)},
+        {KERNELS(TF_ANSWER_FP8, false), KERNELS(TF_ANSWER_FP8, true)}};
+
+    return kernel[kind][f16][profile];
+}
+
+const void *tf_combine_recv_kernel(bool f16, bool profile)
+{
+    static const void *const kernel[2][2] = {
+        {(const void *)combine_recv<false, false>, (const void *)combine_recv<false, true>},
+        {(const void *)combine_recv<true, false>, (const void *)combine_recv<true, true>}};
+
+    return kernel[f16][profile];
+}

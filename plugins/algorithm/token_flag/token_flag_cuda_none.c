@@ -1,0 +1,13 @@
+/* token_flag where no compiler for CUDA was found: its descriptor names no CUDA memory, and
+ * this says so to whoever asks all the same. */
+#include "token_flag.h"
+
+enum epa_status tf_cuda_create(const struct epa_algorithm_params *p,
+                               const struct tf_layout *l, struct epa_algorithm **out,
+                               struct epa_error *err)
+{
+    (void)p, (void)l, (void)out;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "token_flag was built without CUDA; build where nvcc is found, or set "
+                    "backend.name: host");
+}

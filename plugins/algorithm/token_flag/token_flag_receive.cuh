@@ -1,0 +1,305 @@
+/* Dispatch, the half that receives: rows from their sources' parts of the buffer to rows by
+ * expert.
+ *
+ * Where an expert's rows from a source begin follows from all counts, and which of them a row
+ * is its sender has said; so each warp takes a part of a row without asking anybody. */
+#ifndef TOKEN_FLAG_RECEIVE_CUH
+#define TOKEN_FLAG_RECEIVE_CUH
+
+#include "token_flag_send.cuh"
+
+/* Of the block, in shared memory. */
+struct tf_came {
+    uint32_t rows[EPA_DEVICE_RANKS];                       /* of each source */
+    uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* to be taken in now */
+};
+
+/* Of the block's threads: the sum of the values before this one; *total is that of all. */
+static __device__ uint32_t tf_scan(uint32_t value, uint32_t *total)
+{
+    __shared__ uint32_t warp_sum[TF_WARPS];
+    uint32_t warp = threadIdx.x / DEV_WARP, sum = value, before = 0;
+
+    for (uint32_t step = 1; step < DEV_WARP; step *= 2) {
+        uint32_t other = __shfl_up_sync(DEV_ALL, sum, step);
+
+        sum += dev_lane() >= step ? other : 0;
+    }
+    __syncthreads(); /* who called before has read the sums */
+    if (dev_lane() == DEV_WARP - 1)
+        warp_sum[warp] = sum;
+    __syncthreads();
+    *total = 0;
+    for (uint32_t i = 0; i < TF_WARPS; i++) {
+        before += i < warp ? warp_sum[i] : 0;
+        *total += warp_sum[i];
+    }
+    return before + sum - value;
+}
+
+/* ---- counts ---- */
+
+/* lock: rank: until all rows of all sources are here; blocks only. */
+static __device__ __forceinline__ bool tf_wait_sources(const struct tf_args &a,
+                                                       uint64_t epoch)
+{
+    bool ok = true;
+
+    if (threadIdx.x < a.v.size) {
+        struct epa_dev_wait w = {a.stage, TF_WAIT_ROWS, threadIdx.x, 0};
+
+        ok = epa_dev_wait_for(a.v, a.signal + epoch % 2 * a.v.size + threadIdx.x,
+                              tf_count_flag(epoch, 0), a.timeout_ns, w);
+    }
+    return __syncthreads_and(ok);
+}
+
+/* Rows that `source` has for an expert here; waits until it has said so. One thread. */
+static __device__ __forceinline__ bool tf_count(const struct tf_args &a, uint64_t epoch,
+                                                uint32_t source, uint32_t expert,
+                                                uint32_t *out)
+{
+    const char *from = tf_own(a, tf_counts_of(a, epoch, source));
+    const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
+    struct epa_dev_wait w = {a.stage, TF_WAIT_COUNTS, source, expert};
+    struct epa_dev_patience patience = {0, 0, 0};
+    uint64_t seen;
+
+    while ((seen = epa_dev_load_relaxed(word)) < tf_count_flag(epoch, 0))
+        if (!epa_dev_patient(a.v, &patience, a.timeout_ns, w, seen, epoch))
+            return false;
+    *out = (uint32_t)seen - 1;
+    return true;
+}
+
+/* base[expert][source] is the first row of that source for that expert, base[all] the end;
+ * rows[source] how many that has. False: not all ranks have told. */
+static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uint32_t *base,
+                                    uint32_t *rows)
+{
+    uint32_t all = a.experts, total = 0; /* as many pairs as there are experts */
+    bool ok = true;
+
+    if (threadIdx.x < EPA_DEVICE_RANKS)
+        rows[threadIdx.x] = 0;
+    for (uint32_t at = 0; at < all; at += TF_THREADS) {
+        uint32_t i = at + threadIdx.x, count = 0, before, sum;
+
+        if (i < all && ok)
+            ok = tf_count(a, epoch, i % a.v.size, i / a.v.size, &count);
+        before = tf_scan(count, &sum); /* and rows[] are 0 for all */
+        if (i < all)
+            base[i] = total + before;
+        if (count != 0)
+            atomicAdd(&rows[i % a.v.size], count);
+        total += sum;
+    }
+    if (threadIdx.x == 0)
+        base[all] = total;
+    return __syncthreads_and(ok);
+}
+
+/* What experts are to know, by one block. */
+static __device__ __forceinline__ void tf_hand_out(const struct tf_args &a,
+                                                   const uint32_t *base)
+{
+    for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS) {
+        a.recv_count[e] = base[(e + 1) * a.v.size] - base[e * a.v.size];
+        a.recv_start[e] = base[e * a.v.size];
+    }
+    if (threadIdx.x == 0)
+        *a.rows = base[a.experts];
+}
+
+/* ---- rows ---- */
+
+struct tf_row {
+    uint32_t source, row;
+    uint32_t token, k, expert, entry;
+};
+
+/* One warp: until the part and the line that has META are here. *meta is lane
+ * TF_META_LANE's of each eight. */
+static __device__ __forceinline__ bool
+tf_await_part(const struct tf_args &a, const char *message, const struct tf_part &p,
+              uint64_t epoch, struct epa_dev_wait w, struct tf_words *v,
+              struct tf_words *meta)
+{
+    const char *from = message + p.unit * TF_UNIT_LINES * TF_PACKET;
+    const char *last = message + (a.lines - 1) * TF_PACKET;
+    uint64_t wanted = a.by_token ? epoch : 0; /* lock: rank: all has come */
+    struct epa_dev_patience patience = {0, 0, 0};
+
+    for (;;) {
+        bool came, ok = true;
+
+        epa_dev_load_pair(last + dev_lane() % 8 * 16, &meta->w[0], &meta->w[1]);
+        came = tf_lines_load(from, p.lines, wanted, v);
+        if (__all_sync(DEV_ALL, came && (!tf_ends_line() || meta->w[1] >= wanted)))
+            return true;
+        if (dev_lane() < 2)
+            ok = tf_line_wait(a, dev_lane() == 0 ? from : last,
+                              dev_lane() == 0 ? p.lines : 1, epoch, w, &patience);
+        if (!__all_sync(DEV_ALL, ok))
+            return false;
+    }
+}
+
+/* What META says, and where that is for; false: it cannot be. One warp. */
+static __device__ __forceinline__ bool tf_read_meta(const struct tf_args &a,
+                                                    const uint32_t *base,
+                                                    struct tf_words meta, struct tf_row *r)
+{
+    uint64_t first = __shfl_sync(DEV_ALL, meta.w[0], TF_META_LANE);
+    uint64_t second = __shfl_sync(DEV_ALL, meta.w[1], TF_META_LANE);
+    uint32_t cell;
+
+    r->token = (uint32_t)first;
+    r->k = (uint32_t)second % 65536;
+    r->expert = (uint32_t)second >> 16;
+    if (r->token >= a.max_tokens || r->k >= a.topk || r->expert >= a.local)
+        return false;
+    cell = r->expert * a.v.size + r->source;
+    r->entry = base[cell] + (uint32_t)(first >> 32);
+    return r->entry < base[cell + 1];
+}
+
+/* Through shared memory, so that lanes store 16 bytes each. One warp. */
+static __device__ __forceinline__ void
+tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_part &p,
+             uint64_t epoch, const struct tf_words *v, uint64_t *string)
+{
+    char *message = tf_own(a, a.grouped + (uint64_t)r.entry * a.message_bytes);
+    const char *bytes = reinterpret_cast<const char *>(string);
+    uint32_t begin = p.unit * TF_UNIT_BYTES;
+    uint32_t n = begin < a.content_bytes ? min(a.content_bytes - begin, TF_UNIT_BYTES) : 0;
+
+    __syncwarp(); /* the part before this one has been read */
+#pragma unroll
+    for (int g = 0; g < TF_FOURS; g++) {
+        if (!tf_has_line(g, p.lines))
+            continue;
+        string[tf_word_at(g)] = v[g].w[0];
+        if (!tf_ends_line())
+            string[tf_word_at(g) + 1] = v[g].w[1];
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t at = dev_lane() * 16; at < TF_UNIT_BYTES; at += DEV_WARP * 16)
+        if (at + 16 <= n)
+            dev_store16(message + begin + at, *reinterpret_cast<const uint4 *>(bytes + at));
+    if (n % 16 != 0 && dev_lane() == 0)
+        *reinterpret_cast<uint64_t *>(message + begin + n - 8) = string[n / 8 - 1];
+    if (p.unit == 0 && dev_lane() == 0) {
+        uint64_t *meta = reinterpret_cast<uint64_t *>(message + a.meta_at);
+
+        meta[0] = (uint64_t)r.token << 32 | r.source;
+        meta[1] = (uint64_t)r.row << 32 | r.expert << 16 | r.k;
+        meta[2] = epoch;
+    }
+}
+
+/* One warp: a part of a row. False: it has not come. */
+template <bool PROFILE>
+static __device__ __forceinline__ bool
+tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                uint32_t source, uint32_t row, uint32_t unit, uint64_t *string)
+{
+    const char *message =
+        tf_own(a, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
+    struct tf_part p = tf_part_at(a.lines, unit);
+    struct epa_dev_wait w = {a.stage, TF_WAIT_ROW, source, row};
+    struct tf_row r = {source, row, 0, 0, 0, 0};
+    struct tf_words v[TF_FOURS], meta;
+
+    tf_stamp<PROFILE>(a, TF_AWAITING, false);
+    if (!tf_await_part(a, message, p, epoch, w, v, &meta))
+        return false;
+    tf_stamp<PROFILE>(a, TF_AWAITING, true);
+    tf_stamp<PROFILE>(a, TF_RECEIVING, false);
+    if (!tf_read_meta(a, base, meta, &r)) {
+        w.what = TF_BAD_ROW;
+        if (dev_lane() == 0)
+            epa_dev_fault(a.v, EPA_ERR_MISMATCH, w, r.token, r.expert, 0);
+        return false;
+    }
+    tf_copy_part(a, r, p, epoch, v, string);
+    tf_stamp<PROFILE>(a, TF_RECEIVING, true);
+    return true;
+}
+
+/* split: flat: parts of all rows, one after the other. */
+template <bool PROFILE>
+static __device__ __forceinline__ void
+tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                const struct tf_came *c, uint32_t block, uint32_t blocks, uint64_t *string)
+{
+    uint32_t units = tf_units_of(a.lines), warps = blocks * TF_WARPS, all = 0;
+    bool asks = a.stage == TF_DISPATCH_RECV; /* else tickets are for tokens */
+
+    for (uint32_t s = 0; s < a.v.size; s++)
+        all += c->n[s] * units;
+    for (uint32_t u = tf_warp_of(block, blocks), ticket = 0; u < all;
+         u = asks ? tf_next(ticket, warps, all) : u + warps) {
+        uint32_t source, row;
+
+        if (asks && dev_lane() == 0)
+            ticket = tf_ask(a, epoch, warps, all);
+        tf_row_at(a.v.size, a.v.rank, c->n, u / units, &source, &row);
+        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row,
+                                      u % units, string))
+            return;
+    }
+}
+
+/* split: by_source: each source has its blocks, as many as others. */
+template <bool PROFILE>
+static __device__ __forceinline__ void
+tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                     const struct tf_came *c, uint32_t block, uint32_t blocks,
+                     uint64_t *string)
+{
+    uint32_t units = tf_units_of(a.lines);
+
+    for (uint32_t s = block % a.v.size; s < a.v.size; s += blocks) {
+        uint32_t number = block / a.v.size,
+                 of = s < blocks ? (blocks - s - 1) / a.v.size + 1 : 1;
+
+        for (uint32_t u = tf_warp_of(number, of); u < c->n[s] * units; u += of * TF_WARPS)
+            if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units,
+                                          u % units, string))
+                return;
+    }
+}
+
+/* Rows that came, by blocks that call themselves `block` of `blocks`: in dispatch_send those
+ * of all chunks but the last, in dispatch_recv the rest. */
+template <bool PROFILE>
+static __device__ __forceinline__ void tf_receive(const struct tf_args &a, uint64_t epoch,
+                                                  uint32_t block, uint32_t blocks,
+                                                  uint32_t *base, char *strings)
+{
+    __shared__ struct tf_came came;
+    uint64_t *string = reinterpret_cast<uint64_t *>(strings) +
+                       threadIdx.x / DEV_WARP * (TF_UNIT_BYTES / 8);
+    bool ok = a.by_token || tf_wait_sources(a, epoch);
+
+    if (!ok || !tf_count_all(a, epoch, base, came.rows))
+        return;
+    if (block == 0 && a.stage == TF_DISPATCH_RECV)
+        tf_hand_out(a, base);
+    if (threadIdx.x < a.v.size) {
+        uint32_t rows = came.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
+        bool now = a.stage == TF_DISPATCH_SEND;
+
+        came.first[threadIdx.x] = now ? 0 : early;
+        came.n[threadIdx.x] = now ? early : rows - early;
+    }
+    __syncthreads();
+    if (a.flat)
+        tf_receive_flat<PROFILE>(a, epoch, base, &came, block, blocks, string);
+    else
+        tf_receive_by_source<PROFILE>(a, epoch, base, &came, block, blocks, string);
+}
+
+#endif

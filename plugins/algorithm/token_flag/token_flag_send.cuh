@@ -1,0 +1,301 @@
+/* Dispatch, the half that sends: a block takes a token, gives each of its choices a place
+ * and stores it there.
+ *
+ * Its first warp adds to the counters while the others bring the row to shared memory,
+ * quantised on the way; then all store lines of it, each to all who want it. */
+#ifndef TOKEN_FLAG_SEND_CUH
+#define TOKEN_FLAG_SEND_CUH
+
+#include "token_flag_lines.cuh"
+
+enum { TF_CARRIERS = TF_THREADS - DEV_WARP }; /* threads that bring the row */
+
+/* Choices that each of them looks at while the row is on its way. */
+enum { TF_AHEAD = 4 };
+
+/* Where the choices of a token go, those that were dropped left out. */
+struct tf_places {
+    uint32_t n;
+    char *to[TF_TOPK];
+    uint32_t expert[TF_TOPK];
+    struct tf_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
+};
+
+/* ---- counts ---- */
+
+/* Where a rank's rows for each expert of the receiver are told; at the receiver. */
+static __device__ __forceinline__ uint64_t tf_counts_of(const struct tf_args &a,
+                                                        uint64_t epoch, uint32_t source)
+{
+    return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.local * 8;
+}
+
+/* Word and epoch are one store, so it needs no fence. */
+static __device__ __forceinline__ void tf_tell_count(const struct tf_args &a,
+                                                     uint64_t epoch, uint32_t rank,
+                                                     uint32_t expert, uint32_t count)
+{
+    char *to = a.v.peer_heap[rank] + tf_counts_of(a, epoch, a.v.rank);
+
+    epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert,
+                          tf_count_flag(epoch, count));
+}
+
+/* lock: token: the first blocks count, each for other ranks, while others send already. */
+static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
+{
+    uint32_t choices = a.tokens * a.topk;
+
+    for (uint32_t r = blockIdx.x; r < a.v.size; r += a.publishers) {
+        for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS)
+            count[e] = 0;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < choices; i += TF_THREADS) {
+            uint32_t e = (uint32_t)__ldg(a.expert + i) - r * a.local;
+
+            if (e < a.local)
+                atomicAdd(&count[e], 1);
+        }
+        __syncthreads();
+        for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS)
+            tf_tell_count(a, epoch, r, e, count[e]);
+        __syncthreads(); /* counted anew */
+    }
+}
+
+/* lock: rank: the block that is done last tells. What a block has stored is seen before it
+ * arrives (the fence), what all have stored before the flags (the releases): each thread's
+ * stores, the barrier, the fence, the counter, and the same again, are one chain. */
+static __device__ void tf_tell_when_all_sent(const struct tf_args &a, uint64_t epoch)
+{
+    __shared__ bool last;
+
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        epa_dev_fence();
+        last = atomicAdd(&a.counters->arrived, 1) + 1 == a.senders;
+        epa_dev_fence();
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    for (uint32_t i = threadIdx.x; i < a.experts; i += TF_THREADS)
+        tf_tell_count(a, epoch, i / a.local, i % a.local, __ldcg(&a.counters->chosen[i]));
+    __syncthreads();
+    if (threadIdx.x < a.v.size)
+        epa_dev_signal(a.v, a.signal + epoch % 2 * a.v.size + a.v.rank,
+                       tf_count_flag(epoch, __ldcg(&a.counters->sent[threadIdx.x])),
+                       threadIdx.x);
+}
+
+/* ---- rows ---- */
+
+/* One warp. A rank's rows are added at once, and numbered by lane. */
+static __device__ __forceinline__ void tf_place(const struct tf_args &a, uint32_t token,
+                                                struct tf_places *p)
+{
+    uint32_t lane = dev_lane(), lower = (1u << lane) - 1, expert = ~0u, rank = ~0u;
+    uint32_t all, same = 0, row = 0;
+
+    if (lane < a.topk)
+        expert = (uint32_t)__ldg(a.expert + (size_t)token * a.topk + lane);
+    if (expert < a.experts)
+        rank = expert / a.local;
+    if (expert < a.experts && !a.by_token)
+        atomicAdd(&a.counters->chosen[expert], 1);
+    all = __ballot_sync(DEV_ALL, expert < a.experts);
+    for (uint32_t left = all, those; left != 0; left &= ~those) {
+        those = __ballot_sync(DEV_ALL, rank == __shfl_sync(DEV_ALL, rank, __ffs(left) - 1));
+        same = (those >> lane & 1) != 0 ? those : same;
+    }
+    if (same != 0 && (same & lower) == 0)
+        row = atomicAdd(&a.counters->sent[rank], __popc(same));
+    row = __shfl_sync(DEV_ALL, row, same != 0 ? __ffs(same) - 1 : 0) + __popc(same & lower);
+    if (same != 0) {
+        uint32_t i = __popc(all & lower), e = expert - rank * a.local;
+
+        p->to[i] = a.v.peer_heap[rank] + a.comm +
+                   ((uint64_t)a.v.rank * a.source_rows + row) * a.wire_bytes;
+        p->expert[i] = expert;
+        p->meta[i] = {{token, (uint64_t)(e << 16 | lane)}};
+    }
+    if (lane == 0)
+        p->n = __popc(all);
+}
+
+/* How often each expert is chosen by tokens before the one at hand, which says where a row
+ * stands among those for its expert: the same for the same tokens, whoever is first to send.
+ * A block takes tokens in ascending order, so it goes on from the one before. */
+static __device__ __forceinline__ void tf_count_choice(const struct tf_args &a,
+                                                       uint32_t expert, uint32_t *before)
+{
+    if (expert < a.experts)
+        atomicAdd(&before[expert], 1);
+}
+
+/* Choices from `begin` on that a carrier looks at first; ~0: there is none. */
+static __device__ __forceinline__ void
+tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end, uint32_t *expert)
+{
+#pragma unroll
+    for (int j = 0; j < TF_AHEAD; j++) {
+        uint32_t i = begin + j * TF_CARRIERS + threadIdx.x - DEV_WARP;
+
+        expert[j] = i < end ? (uint32_t)__ldg(a.expert + i) : ~0u;
+    }
+}
+
+/* 16 bytes a thread, of TF_CARRIERS, four of them on their way at a time. */
+static __device__ __forceinline__ void tf_carry(const void *from, size_t row, uint32_t n,
+                                                uint4 *to)
+{
+    enum { AHEAD = 4 };
+    const uint4 *x = static_cast<const uint4 *>(from) + row * n;
+
+    for (uint32_t i = threadIdx.x - DEV_WARP; i < n; i += AHEAD * TF_CARRIERS) {
+        uint4 v[AHEAD];
+
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * TF_CARRIERS < n)
+                v[j] = __ldg(x + i + j * TF_CARRIERS);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * TF_CARRIERS < n)
+                to[i + j * TF_CARRIERS] = v[j];
+    }
+}
+
+/* 512 channels a warp. */
+template <bool F16>
+static __device__ __forceinline__ void tf_quantise(const struct tf_args &a, uint32_t token,
+                                                   char *string)
+{
+    enum { LANE = 16, SWEEP = LANE * DEV_WARP };
+    const char *x = static_cast<const char *>(a.x) + (size_t)token * a.hidden * 2;
+    float *scales = reinterpret_cast<float *>(string + a.scales_at);
+    uint32_t lanes = a.group / LANE;
+
+    for (uint32_t at = (threadIdx.x / DEV_WARP - 1) * SWEEP; at < a.hidden;
+         at += TF_CARRIERS / DEV_WARP * SWEEP) {
+        uint32_t channel = at + dev_lane() * LANE;
+        const uint4 *from = reinterpret_cast<const uint4 *>(x + channel * 2);
+        uint4 low = make_uint4(0, 0, 0, 0), high = low;
+        float scale;
+
+        if (channel < a.hidden) {
+            low = __ldg(from);
+            high = __ldg(from + 1);
+        }
+        low = dev_quantise16<F16>(low, high, lanes, &scale);
+        if (channel < a.hidden)
+            dev_store16(string + channel, low);
+        if (channel < a.hidden && dev_lane() % lanes == 0)
+            scales[channel / a.group] = scale;
+    }
+}
+
+/* The token and its scales to shared memory, by all warps but the first. */
+template <int IN, bool F16>
+static __device__ __forceinline__ void tf_fill(const struct tf_args &a, uint32_t token,
+                                               char *string)
+{
+    uint32_t groups = IN == TF_IN_DTYPE ? 0 : a.hidden / a.group;
+    float *scales = reinterpret_cast<float *>(string + a.scales_at);
+
+    if (IN == TF_IN_DTYPE)
+        tf_carry(a.x, token, a.hidden / 8, reinterpret_cast<uint4 *>(string));
+    if (IN == TF_IN_QUANTISE)
+        tf_quantise<F16>(a, token, string);
+    if (IN == TF_IN_FP8) {
+        tf_carry(a.x, token, a.hidden / 16, reinterpret_cast<uint4 *>(string));
+        for (uint32_t i = threadIdx.x - DEV_WARP; i < groups; i += TF_CARRIERS)
+            scales[i] = __ldg(a.x_scale + (size_t)token * groups + i);
+    }
+    if (groups % 2 != 0 && threadIdx.x == DEV_WARP) /* the other half of its word */
+        scales[groups] = 0;
+}
+
+/* This block's lines, to all who want them; it begins with different ones, as the links are
+ * as many. */
+static __device__ __forceinline__ void
+tf_send_lines(const struct tf_args &a, uint32_t token, uint64_t epoch,
+              const uint64_t *string, const struct tf_places *p, const uint32_t *before)
+{
+    uint32_t words = a.content_bytes / 8, warp = threadIdx.x / DEV_WARP, n = p->n;
+
+    for (uint32_t g = warp; g * TF_LINES < a.lines && n != 0; g += TF_WARPS) {
+        uint32_t at = tf_word_at(g), line = g * TF_LINES + dev_lane() / 8;
+        bool meta = line + 1 == a.lines && dev_lane() % 8 == TF_META_LANE;
+        struct tf_words v = {{0, 0}};
+
+        if (line >= a.lines)
+            continue;
+        if (at < words)
+            v.w[0] = string[at];
+        if (!tf_ends_line() && at + 1 < words)
+            v.w[1] = string[at + 1];
+        for (uint32_t i = 0, j = (token + warp) % n; i < n;
+             i++, j = j + 1 < n ? j + 1 : 0) {
+            if (meta)
+                v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32,
+                      p->meta[j].w[1]}};
+            tf_line_store(p->to[j], g, v, epoch);
+        }
+    }
+}
+
+/* The row of a token, and the choices of those before it from `done` on, which are counted
+ * when the row is on its way. */
+template <int IN, bool F16>
+static __device__ __forceinline__ void tf_bring(const struct tf_args &a, uint32_t done,
+                                                uint32_t token, char *string,
+                                                uint32_t *before)
+{
+    uint32_t begin = done * a.topk, end = token * a.topk, expert[TF_AHEAD];
+
+    tf_look_ahead(a, begin, end, expert);
+    tf_fill<IN, F16>(a, token, string);
+#pragma unroll
+    for (int j = 0; j < TF_AHEAD; j++)
+        tf_count_choice(a, expert[j], before);
+    for (begin += TF_AHEAD * TF_CARRIERS; begin < end; begin += TF_AHEAD * TF_CARRIERS) {
+        tf_look_ahead(a, begin, end, expert);
+#pragma unroll
+        for (int j = 0; j < TF_AHEAD; j++)
+            tf_count_choice(a, expert[j], before);
+    }
+}
+
+/* Tokens, by blocks that call themselves `block` of `blocks`. */
+template <int IN, bool F16>
+static __device__ __forceinline__ void tf_send(const struct tf_args &a, uint64_t epoch,
+                                               uint32_t block, uint32_t blocks,
+                                               uint32_t *before, char *string)
+{
+    __shared__ struct tf_places places;
+    __shared__ uint32_t next;
+
+    for (uint32_t e = threadIdx.x; e < a.experts; e += TF_THREADS)
+        before[e] = 0;
+    __syncthreads();
+    for (uint32_t token = block, done = 0; token < a.tokens; done = token, token = next) {
+        bool asks = threadIdx.x == DEV_WARP;
+        uint32_t ticket = 0;
+
+        if (asks)
+            ticket = tf_ask(a, epoch, blocks, a.tokens);
+        if (threadIdx.x < DEV_WARP)
+            tf_place(a, token, &places);
+        else
+            tf_bring<IN, F16>(a, done, token, string, before);
+        __syncthreads();
+        tf_send_lines(a, token, epoch, reinterpret_cast<const uint64_t *>(string), &places,
+                      before);
+        if (asks)
+            next = a.tokens <= blocks ? a.tokens : blocks + ticket;
+        __syncthreads(); /* what is shared is used anew */
+    }
+}
+
+#endif
