@@ -17,7 +17,17 @@
 #include "calls.h"
 #include "gpu.h"
 
-enum { RANKS = 4, ROUNDS = 150, LAUNCHES = 1000, BURST = 32, STRAGGLE_US = 300 };
+#ifndef CALLS_PART
+#define CALLS_PART 1 /* so much less often where kernels run on CPUs */
+#endif
+
+enum {
+    RANKS = 4,
+    ROUNDS = 150 / CALLS_PART,
+    LAUNCHES = 1000 / CALLS_PART,
+    BURST = 32,
+    STRAGGLE_US = 300
+};
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
@@ -325,7 +335,7 @@ static bool give_up_in_graph(struct scene *s)
     bool good = layer_inputs(a, 1, false) && layer_inputs(b, 1, false) &&
                 record(a, give_up_one_of_two, s, &graph);
 
-    for (uint32_t i = 0; i < 50 && good; i++) {
+    for (uint32_t i = 0; i < ROUNDS / 3 && good; i++) {
         straggle(s->r);
         good = layer_inputs(a, 1, true) && layer_inputs(b, 1, true) &&
                launch(a, graph, 1 + (uint32_t)scene_draw(s, 4)) && layer_sync(a) &&
@@ -340,7 +350,7 @@ static bool give_up_often(struct scene *s, struct layer *l)
 {
     bool good = layer_inputs(l, 0, false);
 
-    for (uint32_t i = 0; i < 60 && good; i++) {
+    for (uint32_t i = 0; i < ROUNDS * 2 / 5 && good; i++) {
         straggle(s->r);
         good = scene_draw(s, 3) == 0 ? layer_round(l, 1, "after dispatches given up")
                                      : give_up(l, 0);

@@ -145,9 +145,17 @@ static void one_says_why(const struct call *call, uint64_t at)
     }
 }
 
+static bool somebody_failed(const struct call *call)
+{
+    for (uint32_t r = 0; r < MOST; r++)
+        if (call->status[r] != EPA_OK)
+            return true;
+    return false;
+}
+
 static void fail_each_call(const struct subject *subject, const char *memory)
 {
-    uint64_t calls, failures = 0;
+    uint64_t calls, reached = 0, failed = 0;
     struct call good;
 
     subject->cuda->calls = subject->cuda->fail_at = 0;
@@ -162,12 +170,15 @@ static void fail_each_call(const struct subject *subject, const char *memory)
         subject->cuda->fail_at = at;
         call = launch(subject, memory, MOST);
         one_says_why(&call, at);
-        for (uint32_t r = 0; r < MOST; r++)
-            failures += call.status[r] != EPA_OK && call.status[r] != EPA_ERR_ABORTED;
+        reached += subject->cuda->calls >= at;
+        failed += somebody_failed(&call);
     }
     subject->cuda->fail_at = 0;
-    /* A few fail where it is of no matter: on close. */
-    assert_true(failures > calls * 3 / 4);
+    /* A few fail where it is of no matter: on close. How many calls there are is not the same
+     * each time: who waits asks again. */
+    if (failed <= reached / 2)
+        fail_msg("of %llu calls that failed only %llu ended a rank",
+                 (unsigned long long)reached, (unsigned long long)failed);
 }
 
 static void any_call_may_fail_with_memory_passed_by_descriptors(void **state)

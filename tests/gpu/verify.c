@@ -1,7 +1,9 @@
-/* ll_v2 on GPUs, as `epa2a verify` runs it: what the algorithm promises (problems) in all its
+/* Algorithms on GPUs, as `epa2a verify` runs them: what they promise (problems) in all their
  * ways (ways), each with inputs that change in every iteration and every element compared.
  *
  *   gpu-verify CONFIG LIST fork|thread RANKS [PART OF A NAME]
+ *
+ * Lists that are quick are for kernels on CPUs (simt/README.md); the others take an hour there.
  *
  * One process runs a whole list. As threads its ranks set CUDA up once; as processes they are
  * started anew for each entry, which costs about a second, so that list is short. Ranks that are
@@ -16,141 +18,60 @@
 #include "gpu.h"
 #include "session/session.h"
 
-enum { SETS = 6, ALL_SETS = 24, TEXT = 64, FAILURES = 3 };
+enum {
+    SETS = 6,
+    ALL_SETS = 24,
+    TEXT = 64,
+    FAILURES = 3,
+    EXPERTS = 16 /* of verify.yaml */
+};
 
 struct entry {
     const char *name;
     const char *set[SETS];
     bool core;    /* ways: tried with every problem */
     bool on_gpus; /* only */
+    bool quick;   /* problems: also where kernels run on CPUs (simt) */
 };
 
-static const struct entry ways[] = {
-    {"direct, pulled", {"algorithm.answers=pull"}, .on_gpus = true},
-    {"direct, pushed", {"algorithm.answers=push"}, .on_gpus = true},
-    {"direct, pipelined", {"verify.order=pipelined"}, .core = true},
-    {"direct, padded, FP8 answers",
-     {"algorithm.rows=padded", "algorithm.combine_wire=fp8"},
-     .core = true},
-    {"direct, bf16", {"algorithm.wire=dtype"}},
-    {"direct, bf16, FP8 answers", {"algorithm.wire=dtype", "algorithm.combine_wire=fp8"}},
-    {"direct, one set", {"algorithm.buffers=1"}},
-    {"direct, split, pipelined",
-     {"algorithm.overlap=split", "verify.order=pipelined"},
-     .on_gpus = true},
-    {"direct, few blocks", {"algorithm.blocks=3"}},
-    {"once", {"algorithm.once=true"}, .core = true},
-    {"once, padded, FP8 answers, pipelined",
-     {"algorithm.once=true", "algorithm.rows=padded", "algorithm.combine_wire=fp8",
-      "verify.order=pipelined"},
-     .core = true},
-    {"once, bf16, one set",
-     {"algorithm.once=true", "algorithm.wire=dtype", "algorithm.buffers=1"}},
-    {"once, split", {"algorithm.once=true", "algorithm.overlap=split"}, .on_gpus = true},
-    {"once, few blocks", {"algorithm.once=true", "algorithm.blocks=3"}},
-    {"by rank", {"algorithm.layout=rank"}, .core = true},
-    {"by rank, pulled, pipelined",
-     {"algorithm.layout=rank", "algorithm.answers=pull", "verify.order=pipelined"},
-     .on_gpus = true},
-    {"by rank, pushed, pipelined",
-     {"algorithm.layout=rank", "algorithm.answers=push", "verify.order=pipelined"},
-     .on_gpus = true},
-    {"by rank, padded, FP8 answers, pipelined",
-     {"algorithm.layout=rank", "algorithm.rows=padded", "algorithm.combine_wire=fp8",
-      "verify.order=pipelined"},
-     .core = true},
-    {"by rank, bf16", {"algorithm.layout=rank", "algorithm.wire=dtype"}},
-    {"by rank, one set", {"algorithm.layout=rank", "algorithm.buffers=1"}},
-    {"by rank, split, pipelined",
-     {"algorithm.layout=rank", "algorithm.overlap=split", "verify.order=pipelined"},
-     .on_gpus = true},
-    {"by rank, no early launch", {"algorithm.layout=rank", "algorithm.launch=after"}},
-    {0},
-};
-
-static const struct entry problems[] = {
-    {"counts change", {"verify.iterations=40"}},
-    {"all tokens there is room for", {"tokens=full"}},
-    {"popularity is skewed", {"routing.kind=zipf", "routing.exponent=1.5"}},
-    {"most want one expert", {"routing.kind=hot", "routing.share=0.9"}},
-    {"one expert gets everything", {"routing.kind=hot", "routing.share=1", "moe.topk=1"}},
-    {"half the choices dropped", {"routing.kind=masked", "routing.share=0.5"}},
-    {"all choices dropped",
-     {"routing.kind=masked", "routing.share=1", "verify.iterations=4"}},
-    {"one choice", {"moe.topk=1"}},
-    {"32 choices", {"moe.topk=32", "moe.experts=64", "verify.iterations=4"}},
-    {"every expert is chosen", {"moe.topk=16"}},
-    {"4 experts", {"moe.experts=4", "moe.topk=2"}},
-    {"4096 experts", {"moe.experts=4096", "moe.topk=8", "verify.iterations=3"}},
-    {"one token", {"moe.max_tokens=1", "tokens=full"}},
-    {"one token or none", {"moe.max_tokens=1", "verify.iterations=40"}},
-    {"1000 tokens", {"moe.max_tokens=1000", "moe.hidden=128", "verify.iterations=2"}},
-    {"4096 tokens",
-     {"moe.max_tokens=4096", "moe.hidden=128", "moe.topk=2", "tokens=full",
-      "verify.iterations=2"}},
-    {"128 channels", {"moe.hidden=128"}},
-    {"7168 channels", {"moe.hidden=7168", "verify.iterations=3"}},
-    {"20480 channels", {"moe.hidden=20480", "moe.max_tokens=4", "verify.iterations=3"}},
-    {"groups of 16", {"moe.group=16", "moe.hidden=272"}},
-    {"groups of 32", {"moe.group=32", "moe.hidden=288"}},
-    {"groups of 64", {"moe.group=64", "moe.hidden=320"}},
-    {"groups of 256", {"moe.group=256", "moe.hidden=768"}},
-    {"16 channels in bf16",
-     {"moe.hidden=16", "algorithm.wire=dtype", "algorithm.combine_wire=dtype"}},
-    {"48 channels in bf16",
-     {"moe.hidden=48", "algorithm.wire=dtype", "algorithm.combine_wire=dtype"}},
-    {"1040 channels in bf16",
-     {"moe.hidden=1040", "algorithm.wire=dtype", "algorithm.combine_wire=dtype"}},
-    {"input quantised already", {"moe.input=fp8"}},
-    {"answers stand elsewhere", {"expert.answer=apart"}},
-    {"room for twice the even share", {"algorithm.capacity=2"}},
-    {"ranks straggle", {"verify.straggle=1ms", "verify.iterations=40"}},
-    {"full speed, looked at now and then",
-     {"moe.hidden=128", "moe.max_tokens=4", "verify.iterations=600",
-      "verify.check_every=37"}},
-    {0},
-};
-
-static const struct entry base[] = {{"counts change", {"verify.iterations=40"}}, {0}};
-
-/* Late and early ranks, in 10,000 iterations whose inputs all differ. */
-static const struct entry straggling[] = {
-    {"10000 iterations with stragglers",
-     {"verify.iterations=10000", "verify.straggle=100us", "moe.hidden=128",
-      "moe.max_tokens=4", "moe.topk=2"}},
-    {0},
-};
-static const struct entry straggling_ways[] = {
-    {"once, pipelined", {"algorithm.once=true", "verify.order=pipelined"}},
-    {"by rank", {"algorithm.layout=rank"}},
-    {"direct, pipelined", {"verify.order=pipelined"}},
-    {0},
-};
-
-/* More rows than there is room for, on every rank that two or more share the experts of. */
-static const struct entry crowded[] = {
-    {"too little room", {"algorithm.capacity=0.25", "tokens=full", "timeout=5s"}},
-    {0},
-};
-static const struct entry crowded_ways[] = {
-    {"direct", {0}},
-    {"once", {"algorithm.once=true"}},
-    {"by rank", {"algorithm.layout=rank"}},
-    {0},
-};
+#include "verify_ll_v1.h"
+#include "verify_ll_v2.h"
+#include "verify_token_flag.h"
 
 struct list {
     const char *name;
     const struct entry *ways, *problems;
-    bool core;              /* of the ways only those */
+    bool core, quick;       /* of the ways and the problems only those */
     const char *refused_as; /* what the failure must say; NULL: it must work */
+    const char *algorithm;  /* NULL: that of the file */
 };
 
 static const struct list lists[] = {
     {"ways", ways, base, .core = false},
     {"problems", ways, problems, .core = true},
+    {"fused", fused_ways, fused_base, .core = false},
+    {"fused-problems", fused_ways, fused_problems, .core = true},
+    {"quick ways", ways, quick, .core = false},
+    {"quick problems", ways, problems, .core = true, .quick = true},
+    {"quick fused", fused_ways, fused_quick, .core = false},
+    {"quick fused-problems", fused_ways, fused_problems, .core = true, .quick = true},
+    {"quick ll_v1", ll_v1_ways, quick, .algorithm = "ll_v1"},
+    {"quick ll_v1-problems", ll_v1_ways, ll_v1_problems, .core = true, .quick = true,
+     .algorithm = "ll_v1"},
+    {"quick token_flag", token_flag_ways, quick, .algorithm = "token_flag"},
+    {"quick token_flag-problems", token_flag_ways, token_flag_problems, .core = true,
+     .quick = true, .algorithm = "token_flag"},
     {"stragglers", straggling_ways, straggling, .core = false},
     {"crowded", crowded_ways, crowded, .core = false, .refused_as = "algorithm.capacity"},
+    {"token_flag", token_flag_ways, base, .algorithm = "token_flag"},
+    {"token_flag-problems", token_flag_ways, token_flag_problems, .core = true,
+     .algorithm = "token_flag"},
+    {"token_flag-some", token_flag_plain, token_flag_some, .algorithm = "token_flag"},
+    {"ll_v1", ll_v1_ways, base, .algorithm = "ll_v1"},
+    {"ll_v1-problems", ll_v1_ways, ll_v1_problems, .core = true, .algorithm = "ll_v1"},
+    {"ll_v1-stragglers", ll_v1_straggling_ways, straggling, .algorithm = "ll_v1"},
+    {"ll_v1-crowded", ll_v1_crowded_ways, crowded, .refused_as = "algorithm.capacity",
+     .algorithm = "ll_v1"},
     {0},
 };
 
@@ -158,7 +79,7 @@ struct plan {
     const char *config, *part;
     const struct list *list;
     struct registry *registry;
-    char common[5][TEXT];
+    char common[7][TEXT];
     uint32_t n_common;
     bool on_host, stuck; /* stuck: threads that never came back use what they were given */
     uint32_t good, bad;
@@ -240,7 +161,8 @@ static void run_entry(struct plan *p, const struct entry *way, const struct entr
 static bool is_asked_for(const struct plan *p, const struct entry *way,
                          const struct entry *problem)
 {
-    if ((p->list->core && !way->core) || (way->on_gpus && p->on_host))
+    if ((p->list->core && !way->core) || (p->list->quick && !problem->quick) ||
+        ((way->on_gpus || problem->on_gpus) && p->on_host))
         return false;
     return p->part == NULL || strstr(way->name, p->part) != NULL ||
            strstr(problem->name, p->part) != NULL;
@@ -296,6 +218,10 @@ static int prepare(struct plan *p, char **argv)
     p->on_host = backend != NULL && strcmp(backend, "host") == 0;
     add_common(p, "ranks=%d", ranks);
     add_common(p, "launcher=%s", argv[3]);
+    if (EXPERTS % ranks != 0)
+        add_common(p, "moe.experts=%d", EXPERTS / ranks * ranks);
+    if (p->list->algorithm != NULL)
+        add_common(p, "algorithm.name=%s", p->list->algorithm);
     if (backend != NULL)
         add_common(p, "backend=%s", backend);
     if (transport != NULL)
@@ -310,9 +236,7 @@ int main(int argc, char **argv)
     int code;
 
     if (argc < 5) {
-        fprintf(stderr,
-                "usage: %s CONFIG ways|problems|stragglers|crowded fork|thread RANKS "
-                "[PART OF A NAME]\n",
+        fprintf(stderr, "usage: %s CONFIG LIST fork|thread RANKS [PART OF A NAME]\n",
                 argv[0]);
         return 2;
     }

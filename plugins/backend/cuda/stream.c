@@ -13,6 +13,7 @@ enum {
     SPINS = 2000,  /* questions of about a microsecond before others may have the core */
     YIELDS = 2000, /* and again before this thread sleeps in between */
     NAP_NS = 20000,
+    QUERIES = 64, /* between two looks at the clock */
     SETTLE_S = 3, /* that kernels have to leave once *stop is up */
 };
 
@@ -71,16 +72,32 @@ static void raise_stop(struct cuda *c)
         __atomic_store_n(c->stop, 1, __ATOMIC_RELAXED);
 }
 
+/* What a kernel waits for the host does not see. */
+static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *told_ns)
+{
+    uint64_t now = clock_ns();
+
+    if (*begun == 0)
+        *begun = now;
+    epa_waits(c->boot->onlooker,
+              &(struct epa_waiting){.kind = EPA_WAITING_DEVICE,
+                                    .peer = EPA_WAITING_NOBODY,
+                                    .number = EPA_WAITING_NOBODY,
+                                    .waited_ns = now - *begun},
+              told_ns);
+}
+
 /* Kernels bound their own waits, so there is no limit before a rank has failed. */
 enum epa_status cuda_drain(struct cuda *c, bool stop)
 {
-    uint64_t end = 0;
+    uint64_t begun = 0, told = 0, end = 0;
 
     for (uint64_t i = 0;; i++) {
         cudaError_t status = cudaStreamQuery(c->stream);
 
         if (status != cudaErrorNotReady) {
             (void)cudaGetLastError(); /* "not ready" is left there, too */
+            epa_waits_no_more(c->boot->onlooker, told);
             return cuda_check(c, status, "cudaStreamQuery");
         }
         if (end == 0 && (stop || epa_aborted(c->boot))) {
@@ -95,6 +112,8 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
                 "had failed",
                 c->base.device, SETTLE_S);
         }
+        if (i % QUERIES == QUERIES - 1)
+            tell_of_wait(c, &begun, &told);
         pause_after(&c->boot->world, i);
     }
 }

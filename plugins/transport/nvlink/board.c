@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,10 +28,7 @@ enum {
 
 void board_pause(const struct board *b, uint64_t waited_ns)
 {
-    if (waited_ns >= b->spin_ns)
-        sched_yield();
-    else
-        clock_relax();
+    clock_pause(waited_ns, b->spin_ns);
 }
 
 enum epa_status board_map(struct board *b, uint32_t r, int fd, struct epa_error *err)

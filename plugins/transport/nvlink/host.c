@@ -146,14 +146,24 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0;
+    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0, told = 0;
 
     for (;;) {
         enum epa_status status = look_at(n, signal, &seen);
 
+        if (status == EPA_OK && reached(seen, compare, value))
+            epa_waits_no_more(n->boot->onlooker, told);
         if (status != EPA_OK || reached(seen, compare, value))
             return status;
         now = clock_ns();
+        epa_waits(n->boot->onlooker,
+                  &(struct epa_waiting){.kind = EPA_WAITING_SIGNAL,
+                                        .peer = EPA_WAITING_NOBODY,
+                                        .number = signal,
+                                        .seen = seen,
+                                        .wanted = value,
+                                        .waited_ns = now - begun},
+                  &told);
         if (epa_aborted(n->boot))
             status = EPA_ERR_ABORTED;
         else if (now >= end_ns)

@@ -1,5 +1,5 @@
-/* A backend whose memory calls itself a GPU's: with fake/fake_cuda.c, what a transport does
- * on GPUs is done here on the host. */
+/* A backend whose memory calls itself a GPU's, and which calls no CUDA: where a test lets
+ * each call of the transport fail in turn, there are no others. */
 #include <epa2a/backend.h>
 
 #include <stdlib.h>

@@ -1,9 +1,7 @@
-/* The CUDA runtime as the nvlink transport uses it, in host memory: GPUs whose memory is
- * memfds, streams that have done everything when a call returns. What is freed twice ends
- * the test. */
+/* The CUDA runtime as our plugins use it, in host memory: GPUs whose memory is memfds. What
+ * is freed twice ends the test. Streams are in fake_stream.c, kernels in ../simt. */
 #include "fake_cuda.h"
 
-#include <cuda_runtime_api.h>
 #include <epa2a/plugin.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,7 +11,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GPUS = 4, MOST = 256 };
+#include "../simt/asan.h"
+
+enum {
+    GPUS = 4,
+    MOST = 1024, /* blocks of memory */
+    L2_BYTES = 64 << 10,
+    GARBAGE = 0xa5, /* what memory has at first */
+    PAGE = 4096,
+    GUARD = 256
+};
+
+/* Of the thread, as CUDA has it. */
+static _Thread_local int here;
+static _Thread_local bool chosen;
+static _Thread_local cudaError_t last_error;
 
 EPA_PLUGIN_EXPORT struct fake_cuda fake_cuda = {.unreachable = -1};
 
@@ -57,14 +69,87 @@ const char *cudaGetErrorString(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? "out of memory" : "made up";
 }
 
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+                                              : "cudaErrorUnknown";
+}
+
+/* Only a launch by <<<>>> says in no other way that it failed. */
+void fake_last_error(cudaError_t error)
+{
+    last_error = error;
+}
+
 cudaError_t cudaGetLastError(void)
 {
+    cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaSetDevice(int number)
+{
+    if (chosen && number == here)
+        return cudaSuccess; /* nothing that could fail */
+    if (fake_fails() || number >= GPUS)
+        return cudaErrorInvalidDevice;
+    here = number;
+    chosen = true;
     return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device)
+cudaError_t cudaGetDevice(int *out)
 {
-    return fake_fails() || device >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;
+    *out = here;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *out)
+{
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int number)
+{
+    static const int value[] = {
+        [cudaDevAttrMultiProcessorCount] = FAKE_MULTIPROCESSORS,
+        [cudaDevAttrL2CacheSize] = L2_BYTES,
+        [cudaDevAttrComputeCapabilityMajor] = 9,
+        [cudaDevAttrComputeMode] = cudaComputeModeDefault,
+        [cudaDevAttrMaxSharedMemoryPerBlockOptin] = FAKE_SHARED_BYTES,
+        [cudaDevAttrMaxSharedMemoryPerMultiprocessor] = FAKE_SHARED_BYTES,
+        [cudaDevAttrMaxThreadsPerMultiProcessor] = FAKE_THREADS,
+        [cudaDevAttrClockRate] = 1000000,
+    };
+
+    *out = (size_t)which < sizeof(value) / sizeof(value[0]) ? value[which] : 0;
+    return fake_fails() || number >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int number)
+{
+    memset(out, 0, sizeof(*out));
+    snprintf(out->name, sizeof(out->name), "made-up GPU");
+    out->major = 9;
+    out->multiProcessorCount = FAKE_MULTIPROCESSORS;
+    out->totalGlobalMem = (size_t)1 << 30;
+    out->l2CacheSize = L2_BYTES;
+    return fake_fails() || number >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
+{
+    *available = *all = (size_t)1 << 30;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *out)
@@ -101,70 +186,6 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     return fake_fails() ? cudaErrorInvalidDevice : cudaErrorPeerAccessAlreadyEnabled;
 }
 
-static cudaError_t make_thing(void **out)
-{
-    if (fake_fails())
-        return cudaErrorUnknown;
-    *out = malloc(1);
-    fake_count(1);
-    return cudaSuccess;
-}
-
-static cudaError_t drop_thing(void *thing)
-{
-    free(thing);
-    fake_count(-1);
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-    (void)flags;
-    return make_thing((void **)out);
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    return drop_thing(stream);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    (void)stream;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    (void)stream;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *out)
-{
-    return make_thing((void **)out);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    return drop_thing(event);
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)event;
-    (void)stream;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-    (void)from;
-    (void)to;
-    *ms = 1;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     (void)flags;
@@ -175,47 +196,38 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
+cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned flags)
+{
+    (void)flags;
+    *out = memory;
+    return fake_fails() ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 cudaError_t cudaFreeHost(void *memory)
 {
-    return drop_thing(memory);
-}
-
-/* A word is copied as one, as a GPU would: somebody else polls it or writes it. */
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    (void)kind;
-    (void)stream;
-    if (fake_fails())
-        return cudaErrorUnknown;
-    if (bytes == 8 && (uintptr_t)to % 8 == 0 && (uintptr_t)from % 8 == 0)
-        __atomic_store_n((uint64_t *)to,
-                         __atomic_load_n((const uint64_t *)from, __ATOMIC_ACQUIRE),
-                         __ATOMIC_RELEASE);
-    else
-        memcpy(to, from, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
-{
-    (void)stream;
-    if (fake_fails())
-        return cudaErrorUnknown;
-    memset(to, byte, bytes);
+    fake_count(memory != NULL ? -1 : 0);
+    free(memory);
     return cudaSuccess;
 }
 
 /* ---- cudaMalloc and IPC ---- */
 
+/* Behind its last byte a mapping has room that nobody may touch: AddressSanitizer sees to
+ * that. */
+static size_t mapped_bytes(size_t bytes)
+{
+    return (bytes + GUARD + PAGE - 1) / PAGE * PAGE;
+}
+
 static void *map_block(int fd, size_t bytes)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, mapped_bytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     if (at == MAP_FAILED) {
         close(fd);
         return NULL;
     }
+    SIMT_POISON((char *)at + bytes, mapped_bytes(bytes) - bytes);
     pthread_mutex_lock(&blocks.lock);
     for (int i = 0; i < MOST; i++) {
         if (blocks.block[i].at != NULL)
@@ -245,19 +257,28 @@ static struct block take_block(const void *at)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    int fd = fake_fails() ? -1 : fake_file(bytes);
+    int fd = fake_fails() ? -1 : fake_file(mapped_bytes(bytes));
 
     *out = fd < 0 ? NULL : map_block(fd, bytes);
-    return *out == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    memset(*out, GARBAGE, bytes);
+    return cudaSuccess;
 }
 
+/* Kernels that run on the device end first, as it is with CUDA. */
 cudaError_t cudaFree(void *at)
 {
-    struct block block = take_block(at);
+    struct block block;
 
+    if (at == NULL)
+        return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+    (void)cudaDeviceSynchronize();
+    block = take_block(at);
     if (block.at == NULL)
         abort(); /* twice, or what nobody allocated */
-    munmap(block.at, block.bytes);
+    SIMT_UNPOISON((char *)block.at, mapped_bytes(block.bytes));
+    munmap(block.at, mapped_bytes(block.bytes));
     close(block.fd);
     fake_count(-1);
     return cudaSuccess;

@@ -1,13 +1,18 @@
-/* A made-up CUDA, for tests of what a plugin does around it: what is open, and which call
- * fails. The plugin built over it exports that as FAKE_CUDA_SYMBOL. */
+/* A made-up CUDA in host memory, for tests of what plugins do around it and, with ../simt, of
+ * their kernels: what is open, and which call fails. It exports that as FAKE_CUDA_SYMBOL;
+ * whatever is linked with it finds it there. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define FAKE_CUDA_SYMBOL "fake_cuda"
+
+/* Of each device. */
+enum { FAKE_MULTIPROCESSORS = 4, FAKE_THREADS = 2048, FAKE_SHARED_BYTES = 64 * 1024 };
 
 struct fake_cuda {
     int64_t live;       /* allocations, handles, mappings, streams, ... of this process */
@@ -22,6 +27,12 @@ struct fake_cuda {
 extern __attribute__((visibility("default"))) struct fake_cuda fake_cuda;
 bool fake_fails(void);
 void fake_count(int by);
+void fake_last_error(cudaError_t);
 int fake_file(size_t bytes);
+
+/* In the order of a stream, with a copy of `data`, which is a multiple of 16. Of NULL: at
+ * once. */
+cudaError_t fake_queue(cudaStream_t, void (*run)(void *data), const void *data,
+                       size_t bytes);
 
 #endif

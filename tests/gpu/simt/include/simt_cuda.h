@@ -1,0 +1,463 @@
+/* Read before each .cu file: CUDA C++ for a host's compiler. Names of CUDA with their meaning
+ * there; what is not here, no kernel has needed yet. */
+#ifndef SIMT_CUDA_H
+#define SIMT_CUDA_H
+
+#include <cuda_runtime.h>
+#include <math.h>
+#include <string.h>
+
+#include <tuple>
+#include <type_traits>
+
+#include "../simt.h"
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __constant__
+#undef __forceinline__
+#undef __noinline__
+#undef __launch_bounds__
+#undef __grid_constant__
+#undef __align__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ thread_local /* a block runs on a thread of its own */
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+
+#define threadIdx (simt_place->thread)
+#define blockIdx (simt_place->block)
+#define blockDim (simt_place->threads)
+#define gridDim (simt_place->blocks)
+
+/* ---- what threads do together ---- */
+
+static inline void __syncthreads(void)
+{
+    (void)simt_block(SIMT_SYNCTHREADS, 0);
+}
+
+static inline int __syncthreads_and(int value)
+{
+    return simt_block(SIMT_SYNC_AND, value);
+}
+
+static inline int __syncthreads_or(int value)
+{
+    return simt_block(SIMT_SYNC_OR, value);
+}
+
+static inline int __syncthreads_count(int value)
+{
+    return simt_block(SIMT_SYNC_COUNT, value);
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    (void)simt_warp(SIMT_SYNCWARP, mask, 0, 0);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int value)
+{
+    return (unsigned)simt_warp(SIMT_BALLOT, mask, value != 0, 0);
+}
+
+static inline int __all_sync(unsigned mask, int value)
+{
+    return __ballot_sync(mask, value) == mask;
+}
+
+static inline int __any_sync(unsigned mask, int value)
+{
+    return __ballot_sync(mask, value) != 0;
+}
+
+#define SIMT_REDUCE(name, op, type) \
+    static inline type name(unsigned mask, type value) \
+    { \
+        return (type)simt_warp(op, mask, (unsigned)value, 0); \
+    }
+SIMT_REDUCE(__reduce_add_sync, SIMT_ADD, unsigned)
+SIMT_REDUCE(__reduce_add_sync, SIMT_ADD, int)
+SIMT_REDUCE(__reduce_min_sync, SIMT_MIN, unsigned)
+SIMT_REDUCE(__reduce_min_sync, SIMT_MIN_SIGNED, int)
+SIMT_REDUCE(__reduce_max_sync, SIMT_MAX, unsigned)
+SIMT_REDUCE(__reduce_max_sync, SIMT_MAX_SIGNED, int)
+SIMT_REDUCE(__reduce_and_sync, SIMT_AND, unsigned)
+SIMT_REDUCE(__reduce_or_sync, SIMT_OR, unsigned)
+SIMT_REDUCE(__reduce_xor_sync, SIMT_XOR, unsigned)
+
+template <class T> static inline T simt_shuffle(unsigned mask, T value, int from)
+{
+    uint64_t word = 0;
+
+    static_assert(sizeof(T) <= 8, "lanes pass words");
+    memcpy(&word, &value, sizeof(value));
+    word = simt_warp(SIMT_SHFL, mask, word, (uint32_t)from);
+    memcpy(&value, &word, sizeof(value));
+    return value;
+}
+
+static inline int simt_lane(void)
+{
+    uint3 t = simt_place->thread;
+    dim3 n = simt_place->threads;
+
+    return (int)((t.x + n.x * (t.y + n.y * t.z)) % SIMT_WARP);
+}
+
+template <class T>
+static inline T __shfl_sync(unsigned mask, T value, int lane, int width = SIMT_WARP)
+{
+    return simt_shuffle(mask, value, (simt_lane() & ~(width - 1)) + (lane & (width - 1)));
+}
+
+/* From lanes that are not in the segment: the lane's own. */
+template <class T>
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = SIMT_WARP)
+{
+    int lane = simt_lane(), from = lane - (int)by;
+
+    return simt_shuffle(mask, value, from < (lane & ~(width - 1)) ? lane : from);
+}
+
+template <class T>
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = SIMT_WARP)
+{
+    int lane = simt_lane(), from = lane + (int)by;
+
+    return simt_shuffle(mask, value, from > (lane | (width - 1)) ? lane : from);
+}
+
+template <class T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int with, int width = SIMT_WARP)
+{
+    int lane = simt_lane(), from = lane ^ with;
+
+    return simt_shuffle(mask, value, from > (lane | (width - 1)) ? lane : from);
+}
+
+template <class T> static inline unsigned __match_any_sync(unsigned mask, T value)
+{
+    uint64_t word = 0;
+
+    memcpy(&word, &value, sizeof(value));
+    return (unsigned)simt_warp(SIMT_MATCH, mask, word, 0);
+}
+
+/* ---- memory ---- */
+
+static inline void __threadfence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void __threadfence_block(void)
+{
+    __threadfence();
+}
+
+static inline void __threadfence_system(void)
+{
+    __threadfence();
+}
+
+static inline void __nanosleep(unsigned)
+{
+    simt_polled();
+}
+
+static inline long long clock64(void)
+{
+    return (long long)simt_time();
+}
+
+#define SIMT_LOAD(name) \
+    template <class T> static inline T name(const T *from) \
+    { \
+        return *from; \
+    }
+SIMT_LOAD(__ldg)
+SIMT_LOAD(__ldca)
+SIMT_LOAD(__ldcg)
+SIMT_LOAD(__ldcs)
+SIMT_LOAD(__ldlu)
+SIMT_LOAD(__ldcv)
+
+#define SIMT_STORE(name) \
+    template <class T> static inline void name(T *to, T value) \
+    { \
+        *to = value; \
+    }
+SIMT_STORE(__stwb)
+SIMT_STORE(__stcg)
+SIMT_STORE(__stcs)
+SIMT_STORE(__stwt)
+
+/* Replaces *at by what `with` makes of it; returns what was there. */
+template <class T, class F> static inline T simt_atomic(T *at, F with)
+{
+    T was;
+
+    simt_polled();
+    __atomic_load(at, &was, __ATOMIC_RELAXED);
+    for (;;) {
+        T then = with(was);
+
+        if (__atomic_compare_exchange(at, &was, &then, false, __ATOMIC_SEQ_CST,
+                                      __ATOMIC_SEQ_CST))
+            return was;
+    }
+}
+
+/* T is the pointer's: a literal may be of another type. */
+template <class T> struct simt_same {
+    typedef T type;
+};
+#define SIMT_ATOMIC_OF(name, expression) \
+    template <class T> static inline T name(T *at, typename simt_same<T>::type value) \
+    { \
+        return simt_atomic(at, [value](T was) { return (T)(expression); }); \
+    }
+#define SIMT_ATOMIC(name, expression) \
+    SIMT_ATOMIC_OF(name, expression) \
+    SIMT_ATOMIC_OF(name##_block, expression) \
+    SIMT_ATOMIC_OF(name##_system, expression)
+SIMT_ATOMIC(atomicAdd, was + value)
+SIMT_ATOMIC(atomicSub, was - value)
+SIMT_ATOMIC(atomicExch, ((void)was, value))
+SIMT_ATOMIC(atomicMin, value < was ? value : was)
+SIMT_ATOMIC(atomicMax, value > was ? value : was)
+SIMT_ATOMIC(atomicAnd, was &value)
+SIMT_ATOMIC(atomicOr, was | value)
+SIMT_ATOMIC(atomicXor, was ^ value)
+SIMT_ATOMIC(atomicInc, was >= value ? 0 : was + 1)
+SIMT_ATOMIC(atomicDec, was == 0 || was > value ? value : was - 1)
+
+#define SIMT_CAS(name) \
+    template <class T> \
+    static inline T name(T *at, typename simt_same<T>::type expected, \
+                         typename simt_same<T>::type value) \
+    { \
+        return simt_atomic( \
+            at, [expected, value](T was) { return was == expected ? value : was; }); \
+    }
+SIMT_CAS(atomicCAS)
+SIMT_CAS(atomicCAS_block)
+SIMT_CAS(atomicCAS_system)
+
+/* ---- numbers ---- */
+
+#define SIMT_LEAST(type) \
+    static inline type min(type a, type b) \
+    { \
+        return b < a ? b : a; \
+    } \
+    static inline type max(type a, type b) \
+    { \
+        return b > a ? b : a; \
+    }
+SIMT_LEAST(int)
+SIMT_LEAST(unsigned)
+SIMT_LEAST(long)
+SIMT_LEAST(unsigned long)
+SIMT_LEAST(long long)
+SIMT_LEAST(unsigned long long)
+SIMT_LEAST(float)
+SIMT_LEAST(double)
+
+/* Of two types that differ in their sign the unsigned one, as in CUDA. */
+static inline unsigned min(int a, unsigned b)
+{
+    return min((unsigned)a, b);
+}
+
+static inline unsigned min(unsigned a, int b)
+{
+    return min(a, (unsigned)b);
+}
+
+static inline unsigned max(int a, unsigned b)
+{
+    return max((unsigned)a, b);
+}
+
+static inline unsigned max(unsigned a, int b)
+{
+    return max(a, (unsigned)b);
+}
+
+static inline int __popc(unsigned v)
+{
+    return __builtin_popcount(v);
+}
+
+static inline int __popcll(unsigned long long v)
+{
+    return __builtin_popcountll(v);
+}
+
+static inline int __ffs(int v)
+{
+    return __builtin_ffs(v);
+}
+
+static inline int __ffsll(long long v)
+{
+    return __builtin_ffsll(v);
+}
+
+static inline int __clz(int v)
+{
+    return v == 0 ? 32 : __builtin_clz((unsigned)v);
+}
+
+static inline int __clzll(long long v)
+{
+    return v == 0 ? 64 : __builtin_clzll((unsigned long long)v);
+}
+
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
+{
+    uint64_t both = (uint64_t)high << 32 | low;
+    unsigned out = 0;
+
+    for (int i = 0; i < 4; i++) {
+        unsigned pick = which >> 4 * i, byte = (unsigned)(both >> 8 * (pick & 7)) & 0xff;
+
+        out |= ((pick & 8) == 0 ? byte : (byte & 0x80) != 0 ? 0xffu : 0u) << 8 * i;
+    }
+    return out;
+}
+
+static inline unsigned __vmaxu2(unsigned a, unsigned b)
+{
+    return max(a >> 16, b >> 16) << 16 | max(a & 0xffff, b & 0xffff);
+}
+
+static inline unsigned __vminu2(unsigned a, unsigned b)
+{
+    return min(a >> 16, b >> 16) << 16 | min(a & 0xffff, b & 0xffff);
+}
+
+static inline unsigned __vcmpltu2(unsigned a, unsigned b)
+{
+    return (a >> 16 < b >> 16 ? 0xffff0000u : 0u) |
+           ((a & 0xffff) < (b & 0xffff) ? 0xffffu : 0u);
+}
+
+template <class To, class From> static inline To simt_bits(From from)
+{
+    To to;
+
+    static_assert(sizeof(to) == sizeof(from), "the same bits");
+    memcpy(&to, &from, sizeof(to));
+    return to;
+}
+
+static inline float __uint_as_float(unsigned v)
+{
+    return simt_bits<float>(v);
+}
+
+static inline unsigned __float_as_uint(float v)
+{
+    return simt_bits<unsigned>(v);
+}
+
+static inline float __int_as_float(int v)
+{
+    return simt_bits<float>(v);
+}
+
+static inline int __float_as_int(float v)
+{
+    return simt_bits<int>(v);
+}
+
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+static inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+
+static inline float __frcp_rn(float a)
+{
+    return 1.0f / a;
+}
+
+static inline float __fsqrt_rn(float a)
+{
+    return sqrtf(a);
+}
+
+/* ---- launches ---- */
+
+/* kernel<<<blocks, threads, bytes, stream>>>(args...), as `compile` writes it. */
+struct simt_where {
+    struct simt_grid grid;
+    cudaStream_t stream;
+
+    simt_where(dim3 blocks, dim3 threads, size_t bytes = 0, cudaStream_t in = nullptr)
+        : grid{blocks, threads, bytes}, stream(in)
+    {
+    }
+};
+
+template <class... P, class... A>
+static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A... args)
+{
+    typedef std::tuple<typename std::decay<P>::type...> params;
+    struct both {
+        void (*kernel)(P...);
+        params args;
+    } what = {kernel, params(args...)};
+    struct simt_kernel k = {[](const void *, const void *at) {
+                                const both *b = static_cast<const both *>(at);
+
+                                std::apply(b->kernel, b->args);
+                            },
+                            nullptr, sizeof(what)};
+
+    (void)simt_queue(&where.grid, &k, &what, where.stream);
+}
+
+template <class T>
+static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, T *kernel)
+{
+    return cudaFuncGetAttributes(out, reinterpret_cast<const void *>(kernel));
+}
+
+#endif

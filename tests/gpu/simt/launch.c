@@ -1,0 +1,247 @@
+/* Launches: blocks of a grid on OS threads of their own, as many at once as the made-up
+ * device has room for, while the stream that the kernel was queued in waits. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../fake/fake_cuda.h"
+#include "block.h"
+
+enum { MODULES = 64 };
+
+/* A kernel that runs, and which block of it is next. */
+struct run {
+    const struct simt_grid *grid;
+    const struct simt_kernel *kernel;
+    const void *args;
+    uint64_t next, blocks;
+    uint32_t busy; /* hands */
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+};
+
+/* A thread that runs blocks, and waits for the next kernel when there are no more. */
+struct hand {
+    pthread_cond_t called;
+    struct run *run;
+    struct hand *next;
+};
+
+/* Hands that have nothing to do. They stay until the process ends. */
+static struct {
+    pthread_mutex_t lock;
+    struct hand *first;
+} idle = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+    pthread_mutex_t lock;
+    uint32_t n;
+    struct module {
+        const void *base;
+        struct simt_kernel takes;
+    } module[MODULES];
+} modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- hands ---- */
+
+static void run_blocks(struct worker *w, struct run *run)
+{
+    const dim3 n = run->grid->blocks;
+    uint64_t i;
+
+    while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks)
+        simt_block_run(w, run->grid, run->kernel, run->args,
+                       (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y),
+                               (unsigned)(i / n.x / n.y)});
+}
+
+static struct run *wait_for_work(struct hand *hand)
+{
+    struct run *run;
+
+    pthread_mutex_lock(&idle.lock);
+    while (hand->run == NULL)
+        pthread_cond_wait(&hand->called, &idle.lock);
+    run = hand->run;
+    pthread_mutex_unlock(&idle.lock);
+    return run;
+}
+
+static void *hand_main(void *arg)
+{
+    struct hand *hand = arg;
+    struct worker *w = simt_worker_create();
+
+    if (w == NULL)
+        abort();
+    simt_worker = w;
+    for (;;) {
+        struct run *run = wait_for_work(hand);
+
+        run_blocks(w, run);
+        pthread_mutex_lock(&idle.lock);
+        hand->run = NULL;
+        hand->next = idle.first;
+        idle.first = hand;
+        pthread_mutex_unlock(&idle.lock);
+        pthread_mutex_lock(&run->lock);
+        if (--run->busy == 0)
+            pthread_cond_signal(&run->done);
+        pthread_mutex_unlock(&run->lock);
+    }
+    return NULL;
+}
+
+static void hand_create(struct run *run)
+{
+    struct hand *hand = calloc(1, sizeof(*hand));
+    pthread_t thread;
+
+    if (hand == NULL)
+        abort();
+    hand->run = run;
+    pthread_cond_init(&hand->called, NULL);
+    if (pthread_create(&thread, NULL, hand_main, hand) != 0)
+        abort();
+    pthread_detach(thread);
+}
+
+static void call_hand(struct run *run)
+{
+    struct hand *hand;
+
+    pthread_mutex_lock(&idle.lock);
+    hand = idle.first;
+    if (hand != NULL) {
+        idle.first = hand->next;
+        hand->run = run;
+        pthread_cond_signal(&hand->called);
+    }
+    pthread_mutex_unlock(&idle.lock);
+    if (hand == NULL)
+        hand_create(run);
+}
+
+/* ---- a kernel ---- */
+
+struct launch {
+    struct simt_grid grid;
+    struct simt_kernel kernel;
+    _Alignas(16) char args[];
+};
+
+static void run_kernel(void *data)
+{
+    const struct launch *l = data;
+    struct run run = {.grid = &l->grid, .kernel = &l->kernel, .args = l->args};
+    uint32_t threads = l->grid.threads.x * l->grid.threads.y * l->grid.threads.z;
+    uint64_t room = (uint64_t)FAKE_MULTIPROCESSORS * (FAKE_THREADS / threads);
+
+    run.blocks = (uint64_t)l->grid.blocks.x * l->grid.blocks.y * l->grid.blocks.z;
+    run.busy = (uint32_t)(run.blocks < room ? run.blocks : room);
+    pthread_mutex_init(&run.lock, NULL);
+    pthread_cond_init(&run.done, NULL);
+    for (uint32_t i = 0, n = run.busy; i < n; i++)
+        call_hand(&run);
+    pthread_mutex_lock(&run.lock);
+    while (run.busy > 0)
+        pthread_cond_wait(&run.done, &run.lock);
+    pthread_mutex_unlock(&run.lock);
+    pthread_cond_destroy(&run.done);
+    pthread_mutex_destroy(&run.lock);
+}
+
+cudaError_t simt_queue(const struct simt_grid *grid, const struct simt_kernel *kernel,
+                       const void *args, cudaStream_t stream)
+{
+    uint64_t threads = (uint64_t)grid->threads.x * grid->threads.y * grid->threads.z;
+    uint64_t blocks = (uint64_t)grid->blocks.x * grid->blocks.y * grid->blocks.z;
+    struct launch *l;
+    cudaError_t code = cudaErrorInvalidConfiguration;
+
+    if (fake_fails())
+        code = cudaErrorUnknown;
+    else if (threads > 0 && threads <= SIMT_THREADS && blocks > 0 &&
+             grid->shared_bytes <= SIMT_SHARED_BYTES) {
+        l = aligned_alloc(16, (sizeof(*l) + kernel->bytes + 15) / 16 * 16);
+        if (l == NULL)
+            return cudaErrorMemoryAllocation;
+        l->grid = *grid;
+        l->kernel = *kernel;
+        memcpy(l->args, args, kernel->bytes);
+        code = fake_queue(stream, run_kernel, l, sizeof(*l) + kernel->bytes);
+        free(l);
+    }
+    fake_last_error(code);
+    return code;
+}
+
+/* ---- as the runtime has it ---- */
+
+void simt_params(const void *here, const struct simt_kernel *takes)
+{
+    Dl_info info = {0};
+
+    pthread_mutex_lock(&modules.lock);
+    if (dladdr(here, &info) == 0 || modules.n == MODULES)
+        abort();
+    modules.module[modules.n++] = (struct module){info.dli_fbase, *takes};
+    pthread_mutex_unlock(&modules.lock);
+}
+
+/* The last of that place, as another module may have stood there before. */
+static bool find_params(const void *kernel, struct simt_kernel *out)
+{
+    Dl_info info = {0};
+    bool found = false;
+
+    pthread_mutex_lock(&modules.lock);
+    for (uint32_t i = modules.n; i-- > 0 && dladdr(kernel, &info) != 0 && !found;) {
+        found = modules.module[i].base == info.dli_fbase;
+        if (found)
+            *out = modules.module[i].takes;
+    }
+    pthread_mutex_unlock(&modules.lock);
+    out->kernel = kernel;
+    return found;
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
+                                void **args)
+{
+    struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
+    struct simt_kernel k;
+
+    if (find_params(kernel, &k))
+        return simt_queue(&grid, &k, args[0], config->stream);
+    fprintf(stderr, "simt: nobody has said what this module's kernels take: see "
+                    "tests/gpu/simt/README.md\n");
+    return cudaErrorInvalidDeviceFunction;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
+{
+    (void)kernel;
+    memset(out, 0, sizeof(*out));
+    out->maxThreadsPerBlock = SIMT_THREADS;
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which,
+                                 int value)
+{
+    (void)kernel;
+    if (which == cudaFuncAttributeMaxDynamicSharedMemorySize && value > SIMT_SHARED_BYTES)
+        return cudaErrorInvalidValue;
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel,
+                                                          int threads, size_t shared_bytes)
+{
+    (void)kernel;
+    *out = shared_bytes > SIMT_SHARED_BYTES ? 0 : FAKE_THREADS / threads;
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}

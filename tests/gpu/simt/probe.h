@@ -1,0 +1,18 @@
+/* Kernels that do what is wrong in CUDA, for probe.c. */
+#ifndef PROBE_H
+#define PROBE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+void probe_nothing(void);       /* all is well */
+void probe_lost_barrier(void);  /* a __syncthreads that one thread never reaches */
+void probe_other_barrier(void); /* two kinds of __syncthreads at once */
+void probe_foreign_lane(void);  /* a shuffle from a lane that takes no part */
+void probe_crooked_store(void); /* 16 bytes to a place that is no multiple of 16 */
+void probe_behind_memory(void); /* a store behind what was allocated */
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,93 @@
+/* A kernel on CPUs: what threads of its blocks do where they meet, and how it is launched.
+ * README.md says how it works. Device code sees CUDA's names (include/simt_cuda.h); this is
+ * what those are made of. */
+#ifndef SIMT_H
+#define SIMT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIMT_EXPORT __attribute__((visibility("default")))
+
+enum { SIMT_WARP = 32, SIMT_THREADS = 1024, SIMT_SHARED_BYTES = 64 * 1024 };
+
+/* Where a thread is. */
+struct simt_place {
+    uint3 thread, block;
+    dim3 threads, blocks;
+};
+extern SIMT_EXPORT __thread const struct simt_place *simt_place;
+
+/* What lanes of a warp do together. */
+enum simt_warp_op {
+    SIMT_NOTHING,
+    SIMT_SYNCWARP,
+    SIMT_SHFL, /* `arg`: the lane whose value is wanted */
+    SIMT_BALLOT,
+    SIMT_ADD, /* and the next two: as unsigned and as signed words */
+    SIMT_MIN,
+    SIMT_MAX,
+    SIMT_MIN_SIGNED,
+    SIMT_MAX_SIGNED,
+    SIMT_AND,
+    SIMT_OR,
+    SIMT_XOR,
+    SIMT_MATCH,
+};
+SIMT_EXPORT uint64_t simt_warp(enum simt_warp_op, uint32_t mask, uint64_t value,
+                               uint32_t arg);
+
+/* What a block does together. */
+enum simt_block_op {
+    SIMT_SYNCTHREADS = 1,
+    SIMT_SYNC_AND,
+    SIMT_SYNC_OR,
+    SIMT_SYNC_COUNT,
+};
+SIMT_EXPORT int simt_block(enum simt_block_op, int value);
+
+/* ---- words that ranks share ---- */
+
+/* A load that a thread makes again and again is one that waits: others get their turn. */
+SIMT_EXPORT uint64_t simt_load(const uint64_t *word);
+/* Eight lanes that load or store a line of 128 bytes at once, 16 bytes each, find or leave it
+ * whole, as NVLink and the caches of GPUs have it. */
+SIMT_EXPORT void simt_load_pair(const char *from, uint64_t *first, uint64_t *second);
+SIMT_EXPORT void simt_store_pair(char *to, uint64_t first, uint64_t second);
+SIMT_EXPORT void simt_polled(void); /* by what else a loop may wait with */
+SIMT_EXPORT uint64_t simt_time(void);
+
+/* ---- launches ---- */
+
+/* A block's shared memory whose size the launch says. Device code calls it `shared`. */
+struct simt_grid {
+    dim3 blocks, threads;
+    size_t shared_bytes;
+};
+
+/* A kernel with its arguments: run(args) in each thread. */
+struct simt_kernel {
+    void (*run)(const void *kernel, const void *args);
+    const void *kernel;
+    size_t bytes; /* of args */
+};
+
+/* Queues it; false: it could not be, and cudaGetLastError() says why. */
+SIMT_EXPORT cudaError_t simt_queue(const struct simt_grid *, const struct simt_kernel *,
+                                   const void *args, cudaStream_t);
+
+/* What the kernels of a module take that cudaLaunchKernelExC() launches: one struct, by
+ * value. Called when the module is loaded (params.cpp.in). */
+SIMT_EXPORT void simt_params(const void *here, const struct simt_kernel *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
