@@ -5,7 +5,7 @@
 
 const struct exit_meaning exit_meanings[] = {
     {EXIT_OK, "all is well"},
-    {EXIT_WRONG, "the data is wrong"},
+    {EXIT_WRONG, "the data is wrong, or a figure is not what `expect` asks for"},
     {EXIT_USAGE, "the command line or a configuration cannot be"},
     {EXIT_RESOURCE,
      "a resource is missing: memory, a plugin's library, a file that cannot be made"},
@@ -13,6 +13,7 @@ const struct exit_meaning exit_meanings[] = {
     {EXIT_DIED, "a rank died"},
     {EXIT_INTERNAL, "an internal error: please report it"},
     {EXIT_SLOWER, "compare: something became slower"},
+    {EXIT_SKIPPED, "every run was skipped: what they need is not here"},
     {EXIT_SIGINT, "stopped by SIGINT; results so far were written"},
     {EXIT_SIGTERM, "stopped by SIGTERM; results so far were written"},
     {EXIT_OK, NULL},

@@ -6,13 +6,14 @@
 
 enum epa_exit {
     EXIT_OK = 0,
-    EXIT_WRONG = 1,    /* wrong data */
+    EXIT_WRONG = 1,    /* wrong data; expectations that were missed */
     EXIT_USAGE = 2,    /* usage or configuration */
     EXIT_RESOURCE = 3, /* a resource is missing */
     EXIT_TIMEOUT = 4,
     EXIT_DIED = 5, /* a rank died */
     EXIT_INTERNAL = 6,
     EXIT_SLOWER = 10, /* compare: something is slower */
+    EXIT_SKIPPED = 77, /* every run of a batch */
     EXIT_SIGINT = 130,
     EXIT_SIGTERM = 143,
 };

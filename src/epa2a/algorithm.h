@@ -74,6 +74,9 @@ struct epa_algorithm {
     /* Whether combine may be called again for a dispatch that has been combined, with no
      * dispatch in between: to time combines alone. */
     bool combines_again;
+    /* Fills `peer` and `what` of a wait for a signal of this algorithm; called by who waits.
+     * NULL: they are not known. */
+    void (*awaits)(const struct epa_algorithm *, struct epa_waiting *);
     void (*explain)(struct epa_algorithm *, struct epa_error *);
     void (*destroy)(struct epa_algorithm *);
 };
@@ -89,6 +92,8 @@ struct epa_algorithm_params {
     uint32_t signal; /* first signal that is this algorithm's */
     uint64_t timeout_ns;
     struct epa_trace *trace; /* NULL: nobody profiles */
+    /* To be told of waits that are not the transport's; NULL: nobody looks. */
+    struct epa_onlooker *onlooker;
 };
 
 struct epa_algorithm_plugin {

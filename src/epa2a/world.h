@@ -3,6 +3,7 @@
 #define EPA2A_WORLD_H
 
 #include <epa2a/plugin.h>
+#include <epa2a/waiting.h>
 
 struct epa_world {
     uint32_t rank, size;
@@ -36,6 +37,9 @@ struct epa_bootstrap {
     void (*abort)(struct epa_bootstrap *); /* raises `aborted` on all ranks */
     /* Who was waited for when one of the above gave EPA_ERR_TIMEOUT; else says nothing. */
     void (*explain)(struct epa_bootstrap *, struct epa_error *);
+    /* To be told of waits that take long; set by rank_main(), not by the launcher. NULL:
+     * nobody looks. */
+    struct epa_onlooker *onlooker;
 };
 
 /* Relaxed: the flag itself is the message, nothing is read on the strength of it. */
@@ -44,10 +48,21 @@ static inline bool epa_aborted(const struct epa_bootstrap *boot)
     return __atomic_load_n(boot->aborted, __ATOMIC_RELAXED) != 0;
 }
 
+/* Why a launcher calls look(). */
+enum epa_look {
+    EPA_LOOK,          /* time has passed */
+    EPA_LOOK_STOPPING, /* as above, once it has seen stop_fd */
+    EPA_LOOK_PRINTS,   /* it is about to write on standard error what a rank has said */
+};
+
 struct epa_launch {
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
     uint32_t threads;               /* that a rank will run, itself included */
     int stop_fd;                    /* readable once the user wants to stop; -1: never */
+    /* Called by the thread that launches, at least some times a second. True: the grace is over
+     * now. May be NULL. */
+    bool (*look)(void *look_arg, enum epa_look);
+    void *look_arg;
     uint64_t grace_ns; /* that ranks have to return once `aborted` is up; then SIGKILL */
     /* The longest wait in the bootstrap, and that the last rank may return after the first;
      * 0: no limit. */

@@ -109,7 +109,7 @@ static enum epa_status host_flush_cache(struct epa_backend *base)
     size_t bytes = host->flush_bytes;
 
     if (host->flush == NULL) {
-        bytes = (2 * cache_l2_bytes() + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+        bytes = cache_flush_bytes();
         host->flush = aligned_alloc(LINE_BYTES, bytes * host->config->workers);
     }
     if (host->flush == NULL)

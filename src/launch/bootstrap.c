@@ -116,26 +116,42 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
+static void tell_of_wait(const struct bootstrap *boot, uint32_t rank, uint64_t seen,
+                         uint64_t waited_ns, uint64_t *told_ns)
+{
+    epa_waits(boot->base.onlooker,
+              &(struct epa_waiting){.kind = EPA_WAITING_SET_UP,
+                                    .peer = rank,
+                                    .number = EPA_WAITING_NOBODY,
+                                    .seen = seen,
+                                    .wanted = boot->epoch,
+                                    .waited_ns = waited_ns},
+              told_ns);
+}
+
 static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
 {
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
-    uint64_t start = 0;
+    uint64_t start = 0, told = 0, now, seen;
 
     /* Acquire: pairs with the release in meet(); what the other wrote is readable. */
-    for (uint32_t turn = 0; __atomic_load_n(arrived, __ATOMIC_ACQUIRE) < boot->epoch;
-         turn++) {
+    for (uint32_t turn = 0;
+         (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->epoch; turn++) {
         if (epa_aborted(&boot->base))
             return EPA_ERR_ABORTED;
         pass_time(&boot->base.world, turn);
-        if (turn % 64 != 63 || boot->timeout_ns == 0)
+        if (turn % 64 != 63)
             continue;
-        if (start == 0) {
-            start = clock_ns();
-        } else if (clock_ns() - start > boot->timeout_ns) {
+        now = clock_ns();
+        if (start == 0)
+            start = now;
+        tell_of_wait(boot, rank, seen, now - start, &told);
+        if (boot->timeout_ns != 0 && now - start > boot->timeout_ns) {
             boot->late = rank;
             return EPA_ERR_TIMEOUT;
         }
     }
+    epa_waits_no_more(boot->base.onlooker, told);
     return EPA_OK;
 }
 

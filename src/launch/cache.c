@@ -42,3 +42,10 @@ uint64_t cache_l2_bytes(void)
         bytes = (uint64_t)said;
     return bytes != 0 ? bytes : unknown_l2_bytes;
 }
+
+uint64_t cache_flush_bytes(void)
+{
+    enum { LINE_BYTES = 64 };
+
+    return (2 * cache_l2_bytes() + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}

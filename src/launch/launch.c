@@ -108,7 +108,8 @@ void watch_stop(struct watch *watch, short revents)
     if (revents == 0)
         return;
     watch->stop_fd = -1;
-    if ((revents & (POLLIN | POLLHUP)) != 0)
+    watch->stopping = (revents & (POLLIN | POLLHUP)) != 0;
+    if (watch->stopping)
         watch_failed(watch, EPA_ERR_INTERRUPTED, "interrupted");
 }
 
@@ -125,7 +126,10 @@ static uint32_t missing_rank(const struct watch *watch)
 
 bool watch_turn(struct watch *watch)
 {
+    const struct epa_launch *launch = watch->launch;
     uint64_t now = clock_ns();
+    enum epa_look why = watch->stopping ? EPA_LOOK_STOPPING : EPA_LOOK;
+    bool at_once = launch->look != NULL && launch->look(launch->look_arg, why);
 
     if (watch->last_end != 0 && now >= watch->last_end) {
         watch->last_end = 0;
@@ -135,7 +139,7 @@ bool watch_turn(struct watch *watch)
     }
     if (watch->grace_end == 0 && control_aborted(watch->control))
         watch->grace_end = now + watch->launch->grace_ns;
-    return watch->grace_end != 0 && now >= watch->grace_end;
+    return watch->grace_end != 0 && (at_once || now >= watch->grace_end);
 }
 
 int watch_pause_ms(const struct watch *watch)

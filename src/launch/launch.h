@@ -23,6 +23,7 @@ struct watch {
     struct epa_error *err;
     enum epa_status first;
     int stop_fd;        /* to poll for reading; -1: no more */
+    bool stopping;      /* because it could be read */
     uint64_t grace_end; /* when who has not returned is given up; 0: nobody failed yet */
     uint64_t last_end; /* when the last rank must have returned; 0: none has, or no limit */
 };

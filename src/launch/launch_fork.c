@@ -45,19 +45,32 @@ static int run_rank(void *arg)
     return process_code(status);
 }
 
+static void before_output(void *arg)
+{
+    const struct epa_launch *asked = arg;
+
+    (void)asked->look(asked->look_arg, EPA_LOOK_PRINTS);
+}
+
 static enum epa_status start_rank(struct launch *launch, uint32_t r)
 {
+    struct relay *relay = &launch->rank[r].relay;
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
     launch->starting = r;
     status =
         process_start(&launch->rank[r], r, launch->config->prefix, run_rank, launch, &err);
-    if (status == EPA_OK)
-        launch->live++;
-    else
+    if (status != EPA_OK) {
         watch_failed(&launch->watch, status, "%s", err.text);
-    return status;
+        return status;
+    }
+    launch->live++;
+    if (launch->asked->look != NULL) {
+        relay->before = before_output;
+        relay->arg = (void *)(uintptr_t)launch->asked;
+    }
+    return EPA_OK;
 }
 
 /* What came of a rank that is no more; `code` as waitpid() gave it. */

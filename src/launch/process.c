@@ -39,6 +39,7 @@ static void detach(int output)
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* which asks the parent where its ranks are */
 }
 
 _Noreturn static void child(int (*run)(void *arg), void *arg, int output, pid_t parent)

@@ -17,8 +17,10 @@ enum {
     FULL_WAIT_MS = 100,
 };
 
-static void put(const char *data, size_t bytes)
+static void put(const struct relay *relay, const char *data, size_t bytes)
 {
+    if (relay->before != NULL)
+        relay->before(relay->arg);
     while (bytes > 0) {
         ssize_t n = write(STDERR_FILENO, data, bytes);
 
@@ -41,7 +43,7 @@ static void put_line(struct relay *relay)
     size_t bytes = relay->head + relay->held;
 
     relay->line[bytes] = '\n';
-    put(relay->line, bytes + 1);
+    put(relay, relay->line, bytes + 1);
     relay->held = 0;
 }
 
@@ -80,7 +82,7 @@ static void read_some(struct relay *relay, uint32_t reads)
         if (n > 0 && relay->prefix) {
             add(relay, data, (size_t)n);
         } else if (n > 0) {
-            put(data, (size_t)n);
+            put(relay, data, (size_t)n);
         } else if (n < 0 && errno == EAGAIN) {
             return;
         } else if (n == 0 || errno != EINTR) {
@@ -95,6 +97,7 @@ void relay_init(struct relay *out, int from, uint32_t rank, bool prefix)
     out->from = from;
     out->prefix = prefix;
     out->held = 0;
+    out->before = NULL;
     out->head = (size_t)snprintf(out->line, sizeof(out->line), "[rank %u] ", rank);
 }
 

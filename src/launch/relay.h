@@ -14,6 +14,9 @@ struct relay {
     size_t head; /* bytes of the prefix at the start of `line` */
     size_t held; /* bytes of a line that has no end yet, behind the prefix */
     char line[RELAY_LINE];
+    /* Called before anything is written; NULL: nobody minds. */
+    void (*before)(void *arg);
+    void *arg;
 };
 
 void relay_init(struct relay *out, int from, uint32_t rank, bool prefix);

@@ -206,6 +206,7 @@ static void check_stop(struct team *team, short revents)
     team->run.stop_fd = -1;
     if ((revents & (POLLIN | POLLHUP)) == 0)
         return;
+    team->run.stopping = true;
     word.signal = pending_signal();
     snprintf(word.text, sizeof(word.text), "interrupted");
     team_fail(team, &word);
@@ -214,6 +215,8 @@ static void check_stop(struct team *team, short revents)
 static void check_time(struct team *team, uint64_t now)
 {
     struct team_run_state *run = &team->run;
+    enum epa_look why = run->stopping ? EPA_LOOK_STOPPING : EPA_LOOK;
+    bool at_once = run->asked->look != NULL && run->asked->look(run->asked->look_arg, why);
 
     if (run->phase == MEETING && !run->judged &&
         now - run->began_ns > run->settings->start_ns)
@@ -227,7 +230,7 @@ static void check_time(struct team *team, uint64_t now)
         run->left = true;
         conn_put(&team->child, WIRE_LEAVE);
     }
-    if (run->grace_end_ns != 0 && now >= run->grace_end_ns &&
+    if (run->grace_end_ns != 0 && (at_once || now >= run->grace_end_ns) &&
         (!team_quiet(team) || run->left))
         process_kill(&team->process);
 }
@@ -296,6 +299,13 @@ static enum epa_status start_hub(struct team *team, struct epa_error *err)
     return EPA_OK;
 }
 
+static void before_output(void *arg)
+{
+    const struct epa_launch *asked = arg;
+
+    (void)asked->look(asked->look_arg, EPA_LOOK_PRINTS);
+}
+
 static enum epa_status begin(struct team *team, struct epa_error *err)
 {
     const struct epa_launch *asked = team->run.asked;
@@ -315,6 +325,8 @@ static enum epa_status begin(struct team *team, struct epa_error *err)
     if (status != EPA_OK)
         return status;
     team->process.relay.prefix = team->run.settings->prefix;
+    team->process.relay.before = asked->look != NULL ? before_output : NULL;
+    team->process.relay.arg = (void *)(uintptr_t)asked;
     if (team->params.place.rank == 0)
         status = start_hub(team, err);
     else if (team->met)
@@ -379,6 +391,7 @@ enum epa_status team_launch(struct team *team, const struct team_settings *setti
         end(team, asked, err);
         relay_turn(&team->process.relay);
     }
+    team->process.relay.before = NULL; /* `asked` does not stay */
     net_dial_finish(&team->dial);
     pin_plan_finish(&team->pins);
     free(fds);

@@ -53,7 +53,7 @@ static bool receive(struct conn *conn, int wait_ms, struct conn_message *out)
 
 static enum epa_status answer(struct member *m, size_t bytes, struct wire_piece *out)
 {
-    uint64_t end = clock_ns() + m->timeout_ns + patience_ns;
+    uint64_t begun = clock_ns(), end = begun + m->timeout_ns + patience_ns, told = 0;
     struct conn_message message;
     struct wire_word late;
 
@@ -64,6 +64,14 @@ static enum epa_status answer(struct member *m, size_t bytes, struct wire_piece 
             m->timed_out = true;
             return EPA_ERR_TIMEOUT;
         }
+        epa_waits(m->base.onlooker,
+                  &(struct epa_waiting){.kind = EPA_WAITING_SET_UP,
+                                        .peer = EPA_WAITING_NOBODY,
+                                        .number = EPA_WAITING_NOBODY,
+                                        .seen = m->number,
+                                        .wanted = m->number + 1,
+                                        .waited_ns = clock_ns() - begun},
+                  &told);
         if (!receive(m->conn, LOOK_MS, &message))
             continue;
         if (message.type == WIRE_LATE &&
@@ -73,8 +81,10 @@ static enum epa_status answer(struct member *m, size_t bytes, struct wire_piece 
             return EPA_ERR_TIMEOUT;
         }
         if (message.type == WIRE_ALL && wire_get_piece(message.data, message.bytes, out) &&
-            out->number == m->number && out->data.bytes == bytes * m->base.world.size)
+            out->number == m->number && out->data.bytes == bytes * m->base.world.size) {
+            epa_waits_no_more(m->base.onlooker, told);
             return EPA_OK;
+        }
     }
 }
 

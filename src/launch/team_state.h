@@ -25,6 +25,7 @@ struct team_run_state {
     const struct team_settings *settings;
     const struct epa_launch *asked;
     enum team_phase phase;
+    bool stopping;            /* stop_fd could be read */
     bool ran, returned;       /* the rank was told to run; it has, or will not */
     bool left;                /* the process was told to end */
     bool word_ready, judged;  /* of the words below */

@@ -64,6 +64,7 @@ struct av {
     struct epa_transport *t;
     struct epa_backend *backend;
     struct epa_trace *trace;
+    struct epa_onlooker *onlooker;
     const struct kernels *kernels;
     enum kernels_store store;
     uint64_t timeout_ns, epoch;
@@ -107,14 +108,16 @@ static inline const int *av_counts_of(const struct av *a, uint32_t source)
 /* ---- alltoallv_wait.c ---- */
 
 /* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
- * time. Starts as {0}. */
+ * time. The rest starts as 0. */
 struct av_patience {
-    uint32_t looks;
-    uint64_t since_ns;
+    const char *what; /* a call of MPI; or of `peer`, which has come to `seen` meetings */
+    uint32_t looks, peer;
+    uint64_t since_ns, told_ns, seen;
 };
 
 /* To be called after each look that found nothing. EPA_ERR_TIMEOUT without a word. */
 enum epa_status av_patience(struct av *, struct av_patience *);
+void av_patience_end(const struct av *, const struct av_patience *); /* it was worth it */
 double av_timeout_s(const struct av *);
 
 /* Notes why the stage fails, for explain(); returns `status`. */

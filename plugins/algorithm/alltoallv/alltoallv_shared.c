@@ -33,14 +33,16 @@ static int *counts_at(const struct av *a, uint32_t rank)
 static enum epa_status wait_for_all(struct av *a, const char *what)
 {
     uint64_t meeting = ++a->shm.meetings;
-    struct av_patience patience = {0};
+    struct av_patience patience = {.what = what};
 
     /* Release: what this rank stored is seen by who finds the count; the partner is below. */
     __atomic_store_n(arrived_at(a, a->world.rank), meeting, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < a->s.size; i++) {
         uint32_t r = (a->world.rank + i) % a->s.size;
 
-        while (__atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE) < meeting) {
+        patience.peer = r;
+        while ((patience.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) <
+               meeting) {
             enum epa_status status = av_patience(a, &patience);
 
             if (status == EPA_ERR_TIMEOUT)
@@ -53,6 +55,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
             }
         }
     }
+    av_patience_end(a, &patience);
     return EPA_OK;
 }
 

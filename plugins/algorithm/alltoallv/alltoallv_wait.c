@@ -24,6 +24,11 @@ double av_timeout_s(const struct av *a)
 
 enum epa_status av_patience(struct av *a, struct av_patience *p)
 {
+    struct epa_waiting w = {.kind = EPA_WAITING_CALL,
+                            .peer = p->peer,
+                            .number = EPA_WAITING_NOBODY,
+                            .seen = p->seen,
+                            .what = p->what};
     enum epa_status status;
 
     if (a->crowded)
@@ -33,9 +38,17 @@ enum epa_status av_patience(struct av *a, struct av_patience *p)
     status = a->t->ops->progress(a->t);
     if (status != EPA_OK)
         return status;
+    w.waited_ns = now_ns();
     if (p->since_ns == 0)
-        p->since_ns = now_ns();
-    return now_ns() - p->since_ns > a->timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
+        p->since_ns = w.waited_ns;
+    w.waited_ns -= p->since_ns;
+    epa_waits(a->onlooker, &w, &p->told_ns);
+    return w.waited_ns > a->timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
+}
+
+void av_patience_end(const struct av *a, const struct av_patience *p)
+{
+    epa_waits_no_more(a->onlooker, p->told_ns);
 }
 
 enum epa_status av_fail(struct av *a, enum epa_status status, const char *fmt, ...)
@@ -63,7 +76,7 @@ enum epa_status av_check(struct av *a, const char *call, int code)
 
 static enum epa_status finish(struct av *a, const char *call, MPI_Request *request)
 {
-    struct av_patience patience = {0};
+    struct av_patience patience = {.what = call, .peer = EPA_WAITING_NOBODY};
     enum epa_status status = EPA_OK;
     int done = 0, code = MPI_SUCCESS;
 
@@ -83,6 +96,7 @@ static enum epa_status finish(struct av *a, const char *call, MPI_Request *reque
             return status;
         }
     }
+    av_patience_end(a, &patience);
     a->pending = code != MPI_SUCCESS;
     return av_check(a, call, code);
 }

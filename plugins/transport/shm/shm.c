@@ -6,10 +6,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 enum {
     FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_SIGNAL_ADD |
@@ -28,30 +28,6 @@ static struct shm *shm_of(struct epa_transport *t)
 {
     return (struct shm *)t;
 }
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-#if defined(__x86_64__) || defined(__i386__)
-static void relax(void)
-{
-    __builtin_ia32_pause();
-}
-#elif defined(__aarch64__)
-static void relax(void)
-{
-    __asm__ volatile("yield");
-}
-#else
-static void relax(void)
-{
-}
-#endif
 
 static void put_bytes(const struct epa_transport *t, uint64_t dst, const void *src,
                       size_t bytes, uint32_t peer)
@@ -126,28 +102,49 @@ static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
     return compare == EPA_EQ ? seen == want : seen >= want;
 }
 
+/* A barrier is waited for at `peer`, whose word it is. */
+static void tell_of_wait(const struct shm *s, const struct failure *f, uint64_t seen,
+                         uint64_t want, uint64_t *told_ns)
+{
+    bool barrier = f->at == FAILED_BARRIER;
+
+    epa_waits(
+        s->boot->onlooker,
+        &(struct epa_waiting){.kind = barrier ? EPA_WAITING_BARRIER : EPA_WAITING_SIGNAL,
+                              .peer = barrier ? f->peer : EPA_WAITING_NOBODY,
+                              .number = barrier ? EPA_WAITING_NOBODY : f->signal,
+                              .seen = seen,
+                              .wanted = want,
+                              .waited_ns = f->waited_ns},
+        told_ns);
+}
+
 /* Polls `word` until it is what is wanted. The clock is read only once a burst of polls has
- * failed: a signal that is there, or comes at once, costs a load. Never sleeps: waking up
- * costs 40 us. Yielding costs little where a core is free, so it ends each long wait. */
+ * failed: a signal that is there, or comes at once, costs a load. Does not sleep for the first
+ * millisecond: waking up costs 40 us, and yielding little where a core is free. */
 enum epa_status shm_await(const struct shm *s, const uint64_t *word,
                           enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
                           struct failure *failure)
 {
-    uint64_t begun = 0;
+    uint64_t begun = 0, told = 0, seen = 0;
 
     for (;;) {
         uint64_t now;
 
         for (uint32_t i = 0; i < s->burst; i++) {
             /* Acquire: pairs with the release in raise_signal() and pass_barrier(). */
-            if (reached(__atomic_load_n(word, __ATOMIC_ACQUIRE), compare, want))
+            seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+            if (reached(seen, compare, want)) {
+                epa_waits_no_more(s->boot->onlooker, told);
                 return EPA_OK;
-            relax();
+            }
+            clock_relax();
         }
-        now = now_ns();
+        now = clock_ns();
         if (begun == 0)
             begun = now;
         failure->waited_ns = now - begun;
+        tell_of_wait(s, failure, seen, want, &told);
         failure->status = EPA_ERR_TIMEOUT;
         if (epa_aborted(s->boot))
             failure->status = EPA_ERR_ABORTED;
@@ -160,7 +157,7 @@ enum epa_status shm_await(const struct shm *s, const uint64_t *word,
             return failure->status;
         }
         if (now - begun >= s->spin_ns)
-            sched_yield();
+            clock_pause(now - begun, s->spin_ns);
     }
 }
 
@@ -218,9 +215,11 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
     __atomic_store_n(&s->peer[t->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < t->size; i++) {
         uint32_t r = (t->rank + i) % t->size; /* not all at the same line at once */
-        enum epa_status status = shm_await(s, &s->peer[r].segment->arrived.word, EPA_GE,
-                                           epoch, timeout_ns, &failure);
+        enum epa_status status;
 
+        failure.peer = r;
+        status = shm_await(s, &s->peer[r].segment->arrived.word, EPA_GE, epoch, timeout_ns,
+                           &failure);
         if (status != EPA_OK) {
             find_missing(s, &failure);
             shm_remember(s, &failure);

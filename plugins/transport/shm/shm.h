@@ -18,7 +18,7 @@ struct failure {
     enum failed_at at;
     enum epa_status status;
     enum epa_compare compare;
-    uint32_t signal;
+    uint32_t signal, peer; /* peer: of a barrier, the one that is waited for */
     uint64_t want, seen, waited_ns;
     uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
 };

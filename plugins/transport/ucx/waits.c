@@ -5,33 +5,16 @@
 
 #include <sched.h>
 
+#include "base/clock.h"
+
 /* That a rank is gone UCX may know before the launcher, which can tell the better story. */
 static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
-static const uint64_t yield_ns = 1000000;
-
-enum { NAP_NS = 20000 };
 
 struct turns {
-    uint64_t begun, timeout_ns;
+    uint64_t begun, timeout_ns, told_ns;
 };
-
-#if defined(__x86_64__) || defined(__i386__)
-static void relax(void)
-{
-    __builtin_ia32_pause();
-}
-#elif defined(__aarch64__)
-static void relax(void)
-{
-    __asm__ volatile("yield");
-}
-#else
-static void relax(void)
-{
-}
-#endif
 
 /* Why nobody should go on, whatever he does. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
@@ -57,15 +40,26 @@ static enum epa_status give_up(struct ucx *u, struct failure failure,
     return status;
 }
 
-/* Lets another thread run, as shm does. Not for long where the helper and what UCX has for
- * threads share the core: Linux 6.18 charges who yields for a whole slice, a million times a
- * second, until a thread that sleeps and wakes is not run for tens of seconds. */
-static void let_go(const struct ucx *u, uint64_t waited_ns)
+/* Who looks from outside sees what `f` would be a failure of. */
+static void tell_of_wait(const struct ucx *u, struct turns *turns, const struct failure *f)
 {
-    if (u->all_mapped || waited_ns < yield_ns)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    struct epa_waiting w = {.kind = EPA_WAITING_PUTS,
+                            .peer = f->peer,
+                            .number = EPA_WAITING_NOBODY,
+                            .seen = f->seen,
+                            .wanted = f->want,
+                            .waited_ns = f->waited_ns};
+
+    if (f->at == FAILED_SIGNAL) {
+        w.kind = EPA_WAITING_SIGNAL;
+        w.peer = EPA_WAITING_NOBODY;
+        w.number = f->signal;
+    } else if (f->at == FAILED_BARRIER) {
+        w.kind = EPA_WAITING_BARRIER;
+    }
+    if (w.peer == u->base.rank) /* none in particular */
+        w.peer = EPA_WAITING_NOBODY;
+    epa_waits(u->boot->onlooker, &w, &turns->told_ns);
 }
 
 /* After a burst of polls in vain: whether to go on. */
@@ -77,11 +71,12 @@ static enum epa_status turn(struct ucx *u, struct turns *turns, struct failure *
     if (turns->begun == 0)
         turns->begun = now;
     failure->waited_ns = now - turns->begun;
+    tell_of_wait(u, turns, failure);
     status = check_ranks(u, now);
     if (status == EPA_OK && failure->waited_ns >= turns->timeout_ns)
         status = EPA_ERR_TIMEOUT;
     if (status == EPA_OK && failure->waited_ns >= u->spin_ns)
-        let_go(u, failure->waited_ns);
+        clock_pause(failure->waited_ns, u->spin_ns);
     return status;
 }
 
@@ -116,21 +111,22 @@ enum epa_status wait_word(struct ucx *u, const uint64_t *word, enum epa_compare 
 {
     struct turns turns = {.timeout_ns = timeout_ns};
 
+    failure.compare = compare;
+    failure.want = want;
     for (;;) {
         enum epa_status status;
 
         for (uint32_t i = 0; i < u->burst; i++) {
-            if (reached(poll_word(u, word), compare, want))
+            failure.seen = poll_word(u, word);
+            if (reached(failure.seen, compare, want)) {
+                epa_waits_no_more(u->boot->onlooker, turns.told_ns);
                 return EPA_OK;
-            relax();
+            }
+            clock_relax();
         }
         status = turn(u, &turns, &failure);
-        if (status != EPA_OK) {
-            failure.compare = compare;
-            failure.want = want;
-            failure.seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (status != EPA_OK)
             return give_up(u, failure, status);
-        }
     }
 }
 
@@ -180,8 +176,10 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
 
     for (;;) {
         for (uint32_t i = 0; i < u->burst; i++) {
-            if (is_done(u, request, true))
+            if (is_done(u, request, true)) {
+                epa_waits_no_more(u->boot->onlooker, turns.told_ns);
                 return EPA_OK;
+            }
         }
         status = turn(u, &turns, &failure);
         if (status != EPA_OK)
@@ -257,8 +255,10 @@ enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t
     for (;;) {
         enum epa_status status = ucx_raise(u, at, value, EPA_SIGNAL_SET, peer);
 
-        if (status != EPA_AGAIN)
+        if (status != EPA_AGAIN) {
+            epa_waits_no_more(u->boot->onlooker, turns.told_ns);
             return status;
+        }
         (void)ucx_pump(u);
         status = turn(u, &turns, &failure);
         if (status != EPA_OK)
@@ -291,12 +291,16 @@ enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
     enum epa_status status =
         wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
 
-    for (uint32_t i = 0; i < t->size && status == EPA_OK; i++)
-        status = wait_raised(u, t->rank * sizeof(struct line), epoch,
-                             (t->rank + i) % t->size, timeout_ns, failure);
-    for (uint32_t i = 1; i < t->size && status == EPA_OK; i++)
-        status = wait_word(u, arrivals_of(u, (t->rank + i) % t->size), EPA_GE, epoch,
-                           timeout_ns, failure);
+    for (uint32_t i = 0; i < t->size && status == EPA_OK; i++) {
+        failure.peer = (t->rank + i) % t->size;
+        status = wait_raised(u, t->rank * sizeof(struct line), epoch, failure.peer,
+                             timeout_ns, failure);
+    }
+    for (uint32_t i = 1; i < t->size && status == EPA_OK; i++) {
+        failure.peer = (t->rank + i) % t->size;
+        status =
+            wait_word(u, arrivals_of(u, failure.peer), EPA_GE, epoch, timeout_ns, failure);
+    }
     if (status == EPA_OK && !u->all_mapped)
         status = wait_flush(u, NULL, timeout_ns, failure);
     if (status != EPA_OK && u->failure.at == FAILED_BARRIER) {

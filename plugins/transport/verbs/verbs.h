@@ -91,7 +91,7 @@ static inline uint64_t remote_line(const struct queue *q, uint32_t line)
 /* ---- waits.c ---- */
 
 struct waiting {
-    uint64_t begun, timeout_ns, waited_ns;
+    uint64_t begun, timeout_ns, waited_ns, told_ns;
 };
 
 /* Whether `word` is what is wanted, in two looks that saw the same, with `pause` in between:

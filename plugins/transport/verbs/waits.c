@@ -4,8 +4,6 @@
  * that is gone shows, and how software devices get on with their work. */
 #include "verbs.h"
 
-#include <sched.h>
-
 #include "base/clock.h"
 
 /* ---- looking ---- */
@@ -90,7 +88,7 @@ enum epa_status verbs_go_on(struct verbs *v, struct waiting *w)
     if (w->waited_ns >= w->timeout_ns)
         return EPA_ERR_TIMEOUT;
     if (w->waited_ns >= v->spin_ns)
-        sched_yield();
+        clock_pause(w->waited_ns, v->spin_ns);
     return EPA_OK;
 }
 
@@ -106,6 +104,41 @@ static enum epa_status give_up(struct verbs *v, enum epa_status status,
     return status;
 }
 
+/* The wait is over, well; another may begin with the same `w`. */
+static enum epa_status done(const struct verbs *v, struct waiting *w)
+{
+    epa_waits_no_more(v->boot->onlooker, w->told_ns);
+    w->told_ns = 0;
+    return EPA_OK;
+}
+
+/* For a line that others set: a signal, or where one of them counts its arrivals. */
+static void tell_of_line(const struct verbs *v, uint32_t line, uint64_t seen, uint64_t want,
+                         struct waiting *w)
+{
+    bool barrier = line >= v->segments.params.signals;
+
+    epa_waits(v->boot->onlooker,
+              &(struct epa_waiting){
+                  .kind = barrier ? EPA_WAITING_BARRIER : EPA_WAITING_SIGNAL,
+                  .peer = barrier ? line - line_arrived(v, 0) : EPA_WAITING_NOBODY,
+                  .number = barrier ? EPA_WAITING_NOBODY : line,
+                  .seen = seen,
+                  .wanted = want,
+                  .waited_ns = w->waited_ns},
+              &w->told_ns);
+}
+
+static void tell_of_puts(const struct verbs *v, uint32_t peer, struct waiting *w)
+{
+    epa_waits(v->boot->onlooker,
+              &(struct epa_waiting){.kind = EPA_WAITING_PUTS,
+                                    .peer = peer,
+                                    .number = EPA_WAITING_NOBODY,
+                                    .waited_ns = w->waited_ns},
+              &w->told_ns);
+}
+
 static enum epa_status wait_until(struct verbs *v, uint32_t line, enum epa_compare compare,
                                   uint64_t want, struct waiting *w, enum failed_at at)
 {
@@ -115,10 +148,11 @@ static enum epa_status wait_until(struct verbs *v, uint32_t line, enum epa_compa
     for (;;) {
         for (uint32_t i = 0; i < v->burst; i++) {
             if (look(word, compare, want, settle, v))
-                return EPA_OK;
+                return done(v, w);
             clock_relax();
         }
         status = verbs_go_on(v, w);
+        tell_of_line(v, line, __atomic_load_n(word, __ATOMIC_RELAXED), want, w);
         if (status != EPA_OK)
             return give_up(
                 v, status, w,
@@ -154,13 +188,14 @@ static enum epa_status drain_until(struct verbs *v, struct waiting *w)
 
         while (!queue_is_done(q, mark)) {
             status = verbs_go_on(v, w);
+            tell_of_puts(v, r, w);
             if (status != EPA_OK)
                 return give_up(v, status, w,
                                &(struct failure){
                                    .at = FAILED_QUIET, .peer = r, .want = mark - q->done});
         }
     }
-    return EPA_OK;
+    return done(v, w);
 }
 
 enum epa_status verbs_drain(struct verbs *v, uint64_t timeout_ns)
@@ -187,6 +222,7 @@ static enum epa_status set_until(struct verbs *v, uint32_t line, uint64_t value,
         queue_ask(&v->queues, q);
         queue_post(&v->queues, q);
         status = verbs_go_on(v, w);
+        tell_of_puts(v, peer, w);
         if (status != EPA_OK)
             return give_up(v, status, w,
                            &(struct failure){.at = FAILED_QUIET,

@@ -1,0 +1,273 @@
+/* `epa2a status [PID]`: where the ranks of commands that run are. Nothing is asked of them:
+ * their boards are read through /proc, so it works for one that hangs or is stopped. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cmd_status.h"
+#include "config/value.h"
+#include "report/report.h"
+#include "session/status.h"
+
+static const char *const verb_name[] = {
+    [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
+
+/* ---- reading ---- */
+
+static enum epa_status read_one(pid_t pid, struct status *out, struct epa_error *err)
+{
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status;
+    int file = -1;
+
+    status = board_open(pid, &file, err);
+    if (status != EPA_OK)
+        return status;
+    status = status_read(file, out, &why);
+    close(file);
+    if (status != EPA_OK)
+        return epa_fail(err, status, "process %d %s", (int)pid, why.text);
+    return EPA_OK;
+}
+
+/* Of this user; a process of a command that is not its first, such as a rank, has the board of
+ * the first. */
+static bool is_command(const char *name, struct status *out)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    char path[300];
+    struct stat at;
+    pid_t pid = (pid_t)atoi(name);
+
+    snprintf(path, sizeof(path), "/proc/%s", name);
+    if (!isdigit((unsigned char)name[0]) || stat(path, &at) != 0 ||
+        at.st_uid != geteuid() || read_one(pid, out, &ignored) != EPA_OK)
+        return false;
+    if (out->head.pid == (int32_t)pid)
+        return true;
+    status_finish(out);
+    return false;
+}
+
+void status_each(void (*tell)(void *arg, const struct status *), void *arg)
+{
+    const struct dirent *entry;
+    DIR *folder = opendir("/proc");
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        struct status status;
+
+        if (!is_command(entry->d_name, &status))
+            continue;
+        tell(arg, &status);
+        status_finish(&status);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* ---- JSON; tests/cli/status.schema.json says what may stand where ---- */
+
+/* Paths and labels may hold any bytes. */
+static json_t *string(const char *bytes)
+{
+    json_t *value = json_string(bytes);
+    char *clean;
+
+    if (value != NULL || (clean = strdup(bytes)) == NULL)
+        return value;
+    for (char *c = clean; *c != 0; c++)
+        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
+    value = json_string(clean);
+    free(clean);
+    return value;
+}
+
+static json_t *count(uint64_t n)
+{
+    return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
+}
+
+static json_t *number(uint32_t n)
+{
+    return n == EPA_WAITING_NOBODY ? json_null() : json_integer(n);
+}
+
+static json_t *waiting_json(const struct status *s, uint32_t rank)
+{
+    static const char *const kind[] = {
+        [EPA_WAITING_SIGNAL] = "signal", [EPA_WAITING_BARRIER] = "barrier",
+        [EPA_WAITING_SET_UP] = "set-up", [EPA_WAITING_DATA] = "data",
+        [EPA_WAITING_PUTS] = "puts",     [EPA_WAITING_CALL] = "call",
+        [EPA_WAITING_DEVICE] = "device",
+    };
+    const struct session_waiting *w = &s->rank[rank].said.waiting;
+    bool counts = w->kind != EPA_WAITING_PUTS && w->kind != EPA_WAITING_CALL &&
+                  w->kind != EPA_WAITING_DEVICE;
+    double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
+
+    if (!s->rank[rank].waits || w->kind > EPA_WAITING_DEVICE)
+        return json_null();
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
+                     w->what[0] != '\0' ? string(w->what) : json_null(), "rank",
+                     number(w->peer), "signal", number(w->number), "seen",
+                     counts ? count(w->seen) : json_null(), "wanted",
+                     counts ? count(w->wanted) : json_null(), "waited_s", since);
+}
+
+static json_t *rank_json(const struct status *s, uint32_t r)
+{
+    const struct status_rank *rank = &s->rank[r];
+    bool here = rank->state != STATUS_ABSENT;
+
+    return json_pack("{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
+                     status_state_name(rank->state), "pid",
+                     here ? json_integer(rank->said.pid) : json_null(), "host",
+                     here ? string(rank->said.host) : json_null(), "stage",
+                     here ? string(status_stage(s, r)) : json_null(), "iteration",
+                     here ? count(rank->said.iteration) : json_null(), "samples",
+                     here ? count(rank->said.samples) : json_null(), "waits_for",
+                     waiting_json(s, r));
+}
+
+static json_t *run_json(const struct status *s)
+{
+    const struct board_run *run = &s->head.run;
+    json_t *ranks = json_array();
+
+    if (run->began_ns == 0) {
+        json_decref(ranks);
+        return json_null();
+    }
+    for (uint32_t r = 0; r < s->n; r++)
+        json_array_append_new(ranks, rank_json(s, r));
+    return json_pack(
+        "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb",
+        run->verb <= VERB_VERIFY ? verb_name[run->verb] : "?", "file", string(run->file),
+        "label", run->label[0] != '\0' ? string(run->label) : json_null(), "number",
+        (int)run->number, "of", (int)run->of, "elapsed_s",
+        (double)(s->now_ns - run->began_ns) / 1e9, "warmup", (int)run->warmup, "iterations",
+        (int)run->iterations, "process_of_rank",
+        run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
+}
+
+static void add_json(void *to, const struct status *s)
+{
+    json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid,
+                                        "version", s->head.version, "elapsed_s",
+                                        (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
+                                        run_json(s)));
+}
+
+/* Takes `commands`. */
+static enum epa_status write_json(const struct cli *cli, json_t *commands,
+                                  struct epa_error *err)
+{
+    json_t *all = json_pack("{s:s,s:o}", "schema", "epa2a-status-1", "commands", commands);
+    char *text =
+        all != NULL ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
+    struct text out = {0};
+    enum epa_status status;
+
+    json_decref(all);
+    if (text == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON");
+    text_add(&out, "%s\n", text);
+    free(text);
+    status = report_file("--json", cli->json, cli->force, out.data, out.bytes, err);
+    text_free(&out);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static void add_line(void *to, const struct status *s)
+{
+    status_print_head(s, to);
+    text_add(to, "\n");
+}
+
+static enum epa_status find_pid(const char *word, pid_t *out, struct epa_error *err)
+{
+    struct value_error why;
+    uint64_t pid = 0;
+
+    if (!value_u64(word, &pid, &why) || pid == 0 || pid > INT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "'%s' is not the number of a process; 'epa2a status' lists those "
+                        "that run an experiment",
+                        word);
+    *out = (pid_t)pid;
+    return EPA_OK;
+}
+
+static enum epa_status show_one(const struct cli *cli, struct epa_error *err)
+{
+    struct status s;
+    struct text text = {0};
+    pid_t pid = 0;
+    enum epa_status status = find_pid(cli->arg[0], &pid, err);
+    json_t *all;
+
+    if (status == EPA_OK)
+        status = read_one(pid, &s, err);
+    if (status != EPA_OK)
+        return status;
+    if (cli->json != NULL) {
+        all = json_array();
+        add_json(all, &s);
+        status = write_json(cli, all, err);
+    }
+    if (cli->json == NULL || strcmp(cli->json, "-") != 0) {
+        status_print(&s, "", &text);
+        fputs(text.data, stdout);
+        text_free(&text);
+    }
+    status_finish(&s);
+    return status;
+}
+
+static enum epa_status show_all(const struct cli *cli, struct epa_error *err)
+{
+    struct text text = {0};
+    enum epa_status status = EPA_OK;
+
+    if (cli->json != NULL) {
+        json_t *all = json_array();
+
+        status_each(add_json, all);
+        status = write_json(cli, all, err);
+    }
+    if (cli->json != NULL && strcmp(cli->json, "-") == 0)
+        return status;
+    status_each(add_line, &text);
+    if (text.bytes > 0)
+        fputs(text.data, stdout);
+    else
+        fputs("epa2a: no command of this user runs an experiment here\n", stderr);
+    text_free(&text);
+    return status;
+}
+
+int cmd_status(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+
+    if (cli->json != NULL)
+        status = report_file_check("--json", cli->json, cli->force, &err);
+    if (status == EPA_OK)
+        status = cli->n_args == 1 ? show_one(cli, &err) : show_all(cli, &err);
+    if (status == EPA_OK)
+        return EXIT_OK;
+    fprintf(stderr, "epa2a: %s\n", err.text);
+    return exit_code(status, SIGINT);
+}

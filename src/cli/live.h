@@ -1,0 +1,36 @@
+/* What a command shows of itself while it runs: the progress line, where ranks are at SIGUSR1,
+ * and the board that `epa2a status` reads. All of it is done by the thread that launches,
+ * between two looks at its ranks. */
+#ifndef LIVE_H
+#define LIVE_H
+
+#include "cli/cli.h"
+#include "session/session.h"
+
+struct live;
+
+/* What is under way. */
+struct live_run {
+    const char *file, *label; /* label "": none */
+    uint32_t number, of;      /* from 1 */
+    bool reports;             /* this process is the one that says what comes out */
+};
+
+/* From here on SIGUSR1 does not end the process, but is answered. */
+void live_catch(void);
+
+enum epa_status live_create(const struct cli *, struct live **out, struct epa_error *);
+void live_destroy(struct live *);
+
+/* For session_create_on(); NULL: there is none. */
+struct board *live_board(const struct live *);
+
+/* Around session_run(). stop_fd: a signalfd, which is read at the second signal alone, or by
+ * live_stop_signal(). */
+void live_begin(struct live *, struct session *, const struct live_run *, int stop_fd);
+void live_end(struct live *, struct session *);
+
+/* The signal that was read in between, or 0. */
+int live_stop_signal(const struct live *);
+
+#endif

@@ -1,0 +1,68 @@
+/* What a rank waits for, noted where others can see it. Several threads of a rank may wait at
+ * once; each notes over what another has noted, and whoever finds a note half written leaves
+ * it to that. */
+#include "session/rank.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum { WORDS = sizeof(struct session_waiting) / sizeof(uint64_t) };
+
+_Static_assert(sizeof(struct session_waiting) % sizeof(uint64_t) == 0,
+               "is copied by words");
+
+/* The first word is `turn`. */
+static void write_note(struct session_waiting *to, const struct session_waiting *note)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)note;
+    uint64_t *out = (uint64_t *)(void *)to;
+    uint64_t turn = __atomic_load_n(&to->turn, __ATOMIC_RELAXED);
+
+    /* Acquire: what follows is not written before it is ours. */
+    if (turn % 2 != 0 || !__atomic_compare_exchange_n(&to->turn, &turn, turn + 1, false,
+                                                      __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return;
+    /* Release, each: nothing of it is seen before `turn` is odd; status_read() looks. */
+    for (uint32_t i = 1; i < WORDS; i++)
+        __atomic_store_n(&out[i], word[i], __ATOMIC_RELEASE);
+    __atomic_store_n(&to->turn, turn + 2, __ATOMIC_RELEASE);
+}
+
+static void waits(struct epa_onlooker *onlooker, const struct epa_waiting *w)
+{
+    struct rank *r =
+        (struct rank *)(void *)((char *)onlooker - offsetof(struct rank, onlooker));
+    struct session_waiting note = {.kind = EPA_WAITING_NOTHING};
+    struct epa_waiting full;
+
+    if (w != NULL) {
+        full = *w;
+        if (w->kind == EPA_WAITING_SIGNAL && r->algorithm != NULL &&
+            r->algorithm->awaits != NULL)
+            r->algorithm->awaits(r->algorithm, &full);
+        note.kind = full.kind;
+        note.peer = full.peer;
+        note.number = full.number;
+        note.seen = full.seen;
+        note.wanted = full.wanted;
+        note.stage = __atomic_load_n(&r->shared->stage, __ATOMIC_RELAXED);
+        note.iteration = __atomic_load_n(&r->shared->iteration, __ATOMIC_RELAXED);
+        note.since_ns = clock_ns() - full.waited_ns;
+        if (full.what != NULL)
+            snprintf(note.what, sizeof(note.what), "%s", full.what);
+    }
+    write_note(&r->shared->waiting, &note);
+}
+
+void rank_waits_begin(struct rank *r)
+{
+    r->onlooker.waits = waits;
+    r->boot->onlooker = &r->onlooker;
+}
+
+void rank_waits_end(struct rank *r)
+{
+    r->boot->onlooker = NULL;
+}

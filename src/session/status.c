@@ -1,0 +1,269 @@
+/* A board, copied and judged. Nothing in it is trusted: who wrote it may have been stopped in
+ * the middle of a word, or be no epa2a at all. */
+#include "session/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum {
+    RANKS_MOST = 65536,
+    TRIES = 20, /* at a note that is being written */
+};
+
+/* ---- reading ---- */
+
+static bool read_at(int file, uint64_t at, void *out, size_t bytes)
+{
+    return at <= INT64_MAX && pread(file, out, bytes, (off_t)at) == (ssize_t)bytes;
+}
+
+/* 'R', 'S', 'T', 't', 'Z' and so on, as in /proc/PID/stat; 0: there is no such process. */
+static char process_state(int32_t pid)
+{
+    char path[48], line[512], *end;
+    FILE *file;
+    size_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    n = fread(line, 1, sizeof(line) - 1, file);
+    fclose(file);
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* a name may hold anything, a bracket too */
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool is_here(const struct session_rank *said)
+{
+    char host[sizeof(said->host)] = "";
+
+    return gethostname(host, sizeof(host) - 1) != 0 || strcmp(host, said->host) == 0;
+}
+
+/* The process says more than the rank where it is stopped or gone; a rank of another host
+ * cannot be asked. */
+static enum status_state judge(const struct status *s, const struct status_rank *rank)
+{
+    const struct session_rank *said = &rank->said;
+    char process;
+
+    if (said->pid == 0)
+        return STATUS_ABSENT;
+    if (said->finished != 0)
+        return said->status == EPA_OK ? STATUS_DONE : STATUS_FAILED;
+    if (said->status != EPA_OK)
+        return STATUS_FAILED;
+    process = is_here(said) ? process_state(said->pid) : 'R';
+    if (process == 0 || process == 'Z' || process == 'X')
+        return STATUS_GONE;
+    if (process == 'T' || process == 't')
+        return STATUS_STOPPED;
+    if (rank->waits)
+        return STATUS_WAITING;
+    return s->notes.n_stages == 0 ? STATUS_SET_UP : STATUS_RUNNING;
+}
+
+static void read_rank(int file, struct status *s, uint32_t r)
+{
+    struct status_rank *rank = &s->rank[r];
+    struct session_rank *said = &rank->said;
+    uint64_t at = s->head.run.block_at + r * s->head.run.block_bytes;
+
+    for (uint32_t i = 0; i < TRIES; i++) {
+        struct session_waiting *note = &said->waiting;
+        uint64_t turn = 1, note_at = at + offsetof(struct session_rank, waiting);
+
+        memset(said, 0, sizeof(*said));
+        if (!read_at(file, at, said, sizeof(*said)) ||
+            !read_at(file, note_at, &turn, sizeof(turn)))
+            return;
+        rank->waits = note->kind != EPA_WAITING_NOTHING && note->stage == said->stage &&
+                      note->iteration == said->iteration;
+        if (turn == note->turn && turn % 2 == 0)
+            break;
+    }
+    said->host[sizeof(said->host) - 1] = '\0';
+    said->text[sizeof(said->text) - 1] = '\0';
+    said->waiting.what[sizeof(said->waiting.what) - 1] = '\0';
+    rank->state = judge(s, rank);
+}
+
+static void trust_notes(struct session_notes *notes)
+{
+    if (notes->n_stages > SESSION_STAGES)
+        notes->n_stages = SESSION_STAGES;
+    for (uint32_t i = 0; i < SESSION_STAGES; i++)
+        notes->stage[i][sizeof(notes->stage[i]) - 1] = '\0';
+}
+
+enum epa_status status_read(int file, struct status *out, struct epa_error *err)
+{
+    struct status s = {.now_ns = clock_ns()};
+    const struct board_run *run = &s.head.run;
+    enum epa_status status = board_read(file, sizeof(struct session_rank),
+                                        sizeof(struct session_notes), &s.head, err);
+
+    if (status != EPA_OK)
+        return status;
+    if (run->began_ns != 0 && run->ranks > 0 && run->ranks <= RANKS_MOST) {
+        s.rank = calloc(run->ranks, sizeof(*s.rank));
+        if (s.rank == NULL)
+            return epa_fail(err, EPA_ERR_NOMEM,
+                            "has %u ranks, for which there is no memory", run->ranks);
+        s.n = run->ranks;
+        if (!read_at(file, run->notes_at, &s.notes, sizeof(s.notes)))
+            memset(&s.notes, 0, sizeof(s.notes));
+    }
+    trust_notes(&s.notes);
+    for (uint32_t r = 0; r < s.n; r++)
+        read_rank(file, &s, r);
+    *out = s;
+    return EPA_OK;
+}
+
+void status_finish(struct status *s)
+{
+    free(s->rank);
+    *s = (struct status){0};
+}
+
+/* ---- words ---- */
+
+const char *status_state_name(enum status_state state)
+{
+    static const char *const name[] = {
+        [STATUS_ABSENT] = "absent",   [STATUS_SET_UP] = "set-up",
+        [STATUS_RUNNING] = "running", [STATUS_WAITING] = "waiting",
+        [STATUS_STOPPED] = "stopped", [STATUS_GONE] = "gone",
+        [STATUS_DONE] = "done",       [STATUS_FAILED] = "failed",
+    };
+
+    return name[state];
+}
+
+const char *status_stage(const struct status *s, uint32_t rank)
+{
+    uint32_t stage = s->rank[rank].said.stage;
+
+    if (s->rank[rank].state == STATUS_ABSENT)
+        return "-";
+    if (s->notes.n_stages == 0)
+        return "set-up";
+    if (stage == SESSION_PAIR)
+        return "dispatch and combine";
+    return stage < s->notes.n_stages ? s->notes.stage[stage] : "between stages";
+}
+
+void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t room)
+{
+    const struct session_waiting *w = &s->rank[rank].said.waiting;
+    double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
+    unsigned long long seen = w->seen, wanted = w->wanted;
+    char whom[32] = "", whose[40] = "";
+
+    snprintf(out, room, "-");
+    if (!s->rank[rank].waits)
+        return;
+    if (w->peer != EPA_WAITING_NOBODY) {
+        snprintf(whom, sizeof(whom), "rank %u", w->peer);
+        snprintf(whose, sizeof(whose), " of rank %u", w->peer);
+    }
+    switch ((enum epa_waiting_kind)w->kind) {
+    case EPA_WAITING_SIGNAL:
+        snprintf(out, room, "%s%s for %.2f s: signal %u is %llu, wants %llu",
+                 w->what[0] == '\0' ? "a signal" : w->what, whose, since, w->number, seen,
+                 wanted);
+        break;
+    case EPA_WAITING_BARRIER:
+    case EPA_WAITING_SET_UP:
+        snprintf(out, room, "%s for %.2f s: came to barrier %llu%s, wants %llu",
+                 whom[0] == '\0' ? "other ranks" : whom, since, seen,
+                 w->kind == EPA_WAITING_SET_UP ? " of set-up" : "", wanted);
+        break;
+    case EPA_WAITING_DATA:
+        snprintf(out, room, "%s %u%s for %.2f s: its flag is %llu, wants %llu", w->what,
+                 w->number, whose, since, seen, wanted);
+        break;
+    case EPA_WAITING_PUTS:
+        snprintf(out, room, "its puts%s%s to be in place for %.2f s",
+                 whom[0] == '\0' ? "" : " to ", whom, since);
+        break;
+    case EPA_WAITING_CALL:
+        snprintf(out, room, "%s%s for %.2f s", w->what, whose, since);
+        break;
+    case EPA_WAITING_DEVICE:
+        snprintf(out, room, "its device for %.2f s", since);
+        break;
+    case EPA_WAITING_NOTHING:
+        break;
+    }
+}
+
+/* What a file holds is shown to a terminal and not obeyed by it. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
+void status_print_head(const struct status *s, struct text *out)
+{
+    static const char *const verb[] = {
+        [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
+    struct board_run run = s->head.run;
+    double elapsed = (double)(s->now_ns - s->head.began_ns) / 1e9;
+
+    if (run.began_ns == 0) {
+        text_add(out, "pid %d: between two runs, after %.1f s", s->head.pid, elapsed);
+        return;
+    }
+    clean(run.file);
+    clean(run.label);
+    text_add(out, "pid %d: %s %s%s%s, run %u of %u, %.1f s; %u iterations", s->head.pid,
+             run.verb <= VERB_VERIFY ? verb[run.verb] : "?", run.file,
+             run.label[0] == '\0' ? "" : ": ", run.label, run.number, run.of, elapsed,
+             run.iterations);
+    if (run.warmup > 0)
+        text_add(out, " after %u of warm-up", run.warmup);
+    if (run.place_size > 1)
+        text_add(out, "; of its %u processes this is rank %u's", run.place_size,
+                 run.place_rank);
+}
+
+static bool is_shown(const struct status *s, uint32_t rank)
+{
+    return s->head.run.place_size <= 1 || s->rank[rank].state != STATUS_ABSENT;
+}
+
+void status_print(const struct status *s, const char *before, struct text *out)
+{
+    text_add(out, "%s", before);
+    status_print_head(s, out);
+    text_add(out, "\n");
+    if (s->n > 0)
+        text_add(out, "%s%6s %7s %-12s %-8s %-16s %9s %9s  %s\n", before, "rank", "pid",
+                 "host", "state", "stage", "iteration", "samples", "waits for");
+    for (uint32_t r = 0; r < s->n; r++) {
+        const struct status_rank *rank = &s->rank[r];
+        char waits[160], host[sizeof(rank->said.host)];
+
+        if (!is_shown(s, r))
+            continue;
+        snprintf(host, sizeof(host), "%s", rank->said.host);
+        status_waits_for(s, r, waits, sizeof(waits));
+        clean(host);
+        clean(waits);
+        text_add(out, "%s%6u %7d %-12s %-8s %-16s %9llu %9llu  %s\n", before, r,
+                 rank->said.pid, host[0] == '\0' ? "-" : host,
+                 status_state_name(rank->state), status_stage(s, r),
+                 (unsigned long long)rank->said.iteration,
+                 (unsigned long long)rank->said.samples, waits);
+    }
+}
