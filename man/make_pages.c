@@ -82,6 +82,10 @@ static void put_options(const struct page *page)
         const char *comma = "";
 
         printf(".TP\n");
+        if (o->letter != 0) {
+            put_bold((const char[]){'-', o->letter, 0});
+            printf(", ");
+        }
         put_bold(o->name);
         printf(" \\fI");
         put(o->value == NULL ? "" : o->value);

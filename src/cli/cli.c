@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "cli/complete.h"
+#include "cli/runs.h"
 #include "cli/topics.h"
 #include "config/batch.h"
 #include "config/value.h"
@@ -29,6 +30,7 @@ struct line {
     const char **arg, **set, **only;
     char *plugin_path; /* made absolute */
     bool given[OPTIONS];
+    struct sweep sweep;
 };
 
 static enum epa_status unknown_option(const char *text, size_t bytes, struct epa_error *err)
@@ -49,15 +51,6 @@ static enum epa_status unknown_option(const char *text, size_t bytes, struct epa
                         nearest);
     return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; 'epa2a --help' lists them",
                     name);
-}
-
-static const struct option *find_option(const char *text, size_t bytes)
-{
-    for (const struct option *option = options; option < options + OPTIONS; option++) {
-        if (strlen(option->name) == bytes && memcmp(option->name, text, bytes) == 0)
-            return option;
-    }
-    return NULL;
 }
 
 static enum epa_status set_plugin_path(struct line *line, const char *value,
@@ -128,6 +121,15 @@ static enum epa_status set_count(const char *name, const char *value, uint64_t l
     return EPA_OK;
 }
 
+static enum epa_status set_order(struct line *line, const char *value,
+                                 struct epa_error *err)
+{
+    if (runs_order_find(value, &line->cli.order))
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "--order: '%s' is not one of declared, interleaved, shuffled", value);
+}
+
 static enum epa_status set_max_runs(struct line *line, const char *value,
                                     struct epa_error *err)
 {
@@ -154,6 +156,10 @@ static bool *flag_of(struct cli *cli, enum option_id id)
         return &cli->origin;
     case QUICK:
         return &cli->quick;
+    case RESUME:
+        return &cli->resume;
+    case RESULTS:
+        return &cli->results;
     default:
         return NULL;
     }
@@ -169,13 +175,58 @@ static const char **text_of(struct cli *cli, enum option_id id)
         return &cli->markdown;
     case CSV:
         return &cli->csv;
+    case JSON_LINES:
+        return &cli->json_lines;
+    case OUT_DIR:
+        return &cli->out_dir;
     case RUN_LABEL:
         return &cli->run;
     case OUT:
         return &cli->out;
+    case KIND:
+        return &cli->kind;
+    case STAGE:
+        return &cli->stage;
     default:
         return NULL;
     }
+}
+
+/* Where a count is kept, and the least that it may be; NULL: the option is none. */
+static uint64_t *count_of(struct cli *cli, enum option_id id, uint64_t *least)
+{
+    *least = id == TOKENS_FACTOR ? 2 : id == WARMUP ? 0 : 1;
+    switch (id) {
+    case TOKENS_MIN:
+        return &cli->tokens_min;
+    case TOKENS_MAX:
+        return &cli->tokens_max;
+    case TOKENS_FACTOR:
+        return &cli->tokens_factor;
+    case ITERATIONS:
+        return &cli->iterations;
+    case WARMUP:
+        cli->has_warmup = true;
+        return &cli->warmup;
+    default:
+        return NULL;
+    }
+}
+
+/* As enum progress_mode and enum colour_mode have them. */
+static enum epa_status set_when(const char *name, const char *value, uint32_t *out,
+                                struct epa_error *err)
+{
+    static const char *const words[] = {"auto", "always", "never"};
+    const char *nearest = text_nearest(value, words, 3);
+
+    for (*out = 0; *out < 3; ++*out)
+        if (strcmp(value, words[*out]) == 0)
+            return EPA_OK;
+    *out = 0;
+    return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no '%s'; %s%s%s", name, value,
+                    nearest != NULL ? "is it '" : "there is auto, always and never",
+                    nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
 }
 
 /* `value` is NULL for flags alone. */
@@ -184,6 +235,9 @@ static enum epa_status store(struct line *line, const struct option *option,
 {
     enum option_id id = (enum option_id)(option - options);
     struct cli *cli = &line->cli;
+    enum epa_status status;
+    uint32_t when = 0;
+    uint64_t least, *count;
 
     if (line->given[id] && id != SET && id != ONLY && value != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", option->name);
@@ -192,6 +246,10 @@ static enum epa_status store(struct line *line, const struct option *option,
         *flag_of(cli, id) = true;
     if (text_of(cli, id) != NULL)
         *text_of(cli, id) = value;
+    count = count_of(cli, id, &least);
+    if (count != NULL)
+        return set_count(option->name, value, least, UINT32_MAX, count, err);
+    cli->judges = cli->judges || id == THRESHOLD || id == ALPHA;
     switch (id) {
     case SET:
         line->set[cli->n_sets++] = value;
@@ -205,7 +263,17 @@ static enum epa_status store(struct line *line, const struct option *option,
         return set_plugin_path(line, value, err);
     case SHUFFLE:
         cli->shuffle = true;
-        return set_count(option->name, value, 0, UINT64_MAX, &cli->shuffle_seed, err);
+        return set_count(option->name, value, 0, INT64_MAX, &cli->shuffle_seed, err);
+    case ORDER:
+        return set_order(line, value, err);
+    case PROGRESS:
+        status = set_when(option->name, value, &when, err);
+        cli->progress = (enum progress_mode)when;
+        return status;
+    case COLOR:
+        status = set_when(option->name, value, &when, err);
+        cli->color = (enum colour_mode)when;
+        return status;
     case MAX_RUNS:
         return set_max_runs(line, value, err);
     case THRESHOLD:
@@ -223,7 +291,7 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
 {
     size_t bytes = strcspn(text, "=");
     const char *value = text[bytes] == '=' ? text + bytes + 1 : NULL;
-    const struct option *option = find_option(text, bytes);
+    const struct option *option = commands_option(text);
 
     *used = false;
     if (option == NULL)
@@ -235,6 +303,10 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
         value = next;
         *used = true;
     }
+    if (option == &options[JSON] && value == NULL &&
+        (line->given[VERSION_OPTION] ||
+         (line->command != NULL && line->command->bit == STATUS)))
+        value = "-"; /* --version --json, status PID --json */
     if (option->value != NULL && (value == NULL || *value == '\0'))
         return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", option->name,
                         option->name, option->value);
@@ -310,58 +382,6 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
     return EPA_OK;
 }
 
-static enum epa_status check_config(const struct cli *cli, struct epa_error *err)
-{
-    static const char *const words[] = {"show", "check", "schema"};
-    const char *word = cli->n_args == 0 ? "" : cli->arg[0];
-    const char *nearest = text_nearest(word, words, 3);
-    bool schema = strcmp(word, "schema") == 0;
-
-    if (cli->n_args == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "config needs to know what to do: "
-                        "'epa2a config show FILE', 'config check FILE' or 'config schema'");
-    if (nearest == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "there is no config '%s'; there is show, check, schema", word);
-    if (strcmp(word, nearest) != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no config '%s'; is it '%s'?", word,
-                        nearest);
-    if (schema && (cli->n_args != 1 || cli->n_sets != 0))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "config schema is of all experiments and takes no file and no "
-                        "--set");
-    if (!schema && cli->n_args == 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "config %s needs a file: 'epa2a config %s FILE...'", word, word);
-    if ((cli->origin || cli->run != NULL) && strcmp(word, "show") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "config %s does not take %s, only config show",
-                        word, cli->origin ? "--origin" : "--run");
-    return EPA_OK;
-}
-
-static enum epa_status check_args(const struct command *command, const struct cli *cli,
-                                  struct epa_error *err)
-{
-    if ((command->bit & FILES) != 0 && cli->n_args == 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "%s needs a file: 'epa2a %s FILE...', such as configs/ll_v2-shm.yaml",
-            command->name, command->name);
-    if (command->bit == COMPARE && cli->n_args != 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "compare takes two files that --json wrote: 'epa2a compare A.json "
-                        "B.json'");
-    if (command->bit == DOCTOR && cli->n_args != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "doctor takes no argument: '%s'", cli->arg[0]);
-    if ((command->bit & (LIST | HELP)) != 0 && cli->n_args > 1)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes one argument at most: 'epa2a %s %s'",
-                        command->name, command->name, command->args);
-    if (command->bit == TRACE)
-        return cmd_trace_check(cli, err);
-    return command->bit == CONFIG ? check_config(cli, err) : EPA_OK;
-}
-
 /* A plugin's file or a socket must not get number 0, 1 or 2. What stands in for a closed
  * standard output refuses to be written, so the user learns of it. */
 static void fill_standard_files(void)
@@ -398,8 +418,8 @@ static void warn_of_environment(const struct cli *cli)
         return;
     if (path != NULL && path[0] != '\0' && path[0] != '/')
         fprintf(stderr,
-                "epa2a: warning: EPA2A_PLUGIN_PATH is not absolute and not used: %s\n",
-                path);
+                "epa2a: %swarning:%s EPA2A_PLUGIN_PATH is not absolute and not used: %s\n",
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), path);
     environment_warn(stderr);
 }
 
@@ -410,14 +430,13 @@ static int run_line(struct line *line)
     line->cli.arg = line->arg;
     line->cli.set = line->set;
     line->cli.only = line->only;
+    colour_choose(line->cli.color);
     if (line->given[HELP_OPTION]) {
         commands_print_help(line->command);
         return EXIT_OK;
     }
-    if (line->given[VERSION_OPTION]) {
-        printf("epa2a %s (plugin ABI %u)\n", EPA2A_VERSION, EPA_ABI);
-        return EXIT_OK;
-    }
+    if (line->given[VERSION_OPTION])
+        return cmd_version(&line->cli);
     if (line->command == NULL) {
         fprintf(stderr, "usage: epa2a COMMAND [OPTION...]\n");
         commands_print(stderr);
@@ -425,7 +444,8 @@ static int run_line(struct line *line)
         return EXIT_USAGE;
     }
     if (check_options(line, &err) != EPA_OK ||
-        check_args(line->command, &line->cli, &err) != EPA_OK) {
+        cli_check_args(line->command, &line->cli, &err) != EPA_OK ||
+        cli_sweep(line->command, &line->cli, line->set, &line->sweep, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
@@ -436,11 +456,13 @@ static int run_line(struct line *line)
 static int read_and_run(int argc, char **argv)
 {
     size_t room = (size_t)(argc > 0 ? argc : 1);
-    struct line line = {
-        .cli = {.threshold = 0.03, .alpha = 0.01, .max_runs = BATCH_RUNS_MOST},
-        .arg = calloc(room, sizeof(char *)),
-        .set = calloc(room, sizeof(char *)),
-        .only = calloc(room, sizeof(char *))};
+    struct line line = {.cli = {.threshold = 0.03,
+                                .alpha = 0.01,
+                                .max_runs = BATCH_RUNS_MOST,
+                                .line = argv},
+                        .arg = calloc(room, sizeof(char *)),
+                        .set = calloc(room, sizeof(char *)),
+                        .only = calloc(room, sizeof(char *))};
     struct epa_error err = {EPA_OK, ""};
     int code;
 

@@ -5,7 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/colour.h"
 #include "base/exit_code.h"
+#include "cli/progress.h"
+
+/* Which run is next; RUNS_USUAL: as the command would have it. */
+enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
 struct cli {
     const char *const *arg; /* what stands after the subcommand: files, or help's KEY */
@@ -18,13 +23,27 @@ struct cli {
     bool force, quiet, origin, quick;
     const char *const *only; /* --only, any of them; none: all runs */
     uint32_t n_only;
-    bool dry_run, fail_fast, shuffle;
-    uint64_t shuffle_seed;
-    uint32_t max_runs;          /* of one file */
-    const char *markdown, *csv; /* as json */
-    const char *run;            /* --run; NULL: the base */
-    const char *out;            /* --out; NULL: none */
-    double threshold, alpha;    /* --threshold as a fraction, --alpha */
+    bool dry_run, fail_fast, shuffle, resume;
+    enum runs_order order;       /* --order */
+    uint64_t shuffle_seed;       /* --shuffle, if `shuffle` */
+    uint32_t max_runs;           /* of one file */
+    const char *markdown, *csv;  /* as json */
+    const char *json_lines;      /* as json */
+    const char *out_dir;         /* --out-dir; NULL: none */
+    char *const *line;           /* all of the command line; ends with NULL */
+    const char *run;             /* --run; NULL: the base */
+    const char *out;             /* --out; NULL: none */
+    const char *kind, *stage;    /* --kind, --stage; NULL: none */
+    enum progress_mode progress; /* --progress */
+    enum colour_mode color;      /* --color */
+    double threshold, alpha;     /* --threshold as a fraction, --alpha */
+    bool judges;                 /* one of these was given */
+    bool results;                /* --results */
+    /* --tokens-min and so on; 0: not given */
+    uint64_t tokens_min, tokens_max, tokens_factor, iterations;
+    uint64_t warmup; /* if has_warmup */
+    bool has_warmup;
+    const char *text; /* what the file of the only argument holds; NULL: it is read */
 };
 
 /* Parses and runs one command; the exit codes of `epa2a help exit-codes`. */
@@ -40,6 +59,7 @@ int cmd_list(const struct cli *);
 int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check */
 int cmd_compare(const struct cli *);
+int cmd_status(const struct cli *);
 int cmd_doctor(const struct cli *);
 struct epa_error;
 enum epa_status cmd_trace_check(const struct cli *, struct epa_error *); /* arguments */
@@ -47,5 +67,9 @@ int cmd_trace(const struct cli *);
 int cmd_doctor(const struct cli *);
 
 int cmd_completion(const struct cli *);
+enum epa_status cmd_plot_check(const struct cli *, struct epa_error *); /* arguments */
+int cmd_plot(const struct cli *);
+int cmd_rerun(const struct cli *);
+int cmd_version(const struct cli *); /* --version */
 
 #endif

@@ -1,12 +1,13 @@
-/* epa2a compare A.json B.json: which runs of B are slower or faster than those of A. Runs
- * are paired by id, those left over by label, and one left over on each side with each
- * other. Several runs of one id or label are one experiment, repeated. */
+/* epa2a compare A B, files or folders of results: which runs of B are slower or faster than
+ * those of A. Runs are paired by id, those left over by label, and one left over on each side
+ * with each other. Several runs of one id or label are one experiment, repeated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "base/colour.h"
+#include "cli/cmd_compare.h"
 #include "report/compare.h"
 #include "report/results.h"
 
@@ -179,27 +180,43 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
     return EPA_OK;
 }
 
+static void tell_missing(const struct results *results)
+{
+    if (results->missing > 0)
+        fprintf(
+            stderr,
+            "epa2a: warning: %s: %u runs have no result; bench --resume runs what is not "
+            "done\n",
+            results->path, results->missing);
+}
+
 static void tell_left_over(const struct comparing *c)
 {
+    tell_missing(&c->a);
+    tell_missing(&c->b);
     for (uint32_t i = 0; i < c->a.n; i++) {
         if (!c->a.run[i].ok)
             fprintf(stderr,
-                    "epa2a: warning: %s: '%s' ended with status %s and is left out\n",
-                    c->a.path, c->a.run[i].label, c->a.run[i].status);
+                    "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->a.path,
+                    c->a.run[i].label, c->a.run[i].status);
     }
     for (uint32_t i = 0; i < c->n_pairs; i++) {
         if (c->pair[i].n_b == 0)
-            fprintf(stderr, "epa2a: warning: '%s' is only in %s\n", c->pair[i].a[0]->label,
-                    c->a.path);
+            fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
+                    c->pair[i].a[0]->label, c->a.path);
     }
     for (uint32_t k = 0; k < c->b.n; k++) {
         if (!c->b.run[k].ok)
             fprintf(stderr,
-                    "epa2a: warning: %s: '%s' ended with status %s and is left out\n",
-                    c->b.path, c->b.run[k].label, c->b.run[k].status);
+                    "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->b.path,
+                    c->b.run[k].label, c->b.run[k].status);
         else if (!c->taken[k])
-            fprintf(stderr, "epa2a: warning: '%s' is only in %s\n", c->b.run[k].label,
-                    c->b.path);
+            fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
+                    c->b.run[k].label, c->b.path);
     }
 }
 
@@ -230,13 +247,18 @@ static uint32_t collect(const struct results_run **run, uint32_t n, const char *
 }
 
 static void print_row(const struct results_run *run, const char *stage,
-                      const struct comparison *x, const char *verdict)
+                      const struct comparison *x, enum verdict verdict)
 {
+    static const char *const words[] = {"same", "SLOWER", "faster", "unclear"};
+    bool counts = verdict == SLOWER || verdict == FASTER;
+    enum colour colour = verdict == SLOWER ? COLOUR_BAD : COLOUR_GOOD;
     char name[200];
 
     call(run, name, sizeof(name));
-    printf("  %-28s %-16s %10.1f %10.1f %7.3f  %.3f to %.3f %8.2g  %s\n", name, stage,
-           x->a / 1e3, x->b / 1e3, x->ratio, x->low, x->high, x->p, verdict);
+    printf("  %-28s %-16s %10.1f %10.1f %7.3f  %.3f to %.3f %8.2g  %s%s%s\n", name, stage,
+           x->a / 1e3, x->b / 1e3, x->ratio, x->low, x->high, x->p,
+           counts ? colour_on(stdout, colour) : "", words[verdict],
+           counts ? colour_off(stdout) : "");
 }
 
 /* Far enough from 1, and not by chance. */
@@ -255,7 +277,6 @@ static enum verdict judge(const struct cli *cli, const struct comparison *x)
 static enum epa_status compare_stage(struct comparing *c, const struct pair *pair,
                                      const char *name, struct epa_error *err)
 {
-    static const char *const words[] = {"same", "SLOWER", "faster", "unclear"};
     struct compare_run *run = calloc(pair->n_a + pair->n_b, sizeof(*run));
     struct compare_side a = {run, 0}, b = {run + pair->n_a, 0};
     struct comparison x;
@@ -275,7 +296,7 @@ static enum epa_status compare_stage(struct comparing *c, const struct pair *pai
     if (status != EPA_OK)
         return epa_fail(err, status, "no memory to compare '%s'", name);
     verdict = judge(c->cli, &x);
-    print_row(pair->a[0], name, &x, words[verdict]);
+    print_row(pair->a[0], name, &x, verdict);
     c->rows++;
     c->slower += verdict == SLOWER;
     if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0) {
@@ -337,16 +358,12 @@ static void finish(struct comparing *c)
     results_free(&c->b);
 }
 
-int cmd_compare(const struct cli *cli)
+int compare_results(const struct cli *cli, struct results *a, struct results *b)
 {
-    struct comparing c = {.cli = cli};
+    struct comparing c = {.cli = cli, .a = *a, .b = *b};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read(cli->arg[0], &c.a, &err);
+    enum epa_status status = make_pairs(&c, &err);
 
-    if (status == EPA_OK)
-        status = results_read(cli->arg[1], &c.b, &err);
-    if (status == EPA_OK)
-        status = make_pairs(&c, &err);
     if (status == EPA_OK) {
         tell_left_over(&c);
         status = compare_all(&c, &err);
@@ -357,4 +374,20 @@ int cmd_compare(const struct cli *cli)
         return exit_code(status, 0);
     }
     return c.slower > 0 ? EXIT_SLOWER : EXIT_OK;
+}
+
+int cmd_compare(const struct cli *cli)
+{
+    struct results a, b;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = results_read(cli->arg[0], &a, &err);
+
+    if (status == EPA_OK) {
+        status = results_read(cli->arg[1], &b, &err);
+        if (status == EPA_OK)
+            return compare_results(cli, &a, &b);
+        results_free(&a);
+    }
+    fprintf(stderr, "epa2a: %s\n", err.text);
+    return exit_code(status, 0);
 }

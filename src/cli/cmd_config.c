@@ -12,6 +12,7 @@
 #include "config/batch.h"
 #include "plugin/registry.h"
 #include "base/text.h"
+#include "schema_texts.h"
 
 static void show(const struct experiment *x, const struct cli *cli, bool first)
 {
@@ -133,6 +134,10 @@ int cmd_config(const struct cli *cli)
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
 
+    if (strcmp(cli->arg[0], "schema") == 0 && cli->results) {
+        fputs(epa2a_result_schema_json, stdout);
+        return EXIT_OK;
+    }
     if (strcmp(cli->arg[0], "schema") == 0)
         return print_schema(cli);
 

@@ -217,7 +217,8 @@ int cmd_help(const struct cli *cli)
     if (registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
         n = registry_list(registry, &entry);
     else
-        fprintf(stderr, "epa2a: warning: help without plugins: %s\n", err.text);
+        fprintf(stderr, "epa2a: %swarning:%s help without plugins: %s\n",
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), err.text);
     topics_make(entry, n, &topics);
     code = help(&topics, cli->arg[0], entry, n);
     topics_free(&topics);

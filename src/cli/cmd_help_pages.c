@@ -76,17 +76,62 @@ static const char batches[] =
     "of the third run of a file with profile: out/run are out/run-3.json and so on.\n"
     "  --dry-run           checks all and lists ids and labels\n"
     "  --only GLOB         only runs of that label or id: --only '*ll_v2*'\n"
-    "  --shuffle SEED      another order, so that slow changes of a machine hit all alike\n"
+    "  --order ORDER       declared: as they stand there. interleaved: the first repetition of\n"
+    "                      all in an order by a seed, then the second of all in another, so that\n"
+    "                      slow changes of a machine hit all alike; what bench does where runs\n"
+    "                      repeat. shuffled: all of them in one order by the seed\n"
+    "  --shuffle SEED      that seed, else 1; without --order: shuffled\n"
     "  --fail-fast         the first run that fails is the last\n"
     "  --max-runs N        a file may ask for more than 4096\n"
     "  --markdown, --csv   the summary as a file; --json has it beside the results\n"
+    "  --json-lines FILE   the JSON of each run on a line of its own as soon as it ends\n"
+    "  --out-dir DIR       all of that in a folder, from which --resume goes on: help results\n"
     "`epa2a config show FILE --run LABEL` prints one of them as it is resolved.\n"
     "\n"
+    "Tables and files have runs in the order of the files, whatever the order they went in,\n"
+    "and say that order and its seed.\n"
+    "\n"
     "A run that fails does not stop the others; the first exit code that is not 0 counts.\n"
-    "Where a plugin of a run cannot be loaded here, or its transport or backend finds no\n"
-    "device, the run is skipped, and the exit code stays 0. A file that makes no sense is\n"
+    "Where a plugin of a run is not in this build or cannot be loaded, or its transport or\n"
+    "backend finds no device, the run is skipped, and the exit code stays 0; where all runs\n"
+    "are skipped it is 77. A file that makes no sense is\n"
     "refused before the first run. SIGINT ends the run that goes on and the command; files\n"
     "are written again after runs, and hold what was measured whatever ends it.\n";
+
+static const char results[] =
+    "Results folders: all that a batch leaves behind, and how it goes on.\n"
+    "\n"
+    "  epa2a bench FILE... --out-dir DIR            begins a batch; DIR must be new or empty\n"
+    "  epa2a bench FILE... --out-dir DIR --resume   does what is not done in DIR\n"
+    "  epa2a compare DIR1 DIR2                      runs are paired by id\n"
+    "\n"
+    "  index.json        what is to be run, in which order, by which commands, and what came of\n"
+    "                    each run: planned, running, done, failed or skipped, its exit code and\n"
+    "                    error, the name of its result, and its row of the table\n"
+    "  ID.json, ID-2.json\n"
+    "                    the result of the first and the second run of that id, as --json\n"
+    "                    writes it\n"
+    "  results.jsonl     the same on one line for each run\n"
+    "  results.csv, .md  the table\n"
+    "\n"
+    "The result of a run, then the index, are written when it ends, the others from time to\n"
+    "time and at the end. Each is a new file that takes the name of the old one once it is on\n"
+    "disk, so all are whole whatever ends the command; what was killed is `running` in the\n"
+    "index. Where a file cannot be written, the run counts and the table is printed all the\n"
+    "same, writing is tried again after the next run, and the exit code is 3.\n"
+    "\n"
+    "--resume runs what failed, was skipped or cut short, or never began, in the order and by\n"
+    "the seed of the batch. Its table has all runs: those that were done before are read from\n"
+    "their files. Runs are known by their ids, so a file that asks for more runs now is good,\n"
+    "and one that asks for others is refused. Where DIR has no batch yet it begins one: jobs\n"
+    "that are queued again can say --resume always. A result that is not there any more is an\n"
+    "error; with --force that run is done again. --force without --resume begins again and\n"
+    "removes the results of before.\n"
+    "\n"
+    "One process at a time writes into a folder; which one has it is told to others. With\n"
+    "mpirun and its like all processes read the index, so DIR must be a folder that they share\n"
+    "for --resume. Schemas: epa2a-index.schema.json and epa2a-result.schema.json, installed\n"
+    "beside the experiments.\n";
 
 static const char traces[] =
     "Traces: what each rank did when, in the last iterations of a run.\n"
@@ -108,8 +153,9 @@ static const char traces[] =
     "\n"
     "Ranks of one host have one clock. Between hosts clocks are compared before the first and\n"
     "after the last iteration; all times are on that of rank 0, and the file and the report say\n"
-    "how far they may be off. A slice takes some 40 ns to note: nothing beside milliseconds, and\n"
-    "a seventh of a stage of 10 us. The report says how often that was done, and times of a\n"
+    "how far they may be off. A slice takes 40 to 90 ns to note: nothing beside milliseconds, and\n"
+    "a seventh of a stage of 10 us, and ranks that wait for each other add theirs up. The report\n"
+    "says how often that was done; what it costs, `epa2a compare` with a run without. Times of a\n"
     "profiled run are with it. What does not fit is counted as dropped.\n"
     "\n"
     "profile has what hosts do. For what runs in kernels of a GPU see algorithm.profile.\n";
@@ -159,6 +205,77 @@ static const char clocks[] =
     "graph this needs bench.inputs to be no more than the dispatches that the algorithm can\n"
     "have open (1 always is; with ll_v2, up to algorithm.buffers), else their answers are gone.\n";
 
+static const char stopping[] =
+    "When `epa2a bench` has samples enough.\n"
+    "\n"
+    "  bench: {iterations: 200}              so many, and no rule: the default\n"
+    "  bench: {iterations: 20000, ci95: 1%}  until the median is known to 1 %, 20000 at most\n"
+    "  bench: {iterations: 20000, max_time: 10s}\n"
+    "  bench: {iterations: 20000, ci95: 1%, min_iterations: 100, min_time: 500ms, max_time: 10s}\n"
+    "\n"
+    "bench.iterations is the most there can be, as there is room for so many. bench.ci95 is the\n"
+    "width of the 95 % interval of the median of the last row (total, or wall), as a part of\n"
+    "that median. The interval is that of the sign test: of n sorted samples those numbered k\n"
+    "from both ends, k as large as a fair coin thrown n times allows; it asks for no\n"
+    "distribution. It does ask for samples that do not depend on each other. Those that follow\n"
+    "each other are more alike than that, and a rule that looks often finds what it looks for\n"
+    "a little too early: what two runs differ by is for `epa2a compare`. min_iterations and\n"
+    "min_time hold ci95 back; max_time counts from the first sample, and is met within the\n"
+    "next look.\n"
+    "\n"
+    "A look is an exchange of times between ranks after a sample and before the next, so that\n"
+    "all stop after the same one. It is in no sample, and takes place rarely: after\n"
+    "min_iterations, then at a quarter more samples each time; for max_time half way to the\n"
+    "end, and half way again. With cadence: back_to_back ranks meet there, as they else do not.\n"
+    "Without a rule nothing is exchanged. By graph samples come in blocks of 8.\n"
+    "\n"
+    "The report says how many there are, which rule ended it, and how wide the interval is; a\n"
+    "warning, if bench.iterations or max_time came before ci95. In JSON: `stop`, and `ci95` of\n"
+    "each stage. --timeout is something else: how long a rank waits before it gives up.\n";
+
+static const char expectations[] =
+    "What a result must come to: `expect:` in a file, or --set.\n"
+    "\n"
+    "  expect:\n"
+    "    median: 120us                       of the last row, total or wall: at most\n"
+    "    p99: dispatch 80us, total 200us     of these rows; in braces it needs quotes:\n"
+    "  expect: {p99: \"dispatch 80us, total 200us\", goodput: 40, of_limit: 50%, wrong: 0}\n"
+    "\n"
+    "Rows are those of the table: the algorithm's stages and total; by graph dispatch, combine\n"
+    "and total; with bench.clock: wall_cold only wall. One that there is not is refused, with\n"
+    "its place in the file, once ranks have set up. min, median, p95, p99, max and mean are\n"
+    "durations, at most; goodput, wire and bus are GB/s, and of_limit a percentage, at least.\n"
+    "wrong: 0 wants data that was compared; wrong data ends a run without that, too.\n"
+    "\n"
+    "bench and run look at all of them once a run has ended well: the table has a line for\n"
+    "each, JSON the list `expect`, and what is missed is an error and exit code 1:\n"
+    "    small.yaml: error: expected total median <= 120 us, it is 131.4 us (+9.5 %)\n"
+    "A figure that is not known (a rate of half a dispatch, a limit that the transport does not\n"
+    "measure) misses. Of several runs each is judged by its own; the others go on, unless\n"
+    "--fail-fast. verify takes no times and looks at wrong alone. Expectations are not part of a\n"
+    "run's id, and `epa2a compare` takes results that miss them.\n";
+
+static const char charts[] =
+    "Charts of results: of what --json, --json-lines and --out-dir wrote, of one run or many.\n"
+    "\n"
+    "  epa2a plot RESULTS...                 on standard output, drawn with characters\n"
+    "  epa2a plot RESULTS... -o chart.svg    by gnuplot; .png too, .txt as above\n"
+    "\n"
+    "  --kind tokens         median time against tokens of a rank, both axes logarithmic; a line\n"
+    "                        for each algorithm and transport, and for each value of what else\n"
+    "                        differs; whiskers from 5 % to 95 % of the samples\n"
+    "  --kind distribution   histogram of the samples of one run; of several, which part of their\n"
+    "                        samples took no longer than that\n"
+    "  --kind skew           each rank's median against that of all ranks, by stage or by run\n"
+    "  --kind stages         medians of stages on top of each other, and the limit of the links\n"
+    "  --stage NAME          times of this stage, else of total\n"
+    "  --only GLOB           only runs of that label or id\n"
+    "\n"
+    "Without --kind: tokens where runs differ in them, distribution of one run, else stages. Runs\n"
+    "that are alike are one run with all their samples; those of two files are kept apart. Runs\n"
+    "that ended early are left out, and told. `epa2a compare` says whether a difference is one,\n"
+    "and `epa2a rerun RESULT.json` measures again what a result holds.\n";
+
 static void add_exit_codes(struct text *out)
 {
     for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
@@ -176,9 +293,13 @@ static void add_environment(struct text *out)
 const struct help_page help_pages[] = {
     {"bandwidth", bandwidth},
     {"batches", batches},
+    {"charts", charts},
     {"clocks", clocks},
     {"environment", "Variables of the environment.\n", add_environment},
     {"exit-codes", "Exit codes.\n", add_exit_codes},
+    {"expectations", expectations},
+    {"stopping", stopping},
+    {"results", results},
     {"traces", traces},
     {0},
 };

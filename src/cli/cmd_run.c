@@ -5,313 +5,18 @@
  * Where somebody else has started the ranks this program runs once for each of them. That
  * of rank 0 reports; of the others each says at most one line of what only it knows. */
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/run_documents.h"
-#include "cli/runs.h"
-#include "base/clock.h"
+#include "cli/run_command.h"
 #include "launch/place.h"
-#include "session/session.h"
-
-struct command {
-    const struct cli *cli;
-    enum verb verb;
-    struct registry *registry;
-    struct runs runs;
-    struct session **session; /* [runs.n] made by the checks and kept; see keeps() */
-    struct documents documents;
-    struct facts facts;
-    struct epa_place place; /* by the environment; size 0: not one of several */
-    int stop_fd;
-    bool stays; /* threads that cannot be ended use a session */
-};
-
-/* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
-static void tell_as(const char *word, const struct epa_place *place, const char *who,
-                    const char *what)
-{
-    const char *part[] = {who, word, what};
-
-    if (place->rank > 0)
-        fprintf(stderr, "[rank %u] ", place->rank);
-    for (uint32_t i = 0; i < 3; i++) {
-        for (const char *c = part[i]; *c != '\0'; c++)
-            fputc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, stderr);
-    }
-    fputc('\n', stderr);
-}
-
-static void tell(const struct epa_place *place, const char *who, const char *what)
-{
-    tell_as(": error: ", place, who, what);
-}
-
-/* Of a run of several, that something is not here is all there is to say. */
-static bool is_skipped(const struct run *run, enum epa_status status)
-{
-    return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
-}
-
-static void tell_end(const struct run *run, const struct epa_place *place,
-                     enum epa_status status, const char *what)
-{
-    tell_as(is_skipped(run, status) ? ": skipped: " : ": error: ", place, run->who, what);
-}
-
-/* ---- reading ---- */
-
-/* --timeout is a --set like any other, and comes last so that it wins. */
-static const char **all_sets(const struct cli *cli, char *timeout, size_t room, uint32_t *n)
-{
-    const char **set = calloc(cli->n_sets + 1, sizeof(*set));
-
-    *n = 0;
-    if (set == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < cli->n_sets; i++)
-        set[(*n)++] = cli->set[i];
-    if (cli->timeout_ns != 0) {
-        snprintf(timeout, room, "timeout=%lluns", (unsigned long long)cli->timeout_ns);
-        set[(*n)++] = timeout;
-    }
-    return set;
-}
-
-static enum epa_status read_files(struct command *c, struct epa_error *err)
-{
-    struct diag *diag = diag_create();
-    char timeout[64];
-    uint32_t n_sets = 0;
-    const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
-    enum epa_status status;
-
-    if (set == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
-    else
-        status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
-    if (c->place.rank == 0) {
-        diag_print(diag, stderr);
-    } else if (diag_errors(diag) > 0) {
-        fprintf(stderr, "[rank %u] ", c->place.rank);
-        diag_print_first(diag, stderr);
-    }
-    diag_destroy(diag);
-    free(set);
-    return status;
-}
-
-/* What a run lacks here ends the command, unless the run is one of several of its file. */
-static bool may_lack(const struct run *run, enum epa_status status)
-{
-    return run_is_of_several(run) && status != EPA_ERR_CONFIG;
-}
-
-/* Sessions of many runs are made when their turn comes. But where ranks were started by
- * others, a launcher may fork for the first run and go on with that process: what later runs
- * need is to be there by then. */
-static bool keeps(const struct command *c, const struct session *session)
-{
-    return c->runs.n == 1 || session->place.size > 0;
-}
-
-/* Makes each session once, to see that it can be. */
-static enum epa_status check_sessions(struct command *c, struct epa_error *error)
-{
-    enum epa_status status = EPA_OK;
-
-    c->session = calloc(c->runs.n, sizeof(struct session *));
-    if (c->session == NULL)
-        return epa_fail(error, EPA_ERR_NOMEM, "no memory for %u runs", c->runs.n);
-    for (uint32_t i = 0; i < c->runs.n; i++) {
-        struct run *run = &c->runs.run[i];
-        struct epa_error err = {EPA_OK, ""};
-        struct session *session = NULL;
-        enum epa_status one;
-
-        run->place = c->place;
-        if (run->x == NULL)
-            continue;
-        one = session_create(run->x, c->verb, &session, &err);
-        if (one == EPA_OK)
-            run->place = session->place;
-        if (one == EPA_OK && run->place.rank == 0)
-            one = trace_write_check(session, c->cli->force, &err);
-        if (one == EPA_OK && keeps(c, session))
-            c->session[i] = session;
-        else
-            session_destroy(session);
-        if (one == EPA_OK)
-            continue;
-        if (status == EPA_OK || c->place.rank == 0)
-            tell_end(run, &c->place, one, err.text);
-        if (may_lack(run, one))
-            run->refused = err;
-        else
-            status = one;
-    }
-    return status;
-}
-
-/* Which of all runs each is, so that processes that do not agree on them find out. */
-static void tell_alike(struct command *c)
-{
-    uint32_t refused = 0;
-
-    for (uint32_t i = 0; i < c->runs.n; i++)
-        refused += c->runs.run[i].refused.status != EPA_OK;
-    for (uint32_t at = 0; at < c->runs.n && c->runs.n > 1; at++) {
-        struct session *session = c->session[c->runs.order[at]];
-
-        if (session != NULL)
-            text_add(&session->alike, "run: %u of %u\nruns that cannot be had here: %u\n",
-                     at + 1, c->runs.n, refused);
-    }
-}
-
-/* ---- running ---- */
-
-/* The signal that asked to stop, or 0. */
-static int stop_signal(const struct command *c)
-{
-    struct signalfd_siginfo info;
-
-    return read(c->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)
-               ? (int)info.ssi_signo
-               : 0;
-}
-
-/* Exit code `code`, unless the run was skipped. */
-static int settle(const struct run *run, struct report_row *row, int code)
-{
-    if (!is_skipped(run, row->status))
-        return code;
-    row->end = REPORT_SKIPPED;
-    return EXIT_OK;
-}
-
-/* The exit code of a result that is reported: data that is wrong matters more than a disk
- * that is full. */
-static int report(struct command *c, const struct run *run, struct report_row *row,
-                  const struct result *result, const char *error)
-{
-    struct epa_error err = {EPA_OK, ""};
-
-    if (!c->cli->quiet && !documents_have_stdout(&c->documents))
-        report_table(stdout, result);
-    fflush(stdout);
-    if (!c->cli->quiet)
-        report_warnings(stderr, result);
-    if (result->status != EPA_OK)
-        tell_end(run, &run->place, result->status, error);
-    if (report_row_fill(row, result, &err) != EPA_OK ||
-        documents_add(&c->documents, result, &err) != EPA_OK) {
-        tell(&run->place, "epa2a", err.text);
-        return result->exit_code != EXIT_OK ? result->exit_code : EXIT_RESOURCE;
-    }
-    return settle(run, row, result->exit_code);
-}
-
-/* Runs a session and reports it, if it is ours to report; returns its exit code. */
-static int run_session(struct command *c, const struct run *run, struct report_row *row,
-                       struct session *session, enum epa_status *status)
-{
-    struct result result;
-    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
-    uint64_t start = clock_ns();
-    time_t started = time(NULL);
-    int signal, code;
-
-    *status = session_run(session, c->stop_fd, &err);
-    signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
-    if (run->place.rank > 0) {
-        if (err.text[0] != '\0')
-            tell_end(run, &run->place, *status, err.text);
-        row->status = *status;
-        return settle(run, row, exit_code(*status, signal));
-    }
-    if (result_make(session, &c->facts, *status, err.text, &result, &own) != EPA_OK) {
-        tell(&run->place, "epa2a", own.text);
-        return EXIT_INTERNAL;
-    }
-    result_when(&result, started, (double)(clock_ns() - start) / 1e9);
-    if (trace_write(session, c->cli->force, *status, &result.trace, &own) != EPA_OK)
-        tell(&run->place, run->who, own.text);
-    if (*status == EPA_ERR_INTERRUPTED)
-        result.exit_code = exit_code(*status, signal);
-    code = report(c, run, row, &result, err.text);
-    if (code == EXIT_OK && own.status != EPA_OK)
-        code = EXIT_RESOURCE;
-    result_finish(&result);
-    return code;
-}
-
-/* A run that cannot be had: it was told when that was found. */
-static int refuse(const struct run *run, struct report_row *row,
-                  const struct epa_error *why)
-{
-    row->end = REPORT_FAILED;
-    row->status = why->status;
-    snprintf(row->error, sizeof(row->error), "%s", why->text);
-    return settle(run, row, exit_code(why->status, SIGINT));
-}
-
-static int run_one(struct command *c, uint32_t at, enum epa_status *status)
-{
-    uint32_t i = c->runs.order[at];
-    const struct run *run = &c->runs.run[i];
-    struct report_row *row = &c->documents.row[i];
-    struct session *session = c->session[i];
-    struct epa_error err = {EPA_OK, ""};
-    int code;
-
-    c->session[i] = NULL;
-    *status = EPA_OK;
-    if (run->refused.status != EPA_OK)
-        return refuse(run, row, &run->refused);
-    if (session == NULL && session_create(run->x, c->verb, &session, &err) != EPA_OK) {
-        tell_end(run, &run->place, err.status, err.text);
-        return refuse(run, row, &err);
-    }
-    code = run_session(c, run, row, session, status);
-    if (session_in_use(session))
-        c->stays = true;
-    else
-        session_destroy(session);
-    return code;
-}
-
-static int run_all(struct command *c)
-{
-    enum epa_status status = EPA_OK;
-    int first = EXIT_OK, code;
-
-    for (uint32_t at = 0; at < c->runs.n && status != EPA_ERR_INTERRUPTED; at++) {
-        code = run_one(c, at, &status);
-        if (first == EXIT_OK)
-            first = code;
-        if (code != EXIT_OK && c->cli->fail_fast)
-            break;
-        if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
-            (void)documents_write(&c->documents, false);
-    }
-    if (!documents_write(&c->documents, true) && first == EXIT_OK)
-        first = EXIT_RESOURCE;
-    return first;
-}
-
-/* ---- the command ---- */
 
 /* From here on SIGINT and SIGTERM end a session and not the program. While files are read
  * they do what they always do: there are no results yet, and a pipe may have no end. */
-static enum epa_status catch_signals(struct command *c, struct epa_error *err)
+static enum epa_status catch_signals(struct run_command *c, struct epa_error *err)
 {
     sigset_t signals;
 
@@ -326,14 +31,16 @@ static enum epa_status catch_signals(struct command *c, struct epa_error *err)
 }
 
 /* Where threads that cannot be ended still use a session all of it is left to the process. */
-static void command_finish(struct command *c)
+static void command_finish(struct run_command *c)
 {
     if (c->stays)
         return;
     for (uint32_t i = 0; i < c->runs.n && c->session != NULL; i++)
         session_destroy(c->session[i]);
     free(c->session);
+    live_destroy(c->live);
     documents_finish(&c->documents);
+    run_folder_finish(&c->folder);
     runs_finish(&c->runs);
     facts_finish(&c->facts);
     registry_destroy(c->registry);
@@ -342,7 +49,7 @@ static void command_finish(struct command *c)
 }
 
 /* Who the files say that we are; they may know better than the environment. */
-static bool is_reporter(const struct command *c)
+static bool is_reporter(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++) {
         if (c->runs.run[i].place.rank == 0)
@@ -351,45 +58,32 @@ static bool is_reporter(const struct command *c)
     return false;
 }
 
-/* Which ranks these are is found and not asked for, so it is said. */
-static void tell_places(const struct command *c)
+static const char *verb_name(enum verb verb)
 {
-    const char *before = "";
-
-    for (uint32_t i = 0; i < c->runs.n && !c->cli->quiet; i++) {
-        const struct run *run = &c->runs.run[i];
-
-        if (run->x == NULL)
-            continue;
-        if (run->place.size > 0 && run->place.rank == 0 &&
-            strcmp(run->place.how, before) != 0)
-            fprintf(stderr, "epa2a: launcher: %s (%s)\n", run->x->launcher.plugin->name,
-                    run->place.how);
-        before = run->place.how;
-    }
+    return session_verb(&(struct session){.verb = verb});
 }
 
-/* Started by mpirun and its like, each of them would start all ranks again. */
-static enum epa_status check_launchers(const struct command *c, struct epa_error *err)
+/* Slow changes of a machine are in all repetitions alike, unless the user wants it otherwise.
+ * A batch that goes on does so in its own order. The seed is the same for all processes. */
+static void order_runs(struct run_command *c)
 {
-    for (uint32_t i = 0; i < c->runs.n && c->place.size > 1; i++) {
-        const struct run *run = &c->runs.run[i];
-        const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
+    const struct cli *cli = c->cli;
+    const struct batch_index *old = &c->folder.old;
+    bool goes_on = c->folder.was.bytes > 0 && cli->order == RUNS_USUAL && !cli->shuffle;
+    enum runs_order order = cli->order;
+    uint64_t seed = cli->shuffle ? cli->shuffle_seed : 1;
 
-        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->place != NULL)
-            continue;
-        if (c->place.rank > 0) /* rank 0 says it */
-            return EPA_ERR_CONFIG;
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: launcher: %s starts all ranks itself, and this is one process "
-                        "of %u already (%s): leave launcher out, or unset what is left "
-                        "over from another job",
-                        run->batch->file, plugin->name, c->place.size, c->place.how);
-    }
-    return EPA_OK;
+    if (goes_on && runs_order_find(old->order, &order))
+        seed = old->seed;
+    else if (order == RUNS_USUAL && cli->shuffle)
+        order = RUNS_SHUFFLED;
+    else if (order == RUNS_USUAL)
+        order = c->verb == VERB_BENCH && runs_repeat(&c->runs) ? RUNS_INTERLEAVED
+                                                               : RUNS_DECLARED;
+    runs_order(&c->runs, order, seed);
 }
 
-static enum epa_status prepare(struct command *c, struct epa_error *err)
+static enum epa_status prepare(struct run_command *c, struct epa_error *err)
 {
     const struct cli *cli = c->cli;
     struct epa_error ignored = {EPA_OK, ""};
@@ -402,24 +96,33 @@ static enum epa_status prepare(struct command *c, struct epa_error *err)
     if (c->place.rank == 0)
         status = documents_check(cli, err);
     if (status == EPA_OK)
+        status = live_create(cli, &c->live, err);
+    if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
-        status = read_files(c, err);
+        status = run_read(c, err);
     if (status == EPA_OK)
-        status = check_launchers(c, err);
-    if (status == EPA_OK)
-        status = check_sessions(c, err);
+        status = run_folder_look(&c->folder, cli, verb_name(c->verb), &c->runs, err);
+    if (status == EPA_OK) {
+        order_runs(c);
+        status = run_check(c, err);
+    }
     if (status == EPA_OK && c->place.rank > 0 && is_reporter(c))
         status = documents_check(cli, err);
     if (status == EPA_OK)
         status = documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), err);
+    if (status == EPA_OK && !cli->dry_run)
+        status = documents_open(&c->documents, err);
+    if (status == EPA_OK && !cli->dry_run && is_reporter(c))
+        status = run_folder_open(&c->folder, &c->documents, c->facts.host, err);
     return status;
 }
 
 /* --dry-run: what cannot run is told by the exit code as it would be by a run of all. */
-static int list_runs(const struct command *c)
+static int list_runs(const struct run_command *c)
 {
     int first = EXIT_OK;
+    uint32_t skipped = 0;
 
     if (c->place.rank == 0 && !c->cli->quiet)
         runs_list(&c->runs);
@@ -428,28 +131,32 @@ static int list_runs(const struct command *c)
 
         if (status != EPA_ERR_UNSUPPORTED)
             first = exit_code(status, SIGINT);
+        else
+            skipped++;
     }
-    return first;
+    return skipped == c->runs.n ? EXIT_SKIPPED : first;
 }
 
 static int command_run(const struct cli *cli, enum verb verb)
 {
-    struct command c = {.cli = cli, .verb = verb, .stop_fd = -1};
+    struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = prepare(&c, &err);
+    enum epa_status status;
     int code;
 
+    live_catch();
+    status = prepare(&c, &err);
     if (status == EPA_OK && !cli->dry_run)
         status = catch_signals(&c, &err);
     if (err.status != EPA_OK)
-        tell(&c.place, "epa2a", err.text);
+        run_tell(&c.place, "epa2a", err.text);
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
     } else if (cli->dry_run) {
         code = list_runs(&c);
     } else {
-        tell_places(&c);
-        tell_alike(&c);
+        run_tell_places(&c);
+        run_tell_alike(&c);
         code = run_all(&c);
     }
     command_finish(&c);

@@ -10,9 +10,11 @@
 
 #include "base/text.h"
 #include "config/batch.h"
+#include "config/expect.h"
 #include "config/experiment_table.h"
 #include "config/options.h"
 
+#define REAL_PATTERN "([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?"
 #define NUMBER_PATTERN "(0|[1-9][0-9]*)(\\.[0-9]{1,6})? *"
 
 struct schema {
@@ -87,7 +89,8 @@ static json_t *real_number(const struct epa_option *o)
         json_object_set_new(schema, "minimum", json_real(o->least));
         json_object_set_new(schema, "maximum", json_real(o->most));
     }
-    return schema;
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", schema, "type", "string", "pattern",
+                     "^[-+]?" REAL_PATTERN "%$");
 }
 
 static json_t *bytes(const struct epa_option *o)
@@ -122,6 +125,40 @@ static json_t *choice(const struct epa_option *o)
     return json_pack("{s:o, s:o}", "enum", names, "enumDescriptions", helps);
 }
 
+/* "dispatch 80us, total 120us": a bound, with or without a row before it, and more of them. */
+static json_t *expectations(const struct epa_option *o)
+{
+    static const char *const bound[] = {[EXPECT_NS] = "(" NUMBER_PATTERN "(s|ms|us|ns)|0)",
+                                        [EXPECT_RATE] = "[+]?" REAL_PATTERN,
+                                        [EXPECT_SHARE] = "[+]?" REAL_PATTERN "%"};
+    enum expect_figure figure = EXPECT_MIN;
+    struct text one = {0}, pattern = {0};
+    json_t *forms;
+
+    while (strcmp(expect_name[figure], o->name) != 0)
+        figure++;
+    text_add(&one, " *([A-Za-z][^ ,]* +)?%s *", bound[expect_unit_of(figure)]);
+    text_add(&pattern, "^%s(,%s)*$", one.data, one.data);
+    forms = json_pack("[{s:s, s:s}, {s:s}]", "type", "string", "pattern", pattern.data,
+                      "type", "null");
+    if (expect_unit_of(figure) == EXPECT_RATE)
+        json_array_append_new(forms, json_pack("{s:s, s:i, s:f}", "type", "number",
+                                               "minimum", 0, "maximum", 1e300));
+    if (expect_unit_of(figure) == EXPECT_NS)
+        json_array_append_new(forms, json_pack("{s:i}", "const", 0));
+    text_free(&one);
+    text_free(&pattern);
+    return json_pack("{s:o}", "anyOf", forms);
+}
+
+static json_t *text_schema(const struct epa_option *o)
+{
+    for (const struct epa_option *e = expect_table; e->name != NULL; e++)
+        if (e == o)
+            return expectations(o);
+    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
+}
+
 static json_t *type_of(const struct epa_option *o)
 {
     switch (o->type) {
@@ -143,7 +180,7 @@ static json_t *type_of(const struct epa_option *o)
     case EPA_OPTION_U32_LIST:
         return json_pack("{s:s, s:o}", "type", "array", "items", whole_number(o));
     }
-    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
+    return text_schema(o);
 }
 
 /* As YAML reads it: a number where it is one, such as a size without a unit. */

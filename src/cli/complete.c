@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cmd_status.h"
 #include "cli/topics.h"
 #include "plugin/plugin_check.h"
 
@@ -73,16 +74,6 @@ uint32_t complete_plugins(struct completing *c, const struct registry_entry **ou
 
 /* ---- the line up to the cursor ---- */
 
-static const struct option *find_option(const char *text)
-{
-    size_t bytes = strcspn(text, "=");
-
-    for (const struct option *option = options; option < options + OPTIONS; option++)
-        if (strlen(option->name) == bytes && memcmp(option->name, text, bytes) == 0)
-            return option;
-    return NULL;
-}
-
 static void take_option(struct completing *c, const struct option *option,
                         const char *value)
 {
@@ -109,7 +100,7 @@ static const struct option *read_words(struct completing *c, const char *const *
 {
     *ended = false;
     for (uint32_t i = 0; i + 1 < n; i++) {
-        const struct option *option = *ended ? NULL : find_option(word[i]);
+        const struct option *option = *ended ? NULL : commands_option(word[i]);
         const char *equals = strchr(word[i], '=');
 
         if (!*ended && strcmp(word[i], "--") == 0) {
@@ -146,6 +137,15 @@ static void offer_kinds(struct completing *c)
     for (uint32_t kind = 0; kind < PLUGIN_KINDS; kind++)
         complete_offer(c, topics_section((enum epa_plugin_kind)kind)->help, "%s",
                        plugin_kind_name((enum epa_plugin_kind)kind));
+}
+
+static void offer_command_that_runs(void *arg, const struct status *s)
+{
+    struct text help = {0};
+
+    status_print_head(s, &help);
+    complete_offer(arg, help.data, "%d", (int)s->head.pid);
+    text_free(&help);
 }
 
 /* With a point only where one was typed: there are hundreds. */
@@ -195,6 +195,10 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
         offer_kinds(c);
     else if (bytes == 5 && memcmp(kind, "TOPIC", bytes) == 0)
         offer_topics(c);
+    else if (bytes == 3 && memcmp(kind, "PID", bytes) == 0)
+        status_each(offer_command_that_runs, c);
+    else if (bytes == 7 && memcmp(kind, "RESULTS", bytes) == 0)
+        complete_files(c, "json");
     else if ((bytes == 4 && memcmp(kind, "GLOB", bytes) == 0) ||
              (bytes == 5 && memcmp(kind, "LABEL", bytes) == 0))
         complete_runs(c);
@@ -239,7 +243,7 @@ static void offer(struct completing *c, const struct option *pending, bool ended
     if (pending != NULL) {
         offer_kind(c, pending->value, strlen(pending->value));
     } else if (!ended && c->word[0] == '-' && equals != NULL) {
-        const struct option *option = find_option(c->word);
+        const struct option *option = commands_option(c->word);
 
         c->word = equals + 1;
         if (option != NULL && option->value != NULL)

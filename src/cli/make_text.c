@@ -14,7 +14,7 @@ static int print_file(const char *path)
     }
     printf("static const char ");
     for (name = name == NULL ? path : name + 1; *name != '\0'; name++)
-        putchar(*name == '.' ? '_' : *name);
+        putchar(*name == '.' || *name == '-' ? '_' : *name);
     printf("[] = {\n");
     while ((c = getc(file)) != EOF)
         printf("%d,%s", (signed char)c, ++column % 24 == 0 ? "\n" : "");

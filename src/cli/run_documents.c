@@ -7,20 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
 enum { WRITE_PART = 20 }; /* one part in so many of the time, at most */
 
-static const char *const option[] = {[DOCUMENT_JSON] = "--json",
-                                     [DOCUMENT_MARKDOWN] = "--markdown",
-                                     [DOCUMENT_CSV] = "--csv"};
+/* Where each is asked for, and what it is called in the folder. */
+static const struct {
+    const char *option, *name;
+} kinds[DOCUMENTS] = {
+    [DOCUMENT_JSON] = {"--json", NULL},
+    [DOCUMENT_MARKDOWN] = {"--markdown", NULL},
+    [DOCUMENT_CSV] = {"--csv", NULL},
+    [DOCUMENT_STREAM] = {"--json-lines", NULL},
+    [DOCUMENT_FOLDER_LINES] = {"--out-dir", "results.jsonl"},
+    [DOCUMENT_FOLDER_CSV] = {"--out-dir", "results.csv"},
+    [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", "results.md"},
+};
 
+/* Of those that are not in the folder. */
 static const char *path_of(const struct cli *cli, enum document_kind kind)
 {
-    const char *const path[] = {[DOCUMENT_JSON] = cli->json,
-                                [DOCUMENT_MARKDOWN] = cli->markdown,
-                                [DOCUMENT_CSV] = cli->csv};
+    const char *const path[DOCUMENT_FOLDER] = {[DOCUMENT_JSON] = cli->json,
+                                               [DOCUMENT_MARKDOWN] = cli->markdown,
+                                               [DOCUMENT_CSV] = cli->csv,
+                                               [DOCUMENT_STREAM] = cli->json_lines};
 
     return path[kind];
 }
@@ -33,40 +45,58 @@ static bool is_stdout(const struct cli *cli, enum document_kind kind)
 }
 
 /* What is written there cannot be written over. */
-static bool is_stream(const struct cli *cli, enum document_kind kind)
+static bool is_stream(const char *path)
 {
     struct stat at;
 
-    return is_stdout(cli, kind) ||
-           (stat(path_of(cli, kind), &at) == 0 && !S_ISREG(at.st_mode));
+    return strcmp(path, "-") == 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
 }
 
 enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
-    for (enum document_kind k = 0; k < DOCUMENTS && status == EPA_OK; k++) {
+    for (enum document_kind k = 0; k < DOCUMENT_FOLDER && status == EPA_OK; k++) {
         const char *path = path_of(cli, k);
 
         if (path == NULL)
             continue;
-        status = report_file_check(option[k], path, cli->force, err);
+        status = report_file_check(kinds[k].option, path, cli->force, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
             if (path_of(cli, other) != NULL && strcmp(path, path_of(cli, other)) == 0)
-                status =
-                    epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s", option[other],
-                             option[k], is_stdout(cli, k) ? "standard output" : path);
+                status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s",
+                                  kinds[other].option, kinds[k].option,
+                                  is_stdout(cli, k) ? "standard output" : path);
         }
     }
     return status;
 }
 
+static bool make_paths(struct documents *d)
+{
+    const char *folder = d->cli->out_dir;
+
+    for (enum document_kind k = 0; k < DOCUMENTS; k++) {
+        if (k < DOCUMENT_FOLDER && path_of(d->cli, k) != NULL)
+            d->path[k] = strdup(path_of(d->cli, k));
+        else if (k < DOCUMENT_FOLDER || folder == NULL)
+            continue;
+        else if (asprintf(&d->path[k], "%s/%s", folder, kinds[k].name) < 0)
+            d->path[k] = NULL;
+        d->is_ours[k] = k >= DOCUMENT_FOLDER; /* who has the folder has them */
+        if (d->path[k] == NULL)
+            return false;
+    }
+    return true;
+}
+
 enum epa_status documents_init(struct documents *d, const struct cli *cli, enum verb verb,
                                const struct runs *runs, bool ours, struct epa_error *err)
 {
-    *d = (struct documents){.cli = cli, .verb = verb, .ours = ours};
+    *d = (struct documents){
+        .cli = cli, .runs = runs, .verb = verb, .ours = ours, .stream.fd = -1};
     d->row = calloc(runs->n + 1, sizeof(*d->row));
-    if (d->row == NULL)
+    if (d->row == NULL || !make_paths(d))
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", runs->n);
     d->n = runs->n;
     for (uint32_t i = 0; i < runs->n; i++) {
@@ -83,58 +113,122 @@ enum epa_status documents_init(struct documents *d, const struct cli *cli, enum 
     return EPA_OK;
 }
 
+enum epa_status documents_open(struct documents *d, struct epa_error *err)
+{
+    d->stream.option = kinds[DOCUMENT_STREAM].option;
+    d->stream.path = d->path[DOCUMENT_STREAM];
+    if (!d->ours || d->stream.path == NULL)
+        return EPA_OK;
+    return report_stream_open(&d->stream, d->cli->force, err);
+}
+
 void documents_finish(struct documents *d)
 {
+    for (enum document_kind k = 0; k < DOCUMENTS; k++)
+        free(d->path[k]);
+    if (d->stream.path != NULL && d->stream.fd >= 0)
+        close(d->stream.fd);
+    text_free(&d->one);
     text_free(&d->results);
+    text_free(&d->lines);
     free(d->row);
     *d = (struct documents){0};
+}
+
+/* What cannot be written there is nothing that the run could help. */
+static void add_to_stream(struct documents *d, const struct text *line)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    if (report_stream_add(&d->stream, line, &err) == EPA_OK)
+        return;
+    if (!d->told[DOCUMENT_STREAM])
+        fprintf(stderr, "epa2a: error: %s\n", err.text);
+    d->told[DOCUMENT_STREAM] = true;
+}
+
+enum epa_status documents_take(struct documents *d, const struct text *result,
+                               struct epa_error *err)
+{
+    struct text line = {0};
+    enum epa_status status = EPA_OK;
+
+    if (d->path[DOCUMENT_JSON] != NULL) {
+        text_add(&d->results, "%s", d->results.bytes == 0 ? "" : ",\n");
+        text_add_bytes(&d->results, result->data, result->bytes);
+    }
+    if (d->path[DOCUMENT_STREAM] == NULL && d->path[DOCUMENT_FOLDER_LINES] == NULL)
+        return EPA_OK;
+    status = report_json_line(&line, result, err);
+    if (status == EPA_OK && d->path[DOCUMENT_FOLDER_LINES] != NULL)
+        text_add_bytes(&d->lines, line.data, line.bytes);
+    if (status == EPA_OK && d->path[DOCUMENT_STREAM] != NULL)
+        add_to_stream(d, &line);
+    text_free(&line);
+    return status;
 }
 
 enum epa_status documents_add(struct documents *d, const struct result *result,
                               struct epa_error *err)
 {
-    return d->cli->json == NULL ? EPA_OK : report_json_add(&d->results, result, err);
+    bool wanted = d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_STREAM] != NULL ||
+                  d->path[DOCUMENT_FOLDER] != NULL;
+    enum epa_status status = EPA_OK;
+
+    text_free(&d->one);
+    if (wanted)
+        status = report_json_add(&d->one, result, err);
+    return wanted && status == EPA_OK ? documents_take(d, &d->one, err) : status;
 }
 
 bool documents_have_stdout(const struct documents *d)
 {
-    return is_stdout(d->cli, DOCUMENT_JSON) || is_stdout(d->cli, DOCUMENT_MARKDOWN) ||
-           is_stdout(d->cli, DOCUMENT_CSV);
+    for (enum document_kind k = 0; k < DOCUMENT_FOLDER; k++)
+        if (is_stdout(d->cli, k))
+            return true;
+    return false;
 }
 
 static enum epa_status write_one(struct documents *d, enum document_kind kind,
-                                 struct epa_error *err)
+                                 const struct report_batch *batch, struct epa_error *err)
 {
-    const char *path = path_of(d->cli, kind);
+    const char *path = d->path[kind];
     bool force = d->cli->force || d->is_ours[kind];
     struct text text = {0};
+    const struct text *what = &text;
     enum epa_status status;
 
     if (kind == DOCUMENT_JSON)
-        return report_json(path, force, &d->results, d->row, d->n > 1 ? d->n : 0, err);
-    if (kind == DOCUMENT_MARKDOWN)
-        report_batch_markdown(&text, d->verb, d->row, d->n);
+        return report_json(path, force, &d->results, batch, err);
+    if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
+        report_batch_markdown(&text, batch);
+    else if (kind == DOCUMENT_CSV || kind == DOCUMENT_FOLDER_CSV)
+        report_batch_csv(&text, batch);
     else
-        report_batch_csv(&text, d->verb, d->row, d->n);
-    status = report_file(option[kind], path, force, text.data, text.bytes, err);
+        what = &d->lines;
+    status = report_file(kinds[kind].option, path, force,
+                         what->data != NULL ? what->data : "", what->bytes, err);
     text_free(&text);
     return status;
 }
 
-static bool write_all(struct documents *d, bool last)
+/* What cannot be written is told once, and once more at the end. */
+static bool write_all(struct documents *d, const struct report_batch *batch, bool last)
 {
-    bool good = true;
+    bool good = !d->told[DOCUMENT_STREAM];
 
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         struct epa_error err = {EPA_OK, ""};
 
-        if (path_of(d->cli, k) == NULL || (!last && is_stream(d->cli, k)))
+        if (k == DOCUMENT_STREAM || d->path[k] == NULL || (!last && is_stream(d->path[k])))
             continue;
-        if (write_one(d, k, &err) == EPA_OK) {
+        if (write_one(d, k, batch, &err) == EPA_OK) {
             d->is_ours[k] = true;
             continue;
         }
-        fprintf(stderr, "epa2a: error: %s\n", err.text);
+        if (!d->told[k] || last)
+            fprintf(stderr, "epa2a: error: %s\n", err.text);
+        d->told[k] = true;
         good = false;
     }
     return good;
@@ -142,15 +236,20 @@ static bool write_all(struct documents *d, bool last)
 
 bool documents_write(struct documents *d, bool last)
 {
+    const struct report_batch batch = {.verb = d->verb,
+                                       .row = d->row,
+                                       .n = d->n,
+                                       .order = runs_order_name(d->runs->how),
+                                       .seed = d->runs->seed};
     uint64_t now = clock_ns();
     bool good;
 
     if (!d->ours || (!last && now - d->written_ns < WRITE_PART * d->cost_ns))
         return true;
     if (last && d->n > 1 && !d->cli->quiet && !documents_have_stdout(d))
-        report_batch_text(stdout, d->verb, d->row, d->n);
+        report_batch_text(stdout, &batch);
     fflush(stdout);
-    good = write_all(d, last);
+    good = write_all(d, &batch, last);
     d->written_ns = clock_ns();
     d->cost_ns = d->written_ns - now;
     return good;

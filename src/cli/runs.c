@@ -26,7 +26,7 @@ static bool is_picked(const struct cli *cli, const struct batch_run *run)
 }
 
 static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i,
-                    struct runs *runs)
+                    uint32_t nth, struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
@@ -34,8 +34,12 @@ static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i
 
     if (!is_picked(cli, of))
         return true;
-    *run =
-        (struct run){.batch = batch, .x = of->x, .label = of->label, .refused = of->absent};
+    *run = (struct run){.batch = batch,
+                        .x = of->x,
+                        .label = of->label,
+                        .repetition = of->repetition,
+                        .nth = nth,
+                        .refused = of->absent};
     if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
                  labelled ? of->label : "") < 0)
         return false;
@@ -45,32 +49,115 @@ static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i
 }
 
 /* Fisher and Yates, by numbers that follow from the seed on any machine. */
-static void shuffle(uint64_t seed, uint32_t *order, uint32_t n)
+static void shuffle(struct random *random, uint32_t *order, uint32_t n)
 {
-    struct random random = {random_mix(seed), 0};
-
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t j = random_below(&random, i), last = order[i - 1];
+        uint32_t j = random_below(random, i), last = order[i - 1];
 
         order[i - 1] = order[j];
         order[j] = last;
     }
 }
 
+bool runs_repeat(const struct runs *runs)
+{
+    for (uint32_t i = 0; i < runs->n; i++)
+        if (runs->run[i].repetition > 1)
+            return true;
+    return false;
+}
+
+const char *runs_order_name(enum runs_order how)
+{
+    return how == RUNS_SHUFFLED      ? "shuffled"
+           : how == RUNS_INTERLEAVED ? "interleaved"
+                                     : "declared";
+}
+
+bool runs_order_find(const char *name, enum runs_order *out)
+{
+    for (enum runs_order how = RUNS_DECLARED; how <= RUNS_SHUFFLED; how++) {
+        if (strcmp(name, runs_order_name(how)) != 0)
+            continue;
+        *out = how;
+        return true;
+    }
+    return false;
+}
+
+void runs_order(struct runs *runs, enum runs_order how, uint64_t seed)
+{
+    struct random random = {random_mix(seed), 0};
+    uint32_t n = 0;
+
+    runs->how = how;
+    runs->seed = seed;
+    for (uint32_t k = 1; how == RUNS_INTERLEAVED && n < runs->n; k++) {
+        uint32_t from = n;
+
+        for (uint32_t i = 0; i < runs->n; i++)
+            if (runs->run[i].repetition == k)
+                runs->order[n++] = i;
+        shuffle(&random, runs->order + from, n - from);
+    }
+    if (how == RUNS_SHUFFLED)
+        shuffle(&random, runs->order, runs->n);
+}
+
+/* ---- which of those that are alike a run is ---- */
+
+struct place_of_id {
+    const char *id; /* "": not known without its plugin */
+    uint32_t at;    /* of all runs of all files */
+};
+
+static int by_id(const void *a, const void *b)
+{
+    const struct place_of_id *x = a, *y = b;
+    int order = strcmp(x->id, y->id);
+
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* nth[i] of all n runs of all files. */
+static bool count_alike(const struct runs *runs, uint32_t n, uint32_t *nth)
+{
+    struct place_of_id *all = calloc(n + 1, sizeof(*all));
+    uint32_t at = 0;
+
+    if (all == NULL)
+        return false;
+    for (uint32_t i = 0; i < runs->n_batches; i++)
+        for (uint32_t k = 0; k < runs->batch[i]->n; k++, at++) {
+            const struct experiment *x = runs->batch[i]->run[k].x;
+
+            all[at] = (struct place_of_id){x != NULL ? x->id : "", at};
+        }
+    qsort(all, n, sizeof(*all), by_id);
+    for (uint32_t i = 0; i < n; i++)
+        nth[all[i].at] =
+            i > 0 && strcmp(all[i].id, all[i - 1].id) == 0 ? nth[all[i - 1].at] + 1 : 1;
+    free(all);
+    return true;
+}
+
 static enum epa_status collect(const struct cli *cli, struct runs *out,
                                struct epa_error *err)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, at = 0, *nth;
     bool fits;
 
     for (uint32_t i = 0; i < out->n_batches; i++)
         n += out->batch[i]->n;
     out->run = calloc(n + 1, sizeof(*out->run));
     out->order = calloc(n + 1, sizeof(*out->order));
-    fits = out->run != NULL && out->order != NULL;
+    nth = calloc(n + 1, sizeof(*nth));
+    fits =
+        out->run != NULL && out->order != NULL && nth != NULL && count_alike(out, n, nth);
     for (uint32_t i = 0; i < out->n_batches && fits; i++)
         for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
-            fits = add_run(cli, out->batch[i], k, out);
+            fits = add_run(cli, out->batch[i], k, nth[at++], out);
+    free(nth);
     if (!fits)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", n);
     if (out->n == 0)
@@ -79,8 +166,7 @@ static enum epa_status collect(const struct cli *cli, struct runs *out,
                         cli->only[0]);
     for (uint32_t i = 0; i < out->n; i++)
         out->order[i] = i;
-    if (cli->shuffle)
-        shuffle(cli->shuffle_seed, out->order, out->n);
+    out->how = RUNS_DECLARED;
     return EPA_OK;
 }
 
@@ -94,8 +180,9 @@ enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32
     if (out->batch == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
     for (uint32_t i = 0; i < cli->n_args; i++) {
-        enum epa_status one = batch_read(cli->arg[i], sets, n_sets, cli->max_runs, registry,
-                                         diag, &out->batch[out->n_batches]);
+        enum epa_status one =
+            batch_read_text(cli->arg[i], cli->text, sets, n_sets, cli->max_runs, registry,
+                            diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
             out->n_batches++;
@@ -131,6 +218,8 @@ void runs_list(const struct runs *runs)
 
         printf("%-12s  ", run->x != NULL ? run->x->id : "-");
         print_clean(run->name);
+        if (run->done)
+            printf("  (done)");
         if (run->refused.status != EPA_OK) {
             printf("\n              %s: ", skipped ? "skipped here" : "cannot run");
             print_clean(run->refused.text);

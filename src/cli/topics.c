@@ -18,6 +18,8 @@ const struct variable environment[] = {
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2 or avx512"},
     {"EPA2A_JOB_TOKEN", "launcher env: a word that all ranks of a job share and no other "
                         "job has"},
+    {"NO_COLOR", "set and not empty: no colour, unless --color always asks for it"},
+    {"TERM", "dumb, or not set: no colour and no progress line"},
     {0},
 };
 
@@ -134,6 +136,22 @@ void topic_help(const struct topic *topic, struct text *out)
                                               : topic->entry->plugin->summary);
 }
 
+/* Whether `option` says something once `other`, which is not set, has its least value. */
+static bool find_number(const struct section *section, const struct epa_option *option,
+                        const struct epa_option *other, struct text *out)
+{
+    struct experiment x;
+    const char *needs;
+
+    memcpy(&x, experiment_options.defaults, sizeof(x));
+    memcpy((char *)&x + section->offset + other->offset, &other->least,
+           sizeof(other->least));
+    if (!option_applies(&x, section, option->name, &needs))
+        return false;
+    text_add(out, "--set %s.%s=%g ", section->name, other->name, other->least);
+    return true;
+}
+
 /* Whether `option` says something once `other` has one of its values, which one then. */
 static bool find_choice(const struct section *section, const struct epa_option *option,
                         const struct epa_option *other, struct text *out)
@@ -162,7 +180,8 @@ void topics_needs(const struct section *section, const struct epa_option *option
         option_applies(x, section, option->name, &needs))
         return;
     for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
-        if (o->type == EPA_OPTION_CHOICE && find_choice(section, option, o, out))
+        if ((o->type == EPA_OPTION_CHOICE && find_choice(section, option, o, out)) ||
+            (o->type == EPA_OPTION_REAL && find_number(section, option, o, out)))
             return;
 }
 
@@ -179,6 +198,8 @@ void topics_example(const struct epa_option *option, const void *defaults, struc
     else if (option->type == EPA_OPTION_U32_LIST)
         text_add(out, "[%llu, %llu]", (unsigned long long)option->min,
                  (unsigned long long)option->min + 1);
+    else if (option->type == EPA_OPTION_REAL)
+        text_add(out, "%g", option->least);
     else /* a number: the least is as good as any */
         option_number_text(option, option->min, out);
 }
@@ -202,8 +223,9 @@ void environment_warn(FILE *to)
             known = known || strcmp(name.data, names[i]) == 0;
         near = text_nearest(name.data, names, n);
         if (!known)
-            fprintf(to, "epa2a: warning: nothing reads the variable %.64s; %s%s%s\n",
-                    name.data, near == NULL ? "`epa2a help environment`" : "is it ",
+            fprintf(to, "epa2a: %swarning:%s nothing reads the variable %.64s; %s%s%s\n",
+                    colour_on(to, COLOUR_WARNING), colour_off(to), name.data,
+                    near == NULL ? "`epa2a help environment`" : "is it ",
                     near == NULL ? " lists those that are" : near, near == NULL ? "" : "?");
         text_free(&name);
     }

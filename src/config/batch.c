@@ -86,11 +86,9 @@ static void set_batch(struct tree *tree, const char *set)
         tree_set(tree, set);
 }
 
-void batch_read_tree(struct tree *tree, const char *file, const char *const *sets,
-                     uint32_t n_sets)
+/* What was read must be a map; settings of matrix, zip and repeat go over it. */
+static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
-    tree->root = NULL;
-    include_read(tree->arena, file, tree->diag, &tree->root);
     if (tree->root == NULL)
         return;
     if (tree->root->kind != NODE_MAP) {
@@ -102,6 +100,14 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
     for (uint32_t i = 0; i < n_sets; i++)
         if (is_batch_set(sets[i]))
             set_batch(tree, sets[i]);
+}
+
+void batch_read_tree(struct tree *tree, const char *file, const char *const *sets,
+                     uint32_t n_sets)
+{
+    tree->root = NULL;
+    include_read(tree->arena, file, tree->diag, &tree->root);
+    take_tree(tree, sets, n_sets);
 }
 
 void batch_set_all(struct tree *tree, const char *const *sets, uint32_t n_sets)
@@ -301,6 +307,7 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
     uint32_t before;
     enum epa_status status;
 
+    run->repetition = of->repetition > 0 ? of->repetition : 1;
     tree.diag = r->several ? diag_create() : r->tree.diag;
     before = diag_errors(tree.diag);
     tree.root = tree_copy(tree.arena, of->named->root);
@@ -376,9 +383,10 @@ static enum epa_status expand(struct reading *r, bool flawed)
     return build_all(r, &plan, flawed);
 }
 
-enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
-                           uint32_t max_runs, struct registry *registry, struct diag *diag,
-                           struct batch **out)
+enum epa_status batch_read_text(const char *file, const char *text, const char *const *sets,
+                                uint32_t n_sets, uint32_t max_runs,
+                                struct registry *registry, struct diag *diag,
+                                struct batch **out)
 {
     struct arena *arena = arena_create();
     struct batch *batch = arena_alloc(arena, sizeof(*batch));
@@ -394,7 +402,12 @@ enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n
 
     batch->arena = arena;
     batch->file = r.file;
-    batch_read_tree(&r.tree, file, sets, n_sets);
+    if (text == NULL) {
+        batch_read_tree(&r.tree, file, sets, n_sets);
+    } else {
+        yaml_parse(arena, file, text, strlen(text), diag, &r.tree.root);
+        take_tree(&r.tree, sets, n_sets);
+    }
     if (r.tree.root != NULL)
         status = expand(&r, diag_errors(diag) != before);
     if (status != EPA_OK) {
@@ -403,6 +416,13 @@ enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n
     }
     *out = batch;
     return EPA_OK;
+}
+
+enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
+                           uint32_t max_runs, struct registry *registry, struct diag *diag,
+                           struct batch **out)
+{
+    return batch_read_text(file, NULL, sets, n_sets, max_runs, registry, diag, out);
 }
 
 void batch_destroy(struct batch *batch)

@@ -20,6 +20,7 @@ struct batch_run {
     const char *label;       /* never NULL */
     struct experiment *x;    /* NULL: a plugin is not here */
     struct epa_error absent; /* which, and why */
+    uint32_t repetition;     /* from 1 */
 };
 
 struct batch {
@@ -35,6 +36,10 @@ struct batch {
 enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
                            uint32_t max_runs, struct registry *, struct diag *,
                            struct batch **out);
+/* The same of YAML that is in no file; `name` is what messages call it. */
+enum epa_status batch_read_text(const char *name, const char *text, const char *const *sets,
+                                uint32_t n_sets, uint32_t max_runs, struct registry *,
+                                struct diag *, struct batch **out);
 void batch_destroy(struct batch *);
 
 /* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is

@@ -92,8 +92,9 @@ static void hash_value(void *arg, const char *key, const char *value, bool quote
     const struct node *written = path ? origin_find(h->x, key) : NULL;
 
     (void)quoted;
-    if (strcmp(key, "name") == 0 || strncmp(key, "profile.", 8) == 0)
-        return; /* what it is called, and who watches */
+    if (strcmp(key, "name") == 0 || strncmp(key, "profile.", 8) == 0 ||
+        strncmp(key, "expect.", 7) == 0)
+        return; /* what it is called, who watches, and what they hope for */
     hash_text(&h->hash, key);
     hash_text(&h->hash, written != NULL ? written->text : value);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/colour.h"
 #include "base/text.h"
 
 enum { ERRORS_SHOWN = 20, NOTES_SHOWN = 4, LINE_SHOWN = 84, TEXT_SHOWN = 600 };
@@ -254,11 +255,13 @@ void diag_take(struct diag *diag, const struct diag *from, const char *file,
 
 static void print_text(FILE *file, const struct remark *remark, const char *what)
 {
-    if (remark->line == 0)
-        fprintf(file, "%s: %s: %s\n", remark->file, what, remark->text);
-    else
-        fprintf(file, "%s:%u:%u: %s: %s\n", remark->file, remark->line, remark->column,
-                what, remark->text);
+    bool error = strcmp(what, "error") == 0;
+    const char *on = colour_on(file, error ? COLOUR_ERROR : COLOUR_PLACE);
+
+    fputs(remark->file, file);
+    if (remark->line != 0)
+        fprintf(file, ":%u:%u", remark->line, remark->column);
+    fprintf(file, ": %s%s%s: %s\n", on, what, colour_off(file), remark->text);
 }
 
 static void print_run(FILE *file, const struct failure *failure)
@@ -275,8 +278,8 @@ static void print_remark(FILE *file, const struct remark *remark, const char *wh
 {
     print_text(file, remark, what);
     if (remark->line_text != NULL)
-        fprintf(file, "%5u | %s\n      | %s\n", remark->line, remark->line_text,
-                remark->underline);
+        fprintf(file, "%5u | %s\n      | %s%s%s\n", remark->line, remark->line_text,
+                colour_on(file, COLOUR_PLACE), remark->underline, colour_off(file));
 }
 
 void diag_print_first(const struct diag *diag, FILE *file)

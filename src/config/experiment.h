@@ -98,13 +98,24 @@ enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
 struct bench_options {
-    uint32_t warmup, iterations;
-    uint32_t inputs; /* sets made beforehand and used in turn */
+    uint32_t warmup, iterations; /* iterations: with a stop rule, at most */
+    uint32_t inputs;             /* sets made beforehand and used in turn */
     int cadence; /* isolated: a barrier before each stage or launch; back_to_back: none */
     int clock;   /* enum bench_clock */
     uint32_t calls; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;      /* enum bench_cache */
     bool check;     /* compare every element of one iteration after the last sample */
+    /* Stop rules; see session/stop.h. 0: not set, but of min_iterations. */
+    double ci95;
+    uint32_t min_iterations;
+    uint64_t min_time_ns, max_time_ns;
+};
+
+/* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
+struct expect_options {
+    const char *min, *median, *p95, *p99, *max, *mean; /* times, at most */
+    const char *goodput, *wire, *bus, *of_limit;       /* at least */
+    uint32_t wrong; /* elements, at most, of some that were compared */
 };
 
 /* `profile:` */
@@ -116,7 +127,7 @@ struct profile_options {
 struct experiment {
     const char *file; /* as named by the user; messages begin with it */
     uint32_t version;
-    const char *name;               /* never NULL: the file's, where none is given */
+    const char *name;  /* never NULL: the file's, where none is given */
     const char *label; /* tells it from other runs of its file; NULL: there are none */
     const char *id;    /* see batch.h; NULL: the base of runs */
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
@@ -129,6 +140,7 @@ struct experiment {
     struct run_options run;
     struct verify_options verify;
     struct bench_options bench;
+    struct expect_options expect;
     struct profile_options profile;
     struct arena *arena;          /* owns every string, list and config above */
     const struct origin *origins; /* where each value came from; for `config show` */

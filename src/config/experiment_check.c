@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "config/diag.h"
+#include "config/expect.h"
 #include "config/node.h"
 #include "config/options.h"
 
@@ -195,6 +196,41 @@ static void check_profile(const struct checking *c)
                  "folder");
 }
 
+/* Stop rules of bench. */
+static void check_stop(const struct checking *c)
+{
+    const struct bench_options *b = &c->x->bench;
+
+    check_unused(c, "bench", "min_iterations", NULL, "add ci95: 1%, or remove it");
+    check_unused(c, "bench", "min_time", NULL, "add ci95: 1%, or remove it");
+    if (b->max_time_ns != 0 && b->min_time_ns > b->max_time_ns)
+        conflict(c, "bench.min_time", "bench.max_time", NULL,
+                 "bench.min_time is longer than bench.max_time");
+}
+
+/* Texts of expect that cannot be read. Rows are known once there are ranks. */
+static void check_expect(const struct checking *c)
+{
+    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
+        const char *key = arena_printf(c->x->arena, "expect.%s", expect_name[i]);
+        const struct node *node = origin_find(c->x, key);
+        struct expectation all[EXPECT_MOST];
+        struct value_error error = {"", ""};
+        struct place place;
+        const char *at;
+
+        if (node == NULL || node->refused ||
+            expect_read(&c->x->expect, i, all, &error) != UINT32_MAX)
+            continue;
+        at = node->text + all[0].at;
+        place = node->place;
+        place.column += node->quoted + all[0].at;
+        place.width = (uint32_t)strcspn(at, ",");
+        diag_error(c->diag, &place, error.hint[0] != '\0' ? error.hint : NULL,
+                   "%s: '%.*s' %s", key, (int)strcspn(at, ","), at, error.what);
+    }
+}
+
 /* Options of bench that exclude each other, or are for GPUs. */
 static void check_bench(const struct checking *c)
 {
@@ -358,6 +394,8 @@ void experiment_check(const struct experiment *x, uint32_t before, struct diag *
     check_routing(&c);
     check_verify(&c);
     check_bench(&c);
+    check_stop(&c);
+    check_expect(&c);
     check_profile(&c);
     if (diag_errors(diag) == before)
         check_together(&c);

@@ -62,6 +62,11 @@ bool option_applies(const struct experiment *x, const struct section *section,
         *needs = "a clock other than wall_cold, which has its own";
         return x->bench.clock != CLOCK_WALL_COLD;
     }
+    if (strcmp(section->name, "bench") == 0 &&
+        (strcmp(option, "min_iterations") == 0 || strcmp(option, "min_time") == 0)) {
+        *needs = "ci95, which may stop before";
+        return x->bench.ci95 > 0;
+    }
     if (strcmp(section->name, "verify") == 0 &&
         (strcmp(option, "rtol") == 0 || strcmp(option, "atol") == 0)) {
         *needs = "reference: contest";

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "config/expect.h"
 #include "config/node.h"
 #include "config/options.h"
 
@@ -42,7 +43,9 @@ static const struct experiment defaults = {
               .clock = CLOCK_AUTO,
               .calls = 20,
               .cache = CACHE_WARM,
-              .check = true},
+              .check = true,
+              .min_iterations = 50},
+    .expect = {.wrong = UINT32_MAX},
     .profile = {.iterations = 10},
 };
 
@@ -305,7 +308,28 @@ static const struct epa_option bench[] = {
      EPA_U32(struct bench_options, iterations),
      .min = 1,
      .max = 1000000,
-     .help = "samples"},
+     .help = "samples; with ci95 or max_time, the most"},
+    {.name = "ci95",
+     EPA_REAL(struct bench_options, ci95),
+     .least = 0.001,
+     .most = 1000.0,
+     .help = "stop once the median's 95 % interval is no wider than this part of it, such "
+             "as 1%; `epa2a help stopping`"},
+    {.name = "min_iterations",
+     EPA_U32(struct bench_options, min_iterations),
+     .min = 1,
+     .max = 1000000,
+     .help = "ci95: samples before it may stop"},
+    {.name = "min_time",
+     EPA_DURATION(struct bench_options, min_time_ns),
+     .min = 1,
+     .max = 3600000000000,
+     .help = "ci95: how long samples are taken before it may stop"},
+    {.name = "max_time",
+     EPA_DURATION(struct bench_options, max_time_ns),
+     .min = 1,
+     .max = 86400000000000,
+     .help = "stop once samples were taken for this long, warm-up not counted"},
     {.name = "inputs",
      EPA_U32(struct bench_options, inputs),
      .min = 1,
@@ -411,6 +435,11 @@ const struct section experiment_sections[] = {
      .help = "what `epa2a bench` does",
      .offset = offsetof(struct experiment, bench),
      .options = {bench, sizeof(struct bench_options), &defaults.bench}},
+    {.name = "expect",
+     .help = "what `epa2a bench` and `run` must come to, else they end with exit code 1; "
+             "`epa2a help expectations`",
+     .offset = offsetof(struct experiment, expect),
+     .options = {expect_table, sizeof(struct expect_options), &defaults.expect}},
     {.name = "profile",
      .help =
          "writes what ranks did when, for `epa2a trace` and any viewer of Chrome traces",

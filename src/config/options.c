@@ -332,7 +332,9 @@ static void refuse_key(const struct epa_options *options, const char *section,
     near = text_nearest(key->text, names, n);
     if (near != NULL)
         text_add(&hint, "did you mean '%s'?", near);
-    for (uint32_t i = 0; near == NULL && i < n; i++)
+    else if (strchr(key->text, ' ') != NULL)
+        text_add(&hint, "a text with a comma in it needs quotes here");
+    for (uint32_t i = 0; hint.bytes == 0 && i < n; i++)
         text_add(&hint, "%s%s", i == 0 ? "it has: " : ", ", names[i]);
     diag_error(diag, &key->place, hint.data, "unknown key '%.64s' in '%s'", key->text,
                section);
@@ -372,6 +374,7 @@ bool option_is_set(const struct epa_option *option, const void *from)
 {
     const void *field = (const char *)from + option->offset;
     uint64_t number;
+    double real;
 
     switch (option->type) {
     case EPA_OPTION_STRING:
@@ -384,8 +387,11 @@ bool option_is_set(const struct epa_option *option, const void *from)
     case EPA_OPTION_DURATION:
         number = number_at(option, from);
         return number >= option->min && number <= option_greatest(option);
-    case EPA_OPTION_BOOL:
     case EPA_OPTION_REAL:
+        real = *(const double *)field;
+        return (option->least == 0.0 && option->most == 0.0) ||
+               (real >= option->least && real <= option->most);
+    case EPA_OPTION_BOOL:
     case EPA_OPTION_CHOICE:
         break;
     }

@@ -133,9 +133,9 @@ bool value_real(const char *text, double *out, struct value_error *error)
         if (!isdigit((unsigned char)s[-1]))
             return refuse(error, "", "is not a number");
     }
-    if (whole + fraction == 0 || *s != 0)
+    if (whole + fraction == 0 || (*s != 0 && strcmp(s, "%") != 0))
         return refuse(error, "", "is not a number");
-    value = strtod(text, NULL);
+    value = strtod(text, NULL) / (*s == '%' ? 100 : 1);
     if (!isfinite(value))
         return refuse(error, "", "is too large");
     *out = value;

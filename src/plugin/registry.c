@@ -361,6 +361,31 @@ static void load(struct registry *registry, uint32_t i)
         entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
 }
 
+/* What a build leaves out where a library is not there. */
+static const struct left_out {
+    enum epa_plugin_kind kind;
+    const char *name, *needs;
+} left_out[] = {
+    {EPA_PLUGIN_ALGORITHM, "alltoallv", "an MPI library (Debian: libopenmpi-dev)"},
+    {EPA_PLUGIN_BACKEND, "cuda", "nvcc of CUDA 13"},
+    {EPA_PLUGIN_LAUNCHER, "mpi", "an MPI library (Debian: libopenmpi-dev)"},
+    {EPA_PLUGIN_TRANSPORT, "nvlink", "nvcc of CUDA 13"},
+    {EPA_PLUGIN_TRANSPORT, "ucx", "UCX (Debian: libucx-dev)"},
+    {EPA_PLUGIN_TRANSPORT, "verbs", "libibverbs (Debian: libibverbs-dev)"},
+};
+
+static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name,
+                                     struct epa_error *err)
+{
+    for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++) {
+        if (left_out[i].kind == kind && strcmp(left_out[i].name, name) == 0)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "%s '%s' is not part of this build: building it needs %s",
+                            plugin_kind_name(kind), name, left_out[i].needs);
+    }
+    return EPA_OK;
+}
+
 static enum epa_status fail_unknown(const struct registry *registry,
                                     enum epa_plugin_kind kind, const char *name,
                                     struct epa_error *err)
@@ -404,6 +429,8 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
                         "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _",
                         name, PLUGIN_NAME_MAX);
     i = position(registry, kind, name, &found);
+    if (!found && fail_left_out(kind, name, err) != EPA_OK)
+        return EPA_ERR_UNSUPPORTED;
     if (!found)
         return fail_unknown(registry, kind, name, err);
     load(registry, i);

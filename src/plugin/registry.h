@@ -18,7 +18,8 @@ enum epa_status registry_create(const char *plugin_path, struct registry **out,
 void registry_destroy(struct registry *);
 
 /* Loads on first use. EPA_ERR_CONFIG: no such name (err lists the nearest);
- * EPA_ERR_UNSUPPORTED: it is there and cannot be loaded (err says why, in one sentence). */
+ * EPA_ERR_UNSUPPORTED: it is there and cannot be loaded, or this project has it and this
+ * build does not (err says why, in one sentence). */
 enum epa_status registry_find(struct registry *, enum epa_plugin_kind, const char *name,
                               const struct epa_plugin **out, struct epa_error *);
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/sysfile.h"
+#include "git_id.h"
 #include "kernels/kernels.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
@@ -182,6 +183,7 @@ static void collect_build(struct facts *out)
     snprintf(out->version, sizeof(out->version), "%s", EPA2A_VERSION);
     snprintf(out->build_type, sizeof(out->build_type), "%s", EPA2A_BUILD_TYPE);
     snprintf(out->sanitizers, sizeof(out->sanitizers), "%s", EPA2A_SANITIZE);
+    snprintf(out->git, sizeof(out->git), "%s", EPA2A_GIT);
     snprintf(out->libc, sizeof(out->libc), "glibc %s", gnu_get_libc_version());
     out->debug_build = ASSERTS || !OPTIMIZED || strcmp(EPA2A_SANITIZE, "none") != 0;
 }
@@ -189,7 +191,8 @@ static void collect_build(struct facts *out)
 /* By name, whether a variable is of this program's world. Anything else stays at home. */
 static bool allowed(const char *variable)
 {
-    static const char *const prefix[] = {"EPA2A_", "UCX_", "OMPI_MCA_", "NCCL_", "OMP_"};
+    static const char *const prefix[] = {"EPA2A_", "UCX_",     "OMPI_MCA_",
+                                         "NCCL_",  "NVSHMEM_", "OMP_"};
     static const char *const name[] = {"SLURM_JOB_ID=", "CUDA_VISIBLE_DEVICES="};
 
     for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++) {

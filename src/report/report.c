@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/colour.h"
 #include "report/report_lines.h"
+#include "report/verdict.h"
 
 enum {
     WIDTH = REPORT_WIDTH,
@@ -153,24 +155,56 @@ static void print_clock(FILE *file, const struct result *result)
         report_comment(file, "combine alone is not known: %s cannot combine twice", plugin);
 }
 
+static bool has_rule(const struct session *s)
+{
+    return s->verb == VERB_BENCH && stop_is_on(&s->experiment->bench);
+}
+
+/* Which of the rules ended it, and what they were. */
+static void print_stop(FILE *file, const struct result *result)
+{
+    const struct bench_options *o = &result->session->experiment->bench;
+    char ci95[64] = "", time[64] = "";
+
+    if (o->ci95 > 0)
+        snprintf(ci95, sizeof(ci95), "; an interval of %.3g %%", 100 * o->ci95);
+    if (o->max_time_ns > 0)
+        snprintf(time, sizeof(time), "; %.3g s of samples", (double)o->max_time_ns / 1e9);
+    if (result->stop == STOP_NOT)
+        report_comment(file, "no stop rule was met before the end");
+    else
+        report_comment(file, "stopped by bench.%s; rules: %u samples%s%s",
+                       result->stop == STOP_TIME ? "max_time" : stop_name(result->stop),
+                       o->iterations, ci95, time);
+}
+
 static void print_samples(FILE *file, const struct result *result)
 {
     const struct session *s = result->session;
     const struct stats *total = &result->stage[result->n_stages - 1].slowest;
-    bool wall = s->clock == CLOCK_WALL_COLD;
+    bool wall = s->clock == CLOCK_WALL_COLD, rule = has_rule(s);
     double first = 0;
 
     report_comment(
         file,
-        "%llu of %u samples after %u of warm-up, each %s; percentiles by nearest rank",
-        (unsigned long long)result->n_samples, s->iterations, s->warmup,
-        wall ? "rank 0's" : "the slowest rank's");
+        "%llu of %s%u samples after %u of warm-up, each %s; percentiles by nearest rank",
+        (unsigned long long)result->n_samples, rule ? "at most " : "", s->iterations,
+        s->warmup, wall ? "rank 0's" : "the slowest rank's");
+    if (rule)
+        print_stop(file, result);
     if (total->n > 0)
         report_comment(
             file, "%s: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
             result->stage[result->n_stages - 1].name, total->mean / 1e3, total->stdev / 1e3,
             total->mad / 1e3, (unsigned long long)total->outliers,
             total->outliers == 1 ? "" : "s");
+    if (!isnan(total->low))
+        report_comment(
+            file,
+            "%s: 95 %% interval of the median %.1f to %.1f us, %.2f %% of it, by "
+            "order statistics",
+            result->stage[result->n_stages - 1].name, total->low / 1e3, total->high / 1e3,
+            100 * result_ci95(result));
     for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         first = fmax(first, session_rank(s, r)->first_ns);
     if (first > 0)
@@ -242,8 +276,9 @@ static void print_trace(FILE *file, const struct result *result)
     if (total->n > 0)
         report_comment(
             file,
-            "profile: noting takes %.0f ns, at most %.0f times a thread and iteration: up to "
-            "%.2f us, %.2f %% of the median",
+            "profile: noting takes %.0f ns, at most %.0f times a thread and iteration: that "
+            "alone is %.2f us, %.2f %% of the median; ranks that wait for each other add "
+            "theirs up, so `epa2a compare` with a run without profile says what it costs",
             t->event_ns, t->busiest, ns / 1e3, 100 * ns / total->median);
 }
 
@@ -259,12 +294,36 @@ static void print_end(FILE *file, const struct result *result)
                    why[0] != 0 ? ": " : "", why);
 }
 
+/* A line for each thing that was expected. */
+static void print_verdicts(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+    char wanted[128], found[256];
+
+    for (uint32_t i = 0; i < result->n_verdicts; i++) {
+        const struct verdict *v = &result->verdict[i];
+
+        fputs(v->met ? "" : colour_on(file, COLOUR_BAD), file);
+        report_comment(
+            file, "expect: %s, %s: %s", verdict_wanted(v, wanted, sizeof(wanted)),
+            verdict_found(result, v, found, sizeof(found)), v->met ? "met" : "MISSED");
+        fputs(v->met ? "" : colour_off(file), file);
+    }
+    if (s->verb == VERB_VERIFY && expect_is_set(&s->experiment->expect))
+        report_comment(file,
+                       "expect: verify takes no times; only expect.wrong is looked at");
+    else if (result->status != EPA_OK && expect_is_set(&s->experiment->expect))
+        report_comment(file, "expect: not looked at, as it ended early");
+}
+
 static void print_checks(FILE *file, const struct result *result)
 {
     char compared[32], wrong[32];
 
     counted(compared, sizeof(compared), result->compared);
     counted(wrong, sizeof(wrong), result->wrong);
+    if (result->wrong > 0)
+        fputs(colour_on(file, COLOUR_BAD), file);
     if (result->session->verb == VERB_VERIFY)
         fprintf(file, "verified %llu iteration%s: %s elements compared, %s wrong\n",
                 (unsigned long long)result->checked, result->checked == 1 ? "" : "s",
@@ -277,6 +336,8 @@ static void print_checks(FILE *file, const struct result *result)
                        compared, wrong);
     else if (result->unchecked[0] != 0)
         report_comment(file, "not checked: %s", result->unchecked);
+    if (result->wrong > 0)
+        fputs(colour_off(file), file);
 }
 
 void report_table(FILE *file, const struct result *result)
@@ -294,11 +355,13 @@ void report_table(FILE *file, const struct result *result)
     print_routing(file, s->routing_stats);
     print_trace(file, result);
     print_end(file, result);
+    print_verdicts(file, result);
     print_checks(file, result);
 }
 
 void report_warnings(FILE *file, const struct result *result)
 {
     for (uint32_t i = 0; i < result->n_warnings; i++)
-        fprintf(file, "warning: %s\n", result->warning[i]);
+        fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING),
+                colour_off(file), result->warning[i]);
 }

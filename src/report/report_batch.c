@@ -2,6 +2,7 @@
  * those of the runs' own tables; what a run has not measured has none. */
 #include "report/report_batch.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,17 +84,25 @@ static enum epa_status fill_parts(struct report_row *row, const struct result *r
 enum epa_status report_row_fill(struct report_row *row, const struct result *result,
                                 struct epa_error *err)
 {
-    row->end = result->status == EPA_OK ? REPORT_OK : REPORT_FAILED;
-    row->status = result->status;
+    row->status = result->n_missed > 0 ? EPA_ERR_MISMATCH : result->status;
+    row->end = row->status == EPA_OK ? REPORT_OK : REPORT_FAILED;
     snprintf(row->error, sizeof(row->error), "%.*s", (int)sizeof(row->error) - 1,
              result->error);
     row->total_ns = NAN;
     if (result->n_stages > 0 && result->n_samples > 0)
         row->total_ns = result->stage[result->n_stages - 1].slowest.median;
+    row->samples = result->n_samples;
+    row->stop = result->stop;
+    row->ci95 = result_ci95(result);
     row->checked = result->checked;
     row->compared = result->compared;
     row->wrong = result->wrong;
     return fill_parts(row, result, err);
+}
+
+bool report_batch_mixed(const struct report_batch *batch)
+{
+    return strcmp(batch->order, "declared") != 0;
 }
 
 double report_ratio(const struct report_row *row, uint32_t n, uint32_t i)
@@ -288,9 +297,11 @@ static const char *first_with_total(const struct report_row *row, uint32_t n)
     return NULL;
 }
 
-void report_batch_text(FILE *file, enum verb verb, const struct report_row *row, uint32_t n)
+void report_batch_text(FILE *file, const struct report_batch *batch)
 {
-    const struct column *column = columns_of(verb);
+    const struct report_row *row = batch->row;
+    uint32_t n = batch->n;
+    const struct column *column = columns_of(batch->verb);
     const char *first = first_with_total(row, n);
     int width = label_width(row, n);
     uint32_t ends[4] = {0};
@@ -300,7 +311,9 @@ void report_batch_text(FILE *file, enum verb verb, const struct report_row *row,
     fprintf(file, "#\n# %u runs: %u ok, %u failed, %u skipped, %u not run\n", n,
             ends[REPORT_OK], ends[REPORT_FAILED], ends[REPORT_SKIPPED],
             ends[REPORT_NOT_RUN]);
-    if (verb != VERB_VERIFY && first != NULL) {
+    if (report_batch_mixed(batch))
+        fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
+    if (batch->verb != VERB_VERIFY && first != NULL) {
         fprintf(file, "# medians; ratio: total over that of ");
         print_clean(file, first);
         fputc('\n', file);
@@ -325,10 +338,11 @@ static void add_markdown(struct text *out, const char *text)
     }
 }
 
-void report_batch_markdown(struct text *out, enum verb verb, const struct report_row *row,
-                           uint32_t n)
+void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
-    const struct column *column = columns_of(verb);
+    const struct report_row *row = batch->row;
+    uint32_t n = batch->n;
+    const struct column *column = columns_of(batch->verb);
     int more = more_digits(row, n);
 
     text_add(out, "| run | id |");
@@ -355,6 +369,8 @@ void report_batch_markdown(struct text *out, enum verb verb, const struct report
         text_add(out, " |\n");
         text_free(&end);
     }
+    if (report_batch_mixed(batch))
+        text_add(out, "\nOrder: %s, by seed %" PRIu64 ".\n", batch->order, batch->seed);
 }
 
 /* As RFC 4180 has it. */
@@ -370,15 +386,31 @@ static void add_csv(struct text *out, const char *text)
     text_add(out, "\"");
 }
 
-void report_batch_csv(struct text *out, enum verb verb, const struct report_row *row,
-                      uint32_t n)
+/* Samples, why no more, and how wide the median's interval is as a part of it. */
+static void add_stop(struct text *out, const struct report_row *row)
 {
-    const struct column *column = columns_of(verb);
+    const char *why = stop_name(row->stop);
+
+    if (row->samples == 0) {
+        text_add(out, ",,,");
+        return;
+    }
+    text_add(out, ",%" PRIu64 ",%s,", row->samples, why != NULL ? why : "");
+    if (isfinite(row->ci95))
+        text_add(out, "%.6f", row->ci95);
+}
+
+void report_batch_csv(struct text *out, const struct report_batch *batch)
+{
+    const struct report_row *row = batch->row;
+    uint32_t n = batch->n;
+    const struct column *column = columns_of(batch->verb);
+    bool timed_too = batch->verb != VERB_VERIFY;
 
     text_add(out, "file,label,id");
     for (const struct column *c = column; c->name != NULL; c++)
         text_add(out, c->unit[0] == 0 ? ",%s" : ",%s_%s", c->name, c->unit);
-    text_add(out, ",end,status,error\n");
+    text_add(out, ",end,status,error%s\n", timed_too ? ",samples,stop,ci95" : "");
     for (uint32_t i = 0; i < n; i++) {
         add_csv(out, row[i].file);
         text_add(out, ",");
@@ -391,6 +423,8 @@ void report_batch_csv(struct text *out, enum verb verb, const struct report_row 
         text_add(out, ",%s,%s,", report_end_name(row[i].end),
                  row[i].end == REPORT_NOT_RUN ? "" : result_status_name(row[i].status));
         add_csv(out, row[i].error);
+        if (timed_too)
+            add_stop(out, &row[i]);
         text_add(out, "\n");
     }
 }

@@ -24,6 +24,18 @@ struct report_row {
     /* Medians, as in the result's table; NaN: not measured. */
     double dispatch_ns, combine_ns, total_ns;
     uint64_t checked, compared, wrong; /* iterations; elements */
+    uint64_t samples;
+    enum stop_reason stop; /* why there are no more of them */
+    double ci95;           /* see result_ci95(); NaN: there is none */
+};
+
+/* All of them, as written, and how they went. */
+struct report_batch {
+    enum verb verb;
+    const struct report_row *row;
+    uint32_t n;
+    const char *order; /* "declared", "interleaved" or "shuffled" */
+    uint64_t seed;     /* of that order; declared has none */
 };
 
 /* All that a result says. SKIPPED is left to the caller. */
@@ -35,8 +47,11 @@ double report_ratio(const struct report_row *row, uint32_t n, uint32_t i);
 /* "ok", "failed", "skipped", "not run". */
 const char *report_end_name(enum report_end);
 
-void report_batch_text(FILE *, enum verb, const struct report_row *, uint32_t n);
-void report_batch_markdown(struct text *, enum verb, const struct report_row *, uint32_t n);
-void report_batch_csv(struct text *, enum verb, const struct report_row *, uint32_t n);
+/* Whether the order is another than the declared one. */
+bool report_batch_mixed(const struct report_batch *);
+
+void report_batch_text(FILE *, const struct report_batch *);
+void report_batch_markdown(struct text *, const struct report_batch *);
+void report_batch_csv(struct text *, const struct report_batch *);
 
 #endif

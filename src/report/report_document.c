@@ -2,6 +2,7 @@
  * whenever it is written, so it can be written again after each run. */
 #include "report/report.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -62,27 +63,91 @@ static char *summary(const struct report_row *row, uint32_t n)
     return dump;
 }
 
-enum epa_status report_json(const char *path, bool force, const struct text *results,
-                            const struct report_row *row, uint32_t n, struct epa_error *err)
+enum epa_status report_json_text(struct text *out, const struct text *results,
+                                 const struct report_batch *batch, struct epa_error *err)
 {
-    char *lines = n == 0 ? NULL : summary(row, n);
-    struct text text = {0};
-    enum epa_status status;
+    bool several = batch != NULL && batch->n > 1;
+    char *lines = several ? summary(batch->row, batch->n) : NULL;
 
-    if (n > 0 && lines == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "--json %s: no memory for %u runs", path, n);
-    text_add(&text,
+    if (several && lines == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs as JSON", batch->n);
+    text_add(out,
              "{\n\"schema\": %d,\n\"program\": \"epa2a\",\n"
              "\"percentiles\": \"nearest rank\",\n\"results\": [\n",
              REPORT_SCHEMA);
     if (results->bytes > 0)
-        text_add_bytes(&text, results->data, results->bytes);
-    text_add(&text, "\n]");
-    if (lines != NULL)
-        text_add(&text, ",\n\"summary\": %s", lines);
-    text_add(&text, "\n}\n");
-    status = report_file("--json", path, force, text.data, text.bytes, err);
-    text_free(&text);
+        text_add_bytes(out, results->data, results->bytes);
+    text_add(out, "\n]");
+    if (several) {
+        text_add(out, ",\n\"order\": \"%s\",\n\"order_seed\": ", batch->order);
+        if (report_batch_mixed(batch))
+            text_add(out, "%" PRIu64, batch->seed);
+        else
+            text_add(out, "null");
+        text_add(out, ",\n\"summary\": %s", lines);
+    }
+    text_add(out, "\n}\n");
     free(lines);
+    return EPA_OK;
+}
+
+enum epa_status report_json(const char *path, bool force, const struct text *results,
+                            const struct report_batch *batch, struct epa_error *err)
+{
+    struct text text = {0};
+    enum epa_status status = report_json_text(&text, results, batch, err);
+
+    if (status == EPA_OK)
+        status = report_file("--json", path, force, text.data, text.bytes, err);
+    text_free(&text);
     return status;
+}
+
+enum epa_status report_json_line(struct text *out, const struct text *result,
+                                 struct epa_error *err)
+{
+    struct text document = {0};
+    enum epa_status status = report_json_text(&document, result, NULL, err);
+    json_t *root =
+        status != EPA_OK ? NULL : json_loadb(document.data, document.bytes, 0, NULL);
+    char *line =
+        root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    text_free(&document);
+    json_decref(root);
+    if (line == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a result on one line");
+    text_add(out, "%s\n", line);
+    free(line);
+    return EPA_OK;
+}
+
+enum epa_status report_json_read(const char *path, const char *id, struct text *out,
+                                 struct epa_error *err)
+{
+    json_error_t why;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why), *result;
+    const char *of, *status, *wrong = NULL;
+    char *dump = NULL;
+
+    if (root == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: no result: %s", path,
+                        why.line, why.column, why.text);
+    result = json_array_get(json_object_get(root, "results"), 0);
+    of = json_string_value(json_object_get(result, "id"));
+    status = json_string_value(json_object_get(result, "status"));
+    if (json_integer_value(json_object_get(root, "schema")) != REPORT_SCHEMA ||
+        of == NULL || status == NULL)
+        wrong = "not a result";
+    else if (strcmp(of, id) != 0)
+        wrong = "it is of another run";
+    else if (strcmp(status, "ok") != 0)
+        wrong = "that run did not end well";
+    else if ((dump = json_dumps(result, JSON_INDENT(1) | JSON_REAL_PRECISION(9))) == NULL)
+        wrong = "no memory for it";
+    else
+        text_add(out, "%s", dump);
+    free(dump);
+    json_decref(root);
+    return wrong == NULL ? EPA_OK : epa_fail(err, EPA_ERR_CONFIG, "%s: %s", path, wrong);
 }

@@ -76,8 +76,8 @@ enum epa_status report_file_check(const char *option, const char *path, bool for
         return EPA_OK;
     if (!force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: there is such a file already; --force overwrites it", option,
-                        path);
+                        "%s %s: there is such a file already; --force overwrites it",
+                        option, path);
     return check_folder(option, path, err);
 }
 
@@ -216,4 +216,33 @@ enum epa_status report_file(const char *option, const char *path, bool force,
     status = write_regular(option, real != NULL ? real : path, force, data, bytes, err);
     free(real);
     return status;
+}
+
+enum epa_status report_stream_open(struct report_stream *s, bool force,
+                                   struct epa_error *err)
+{
+    struct stat at;
+    bool is_file = stat(s->path, &at) != 0 || S_ISREG(at.st_mode);
+    int how = O_WRONLY | O_CLOEXEC;
+
+    s->fd = -1;
+    if (is_stdout(s->path))
+        return EPA_OK;
+    how |= !is_file ? O_NONBLOCK : force ? O_CREAT | O_TRUNC : O_CREAT | O_EXCL;
+    s->fd = open(s->path, how, 0666);
+    if (s->fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
+                        errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+    fcntl(s->fd, F_SETFL, 0); /* a reader may be slow */
+    return EPA_OK;
+}
+
+enum epa_status report_stream_add(const struct report_stream *s, const struct text *text,
+                                  struct epa_error *err)
+{
+    if (is_stdout(s->path))
+        return write_stdout(text->data, text->bytes, err);
+    if (write_all(s->fd, text->data, text->bytes) == 0)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, strerror(errno));
 }

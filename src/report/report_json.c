@@ -1,13 +1,16 @@
 /* A result as JSON: everything that the table says, all samples, and where they come from.
  * Numbers are numbers, times are whole nanoseconds, what was not measured is null, and text
  * that is no UTF-8 is made so: the document parses whatever happened.
- * tests/cli/result.schema.json describes it. */
+ * share/epa2a-result.schema.json describes it. */
 #include "report/report.h"
+#include "report/report_plugins.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "report/verdict.h"
 
 /* Set once memory ran out anywhere: no document then, rather than one with holes. */
 struct build {
@@ -131,6 +134,7 @@ static json_t *build_json(struct build *b, const struct facts *f)
     json_t *o = json_object();
 
     set(b, o, "version", text(f->version));
+    set(b, o, "git", text_or_null(f->git));
     set(b, o, "plugin_abi", count(EPA_ABI));
     set(b, o, "compiler", text(f->compiler));
     set(b, o, "type", text(f->build_type));
@@ -245,6 +249,8 @@ static json_t *stats_json(struct build *b, const struct stats *s)
     set(b, o, "mean", whole(s->mean));
     set(b, o, "stdev", whole(s->stdev));
     set(b, o, "mad", whole(s->mad));
+    set(b, o, "ci95",
+        isnan(s->low) ? json_null() : json_pack("[oo]", whole(s->low), whole(s->high)));
     set(b, o, "outliers", count(s->outliers));
     return o;
 }
@@ -364,6 +370,17 @@ static json_t *timing_json(struct build *b, const struct result *result)
     return o;
 }
 
+/* Why there are no more samples, and how sure their median is. */
+static json_t *stop_json(struct build *b, const struct result *result)
+{
+    json_t *o = json_object();
+
+    set(b, o, "reason", text_or_null(stop_name(result->stop)));
+    set(b, o, "samples", count(result->n_samples));
+    set(b, o, "ci95", real(result_ci95(result)));
+    return o;
+}
+
 static json_t *verify_json(struct build *b, const struct result *result)
 {
     json_t *o = json_object();
@@ -375,7 +392,7 @@ static json_t *verify_json(struct build *b, const struct result *result)
     return o;
 }
 
-/* The trace that was written, and what noting it takes of an iteration at most. */
+/* The trace that was written, and what noting it takes the busiest thread of an iteration. */
 static json_t *profile_json(struct build *b, const struct result *result)
 {
     const struct trace_written *t = &result->trace;
@@ -399,24 +416,27 @@ static json_t *error_json(struct build *b, const struct result *result)
 {
     json_t *o;
 
-    if (result->status == EPA_OK)
+    if (result->status == EPA_OK && result->n_missed == 0)
         return json_null();
     o = json_object();
-    set(b, o, "status", text(result_status_name(result->status)));
+    set(b, o, "status",
+        text(result->n_missed > 0 ? "missed" : result_status_name(result->status)));
     set(b, o, "text", text(result->error));
     return o;
 }
 
 /* What a script asks first, in words that do not grow with the causes. */
-static const char *outcome(enum epa_status status)
+static const char *outcome(const struct result *result)
 {
-    switch (status) {
+    if (result->n_missed > 0)
+        return "missed";
+    switch (result->status) {
     case EPA_OK:
     case EPA_ERR_MISMATCH:
     case EPA_ERR_TIMEOUT:
     case EPA_ERR_DIED:
     case EPA_ERR_INTERRUPTED:
-        return result_status_name(status);
+        return result_status_name(result->status);
     default:
         return "failed";
     }
@@ -437,7 +457,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "label", text(x->label != NULL ? x->label : x->name));
     set(b, o, "id", text_or_null(x->id));
     set(b, o, "verb", text(session_verb(s)));
-    set(b, o, "status", text(outcome(result->status)));
+    set(b, o, "status", text(outcome(result)));
     set(b, o, "exit_code", json_integer(result->exit_code));
     set(b, o, "error", error_json(b, result));
     set(b, o, "started", text_or_null(result->started));
@@ -446,13 +466,16 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "iterations", count(s->iterations));
     set(b, o, "experiment", experiment_json(b, x));
     set(b, o, "machine", machine_json(b, result));
+    set(b, o, "plugins", report_plugins(x));
     set(b, o, "world", world_json(b, s));
     set(b, o, "timing", timing_json(b, result));
+    set(b, o, "stop", stop_json(b, result));
     set(b, o, "stages", stages);
     set(b, o, "skew", skew_json(b, result));
     set(b, o, "routing", routing_json(b, s));
     set(b, o, "traffic", traffic_json(b, result));
     set(b, o, "verify", verify_json(b, result));
+    set(b, o, "expect", verdicts_json(result));
     set(b, o, "profile", profile_json(b, result));
     set(b, o, "warnings", warnings);
     return o;

@@ -1,7 +1,7 @@
 /* A session's raw times made into a result. The headline is the slowest rank of each
  * iteration, because a layer is done when its last rank is; statistics are over iterations
  * and only over those that every rank finished. */
-#include "report/result.h"
+#include "report/verdict.h"
 
 #include <math.h>
 #include <signal.h>
@@ -57,6 +57,23 @@ const char *result_clock_name(const struct result *result)
                                        [CLOCK_WALL_COLD] = "wall_cold"};
 
     return name[result->session->clock];
+}
+
+double result_ci95(const struct result *result)
+{
+    const struct stats *s = &result->stage[result->n_stages - 1].slowest;
+
+    return s->median > 0 ? (s->high - s->low) / s->median : NAN;
+}
+
+/* A rule has said it; without one, and where all went well, there are as many as asked for. */
+static enum stop_reason why_stopped(const struct result *result)
+{
+    const struct session *s = result->session;
+
+    if (s->stop != STOP_NOT || s->verb == VERB_VERIFY)
+        return s->stop;
+    return result->n_samples == s->iterations ? STOP_ITERATIONS : STOP_NOT;
 }
 
 void result_when(struct result *result, time_t started, double elapsed_s)
@@ -374,6 +391,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->status = status;
     out->exit_code = exit_code(status, SIGINT);
     out->n_samples = finished(session);
+    out->stop = why_stopped(out);
     out->dispatch = traffic_of(session, DISPATCH);
     out->combine = traffic_of(session, COMBINE);
     out->total = traffic_of(session, DISPATCH | COMBINE);
@@ -383,6 +401,8 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     made = work_init(&work, ranks_of(session), out->n_samples);
     if (made == EPA_OK)
         made = fill_stages(out, &work);
+    if (made == EPA_OK)
+        made = verdicts_make(out);
     work_finish(&work);
     if (made != EPA_OK) {
         result_finish(out);
@@ -401,5 +421,7 @@ void result_finish(struct result *result)
     }
     for (uint32_t i = 0; i < result->n_warnings; i++)
         free(result->warning[i]);
+    free(result->verdict);
+    result->verdict = NULL;
     result->n_stages = result->n_warnings = 0;
 }

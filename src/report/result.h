@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "config/expect.h"
 #include "report/facts.h"
 #include "session/session.h"
 #include "report/stats.h"
@@ -34,6 +35,14 @@ struct result_stage {
     double limit_ns; /* the least time that the links allow; NaN: not known */
 };
 
+/* One expectation, and what came of it. */
+struct verdict {
+    char row[32];              /* "": of the result, not of a row */
+    enum expect_figure figure; /* EXPECT_FIGURES: `wrong` */
+    double bound, measured;    /* in its unit; measured NaN: not known */
+    bool met;
+};
+
 enum { RESULT_WARNINGS = 16 };
 
 struct result {
@@ -41,10 +50,11 @@ struct result {
     const struct facts *facts;
     enum epa_status status;
     int exit_code;
-    char error[1024]; /* why it ended early, in words; "" if it did not */
+    char error[1024]; /* why it ended early, in words, or what was missed; "": neither */
     char started[40]; /* RFC 3339, UTC */
     double elapsed_s;
-    uint64_t n_samples; /* iterations that all ranks finished */
+    uint64_t n_samples;    /* iterations that all ranks finished */
+    enum stop_reason stop; /* why there are no more of them */
     /* Rows: a stage each, or the figures of graphs; the last is "total". */
     uint32_t n_stages;
     struct result_stage stage[SESSION_STAGES + 1];
@@ -56,7 +66,9 @@ struct result {
     double skew_ns;           /* median over samples of slowest minus fastest rank, total */
     uint32_t straggler;       /* the rank that is slowest most often, and in which share */
     double straggler_share;
-    struct trace_written trace; /* by who made this result; path "": none */
+    struct verdict *verdict; /* [n_verdicts] of what was expected; owned */
+    uint32_t n_verdicts, n_missed;
+    struct trace_written trace;     /* by who made this result; path "": none */
     char *warning[RESULT_WARNINGS]; /* owned */
     uint32_t n_warnings;
 };
@@ -70,6 +82,10 @@ void result_finish(struct result *);
 
 /* `started` by CLOCK_REALTIME. */
 void result_when(struct result *, time_t started, double elapsed_s);
+
+/* Width of the 95 % interval of the last row's median, as a part of the median; NaN: there
+ * is no interval. */
+double result_ci95(const struct result *);
 
 /* "host", "events", "graph"; NULL: no times were taken. */
 const char *result_clock_name(const struct result *);

@@ -97,6 +97,26 @@ static void about_samples(struct result *result)
              (unsigned long long)total->outliers, n, STATS_OUTLIER);
 }
 
+/* What was asked for was not reached. */
+static void about_stop(struct result *result)
+{
+    const struct bench_options *o = &result->session->experiment->bench;
+    bool time = result->stop == STOP_TIME;
+    double width = result_ci95(result);
+    char have[64] = "too few for one";
+
+    if (!(o->ci95 > 0) || result->n_samples == 0 || result->stop == STOP_CI95 ||
+        result->stop == STOP_NOT)
+        return;
+    if (width == width)
+        snprintf(have, sizeof(have), "%.3g %% of it wide", 100 * width);
+    warn(result,
+         "the 95 %% interval of the median is not within bench.ci95 (%.3g %%): with %llu "
+         "samples it is %s; bench.%s came first, raise it",
+         100 * o->ci95, (unsigned long long)result->n_samples, have,
+         time ? "max_time" : "iterations");
+}
+
 /* The first sample, not the first iteration: that one is slow on every machine, and warm-up
  * is there to take it. */
 static void about_first(struct result *result)
@@ -187,6 +207,7 @@ void result_warn(struct result *result)
     about_build(result);
     about_cores(result);
     about_samples(result);
+    about_stop(result);
     about_first(result);
     about_timer(result);
 }

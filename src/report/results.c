@@ -1,4 +1,4 @@
-/* The results of --json, read by jansson. Strings stay where jansson has them; samples are
+/* Results, read by jansson. Strings stay where jansson has them; samples are
  * copied, as they are computed with. */
 #include "report/results.h"
 
@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "report/batch_index.h"
 
 enum { SCHEMA = 1 };
 
@@ -62,7 +65,8 @@ static enum epa_status read_run(const char *path, const json_t *from,
                                .json = from};
     if (to->label[0] == '\0')
         to->label = to->name;
-    to->ok = strcmp(to->status, "ok") == 0;
+    /* What missed its expectations was measured as well as any other. */
+    to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
     to->stage = calloc(json_array_size(stages) + 1, sizeof(*to->stage));
     if (to->stage == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for stages", path);
@@ -74,27 +78,31 @@ static enum epa_status read_run(const char *path, const json_t *from,
     return status;
 }
 
-static enum epa_status read_root(struct results *r, struct epa_error *err)
+/* Adds the runs of one document, which `r` owns by now. */
+static enum epa_status read_document(struct results *r, const char *path,
+                                     const json_t *root, struct epa_error *err)
 {
-    const json_t *runs = json_object_get(r->root, "results"), *run;
-    json_int_t schema = json_integer_value(json_object_get(r->root, "schema"));
+    const json_t *runs = json_object_get(root, "results"), *run;
+    json_int_t schema = json_integer_value(json_object_get(root, "schema"));
     enum epa_status status = EPA_OK;
+    struct results_run *grown;
     size_t i;
 
-    if (strcmp(text_of(r->root, "program"), "epa2a") != 0 || !json_is_array(runs))
+    if (strcmp(text_of(root, "program"), "epa2a") != 0 || !json_is_array(runs))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote",
-                        r->path);
+                        path);
     if (schema != SCHEMA)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: schema %lld is not known; this program reads %d", r->path,
+                        "%s: schema %lld is not known; this program reads %d", path,
                         (long long)schema, SCHEMA);
-    r->run = calloc(json_array_size(runs) + 1, sizeof(*r->run));
-    if (r->run == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for runs", r->path);
+    grown = realloc(r->run, (r->n + json_array_size(runs) + 1) * sizeof(*r->run));
+    if (grown == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for runs", path);
+    r->run = grown;
     json_array_foreach(runs, i, run)
     {
         if (status == EPA_OK)
-            status = read_run(r->path, run, &r->run[r->n++], err);
+            status = read_run(path, run, &r->run[r->n++], err);
     }
     if (r->n > 0)
         r->version =
@@ -103,33 +111,101 @@ static enum epa_status read_root(struct results *r, struct epa_error *err)
     return status;
 }
 
-enum epa_status results_read(const char *path, struct results *out, struct epa_error *err)
+/* A document, or several, as --json-lines writes them. */
+static enum epa_status read_file(struct results *r, const char *path, struct epa_error *err)
 {
     json_error_t why;
     FILE *file = fopen(path, "re");
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
+    int next = 0;
 
-    *out = (struct results){.path = path, .version = ""};
     if (file == NULL)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-    out->root = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+    while (status == EPA_OK && next != EOF) {
+        json_t *root =
+            json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
+
+        if (root == NULL)
+            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path,
+                              why.line, why.column, why.text);
+        else if (json_array_append_new(r->root, root) != 0)
+            status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for results", path);
+        else
+            status = read_document(r, path, root, err);
+        do
+            next = getc(file);
+        while (next == ' ' || next == '\n' || next == '\r' || next == '\t');
+        if (next != EOF)
+            ungetc(next, file);
+    }
     fclose(file);
+    return status;
+}
+
+/* Results of all runs that have ended, in the order of the batch. */
+static enum epa_status read_folder(struct results *r, const char *path,
+                                   struct epa_error *err)
+{
+    struct batch_index index;
+    enum epa_status status = EPA_OK;
+    char *file = NULL;
+
+    if (asprintf(&file, "%s/index.json", path) < 0)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for a path", path);
+    status = batch_index_read(file, &index, err);
+    free(file);
+    for (uint32_t i = 0; i < index.n && status == EPA_OK; i++) {
+        const struct index_run *run = &index.run[i];
+
+        if (run->result[0] == '\0') {
+            r->missing++;
+            continue;
+        }
+        if (asprintf(&file, "%s/%s", path, run->result) < 0) {
+            status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for a path", path);
+        } else {
+            status = read_file(r, file, err);
+            free(file);
+        }
+    }
+    batch_index_finish(&index);
+    return status;
+}
+
+enum epa_status results_read(const char *path, struct results *out, struct epa_error *err)
+{
+    struct stat at;
+    enum epa_status status;
+
+    *out = (struct results){.path = path, .version = "", .root = json_array()};
     if (out->root == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path,
-                        why.line, why.column, why.text);
-    status = read_root(out, err);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for results", path);
+    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+        status = read_folder(out, path, err);
+    else
+        status = read_file(out, path, err);
     if (status != EPA_OK)
         results_free(out);
     return status;
 }
 
+static void free_run(struct results_run *run)
+{
+    for (uint32_t k = 0; k < run->n_stages; k++)
+        free(run->stage[k].sample);
+    free(run->stage);
+}
+
+void results_drop(struct results *r, uint32_t i)
+{
+    free_run(&r->run[i]);
+    memmove(&r->run[i], &r->run[i + 1], (--r->n - i) * sizeof(*r->run));
+}
+
 void results_free(struct results *r)
 {
-    for (uint32_t i = 0; i < r->n; i++) {
-        for (uint32_t k = 0; k < r->run[i].n_stages; k++)
-            free(r->run[i].stage[k].sample);
-        free(r->run[i].stage);
-    }
+    for (uint32_t i = 0; i < r->n; i++)
+        free_run(&r->run[i]);
     free(r->run);
     json_decref(r->root);
     *r = (struct results){0};
@@ -154,13 +230,23 @@ static bool is_free(enum results_part part, const char *key)
     static const char *const means[] = {"algorithm", "transport", "backend", "launcher",
                                         NULL};
     static const char *const length[] = {
-        "name",        "seed", "timeout", "bench.iterations", "bench.warmup",
-        "bench.check", "run",  "verify",  "profile",          NULL};
-    static const char *const passing[] = {
-        "host",           "kernel",       "load_average",
-        "timer_ns",       "memory_bytes", "build.version",
-        "build.compiler", "build.libc",   "build.plugin_abi",
-        "environment",    "links",        NULL};
+        "name",           "seed",           "timeout",    "bench.iterations",
+        "bench.warmup",   "bench.check",    "run",        "verify",
+        "profile",        "expect",         "bench.ci95", "bench.min_iterations",
+        "bench.min_time", "bench.max_time", NULL};
+    static const char *const passing[] = {"host",
+                                          "kernel",
+                                          "load_average",
+                                          "timer_ns",
+                                          "memory_bytes",
+                                          "build.version",
+                                          "build.compiler",
+                                          "build.libc",
+                                          "build.plugin_abi",
+                                          "build.git",
+                                          "environment",
+                                          "links",
+                                          NULL};
 
     if (part == RESULTS_MACHINE)
         return starts_with_one_of(key, passing);

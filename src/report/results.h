@@ -1,4 +1,4 @@
-/* Results that were written with --json, read again. */
+/* Results that were written with --json, --json-lines or --out-dir, read again. */
 #ifndef RESULTS_H
 #define RESULTS_H
 
@@ -28,12 +28,16 @@ struct results {
     const char *version; /* of the program that wrote it */
     struct results_run *run;
     uint32_t n;
-    void *root; /* owns the strings */
+    uint32_t missing; /* runs of a folder that have no result (yet) */
+    void *root;       /* owns the strings */
 };
 
-/* EPA_ERR_CONFIG says what is wrong with the file, EPA_ERR_SYSTEM why it cannot be read. */
+/* A file, or a folder: what its index says is there. EPA_ERR_CONFIG says what is wrong with
+ * it, EPA_ERR_SYSTEM why it cannot be read. */
 enum epa_status results_read(const char *path, struct results *out, struct epa_error *err);
 void results_free(struct results *);
+/* Takes run i out. */
+void results_drop(struct results *, uint32_t i);
 
 enum results_part {
     RESULTS_SHAPE,   /* what was to be done; seeds, names and lengths of a run aside */

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/interval.h"
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -48,7 +50,18 @@ static void deviations(const double *sample, uint64_t n, double *scratch, struct
 
 struct stats stats_of(const double *sample, uint64_t n, double *scratch)
 {
-    struct stats s = {0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
+    struct stats s = {.n = 0,
+                      .min = NAN,
+                      .median = NAN,
+                      .p95 = NAN,
+                      .p99 = NAN,
+                      .max = NAN,
+                      .mean = NAN,
+                      .stdev = NAN,
+                      .mad = NAN,
+                      .low = NAN,
+                      .high = NAN};
+    uint64_t k = interval_of_median(n);
 
     if (n == 0)
         return s;
@@ -61,6 +74,10 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
     s.p95 = percentile(scratch, n, 95);
     s.p99 = percentile(scratch, n, 99);
     s.max = scratch[n - 1];
+    if (k > 0) {
+        s.low = scratch[k - 1];
+        s.high = scratch[n - k];
+    }
     moments(sample, n, &s);
     deviations(sample, n, scratch, &s);
     return s;

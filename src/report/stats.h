@@ -13,6 +13,8 @@ struct stats {
     double min, median, p95, p99, max; /* NaN where n is 0, as all that follow */
     double mean, stdev, mad;           /* stdev: n - 1, 0 for one sample;
                                         * mad: median absolute deviation, not scaled */
+    double low, high;  /* 95 % interval of the median by order statistics, both of them
+                       * samples; NaN: fewer than INTERVAL_LEAST (base/interval.h) */
     uint64_t outliers; /* modified z-score, |x - median| / mad, above STATS_OUTLIER;
                         * none where mad is 0 */
 };

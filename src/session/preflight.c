@@ -1,12 +1,13 @@
 /* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
  * what is asked for is what is used: a sum that does not fit ends in the kernel killing
  * processes, not in an error that could be told. All sums saturate: a shape that overflows
- * does not fit. What a device is to hold is for its backend and transport to count, when
- * they allocate. */
+ * does not fit. What a device is to hold, what is written over its cache included, is for
+ * its backend and transport to count, when they allocate. */
 #include "session/preflight.h"
 
 #include <string.h>
 
+#include "launch/cache.h"
 #include "session/memory.h"
 #include "moe/op_moe.h"
 #include "base/text.h"
@@ -15,6 +16,7 @@
 struct sum {
     bool on_host;                     /* the heap; a device's own memory is not counted */
     uint64_t heap, inputs, reference; /* of a rank */
+    uint64_t flush;                   /* same: what its workers write to have caches cold */
     bool buffers;                     /* `heap` has an algorithm's own memory in it */
     uint64_t samples;                 /* shared by all ranks */
     uint64_t trace;                   /* same */
@@ -39,6 +41,18 @@ static uint32_t ranks_here(const struct session *s)
     return s->place.local_size != 0 ? s->place.local_size : s->experiment->ranks;
 }
 
+/* The backend of the host makes it at its first flush. */
+static uint64_t flush_bytes(const struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    bool cold = x->bench.clock == CLOCK_WALL_COLD || x->bench.cache == CACHE_COLD;
+
+    if (s->verb != VERB_BENCH || !cold || backend->memory != EPA_MEMORY_HOST)
+        return 0;
+    return times(backend->threads(x->backend.config), cache_flush_bytes());
+}
+
 static struct sum sum_up(const struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -59,7 +73,8 @@ static struct sum sum_up(const struct session *s)
             times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
     if (s->trace.lanes != 0)
         sum.trace = times(record_bytes(&s->trace), x->ranks);
-    rank = add(sum.heap, add(sum.inputs, sum.reference));
+    sum.flush = flush_bytes(s);
+    rank = add(add(sum.heap, sum.flush), add(sum.inputs, sum.reference));
     sum.total = add(times(ranks_here(s), rank), add(sum.samples, sum.trace));
     return sum;
 }
@@ -70,7 +85,7 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
                          size_t room)
 {
     char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", trace[48] = "",
-         total[32], size[32];
+         flush[48] = "", total[32], size[32];
 
     if (sum->on_host)
         snprintf(heap, sizeof(heap), "heap%s %s + ", sum->buffers ? " and buffers" : "",
@@ -78,15 +93,19 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
     if (sum->reference > 0)
         snprintf(reference, sizeof(reference), " + reference %s",
                  text_size(size, sizeof(size), sum->reference));
+    if (sum->flush > 0)
+        snprintf(flush, sizeof(flush), " + cold caches %s",
+                 text_size(size, sizeof(size), sum->flush));
     if (sum->samples >= 1u << 20)
         snprintf(samples, sizeof(samples), " + samples %s",
                  text_size(size, sizeof(size), sum->samples));
     if (sum->trace >= 1u << 20)
         snprintf(trace, sizeof(trace), " + trace %s",
                  text_size(size, sizeof(size), sum->trace));
-    snprintf(out, room, "%u rank%s x (%sinputs %s%s)%s%s = %s", ranks_here(s),
+    snprintf(out, room, "%u rank%s x (%sinputs %s%s%s)%s%s = %s", ranks_here(s),
              ranks_here(s) == 1 ? "" : "s", heap,
-             text_size(inputs, sizeof(inputs), sum->inputs), reference, samples, trace,
+             text_size(inputs, sizeof(inputs), sum->inputs), reference, flush, samples,
+             trace,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));
 }
@@ -127,7 +146,7 @@ static uint64_t kept_free(uint64_t available)
 static enum epa_status check_memory(const char *root, const struct session *s,
                                     const struct sum *sum, struct epa_error *err)
 {
-    char words[224], fewer[160], which[32], usable[32], have[32], kept[32];
+    char words[288], fewer[160], which[32], usable[32], have[32], kept[32];
     uint64_t available = memory_available(root, which, sizeof(which));
     uint64_t spare = kept_free(available);
 
@@ -154,8 +173,8 @@ static enum epa_status check_address_space(const char *root, const struct sessio
              heaps = times(s->experiment->ranks, sum->heap);
     uint64_t need = one_process ? sum->total
                                 : add(add(heaps, add(sum->samples, sum->trace)),
-                                      add(sum->inputs, sum->reference));
-    char words[224], fewer[160], want[32], have[32];
+                                      add(add(sum->inputs, sum->reference), sum->flush));
+    char words[288], fewer[160], want[32], have[32];
 
     if (need <= room)
         return EPA_OK;

@@ -40,8 +40,8 @@ void rank_describe_device(struct rank *r)
 
 /* ---- set-up ---- */
 
-static enum epa_status boot_says(struct rank *r, enum epa_status status,
-                                 struct epa_error *err)
+enum epa_status rank_boot_says(struct rank *r, enum epa_status status,
+                               struct epa_error *err)
 {
     if (status == EPA_ERR_TIMEOUT)
         r->boot->explain(r->boot, err);
@@ -52,7 +52,7 @@ static enum epa_status boot_says(struct rank *r, enum epa_status status,
 
 static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
 {
-    return boot_says(r, r->boot->barrier(r->boot), err);
+    return rank_boot_says(r, r->boot->barrier(r->boot), err);
 }
 
 static enum epa_status open_transport(struct rank *r, struct epa_error *err)
@@ -125,7 +125,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
                                        .config = x->algorithm.config,
                                        .transport_flags = transport->flags,
                                        .timeout_ns = x->timeout_ns,
-                                       .trace = r->trace},
+                                       .trace = r->trace,
+                                       .onlooker = r->boot->onlooker},
         &r->algorithm, err);
 }
 
@@ -198,12 +199,13 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
     return EPA_OK;
 }
 
-/* Said once for all ranks: the stages that the algorithm chose, and the instruction set. */
+/* Said once in each memory that ranks share: the stages that the algorithm chose, and the
+ * instruction set. Ranks that were started one by one share none. */
 static void describe_stages(const struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
 
-    if (r->boot->world.rank != 0)
+    if (r->boot->world.rank != 0 && r->session->place.size <= 1)
         return;
     snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
@@ -211,8 +213,9 @@ static void describe_stages(const struct rank *r)
                  r->algorithm->stages[i].name);
         notes->stage_kind[i] = r->algorithm->stages[i].kind;
     }
-    notes->n_stages = r->algorithm->n_stages;
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
+    /* Release: who looks on while ranks run reads the rest after it. */
+    __atomic_store_n(&notes->n_stages, r->algorithm->n_stages, __ATOMIC_RELEASE);
 }
 
 static enum epa_status open_all(struct rank *r, struct epa_error *err)
@@ -244,6 +247,8 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = choose_clock(r, err);
     if (status == EPA_OK)
+        status = rank_expect_check(r, err);
+    if (status == EPA_OK)
         describe_stages(r);
     if (status == EPA_OK)
         status = op_moe_create(s->experiment, &r->boot->world, &s->footprint, s->routing,
@@ -252,7 +257,7 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         op_moe_hard_values(r->op, s->verb == VERB_VERIFY &&
                                       s->experiment->verify.reference == REFERENCE_EXACT);
     if (status == EPA_OK)
-        status = boot_says(r, rank_trace_ready(r), err);
+        status = rank_boot_says(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
     if (status == EPA_OK)
         status = boot_barrier(r, err);
@@ -271,9 +276,11 @@ static void settle(struct rank *r)
 static void tear_down(struct rank *r)
 {
     rank_graphs_destroy(r);
+    rank_stop_destroy(r);
     op_moe_destroy(r->op);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
+    r->algorithm = NULL;
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);
     if (r->backend != NULL)
@@ -321,9 +328,13 @@ static void describe_rank(struct rank *r)
 
 static enum epa_status work(struct rank *r, struct epa_error *err)
 {
+    enum epa_status status;
+
     switch (r->session->verb) {
     case VERB_BENCH:
-        return r->clock == CLOCK_GRAPH       ? rank_bench_graph(r, err)
+        status = rank_stop_create(r, err);
+        return status != EPA_OK              ? status
+               : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
                : r->clock == CLOCK_WALL_COLD ? rank_bench_wall(r, err)
                                              : rank_bench(r, err);
     case VERB_RUN:
@@ -345,6 +356,7 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
 
     describe_rank(&r);
     rank_at(&r, 0, SESSION_ELSEWHERE);
+    rank_waits_begin(&r);
     status = set_up(&r, &err);
     set_up_done = status == EPA_OK;
     if (status == EPA_OK)
@@ -354,7 +366,7 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     if (status == EPA_OK)
         status = rank_barrier(&r, &err);
     if (status == EPA_OK)
-        status = boot_says(&r, rank_trace_end(&r), &err);
+        status = rank_boot_says(&r, rank_trace_end(&r), &err);
     if (status == EPA_OK)
         status = boot_barrier(&r, &err);
     if (status != EPA_OK) {
@@ -362,6 +374,7 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
         settle(&r);
     }
     tear_down(&r);
+    rank_waits_end(&r);
     __atomic_store_n(&r.shared->finished, 1, __ATOMIC_RELEASE);
     return status;
 }

@@ -7,7 +7,8 @@
 #include "session/session.h"
 #include "trace/record.h"
 
-struct graphs; /* rank_graph.c */
+struct graphs;    /* rank_graph.c */
+struct rank_stop; /* rank_stop.c */
 
 /* What the core itself notes in a trace. */
 enum rank_slice {
@@ -27,11 +28,13 @@ struct rank {
     struct epa_transport *transport;
     struct epa_algorithm *algorithm;
     struct op_moe *op;
-    struct graphs *graphs;    /* NULL: none were made */
-    enum bench_clock clock;   /* that bench and run use */
-    uint32_t dispatch_stages; /* of a list of two halves: those up to the dispatch */
-    struct recorder recorder; /* where somebody profiles */
-    struct epa_trace *trace;  /* of it; NULL: nobody does */
+    struct graphs *graphs;        /* NULL: none were made */
+    struct rank_stop *stop;       /* NULL: bench takes as many samples as it is told to */
+    enum bench_clock clock;       /* that bench and run use */
+    uint32_t dispatch_stages;     /* of a list of two halves: those up to the dispatch */
+    struct epa_onlooker onlooker; /* who is told of waits: writes to `shared` */
+    struct recorder recorder;     /* where somebody profiles */
+    struct epa_trace *trace;      /* of it; NULL: nobody does */
     uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], tokens; /* names in it */
 };
 
@@ -48,6 +51,12 @@ static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_
 /* Where this rank is, for whoever looks from outside; nothing hangs on its order. */
 void rank_at_stage(struct rank *, uint32_t stage);
 void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
+
+/* ---- rank_waits.c ---- */
+
+/* From here on long waits are noted in `shared`, until rank_waits_end(). */
+void rank_waits_begin(struct rank *);
+void rank_waits_end(struct rank *);
 
 /* ---- rank_trace.c ---- */
 
@@ -84,6 +93,9 @@ enum epa_status rank_barrier(struct rank *, struct epa_error *);
 /* Whether there is to be another iteration. A rank that waits for nobody would not hear of
  * a failure elsewhere, or of the user's wish to stop, in any other way. */
 bool rank_goes_on(const struct rank *, enum epa_status *);
+
+/* What a function of the bootstrap returned, explained. */
+enum epa_status rank_boot_says(struct rank *, enum epa_status, struct epa_error *);
 
 /* Makes the inputs of an iteration; `out` is spoilt. */
 enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
@@ -122,6 +134,22 @@ enum epa_status rank_bench_wall(struct rank *, struct epa_error *);
  * shape. */
 enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
 void rank_graphs_destroy(struct rank *);
+
+/* ---- rank_expect.c ---- */
+
+/* EPA_ERR_CONFIG where `expect` names a row that there is not. */
+enum epa_status rank_expect_check(const struct rank *, struct epa_error *);
+
+/* ---- rank_stop.c ---- */
+
+/* Before the first iteration of bench: nothing, where there is no stop rule. */
+enum epa_status rank_stop_create(struct rank *, struct epa_error *);
+void rank_stop_destroy(struct rank *);
+
+/* Between samples, and after each iteration of warm-up with 0 of them, on all ranks alike:
+ * *ends is set once there are enough. */
+enum epa_status rank_stop_look(struct rank *, uint64_t samples, bool *ends,
+                               struct epa_error *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 
 /* Has the backend say what its device is, as it stands now. */

@@ -40,24 +40,27 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
 {
     const struct session *s = r->session;
     const struct bench_options *o = &s->experiment->bench;
-    uint64_t all = (uint64_t)s->warmup + s->iterations;
+    uint64_t all = (uint64_t)s->warmup + s->iterations, i;
     enum epa_status status = EPA_OK;
+    bool ends = false;
 
-    for (uint32_t i = 0; i < o->inputs && status == EPA_OK; i++)
-        status = rank_inputs(r, i, i, err);
-    for (uint64_t i = 0; i < all && rank_goes_on(r, &status); i++) {
+    for (uint32_t k = 0; k < o->inputs && status == EPA_OK; k++)
+        status = rank_inputs(r, k, k, err);
+    for (i = 0; i < all && !ends && rank_goes_on(r, &status); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
         status = rank_iteration(r, (uint32_t)(i % o->inputs),
                                 o->cadence == CADENCE_ISOLATED, false, err);
         if (status == EPA_OK)
             status = keep_times(r, i, s->warmup, err);
+        if (status == EPA_OK)
+            status = rank_stop_look(r, i < s->warmup ? 0 : i - s->warmup + 1, &ends, err);
     }
     if (!rank_goes_on(r, &status))
         return status;
     rank_describe_device(r);
-    rank_at(r, all, SESSION_ELSEWHERE);
+    rank_at(r, i, SESSION_ELSEWHERE);
     rank_trace_pause(r);
-    return rank_check_once(r, all, err);
+    return rank_check_once(r, i, err);
 }
 
 enum epa_status rank_run(struct rank *r, struct epa_error *err)

@@ -262,8 +262,9 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
     const struct session *s = r->session;
     uint64_t all = (uint64_t)s->warmup + s->iterations;
     enum epa_status status = EPA_OK;
+    bool ends = false;
 
-    for (uint64_t i = 0; i < all && rank_goes_on(r, &status);) {
+    for (uint64_t i = 0; i < all && !ends && rank_goes_on(r, &status);) {
         bool warm_up = i < s->warmup;
         uint64_t end = warm_up ? s->warmup : all, first = warm_up ? 0 : i - s->warmup;
         uint32_t n = end - i < BLOCK ? (uint32_t)(end - i) : BLOCK;
@@ -274,6 +275,8 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
         /* Release: pairs with the parent's read after it has reaped this rank. */
         if (status == EPA_OK && !warm_up)
             __atomic_store_n(&r->shared->samples, first + n, __ATOMIC_RELEASE);
+        if (status == EPA_OK)
+            status = rank_stop_look(r, warm_up ? 0 : first + n, &ends, err);
     }
     if (rank_goes_on(r, &status))
         rank_describe_device(r);

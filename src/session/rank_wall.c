@@ -62,21 +62,24 @@ enum epa_status rank_bench_wall(struct rank *r, struct epa_error *err)
 {
     const struct session *s = r->session;
     uint32_t inputs = s->experiment->bench.inputs;
-    uint64_t all = (uint64_t)s->warmup + s->iterations, ns = 0;
+    uint64_t all = (uint64_t)s->warmup + s->iterations, i, ns = 0;
     enum epa_status status = EPA_OK;
+    bool ends = false;
 
-    for (uint32_t i = 0; i < inputs && status == EPA_OK; i++)
-        status = rank_inputs(r, i, i, err);
-    for (uint64_t i = 0; i < all && rank_goes_on(r, &status); i++) {
+    for (uint32_t k = 0; k < inputs && status == EPA_OK; k++)
+        status = rank_inputs(r, k, k, err);
+    for (i = 0; i < all && !ends && rank_goes_on(r, &status); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
         status = run_sample(r, (uint32_t)(i % inputs), &ns, err);
         if (status == EPA_OK)
             keep_time(r, i, s->warmup, ns);
+        if (status == EPA_OK)
+            status = rank_stop_look(r, i < s->warmup ? 0 : i - s->warmup + 1, &ends, err);
     }
     if (!rank_goes_on(r, &status))
         return status;
     rank_describe_device(r);
-    rank_at(r, all, SESSION_ELSEWHERE);
+    rank_at(r, i, SESSION_ELSEWHERE);
     rank_trace_pause(r);
-    return rank_check_once(r, all, err);
+    return rank_check_once(r, i, err);
 }

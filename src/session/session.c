@@ -83,11 +83,25 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
     return status;
 }
 
-static void *map_shared(size_t bytes)
+/* On the board, if there is one and it can grow. */
+static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *p = s->board != NULL ? board_map(s->board, bytes, at) : NULL;
+
+    if (p != NULL)
+        return p;
+    *at = 0;
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     return p == MAP_FAILED ? NULL : p;
+}
+
+static void unmap_shared(struct session *s, void *p, size_t bytes, uint64_t at)
+{
+    if (at != 0)
+        board_unmap(s->board, p, bytes);
+    else
+        munmap(p, bytes);
 }
 
 struct shared {
@@ -110,10 +124,10 @@ size_t session_block_bytes(const struct session *s)
 static enum epa_status map_all(struct session *s, struct epa_error *err)
 {
     uint32_t ranks = s->experiment->ranks;
-    struct shared *shared = map_shared(sizeof(*shared));
+    struct shared *shared = map_shared(s, sizeof(*shared), &s->shared_at);
 
     s->block_bytes = session_block_bytes(s);
-    s->block = map_shared(ranks * s->block_bytes);
+    s->block = map_shared(s, ranks * s->block_bytes, &s->block_at);
     if (shared != NULL) {
         s->routing_stats = &shared->routing_stats;
         s->notes = &shared->notes;
@@ -170,16 +184,17 @@ void session_destroy(struct session *s)
     if (s == NULL)
         return;
     if (s->block != NULL)
-        munmap(s->block, s->experiment->ranks * s->block_bytes);
-    if (s->routing_stats != NULL)
-        munmap(s->routing_stats, sizeof(struct shared)); /* its first member */
+        unmap_shared(s, s->block, s->experiment->ranks * s->block_bytes, s->block_at);
+    if (s->routing_stats != NULL) /* its first member */
+        unmap_shared(s, s->routing_stats, sizeof(struct shared), s->shared_at);
     text_free(&s->alike);
     routing_close(s->routing);
     free(s);
 }
 
-enum epa_status session_create(const struct experiment *x, enum verb verb,
-                               struct session **out, struct epa_error *err)
+enum epa_status session_create_on(struct board *board, const struct experiment *x,
+                                  enum verb verb, struct session **out,
+                                  struct epa_error *err)
 {
     struct session *s = calloc(1, sizeof(*s));
     enum epa_status status;
@@ -188,6 +203,7 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
     s->experiment = x;
     s->verb = verb;
+    s->board = board;
     count_iterations(s);
     shape_trace(s);
     status = find_place(s, err);
@@ -205,6 +221,28 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
     }
     *out = s;
     return EPA_OK;
+}
+
+enum epa_status session_create(const struct experiment *x, enum verb verb,
+                               struct session **out, struct epa_error *err)
+{
+    return session_create_on(NULL, x, verb, out, err);
+}
+
+struct board *session_board(const struct session *s, struct board_run *out)
+{
+    if (s->block_at == 0 || s->shared_at == 0)
+        return NULL;
+    out->verb = s->verb;
+    out->ranks = s->experiment->ranks;
+    out->place_rank = s->place.rank;
+    out->place_size = s->place.size;
+    out->warmup = s->warmup;
+    out->iterations = s->iterations;
+    out->block_at = s->block_at;
+    out->block_bytes = s->block_bytes;
+    out->notes_at = s->shared_at + offsetof(struct shared, notes);
+    return s->board;
 }
 
 /* The rank that failed first for a reason of its own, and with the status that was decided
@@ -282,6 +320,7 @@ static void learn_stages(struct session *s)
 {
     s->n_stages = s->notes->n_stages;
     s->clock = s->notes->clock;
+    s->stop = s->notes->stop;
     memcpy(s->not_alone, s->notes->not_alone, sizeof(s->not_alone));
     for (uint32_t i = 0; i < s->n_stages; i++) {
         s->stage[i] = s->notes->stage[i];
@@ -309,6 +348,8 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .ranks_per_node = x->ranks_per_node,
                              .threads = backend_of(x)->threads(x->backend.config),
                              .stop_fd = stop_fd,
+                             .look = s->look,
+                             .look_arg = s->look_arg,
                              .grace_ns = grace_ns(x),
                              .timeout_ns = x->timeout_ns + set_up_ns,
                              .rank_main = rank_main,

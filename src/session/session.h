@@ -7,7 +7,9 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
+#include "session/board.h"
 #include "moe/routing.h"
+#include "session/stop.h"
 #include "trace/record.h"
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
@@ -33,6 +35,19 @@ struct session_facts {
     } fact[SESSION_FACTS];
 };
 
+/* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
+ * of the rank, word by word. */
+struct session_waiting {
+    uint64_t turn; /* odd while the rest is written */
+    uint32_t kind; /* enum epa_waiting_kind */
+    uint32_t peer, number;
+    uint32_t
+        stage; /* with `iteration`, as the rank's were: one that has gone on waits no more */
+    uint64_t iteration, seen, wanted;
+    uint64_t since_ns; /* CLOCK_MONOTONIC */
+    char what[32];
+};
+
 /* What a rank says of itself; it alone writes (relaxed: progress, release: `status`). Its
  * times stand behind it. */
 struct session_rank {
@@ -55,6 +70,7 @@ struct session_rank {
     bool has_limit;
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
+    struct session_waiting waiting;
 };
 
 struct session {
@@ -67,18 +83,23 @@ struct session {
     enum epa_stage_kind stage_kind[SESSION_STAGES];
     enum bench_clock clock;         /* that was used; CLOCK_AUTO: nothing was timed yet */
     bool not_alone[FIGURES];        /* graphs: this row cannot be measured */
+    enum stop_reason stop;          /* by the rule of bench, where there is one */
     uint32_t stay;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
     struct epa_place place;         /* rank 0 of 0: this process starts all ranks itself */
     struct text alike;              /* as in epa_launch */
     struct record_shape trace;      /* lanes 0: nobody profiles */
+    bool (*look)(void *look_arg, enum epa_look); /* as in epa_launch; NULL: nobody looks */
+    void *look_arg;
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */
     size_t block_bytes;
     struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
     struct session_notes *notes;
+    struct board *board;          /* which has both; NULL: memory without a name */
+    uint64_t block_at, shared_at; /* on the board; 0: not there */
 };
 
 /* What is known only once ranks have set up; rank 0 says it for all. */
@@ -89,6 +110,7 @@ struct session_notes {
     enum epa_stage_kind stage_kind[SESSION_STAGES];
     enum bench_clock clock;
     bool not_alone[FIGURES];
+    enum stop_reason stop;
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
 
@@ -129,7 +151,13 @@ bool session_checks(const struct session *);
  * and maps what the ranks will share. x must outlive it. */
 enum epa_status session_create(const struct experiment *x, enum verb verb,
                                struct session **out, struct epa_error *);
+/* The same, with what ranks share on a board, which must outlive it; NULL: on none. */
+enum epa_status session_create_on(struct board *, const struct experiment *x,
+                                  enum verb verb, struct session **out, struct epa_error *);
 void session_destroy(struct session *);
+
+/* The board, and in `out` what of a run is where on it; NULL: there is none. */
+struct board *session_board(const struct session *, struct board_run *out);
 
 /* Ranks that could not be ended still use the session and its experiment. */
 bool session_in_use(const struct session *);

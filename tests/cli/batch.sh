@@ -66,6 +66,22 @@ fail() {
     fail "the rows are others"
 [ "$(grep -c '"verb": "bench"' "$work/a.json")" = 6 ] || fail "not six results"
 
+# A stop rule is met by all of them after the same sample; rank 0 judges what was expected.
+args=(bench "$config" --set ranks=2 --set 'bench={iterations: 5000, ci95: 1000, min_iterations: 12}'
+    --set expect.median=1ns --quiet --json "$work/c.json")
+if [ "$launch" = mpirun ]; then
+    timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
+        "$epa2a" "${args[@]}" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+else
+    both "${args[@]}" -- "${args[@]}"
+    [ $code1 = 0 ] || fail "exit code $code1 of rank 1, not 0"
+fi
+[ $code = 1 ] || fail "exit code $code, not 1"
+[ "$(grep -c 'error: expected total median <= ' "$work/err")" = 1 ] || fail "not one says what was missed"
+grep -q '"reason": "ci95"' "$work/c.json" || fail "the rule was not met"
+[ "$(grep -c '"samples": 12,' "$work/c.json")" = 3 ] || fail "ranks have other samples, or there are not 12"
+
 if [ "$launch" = env ]; then
     both verify "$work/batch.yaml" --quiet --only 'small*' -- verify "$work/batch.yaml" --quiet --only 'l*'
     [ "$code $code1" = '2 2' ] || fail "exit codes $code and $code1, not 2 and 2"

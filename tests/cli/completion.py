@@ -61,6 +61,10 @@ LINES = [
     ("config check sm", ["config", "check", "small.yaml", "Z"]),
     ("compare re", ["compare", "results.json", "Z"]),
     ("compare sm", ["compare", "smZ"]),
+    ("plot re", ["plot", "results.json", "Z"]),
+    ("plot results.json --kind sk", ["plot", "results.json", "--kind", "skew", "Z"]),
+    ("plot -o no", ["plot", "-o", "notes.txt", "Z"]),
+    ("bench -n 5 sm", ["bench", "-n", "5", "small.yaml", "Z"]),
     ("run --json no", ["run", "--json", "notes.txt", "Z"]),
     ("run --json=no", ["run", "--json=notes.txt", "Z"]),
     ("run --set routing.path=no", ["run", "--set", "routing.path=notes.txt", "Z"]),
@@ -188,7 +192,7 @@ def asked(epa2a, *args):
 def lists(epa2a):
     """Lines, and all the words that they must offer."""
     commands = re.findall(r"^  ([a-z]+) ", asked(epa2a, "--help"), re.M)
-    options = re.findall(r"^  (--[a-z-]+)", asked(epa2a, "run", "--help"), re.M)
+    options = re.findall(r"^  (?:-., )?(--[a-z-]+)", asked(epa2a, "run", "--help"), re.M)
     transports = re.findall(r"^  ([a-z0-9_]+) ", asked(epa2a, "list", "transport"), re.M)
     hidden = re.findall(r"^  (?:choices|       )   ([a-z0-9_]+) ", asked(epa2a, "help", "routing.kind"), re.M)
     keys = re.findall(r"^  (moe\.[a-z_]+) ", asked(epa2a, "help", "moe"), re.M)

@@ -64,7 +64,11 @@ for config in "$folder"/*.yaml; do
         continue
     fi
     grep -q 'kind: file' "$config" && set -- "$@" --set "routing.path=$out/routes.jsonl"
-    if ! "$epa2a" config check --quiet "$config" "$@" 2>"$out/why"; then
+    "$epa2a" config check --quiet "$config" "$@" 2>"$out/why"
+    checked=$?
+    # Of many runs some may want a plugin that was not built: verify skips those.
+    [ $checked = 3 ] && grep -q '^matrix:' "$config" && checked=0
+    if [ $checked != 0 ]; then
         cat "$out/why"
         failed=$((failed + 1))
     elif verify "$config" "$@" 2>"$out/why"; then

@@ -65,8 +65,9 @@ def main(epa2a, *pages):
             failed += 1
 
     commands = re.findall(r"^  ([a-z]+) ", asked(epa2a, "--help"), re.M)
-    options = re.findall(r"^  (--[a-z-]+)", asked(epa2a, "--help"), re.M)
-    codes = re.findall(r"^ +(\d+)  (.*)", asked(epa2a, "help", "exit-codes"), re.M)
+    options = [option for of in ("bench", "plot")
+               for option in re.findall(r"^  ((?:-., )?--[a-z-]+)", asked(epa2a, of, "--help"), re.M)]
+    codes = re.findall(r"^ +(\d+)  (.*)", asked(epa2a, "help", "exit-codes").replace("`", ""), re.M)
     variables = re.findall(r"^  (EPA2A_\w+)", asked(epa2a, "help", "environment"), re.M)
     keys = re.findall(r"^  ([a-z][\w.]+) ", asked(epa2a, "help"), re.M)
     plugins = re.findall(r"^  ([a-z0-9_]+) ", asked(epa2a, "list"), re.M)

@@ -53,6 +53,15 @@ def percentile(ordered, percent):
     return ordered[math.ceil(len(ordered) * percent / 100) - 1]
 
 
+def interval(ordered):
+    """Of the median: as many off each end as fewer heads of n coins are seen in 2.5 %."""
+    n, below, k = len(ordered), 0, 0
+    while 40 * (below + math.comb(n, k)) <= 2 ** n:
+        below += math.comb(n, k)
+        k += 1
+    return [ordered[k - 1], ordered[n - k]] if k > 0 else None
+
+
 def check_statistics(name, stage, traffic):
     """Times in `ns` are whole, so that what is made of them here is off by 1 at most."""
     ordered, ns = sorted(stage["samples_ns"]), stage["ns"]
@@ -65,6 +74,7 @@ def check_statistics(name, stage, traffic):
                       ("mad", percentile(sorted(abs(x - median) for x in ordered), 50)),
                       ("mean", mean), ("stdev", spread)):
         expect(f"{name} {key}", ns[key], float(want), 1.0)
+    expect(f"{name} ci95", ns["ci95"], interval(ordered))
     for key, of in (("goodput", "needed"), ("wire", "wire"), ("bus", "bus")):
         want = traffic[f"{of}_bytes"] / median
         expect(f"{name} {key}", stage["rate"][key], want, want / median + 1e-3 * want)
@@ -195,6 +205,26 @@ def check_tiny(validator, epa2a, layout):
            " ".join(result["warnings"]), True)
 
 
+def check_stop(validator, epa2a, config):
+    """Rules that are met at once, and expectations that are missed for sure."""
+    result = command(validator, epa2a, "bench", config, "bench.iterations=100", "bench.ci95=1000",
+                     "bench.min_iterations=25")
+    expect("ci95, reason", result["stop"]["reason"], "ci95")
+    expect("ci95, samples", result["stop"]["samples"], 25)
+    ns = result["stages"][-1]["ns"]
+    expect("ci95, width", result["stop"]["ci95"], (ns["ci95"][1] - ns["ci95"][0]) / ns["median"], 1e-2)
+    result = command(validator, epa2a, "bench", config, "bench.max_time=1ns")
+    expect("max_time", result["stop"], {"reason": "time", "samples": 1, "ci95": None})
+    result = command(validator, epa2a, "bench", config, "expect={median: 'dispatch 1ns, 3600s', wire: 0}")
+    expect("expect, status", (result["status"], result["exit_code"]), ("missed", 1))
+    expect("expect", [(e["stage"], e["figure"], e.get("most"), e.get("least"), e["met"]) for e in result["expect"]],
+           [("dispatch", "median", 1, None, False), ("total", "median", 3600 * 10 ** 9, None, True),
+            ("total", "wire", None, 0, True)])
+    for have in result["expect"][:2]:
+        stage = next(s for s in result["stages"] if s["name"] == have["stage"])
+        expect("expect, measured", have["measured"], stage["ns"]["median"])
+
+
 def check_harm(validator, epa2a, config, *options):
     for name, code, harm in (
             ("interrupted", 130, lambda pid, ranks: os.kill(pid, signal.SIGINT)),
@@ -217,6 +247,7 @@ def main(schema, epa2a, config, graph, plugins):
     for layout in TRAFFIC:
         check_tiny(validator, epa2a, layout)
     check_graph(validator, epa2a, graph, plugins)
+    check_stop(validator, epa2a, config)
     if pathlib.Path(f"/proc/self/task/{os.getpid()}/children").exists():
         check_harm(validator, epa2a, config)
         check_harm(validator, epa2a, graph, "--plugin-path", plugins)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds documents of --json against result.schema.json.
+"""Holds documents of --json against epa2a-result.schema.json.
 
 schema.py SCHEMA PROGRAM: PROGRAM FOLDER writes *.json there; each must be valid, and each of
 them with one thing spoilt must not be: a schema that takes everything would prove nothing.

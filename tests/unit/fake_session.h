@@ -86,7 +86,9 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                   .inputs = 1,
                   .clock = CLOCK_AUTO,
                   .calls = 20,
-                  .check = true},
+                  .check = true,
+                  .min_iterations = 50},
+        .expect = {.wrong = UINT32_MAX},
         .origins = &fake_origins,
     };
 }

@@ -174,6 +174,39 @@ static void a_stopped_rank_is_killed_after_the_grace_and_not_called_dead(void **
     board_destroy(board);
 }
 
+/* As a second signal does. */
+static bool end_at_once(void *arg, enum epa_look why)
+{
+    bool *stopping = arg;
+
+    *stopping = *stopping || why == EPA_LOOK_STOPPING;
+    return why == EPA_LOOK_STOPPING;
+}
+
+static void who_looks_on_may_end_the_grace(void **state)
+{
+    struct board *board = board_create();
+    struct epa_launch launch = launch_of(2, rank_1_stops, board);
+    struct epa_error err;
+    bool stopping = false;
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    launch.stop_fd = ends[0];
+    launch.grace_ns = UINT64_MAX / 4; /* longer than any test may take */
+    launch.look = end_at_once;
+    launch.look_arg = &stopping;
+    assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_INTERRUPTED);
+    assert_string_equal(err.text, "interrupted");
+    assert_true(stopping);
+    assert_no_child();
+    close(ends[0]);
+    close(ends[1]);
+    board_destroy(board);
+}
+
 static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void *arg)
 {
     return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
@@ -330,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_and_frees_the_others),
         cmocka_unit_test(a_rank_that_exits_with_0_and_no_word_has_died),
         cmocka_unit_test(a_stopped_rank_is_killed_after_the_grace_and_not_called_dead),
+        cmocka_unit_test(who_looks_on_may_end_the_grace),
         cmocka_unit_test(a_launch_that_cannot_start_all_ranks_ends_those_it_started),
         cmocka_unit_test(a_kernel_without_pidfd_will_do),
         cmocka_unit_test(ignored_sigchld_loses_no_status),

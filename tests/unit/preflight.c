@@ -8,6 +8,8 @@
 #include "fake_root.h"
 #include "fake_session.h"
 
+#include "base/text.h"
+#include "launch/cache.h"
 #include "moe/op_moe.h"
 #include "session/preflight.h"
 
@@ -157,6 +159,34 @@ static void samples_count_where_they_are_many(void **state)
     assert_non_null(strstr(x->err.text, "bench.iterations"));
 }
 
+/* What a host's workers write before a cold sample is memory like any other; a device has its
+ * own. */
+static void what_makes_caches_cold_counts(void **state)
+{
+    struct fixture *x = *state;
+    struct epa_backend_plugin device = fake_backend;
+    char cold[64], size[32];
+
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 1048576 kB\n");
+    x->fake.session.verb = VERB_BENCH;
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_null(strstr(x->err.text, "cold caches"));
+    snprintf(cold, sizeof(cold), " + cold caches %s)",
+             text_size(size, sizeof(size), cache_flush_bytes()));
+    x->fake.experiment.bench.cache = CACHE_COLD;
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, cold));
+    x->fake.experiment.bench.cache = CACHE_WARM;
+    x->fake.experiment.bench.clock = CLOCK_WALL_COLD;
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_non_null(strstr(x->err.text, cold));
+    device.memory = EPA_MEMORY_CUDA;
+    x->fake.experiment.backend.plugin = &device.plugin;
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 1024 kB\n");
+    assert_int_equal(check(x), EPA_ERR_NOMEM);
+    assert_null(strstr(x->err.text, "cold caches"));
+}
+
 /* The heap is the device's then, and so are answers; copies of what it holds are not. */
 static void memory_of_a_device_is_not_memory_of_the_host(void **state)
 {
@@ -189,6 +219,7 @@ int main(void)
         IN_ROOT(a_small_machine_keeps_a_quarter_free_at_most),
         IN_ROOT(every_slot_of_inputs_counts),
         IN_ROOT(samples_count_where_they_are_many),
+        IN_ROOT(what_makes_caches_cold_counts),
         IN_ROOT(memory_of_a_device_is_not_memory_of_the_host),
     };
 

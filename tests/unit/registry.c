@@ -35,7 +35,7 @@ static void other_abi_is_refused_before_its_code_runs(void **state)
     struct fixture *f = *state;
 
     copy(f, "old_abi");
-    assert_refused(f, "old_abi", "it was built for plugin ABI 3, and this program has 4");
+    assert_refused(f, "old_abi", "it was built for plugin ABI 4, and this program has 5");
     assert_no_code_ran(f);
 }
 
@@ -183,6 +183,16 @@ static void name_that_is_near_to_none_gets_them_all(void **state)
                         "there is no transport 'ethernet'; there is good, old_abi");
 }
 
+static void what_a_build_leaves_out_is_not_an_error_of_the_user(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(find_in(f, f->folder, "ucx"), EPA_ERR_UNSUPPORTED);
+    assert_string_equal(f->err.text,
+                        "transport 'ucx' is not part of this build: building it needs UCX "
+                        "(Debian: libucx-dev)");
+}
+
 static void without_any_plugin_the_folders_are_named(void **state)
 {
     struct fixture *f = *state;
@@ -269,7 +279,7 @@ static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
             assert_string_equal(entry[i].why,
-                                "it was built for plugin ABI 3, and this program has 4");
+                                "it was built for plugin ABI 4, and this program has 5");
         if (strcmp(entry[i].name, "Capital") == 0)
             assert_string_equal(entry[i].why, "a name is 1 to 32 of a-z, 0-9 and _");
     }
@@ -342,6 +352,7 @@ int main(int argc, char **argv)
         CASE(name_that_is_a_path_is_refused),
         CASE(unknown_name_gets_the_nearest),
         CASE(name_that_is_near_to_none_gets_them_all),
+        CASE(what_a_build_leaves_out_is_not_an_error_of_the_user),
         CASE(without_any_plugin_the_folders_are_named),
         CASE(folder_asked_for_must_be_there),
         CASE(given_folder_comes_before_the_usual_one),

@@ -51,6 +51,8 @@ static void the_table_of_a_bench_is_this_one(void **state)
         "# 200 of 200 samples after 20 of warm-up, each the slowest rank's; percentiles by "
         "nearest rank\n"
         "# total: mean 505.0 us, stdev 115.8, median deviation 100.0, 0 outliers\n"
+        "# total: 95 % interval of the median 476.0 to 534.0 us, 11.51 % of it, by order "
+        "statistics\n"
         "# very first iteration: 900.0 us\n"
         "# skew: 6.0 us from fastest to slowest rank (median); rank 3 slowest in 100 % of "
         "samples\n"
@@ -290,7 +292,7 @@ static json_t *json_of(const struct folder *folder, const struct fake *f)
     json_t *document;
 
     assert_int_equal(report_json_add(&results, &f->result, &err), EPA_OK);
-    assert_int_equal(report_json(folder->file, true, &results, NULL, 0, &err), EPA_OK);
+    assert_int_equal(report_json(folder->file, true, &results, NULL, &err), EPA_OK);
     text_free(&results);
     document = json_load_file(folder->file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(document);
@@ -441,7 +443,9 @@ static int write_document(const char *folder, const char *name, struct fake *f,
     result_when(&f->result, 1000000000, 1.25);
     failed |= report_json_add(&results, &f->result, NULL) != EPA_OK;
     failed |= report_row_fill(&row[0], &f->result, NULL) != EPA_OK;
-    failed |= report_json(path, false, &results, row, 3, NULL) != EPA_OK;
+    failed |= report_json(path, false, &results,
+                          &(struct report_batch){f->session.verb, row, 3, "shuffled", 7},
+                          NULL) != EPA_OK;
     text_free(&results);
     fake_finish(f);
     return failed;

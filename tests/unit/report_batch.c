@@ -47,7 +47,10 @@ static const struct report_row rows[] = {
      .end = REPORT_OK,
      .dispatch_ns = 2500,
      .combine_ns = 3000,
-     .total_ns = 25000},
+     .total_ns = 25000,
+     .samples = 200,
+     .stop = STOP_CI95,
+     .ci95 = 0.0095},
     {.who = "c", .file = "b.yaml", .label = "c"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -77,7 +80,7 @@ static void the_table_is_this_one(void **state)
     FILE *file = open_memstream(&text, &bytes);
 
     (void)state;
-    report_batch_text(file, VERB_BENCH, rows, ROWS);
+    report_batch_text(file, &(struct report_batch){VERB_BENCH, rows, ROWS, "declared", 0});
     fclose(file);
     assert_string_equal(text, want);
     free(text);
@@ -90,7 +93,8 @@ static void verify_tells_what_was_compared(void **state)
     FILE *file = open_memstream(&text, &bytes);
 
     (void)state;
-    report_batch_text(file, VERB_VERIFY, rows + 1, 1);
+    report_batch_text(file,
+                      &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
     fclose(file);
     assert_string_equal(text,
                         "#\n# 1 runs: 1 ok, 0 failed, 0 skipped, 0 not run\n#\n"
@@ -104,7 +108,8 @@ static void markdown_is_this(void **state)
     struct text text = {0};
 
     (void)state;
-    report_batch_markdown(&text, VERB_BENCH, rows, 3);
+    report_batch_markdown(&text,
+                          &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
     assert_string_equal(
         text.data,
         "| run | id | dispatch [us] | combine [us] | total [us] | ratio | end |\n"
@@ -116,20 +121,40 @@ static void markdown_is_this(void **state)
     text_free(&text);
 }
 
+static void an_order_that_is_not_declared_is_told(void **state)
+{
+    const struct report_batch batch = {VERB_BENCH, rows, 3, "interleaved", UINT64_MAX};
+    struct text markdown = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    report_batch_text(file, &batch);
+    fclose(file);
+    assert_non_null(strstr(text, "\n# order: interleaved, by seed 18446744073709551615\n"));
+    free(text);
+    report_batch_markdown(&markdown, &batch);
+    assert_non_null(
+        strstr(markdown.data, " |\n\nOrder: interleaved, by seed 18446744073709551615.\n"));
+    text_free(&markdown);
+}
+
 static void csv_is_this(void **state)
 {
     struct text text = {0};
 
     (void)state;
-    report_batch_csv(&text, VERB_BENCH, rows, ROWS);
+    report_batch_csv(&text, &(struct report_batch){VERB_BENCH, rows, ROWS, "shuffled", 7});
     assert_string_equal(
         text.data,
-        "file,label,id,dispatch_us,combine_us,total_us,ratio,end,status,error\n"
-        "a.yaml,moe.topk=1,0123456789ab,,,,,failed,timeout,rank 1: dispatch | late\n"
-        "a.yaml,moe.topk=2,0123456789ac,1.250,,10.000,1.00,ok,ok,\n"
-        "a.yaml,\"transport=ucx, far\",,,,,,skipped,unsupported,\"no \"\"ucx\"\"\x1b here\"\n"
-        "b.yaml,long,0123456789ad,2.500,3.000,25.000,2.50,ok,ok,\n"
-        "b.yaml,c,,,,,,not run,,\n");
+        "file,label,id,dispatch_us,combine_us,total_us,ratio,end,status,error,samples,stop,"
+        "ci95\n"
+        "a.yaml,moe.topk=1,0123456789ab,,,,,failed,timeout,rank 1: dispatch | late,,,\n"
+        "a.yaml,moe.topk=2,0123456789ac,1.250,,10.000,1.00,ok,ok,,,,\n"
+        "a.yaml,\"transport=ucx, far\",,,,,,skipped,unsupported,\"no \"\"ucx\"\"\x1b here\",,,\n"
+        "b.yaml,long,0123456789ad,2.500,3.000,25.000,2.50,ok,ok,,200,ci95,0.009500\n"
+        "b.yaml,c,,,,,,not run,,,,,\n");
     text_free(&text);
 }
 
@@ -205,6 +230,7 @@ int main(void)
         cmocka_unit_test(the_table_is_this_one),
         cmocka_unit_test(verify_tells_what_was_compared),
         cmocka_unit_test(markdown_is_this),
+        cmocka_unit_test(an_order_that_is_not_declared_is_told),
         cmocka_unit_test(csv_is_this),
         cmocka_unit_test(figures_are_those_of_the_table),
         cmocka_unit_test(halves_of_a_stage_are_one_figure),

@@ -26,6 +26,22 @@ static void no_samples_give_nan_and_count_zero(void **state)
         assert_true(isnan(value[i]));
 }
 
+/* Ranks 40 and 61 of 100: the sign test at 5 % (base/interval.h). */
+static void the_interval_of_the_median_is_two_samples(void **state)
+{
+    double x[100], scratch[100];
+    struct stats s;
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        x[i] = (i * 37 % 100) + 1;
+    s = stats_of(x, 100, scratch);
+    assert_near(s.low, 40);
+    assert_near(s.high, 61);
+    s = stats_of(x, 5, scratch);
+    assert_true(isnan(s.low) && isnan(s.high));
+}
+
 static void one_sample_is_every_percentile(void **state)
 {
     const double x[] = {7};
@@ -143,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_samples_give_nan_and_count_zero),
+        cmocka_unit_test(the_interval_of_the_median_is_two_samples),
         cmocka_unit_test(one_sample_is_every_percentile),
         cmocka_unit_test(percentiles_are_samples_by_nearest_rank),
         cmocka_unit_test(median_of_an_even_number_is_the_lower_middle),

@@ -1,0 +1,200 @@
+/* Files to runs to sessions that can be: every file is read, and everything that can be
+ * refused is refused, before the first rank starts. */
+#include "cli/run_command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
+static void tell_as(const char *word, enum colour colour, const struct epa_place *place,
+                    const char *who, const char *what)
+{
+    const char *part[] = {who, ": ", word, ": ", what};
+
+    if (place->rank > 0)
+        fprintf(stderr, "[rank %u] ", place->rank);
+    for (uint32_t i = 0; i < 5; i++) {
+        fputs(part[i] == word ? colour_on(stderr, colour) : "", stderr);
+        for (const char *c = part[i]; *c != '\0'; c++)
+            fputc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, stderr);
+        fputs(part[i] == word ? colour_off(stderr) : "", stderr);
+    }
+    fputc('\n', stderr);
+}
+
+void run_tell(const struct epa_place *place, const char *who, const char *what)
+{
+    tell_as("error", COLOUR_ERROR, place, who, what);
+}
+
+/* Of a run of several, that something is not here is all there is to say. */
+bool run_is_skipped(const struct run *run, enum epa_status status)
+{
+    return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
+}
+
+void run_tell_end(const struct run *run, const struct epa_place *place,
+                  enum epa_status status, const char *what)
+{
+    bool skipped = run_is_skipped(run, status);
+
+    tell_as(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
+            run->who, what);
+}
+
+/* ---- reading ---- */
+
+/* --timeout is a --set like any other, and comes last so that it wins. */
+static const char **all_sets(const struct cli *cli, char *timeout, size_t room, uint32_t *n)
+{
+    const char **set = calloc(cli->n_sets + 1, sizeof(*set));
+
+    *n = 0;
+    if (set == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < cli->n_sets; i++)
+        set[(*n)++] = cli->set[i];
+    if (cli->timeout_ns != 0) {
+        snprintf(timeout, room, "timeout=%lluns", (unsigned long long)cli->timeout_ns);
+        set[(*n)++] = timeout;
+    }
+    return set;
+}
+
+enum epa_status run_read(struct run_command *c, struct epa_error *err)
+{
+    struct diag *diag = diag_create();
+    char timeout[64];
+    uint32_t n_sets = 0;
+    const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
+    enum epa_status status;
+
+    if (set == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
+    else
+        status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
+    if (c->place.rank == 0) {
+        diag_print(diag, stderr);
+    } else if (diag_errors(diag) > 0) {
+        fprintf(stderr, "[rank %u] ", c->place.rank);
+        diag_print_first(diag, stderr);
+    }
+    diag_destroy(diag);
+    free(set);
+    return status;
+}
+
+/* What a run lacks here ends the command, unless the run is one of several of its file. */
+static bool may_lack(const struct run *run, enum epa_status status)
+{
+    return run_is_of_several(run) && status != EPA_ERR_CONFIG;
+}
+
+/* Sessions of many runs are made when their turn comes. But where ranks were started by
+ * others, a launcher may fork for the first run and go on with that process: what later runs
+ * need is to be there by then. */
+static bool keeps(const struct run_command *c, const struct session *session)
+{
+    return c->runs.n == 1 || session->place.size > 0;
+}
+
+/* Started by mpirun and its like, each of them would start all ranks again. */
+static enum epa_status check_launchers(const struct run_command *c, struct epa_error *err)
+{
+    for (uint32_t i = 0; i < c->runs.n && c->place.size > 1; i++) {
+        const struct run *run = &c->runs.run[i];
+        const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
+
+        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->place != NULL)
+            continue;
+        if (c->place.rank > 0) /* rank 0 says it */
+            return EPA_ERR_CONFIG;
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: launcher: %s starts all ranks itself, and this is one process "
+                        "of %u already (%s): leave launcher out, or unset what is left "
+                        "over from another job",
+                        run->batch->file, plugin->name, c->place.size, c->place.how);
+    }
+    return EPA_OK;
+}
+
+static enum epa_status check_sessions(struct run_command *c, struct epa_error *error)
+{
+    enum epa_status status = EPA_OK;
+
+    c->session = calloc(c->runs.n, sizeof(struct session *));
+    if (c->session == NULL)
+        return epa_fail(error, EPA_ERR_NOMEM, "no memory for %u runs", c->runs.n);
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        struct run *run = &c->runs.run[i];
+        struct epa_error err = {EPA_OK, ""};
+        struct session *session = NULL;
+        enum epa_status one;
+
+        run->place = c->place;
+        if (run->x == NULL || run->done)
+            continue;
+        one = session_create_on(live_board(c->live), run->x, c->verb, &session, &err);
+        if (one == EPA_OK)
+            run->place = session->place;
+        if (one == EPA_OK && run->place.rank == 0)
+            one = trace_write_check(session, c->cli->force, &err);
+        if (one == EPA_OK && keeps(c, session))
+            c->session[i] = session;
+        else
+            session_destroy(session);
+        if (one == EPA_OK)
+            continue;
+        if (status == EPA_OK || c->place.rank == 0)
+            run_tell_end(run, &c->place, one, err.text);
+        if (may_lack(run, one))
+            run->refused = err;
+        else
+            status = one;
+    }
+    return status;
+}
+
+enum epa_status run_check(struct run_command *c, struct epa_error *err)
+{
+    enum epa_status status = check_launchers(c, err);
+
+    return status == EPA_OK ? check_sessions(c, err) : status;
+}
+
+void run_tell_alike(struct run_command *c)
+{
+    uint32_t refused = 0, done = 0;
+
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        refused += c->runs.run[i].refused.status != EPA_OK;
+        done += c->runs.run[i].done;
+    }
+    for (uint32_t at = 0; at < c->runs.n && c->runs.n > 1; at++) {
+        struct session *session = c->session[c->runs.order[at]];
+
+        if (session != NULL)
+            text_add(
+                &session->alike,
+                "run: %u of %u\nruns that cannot be had here: %u\nruns done before: %u\n",
+                at + 1, c->runs.n, refused, done);
+    }
+}
+
+void run_tell_places(const struct run_command *c)
+{
+    const char *before = "";
+
+    for (uint32_t i = 0; i < c->runs.n && !c->cli->quiet; i++) {
+        const struct run *run = &c->runs.run[i];
+
+        if (run->x == NULL)
+            continue;
+        if (run->place.size > 0 && run->place.rank == 0 &&
+            strcmp(run->place.how, before) != 0)
+            fprintf(stderr, "epa2a: launcher: %s (%s)\n", run->x->launcher.plugin->name,
+                    run->place.how);
+        before = run->place.how;
+    }
+}

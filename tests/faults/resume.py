@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""A batch that is interrupted and goes on ends with the table of one that was not.
+
+resume.py EPA2A CONFIG INDEX_SCHEMA RESULT_SCHEMA kill|int|full|two|readonly: CONFIG is a file of many runs.
+What a folder says is held against both schemas where python3 has jsonschema."""
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+FAST = ["--set", "bench.iterations=5", "--set", "bench.warmup=1"]
+FEW = FAST + ["--set", "matrix.transport=[shm]", "--set", "matrix.moe.max_tokens=[1, 8]"]
+WAIT = 200  # seconds for anything at all
+
+
+def fail(*what):
+    print("FAIL:", *what)
+    sys.exit(1)
+
+
+def expect(what, have, want):
+    if have != want:
+        fail(f"{what} is {have}, should be {want}")
+
+
+class Batch:
+    def __init__(self, epa2a, config, index_schema, result_schema):
+        self.command = [epa2a, "bench", config]
+        self.schema = [json.loads(pathlib.Path(path).read_text("utf-8"))
+                       for path in (index_schema, result_schema)]
+
+    def valid(self, document, which):
+        if jsonschema is None:
+            return document
+        for error in jsonschema.Draft7Validator(self.schema[which]).iter_errors(document):
+            fail("/".join(map(str, error.path)), error.message)
+        return document
+
+    def index(self, folder):
+        """Whatever moment this is, the index parses and keeps to its schema."""
+        return self.valid(json.loads((folder / "index.json").read_text("utf-8")), 0)
+
+    def run(self, folder, *options, code=0, under=()):
+        done = subprocess.run([*under, *self.command, "--out-dir", folder, *options], capture_output=True,
+                              text=True, timeout=WAIT, check=False)
+        if done.returncode != code:
+            fail(f"exit code {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, folder, *options):
+        """In a process group of its own."""
+        child = subprocess.Popen([*self.command, "--out-dir", folder, "--quiet", *options],
+                                 start_new_session=True, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + WAIT
+        while not (folder / "index.json").exists():
+            if child.poll() is not None or time.monotonic() > end:
+                fail("it does not begin")
+            time.sleep(0.002)
+        return child
+
+    def check(self, folder):
+        """Files are those that the index tells of, and all are whole. A result is there before the index says
+        so: that of a run that was killed may be."""
+        index = self.index(folder)
+        have = {path.name for path in folder.glob("*.json")} - {"index.json"}
+        told = {run["result"] for run in index["runs"]} - {None}
+        early = {run["id"] + (f"-{run['nth']}" if run["nth"] > 1 else "") + ".json"
+                 for run in index["runs"] if run["status"] == "running"}
+        expect("files", have - early, told - early)
+        for run in index["runs"]:
+            if run["result"] is None:
+                continue
+            document = self.valid(json.loads((folder / run["result"]).read_text("utf-8")), 1)
+            expect("results in a file", len(document["results"]), 1)
+            expect("id", document["results"][0]["id"], run["id"])
+        return index
+
+    def check_whole(self, folder):
+        """All runs are done, and all forms of the summary have them."""
+        index = self.check(folder)
+        expect("what is not done", [run["label"] for run in index["runs"] if run["status"] != "done"], [])
+        expect("exit code in the index", index["exit_code"], 0)
+        lines = [self.valid(json.loads(line), 1)["results"][0]["id"]
+                 for line in (folder / "results.jsonl").read_text("utf-8").splitlines()]
+        expect("lines", sorted(lines), sorted(run["id"] for run in index["runs"]))
+        expect("rows of Markdown", (folder / "results.md").read_text("utf-8").count("\n| "), len(lines))
+        expect("leftovers", [path.name for path in folder.glob("*.tmp")], [])
+        return index
+
+
+def count(index, status):
+    return sum(run["status"] == status for run in index["runs"])
+
+
+def rows(folder):
+    """What does not differ from one time to the next."""
+    with open(folder / "results.csv", newline="", encoding="utf-8") as file:
+        return [(row["file"], row["label"], row["id"], row["end"]) for row in csv.DictReader(file)]
+
+
+def table(text):
+    """The labels of the table that ends what was printed."""
+    return [line.split("  ")[1] for line in text.rpartition("# run ")[2].splitlines()[2:]]
+
+
+def stop_at(batch, child, folder, done, is_good=lambda run: True):
+    """Leaves the whole group stopped while a run goes on that is good, with `done` or more done. Where it
+    stands is read while nobody writes."""
+    end = time.monotonic() + WAIT
+    while time.monotonic() < end and child.poll() is None:
+        if count(batch.index(folder), "done") < done:
+            time.sleep(0.001)
+            continue
+        os.killpg(child.pid, signal.SIGSTOP)
+        while child.poll() is None and pathlib.Path(f"/proc/{child.pid}/stat").read_text(
+                "utf-8").rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+        index = batch.index(folder)
+        running = [run for run in index["runs"] if run["status"] == "running"]
+        if running and is_good(running[0]):
+            return index
+        os.killpg(child.pid, signal.SIGCONT)
+        time.sleep(0.003)
+    fail("it ended too early, or no run is the right one")
+
+
+def left_over(before):
+    """Without what others leave there."""
+    return sorted(name for name in set(os.listdir("/dev/shm")) - before
+                  if not re.match(r"cuda\.shm\.|vader_|osc_|open_mpi|ucx_shm_", name))
+
+
+def kill(batch, work):
+    """SIGKILL of all when half is done."""
+    whole, part = work / "whole", work / "part"
+    printed = batch.run(whole, *FAST)
+    batch.check_whole(whole)
+    n = len(rows(whole))
+    before = set(os.listdir("/dev/shm"))
+    child = batch.start(part, *FAST)
+    # UCX, killed while it sets up, leaves files of its own.
+    index = stop_at(batch, child, part, n // 2, lambda run: "transport=shm" in run["label"])
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    end = time.monotonic() + 20
+    while left_over(before) and time.monotonic() < end:
+        time.sleep(0.01)
+    expect("left in /dev/shm", left_over(before), [])
+    expect("the index", batch.check(part), index)
+    expect("exit code in the index", index["exit_code"], None)
+    expect("running", count(index, "running"), 1)
+    expect("planned", count(index, "planned"), n - 1 - count(index, "done"))
+    kept = {run["result"]: (part / run["result"]).stat().st_ino for run in index["runs"] if run["result"]}
+    again = batch.run(part, *FAST, "--resume")
+    after = batch.check_whole(part)
+    expect("rows", rows(part), rows(whole))
+    expect("the table", table(again.stdout), table(printed.stdout))
+    expect("results that were there", {name: (part / name).stat().st_ino for name in kept}, kept)
+    expect("commands", ["--resume" in command["line"] for command in after["commands"]], [False, True])
+    by_id = subprocess.run([batch.command[0], "compare", whole, part, "--threshold", "100%"],
+                           capture_output=True, text=True, check=False)
+    if by_id.returncode not in (0, 10) or by_id.stdout.count(" total ") != n or by_id.stderr:
+        fail(f"compare: {by_id.returncode} {by_id.stdout[-2000:]}{by_id.stderr}")
+    # All is done: nothing runs, and the table is there once more.
+    expect("the table, a third time", table(batch.run(part, *FAST, "--resume").stdout), table(printed.stdout))
+    expect("rows, a third time", rows(part), rows(whole))
+    print(f"killed with {len(kept)} of {n} runs done, then {n}")
+
+
+def interrupt(batch, work):
+    """SIGINT, twice; then to the end."""
+    whole, part = work / "whole", work / "part"
+    batch.run(whole, *FEW)
+    n, more = len(rows(whole)), []
+    for done in (n // 3, 2 * n // 3):
+        child = batch.start(part, *FEW, *more)
+        stop_at(batch, child, part, done)
+        os.kill(child.pid, signal.SIGINT)
+        os.killpg(child.pid, signal.SIGCONT)
+        expect("exit code", child.wait(WAIT), 130)
+        index = batch.check(part)
+        expect("exit code in the index", index["exit_code"], 130)
+        expect("runs that were begun", count(index, "running"), 0)
+        cut = [run["cause"] for run in index["runs"] if run["status"] == "failed"]
+        if cut not in ([], ["interrupted"]):
+            fail(f"runs failed by {cut}")
+        more = ["--resume"]
+    batch.run(part, *FEW, "--resume")
+    batch.check_whole(part)
+    expect("rows", rows(part), rows(whole))
+
+
+def mounted(options, work):
+    """A prefix for commands that have a small file system of their own at work/disk; None: no right to."""
+    (work / "disk").mkdir()
+    under = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c",
+             f'mount -t tmpfs -o {options} none "{work}/disk" && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run(
+            [*under, "true"], capture_output=True, check=False).returncode != 0:
+        print("skipped: no right to mount a file system here (unshare -m)")
+        sys.exit(77)
+    return under
+
+
+def full(batch, work):
+    """A disk that is too small: all is on standard output, what fits is whole, and a larger disk takes on."""
+    under = mounted("size=96k", work)
+    keep = ["sh", "-c", f'"$@"; code=$?; cp -r "{work}/disk/d" "{work}/kept"; exit $code', "sh"]
+    done = batch.run(work / "disk/d", *FEW, code=3, under=[*under, *keep])
+    if done.stderr.count("/index.json: No space left") + done.stderr.count(".json: No space left") == 0:
+        fail("nobody says that the disk is full:", done.stderr)
+    if done.stderr.count("No space left") > 8:
+        fail("that the disk is full is told too often:", done.stderr)
+    kept = work / "kept"
+    whole = work / "whole"
+    printed = batch.run(whole, *FEW)
+    expect("the table", table(done.stdout), table(printed.stdout))
+    if " failed" in done.stdout.rpartition("# run ")[2]:
+        fail(done.stdout)
+    index = batch.index(kept)
+    n = count(index, "done")
+    if not 0 < n < len(rows(whole)):
+        fail(f"{n} runs are done on a disk that is full")
+    for run in index["runs"]:
+        if run["status"] == "done":
+            batch.valid(json.loads((kept / run["result"]).read_text("utf-8")), 1)
+    batch.run(kept, *FEW, "--resume")
+    batch.check_whole(kept)
+    expect("rows", rows(kept), rows(whole))
+
+
+def readonly(batch, work):
+    """A folder that cannot be written to is told before anything runs."""
+    under = mounted("size=1m", work)
+    made = ["sh", "-c", f'mkdir "{work}/disk/d" && mount -o remount,ro "{work}/disk" && exec "$@"', "sh"]
+    for name in ("d", "new"):
+        done = batch.run(work / "disk" / name, *FEW, code=3, under=[*under, *made])
+        expect("standard output", done.stdout, "")
+        if "cannot write into the folder" not in done.stderr or "Read-only file system" not in done.stderr:
+            fail(done.stderr)
+
+
+def two(batch, work):
+    """Of two processes one writes, and the other says who does."""
+    folder = work / "d"
+    child = batch.start(folder, *FEW, "--set", "bench.iterations=100000")
+    stop_at(batch, child, folder, 0)
+    before = (folder / "index.json").read_bytes()
+    for options in (["--resume"], ["--force"]):
+        done = batch.run(folder, *FEW, "--set", "bench.iterations=100000", *options, code=2)
+        if f"process {child.pid} writes into this folder" not in done.stderr:
+            fail(done.stderr)
+        expect("the index", (folder / "index.json").read_bytes(), before)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    batch.run(folder, *FEW, "--force")
+    batch.check_whole(folder)
+
+
+if __name__ == "__main__":
+    kinds = {"kill": kill, "int": interrupt, "full": full, "readonly": readonly, "two": two}
+    with tempfile.TemporaryDirectory() as name:
+        kinds[sys.argv[5]](Batch(*sys.argv[1:5]), pathlib.Path(name))

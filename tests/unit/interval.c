@@ -1,0 +1,119 @@
+/* The interval of a median against the binomial distribution added up term by term, and
+ * against throws. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "base/interval.h"
+#include "moe/random.h"
+
+/* P(heads < k) of n coins: Pascal's triangle, row by row. */
+static double fewer_than(uint64_t n, uint64_t k)
+{
+    static double row[2048];
+    double sum = 0;
+
+    row[0] = 1;
+    for (uint64_t i = 1; i <= n; i++) {
+        row[i] = 0;
+        for (uint64_t j = i; j > 0; j--)
+            row[j] = (row[j] + row[j - 1]) / 2;
+        row[0] /= 2;
+    }
+    for (uint64_t j = 0; j < k; j++)
+        sum += row[j];
+    return sum;
+}
+
+static void it_is_the_narrowest_that_holds_in_95_of_100(void **state)
+{
+    static const uint64_t many[] = {333, 500, 777, 1000, 1001};
+
+    (void)state;
+    for (uint64_t n = INTERVAL_LEAST; n <= 200 + sizeof(many) / sizeof(many[0]); n++) {
+        uint64_t samples = n <= 200 ? n : many[n - 201], k = interval_of_median(samples);
+
+        assert_true(k > 0 && k <= samples / 2);
+        assert_true(fewer_than(samples, k) <= 0.025);
+        assert_true(fewer_than(samples, k + 1) > 0.025);
+    }
+}
+
+static void the_table_of_the_sign_test_is_met(void **state)
+{
+    /* n, and the largest count that is significant at 5 %, two-sided, plus one. */
+    static const uint64_t table[][2] = {{6, 1},   {8, 1},   {9, 2},   {12, 3},
+                                        {15, 4},  {20, 6},  {25, 8},  {30, 10},
+                                        {40, 14}, {50, 18}, {70, 27}, {100, 40}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        assert_int_equal(interval_of_median(table[i][0]), table[i][1]);
+}
+
+static void few_samples_have_none(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < INTERVAL_LEAST; n++)
+        assert_int_equal(interval_of_median(n), 0);
+}
+
+/* There the binomial is the normal distribution: 1.96 deviations of sqrt(n) / 2. */
+static void many_samples_follow_the_normal_distribution(void **state)
+{
+    static const uint64_t many[] = {100000, 1000000, 1000001, 10000000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
+        double n = (double)many[i], want = n / 2 - 1.959964 * sqrt(n) / 2;
+
+        assert_true(fabs((double)interval_of_median(many[i]) - want) < 2);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Of a distribution with a long tail; its median is 1. */
+static void it_covers_the_median_as_often_as_it_says(void **state)
+{
+    enum { TRIALS = 4000, N = 60 };
+    struct random random = {random_mix(7), 0};
+    uint64_t k = interval_of_median(N);
+    int covered = 0;
+
+    (void)state;
+    for (int t = 0; t < TRIALS; t++) {
+        double x[N];
+
+        for (int i = 0; i < N; i++) {
+            double u = (random_below(&random, 1u << 30) + 0.5) / (1u << 30);
+
+            x[i] = u / (1 - u);
+        }
+        qsort(x, N, sizeof(*x), by_value);
+        covered += x[k - 1] <= 1 && x[N - k] >= 1;
+    }
+    assert_true(covered >= TRIALS * 0.94 && covered <= TRIALS * 0.98);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_the_narrowest_that_holds_in_95_of_100),
+        cmocka_unit_test(the_table_of_the_sign_test_is_met),
+        cmocka_unit_test(few_samples_have_none),
+        cmocka_unit_test(many_samples_follow_the_normal_distribution),
+        cmocka_unit_test(it_covers_the_median_as_often_as_it_says),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/* In which order runs go. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cli/runs.h"
+
+enum { KINDS = 20, REPEAT = 3, RUNS = KINDS * REPEAT };
+
+/* As a file with repeat: 3 has them: repetitions stand side by side. */
+struct made {
+    struct run run[RUNS];
+    uint32_t order[RUNS];
+    struct runs runs;
+};
+
+static struct runs *make(struct made *m)
+{
+    memset(m, 0, sizeof(*m));
+    for (uint32_t i = 0; i < RUNS; i++) {
+        m->run[i].repetition = i % REPEAT + 1;
+        m->order[i] = i;
+    }
+    m->runs = (struct runs){.run = m->run, .n = RUNS, .order = m->order};
+    return &m->runs;
+}
+
+/* Every run from `from` to `to` has its turn once, and they are not as declared. */
+static void is_mixed(const uint32_t *order, uint32_t from, uint32_t to, uint32_t repetition)
+{
+    bool seen[RUNS] = {false}, moved = false;
+
+    for (uint32_t at = from; at < to; at++) {
+        uint32_t i = order[at];
+
+        assert_in_range(i, 0, RUNS - 1);
+        assert_false(seen[i]);
+        seen[i] = true;
+        moved = moved || (at > from && i < order[at - 1]);
+        if (repetition != 0)
+            assert_int_equal(i % REPEAT + 1, repetition);
+    }
+    assert_true(moved);
+}
+
+static void declared_is_as_it_stands(void **state)
+{
+    struct made m;
+
+    (void)state;
+    runs_order(make(&m), RUNS_DECLARED, 1);
+    for (uint32_t i = 0; i < RUNS; i++)
+        assert_int_equal(m.order[i], i);
+}
+
+static void interleaved_has_each_repetition_of_all_before_the_next(void **state)
+{
+    struct made m;
+    bool alike = true;
+
+    (void)state;
+    runs_order(make(&m), RUNS_INTERLEAVED, 1);
+    for (uint32_t k = 0; k < REPEAT; k++)
+        is_mixed(m.order, k * KINDS, (k + 1) * KINDS, k + 1);
+    for (uint32_t i = 0; i < KINDS; i++)
+        alike = alike && m.order[i] / REPEAT == m.order[KINDS + i] / REPEAT;
+    assert_false(alike); /* each in an order of its own */
+}
+
+static void shuffled_is_one_order_of_all(void **state)
+{
+    struct made m;
+
+    (void)state;
+    runs_order(make(&m), RUNS_SHUFFLED, 1);
+    is_mixed(m.order, 0, RUNS, 0);
+}
+
+/* Processes of a launch, and other machines, come to the same. */
+static void an_order_follows_from_its_seed(void **state)
+{
+    static const uint32_t first[] = {19, 30, 5, 27, 23, 10};
+    struct made a, b;
+
+    (void)state;
+    for (enum runs_order how = RUNS_INTERLEAVED; how <= RUNS_SHUFFLED; how++) {
+        runs_order(make(&a), how, 7);
+        runs_order(make(&b), how, 7);
+        assert_memory_equal(a.order, b.order, sizeof(a.order));
+        runs_order(make(&b), how, 8);
+        assert_memory_not_equal(a.order, b.order, sizeof(a.order));
+    }
+    runs_order(make(&a), RUNS_SHUFFLED, 7);
+    assert_memory_equal(a.order, first, sizeof(first));
+}
+
+/* With --only, or files that repeat unlike often. */
+static void repetitions_may_be_missing(void **state)
+{
+    struct made m;
+
+    (void)state;
+    make(&m);
+    for (uint32_t i = 0; i < RUNS; i++)
+        m.run[i].repetition = i < 30 ? 9 : 4;
+    runs_order(&m.runs, RUNS_INTERLEAVED, 1);
+    for (uint32_t at = 0; at < RUNS; at++)
+        assert_int_equal(m.order[at] < 30, at >= 30);
+}
+
+static void orders_have_names(void **state)
+{
+    enum runs_order how = RUNS_USUAL;
+
+    (void)state;
+    for (enum runs_order want = RUNS_DECLARED; want <= RUNS_SHUFFLED; want++) {
+        assert_true(runs_order_find(runs_order_name(want), &how));
+        assert_int_equal(how, want);
+    }
+    assert_false(runs_order_find("random", &how));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(declared_is_as_it_stands),
+        cmocka_unit_test(interleaved_has_each_repetition_of_all_before_the_next),
+        cmocka_unit_test(shuffled_is_one_order_of_all),
+        cmocka_unit_test(an_order_follows_from_its_seed),
+        cmocka_unit_test(repetitions_may_be_missing),
+        cmocka_unit_test(orders_have_names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

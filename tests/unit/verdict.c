@@ -1,0 +1,256 @@
+/* Expectations of results made by hand: what meets them, and in which words they are missed. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fake_session.h"
+
+#include "base/exit_code.h"
+#include "report/verdict.h"
+
+/* Ten samples of two ranks; median of dispatch 105 us, of combine 205 us, of total 310 us. */
+static void begin(struct fake *f, enum verb verb)
+{
+    fake_init(f, verb, 2, 10);
+    if (verb != VERB_VERIFY) /* which has no room for times */
+        fake_measure(f, 10);
+    f->experiment.expect.wrong = UINT32_MAX;
+}
+
+static void end(struct fake *f, enum epa_status status)
+{
+    assert_int_equal(fake_result(f, status, status == EPA_OK ? NULL : "because"), EPA_OK);
+}
+
+static void nothing_expected_is_nothing_judged(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_verdicts, 0);
+    assert_int_equal(f.result.exit_code, EXIT_OK);
+    fake_finish(&f);
+}
+
+static void a_bare_bound_is_of_the_last_row(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.median = "310us";
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_verdicts, 1);
+    assert_string_equal(f.result.verdict[0].row, "total");
+    assert_true(f.result.verdict[0].met); /* what is just as much is met */
+    assert_int_equal(f.result.exit_code, EXIT_OK);
+    assert_string_equal(f.result.error, "");
+    fake_finish(&f);
+}
+
+static void what_is_missed_is_told_with_how_much(void **state)
+{
+    struct fake f;
+    char words[256];
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.median = "dispatch 1s , combine 100us,total 248us";
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.status, EPA_OK);
+    assert_int_equal(f.result.exit_code, EXIT_WRONG);
+    assert_int_equal(f.result.n_missed, 2);
+    assert_string_equal(f.result.error,
+                        "expected combine median <= 100 us, it is 205 us (+105.0 %), and 1 "
+                        "more");
+    assert_true(f.result.verdict[0].met);
+    assert_string_equal(verdict_wanted(&f.result.verdict[2], words, sizeof(words)),
+                        "total median <= 248 us");
+    assert_string_equal(
+        verdict_found(&f.result, &f.result.verdict[2], words, sizeof(words)),
+        "310 us (+25.0 %)");
+    fake_finish(&f);
+}
+
+static void each_figure_is_the_one_of_its_name(void **state)
+{
+    struct fake f;
+    const struct stats *s;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect = (struct expect_options){.min = "1s",
+                                                  .median = "1s",
+                                                  .p95 = "1s",
+                                                  .p99 = "1s",
+                                                  .max = "1s",
+                                                  .mean = "1s",
+                                                  .goodput = "dispatch 1",
+                                                  .wire = "combine 1",
+                                                  .bus = "total 1",
+                                                  .of_limit = "1%",
+                                                  .wrong = UINT32_MAX};
+    fake_limits(&f);
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_verdicts, EXPECT_FIGURES);
+    s = &f.result.stage[2].slowest;
+    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
+        const double want[] = {s->min,
+                               s->median,
+                               s->p95,
+                               s->p99,
+                               s->max,
+                               s->mean,
+                               f.result.stage[0].goodput,
+                               f.result.stage[1].wire,
+                               f.result.stage[2].bus,
+                               f.result.stage[2].limit_ns / s->median};
+
+        assert_int_equal(f.result.verdict[i].figure, i);
+        assert_true(f.result.verdict[i].measured == want[i]);
+        assert_true(f.result.verdict[i].met);
+    }
+    fake_finish(&f);
+}
+
+static void rates_and_parts_are_at_least(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.bus = "dispatch 40"; /* 2 MB in 105 us */
+    end(&f, EPA_OK);
+    assert_string_equal(f.result.error,
+                        "expected dispatch bus >= 40 GB/s, it is 19.05 GB/s (-52.4 %)");
+    fake_finish(&f);
+}
+
+static void what_is_not_known_misses(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.of_limit = "dispatch 0%";
+    f.experiment.expect.wrong = 0;
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_missed, 2); /* nothing was compared */
+    assert_string_equal(f.result.error,
+                        "expected dispatch >= 0 % of its limit, it is not known: the "
+                        "transport does not measure what its links can do, and 1 more");
+    fake_finish(&f);
+}
+
+static void wrong_wants_data_that_was_compared(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.wrong = 0;
+    session_rank(&f.session, 1)->compared = 1000;
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_missed, 0);
+    fake_finish(&f);
+}
+
+static void verify_looks_at_wrong_alone(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_VERIFY);
+    f.experiment.expect.median = "1ns";
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_verdicts, 0);
+    result_finish(&f.result);
+    f.experiment.expect.wrong = 0;
+    session_rank(&f.session, 0)->compared = 1000;
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.n_verdicts, 1);
+    assert_int_equal(f.result.exit_code, EXIT_OK);
+    fake_finish(&f);
+}
+
+static void a_run_that_failed_is_not_judged(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    f.experiment.expect.median = "1ns";
+    end(&f, EPA_ERR_TIMEOUT);
+    assert_int_equal(f.result.n_verdicts, 0);
+    assert_int_equal(f.result.exit_code, EXIT_TIMEOUT);
+    assert_string_equal(f.result.error, "because");
+    fake_finish(&f);
+}
+
+static void so_many_are_too_many(void **state)
+{
+    struct expect_options x = {.wrong = UINT32_MAX};
+    struct expectation all[EXPECT_MOST];
+    struct value_error error;
+    char text[4096] = "";
+
+    (void)state;
+    for (int i = 0; i < EXPECT_MOST; i++)
+        strcat(text, i == 0 ? "1s" : ", 1s");
+    x.max = text;
+    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), UINT32_MAX);
+    assert_string_equal(error.what, "says too much");
+    text[strlen(text) - 4] = '\0';
+    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), EXPECT_MOST - 1);
+    memset(text, 'x', 200);
+    text[200] = '\0';
+    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), UINT32_MAX);
+    assert_string_equal(error.what, "is too long");
+}
+
+/* Why there are no more samples: the rule's word, or that all came. */
+static void a_result_says_why_it_stopped(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    begin(&f, VERB_BENCH);
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.stop, STOP_ITERATIONS);
+    result_finish(&f.result);
+    f.session.stop = STOP_TIME;
+    f.experiment.bench.ci95 = 0.001;
+    end(&f, EPA_OK);
+    assert_int_equal(f.result.stop, STOP_TIME);
+    assert_true(fabs(result_ci95(&f.result) - 14.0 / 310) < 1e-9); /* ranks 2 and 9 of 10 */
+    fake_finish(&f);
+    begin(&f, VERB_BENCH);
+    session_rank(&f.session, 1)->samples = 7;
+    end(&f, EPA_ERR_INTERRUPTED);
+    assert_int_equal(f.result.stop, STOP_NOT);
+    fake_finish(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_expected_is_nothing_judged),
+        cmocka_unit_test(a_bare_bound_is_of_the_last_row),
+        cmocka_unit_test(what_is_missed_is_told_with_how_much),
+        cmocka_unit_test(each_figure_is_the_one_of_its_name),
+        cmocka_unit_test(rates_and_parts_are_at_least),
+        cmocka_unit_test(what_is_not_known_misses),
+        cmocka_unit_test(wrong_wants_data_that_was_compared),
+        cmocka_unit_test(verify_looks_at_wrong_alone),
+        cmocka_unit_test(a_run_that_failed_is_not_judged),
+        cmocka_unit_test(so_many_are_too_many),
+        cmocka_unit_test(a_result_says_why_it_stopped),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
