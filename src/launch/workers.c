@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -40,12 +39,16 @@ struct workers {
     struct worker worker[];
 };
 
-static void pass_time(const struct workers *pool)
+/* *since: when the wait began; 0 to begin with. */
+static void pass_time(const struct workers *pool, uint64_t *since)
 {
-    if (pool->crowded)
-        sched_yield();
-    else
+    if (!pool->crowded) {
         clock_relax();
+        return;
+    }
+    if (*since == 0)
+        *since = clock_ns();
+    clock_pause(clock_ns() - *since, 0);
 }
 
 /* Sleeps unless `round` has moved on from `seen`. */
@@ -60,13 +63,13 @@ static void sleep_until_work(struct workers *pool, uint32_t seen)
 
 static uint32_t next_round(struct workers *pool, uint32_t seen)
 {
-    uint64_t start = 0;
+    uint64_t start = 0, since = 0;
     uint32_t round;
 
     /* Acquire: pairs with publish(); fn and arg are readable. */
     for (uint32_t turn = 1;
          (round = __atomic_load_n(&pool->round, __ATOMIC_ACQUIRE)) == seen; turn++) {
-        pass_time(pool);
+        pass_time(pool, &since);
         if (turn % CLOCK_TURNS != 0)
             continue;
         if (start == 0)
@@ -110,6 +113,7 @@ static uint32_t publish(struct workers *pool, void (*fn)(void *, uint32_t, uint3
 
 void workers_run(struct workers *pool, void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
+    uint64_t since = 0;
     uint32_t round;
 
     if (pool->n == 1) {
@@ -122,7 +126,7 @@ void workers_run(struct workers *pool, void (*fn)(void *, uint32_t, uint32_t), v
         /* Acquire: pairs with the release in worker_thread(). No limit: fn has its own, and
          * returning before it does would free what it uses. */
         while (__atomic_load_n(&pool->worker[w].done, __ATOMIC_ACQUIRE) != round)
-            pass_time(pool);
+            pass_time(pool, &since);
     }
 }
 

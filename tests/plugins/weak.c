@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 enum { ROOM = 64, DAWDLE_NS = 4000 };
 enum peers { PEERS_NONE, PEERS_PAIR, PEERS_NODE };
 
@@ -272,7 +274,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         if (w->n != 0)
             land(w);
         else
-            sched_yield();
+            clock_pause(waited, 0);
     }
 }
 
