@@ -49,16 +49,18 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
 struct epa_dev_patience {
     uint32_t polls, looks;
     uint64_t start;
+    bool late; /* the time is up: the next poll, of all that is waited for, is the last */
 };
 
 /* Between two polls: now and then looks at the clock, and at whether a rank has failed.
- * False: it is time to leave; why has been recorded. */
+ * False: it is time to leave; why has been recorded. When the time is up it lets the caller
+ * poll once more: who was stopped for that long finds all that has come meanwhile. */
 static __device__ __forceinline__ bool
 epa_dev_patient(const epa_device_view &v, struct epa_dev_patience *p, uint64_t timeout_ns,
                 struct epa_dev_wait w, uint64_t seen, uint64_t wanted)
 {
     uint64_t now;
-    bool stop;
+    bool stop, late;
 
     if (++p->polls % EPA_DEV_POLLS != 0)
         return true;
@@ -67,8 +69,12 @@ epa_dev_patient(const epa_device_view &v, struct epa_dev_patience *p, uint64_t t
     if (*(volatile uint32_t *)&v.fault->claimed != 0)
         return false;
     stop = ++p->looks % EPA_DEV_LOOKS == 0 && *(const volatile uint32_t *)v.stop != 0;
-    if (!stop && now - p->start <= timeout_ns)
+    late = now - p->start > timeout_ns;
+    if (!stop && !(late && p->late)) {
+        p->late = late;
+        p->polls -= late; /* and looks at the clock again then */
         return true;
+    }
     epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted,
                   now - p->start);
     return false;
@@ -82,7 +88,7 @@ static __device__ __forceinline__ bool epa_dev_wait_for(const epa_device_view &v
                                                         struct epa_dev_wait w)
 {
     const uint64_t *word = v.peer_signal[v.rank] + signal;
-    struct epa_dev_patience patience = {0, 0, 0};
+    struct epa_dev_patience patience = {};
     uint64_t seen;
 
     while ((seen = epa_dev_load_acquire(word)) < wanted)

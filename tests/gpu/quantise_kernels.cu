@@ -6,8 +6,8 @@ template <bool F16>
 static __global__ void quantise(const uint4 *x, uint32_t sweeps, uint32_t group, uint4 *q,
                                 float *scale)
 {
-    uint32_t sweep = blockIdx.x * (blockDim.x / LL_WARP) + threadIdx.x / LL_WARP;
-    size_t at = (size_t)sweep * LL_WARP + dev_lane();
+    uint32_t sweep = blockIdx.x * (blockDim.x / DEV_WARP) + threadIdx.x / DEV_WARP;
+    size_t at = (size_t)sweep * DEV_WARP + dev_lane();
     float by;
     uint4 codes;
 

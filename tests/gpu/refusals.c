@@ -86,8 +86,9 @@ static void set_up(struct fixture *f)
                                 .units = 1,
                                 .row_signals = 1,
                                 .shares = 1};
-    f->c.t = &f->t;
-    f->c.backend = &f->backend;
+    f->c.d.t = &f->t;
+    f->c.d.backend = &f->backend;
+    f->c.sets.n = 2;
     f->c.resident[LL_DISPATCH] = f->c.resident[LL_COMBINE] = 4;
 }
 

@@ -82,8 +82,9 @@ static void set_up(struct fixture *f)
                                 .rows = 2,
                                 .recv = {.at = 0, .bytes = 256},
                                 .y = {.at = 1024, .bytes = 512}};
-    f->c.t = &f->t;
-    f->c.backend = &f->backend;
+    f->c.d.t = &f->t;
+    f->c.d.backend = &f->backend;
+    f->c.sets.n = 2;
     f->c.resident[V1_DISPATCH] = f->c.resident[V1_COMBINE] = 4;
 }
 
@@ -162,7 +163,7 @@ static void only_the_last_is_given_up(void **state)
     (void)state;
     for (uint32_t buffers = 1; buffers <= 2; buffers++) {
         set_up(&f);
-        f.c.l.buffers = buffers;
+        f.c.sets.n = buffers;
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(call(&f, V1_DISPATCH), EPA_OK);
             assert_int_equal(v1_cuda_discard(&f.c.base, &f.problem), EPA_OK);

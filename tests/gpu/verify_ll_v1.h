@@ -3,7 +3,7 @@
 #define VERIFY_LL_V1_H
 
 static const struct entry ll_v1_ways[] = {
-    {"as it is", {0}, .core = true},
+    {"pushed", {"algorithm.exchange=push"}, .core = true},
     {"pipelined", {"verify.order=pipelined"}},
     {"pulled, pipelined",
      {"algorithm.exchange=pull", "verify.order=pipelined"},
@@ -67,7 +67,7 @@ static const struct entry ll_v1_problems[] = {
 };
 
 static const struct entry ll_v1_straggling_ways[] = {
-    {"pushed, pipelined", {"verify.order=pipelined"}},
+    {"pushed, pipelined", {"algorithm.exchange=push", "verify.order=pipelined"}},
     {"pulled", {"algorithm.exchange=pull"}},
     {0},
 };

@@ -79,8 +79,8 @@ static void regions_stand_apart_and_hold_what_comes(void **state)
         assert_apart(&l);
         assert_int_equal(l.splits.bytes, 256 * sizeof(struct v1_packet));
         assert_true(l.arrival.bytes >= l.rows * l.units * l.unit_bytes);
-        assert_int_equal(l.unit_bytes % V1_PACKET, 0);
-        assert_int_equal(l.arrival.at % V1_PACKET, 0);
+        assert_int_equal(l.unit_bytes % DEV_LINE, 0);
+        assert_int_equal(l.arrival.at % DEV_LINE, 0);
         assert_int_equal(l.arrival.bytes % V1_LINE, 0);
         assert_true(l.answers.bytes >= (uint64_t)128 * 8 * l.sent_bytes);
         assert_int_equal(l.answers.bytes == 0, l.pull);
@@ -89,17 +89,22 @@ static void regions_stand_apart_and_hold_what_comes(void **state)
     }
 }
 
-static void gpus_push_unless_told_to_pull(void **state)
+static void gpus_push_few_answers_and_pull_many_unless_told(void **state)
 {
     struct v1_config c = plain;
+    struct epa_moe few = decode;
     struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
     struct epa_error err = {EPA_OK, ""};
     struct v1_layout l;
 
     (void)state;
+    few.max_tokens = 32;
+    assert_true(made(&decode, 2, &c).pull);
+    assert_false(made(&few, 2, &c).pull);
+    c.exchange = V1_EXCHANGE_PUSH;
     assert_false(made(&decode, 2, &c).pull);
     c.exchange = V1_EXCHANGE_PULL;
-    assert_true(made(&decode, 2, &c).pull);
+    assert_true(made(&few, 2, &c).pull);
     c.exchange = V1_EXCHANGE_AUTO;
     assert_int_equal(
         v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
@@ -126,8 +131,8 @@ static void parts_cover_a_row_and_fit_their_lines(void **state)
                 assert_in_range(last, 1, l.unit_channels);
                 assert_int_equal(fp8 ? l.unit_channels % m.group : 0, 0);
                 assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
-                assert_true(s.bytes <= l.unit_bytes / V1_PACKET * V1_LINE_WORDS * 8);
-                assert_true(l.unit_bytes / V1_PACKET <=
+                assert_true(s.bytes <= l.unit_bytes / DEV_LINE * DEV_LINE_WORDS * 8);
+                assert_true(l.unit_bytes / DEV_LINE <=
                             LINES * (fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
             }
         }
@@ -142,13 +147,13 @@ static void shares_and_pieces_cover_an_answer(void **state)
         .wire = V1_WIRE_DTYPE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
 
     (void)state;
-    assert_int_equal(V1_SHARE_TAKE * 2, LINES * V1_LINE_WORDS * 8);
+    assert_int_equal(V1_SHARE_TAKE * 2, LINES * DEV_LINE_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
         struct v1_layout l = made(&m, 4, &c);
-        uint32_t lines = l.sent_bytes / V1_PACKET;
+        uint32_t lines = l.sent_bytes / DEV_LINE;
 
-        assert_true(lines * V1_LINE_WORDS * 8 >= 2 * m.hidden);
-        assert_true((lines - 1) * V1_LINE_WORDS * 8 < 2 * m.hidden);
+        assert_true(lines * DEV_LINE_WORDS * 8 >= 2 * m.hidden);
+        assert_true((lines - 1) * DEV_LINE_WORDS * 8 < 2 * m.hidden);
         assert_int_equal(l.shares, (lines + LINES - 1) / LINES);
         assert_true(l.pieces * V1_PIECE_LINES >= lines);
         assert_true((l.pieces - 1) * V1_PIECE_LINES < lines);
@@ -232,24 +237,28 @@ static void the_plan_says_what_lines_take(void **state)
 {
     struct epa_problem p = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4, .local_cores = 1};
+    struct v1_config c = plain;
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &plain, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * V1_PACKET);
-    assert_int_equal(plan.combine_row_bytes, 120 * V1_PACKET);
+    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(plan.combine_row_bytes, 7168 * 2); /* pulled */
+    c.exchange = V1_EXCHANGE_PUSH;
+    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * DEV_LINE);
+    assert_int_equal(plan.combine_row_bytes, 120 * DEV_LINE);
     assert_int_equal(plan.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &plain, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * V1_PACKET);
+    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * DEV_LINE);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_stand_apart_and_hold_what_comes),
-        cmocka_unit_test(gpus_push_unless_told_to_pull),
+        cmocka_unit_test(gpus_push_few_answers_and_pull_many_unless_told),
         cmocka_unit_test(parts_cover_a_row_and_fit_their_lines),
         cmocka_unit_test(shares_and_pieces_cover_an_answer),
         cmocka_unit_test(an_entry_is_in_the_cell_that_has_it),

@@ -10,7 +10,7 @@
 
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
-#include "kernels/quotient.h"
+#include "device/quotient.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -103,17 +103,17 @@ static void what_warps_store_begins_with_a_packet(void **state)
 
         assert_int_equal(l.counts_bytes,
                          (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
-        assert_int_equal(l.unit_bytes % LL_PACKET, 0);
-        assert_int_equal(l.message_bytes % LL_PACKET, 0);
+        assert_int_equal(l.unit_bytes % DEV_LINE, 0);
+        assert_int_equal(l.message_bytes % DEV_LINE, 0);
         assert_int_equal(l.token_at, 0);
         assert_true(l.scales_at >= l.token_bytes && l.scales_at % sizeof(float) == 0);
         assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
         assert_int_equal(l.meta_at % LL_META_BYTES, 0);
         assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
-        assert_int_equal(l.choices_at % LL_PACKET, 0);
+        assert_int_equal(l.choices_at % DEV_LINE, 0);
         assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
                     l.message_bytes);
-        assert_int_equal(l.sent_bytes % (l.pushes ? LL_PACKET : 32), 0);
+        assert_int_equal(l.sent_bytes % (l.pushes ? DEV_LINE : 32), 0);
     }
 }
 
@@ -201,13 +201,13 @@ static void a_string_fits_its_lines(void **state)
             assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
             assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
             assert_int_equal(s.bytes, s.token + 2048);
-            assert_true(ll_lines_of(s.bytes) * LL_LINE_WORDS * 8 >= s.bytes);
-            assert_true((ll_lines_of(s.bytes) - 1) * LL_LINE_WORDS * 8 < s.bytes);
+            assert_true(dev_lines_of(s.bytes) * DEV_LINE_WORDS * 8 >= s.bytes);
+            assert_true((dev_lines_of(s.bytes) - 1) * DEV_LINE_WORDS * 8 < s.bytes);
             /* kernels read choices and scales from the first four lines that a warp has */
-            assert_true(s.scales <= 4 * LL_LINE_WORDS * 8);
+            assert_true(s.scales <= 4 * DEV_LINE_WORDS * 8);
         }
     }
-    assert_int_equal(ll_lines_of(LL_PUSH_CHANNELS * 2) * LL_LINE_WORDS * 8,
+    assert_int_equal(dev_lines_of(LL_PUSH_CHANNELS * 2) * DEV_LINE_WORDS * 8,
                      LL_PUSH_CHANNELS * 2);
 }
 
@@ -223,14 +223,14 @@ static void each_chunk_of_an_answer_finds_its_scale(void **state)
         struct ll_layout l = made(&m, 4, c);
         uint32_t chunks = ll_chunks_of(m.group), scales = chunks == 7 ? 2 : 6;
 
-        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= LL_LINE_WORDS * 8);
-        assert_true(l.share_channels % m.group == 0 && l.share_bytes <= 8 * LL_PACKET);
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= DEV_LINE_WORDS * 8);
+        assert_true(l.share_channels % m.group == 0 && l.share_bytes <= 8 * DEV_LINE);
         assert_true(l.shares * l.share_channels >= m.hidden);
         for (uint32_t n = m.group / 16; n <= l.share_channels / 16; n += m.group / 16) {
             uint32_t lines = ll_code_lines(n * 16, m.group);
 
             assert_true(lines * chunks >= n && (lines - 1) * chunks < n);
-            assert_true(lines * LL_PACKET <= l.share_bytes);
+            assert_true(lines * DEV_LINE <= l.share_bytes);
             for (uint32_t chunk = 0; chunk < n; chunk++) {
                 uint32_t line = chunk / chunks, slot = chunk % chunks;
                 uint32_t i = ll_scale_of(m.group, line, slot);

@@ -71,12 +71,12 @@ static void check_lines(const struct tf_layout *l)
     uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
     uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
 
-    assert_true(content <= 8ull * (l->lines * TF_LINE_WORDS - TF_META_WORDS));
-    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->lines - 1) * TF_LINE_WORDS);
+    assert_true(content <= 8ull * (l->lines * DEV_LINE_WORDS - TF_META_WORDS));
+    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->lines - 1) * DEV_LINE_WORDS);
     assert_true(content <= l->meta_at);
     assert_int_equal(l->wire_bytes, l->lines * 128);
     assert_int_equal(l->slot_bytes, l->answer_lines * 128);
-    assert_true(l->answer_bytes <= 8ull * l->answer_lines * TF_LINE_WORDS);
+    assert_true(l->answer_bytes <= 8ull * l->answer_lines * DEV_LINE_WORDS);
     assert_true(l->counts_bytes >= 8ull * l->size * l->local);
     assert_true(tf_units_of(l->lines) * TF_UNIT_LINES >= l->lines);
     assert_true((tf_units_of(l->lines) - 1) * TF_UNIT_LINES < l->lines);
@@ -227,14 +227,15 @@ static void a_slice_is_a_warp_in_a_phase_of_a_stage(void **state)
     struct tf_stamps stamps[TF_WARPS + 2] = {0};
     char folder[] = "/tmp/token_flag-trace-XXXXXX", file[64], name[80];
     json_error_t why;
-    json_t *trace, *slices, *one;
+    json_t *trace, *events, *one;
 
     (void)state;
-    stamps[0].at[TF_DISPATCH_SEND][TF_COUNTING][0] = 5000;
-    stamps[0].at[TF_DISPATCH_SEND][TF_COUNTING][1] = 7500;
-    stamps[1].at[TF_DISPATCH_RECV][TF_AWAITING][0] = 6000; /* begun, not ended: no slice */
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV][TF_RECEIVING][0] = 9000;
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV][TF_RECEIVING][1] = 9250;
+    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][0] = 5000;
+    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][1] = 7500;
+    stamps[1].at[TF_DISPATCH_RECV * TF_PHASES + TF_AWAITING][0] =
+        6000; /* begun: no slice */
+    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][0] = 9000;
+    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][1] = 9250;
     assert_non_null(mkdtemp(folder));
     snprintf(file, sizeof(file), "%s/t", folder);
     snprintf(name, sizeof(name), "%s.3.json", file);
@@ -242,15 +243,19 @@ static void a_slice_is_a_warp_in_a_phase_of_a_stage(void **state)
     trace = json_load_file(name, 0, &why);
     if (trace == NULL)
         fail_msg("line %d: %s", why.line, why.text);
-    slices = json_object_get(trace, "traceEvents");
-    assert_int_equal(json_array_size(slices), 2);
-    one = json_array_get(slices, 0);
+    events = json_object_get(trace, "traceEvents");
+    /* The rank's name; each slice follows on its lane's. */
+    assert_int_equal(json_array_size(events), 5);
+    one = json_array_get(events, 2);
     assert_string_equal(json_string_value(json_object_get(one, "name")),
                         "dispatch_send, counts");
     assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
-    one = json_array_get(slices, 1);
+    one = json_array_get(events, 4);
     assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
-    assert_int_equal(json_integer_value(json_object_get(one, "tid")), TF_WARPS + 1);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(one, "args"), "block")), 1);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(one, "args"), "warp")), 1);
     json_decref(trace);
     unlink(name);
     rmdir(folder);

@@ -16,7 +16,7 @@ static const struct epa_choice wires[] = {
 };
 
 static const struct epa_choice exchanges[] = {
-    {"auto", V1_EXCHANGE_AUTO, "hosts pull, GPUs push"},
+    {"auto", V1_EXCHANGE_AUTO, "hosts pull, GPUs push where there are few tokens"},
     {"pull", V1_EXCHANGE_PULL, "the receiver loads them, straight to where they are used"},
     {"push", V1_EXCHANGE_PUSH, "the sender stores blocks in the receiver's buffers"},
     {0},
@@ -182,7 +182,7 @@ static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
 {
     uint32_t scales = l->fp8 ? channels / l->group : 0;
 
-    return V1_PACKET * v1_lines_of(v1_string_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+    return DEV_LINE * dev_lines_of(v1_string_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
 }
 
 /* A part has as many channels as its lines hold, and the last what is left. */
@@ -197,8 +197,8 @@ static void divide_work(struct v1_layout *l)
     l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     if (l->pull)
         return;
-    l->sent_bytes = V1_PACKET * v1_lines_of(2 * l->hidden);
-    l->pieces = (l->sent_bytes / V1_PACKET + V1_PIECE_LINES - 1) / V1_PIECE_LINES;
+    l->sent_bytes = DEV_LINE * dev_lines_of(2 * l->hidden);
+    l->pieces = (l->sent_bytes / DEV_LINE + V1_PIECE_LINES - 1) / V1_PIECE_LINES;
 }
 
 /* What dispatch hands out, and where experts answer. */
@@ -243,6 +243,7 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
                                uint32_t transport_flags, const struct v1_config *c,
                                struct v1_layout *out, struct epa_error *err)
 {
+    enum { FEW_TOKENS = 32 };
     enum epa_status status = check_shape(m, world, c, err);
     bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
     struct v1_layout l = {
@@ -256,9 +257,10 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .fp8 = c->wire == V1_WIRE_FP8,
         .f16 = m->dtype == EPA_F16,
         .device = device,
-        /* Links carry stores better than loads. */
+        /* Links carry stores sooner than loads, but answers that were stored are read again. */
         .pull =
-            c->exchange == V1_EXCHANGE_PULL || (c->exchange == V1_EXCHANGE_AUTO && !device),
+            c->exchange == V1_EXCHANGE_PULL ||
+            (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
         .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
                                     (transport_flags & EPA_TRANSPORT_NODES) != 0),
         .answer_bytes = 2 * (uint64_t)m->hidden,

@@ -10,11 +10,7 @@
 
 #include <epa2a/algorithm.h>
 
-#ifdef __CUDACC__
-#define V1_BOTH static __host__ __device__ __forceinline__
-#else
-#define V1_BOTH static inline
-#endif
+#include "device/lines.h"
 
 enum v1_wire { V1_WIRE_FP8, V1_WIRE_DTYPE };
 enum v1_stores { V1_STORES_AUTO, V1_STORES_CACHED, V1_STORES_STREAM };
@@ -86,8 +82,8 @@ struct v1_layout {
 };
 
 /* Signals, each with the count of the call: a word for each mode, position and source. */
-V1_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
-                              uint32_t source)
+DEV_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
+                               uint32_t source)
 {
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
            source;
@@ -103,9 +99,6 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
 /* ---- what GPUs tell each other, shared with tests on hosts ---- */
 
 enum { V1_DEVICE_EXPERTS = 4096 };
-
-/* Lines of 128 bytes: so many words of 8 bytes, and the count of the call. */
-enum { V1_PACKET = 128, V1_LINE_WORDS = 15 };
 
 /* What a warp takes at a time, at most. Channels: of a row in FP8, of one as it is (15 lines),
  * of a sum of answers that it pulls, of one of answers that come (4 lines). Lines: of an answer
@@ -126,17 +119,12 @@ struct v1_packet {
     uint64_t call;
 };
 
-V1_BOTH uint32_t v1_lines_of(uint32_t bytes)
-{
-    return ((bytes + 7) / 8 + V1_LINE_WORDS - 1) / V1_LINE_WORDS;
-}
-
 /* A part of a row on its way: its channels, their scales, and which token it is. */
 struct v1_string {
     uint32_t scales, token, bytes; /* where they are, and the end */
 };
 
-V1_BOTH struct v1_string v1_string_of(uint32_t channel_bytes, uint32_t scales)
+DEV_BOTH struct v1_string v1_string_of(uint32_t channel_bytes, uint32_t scales)
 {
     struct v1_string s;
 
@@ -147,7 +135,7 @@ V1_BOTH struct v1_string v1_string_of(uint32_t channel_bytes, uint32_t scales)
 }
 
 /* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
-V1_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
+DEV_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
 {
     uint32_t low = 0;
 

@@ -7,7 +7,7 @@
 #ifndef LL_V1_ANSWERS_CUH
 #define LL_V1_ANSWERS_CUH
 
-#include "ll_v1_lines.cuh"
+#include "ll_v1_device.cuh"
 
 /* Lane k has choice k of the token. */
 struct v1_choices {
@@ -65,29 +65,29 @@ enum { V1_WORD = 4 }; /* channels */
 static __device__ __forceinline__ void
 v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece, uint64_t call)
 {
-    enum { GROUPS = V1_PIECE_LINES / V1_LINES };
+    enum { GROUPS = V1_PIECE_LINES / DEV_LINES };
     uint32_t first = piece * V1_PIECE_LINES;
-    uint32_t words = a.hidden / V1_WORD - first * V1_LINE_WORDS; /* that are left */
+    uint32_t words = a.hidden / V1_WORD - first * DEV_LINE_WORDS; /* that are left */
     uint2 back = __ldcg(reinterpret_cast<const uint2 *>(a.back) + entry);
     const unsigned long long *from =
         reinterpret_cast<const unsigned long long *>(static_cast<const char *>(a.y) +
                                                      (uint64_t)entry * a.answer_bytes) +
-        first * V1_LINE_WORDS;
-    struct v1_words v[GROUPS];
+        first * DEV_LINE_WORDS;
+    struct dev_words v[GROUPS];
 
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        uint32_t at = v1_word_at(g);
+        uint32_t at = dev_word_at(g);
 
         v[g].w[0] = v[g].w[1] = 0;
         if (at < words)
             v[g].w[0] = __ldcg(from + at);
-        if (!v1_ends_line() && at + 1 < words)
+        if (!dev_ends_line() && at + 1 < words)
             v[g].w[1] = __ldcg(from + at + 1);
     }
-    v1_lines_store<GROUPS>(a.v.peer_heap[back.x] + a.answers[call % V1_POSITIONS] +
-                               (uint64_t)back.y * a.sent_bytes + first * V1_PACKET,
-                           min(a.sent_bytes / V1_PACKET - first, V1_PIECE_LINES), v, call);
+    dev_lines_store<GROUPS>(a.v.peer_heap[back.x] + a.answers[call % V1_POSITIONS] +
+                                (uint64_t)back.y * a.sent_bytes + first * DEV_LINE,
+                            min(a.sent_bytes / DEV_LINE - first, V1_PIECE_LINES), v, call);
 }
 
 /* One warp: lane k waits for the last line of choice k's answer, if it is in `list`. */
@@ -101,7 +101,7 @@ v1_wait_answers(const struct v1_args &a, const char *from, uint32_t lines, uint3
         uint32_t expert = (uint32_t)__ldg(a.expert + (size_t)token * a.topk + dev_lane());
         struct epa_dev_wait w = {V1_COMBINE, V1_WAIT_ANSWER, expert / a.local, token};
 
-        ok = v1_line_wait(a, from, lines, call, w, patience);
+        ok = dev_line_wait(a, from, lines, call, w, patience);
     }
     return __all_sync(DEV_ALL, ok);
 }
@@ -116,13 +116,13 @@ static __device__ __forceinline__ void v1_store_words(const struct v1_args &a,
                                                       uint32_t token, const float *sum)
 {
     char *to = static_cast<char *>(a.out) + 2 * ((size_t)token * a.hidden + s.first);
-    uint32_t at = v1_word_at(0);
+    uint32_t at = dev_word_at(0);
     uint64_t *word = reinterpret_cast<uint64_t *>(to) + at;
     uint4 packed = dev_pack<F16>(sum);
 
     if (at * V1_WORD < s.channels)
         word[0] = (uint64_t)packed.y << 32 | packed.x;
-    if (!v1_ends_line() && (at + 1) * V1_WORD < s.channels)
+    if (!dev_ends_line() && (at + 1) * V1_WORD < s.channels)
         word[1] = (uint64_t)packed.w << 32 | packed.z;
 }
 
@@ -134,28 +134,28 @@ v1_take_share(const struct v1_args &a, uint32_t token, uint32_t share,
               const struct v1_choices &of, uint64_t call)
 {
     struct v1_share s = v1_share_at(a, share);
-    uint32_t lines = v1_lines_of(2 * s.channels);
+    uint32_t lines = dev_lines_of(2 * s.channels);
     struct epa_dev_patience patience = {0, 0, 0};
     float sum[2 * V1_WORD] = {};
     char *from =
-        v1_own(a, a.answers[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +
-                      share * V1_LINES * V1_PACKET);
+        dev_own(a.v, a.answers[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +
+                         share * DEV_LINES * DEV_LINE);
 
     for (uint32_t k = 0; k < a.topk;) {
-        struct v1_words v[V1_TAKE];
+        struct dev_words v[V1_TAKE];
         bool all = true;
 
 #pragma unroll
         for (int i = 0; i < V1_TAKE; i++) {
-            char *at = v1_from_lane(from, k + i);
+            char *at = dev_from_lane(from, k + i);
 
             v[i].w[0] = v[i].w[1] = ~0ull; /* no call that is waited for */
-            if (v1_has(of, k + i) && v1_has_line(0, lines))
-                epa_dev_load_pair(at + dev_lane() * 16, &v[i].w[0], &v[i].w[1]);
+            if (v1_has(of, k + i) && dev_has_line(0, lines))
+                v[i] = dev_line_load(at, 0);
         }
 #pragma unroll
         for (int i = 0; i < V1_TAKE; i++)
-            all = all && (!v1_ends_line() || v[i].w[1] >= call);
+            all = all && (!dev_ends_line() || v[i].w[1] >= call);
         if (!__all_sync(DEV_ALL, all)) {
             uint32_t list = of.list & ((1u << V1_TAKE) - 1) << k;
 
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void v1_pull_share(const struct v1_args &a,
                                                      const struct v1_choices &of)
 {
     struct v1_share s = v1_share_at(a, share);
-    const uint32_t *starts = reinterpret_cast<const uint32_t *>(v1_own(a, a.starts));
+    const uint32_t *starts = reinterpret_cast<const uint32_t *>(dev_own(a.v, a.starts));
     uint32_t at = 2 * s.first + 16 * dev_lane();
     bool has = dev_lane() * 8 < s.channels;
     char *from = NULL;
@@ -204,7 +204,7 @@ static __device__ __forceinline__ void v1_pull_share(const struct v1_args &a,
 
 #pragma unroll
         for (int i = 0; i < V1_BATCH; i++) {
-            const char *y = v1_from_lane(from, k + i);
+            const char *y = dev_from_lane(from, k + i);
 
             row[i] = make_uint4(0, 0, 0, 0);
             if (v1_has(of, k + i) && has)

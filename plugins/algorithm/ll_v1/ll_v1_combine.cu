@@ -38,13 +38,13 @@ static __device__ __forceinline__ void send(const struct v1_args &a, uint64_t ca
 {
     uint32_t warps = a.senders * V1_WARPS, all = __ldcg(a.rows) * a.pieces;
 
-    v1_stamp<PROFILE>(a, V1_SEND_ANSWERS, false);
-    for (uint32_t u = v1_warp_of(blockIdx.x, a.senders), ticket; u < all;
-         u = v1_next(ticket, warps, all)) {
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SEND_ANSWERS, false);
+    for (uint32_t u = dev_warp_of(blockIdx.x, a.senders), ticket; u < all;
+         u = dev_next(ticket, warps, all)) {
         ticket = v1_ask(a, V1_SENDING, call, warps, all);
         v1_push_piece(a, u / a.pieces, u % a.pieces, call);
     }
-    v1_stamp<PROFILE>(a, V1_SEND_ANSWERS, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SEND_ANSWERS, true);
 }
 
 /* Choices are read while signals or answers are on their way. */
@@ -53,27 +53,27 @@ static __device__ __forceinline__ void receive(const struct v1_args &a, uint64_t
                                                uint32_t block, uint32_t blocks)
 {
     uint32_t warps = blocks * V1_WARPS, all = a.tokens * a.shares;
-    uint32_t u = v1_warp_of(block, blocks), ticket;
+    uint32_t u = dev_warp_of(block, blocks), ticket;
     struct v1_choices of = {};
 
     if (u < all)
         of = v1_choices_of(a, u / a.shares);
-    v1_stamp<PROFILE>(a, V1_WAIT_ANSWERS, false);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT_ANSWERS, false);
     if ((PULL || block == 0) && !wait_begun(a, call))
         return;
-    v1_stamp<PROFILE>(a, V1_WAIT_ANSWERS, true);
-    v1_stamp<PROFILE>(a, V1_REDUCE, false);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT_ANSWERS, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_REDUCE, false);
     while (u < all) {
         ticket = v1_ask(a, V1_RECEIVING, call, warps, all);
         if (PULL)
             v1_pull_share<F16>(a, u / a.shares, u % a.shares, of);
         else if (!v1_take_share<F16>(a, u / a.shares, u % a.shares, of, call))
             return;
-        u = v1_next(ticket, warps, all);
+        u = dev_next(ticket, warps, all);
         if (u < all)
             of = v1_choices_of(a, u / a.shares);
     }
-    v1_stamp<PROFILE>(a, V1_REDUCE, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_REDUCE, true);
 }
 
 /* Where answers are pushed the last blocks only receive. In a kernel of one block it does
@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(V1_THREADS, F16 && !PULL ? 3 : 4)
     uint32_t first = a.senders < gridDim.x ? a.senders : 0;
     uint64_t call = v1_begin(a);
 
-    v1_stamps_clear<PROFILE>(a);
+    dev_stamps_clear<PROFILE, V1_WARPS, V1_STAGE_PHASES>(a.stamps, a.stamped, a.mode);
     if (blockIdx.x == 0)
         tell_begun(a, call);
     if (!PULL && blockIdx.x < a.senders)

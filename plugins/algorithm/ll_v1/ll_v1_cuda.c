@@ -6,7 +6,7 @@
  * mod 2. Rows by expert, y and what combine needs of its dispatch stand in sets, which the
  * host gives to dispatches in turn; a graph keeps those that it was recorded with.
  *
- * Splits, rows and answers carry the count of their call (ll_v1_lines.cuh), and BEGUN, a
+ * Splits, rows and answers carry the count of their call (device/lines.cuh), and BEGUN, a
  * signal that each rank gives all others as its combine starts, does so too. All are waited
  * for with >=. A rank stores into its peers' memory as soon as a kernel starts, without
  * asking. That is safe:
@@ -24,27 +24,7 @@
  * so two positions are enough whatever calls come in between, and however a graph repeats
  * them; a dispatch that is given up and a combine that is called again are calls like any
  * other. */
-#include <cuda_runtime_api.h>
-
 #include "ll_v1_cuda_state.h"
-
-enum epa_status v1_cuda_fail(struct v1_cuda *c, enum epa_status status, const char *fmt,
-                             ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(c->last.text, sizeof(c->last.text), fmt, args);
-    va_end(args);
-    c->last.status = status;
-    return status;
-}
-
-enum epa_status v1_cuda_call_failed(struct v1_cuda *c, const char *what, int code)
-{
-    return v1_cuda_fail(c, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, c->backend->device,
-                        cudaGetErrorString((cudaError_t)code));
-}
 
 /* ---- calls ---- */
 
@@ -82,34 +62,16 @@ static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m,
     return a;
 }
 
-/* Blocks for that many units of work, each for one warp: on as many multiprocessors as there
- * are before two share one. */
-static uint32_t blocks_for(uint32_t room, uint64_t units)
-{
-    return units < room ? (uint32_t)(units == 0 ? 1 : units) : room;
-}
-
 static enum epa_status launch(struct v1_cuda *c, const void *kernel, struct v1_args *a,
                               uint32_t blocks)
 {
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val.programmaticStreamSerializationAllowed = 1};
-    cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
-                                 .blockDim = {V1_THREADS, 1, 1},
-                                 .dynamicSmemBytes = c->shared_bytes[a->mode],
-                                 .stream = c->backend->stream,
-                                 .attrs = &early,
-                                 .numAttrs = c->early ? 1 : 0};
-    void *params[] = {a};
-    cudaError_t code = cudaSetDevice(c->backend->device);
-
     a->calls = c->calls[a->mode];
     a->most_blocks = c->resident[a->mode];
     a->tickets = c->tickets[a->mode];
-    if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, kernel, params);
-    return code == cudaSuccess ? EPA_OK
-                               : v1_cuda_call_failed(c, "launching a kernel", code);
+    return device_launch(&c->d, kernel, a,
+                         (struct device_grid){.blocks = blocks,
+                                              .threads = V1_THREADS,
+                                              .shared_bytes = c->shared_bytes[a->mode]});
 }
 
 /* Half of the blocks send at most, the others are there to take in what comes meanwhile. A
@@ -125,10 +87,10 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     a.mode = V1_DISPATCH;
     a.chunk = m->tokens / (8 * most);
     a.chunk = a.chunk < 1 ? 1 : a.chunk > V1_MOST_CHUNK ? V1_MOST_CHUNK : a.chunk;
-    a.senders = blocks_for(most, (m->tokens + a.chunk - 1) / a.chunk);
+    a.senders = device_blocks_for(most, (m->tokens + a.chunk - 1) / a.chunk);
     if (a.senders < c->l.size) /* each may tell a rank its splits */
-        a.senders = blocks_for(most, c->l.size);
-    blocks = room > 1 ? a.senders + blocks_for(room - most, (comes + 3) / 4) : 1;
+        a.senders = device_blocks_for(most, c->l.size);
+    blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
     return launch(c, v1_dispatch_kernel(input_of(c, m), c->l.f16, c->profile != NULL), &a,
                   blocks);
 }
@@ -138,12 +100,13 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
 {
     struct v1_args a = args_of(c, m, set);
     uint32_t room = c->resident[V1_COMBINE], most = room > 1 ? room / 2 : 1;
-    uint64_t sums = (uint64_t)m->tokens * c->l.shares, blocks = blocks_for(room, sums);
+    uint64_t sums = (uint64_t)m->tokens * c->l.shares,
+             blocks = device_blocks_for(room, sums);
 
     a.mode = V1_COMBINE;
     if (!c->l.pull) {
-        a.senders = blocks_for(most, c->l.rows * c->l.pieces);
-        blocks = room > 1 ? a.senders + blocks_for(room - most, sums) : 1;
+        a.senders = device_blocks_for(most, c->l.rows * c->l.pieces);
+        blocks = room > 1 ? a.senders + device_blocks_for(room - most, sums) : 1;
     }
     return launch(c, v1_combine_kernel(c->l.f16, c->l.pull, c->profile != NULL), &a,
                   (uint32_t)blocks);
@@ -155,23 +118,23 @@ static void hand_out(const struct v1_cuda *c, uint32_t set, struct epa_moe *m)
     const struct v1_layout *l = &c->l;
     const struct v1_cuda_set *s = &c->set[set];
 
-    m->epoch = s->epoch;
+    m->epoch = c->sets.epoch;
     m->recv_rows = m->recv_entries = l->rows;
     m->recv_count = s->recv_count;
     m->recv_start = s->recv_start;
     m->recv_row = NULL;
     m->recv_weight = NULL;
-    m->recv = v1_cuda_own(c, v1_cuda_region(c, &l->recv, set));
+    m->recv = device_own(&c->d, v1_cuda_region(c, &l->recv, set));
     m->recv_scale = NULL;
     if (l->fp8)
-        m->recv_scale = (const float *)(const void *)v1_cuda_own(
-            c, v1_cuda_region(c, &l->recv_scales, set));
-    m->origin = (const struct epa_origin *)(const void *)v1_cuda_own(
-        c, v1_cuda_region(c, &l->origin, set));
+        m->recv_scale = (const float *)(const void *)device_own(
+            &c->d, v1_cuda_region(c, &l->recv_scales, set));
+    m->origin = (const struct epa_origin *)(const void *)device_own(
+        &c->d, v1_cuda_region(c, &l->origin, set));
     m->recv_stride = l->row_bytes;
     m->scale_stride = l->scales_bytes;
     m->origin_stride = sizeof(struct epa_origin);
-    m->y_space = v1_cuda_own(c, v1_cuda_region(c, &l->y, set));
+    m->y_space = device_own(&c->d, v1_cuda_region(c, &l->y, set));
 }
 
 /* ---- stages ---- */
@@ -181,41 +144,19 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
 {
     struct v1_cuda *c = v1_cuda_of(a);
     struct epa_moe *m = &problem->u.moe;
-    uint32_t set = (uint32_t)(c->epoch % c->l.buffers);
-    struct v1_cuda_set *s = &c->set[set];
+    uint32_t set = (uint32_t)(c->sets.epoch % c->sets.n);
 
-    c->last.status = EPA_OK; /* of a call that was refused before */
-    if (s->open)
-        return v1_cuda_fail(
-            c, EPA_ERR_CONFIG,
+    c->d.last.status = EPA_OK; /* of a call that was refused before */
+    if (c->sets.set[set].open)
+        return device_fail(
+            &c->d, EPA_ERR_CONFIG,
             "dispatch: dispatch %llu is open in the set whose turn it is, of %u that "
             "algorithm.buffers gives: combine that first",
-            (unsigned long long)s->epoch, c->l.buffers);
-    s->open = true;
-    s->epoch = ++c->epoch;
+            (unsigned long long)c->sets.set[set].epoch, c->sets.n);
+    c->sets.set[set].open = true;
+    c->sets.set[set].epoch = ++c->sets.epoch;
     hand_out(c, set, m);
     return launch_dispatch(c, m, set);
-}
-
-/* The set of the dispatch that is combined: the oldest open one, or once more the last that
- * was combined, with no dispatch since. */
-static enum epa_status find_set(struct v1_cuda *c, const struct epa_moe *m, uint32_t *out)
-{
-    uint32_t set = (uint32_t)((m->epoch - 1) % c->l.buffers);
-    const struct v1_cuda_set *other = &c->set[c->l.buffers - 1 - set];
-    bool again = m->epoch == c->combined && m->epoch == c->epoch;
-
-    if (m->epoch == 0 || c->set[set].epoch != m->epoch || (!c->set[set].open && !again))
-        return v1_cuda_fail(c, EPA_ERR_CONFIG,
-                            "combine: dispatch %llu is not open, or never was",
-                            (unsigned long long)m->epoch);
-    if (other->open && other->epoch < m->epoch)
-        return v1_cuda_fail(
-            c, EPA_ERR_CONFIG,
-            "combine: dispatch %llu is to be combined before %llu: they go in order",
-            (unsigned long long)other->epoch, (unsigned long long)m->epoch);
-    *out = set;
-    return EPA_OK;
 }
 
 /* Answers that stand elsewhere are brought to where peers pull them from. In a combine that
@@ -223,16 +164,11 @@ static enum epa_status find_set(struct v1_cuda *c, const struct epa_moe *m, uint
 static enum epa_status copy_answers(struct v1_cuda *c, const struct epa_moe *m,
                                     uint32_t set)
 {
-    void *y = v1_cuda_own(c, v1_cuda_region(c, &c->l.y, set));
-    cudaError_t code;
+    void *y = device_own(&c->d, v1_cuda_region(c, &c->l.y, set));
 
     if (m->y == y || !c->l.pull)
         return EPA_OK;
-    code = cudaSetDevice(c->backend->device);
-    if (code == cudaSuccess)
-        code = cudaMemcpyAsync(y, m->y, c->l.rows * c->l.answer_bytes,
-                               cudaMemcpyDeviceToDevice, c->backend->stream);
-    return code == cudaSuccess ? EPA_OK : v1_cuda_call_failed(c, "copying answers", code);
+    return device_copy(&c->d, "copying answers", y, m->y, c->l.rows * c->l.answer_bytes);
 }
 
 static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
@@ -242,15 +178,15 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     uint32_t set = 0;
     enum epa_status status;
 
-    c->last.status = EPA_OK;
-    status = find_set(c, m, &set);
+    c->d.last.status = EPA_OK;
+    status = device_find_set(&c->d, &c->sets, m->epoch, &set);
     if (status == EPA_OK)
         status = copy_answers(c, m, set);
     if (status == EPA_OK)
         status = launch_combine(c, m, set);
     if (status == EPA_OK) {
-        c->combined = m->epoch;
-        c->set[set].open = false;
+        c->sets.combined = m->epoch;
+        c->sets.set[set].open = false;
     }
     return status;
 }
@@ -260,14 +196,14 @@ enum epa_status v1_cuda_discard(struct epa_algorithm *a, struct epa_problem *pro
 {
     struct v1_cuda *c = v1_cuda_of(a);
     uint64_t epoch = problem->u.moe.epoch;
-    struct v1_cuda_set *s = &c->set[(epoch - 1) % c->l.buffers];
+    uint32_t set = (uint32_t)((epoch - 1) % c->sets.n);
 
-    c->last.status = EPA_OK;
-    if (epoch != c->epoch || !s->open)
-        return v1_cuda_fail(c, EPA_ERR_CONFIG,
-                            "dispatch %llu is not the last, or not open any more",
-                            (unsigned long long)epoch);
-    s->open = false;
+    c->d.last.status = EPA_OK;
+    if (epoch != c->sets.epoch || !c->sets.set[set].open)
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "dispatch %llu is not the last, or not open any more",
+                           (unsigned long long)epoch);
+    c->sets.set[set].open = false;
     return EPA_OK;
 }
 
@@ -315,8 +251,8 @@ void v1_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct v1_cuda *c = v1_cuda_of(a);
 
-    if (c->backend->fault.status != EPA_OK)
-        explain_fault(&c->backend->fault, c->t->rank, err);
-    else if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+    if (c->d.backend->fault.status != EPA_OK)
+        explain_fault(&c->d.backend->fault, c->d.t->rank, err);
+    else
+        device_explain(&c->d, err);
 }

@@ -47,14 +47,14 @@ static __device__ __forceinline__ bool send(const struct v1_args &a, uint64_t ca
 {
     struct v1_sorted s = {shared, shared + a.experts + 1, shared + 2 * a.experts + 1};
 
-    v1_stamp<PROFILE>(a, V1_SORT, false);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SORT, false);
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    v1_stamp<PROFILE>(a, V1_SORT, true);
-    v1_stamp<PROFILE>(a, V1_QUANTISE_AND_SEND, false);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SORT, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_QUANTISE_AND_SEND, false);
     send_chunks<IN, F16>(a, s, call);
-    v1_stamp<PROFILE>(a, V1_QUANTISE_AND_SEND, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_QUANTISE_AND_SEND, true);
     return true;
 }
 
@@ -63,20 +63,14 @@ static __device__ __forceinline__ bool wait_split(const struct v1_args &a, uint3
                                                   uint32_t expert, uint64_t call,
                                                   uint32_t *rows, uint32_t *begin)
 {
-    const char *from = v1_own(a, v1_split(a, call, source, expert));
-    struct epa_dev_patience patience = {0, 0, 0};
+    const char *from = dev_own(a.v, v1_split(a, call, source, expert));
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_SPLITS, source, 0};
-    uint64_t word, came;
+    uint2 split;
+    bool came = dev_packet_wait(a, from, call, w, &split);
 
-    for (;;) {
-        epa_dev_load_pair(from, &word, &came);
-        *rows = (uint32_t)word;
-        *begin = (uint32_t)(word >> 32);
-        if (came >= call)
-            return true;
-        if (!epa_dev_patient(a.v, &patience, a.timeout_ns, w, came, call))
-            return false;
-    }
+    *rows = split.x;
+    *begin = split.y;
+    return came;
 }
 
 /* The cells, and how many entries there are. False: not all splits have come. */
@@ -91,7 +85,7 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
 
         if (i < c.n)
             ok = ok && wait_split(a, i % a.v.size, i / a.v.size, call, &rows, &begin);
-        before = v1_scan(rows, &all);
+        before = dev_scan<V1_WARPS>(rows, &all);
         if (i < c.n) {
             c.entry[i] = *total + before;
             c.place[i] = begin;
@@ -135,8 +129,8 @@ static __device__ __forceinline__ void receive(const struct v1_args &a, uint64_t
     if (block == 0)
         hand_out(a, c, total);
     all = total * a.units;
-    for (uint32_t u = v1_warp_of(block, gridDim.x), ticket; u < all;
-         u = v1_next(ticket, warps, all)) {
+    for (uint32_t u = dev_warp_of(block, gridDim.x), ticket; u < all;
+         u = dev_next(ticket, warps, all)) {
         ticket = v1_ask(a, V1_RECEIVING, call, warps, all);
         if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call,
                                           string_of(a)))
@@ -151,7 +145,7 @@ static __global__ void __launch_bounds__(V1_THREADS, 4)
     uint64_t call = v1_begin(a);
     bool ok = true;
 
-    v1_stamps_clear<PROFILE>(a);
+    dev_stamps_clear<PROFILE, V1_WARPS, V1_STAGE_PHASES>(a.stamps, a.stamped, a.mode);
     if (blockIdx.x < a.senders)
         ok = send<IN, F16, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */

@@ -6,7 +6,7 @@
 #ifndef LL_V1_ROWS_CUH
 #define LL_V1_ROWS_CUH
 
-#include "ll_v1_lines.cuh"
+#include "ll_v1_device.cuh"
 #include "ll_v1_sort.cuh"
 
 /* A lane reads and stores 16 bytes of what crosses at a time. */
@@ -134,9 +134,9 @@ v1_send_part(const struct v1_args &a, const struct v1_sorted &s, const struct v1
              uint32_t bit, uint64_t call, uint64_t *string)
 {
     enum { GROUPS = v1_width<IN>::GROUPS };
-    uint32_t lines = v1_lines_of(p.at.bytes);
+    uint32_t lines = dev_lines_of(p.at.bytes);
     struct v1_raw<IN> raw;
-    struct v1_words v[GROUPS];
+    struct dev_words v[GROUPS];
     char *to;
 
     v1_read_part<IN>(a, p, &raw);
@@ -145,17 +145,14 @@ v1_send_part(const struct v1_args &a, const struct v1_sorted &s, const struct v1
     to = v1_place(a, s, p, bit, call);
     __syncwarp();
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        uint32_t at = v1_word_at(g);
-
-        if (v1_has_line(g, lines))
-            v[g] = {{string[at], v1_ends_line() ? 0 : string[at + 1]}};
-    }
+    for (int g = 0; g < GROUPS; g++)
+        if (dev_has_line(g, lines))
+            v[g] = dev_words_of(string, g);
     for (uint32_t i = 0; i < a.topk; i++) {
-        char *slot = v1_from_lane(to, (i + p.token) % a.topk);
+        char *slot = dev_from_lane(to, (i + p.token) % a.topk);
 
         if (slot != NULL)
-            v1_lines_store<GROUPS>(slot, lines, v, call);
+            dev_lines_store<GROUPS>(slot, lines, v, call);
     }
 }
 
@@ -185,10 +182,10 @@ static __device__ __forceinline__ void
 v1_copy_string(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
                const struct v1_back &back, const char *string)
 {
-    char *row =
-        v1_own(a, a.recv + (uint64_t)entry * a.row_bytes) + p.first * v1_width<IN>::BYTES;
+    char *row = dev_own(a.v, a.recv + (uint64_t)entry * a.row_bytes) +
+                p.first * v1_width<IN>::BYTES;
     float *to = reinterpret_cast<float *>(
-        v1_own(a, a.recv_scales + (uint64_t)entry * a.scales_bytes));
+        dev_own(a.v, a.recv_scales + (uint64_t)entry * a.scales_bytes));
     const float *scales = reinterpret_cast<const float *>(string + p.at.scales);
 
 #pragma unroll
@@ -203,7 +200,7 @@ v1_copy_string(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
     if (p.unit != 0 || dev_lane() != 0)
         return;
     struct epa_origin *origin =
-        reinterpret_cast<struct epa_origin *>(v1_own(a, a.origin)) + entry;
+        reinterpret_cast<struct epa_origin *>(dev_own(a.v, a.origin)) + entry;
 
     *origin = {back.source, *reinterpret_cast<const uint32_t *>(string + p.at.token)};
     if (a.pull == 0)
@@ -219,32 +216,32 @@ v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entr
     enum { GROUPS = v1_width<IN>::GROUPS };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
     struct v1_back back = v1_back_of(a, c, entry);
-    uint32_t lines = v1_lines_of(p.at.bytes), row = back.place - c.start[back.source];
+    uint32_t lines = dev_lines_of(p.at.bytes), row = back.place - c.start[back.source];
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_ROW, back.source, row};
-    const char *from = v1_own(
-        a, a.arrival[call % V1_POSITIONS] +
-               ((uint64_t)(back.source * a.max_m + row) * a.units + unit) * a.unit_bytes);
-    struct v1_words v[GROUPS];
+    const char *from = dev_own(
+        a.v, a.arrival[call % V1_POSITIONS] +
+                 ((uint64_t)(back.source * a.max_m + row) * a.units + unit) * a.unit_bytes);
+    struct dev_words v[GROUPS];
 
-    v1_stamp<PROFILE>(a, V1_WAIT, false);
-    if (!v1_lines_read<GROUPS>(a, from, lines, call, w, v))
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT, false);
+    if (!dev_lines_read<GROUPS>(a, from, lines, call, w, v))
         return false;
-    v1_stamp<PROFILE>(a, V1_WAIT, true);
-    v1_stamp<PROFILE>(a, V1_POSTPROCESS, false);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_POSTPROCESS, false);
     __syncwarp(); /* the string before this one has been read */
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        uint32_t at = v1_word_at(g);
+        uint32_t at = dev_word_at(g);
 
-        if (!v1_has_line(g, lines))
+        if (!dev_has_line(g, lines))
             continue;
         string[at] = v[g].w[0];
-        if (!v1_ends_line())
+        if (!dev_ends_line())
             string[at + 1] = v[g].w[1];
     }
     __syncwarp();
     v1_copy_string<IN>(a, p, entry, back, reinterpret_cast<const char *>(string));
-    v1_stamp<PROFILE>(a, V1_POSTPROCESS, true);
+    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_POSTPROCESS, true);
     return true;
 }
 

@@ -15,29 +15,6 @@ struct v1_sorted {
     uint32_t *bits;   /* which tokens of the chunk choose it */
 };
 
-/* Of the block's threads: the sum of the values before this one; *total is that of all. */
-static __device__ uint32_t v1_scan(uint32_t value, uint32_t *total)
-{
-    __shared__ uint32_t warp_sum[V1_WARPS];
-    uint32_t warp = threadIdx.x / DEV_WARP, sum = value, before = 0;
-
-    for (uint32_t step = 1; step < DEV_WARP; step *= 2) {
-        uint32_t other = __shfl_up_sync(DEV_ALL, sum, step);
-
-        sum += dev_lane() >= step ? other : 0;
-    }
-    __syncthreads(); /* who called before has read the sums */
-    if (dev_lane() == DEV_WARP - 1)
-        warp_sum[warp] = sum;
-    __syncthreads();
-    *total = 0;
-    for (uint32_t i = 0; i < V1_WARPS; i++) {
-        before += i < warp ? warp_sum[i] : 0;
-        *total += warp_sum[i];
-    }
-    return before + sum - value;
-}
-
 /* Adds up the choices of the tokens from `begin` to `end`. The loads of a batch leave before
  * the first is used. */
 static __device__ __forceinline__ void v1_count(const struct v1_args &a, uint32_t begin,
@@ -77,7 +54,7 @@ static __device__ bool v1_sort(const struct v1_args &a, const struct v1_sorted &
     __syncthreads();
     for (uint32_t at = 0; at < a.experts; at += V1_THREADS) {
         uint32_t e = at + threadIdx.x, total;
-        uint32_t rows = v1_scan(e < a.experts ? s.first[e] : 0, &total);
+        uint32_t rows = dev_scan<V1_WARPS>(e < a.experts ? s.first[e] : 0, &total);
 
         if (e < a.experts)
             s.first[e] = carry + rows;
@@ -115,8 +92,8 @@ v1_send_splits(const struct v1_args &a, const struct v1_sorted &s, uint64_t call
         for (uint32_t j = threadIdx.x; j < a.local; j += V1_THREADS) {
             const uint32_t *first = s.first + peer * a.local + j;
 
-            epa_dev_store_pair(a.v.peer_heap[peer] + v1_split(a, call, a.v.rank, j),
-                               (uint64_t)first[0] << 32 | (first[1] - first[0]), call);
+            dev_packet_store(a.v.peer_heap[peer] + v1_split(a, call, a.v.rank, j),
+                             first[1] - first[0], first[0], call);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* The phases of ll_v1 on GPUs, by name. */
 #include "ll_v1_trace.h"
 
-#include "kernels/stamps.h"
+#include "device/stamps.h"
 
 static const char *const phase_name[V1_PHASES] = {
     [V1_SORT] = "sort",

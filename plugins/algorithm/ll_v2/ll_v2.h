@@ -14,11 +14,7 @@
 
 #include <epa2a/algorithm.h>
 
-#ifdef __CUDACC__
-#define LL_BOTH static __host__ __device__ __forceinline__
-#else
-#define LL_BOTH static inline
-#endif
+#include "device/lines.h"
 
 enum ll_wire { LL_WIRE_FP8, LL_WIRE_DTYPE };
 enum ll_stores { LL_STORES_AUTO, LL_STORES_CACHED, LL_STORES_STREAM };
@@ -58,7 +54,7 @@ struct ll_choice {
     float weight;
 };
 
-enum { LL_LINE = 64, LL_PACKET = 128, LL_META_BYTES = 16 };
+enum { LL_LINE = 64, LL_META_BYTES = 16 };
 
 /* A token's ranks are the bits of a word; its answers stand in arrays of this size. */
 enum { LL_RANKS = 64, LL_TOPK = 32 };
@@ -125,9 +121,6 @@ enum {
 /* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
 enum { LL_MANY_UNITS = 1024, LL_MANY_TOKENS = 1024 };
 
-/* Lines that carry their epoch: so many words of 8 bytes, and the epoch. */
-enum { LL_LINE_WORDS = 15 };
-
 /* 16 bytes that are stored and read as one, so that the epoch vouches for the rest. Of an
  * expert and a rank: how many of the rank's tokens choose it, and how many tokens it has.
  * Of these and a window of 32 tokens: which of them do, as bits, and how many before them
@@ -143,44 +136,39 @@ enum { LL_WINDOW_TOKENS = 32 };
  * many there are) and weight, those alone that are for this rank, in order. */
 enum { LL_CHOICE_BITS = 16 };
 
-LL_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
+DEV_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
 {
     return n << LL_CHOICE_BITS | expert;
 }
 
-LL_BOTH uint32_t ll_choice_expert(uint32_t word)
+DEV_BOTH uint32_t ll_choice_expert(uint32_t word)
 {
     return word & ((1u << LL_CHOICE_BITS) - 1);
 }
 
-LL_BOTH uint32_t ll_choice_n(uint32_t word)
+DEV_BOTH uint32_t ll_choice_n(uint32_t word)
 {
     return word >> LL_CHOICE_BITS;
 }
 
 /* Where a token of `source` arrives at any rank that is sent it once. */
-LL_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
+DEV_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
 {
     return source * max_tokens + token;
 }
 
 /* Rows are taken up source by source in turn, so that no link idles: the i-th of them. */
-LL_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
-                        uint32_t *token)
+DEV_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
+                         uint32_t *token)
 {
     *token = i / size;
     *source = (i % size + rank) % size;
 }
 
 /* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
-LL_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
+DEV_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
 {
     return LL_SIGNALS * size + row * units + unit;
-}
-
-LL_BOTH uint32_t ll_lines_of(uint32_t bytes)
-{
-    return ((bytes + 7) / 8 + LL_LINE_WORDS - 1) / LL_LINE_WORDS;
 }
 
 /* The string of a part of a token: its token's choices (experts, 2 bytes each; weights),
@@ -189,7 +177,7 @@ struct ll_string {
     uint32_t weights, scales, token, bytes; /* where they are, and the end */
 };
 
-LL_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
+DEV_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
 {
     struct ll_string s;
 
@@ -205,18 +193,18 @@ LL_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t t
  * which do for groups as long as a line; six for one each. */
 enum { LL_CHUNK = 16, LL_MOST_CHUNKS = 7 };
 
-LL_BOTH uint32_t ll_chunks_of(uint32_t group)
+DEV_BOTH uint32_t ll_chunks_of(uint32_t group)
 {
     return group > LL_MOST_CHUNKS * LL_CHUNK ? LL_MOST_CHUNKS : LL_MOST_CHUNKS - 1;
 }
 
-LL_BOTH uint32_t ll_code_lines(uint32_t channels, uint32_t group)
+DEV_BOTH uint32_t ll_code_lines(uint32_t channels, uint32_t group)
 {
     return (channels / LL_CHUNK + ll_chunks_of(group) - 1) / ll_chunks_of(group);
 }
 
 /* Of which chunk the i-th scale of a line is; `n`: chunks in all. */
-LL_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
+DEV_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
 {
     uint32_t chunks = ll_chunks_of(group);
     uint32_t at = line * chunks + (chunks == LL_MOST_CHUNKS && i == 1 ? chunks - 1 : i);
@@ -226,7 +214,7 @@ LL_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint3
 
 /* Which scale of its line chunk `slot` of that line has. A group's length is a power of
  * 2. */
-LL_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
+DEV_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
 {
     uint32_t first = line * ll_chunks_of(group);
 

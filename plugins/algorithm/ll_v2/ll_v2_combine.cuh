@@ -14,11 +14,6 @@
 #include "ll_v2_push.cuh"
 #include "ll_v2_take.cuh"
 
-static __device__ __forceinline__ uint32_t warp_of(uint32_t block, uint32_t blocks)
-{
-    return block + threadIdx.x / LL_WARP * blocks;
-}
-
 template <int MODE, int FROM, bool F16, bool FP8, bool PROFILE>
 static __device__ __forceinline__ void send(const struct ll_args &a, uint64_t epoch,
                                             uint32_t blocks)
@@ -26,9 +21,9 @@ static __device__ __forceinline__ void send(const struct ll_args &a, uint64_t ep
     uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.rows) : a.v.size * a.max_tokens;
     uint32_t warps = blocks * LL_WARPS, all = rows * a.shares;
 
-    ll_stamp<PROFILE>(a, LL_COPY_AND_PUT, false);
-    for (uint32_t u = warp_of(blockIdx.x, blocks), ticket; u < all;
-         u = ll_next(ticket, warps, all)) {
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_COPY_AND_PUT, false);
+    for (uint32_t u = dev_warp_of(blockIdx.x, blocks), ticket; u < all;
+         u = dev_next(ticket, warps, all)) {
         uint32_t source, token;
 
         ticket = ll_ask(a, LL_SENDING, epoch, warps, all);
@@ -39,13 +34,13 @@ static __device__ __forceinline__ void send(const struct ll_args &a, uint64_t ep
         ll_slot_at(a.v.size, a.v.rank + 1, u / a.shares, &source, &token);
         push_slot<MODE, FROM, F16, FP8>(a, source, token, u % a.shares, epoch);
     }
-    ll_stamp<PROFILE>(a, LL_COPY_AND_PUT, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_COPY_AND_PUT, true);
 }
 
 /* Into so many units a share is divided where it is received. */
 template <bool FP8> static __device__ __forceinline__ uint32_t fours(void)
 {
-    return FP8 ? LL_CODE_LINES / LL_LINES : 1;
+    return FP8 ? LL_CODE_LINES / DEV_LINES : 1;
 }
 
 /* One warp: a share of a token's sum, or the four-th four lines of it. False: an answer has not come. */
@@ -89,18 +84,18 @@ static __device__ __forceinline__ void receive(const struct ll_args &a, uint64_t
 {
     enum { AHEAD = MODE != LL_DIRECT };
     uint32_t units = a.shares * fours<FP8>(), all = a.tokens * units;
-    uint32_t u = warp_of(block, blocks), ticket;
+    uint32_t u = dev_warp_of(block, blocks), ticket;
     /* For the first unit it is read while ANSWER is on its way. Where lanes have weights
      * there are no registers to hold it. */
     struct answers of = {};
 
     if (AHEAD && u < all)
         of = answers_of(a, u / units);
-    ll_stamp<PROFILE>(a, LL_RECV_WAIT, false);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_RECV_WAIT, false);
     if ((!PUSHED || block == 0) && !ll_wait_all(a, LL_COMBINE, LL_ANSWER, epoch))
         return;
-    ll_stamp<PROFILE>(a, LL_RECV_WAIT, true);
-    ll_stamp<PROFILE>(a, LL_TOPK_REDUCE, false);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_RECV_WAIT, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_TOPK_REDUCE, false);
     while (u < all) {
         ticket = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
         if (!AHEAD)
@@ -109,11 +104,11 @@ static __device__ __forceinline__ void receive(const struct ll_args &a, uint64_t
                                                   u % fours<FP8>(), of, epoch,
                                                   a.v.rank + u))
             return;
-        u = ll_next(ticket, blocks * LL_WARPS, all);
+        u = dev_next(ticket, blocks * LL_WARPS, all);
         if (AHEAD && u < all)
             of = answers_of(a, u / units);
     }
-    ll_stamp<PROFILE>(a, LL_TOPK_REDUCE, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_TOPK_REDUCE, true);
 }
 
 /* Where answers are pushed the last blocks only receive. With few registers there is room
@@ -128,7 +123,7 @@ static __global__ void __launch_bounds__(LL_THREADS,
     uint64_t epoch = ll_begin(a);
 
     if (sends)
-        ll_stamps_clear<PROFILE>(a);
+        dev_stamps_clear<PROFILE, LL_WARPS, LL_STAGE_PHASES>(a.stamps, a.stamped, a.stage);
     if (sends && blockIdx.x == 0)
         ll_tell_all(a, LL_ANSWER, epoch);
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))

@@ -6,7 +6,7 @@
  * between the buffer sets; a graph keeps those it was recorded with.
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
- * carry these, and so do packets and lines (ll_v2_device.cuh, ll_v2_lines.cuh); they are
+ * carry these, and so do packets and lines (device/lines.cuh); they are
  * waited for with >=. COUNT of a rank is here what it tells of its choices, in packets. A
  * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
  * safe:
@@ -34,24 +34,6 @@
 
 #include "ll_v2_cuda_state.h"
 
-enum epa_status ll_cuda_fail(struct ll_cuda *c, enum epa_status status, const char *fmt,
-                             ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(c->last.text, sizeof(c->last.text), fmt, args);
-    va_end(args);
-    c->last.status = status;
-    return status;
-}
-
-enum epa_status ll_cuda_call_failed(struct ll_cuda *c, const char *what, int code)
-{
-    return ll_cuda_fail(c, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, c->backend->device,
-                        cudaGetErrorString((cudaError_t)code));
-}
-
 /* ---- calls ---- */
 
 static enum ll_input input_of(const struct ll_cuda *c, const struct epa_moe *m)
@@ -65,7 +47,7 @@ static enum ll_input input_of(const struct ll_cuda *c, const struct epa_moe *m)
 
 static uint64_t y_offset(const struct ll_cuda *c, uint32_t set)
 {
-    return ll_cuda_region(c, c->l.y_at, c->l.y_bytes, set);
+    return device_region(&c->d, c->l.y_at, c->l.y_bytes, set);
 }
 
 static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
@@ -76,12 +58,12 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     struct ll_args a = c->args;
 
     a.tokens = m->tokens;
-    a.counts = ll_cuda_region(c, l->counts_at, l->counts_bytes, set);
-    a.routes = ll_cuda_region(c, l->routes_at, l->routes_bytes, set);
-    a.arrival = ll_cuda_region(c, l->arrival_at, l->arrival_bytes, set);
-    a.recv = ll_cuda_region(c, l->recv_at, l->recv_bytes, set);
+    a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, set);
+    a.routes = device_region(&c->d, l->routes_at, l->routes_bytes, set);
+    a.arrival = device_region(&c->d, l->arrival_at, l->arrival_bytes, set);
+    a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
-    a.answers = ll_cuda_region(c, l->answers_at, l->answers_bytes, c->answers);
+    a.answers = device_region(&c->d, l->answers_at, l->answers_bytes, c->answers);
     a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
     a.x_scale = m->x_scale;
     a.expert = m->expert;
@@ -91,7 +73,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.out = m->out;
     if (l->fused) { /* answers are made of these */
         a.y_space = a.recv;
-        a.y = ll_cuda_own(c, a.recv);
+        a.y = device_own(&c->d, a.recv);
     }
     a.wanted = s->wanted;
     a.share = s->share;
@@ -105,20 +87,13 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     return a;
 }
 
-/* Blocks for that many units of work, each for one warp: on as many multiprocessors as
- * there are before two share one. */
-static uint32_t blocks_for(uint32_t room, uint64_t units)
-{
-    return units < room ? (uint32_t)(units == 0 ? 1 : units) : room;
-}
-
 /* In a graph it is known which of these kernels comes before this one. Outside, or as the
  * first of a graph, a graph that was launched in between may have. */
 static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long graph = 0;
-    cudaError_t code = cudaStreamGetCaptureInfo(c->backend->stream, &status, &graph, NULL,
+    cudaError_t code = cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL,
                                                 NULL, NULL, NULL);
 
     if (status != cudaStreamCaptureStatusActive)
@@ -132,26 +107,17 @@ static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_args *a,
                               uint32_t blocks)
 {
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val.programmaticStreamSerializationAllowed = 1};
-    cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
-                                 .blockDim = {LL_THREADS, 1, 1},
-                                 .dynamicSmemBytes = c->shared_bytes[a->stage],
-                                 .stream = c->backend->stream,
-                                 .attrs = &early,
-                                 .numAttrs = c->early ? 1 : 0};
-    void *params[] = {a};
-    cudaError_t code = cudaSetDevice(c->backend->device);
+    cudaError_t code = note_order(c, a);
 
+    if (code != cudaSuccess)
+        return device_call_failed(&c->d, "launching a kernel", code);
     a->calls = c->calls[a->stage];
     a->most_blocks = c->resident[a->stage];
     a->tickets = c->tickets[a->stage];
-    if (code == cudaSuccess)
-        code = note_order(c, a);
-    if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, kernel, params);
-    return code == cudaSuccess ? EPA_OK
-                               : ll_cuda_call_failed(c, "launching a kernel", code);
+    return device_launch(&c->d, kernel, a,
+                         (struct device_grid){.blocks = blocks,
+                                              .threads = LL_THREADS,
+                                              .shared_bytes = c->shared_bytes[a->stage]});
 }
 
 /* One for each part of each rank's experts, if a quarter of the blocks will do for that. */
@@ -173,14 +139,14 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
     if (c->mode == LL_ONCE)
         receives *= c->l.units;
     a.publishers = publishers_for(c, room / 2);
-    blocks =
-        blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
+    blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers
+                                                       : (receives + 3) / 4);
     if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
         /* The first blocks count, and others send: half of all; of whole rows a quarter, so
          * that the last are not long behind. */
-        send = blocks_for(c->l.row_signals < c->l.units ? room / 4 : room / 2,
-                          sends + a.publishers);
-        blocks = send + blocks_for(room - room / 2, (receives + 3) / 4);
+        send = device_blocks_for(c->l.row_signals < c->l.units ? room / 4 : room / 2,
+                                 sends + a.publishers);
+        blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.stage = LL_DISPATCH;
     a.halves = halves;
@@ -196,24 +162,26 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
     uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.answer_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
     uint32_t room = c->resident[LL_COMBINE];
-    uint32_t blocks = blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
+    uint32_t blocks =
+        device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
 
     if (c->l.pushes && halves == (LL_SEND | LL_RECEIVE) && room > 1) {
-        a.receivers_from = blocks_for(room / 2, sends);
-        blocks = a.receivers_from + blocks_for(room - room / 2, receives);
+        a.receivers_from = device_blocks_for(room / 2, sends);
+        blocks = a.receivers_from + device_blocks_for(room - room / 2, receives);
     }
     a.stage = LL_COMBINE;
     a.halves = halves;
     return launch(c, ll_combine_kernel(ll_cuda_combine_kind(c)), &a, blocks);
 }
 
-static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa_moe *m)
+static void hand_out(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct ll_layout *l = &c->l;
-    uint32_t set = (uint32_t)(s - c->set);
-    const char *recv = ll_cuda_own(c, ll_cuda_region(c, l->recv_at, l->recv_bytes, set));
+    const struct ll_set *s = &c->set[set];
+    const char *recv =
+        device_own(&c->d, device_region(&c->d, l->recv_at, l->recv_bytes, set));
 
-    m->epoch = s->epoch;
+    m->epoch = c->sets.epoch;
     m->recv_entries = l->entries;
     m->recv_rows = l->rows;
     m->recv_count = s->recv_count;
@@ -224,7 +192,7 @@ static void hand_out(const struct ll_cuda *c, const struct ll_set *s, struct epa
     m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
     m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
-    m->y_space = l->fused ? NULL : ll_cuda_own(c, y_offset(c, set));
+    m->y_space = l->fused ? NULL : device_own(&c->d, y_offset(c, set));
 }
 
 /* ---- stages ---- */
@@ -237,34 +205,34 @@ static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_h
     if (c->half == wanted)
         return EPA_OK;
     if (c->half != LL_NO_HALF)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG,
-                            "%s: the second half of a %s is to come first", call,
-                            stage[c->half]);
-    return ll_cuda_fail(c, EPA_ERR_CONFIG, "%s: %s_send comes first", call, stage[wanted]);
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "%s: the second half of a %s is to come first", call,
+                           stage[c->half]);
+    return device_fail(&c->d, EPA_ERR_CONFIG, "%s: %s_send comes first", call,
+                       stage[wanted]);
 }
 
 /* The sets take turns, on all ranks alike; the next one must have been given back. */
 static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
 {
-    uint32_t set = (uint32_t)(c->epoch % c->l.buffers);
-    struct ll_set *s = &c->set[set];
+    uint32_t set = (uint32_t)(c->sets.epoch % c->sets.n);
     enum epa_status status;
 
-    c->last.status = EPA_OK; /* of a call that was refused before */
+    c->d.last.status = EPA_OK; /* of a call that was refused before */
     status = check_half(c, "dispatch", LL_NO_HALF);
     if (status != EPA_OK)
         return status;
-    if (s->open)
-        return ll_cuda_fail(
-            c, EPA_ERR_CONFIG,
+    if (c->sets.set[set].open)
+        return device_fail(
+            &c->d, EPA_ERR_CONFIG,
             "dispatch: %u dispatches are open, as many as there are buffer sets: "
             "combine one first",
-            c->l.buffers);
-    s->open = true;
+            c->sets.n);
+    c->sets.set[set].open = true;
+    c->sets.set[set].epoch = ++c->sets.epoch;
     c->dispatched = true;
-    s->epoch = ++c->epoch;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
-    hand_out(c, s, m);
+    hand_out(c, set, m);
     return launch_dispatch(c, m, set, halves);
 }
 
@@ -284,38 +252,17 @@ static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_probl
     const struct epa_moe *m = &problem->u.moe;
     enum epa_status status;
 
-    c->last.status = EPA_OK;
+    c->d.last.status = EPA_OK;
     status = check_half(c, "dispatch_recv", LL_HALF_DISPATCH);
     if (status != EPA_OK)
         return status;
-    if (m->epoch != c->epoch)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG,
-                            "dispatch_recv: the last dispatch_send was of dispatch %llu, "
-                            "not %llu",
-                            (unsigned long long)c->epoch, (unsigned long long)m->epoch);
+    if (m->epoch != c->sets.epoch)
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "dispatch_recv: the last dispatch_send was of dispatch %llu, "
+                           "not %llu",
+                           (unsigned long long)c->sets.epoch, (unsigned long long)m->epoch);
     c->half = LL_NO_HALF;
-    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->l.buffers), LL_RECEIVE);
-}
-
-/* The set of the dispatch that is combined: the oldest open one, or once more the last that
- * was combined while none is open. */
-static enum epa_status find_set(struct ll_cuda *c, const struct epa_moe *m, uint32_t *out)
-{
-    uint32_t set = (uint32_t)((m->epoch - 1) % c->l.buffers);
-    const struct ll_set *other = &c->set[c->l.buffers - 1 - set];
-    bool again = m->epoch == c->combined && m->epoch == c->epoch;
-
-    if (m->epoch == 0 || c->set[set].epoch != m->epoch || (!c->set[set].open && !again))
-        return ll_cuda_fail(c, EPA_ERR_CONFIG,
-                            "combine: dispatch %llu is not open, or never was",
-                            (unsigned long long)m->epoch);
-    if (other->open && other->epoch < m->epoch)
-        return ll_cuda_fail(
-            c, EPA_ERR_CONFIG,
-            "combine: dispatch %llu is to be combined before %llu: they go in order",
-            (unsigned long long)other->epoch, (unsigned long long)m->epoch);
-    *out = set;
-    return EPA_OK;
+    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->sets.n), LL_RECEIVE);
 }
 
 /* Answers that stand elsewhere are brought to where peers pull them from. In a combine that
@@ -323,16 +270,11 @@ static enum epa_status find_set(struct ll_cuda *c, const struct epa_moe *m, uint
 static enum epa_status copy_answers(struct ll_cuda *c, const struct epa_moe *m,
                                     uint32_t set)
 {
-    void *y = ll_cuda_own(c, y_offset(c, set));
-    cudaError_t code;
+    void *y = device_own(&c->d, y_offset(c, set));
 
     if (c->l.fused || m->y == y || c->l.pushes)
         return EPA_OK;
-    code = cudaSetDevice(c->backend->device);
-    if (code == cudaSuccess)
-        code = cudaMemcpyAsync(y, m->y, c->l.rows * c->l.answer_bytes,
-                               cudaMemcpyDeviceToDevice, c->backend->stream);
-    return code == cudaSuccess ? EPA_OK : ll_cuda_call_failed(c, "copying answers", code);
+    return device_copy(&c->d, "copying answers", y, m->y, c->l.rows * c->l.answer_bytes);
 }
 
 static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
@@ -344,8 +286,8 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     bool second = halves == LL_RECEIVE;
     enum epa_status status;
 
-    c->last.status = EPA_OK;
-    status = find_set(c, m, &set);
+    c->d.last.status = EPA_OK;
+    status = device_find_set(&c->d, &c->sets, m->epoch, &set);
     if (status == EPA_OK)
         status = second ? check_half(c, "combine_recv", LL_HALF_COMBINE)
                         : check_half(c, "combine", LL_NO_HALF);
@@ -361,8 +303,8 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
         status = launch_combine(c, m, set, halves);
     if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
         c->half = LL_NO_HALF;
-        c->combined = m->epoch;
-        c->set[set].open = false;
+        c->sets.combined = m->epoch;
+        c->sets.set[set].open = false;
     }
     return status;
 }
@@ -386,16 +328,17 @@ enum epa_status ll_cuda_discard(struct epa_algorithm *a, struct epa_problem *pro
 {
     struct ll_cuda *c = ll_cuda_of(a);
     uint64_t epoch = problem->u.moe.epoch;
-    struct ll_set *s = &c->set[(epoch - 1) % c->l.buffers];
+    uint32_t set = (uint32_t)((epoch - 1) % c->sets.n);
 
-    c->last.status = EPA_OK;
-    if (epoch != c->epoch || !s->open || c->half != LL_NO_HALF)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
-                            (unsigned long long)epoch);
-    if (c->l.buffers < 2)
-        return ll_cuda_fail(c, EPA_ERR_CONFIG,
-                            "a dispatch can be given up only with algorithm.buffers: 2");
-    s->open = false;
+    c->d.last.status = EPA_OK;
+    if (epoch != c->sets.epoch || !c->sets.set[set].open || c->half != LL_NO_HALF)
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "dispatch %llu is not the last, or not open",
+                           (unsigned long long)epoch);
+    if (c->sets.n < 2)
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "a dispatch can be given up only with algorithm.buffers: 2");
+    c->sets.set[set].open = false;
     return EPA_OK;
 }
 
@@ -456,8 +399,8 @@ void ll_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct ll_cuda *c = ll_cuda_of(a);
 
-    if (c->backend->fault.status != EPA_OK)
-        explain_fault(&c->backend->fault, err);
-    else if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+    if (c->d.backend->fault.status != EPA_OK)
+        explain_fault(&c->d.backend->fault, err);
+    else
+        device_explain(&c->d, err);
 }

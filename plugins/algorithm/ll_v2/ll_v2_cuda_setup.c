@@ -6,13 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
+#include "device/setup.h"
 #include "ll_v2_cuda_state.h"
 #include "ll_v2_trace.h"
-
-static uint32_t up16(uint64_t bytes)
-{
-    return (uint32_t)((bytes + 15) / 16 * 16);
-}
 
 /* Links serve multiprocessors alike: what many tokens' choices come to has to leave from
  * several of them. */
@@ -46,7 +42,7 @@ static uint32_t table_bytes(const struct ll_cuda *c)
     uint32_t marks = 4 * (experts_of(l) + c->args.words * (experts_of(l) + 1));
     uint32_t tables = 4 * (2 * l->experts + EPA_DEVICE_RANKS);
 
-    return up16(marks > tables ? marks : tables);
+    return device_up16(marks > tables ? marks : tables);
 }
 
 static void destroy(struct epa_algorithm *a)
@@ -55,99 +51,31 @@ static void destroy(struct epa_algorithm *a)
 
     if (c == NULL)
         return;
-    if (c->profile != NULL && c->memory != NULL && c->epoch > 0)
-        ll_trace_write(c->profile, c->t->rank, c->backend, c->args.stamps, c->args.stamped);
-    if (c->memory != NULL)
-        c->backend->ops->free(c->backend, c->memory);
+    if (c->profile != NULL && c->d.memory != NULL && c->sets.epoch > 0)
+        ll_trace_write(c->profile, c->d.t->rank, c->d.backend, c->args.stamps,
+                       c->args.stamped);
+    device_finish(&c->d);
     free(c);
 }
 
-static enum epa_status check_device(const struct epa_algorithm_params *p,
-                                    const struct ll_layout *l, struct epa_error *err)
-{
-    const struct epa_transport *t = p->transport;
-    int major = 0;
-    cudaError_t code = cudaSetDevice(p->backend->device);
-
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                      p->backend->device);
-    if (code != cudaSuccess)
-        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: GPU %d: %s", p->backend->device,
-                        cudaGetErrorString(code));
-    if (major < 9)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ll_v2: GPU %d has compute capability %d.x; its kernels need 9.0",
-                        p->backend->device, major);
-    if (t->view == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ll_v2: the transport gives kernels no way to other ranks");
-    if (p->heap + l->heap_bytes > t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2: the heap of %llu bytes is too small",
-                        (unsigned long long)t->heap_bytes);
-    return EPA_OK;
-}
-
-/* Loads the kernel, too: one that is loaded when it is first launched may have to wait for
- * others that wait for it. */
-static cudaError_t allow_shared(const void *kernel, uint32_t bytes)
-{
-    struct cudaFuncAttributes attributes;
-    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
-
-    return code != cudaSuccess
-               ? code
-               : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)bytes);
-}
-
-/* As many blocks as are resident at once: they wait for blocks of other ranks, which wait
- * for them. */
 static enum epa_status count_blocks(struct ll_cuda *c, uint32_t most, struct epa_error *err)
 {
     bool profile = c->profile != NULL;
     enum ll_input input = c->l.dtype == EPA_F16 ? LL_IN_QUANTISE_F16 : LL_IN_QUANTISE;
-    const void *kernel[2] = {
-        ll_dispatch_kernel(c->l.fp8 ? input : LL_IN_PLAIN, c->mode, profile),
-        ll_combine_kernel(ll_cuda_combine_kind(c))};
-    int n[2] = {0, 0};
-    cudaError_t code = cudaSuccess;
+    const void *dispatch =
+        ll_dispatch_kernel(c->l.fp8 ? input : LL_IN_PLAIN, c->mode, profile);
+    const struct device_kernel kernel[2] = {
+        [LL_DISPATCH] = {"dispatch", dispatch, LL_THREADS, c->shared_bytes[LL_DISPATCH]},
+        [LL_COMBINE] = {"combine", ll_combine_kernel(ll_cuda_combine_kind(c)), LL_THREADS,
+                        c->shared_bytes[LL_COMBINE]}};
+    enum epa_status status = EPA_OK;
 
-    for (int i = 0; i < 2 && code == cudaSuccess; i++) {
-        code = allow_shared(kernel[i], c->shared_bytes[i]);
-        if (code == cudaSuccess)
-            code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                &n[i], kernel[i], LL_THREADS, c->shared_bytes[i]);
-    }
-    if (code == cudaSuccess && c->l.fp8) /* the other input that may come */
-        code = allow_shared(ll_dispatch_kernel(LL_IN_FP8, c->mode, profile),
-                            c->shared_bytes[LL_DISPATCH]);
-    if (code != cudaSuccess)
-        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading its kernels on GPU %d: %s",
-                        c->backend->device, cudaGetErrorString(code));
-    for (int i = 0; i < 2; i++)
-        if (n[i] == 0)
-            return epa_fail(err, EPA_ERR_SYSTEM,
-                            "ll_v2: no multiprocessor of GPU %d has room for a block of "
-                            "%s: %d threads and %u bytes of shared memory",
-                            c->backend->device, i == LL_DISPATCH ? "dispatch" : "combine",
-                            LL_THREADS, c->shared_bytes[i]);
-    for (int i = 0; i < 2; i++) {
-        /* Two for each multiprocessor keep the links busy; more would only wait. */
-        c->resident[i] = c->backend->multiprocessors * (uint32_t)(n[i] < 2 ? n[i] : 2);
-        if (most != 0 && most < c->resident[i])
-            c->resident[i] = most;
-    }
-    return EPA_OK;
-}
-
-/* Takes the next part of the rank's own device memory; NULL: only counts. */
-static void *take(char *memory, uint64_t *at, uint64_t bytes)
-{
-    void *p = memory != NULL ? memory + *at : NULL;
-
-    *at += (bytes + 255) / 256 * 256;
-    return p;
+    for (int i = 0; i < 2 && status == EPA_OK; i++)
+        status = device_count_blocks(&c->d, kernel[i], most, &c->resident[i], err);
+    if (status == EPA_OK && c->l.fp8) /* the other input that may come */
+        status = device_load(&c->d, ll_dispatch_kernel(LL_IN_FP8, c->mode, profile),
+                             c->shared_bytes[LL_DISPATCH], err);
+    return status;
 }
 
 static uint64_t place_private(struct ll_cuda *c, char *memory)
@@ -162,67 +90,63 @@ static uint64_t place_private(struct ll_cuda *c, char *memory)
     uint32_t blocks = c->resident[0] > c->resident[1] ? c->resident[0] : c->resident[1];
 
     for (int i = 0; i < 2; i++) {
-        c->calls[i] = take(memory, &at, c->resident[i] * sizeof(*c->calls[i]));
-        c->tickets[i] = take(memory, &at, sizeof(*c->tickets[i]));
+        c->calls[i] = device_take(memory, &at, c->resident[i] * sizeof(*c->calls[i]));
+        c->tickets[i] = device_take(memory, &at, sizeof(*c->tickets[i]));
     }
     c->args.stamped = c->profile != NULL ? blocks * LL_WARPS : 0;
-    c->args.stamps = take(memory, &at, c->args.stamped * sizeof(*c->args.stamps));
+    c->args.stamps = device_take(memory, &at, c->args.stamped * sizeof(*c->args.stamps));
     for (uint32_t i = 0; i < l->buffers; i++) {
         struct ll_set *s = &c->set[i];
 
-        s->rows = take(memory, &at, sizeof(*s->rows));
-        s->recv_count = take(memory, &at, l->local * sizeof(*s->recv_count));
-        s->recv_start = take(memory, &at, l->local * sizeof(*s->recv_start));
-        s->recv_row = take(memory, &at, entries * sizeof(*s->recv_row));
-        s->recv_weight = take(memory, &at, weights * sizeof(*s->recv_weight));
-        s->wanted = take(memory, &at, slots * sizeof(*s->wanted));
-        s->share = take(memory, &at, shares * sizeof(*s->share));
-        s->chosen = take(memory, &at, chosen * sizeof(*s->chosen));
+        s->rows = device_take(memory, &at, sizeof(*s->rows));
+        s->recv_count = device_take(memory, &at, l->local * sizeof(*s->recv_count));
+        s->recv_start = device_take(memory, &at, l->local * sizeof(*s->recv_start));
+        s->recv_row = device_take(memory, &at, entries * sizeof(*s->recv_row));
+        s->recv_weight = device_take(memory, &at, weights * sizeof(*s->recv_weight));
+        s->wanted = device_take(memory, &at, slots * sizeof(*s->wanted));
+        s->share = device_take(memory, &at, shares * sizeof(*s->share));
+        s->chosen = device_take(memory, &at, chosen * sizeof(*s->chosen));
         s->chosen = chosen != 0 ? s->chosen : NULL;
-        s->place = take(memory, &at, choices * sizeof(*s->place));
+        s->place = device_take(memory, &at, choices * sizeof(*s->place));
     }
     return at;
 }
 
 /* Layout rank: a slot is of one token of one rank for ever, so its META is written once. */
-static enum epa_status write_origins(struct ll_cuda *c, uint32_t set)
+static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
 {
     const struct ll_layout *l = &c->l;
     uint32_t slots = l->size * l->max_tokens;
-    char *to =
-        ll_cuda_own(c, ll_cuda_region(c, l->recv_at, l->recv_bytes, set) + l->meta_at);
+    uint64_t recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
+    char *to = device_own(&c->d, recv + l->meta_at);
     struct ll_meta *meta = calloc(slots, sizeof(*meta));
     cudaError_t code;
 
     if (meta == NULL)
-        return ll_cuda_fail(c, EPA_ERR_NOMEM, "ll_v2: no memory for %u origins", slots);
+        return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory for %u origins", slots);
     for (uint32_t i = 0; i < slots; i++)
         meta[i].origin = (struct epa_origin){i / l->max_tokens, i % l->max_tokens};
     code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta),
-                             slots, cudaMemcpyHostToDevice, c->backend->stream);
+                             slots, cudaMemcpyHostToDevice, c->d.backend->stream);
     if (code == cudaSuccess)
-        code = cudaStreamSynchronize(c->backend->stream);
+        code = cudaStreamSynchronize(c->d.backend->stream);
     free(meta);
-    return code == cudaSuccess ? EPA_OK : ll_cuda_call_failed(c, "writing origins", code);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: writing origins on GPU %d: %s",
+                        c->d.backend->device, cudaGetErrorString(code));
+    return EPA_OK;
 }
 
-static enum epa_status alloc(struct ll_cuda *c)
+static enum epa_status alloc(struct ll_cuda *c, struct epa_error *err)
 {
-    const struct epa_backend_ops *ops = c->backend->ops;
-    uint64_t bytes = place_private(c, NULL);
-    enum epa_status status = ops->alloc(c->backend, bytes, &c->memory);
-    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = device_alloc(&c->d, place_private(c, NULL), err);
 
-    if (status == EPA_OK)
-        status = ops->fill(c->backend, c->memory, 0, bytes);
-    if (status != EPA_OK) {
-        ops->explain(c->backend, &why);
-        return ll_cuda_fail(c, status, "ll_v2: %s", why.text);
-    }
-    (void)place_private(c, c->memory);
+    if (status != EPA_OK)
+        return status;
+    (void)place_private(c, c->d.memory);
     for (uint32_t i = 0; i < c->l.buffers && c->l.by_rank && status == EPA_OK; i++)
-        status = write_origins(c, i);
-    return status == EPA_OK ? ops->sync(c->backend) : status;
+        status = write_origins(c, i, err);
+    return status;
 }
 
 /* Then a string for each warp. */
@@ -266,7 +190,24 @@ static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
         .words = words_of(l),
     };
     c->args.strings = table_bytes(c);
-    c->args.string = up16(l->unit_bytes);
+    c->args.string = device_up16(l->unit_bytes);
+}
+
+static enum epa_status set_up(struct ll_cuda *c, const struct epa_algorithm_params *p,
+                              struct epa_error *err)
+{
+    const struct ll_config *config = p->config;
+    enum epa_status status = device_init("ll_v2", p, c->l.heap_bytes,
+                                         config->launch == LL_LAUNCH_EARLY, &c->d, err);
+
+    if (status != EPA_OK)
+        return status;
+    c->mode = c->l.by_rank ? LL_BY_RANK : c->l.once ? LL_ONCE : LL_DIRECT;
+    c->profile = config->profile;
+    fill_args(c, p);
+    c->shared_bytes[LL_DISPATCH] = dispatch_shared(c);
+    status = count_blocks(c, config->blocks, err);
+    return status == EPA_OK ? alloc(c, err) : status;
 }
 
 enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
@@ -275,42 +216,23 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
 {
     const struct ll_config *config = p->config;
     bool splits = config->overlap == LL_OVERLAP_SPLIT;
-    struct ll_cuda *c;
-    int all = 0;
-    enum epa_status status = check_device(p, l, err);
+    struct ll_cuda *c = calloc(1, sizeof(*c));
+    enum epa_status status;
 
-    if (status != EPA_OK)
-        return status;
-    c = calloc(1, sizeof(*c));
     if (c == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory");
-    c->base.stages = splits ? ll_cuda_split : ll_cuda_fused;
-    c->base.n_stages = splits ? 4 : 2;
-    c->base.discard = l->buffers > 1 ? ll_cuda_discard : NULL;
-    c->base.combines_again = true;
-    c->base.explain = ll_cuda_explain;
-    c->base.destroy = destroy;
+    c->base = (struct epa_algorithm){.stages = splits ? ll_cuda_split : ll_cuda_fused,
+                                     .n_stages = splits ? 4 : 2,
+                                     .discard = l->buffers > 1 ? ll_cuda_discard : NULL,
+                                     .combines_again = true,
+                                     .explain = ll_cuda_explain,
+                                     .destroy = destroy};
     c->l = *l;
-    c->t = p->transport;
-    c->backend = p->backend;
-    c->mode = l->by_rank ? LL_BY_RANK : l->once ? LL_ONCE : LL_DIRECT;
-    c->profile = config->profile;
-    c->heap = p->heap;
-    fill_args(c, p);
-    c->shared_bytes[LL_DISPATCH] = dispatch_shared(c);
-    (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, p->backend->device);
-    /* Where ranks share a device, a kernel set up early would take the room of their
-     * kernels. */
-    c->early =
-        config->launch == LL_LAUNCH_EARLY && p->backend->multiprocessors == (uint32_t)all;
-    status = count_blocks(c, config->blocks, err);
-    if (status == EPA_OK)
-        status = alloc(c);
+    c->sets.n = l->buffers;
+    status = set_up(c, p, err);
     if (status != EPA_OK) {
-        ll_cuda_explain(&c->base, err);
         destroy(&c->base);
-        return epa_fail(err, status, "ll_v2: cannot be set up on GPU %d",
-                        p->backend->device);
+        return status;
     }
     *out = &c->base;
     return EPA_OK;

@@ -13,11 +13,6 @@
 /* Of the block: tables by expert first, then a string for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
-static __device__ __forceinline__ uint32_t warp_of(uint32_t block, uint32_t blocks)
-{
-    return block + threadIdx.x / LL_WARP * blocks;
-}
-
 template <int IN, int MODE, bool PROFILE>
 static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t epoch,
                                             uint32_t senders)
@@ -30,20 +25,20 @@ static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t ep
     uint32_t units = a.units / a.row_signals; /* that a warp takes in one go */
     uint32_t all = a.tokens * a.row_signals;
     uint64_t *string = reinterpret_cast<uint64_t *>(
-        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / LL_WARP * a.string);
+        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / DEV_WARP * a.string);
 
     if (blockIdx.x < a.publishers) {
-        ll_stamp<PROFILE>(a, LL_COUNT_PUT, false);
+        dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_COUNT_PUT, false);
         ll_publish<MODE == LL_DIRECT>(a, epoch, shared);
-        ll_stamp<PROFILE>(a, LL_COUNT_PUT, true);
+        dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_COUNT_PUT, true);
     }
     if (blockIdx.x < a.publishers && apart)
         return true;
     if (MODE == LL_DIRECT && !ll_places(a, epoch, shared, first))
         return false;
-    ll_stamp<PROFILE>(a, LL_QUANT_AND_PUT, false);
-    for (uint32_t u = warp_of(block, blocks), ticket; u < all;
-         u = ll_next(ticket, warps, all)) {
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_QUANT_AND_PUT, false);
+    for (uint32_t u = dev_warp_of(block, blocks), ticket; u < all;
+         u = dev_next(ticket, warps, all)) {
         struct told t;
         float carried = 0.0f;
 
@@ -53,7 +48,7 @@ static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t ep
                                     &carried);
         tell_row<MODE>(a, t, epoch);
     }
-    ll_stamp<PROFILE>(a, LL_QUANT_AND_PUT, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_QUANT_AND_PUT, true);
     return true;
 }
 
@@ -64,11 +59,11 @@ receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
               const uint32_t *tokens, uint32_t block, uint32_t blocks)
 {
     uint64_t *string = reinterpret_cast<uint64_t *>(
-        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / LL_WARP * a.string);
+        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / DEV_WARP * a.string);
     uint32_t units = MODE == LL_ONCE ? a.units : 1, all = a.v.size * a.max_tokens * units;
 
-    for (uint32_t u = warp_of(block, blocks), ticket; u < all;
-         u = ll_next(ticket, blocks * LL_WARPS, all)) {
+    for (uint32_t u = dev_warp_of(block, blocks), ticket; u < all;
+         u = dev_next(ticket, blocks * LL_WARPS, all)) {
         uint32_t source, token, unit = u % units;
         bool ok = true, sent;
 
@@ -80,9 +75,9 @@ receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
         if (!sent && ok)
             continue;
         if (ok && MODE == LL_BY_RANK) {
-            ll_stamp<PROFILE>(a, LL_WAIT, false);
+            dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, false);
             ok = receive_row(a, cell, source, token, epoch);
-            ll_stamp<PROFILE>(a, LL_WAIT, true);
+            dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, true);
         } else if (ok) {
             ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch,
                                            string);
@@ -98,16 +93,16 @@ static __device__ __forceinline__ void
 receive_entries(const struct ll_args &a, uint64_t epoch, const uint32_t *begin,
                 uint32_t total, uint32_t block, uint32_t blocks)
 {
-    for (uint32_t i = warp_of(block, blocks); i < total; i += blocks * LL_WARPS) {
+    for (uint32_t i = dev_warp_of(block, blocks); i < total; i += blocks * LL_WARPS) {
         uint32_t entry = entry_at(a, begin, i);
         struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ENTRY, a.v.rank, entry};
 
         if (dev_lane() == 0)
             a.recv_row[i] = entry;
-        ll_stamp<PROFILE>(a, LL_WAIT, false);
+        dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, false);
         if (!wait_row(a, entry, w, epoch))
             return;
-        ll_stamp<PROFILE>(a, LL_WAIT, true);
+        dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, true);
     }
 }
 
@@ -149,7 +144,7 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     uint64_t epoch = ll_begin(a);
 
     if (sends)
-        ll_stamps_clear<PROFILE>(a);
+        dev_stamps_clear<PROFILE, LL_WARPS, LL_STAGE_PHASES>(a.stamps, a.stamped, a.stage);
     if (sends && (first == 0 || blockIdx.x < first))
         ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     __syncthreads(); /* shared memory is used anew */

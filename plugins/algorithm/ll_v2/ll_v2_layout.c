@@ -145,17 +145,17 @@ static void make_message(struct ll_layout *l)
     l->token_bytes = l->fp8 ? l->hidden : l->answer_bytes;
     if (l->answer_fp8) {
         l->sent_scales_at = l->hidden;
-        l->sent_bytes = up(l->hidden + l->hidden / l->group * sizeof(float), LL_PACKET);
+        l->sent_bytes = up(l->hidden + l->hidden / l->group * sizeof(float), DEV_LINE);
     }
     l->token_at = l->device ? 0 : LL_META_BYTES;
     l->scales_at = l->token_at + l->token_bytes;
     l->choices_at = l->scales_at + scales;
     if (l->device) {
         l->meta_at = up(l->choices_at, LL_META_BYTES);
-        l->choices_at = up(l->meta_at + LL_META_BYTES, LL_PACKET);
+        l->choices_at = up(l->meta_at + LL_META_BYTES, DEV_LINE);
         choices = l->by_rank ? l->topk * sizeof(struct ll_packet) : 0;
     }
-    l->message_bytes = up(l->choices_at + choices, l->device ? LL_PACKET : LL_LINE);
+    l->message_bytes = up(l->choices_at + choices, l->device ? DEV_LINE : LL_LINE);
 }
 
 /* How a row is divided among warps: into as few parts as a lane's registers allow, of whole
@@ -185,10 +185,10 @@ static void divide_work(struct ll_layout *l)
     }
     scales = l->fp8 ? l->unit_channels / groups : 0;
     bytes = ll_string_of(l->topk, scales, l->unit_channels * (l->fp8 ? 1 : 2)).bytes;
-    l->unit_bytes = (uint64_t)ll_lines_of(bytes) * LL_PACKET;
+    l->unit_bytes = (uint64_t)dev_lines_of(bytes) * DEV_LINE;
     lines = l->answer_fp8 ? ll_code_lines(l->share_channels, groups)
-                          : ll_lines_of(2 * l->share_channels);
-    l->share_bytes = (uint64_t)lines * LL_PACKET;
+                          : dev_lines_of(2 * l->share_channels);
+    l->share_bytes = (uint64_t)lines * DEV_LINE;
     if (l->pushes)
         l->sent_bytes = l->shares * l->share_bytes;
     l->row_signals = (uint64_t)l->max_tokens * l->units > LL_MANY_UNITS ? 1 : l->units;

@@ -39,9 +39,9 @@ static __device__ __forceinline__ struct answers answers_of(const struct ll_args
         of.expert = (uint32_t)__ldg(a.expert + choice);
         of.weight = __ldg(a.weight + choice);
     }
-    of.choices = __ballot_sync(LL_ALL, of.expert < a.experts);
+    of.choices = __ballot_sync(DEV_ALL, of.expert < a.experts);
     of.ranks =
-        __reduce_or_sync(LL_ALL, of.expert < a.experts ? 1u << of.expert / a.local : 0u);
+        __reduce_or_sync(DEV_ALL, of.expert < a.experts ? 1u << of.expert / a.local : 0u);
     return of;
 }
 
@@ -191,13 +191,7 @@ static __device__ __forceinline__ uint32_t list_answers(const struct ll_args &a,
     if (MODE != LL_DIRECT && lane < a.v.size)
         out->from = a.v.peer_heap[lane] + a.y_space +
                     (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.answer_bytes;
-    return MODE == LL_DIRECT ? __ballot_sync(LL_ALL, place != ~0u) : of.ranks;
-}
-
-static __device__ __forceinline__ const char *from_lane(const char *p, uint32_t lane)
-{
-    return reinterpret_cast<const char *>(
-        __shfl_sync(LL_ALL, reinterpret_cast<unsigned long long>(p), lane));
+    return MODE == LL_DIRECT ? __ballot_sync(DEV_ALL, place != ~0u) : of.ranks;
 }
 
 /* Which bit is the one with `before` others below it; any if there is none. One warp. */
@@ -206,7 +200,7 @@ static __device__ __forceinline__ uint32_t bit_at(uint32_t bits, uint32_t before
     uint32_t lower = __popc(bits & ((1u << dev_lane()) - 1));
 
     return (uint32_t)__ffs(
-               __ballot_sync(LL_ALL, (bits >> dev_lane() & 1) != 0 && lower == before)) -
+               __ballot_sync(DEV_ALL, (bits >> dev_lane() & 1) != 0 && lower == before)) -
            1u;
 }
 
@@ -248,10 +242,10 @@ add_up(const struct ll_args &a, const struct part &p, uint32_t list, const struc
         for (int i = 0; i < BATCH; i++) {
             uint32_t pos = (i + BATCH - turn % BATCH) % BATCH;
             uint32_t lane = bit_at(list, pos);
-            const char *at = from_lane(t.from, lane);
+            const char *at = dev_from_lane(t.from, lane);
 
-            b.weight[i] = WEIGHED ? __shfl_sync(LL_ALL, t.by, lane) : 1.0f;
-            b.factor[i] = FROM != LL_FROM_Y ? __shfl_sync(LL_ALL, t.factor, lane) : 1.0f;
+            b.weight[i] = WEIGHED ? __shfl_sync(DEV_ALL, t.by, lane) : 1.0f;
+            b.factor[i] = FROM != LL_FROM_Y ? __shfl_sync(DEV_ALL, t.factor, lane) : 1.0f;
             if (pos < n)
                 load_row<FROM, FP8>(a, p, at, &b.row[i]);
         }

@@ -6,7 +6,7 @@
 #ifndef LL_V2_PUSH_CUH
 #define LL_V2_PUSH_CUH
 
-#include "ll_v2_lines.cuh"
+#include "ll_v2_device.cuh"
 #include "ll_v2_pull.cuh"
 
 /* ---- answers that are pushed, in 16 bits: each lane has the channels of its words ---- */
@@ -32,34 +32,34 @@ static __device__ __forceinline__ uint64_t load_code_word(const struct ll_args &
 /* The same of codes. */
 static __device__ __forceinline__ void load_code_words(const struct ll_args &a,
                                                        const struct part &p,
-                                                       const char *row, struct ll_words *v)
+                                                       const char *row, struct dev_words *v)
 {
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++) {
-        uint32_t at = ll_word_at(g), channel = p.first + at * CHANNELS;
+        uint32_t at = dev_word_at(g), channel = p.first + at * CHANNELS;
 
         v[g].w[0] = v[g].w[1] = 0;
         if (has_word(p, at))
             v[g].w[0] = load_code_word(a, row, channel);
-        if (!ll_ends_line() && has_word(p, at + 1))
+        if (!dev_ends_line() && has_word(p, at + 1))
             v[g].w[1] = load_code_word(a, row, channel + CHANNELS);
     }
 }
 
 /* This lane's words of a row of answers: 0 where it has none. */
 static __device__ __forceinline__ void load_words(const struct part &p, const char *row,
-                                                  struct ll_words *v)
+                                                  struct dev_words *v)
 {
     const char *from = row + 2 * p.first;
 
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++) {
-        uint32_t at = ll_word_at(g);
+        uint32_t at = dev_word_at(g);
 
         v[g].w[0] = v[g].w[1] = 0;
         if (has_word(p, at))
             v[g].w[0] = __ldcg(reinterpret_cast<const unsigned long long *>(from + 8 * at));
-        if (!ll_ends_line() && has_word(p, at + 1))
+        if (!dev_ends_line() && has_word(p, at + 1))
             v[g].w[1] =
                 __ldcg(reinterpret_cast<const unsigned long long *>(from + 8 * at + 8));
     }
@@ -70,7 +70,7 @@ struct word_sum {
 };
 
 template <int FROM, bool F16>
-static __device__ __forceinline__ void unpack_words(struct ll_words v, float factor,
+static __device__ __forceinline__ void unpack_words(struct dev_words v, float factor,
                                                     float *value)
 {
     if (FROM == LL_FROM_CODES) {
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void unpack_words(struct ll_words v, float fac
 }
 
 template <int FROM, bool F16>
-static __device__ __forceinline__ void add_words(const struct ll_words *v, float factor,
+static __device__ __forceinline__ void add_words(const struct dev_words *v, float factor,
                                                  float weight, struct word_sum *s)
 {
 #pragma unroll
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void add_words(const struct ll_words *v, float
 
 template <bool F16>
 static __device__ __forceinline__ void round_words(const struct word_sum &s,
-                                                   struct ll_words *v)
+                                                   struct dev_words *v)
 {
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++) {
@@ -119,11 +119,11 @@ add_word_rows(const struct part &p, uint32_t n, const char *from, float by)
     struct word_sum s = {};
 
     for (uint32_t i = 0; i < n; i += 2) {
-        struct ll_words one[PUSH_GROUPS], two[PUSH_GROUPS];
-        float weight = __shfl_sync(LL_ALL, by, i), other = __shfl_sync(LL_ALL, by, i + 1);
-        const char *second = from_lane(from, i + 1);
+        struct dev_words one[PUSH_GROUPS], two[PUSH_GROUPS];
+        float weight = __shfl_sync(DEV_ALL, by, i), other = __shfl_sync(DEV_ALL, by, i + 1);
+        const char *second = dev_from_lane(from, i + 1);
 
-        load_words(p, from_lane(from, i), one);
+        load_words(p, dev_from_lane(from, i), one);
         if (i + 1 < n)
             load_words(p, second, two);
         add_words<LL_FROM_Y, F16>(one, 1.0f, weight, &s);
@@ -134,14 +134,14 @@ add_word_rows(const struct part &p, uint32_t n, const char *from, float by)
 }
 
 static __device__ __forceinline__ void
-push_words(const struct part &p, const struct ll_words *v, char *to, uint64_t epoch)
+push_words(const struct part &p, const struct dev_words *v, char *to, uint64_t epoch)
 {
-    uint32_t lines = ll_lines_of(2 * p.channels);
+    uint32_t lines = dev_lines_of(2 * p.channels);
 
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++)
-        if (ll_has_line(g, lines))
-            ll_line_store(to, g, v[g], epoch);
+        if (dev_has_line(g, lines))
+            dev_line_store(to, g, v[g], epoch);
 }
 
 /* ---- answers that are pushed, in FP8: quantised as a token is, and put into lines ---- */
@@ -164,21 +164,21 @@ template <int GROUP>
 static __device__ __forceinline__ uint32_t from_chunk(uint32_t first, uint32_t second,
                                                       uint32_t chunk)
 {
-    uint32_t low = __shfl_sync(LL_ALL, first, chunk % LL_WARP);
+    uint32_t low = __shfl_sync(DEV_ALL, first, chunk % DEV_WARP);
 
     if (GROUP == 0)
         return low;
-    uint32_t high = __shfl_sync(LL_ALL, second, chunk % LL_WARP);
+    uint32_t high = __shfl_sync(DEV_ALL, second, chunk % DEV_WARP);
 
-    return chunk < LL_WARP ? low : high;
+    return chunk < DEV_WARP ? low : high;
 }
 
 /* This lane's words of the GROUP-th four lines, out of `n` chunks. */
 template <int GROUP>
-static __device__ __forceinline__ struct ll_words
+static __device__ __forceinline__ struct dev_words
 words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q, const uint32_t *scale)
 {
-    uint32_t line = GROUP * LL_LINES + dev_lane() / 8, slot = dev_lane() % 8;
+    uint32_t line = GROUP * DEV_LINES + dev_lane() / 8, slot = dev_lane() % 8;
     uint32_t chunks = ll_chunks_of(a.group), at = line * chunks + slot, s[4];
     uint32_t first = chunks < LL_MOST_CHUNKS && slot == 7 ? 4 : 0;
     uint4 codes = {
@@ -213,16 +213,16 @@ push_codes(const struct ll_args &a, const struct part &p, const struct sweeps<tr
         q[i] = dev_quantise16<F16>(row.v[i][0], row.v[i][1], a.group / LL_CHUNK, &by);
         scale[i] = __float_as_uint(by);
     }
-    struct ll_words first = words_of_codes<0>(a, n, q, scale);
+    struct dev_words first = words_of_codes<0>(a, n, q, scale);
 
-    if (ll_has_line(0, lines))
-        ll_line_store(to, 0, first, epoch);
-    if (lines <= LL_LINES)
+    if (dev_has_line(0, lines))
+        dev_line_store(to, 0, first, epoch);
+    if (lines <= DEV_LINES)
         return;
-    struct ll_words second = words_of_codes<1>(a, n, q, scale);
+    struct dev_words second = words_of_codes<1>(a, n, q, scale);
 
-    if (ll_has_line(1, lines))
-        ll_line_store(to, 1, second, epoch);
+    if (dev_has_line(1, lines))
+        dev_line_store(to, 1, second, epoch);
 }
 
 /* ---- pushing ---- */
@@ -249,16 +249,16 @@ static __device__ __forceinline__ void push_rows(const struct ll_args &a, uint32
         struct sweeps<true> row;
 
         if (n == 1 && by == 1.0f)
-            load_row<LL_FROM_Y, true>(a, p, from_lane(from, 0), &row);
+            load_row<LL_FROM_Y, true>(a, p, dev_from_lane(from, 0), &row);
         else
             row = rounded<F16, true>(add_up<LL_FROM_Y, F16, true, true>(
                 a, p, (uint32_t)((1ull << n) - 1), {from, 1.0f, by}, 0));
         push_codes<F16>(a, p, row, to, epoch);
     } else {
-        struct ll_words v[PUSH_GROUPS];
+        struct dev_words v[PUSH_GROUPS];
 
         if (n == 1 && by == 1.0f)
-            load_words(p, from_lane(from, 0), v);
+            load_words(p, dev_from_lane(from, 0), v);
         else
             round_words<F16>(add_word_rows<F16>(p, n, from, by), v);
         push_words(p, v, to, epoch);
@@ -278,7 +278,7 @@ static __device__ __forceinline__ void push_answer(const struct ll_args &a, uint
                                                    uint64_t epoch)
 {
     struct part p = part_at(a, share);
-    struct ll_words v[PUSH_GROUPS];
+    struct dev_words v[PUSH_GROUPS];
     struct word_sum s;
 
     if (FROM == LL_FROM_CODES)
@@ -299,7 +299,7 @@ static __device__ __forceinline__ void push_sum(const struct ll_args &a, uint32_
                                                 float by, char *to, uint64_t epoch)
 {
     struct part p = part_at(a, share);
-    struct ll_words v[PUSH_GROUPS];
+    struct dev_words v[PUSH_GROUPS];
     struct word_sum s = {};
 
     if (FROM == LL_FROM_CODES)
@@ -307,8 +307,8 @@ static __device__ __forceinline__ void push_sum(const struct ll_args &a, uint32_
     else
         load_words(p, row, v);
     for (uint32_t i = 0; i < n; i++)
-        add_words<FROM, F16>(v, __shfl_sync(LL_ALL, factor, i), __shfl_sync(LL_ALL, by, i),
-                             &s);
+        add_words<FROM, F16>(v, __shfl_sync(DEV_ALL, factor, i),
+                             __shfl_sync(DEV_ALL, by, i), &s);
     round_words<F16>(s, v);
     push_words(p, v, to, epoch);
 }
@@ -338,13 +338,13 @@ static __device__ __forceinline__ void push_slot(const struct ll_args &a, uint32
             factor = factor_of(a, at);
     }
     if constexpr (FROM != LL_FROM_Y) { /* the rows of its experts are the same */
-        push_sum<FROM, F16>(a, share, n, from_lane(from, 0), factor, by, to, epoch);
+        push_sum<FROM, F16>(a, share, n, dev_from_lane(from, 0), factor, by, to, epoch);
         return;
     }
     /* A lone answer counts with its weight, too: rounding the product is part of the
      * sum. */
     if (MODE == LL_ONCE)
-        by = __shfl_sync(LL_ALL, by, dev_lane() < n ? dev_lane() : 0);
+        by = __shfl_sync(DEV_ALL, by, dev_lane() < n ? dev_lane() : 0);
     push_rows<F16, FP8>(a, share, n, from, by, to, epoch);
 }
 

@@ -5,7 +5,7 @@
 #ifndef LL_V2_RECEIVE_CUH
 #define LL_V2_RECEIVE_CUH
 
-#include "ll_v2_lines.cuh"
+#include "ll_v2_device.cuh"
 #include "ll_v2_routes.cuh"
 #include "ll_v2_rows.cuh"
 
@@ -15,10 +15,10 @@ static __device__ __forceinline__ bool is_sent(const struct ll_args &a, uint32_t
 {
     uint2 sent = make_uint2(0, 0);
 
-    *ok =
-        ll_packet_wait(a, ll_own(a, ll_route(a, source, token / LL_WINDOW_TOKENS, a.local)),
-                       epoch, source, &sent);
-    *ok = __all_sync(LL_ALL, *ok);
+    *ok = ll_packet_wait(
+        a, dev_own(a.v, ll_route(a, source, token / LL_WINDOW_TOKENS, a.local)), epoch,
+        source, &sent);
+    *ok = __all_sync(DEV_ALL, *ok);
     return (sent.x >> token % LL_WINDOW_TOKENS & 1) != 0;
 }
 
@@ -37,7 +37,7 @@ static __device__ __forceinline__ uint32_t find_entries(const struct ll_args &a,
     if (here && ll_position(a, ll_route(a, source, token / LL_WINDOW_TOKENS, e), epoch,
                             source, token, &position))
         *entry = cell[e * a.v.size + source] + position;
-    return __ballot_sync(LL_ALL, here);
+    return __ballot_sync(DEV_ALL, here);
 }
 
 /* Combine finds here what it answers: routes themselves may be those of the next dispatch
@@ -63,11 +63,11 @@ static __device__ __forceinline__ bool wait_row(const struct ll_args &a, uint32_
 {
     bool ok = true;
 
-    for (uint32_t unit = dev_lane(); unit < a.row_signals; unit += LL_WARP)
+    for (uint32_t unit = dev_lane(); unit < a.row_signals; unit += DEV_WARP)
         ok = ok && epa_dev_wait_for(
                        a.v, a.signal + ll_row_signal(a.v.size, a.row_signals, row, unit),
                        epoch, a.timeout_ns, w);
-    ok = __all_sync(LL_ALL, ok);
+    ok = __all_sync(DEV_ALL, ok);
     __syncwarp(); /* what one lane has acquired, all may read */
     return ok;
 }
@@ -85,11 +85,11 @@ static __device__ __forceinline__ bool wait_choices(const struct ll_args &a,
 
     from += (lane < a.topk ? lane : 0) * LL_PACKET_BYTES;
     for (;;) {
-        *out = ll_packet_load(from, &came);
-        n = __shfl_sync(LL_ALL, came >= epoch ? ll_choice_n(out->x) : LL_WARP, 0);
-        if (__all_sync(LL_ALL, came >= epoch || lane >= n))
+        *out = dev_packet_load(from, &came);
+        n = __shfl_sync(DEV_ALL, came >= epoch ? ll_choice_n(out->x) : DEV_WARP, 0);
+        if (__all_sync(DEV_ALL, came >= epoch || lane >= n))
             break;
-        if (!__all_sync(LL_ALL,
+        if (!__all_sync(DEV_ALL,
                         epa_dev_patient(a.v, &patience, a.timeout_ns, w, came, epoch)))
             return false;
     }
@@ -103,7 +103,7 @@ static __device__ __forceinline__ bool receive_row(const struct ll_args &a,
                                                    uint32_t token, uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.max_tokens, source, token), wanted, entry;
-    const char *message = ll_own(a, a.recv + (uint64_t)slot * a.message_bytes);
+    const char *message = dev_own(a.v, a.recv + (uint64_t)slot * a.message_bytes);
     struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
     uint2 chosen;
 
@@ -128,7 +128,7 @@ copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
 {
     enum {
         BYTES = IN == LL_IN_PLAIN ? 2 : 1,
-        VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / LL_WARP
+        VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / DEV_WARP
     };
     const uint4 *token = reinterpret_cast<const uint4 *>(string + s.token / 8) + dev_lane();
     const float *scales = reinterpret_cast<const float *>(string + s.scales / 8);
@@ -137,18 +137,18 @@ copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
 
 #pragma unroll
     for (int i = 0; i < VECTORS; i++)
-        if ((i * LL_WARP + dev_lane()) * 16 < p.channels * BYTES)
-            v[i] = token[i * LL_WARP];
+        if ((i * DEV_WARP + dev_lane()) * 16 < p.channels * BYTES)
+            v[i] = token[i * DEV_WARP];
     for (uint32_t left = wanted; left != 0; left &= left - 1) {
-        uint32_t k = __ffs(left) - 1, e = __shfl_sync(LL_ALL, entry, k);
-        char *row = ll_own(a, a.recv + (uint64_t)e * a.message_bytes);
+        uint32_t k = __ffs(left) - 1, e = __shfl_sync(DEV_ALL, entry, k);
+        char *row = dev_own(a.v, a.recv + (uint64_t)e * a.message_bytes);
         float *to = reinterpret_cast<float *>(row + a.scales_at) + p.first / a.group;
 
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
-            if ((i * LL_WARP + dev_lane()) * 16 < p.channels * BYTES)
-                dev_store16(row + p.first * BYTES + (i * LL_WARP + dev_lane()) * 16, v[i]);
-        for (uint32_t g = dev_lane(); g < groups; g += LL_WARP)
+            if ((i * DEV_WARP + dev_lane()) * 16 < p.channels * BYTES)
+                dev_store16(row + p.first * BYTES + (i * DEV_WARP + dev_lane()) * 16, v[i]);
+        for (uint32_t g = dev_lane(); g < groups; g += DEV_WARP)
             to[g] = scales[g];
         if (p.unit == 0 && dev_lane() == 0)
             store_meta(a, source, p.token, epoch, k, row);
@@ -166,24 +166,24 @@ receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
     uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     struct ll_string s = ll_string_of(a.topk, scales, p.channels * BYTES);
     const char *from =
-        ll_own(a, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
+        dev_own(a.v, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
     struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, p.token};
-    struct ll_words v[GROUPS];
+    struct dev_words v[GROUPS];
     float weight = 0.0f;
 
-    ll_stamp<PROFILE>(a, LL_WAIT, false);
-    if (!ll_lines_read<GROUPS>(a, from, ll_lines_of(s.bytes), epoch, w, v))
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, false);
+    if (!dev_lines_read<GROUPS>(a, from, dev_lines_of(s.bytes), epoch, w, v))
         return false;
-    ll_stamp<PROFILE>(a, LL_WAIT, true);
-    ll_stamp<PROFILE>(a, LL_POSTPROCESS, false);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_POSTPROCESS, false);
     __syncwarp(); /* the string before this one has been read */
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        if (!ll_has_line(g, ll_lines_of(s.bytes)))
+        if (!dev_has_line(g, dev_lines_of(s.bytes)))
             continue;
-        string[ll_word_at(g)] = v[g].w[0];
-        if (!ll_ends_line())
-            string[ll_word_at(g) + 1] = v[g].w[1];
+        string[dev_word_at(g)] = v[g].w[0];
+        if (!dev_ends_line())
+            string[dev_word_at(g) + 1] = v[g].w[1];
     }
     __syncwarp();
     if (dev_lane() < a.topk) {
@@ -194,7 +194,7 @@ receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
     if (p.unit == 0)
         keep_choices(a, slot, wanted, entry, expert, weight);
     copy_string<IN>(a, source, p, s, string, wanted, entry, epoch);
-    ll_stamp<PROFILE>(a, LL_POSTPROCESS, true);
+    dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_POSTPROCESS, true);
     return true;
 }
 

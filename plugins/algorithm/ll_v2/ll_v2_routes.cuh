@@ -5,29 +5,6 @@
 
 #include "ll_v2_device.cuh"
 
-/* Of the block's threads: the sum of the values before this one; *total is that of all. */
-static __device__ uint32_t ll_scan(uint32_t value, uint32_t *total)
-{
-    __shared__ uint32_t warp_sum[LL_WARPS];
-    uint32_t warp = threadIdx.x / LL_WARP, sum = value, before = 0;
-
-    for (uint32_t step = 1; step < LL_WARP; step *= 2) {
-        uint32_t other = __shfl_up_sync(LL_ALL, sum, step);
-
-        sum += dev_lane() >= step ? other : 0;
-    }
-    __syncthreads(); /* who called before has read the sums */
-    if (dev_lane() == LL_WARP - 1)
-        warp_sum[warp] = sum;
-    __syncthreads();
-    *total = 0;
-    for (uint32_t i = 0; i < LL_WARPS; i++) {
-        before += i < warp ? warp_sum[i] : 0;
-        *total += warp_sum[i];
-    }
-    return before + sum - value;
-}
-
 enum { LL_PACKET_BYTES = 16 };
 
 /* Where the packet of a rank's window stands; expert: local number, or `local` for the
@@ -45,11 +22,6 @@ static __device__ __forceinline__ uint64_t ll_own_route(const struct ll_args &a,
                                                         uint32_t window, uint32_t expert)
 {
     return a.routes + ((uint64_t)window * a.experts + expert) * LL_PACKET_BYTES;
-}
-
-static __device__ __forceinline__ char *ll_own(const struct ll_args &a, uint64_t offset)
-{
-    return a.v.peer_heap[a.v.rank] + offset;
 }
 
 /* ---- what this rank tells ---- */
@@ -107,19 +79,19 @@ static __device__ __forceinline__ void send_marks(const struct ll_args &a, uint3
 
         for (uint32_t w = 0; w < words; w++) {
             uint32_t bits = m.bits[w * m.n + i];
-            char *to = DIRECT ? ll_own(a, ll_own_route(a, window + w, m.first + i))
+            char *to = DIRECT ? dev_own(a.v, ll_own_route(a, window + w, m.first + i))
                               : peer + ll_route(a, a.v.rank, window + w,
                                                 m.first + i - m.rank * a.local);
 
-            ll_packet_store(to, bits, before, epoch);
+            dev_packet_store(to, bits, before, epoch);
             before += __popc(bits);
         }
         m.before[i] = before;
     }
     if (!DIRECT && m.first == m.rank * a.local)
         for (uint32_t w = threadIdx.x; w < words; w += LL_THREADS)
-            ll_packet_store(peer + ll_route(a, a.v.rank, window + w, a.local), m.sent[w], 0,
-                            epoch);
+            dev_packet_store(peer + ll_route(a, a.v.rank, window + w, a.local), m.sent[w],
+                             0, epoch);
 }
 
 /* Part `part` of the experts of a rank: which of this rank's tokens choose them, and how
@@ -148,8 +120,8 @@ static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uin
     for (uint32_t i = threadIdx.x; i < n; i += LL_THREADS)
         for (uint32_t p = 0; p < a.v.size; p++)
             if (DIRECT || p == rank)
-                ll_packet_store(a.v.peer_heap[p] + counts + (uint64_t)i * LL_PACKET_BYTES,
-                                m.before[i], a.tokens, epoch);
+                dev_packet_store(a.v.peer_heap[p] + counts + (uint64_t)i * LL_PACKET_BYTES,
+                                 m.before[i], a.tokens, epoch);
     __syncthreads(); /* `room` is used anew */
 }
 
@@ -173,7 +145,7 @@ static __device__ __forceinline__ bool ll_count(const struct ll_args &a, uint64_
 {
     uint64_t at = a.counts + ((uint64_t)source * a.experts + expert) * LL_PACKET_BYTES;
 
-    return ll_packet_wait(a, ll_own(a, at), epoch, source, out);
+    return ll_packet_wait(a, dev_own(a.v, at), epoch, source, out);
 }
 
 /* Which of the expert's tokens `token` is. True: it has come. */
@@ -183,7 +155,7 @@ static __device__ __forceinline__ bool ll_position(const struct ll_args &a, uint
 {
     uint2 marks;
 
-    if (!ll_packet_wait(a, ll_own(a, route), epoch, source, &marks))
+    if (!ll_packet_wait(a, dev_own(a.v, route), epoch, source, &marks))
         return false;
     *out = marks.y + __popc(marks.x & ((1u << token % LL_WINDOW_TOKENS) - 1));
     return true;
@@ -207,7 +179,7 @@ static __device__ bool ll_places(const struct ll_args &a, uint64_t epoch, uint32
             mine = p == a.v.rank ? all : mine;
             all += count.x;
         }
-        before = ll_scan(all, &total);
+        before = dev_scan<LL_WARPS>(all, &total);
         if (e < a.experts) {
             sum[e] = carry + before;
             first[e] = mine;
@@ -255,7 +227,7 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
         if (i < n)
             ok =
                 ok && ll_count(a, epoch, source, a.v.rank * a.local + i / a.v.size, &count);
-        before = ll_scan(count.x, &all);
+        before = dev_scan<LL_WARPS>(count.x, &all);
         if (i < n)
             cell[i] = *total + before;
         if (i < n && source == 0)

@@ -60,7 +60,7 @@ static __device__ __forceinline__ void read_part(const struct ll_args &a,
             to->v[i][h] = make_uint4(0, 0, 0, 0);
             if (i * SWEEP + dev_lane() * LANE < p.channels)
                 to->v[i][h] = __ldg(
-                    reinterpret_cast<const uint4 *>(x + (i * LL_WARP * HALVES + h) * 16));
+                    reinterpret_cast<const uint4 *>(x + (i * DEV_WARP * HALVES + h) * 16));
         }
     to->scale = 0.0f;
     if (IN == LL_IN_FP8 && dev_lane() < p.channels / a.group)
@@ -94,8 +94,8 @@ gather_scales(const struct ll_args &a, const struct raw<IN> &from, const struct 
 
 #pragma unroll
     for (int i = 0; i < (quantises(IN) ? SWEEPS : 0); i++) {
-        uint32_t from = (dev_lane() - i * sweep) * (a.group / LANE) % LL_WARP;
-        float scale = __shfl_sync(LL_ALL, l.scale[i], from);
+        uint32_t from = (dev_lane() - i * sweep) * (a.group / LANE) % DEV_WARP;
+        float scale = __shfl_sync(DEV_ALL, l.scale[i], from);
 
         mine = dev_lane() / sweep == (uint32_t)i ? scale : mine;
     }
@@ -113,7 +113,7 @@ store_many_scales(const struct ll_args &a, const struct part &p, const struct lo
 
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
-        uint32_t g = (i * LL_WARP + dev_lane()) / lanes;
+        uint32_t g = (i * DEV_WARP + dev_lane()) / lanes;
 
         if (dev_lane() % lanes == 0 && g < groups)
             to[g] = IN == LL_IN_FP8 ? __ldg(a.x_scale + at + g) : l.scale[i];
@@ -138,12 +138,12 @@ store_part(const struct ll_args &a, const struct part &p, const struct load<IN> 
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++)
         if (i * SWEEP + dev_lane() * LANE < p.channels)
-            dev_store16(token + (i * LL_WARP + dev_lane()) * 16, l.v[i]);
+            dev_store16(token + (i * DEV_WARP + dev_lane()) * 16, l.v[i]);
     if (IN == LL_IN_PLAIN)
         return;
     float *to = reinterpret_cast<float *>(message + a.scales_at);
 
-    if (p.channels / a.group > LL_WARP)
+    if (p.channels / a.group > DEV_WARP)
         store_many_scales<IN>(a, p, l, to + p.first / a.group);
     else if (dev_lane() < scales.n)
         to[scales.first + dev_lane()] = scales.mine;
@@ -155,14 +155,14 @@ static __device__ __forceinline__ struct scales
 join_scales(const struct ll_args &a, const struct part &p, float mine, float *carried)
 {
     uint32_t each = a.unit_channels / a.group, n = p.channels / a.group;
-    bool joins = a.row_signals == 1 && 2 * each <= LL_WARP;
+    bool joins = a.row_signals == 1 && 2 * each <= DEV_WARP;
 
     if (joins && p.unit % 2 == 0 && p.unit + 1 < a.units) {
         *carried = mine;
         return {0.0f, 0, 0};
     }
     if (joins && p.unit % 2 == 1) {
-        float second = __shfl_sync(LL_ALL, mine, dev_lane() - each & (LL_WARP - 1));
+        float second = __shfl_sync(DEV_ALL, mine, dev_lane() - each & (DEV_WARP - 1));
 
         return {dev_lane() < each ? *carried : second, p.first / a.group - each, each + n};
     }

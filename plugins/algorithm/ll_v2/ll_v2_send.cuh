@@ -6,7 +6,7 @@
 #ifndef LL_V2_SEND_CUH
 #define LL_V2_SEND_CUH
 
-#include "ll_v2_lines.cuh"
+#include "ll_v2_device.cuh"
 #include "ll_v2_routes.cuh"
 #include "ll_v2_rows.cuh"
 
@@ -30,7 +30,7 @@ send_to_experts(const struct ll_args &a, const struct part &p, const struct load
         a.place[(size_t)p.token * a.topk + dev_lane()] = *place;
     for (uint32_t i = 0; i < a.topk; i++) {
         uint32_t k = (i + p.token) % a.topk;
-        uint32_t e = __shfl_sync(LL_ALL, expert, k), row = __shfl_sync(LL_ALL, *place, k);
+        uint32_t e = __shfl_sync(DEV_ALL, expert, k), row = __shfl_sync(DEV_ALL, *place, k);
 
         if (row == ~0u)
             continue;
@@ -72,13 +72,13 @@ static __device__ __forceinline__ void send_choices(const struct ll_args &a, uin
     uint32_t owner = expert < a.experts ? expert / a.local : ~0u;
 
     for (uint32_t left = ranks; left != 0; left &= left - 1) {
-        uint32_t r = __ffs(left) - 1, those = __ballot_sync(LL_ALL, owner == r);
+        uint32_t r = __ffs(left) - 1, those = __ballot_sync(DEV_ALL, owner == r);
         uint32_t before = __popc(those & ((1u << dev_lane()) - 1));
 
         if (owner == r)
-            ll_packet_store(a.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
-                            ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
-                            epoch);
+            dev_packet_store(a.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
+                             ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
+                             epoch);
     }
 }
 
@@ -92,7 +92,7 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
     enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, LANE = load<IN>::width::LANE };
     uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     struct ll_string at = ll_string_of(a.topk, scales, p.channels * BYTES);
-    uint32_t lines = ll_lines_of(at.bytes);
+    uint32_t lines = dev_lines_of(at.bytes);
     uint64_t to = a.arrival +
                   ((uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.units + p.unit) *
                       a.unit_bytes;
@@ -108,7 +108,7 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
 #pragma unroll
     for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
         uint2 *v =
-            reinterpret_cast<uint2 *>(bytes + at.token + (i * LL_WARP + dev_lane()) * 16);
+            reinterpret_cast<uint2 *>(bytes + at.token + (i * DEV_WARP + dev_lane()) * 16);
 
         if (i * load<IN>::width::SWEEP + dev_lane() * LANE < p.channels) {
             v[0] = make_uint2(l.v[i].x, l.v[i].y);
@@ -116,16 +116,16 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
         }
     }
     __syncwarp();
-    for (uint32_t g = 0; g * LL_LINES < lines; g++) {
-        if (!ll_has_line(g, lines))
+    for (uint32_t g = 0; g * DEV_LINES < lines; g++) {
+        if (!dev_has_line(g, lines))
             continue;
-        struct ll_words words = ll_words_of(string, g);
+        struct dev_words words = dev_words_of(string, g);
 
         for (uint32_t i = 1; i <= a.v.size; i++) {
             uint32_t r = (a.v.rank + p.token + i) % a.v.size;
 
             if ((ranks >> r & 1) != 0)
-                ll_line_store(a.v.peer_heap[r] + to, g, words, epoch);
+                dev_line_store(a.v.peer_heap[r] + to, g, words, epoch);
         }
     }
 }
@@ -158,7 +158,7 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
         weight = __ldg(a.weight + choice);
     read_part<IN>(a, p, &raw);
     t.ranks =
-        __reduce_or_sync(LL_ALL, t.expert < a.experts ? 1u << t.expert / a.local : 0u);
+        __reduce_or_sync(DEV_ALL, t.expert < a.experts ? 1u << t.expert / a.local : 0u);
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
     quantise_part<IN>(a, raw, &l);

@@ -17,9 +17,9 @@ wait_answers(const struct ll_args &a, const struct part &p, uint32_t token, uint
     struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.expert / a.local : place,
                              token};
     const char *from = a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share) + skip;
-    bool ok = (list >> place & 1) == 0 || ll_line_wait(a, from, lines, epoch, w, patience);
+    bool ok = (list >> place & 1) == 0 || dev_line_wait(a, from, lines, epoch, w, patience);
 
-    return __all_sync(LL_ALL, ok);
+    return __all_sync(DEV_ALL, ok);
 }
 
 enum { TAKE = 2 }; /* answers that a warp holds at a time */
@@ -32,11 +32,11 @@ take_words(const struct ll_args &a, const struct part &p, uint32_t token, uint32
            float by, const struct answers &of, bool direct, uint64_t epoch,
            struct word_sum *s)
 {
-    uint32_t lines = ll_lines_of(2 * p.channels);
+    uint32_t lines = dev_lines_of(2 * p.channels);
     struct epa_dev_patience patience = {0, 0, 0};
 
     while (list != 0) {
-        struct ll_words v[TAKE][PUSH_GROUPS];
+        struct dev_words v[TAKE][PUSH_GROUPS];
         uint32_t left = list;
         bool all = true;
 
@@ -47,7 +47,7 @@ take_words(const struct ll_args &a, const struct part &p, uint32_t token, uint32
                 a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share);
 
             if (left != 0)
-                all = ll_lines_load<PUSH_GROUPS>(from, lines, epoch, v[i]) && all;
+                all = dev_lines_load<PUSH_GROUPS>(from, lines, epoch, v[i]) && all;
         }
         if (!all) { /* left: the places after these */
             if (!wait_answers(a, p, token, list ^ left, 0, lines, of, direct, epoch,
@@ -57,7 +57,7 @@ take_words(const struct ll_args &a, const struct part &p, uint32_t token, uint32
         }
 #pragma unroll
         for (int i = 0; i < TAKE; i++) {
-            float weight = __shfl_sync(LL_ALL, by, list != 0 ? __ffs(list) - 1 : 0);
+            float weight = __shfl_sync(DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0);
 
             if (list != 0)
                 add_words<LL_FROM_Y, F16>(v[i], 1.0f, weight, s);
@@ -73,16 +73,16 @@ static __device__ __forceinline__ void store_words(const struct ll_args &a,
                                                    const struct word_sum &s)
 {
     char *to = static_cast<char *>(a.out) + 2 * ((size_t)token * a.hidden + p.first);
-    struct ll_words v[PUSH_GROUPS];
+    struct dev_words v[PUSH_GROUPS];
 
     round_words<F16>(s, v);
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++) {
-        uint32_t at = ll_word_at(g);
+        uint32_t at = dev_word_at(g);
 
         if (has_word(p, at))
             *reinterpret_cast<uint64_t *>(to + 8 * at) = v[g].w[0];
-        if (!ll_ends_line() && has_word(p, at + 1))
+        if (!dev_ends_line() && has_word(p, at + 1))
             *reinterpret_cast<uint64_t *>(to + 8 * at + 8) = v[g].w[1];
     }
 }
@@ -103,8 +103,8 @@ static __device__ __forceinline__ struct code_place
 code_place_of(const struct ll_args &a, const struct part &p, uint32_t four)
 {
     uint32_t all = ll_code_lines(p.channels, a.group), chunks = ll_chunks_of(a.group);
-    uint32_t line = four * LL_LINES + dev_lane() / 8, slot = dev_lane() % 8;
-    uint32_t lines = four * LL_LINES < all ? min(all - four * LL_LINES, LL_LINES) : 0;
+    uint32_t line = four * DEV_LINES + dev_lane() / 8, slot = dev_lane() % 8;
+    uint32_t lines = four * DEV_LINES < all ? min(all - four * DEV_LINES, DEV_LINES) : 0;
     uint32_t channel = (line * chunks + slot) * LL_CHUNK;
 
     return {lines,   line,
@@ -114,25 +114,25 @@ code_place_of(const struct ll_args &a, const struct part &p, uint32_t four)
 
 /* Scales are in the last lanes of the line; all lanes of the warp call. */
 static __device__ __forceinline__ float
-scale_of(const struct ll_args &a, const struct code_place &at, struct ll_words v)
+scale_of(const struct ll_args &a, const struct code_place &at, struct dev_words v)
 {
     uint32_t last = dev_lane() | 7;
 
     if (ll_chunks_of(a.group) == LL_MOST_CHUNKS) {
-        uint32_t first = __shfl_sync(LL_ALL, (uint32_t)v.w[0], last);
-        uint32_t second = __shfl_sync(LL_ALL, (uint32_t)(v.w[0] >> 32), last);
+        uint32_t first = __shfl_sync(DEV_ALL, (uint32_t)v.w[0], last);
+        uint32_t second = __shfl_sync(DEV_ALL, (uint32_t)(v.w[0] >> 32), last);
 
         return __uint_as_float(at.scale == 0 ? first : second);
     }
     uint32_t from = at.scale < 4 ? last - 1 : last;
-    uint64_t low = __shfl_sync(LL_ALL, v.w[0], from),
-             high = __shfl_sync(LL_ALL, v.w[1], from);
+    uint64_t low = __shfl_sync(DEV_ALL, v.w[0], from),
+             high = __shfl_sync(DEV_ALL, v.w[1], from);
     uint64_t pair = (at.scale & 2) != 0 ? high : low;
 
     return __uint_as_float((uint32_t)(pair >> (at.scale % 2 * 32)));
 }
 
-static __device__ __forceinline__ void add_codes(struct ll_words v, float scale,
+static __device__ __forceinline__ void add_codes(struct dev_words v, float scale,
                                                  float weight, struct code_sum *to)
 {
 #pragma unroll
@@ -154,11 +154,11 @@ take_codes(const struct ll_args &a, const struct part &p, const struct code_plac
            uint32_t token, uint32_t four, uint32_t list, float by, const struct answers &of,
            uint64_t epoch, struct code_sum *to)
 {
-    uint32_t skip = four * LL_LINES * LL_PACKET;
+    uint32_t skip = four * DEV_LINES * DEV_LINE;
     struct epa_dev_patience patience = {0, 0, 0};
 
     while (list != 0) {
-        struct ll_words v[TAKE_CODES];
+        struct dev_words v[TAKE_CODES];
         uint32_t left = list;
         bool all = true;
 
@@ -169,13 +169,13 @@ take_codes(const struct ll_args &a, const struct part &p, const struct code_plac
                 a.v.peer_heap[a.v.rank] + answer_at(a, token, place, p.share) + skip;
 
             v[i].w[0] = v[i].w[1] = ~0ull; /* no epoch that is waited for */
-            if (left != 0 && ll_has_line(0, at.lines))
-                v[i] = ll_line_load(from, 0);
+            if (left != 0 && dev_has_line(0, at.lines))
+                v[i] = dev_line_load(from, 0);
         }
 #pragma unroll
         for (int i = 0; i < TAKE_CODES; i++)
-            all = all && (!ll_ends_line() || v[i].w[1] >= epoch);
-        if (!__all_sync(LL_ALL, all)) { /* left: the places after these */
+            all = all && (!dev_ends_line() || v[i].w[1] >= epoch);
+        if (!__all_sync(DEV_ALL, all)) { /* left: the places after these */
             if (!wait_answers(a, p, token, list ^ left, skip, at.lines, of, DIRECT, epoch,
                               &patience))
                 return false;
@@ -184,7 +184,7 @@ take_codes(const struct ll_args &a, const struct part &p, const struct code_plac
 #pragma unroll
         for (int i = 0; i < TAKE_CODES; i++) {
             float weight =
-                DIRECT ? __shfl_sync(LL_ALL, by, list != 0 ? __ffs(list) - 1 : 0) : 1.0f;
+                DIRECT ? __shfl_sync(DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0) : 1.0f;
             float scale = scale_of(a, at, v[i]);
 
             if (list != 0)

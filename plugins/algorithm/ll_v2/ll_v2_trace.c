@@ -1,7 +1,7 @@
 /* The phases of ll_v2 on GPUs, by name. */
 #include "ll_v2_trace.h"
 
-#include "kernels/stamps.h"
+#include "device/stamps.h"
 
 static const char *const phase_name[LL_PHASES] = {
     [LL_QUANT_AND_PUT] = "quant_and_put",

@@ -207,10 +207,10 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
 
-    l->lines = tf_lines_of((l->scales_at + scales + 7) / 8 + TF_META_WORDS);
-    l->answer_lines = tf_lines_of(l->answer_bytes / 8);
-    l->wire_bytes = (uint64_t)l->lines * TF_PACKET;
-    l->slot_bytes = (uint64_t)l->answer_lines * TF_PACKET;
+    l->lines = dev_lines_of((uint32_t)(l->scales_at + scales) + 8 * TF_META_WORDS);
+    l->answer_lines = dev_lines_of((uint32_t)l->answer_bytes);
+    l->wire_bytes = (uint64_t)l->lines * DEV_LINE;
+    l->slot_bytes = (uint64_t)l->answer_lines * DEV_LINE;
     units = tf_units_of(l->lines > l->answer_lines ? l->lines : l->answer_lines);
     if (l->wire_bytes > TF_DEVICE_ROW)
         return epa_fail(

@@ -9,17 +9,13 @@
  * ends what it vouches for.
  *
  * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each
- * line the epoch (token_flag_lines.cuh); where it ends, a message stands as on hosts. */
+ * line the epoch (device/lines.cuh); where it ends, a message stands as on hosts. */
 #ifndef TOKEN_FLAG_H
 #define TOKEN_FLAG_H
 
 #include <epa2a/algorithm.h>
 
-#ifdef __CUDACC__
-#define TF_BOTH static __host__ __device__ __forceinline__
-#else
-#define TF_BOTH static inline
-#endif
+#include "device/lines.h"
 
 enum tf_wire { TF_WIRE_FP8, TF_WIRE_DTYPE };
 enum tf_lock { TF_LOCK_RANK, TF_LOCK_TOKEN };
@@ -80,7 +76,7 @@ struct tf_layout {
 
 /* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
  * 1. Rows (lock: token) and answers that are put: a word each, the epoch. */
-TF_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
+DEV_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
     return epoch << 32 | (rows + 1u);
 }
@@ -108,34 +104,28 @@ static inline uint32_t tf_answer_signal(const struct tf_layout *l, uint32_t set,
 
 enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared memory */
 
-/* A line has so many words and the epoch. META ends the last line but for one word, which
- * is left: so it is one lane's 16 bytes. */
-enum { TF_PACKET = 128, TF_LINE_WORDS = 15, TF_META_WORDS = 3 };
+/* META ends the last line but for one word, which is left: so it is one lane's 16 bytes. */
+enum { TF_META_WORDS = 3 };
 
 /* Lines that a warp takes in one go, and the bytes that stand in these. */
-enum { TF_UNIT_LINES = 16, TF_UNIT_BYTES = TF_UNIT_LINES * TF_LINE_WORDS * 8 };
+enum { TF_UNIT_LINES = 16, TF_UNIT_BYTES = TF_UNIT_LINES * DEV_LINE_WORDS * 8 };
 
-TF_BOTH uint32_t tf_lines_of(uint64_t words)
-{
-    return (uint32_t)((words + TF_LINE_WORDS - 1) / TF_LINE_WORDS);
-}
-
-TF_BOTH uint32_t tf_units_of(uint32_t lines)
+DEV_BOTH uint32_t tf_units_of(uint32_t lines)
 {
     return (lines + TF_UNIT_LINES - 1) / TF_UNIT_LINES;
 }
 
 /* Rows of a source that dispatch_send takes in while it sends: those of all chunks but
  * the last. */
-TF_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
+DEV_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
 {
     return rows - rows / chunks;
 }
 
 /* The i-th of all rows that come, n[s] from source s: one of each source in turn, from source
  * `first` on, for as long as it has some. i is less than their sum. */
-TF_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
-                       uint32_t *source, uint32_t *row)
+DEV_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
+                        uint32_t *source, uint32_t *row)
 {
     uint32_t done = 0, s = first;
 

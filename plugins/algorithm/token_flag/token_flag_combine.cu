@@ -4,20 +4,20 @@
  * them up, k ascending, as they come.
  *
  * A lane has the channels of its words of the lines from beginning to end: four in a word. */
-#include "token_flag_lines.cuh"
+#include "token_flag_device.cuh"
 
 enum { CHANNELS = 4 }; /* of a word, in 16 bits each */
 
 /* The answer's word for this lane, in the g-th four lines of a part. */
 static __device__ __forceinline__ uint32_t word_of(const struct tf_part &p, uint32_t g)
 {
-    return p.unit * (TF_UNIT_BYTES / 8) + tf_word_at(g);
+    return p.unit * (TF_UNIT_BYTES / 8) + dev_word_at(g);
 }
 
 static __device__ __forceinline__ bool has_word(const struct tf_args &a, uint32_t word,
                                                 int second)
 {
-    return word + second < a.hidden / CHANNELS && !(second && tf_ends_line());
+    return word + second < a.hidden / CHANNELS && !(second && dev_ends_line());
 }
 
 /* ---- combine_send ---- */
@@ -51,7 +51,7 @@ static __device__ __forceinline__ uint64_t times_fp8(uint32_t codes, float scale
 template <int KIND>
 static __device__ __forceinline__ void load_words(const struct tf_args &a, const char *row,
                                                   const struct tf_part &p,
-                                                  struct tf_words *v)
+                                                  struct dev_words *v)
 {
     const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
 
@@ -97,13 +97,13 @@ static __device__ __forceinline__ void answer_part(const struct tf_args &a, uint
                                                    uint64_t entry, uint32_t unit)
 {
     struct tf_part p = tf_part_at(a.answer_lines, unit);
-    const char *row = tf_own(a, a.grouped + entry * a.message_bytes);
+    const char *row = dev_own(a.v, a.grouped + entry * a.message_bytes);
     const char *y = static_cast<const char *>(a.y) + entry * a.answer_bytes;
     struct whose of = whose_row(a, row);
-    struct tf_words v[TF_FOURS];
+    struct dev_words v[TF_FOURS];
     char *to = a.v.peer_heap[of.rank] + a.answers +
                ((uint64_t)of.token * a.topk + of.k) * a.slot_bytes +
-               unit * TF_UNIT_LINES * TF_PACKET;
+               unit * TF_UNIT_LINES * DEV_LINE;
     float factor = 1.0f;
 
     load_words<KIND>(a, KIND == TF_ANSWER_GIVEN ? y : row, p, v);
@@ -120,26 +120,41 @@ static __device__ __forceinline__ void answer_part(const struct tf_args &a, uint
                     times_fp8<F16>((uint32_t)v[g].w[i],
                                    __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
         }
-        if (tf_has_line(g, p.lines))
-            tf_line_store(to, g, v[g], epoch);
+        if (dev_has_line(g, p.lines))
+            dev_line_store(to, g, v[g], epoch);
     }
+}
+
+/* The i-th of all rows, in the order in which they were sent: so that the answers to a token
+ * come one soon after the other. */
+static __device__ __forceinline__ uint32_t entry_at(const struct tf_args &a,
+                                                    const uint32_t *came, uint32_t i)
+{
+    uint32_t source, row;
+
+    tf_row_at(a.v.size, a.v.rank, came, i, &source, &row);
+    return __ldcg(a.entry + (uint64_t)source * a.source_rows + row);
 }
 
 template <int KIND, bool F16, bool PROFILE>
 static __global__ void __launch_bounds__(TF_THREADS, 4)
     combine_send(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a);
+    uint64_t epoch = tf_begin(a, false);
     uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
     uint32_t all = __ldcg(a.rows) * units;
+    __shared__ uint32_t came[EPA_DEVICE_RANKS];
 
     tf_stamps_clear<PROFILE>(a);
     tf_stamp<PROFILE>(a, TF_SENDING, false);
-    for (uint32_t u = tf_warp_of(blockIdx.x, gridDim.x), ticket = 0; a.flat && u < all;
-         u = tf_next(ticket, warps, all)) {
+    if (threadIdx.x < a.v.size)
+        came[threadIdx.x] = __ldcg(a.came + threadIdx.x);
+    __syncthreads();
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), ticket = 0; a.flat && u < all;
+         u = dev_next(ticket, warps, all)) {
         if (dev_lane() == 0)
             ticket = tf_ask(a, epoch, warps, all);
-        answer_part<KIND, F16>(a, epoch, u / units, u % units);
+        answer_part<KIND, F16>(a, epoch, entry_at(a, came, u / units), u % units);
     }
     for (uint32_t e = blockIdx.x; !a.flat && e < a.local; e += gridDim.x) {
         uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.recv_start) + e);
@@ -178,7 +193,7 @@ struct sum {
 };
 
 template <bool F16>
-static __device__ __forceinline__ void add(const struct tf_words *v, float weight,
+static __device__ __forceinline__ void add(const struct dev_words *v, float weight,
                                            struct sum *s)
 {
 #pragma unroll
@@ -198,27 +213,12 @@ static __device__ __forceinline__ void add(const struct tf_words *v, float weigh
 static __device__ __forceinline__ const char *
 slot_of(const struct tf_args &a, uint32_t token, uint32_t k, const struct tf_part &p)
 {
-    return tf_own(a, a.answers + ((uint64_t)token * a.topk + k) * a.slot_bytes +
-                         p.unit * TF_UNIT_LINES * TF_PACKET);
+    return dev_own(a.v, a.answers + ((uint64_t)token * a.topk + k) * a.slot_bytes +
+                            p.unit * TF_UNIT_LINES * DEV_LINE);
 }
 
-/* One warp: lane k waits for the answer to choice k, if it is in `list`. */
-static __device__ __forceinline__ bool
-await_answers(const struct tf_args &a, uint64_t epoch, uint32_t token,
-              const struct tf_part &p, const struct choices &of, uint32_t list,
-              struct epa_dev_patience *patience)
-{
-    struct epa_dev_wait w = {a.stage, TF_WAIT_ANSWER, of.expert / a.local, token};
-    bool ok =
-        (list >> dev_lane() & 1) == 0 ||
-        tf_line_wait(a, slot_of(a, token, dev_lane(), p), p.lines, epoch, w, patience);
-
-    return __all_sync(DEV_ALL, ok);
-}
-
-enum { TAKE = 2 }; /* answers that a warp holds at a time */
-
-/* One warp: a part of a token's answers, weighted and added up. False: one has not come. */
+/* One warp: a part of a token's answers, weighted and added up, one at a time: with few
+ * registers more warps have one on its way. False: one has not come. */
 template <bool F16>
 static __device__ __forceinline__ bool add_answers(const struct tf_args &a, uint64_t epoch,
                                                    uint32_t token, const struct tf_part &p,
@@ -228,29 +228,21 @@ static __device__ __forceinline__ bool add_answers(const struct tf_args &a, uint
     uint32_t list = of.list;
 
     while (list != 0) {
-        struct tf_words v[TAKE][TF_FOURS];
-        uint32_t left = list;
-        bool all = true;
+        uint32_t k = __ffs(list) - 1, expert = __shfl_sync(DEV_ALL, of.expert, k);
+        struct epa_dev_wait w = {a.stage, TF_WAIT_ANSWER, expert / a.local, token};
+        const char *slot = slot_of(a, token, k, p);
+        struct dev_words v[TF_FOURS];
 
-#pragma unroll
-        for (int i = 0; i < TAKE; i++, left &= left - 1)
-            if (left != 0)
-                all = tf_lines_load(slot_of(a, token, __ffs(left) - 1, p), p.lines, epoch,
-                                    v[i]) &&
-                      all;
-        if (!all) { /* left: the choices after these */
-            if (!await_answers(a, epoch, token, p, of, list ^ left, &patience))
+        if (!dev_lines_load<TF_FOURS>(slot, p.lines, epoch, v)) {
+            bool ok =
+                dev_lane() != 0 || dev_line_wait(a, slot, p.lines, epoch, w, &patience);
+
+            if (!__all_sync(DEV_ALL, ok))
                 return false;
             continue;
         }
-#pragma unroll
-        for (int i = 0; i < TAKE; i++) {
-            float weight = __shfl_sync(DEV_ALL, of.weight, list != 0 ? __ffs(list) - 1 : 0);
-
-            if (list != 0)
-                add<F16>(v[i], weight, s);
-            list &= list - 1;
-        }
+        add<F16>(v, __shfl_sync(DEV_ALL, of.weight, k), s);
+        list &= list - 1;
     }
     return true;
 }
@@ -268,9 +260,9 @@ static __device__ __forceinline__ void store_sum(const struct tf_args &a, uint32
         uint4 packed = dev_pack<F16>(s.v[g]);
         uint32_t word = word_of(p, g);
 
-        if (tf_has_line(g, p.lines) && has_word(a, word, 0))
+        if (dev_has_line(g, p.lines) && has_word(a, word, 0))
             out[word] = (uint64_t)packed.y << 32 | packed.x;
-        if (tf_has_line(g, p.lines) && has_word(a, word, 1))
+        if (dev_has_line(g, p.lines) && has_word(a, word, 1))
             out[word + 1] = (uint64_t)packed.w << 32 | packed.z;
     }
 }
@@ -282,8 +274,8 @@ static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
     uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
     uint32_t all = a.tokens * units;
 
-    for (uint32_t u = tf_warp_of(blockIdx.x, gridDim.x), ticket = 0; u < all;
-         u = tf_next(ticket, warps, all)) {
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), ticket = 0; u < all;
+         u = dev_next(ticket, warps, all)) {
         struct tf_part p = tf_part_at(a.answer_lines, u % units);
         struct choices of = choices_of(a, u / units);
         struct sum s = {};
@@ -297,10 +289,10 @@ static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
 }
 
 template <bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(TF_THREADS, 2)
+static __global__ void __launch_bounds__(TF_THREADS, 3)
     combine_recv(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a);
+    uint64_t epoch = tf_begin(a, true);
 
     tf_stamps_clear<PROFILE>(a);
     tf_stamp<PROFILE>(a, TF_RECEIVING, false);

@@ -7,7 +7,7 @@
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Counts
  * (epoch << 32 | count + 1, a word for each source and expert), the flags of sources (lock:
- * rank) and the lines of rows and answers (token_flag_lines.cuh) carry these, are waited for
+ * rank) and the lines of rows and answers (device/lines.cuh) carry these, are waited for
  * with >=, and are never cleared. A rank stores into its peers' memory as soon as a kernel
  * starts, without asking. That is safe:
  *   - counts of dispatch m go to one of two places at p, of odd and even epochs, whatever the
@@ -31,24 +31,6 @@
 #include <cuda_runtime_api.h>
 
 #include "token_flag_cuda_state.h"
-
-enum epa_status tf_cuda_fail(struct tf_cuda *c, enum epa_status status, const char *fmt,
-                             ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(c->last.text, sizeof(c->last.text), fmt, args);
-    va_end(args);
-    c->last.status = status;
-    return status;
-}
-
-enum epa_status tf_cuda_call_failed(struct tf_cuda *c, const char *what, int code)
-{
-    return tf_cuda_fail(c, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, c->backend->device,
-                        cudaGetErrorString((cudaError_t)code));
-}
 
 /* ---- launches ---- */
 
@@ -76,16 +58,6 @@ const void *tf_kernel_of(const struct tf_cuda *c, enum tf_stage stage, enum tf_i
     return tf_combine_recv_kernel(c->f16, profile);
 }
 
-static uint64_t region(const struct tf_cuda *c, uint64_t at, uint64_t bytes, uint32_t which)
-{
-    return c->heap + at + bytes * which;
-}
-
-static char *own(const struct tf_cuda *c, uint64_t offset)
-{
-    return c->t->peer_heap[c->t->rank] + offset;
-}
-
 static uint32_t set_number(const struct tf_cuda *c, const struct tf_cuda_set *s)
 {
     return (uint32_t)(s - c->set);
@@ -100,10 +72,10 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
 
     a.stage = stage;
     a.tokens = m->tokens;
-    a.counts = region(c, l->counts_at, l->counts_bytes, 0);
-    a.comm = region(c, l->comm_at, l->comm_bytes, set);
-    a.grouped = region(c, l->grouped_at, l->grouped_bytes, set);
-    a.answers = region(c, l->answers_at, l->answers_bytes, set);
+    a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, 0);
+    a.comm = device_region(&c->d, l->comm_at, l->comm_bytes, set);
+    a.grouped = device_region(&c->d, l->grouped_at, l->grouped_bytes, set);
+    a.answers = device_region(&c->d, l->answers_at, l->answers_bytes, set);
     a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
     a.x_scale = m->x_scale;
     a.expert = m->expert;
@@ -114,20 +86,15 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
     a.recv_count = s->recv_count;
     a.recv_start = s->recv_start;
     a.rows = s->rows;
+    a.came = s->came;
+    a.entry = s->entry;
     return a;
-}
-
-/* Blocks for that many units of work: on as many multiprocessors as there are before two
- * share one. */
-static uint32_t blocks_for(uint32_t room, uint64_t units)
-{
-    return units < room ? (uint32_t)(units == 0 ? 1 : units) : room;
 }
 
 /* Of what may come, two blocks' worth of warps for each: counts stay on the device. */
 static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t lines)
 {
-    return blocks_for(room, (c->l.rows * tf_units_of(lines) + 3) / 4);
+    return device_blocks_for(room, (c->l.rows * tf_units_of(lines) + 3) / 4);
 }
 
 /* With chunks half of the blocks send, and the others receive meanwhile. */
@@ -138,7 +105,7 @@ static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
     uint32_t most = apart ? room / 2 : room;
 
     a->publishers = !c->l.by_token ? 0 : c->l.size < most ? c->l.size : most;
-    a->senders = blocks_for(most, (uint64_t)a->tokens + a->publishers);
+    a->senders = device_blocks_for(most, (uint64_t)a->tokens + a->publishers);
     return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.lines) : 0);
 }
 
@@ -152,7 +119,18 @@ static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
         return blocks_for_rows(c, room, c->l.lines);
     if (a->stage == TF_COMBINE_SEND)
         return blocks_for_rows(c, room, c->l.answer_lines);
-    return blocks_for(room, (uint64_t)a->tokens * tf_units_of(c->l.answer_lines));
+    return device_blocks_for(room, (uint64_t)a->tokens * tf_units_of(c->l.answer_lines));
+}
+
+static enum epa_status clear_counters(struct tf_cuda *c)
+{
+    cudaError_t code = cudaSetDevice(c->d.backend->device);
+
+    if (code == cudaSuccess)
+        code = cudaMemsetAsync(c->args.counters, 0, tf_counter_bytes(&c->l),
+                               c->d.backend->stream);
+    return code == cudaSuccess ? EPA_OK
+                               : device_call_failed(&c->d, "clearing counters", code);
 }
 
 static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m,
@@ -160,26 +138,16 @@ static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m,
 {
     struct tf_args a = args_of(c, m, s, stage);
     bool clears = stage == TF_DISPATCH_SEND && !c->l.folded;
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val.programmaticStreamSerializationAllowed = 1};
-    cudaLaunchConfig_t config = {.blockDim = {TF_THREADS, 1, 1},
-                                 .dynamicSmemBytes = c->shared_bytes[stage],
-                                 .stream = c->backend->stream,
-                                 .attrs = &early,
-                                 .numAttrs = c->early && !clears ? 1 : 0};
-    void *params[] = {&a};
-    cudaError_t code = cudaSetDevice(c->backend->device);
+    enum epa_status status = clears ? clear_counters(c) : EPA_OK;
 
-    config.gridDim = (dim3){blocks_of(c, &a), 1, 1};
+    if (status != EPA_OK)
+        return status;
     a.calls = c->calls[stage / 2];
-    if (code == cudaSuccess && clears)
-        code = cudaMemsetAsync(a.counters, 0, tf_counter_bytes(&c->l), c->backend->stream);
-    if (code != cudaSuccess)
-        return tf_cuda_call_failed(c, "clearing counters", code);
-    code =
-        cudaLaunchKernelExC(&config, tf_kernel_of(c, stage, tf_input_of(&c->l, m)), params);
-    return code == cudaSuccess ? EPA_OK
-                               : tf_cuda_call_failed(c, "launching a kernel", code);
+    return device_launch(&c->d, tf_kernel_of(c, stage, tf_input_of(&c->l, m)), &a,
+                         (struct device_grid){.blocks = blocks_of(c, &a),
+                                              .threads = TF_THREADS,
+                                              .shared_bytes = c->shared_bytes[stage],
+                                              .waits = clears});
 }
 
 /* ---- stages ---- */
@@ -189,7 +157,8 @@ static void hand_out(const struct tf_cuda *c, const struct tf_cuda_set *s,
 {
     const struct tf_layout *l = &c->l;
     uint32_t set = set_number(c, s);
-    const char *recv = own(c, region(c, l->grouped_at, l->grouped_bytes, set));
+    const char *recv =
+        device_own(&c->d, device_region(&c->d, l->grouped_at, l->grouped_bytes, set));
 
     m->recv_rows = m->recv_entries = l->rows; /* at most */
     m->recv_count = s->recv_count;
@@ -200,7 +169,8 @@ static void hand_out(const struct tf_cuda *c, const struct tf_cuda_set *s,
     m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
     m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
-    m->y_space = l->fused ? NULL : own(c, region(c, l->y_at, l->y_bytes, set));
+    m->y_space =
+        l->fused ? NULL : device_own(&c->d, device_region(&c->d, l->y_at, l->y_bytes, set));
 }
 
 static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combine_send",
@@ -214,12 +184,12 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
         const struct tf_cuda_set *s = &c->set[i];
 
         if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_ANSWERED))
-            return tf_cuda_fail(c, EPA_ERR_CONFIG,
-                                "%s: dispatch %llu has been %s: call %s first",
-                                call_name[stage], (unsigned long long)s->epoch,
-                                s->state == TF_CUDA_SENT ? "sent and not received"
-                                                         : "answered and not combined",
-                                call_name[s->state]);
+            return device_fail(&c->d, EPA_ERR_CONFIG,
+                               "%s: dispatch %llu has been %s: call %s first",
+                               call_name[stage], (unsigned long long)s->epoch,
+                               s->state == TF_CUDA_SENT ? "sent and not received"
+                                                        : "answered and not combined",
+                               call_name[s->state]);
     }
     return EPA_OK;
 }
@@ -233,16 +203,15 @@ static enum epa_status find_set(struct tf_cuda *c, const struct epa_moe *m,
     const struct tf_cuda_set *other = &c->set[c->l.buffers - 1 - set_number(c, s)];
 
     if (m->epoch == 0 || s->epoch != m->epoch || s->state != (enum tf_cuda_state)stage)
-        return tf_cuda_fail(c, EPA_ERR_CONFIG,
-                            "%s: called for dispatch %llu, which is not %s, or never was",
-                            call_name[stage], (unsigned long long)m->epoch, done[stage]);
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "%s: called for dispatch %llu, which is not %s, or never was",
+                           call_name[stage], (unsigned long long)m->epoch, done[stage]);
     if (stage == TF_COMBINE_SEND && other->state == TF_CUDA_RECEIVED &&
         other->epoch < m->epoch)
-        return tf_cuda_fail(
-            c, EPA_ERR_CONFIG,
-            "combine_send: called for dispatch %llu, but %llu is the oldest "
-            "that is received: they go in order",
-            (unsigned long long)m->epoch, (unsigned long long)other->epoch);
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "combine_send: called for dispatch %llu, but %llu is the oldest "
+                           "that is received: they go in order",
+                           (unsigned long long)m->epoch, (unsigned long long)other->epoch);
     *out = s;
     return check_halves(c, stage, s);
 }
@@ -258,8 +227,8 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
     if (status != EPA_OK)
         return status;
     if (s->state != TF_CUDA_FREE)
-        return tf_cuda_fail(
-            c, EPA_ERR_CONFIG,
+        return device_fail(
+            &c->d, EPA_ERR_CONFIG,
             "dispatch_send: %u dispatches are open, as many as there are buffer sets: "
             "combine one first",
             c->l.buffers);
@@ -305,12 +274,12 @@ enum epa_status tf_cuda_discard(struct epa_algorithm *a, struct epa_problem *pro
     struct tf_cuda_set *s = &c->set[(epoch - 1) % c->l.buffers];
 
     if (epoch == 0 || epoch != c->epoch || s->state != TF_CUDA_RECEIVED)
-        return tf_cuda_fail(c, EPA_ERR_CONFIG,
-                            "dispatch %llu is not the last, or not received",
-                            (unsigned long long)epoch);
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "dispatch %llu is not the last, or not received",
+                           (unsigned long long)epoch);
     if (c->l.buffers < 2)
-        return tf_cuda_fail(c, EPA_ERR_CONFIG,
-                            "a dispatch can be given up only with algorithm.buffers: 2");
+        return device_fail(&c->d, EPA_ERR_CONFIG,
+                           "a dispatch can be given up only with algorithm.buffers: 2");
     s->state = TF_CUDA_FREE;
     return EPA_OK;
 }
@@ -368,8 +337,8 @@ void tf_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct tf_cuda *c = tf_cuda_of(a);
 
-    if (c->backend->fault.status != EPA_OK)
-        explain_fault(&c->backend->fault, err);
-    else if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+    if (c->d.backend->fault.status != EPA_OK)
+        explain_fault(&c->d.backend->fault, err);
+    else
+        device_explain(&c->d, err);
 }

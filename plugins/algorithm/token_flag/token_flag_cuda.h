@@ -25,10 +25,10 @@ enum tf_what {
 
 enum tf_phase { TF_COUNTING, TF_SENDING, TF_AWAITING, TF_RECEIVING, TF_PHASES };
 
-/* Of one warp in one stage: when it began and ended each phase, by the device's nanosecond
+/* Of one warp: when it began and ended each phase of each stage, by the device's nanosecond
  * clock; 0: it did not take part. */
 struct tf_stamps {
-    uint64_t at[TF_STAGES][TF_PHASES][2];
+    uint64_t at[TF_STAGES * TF_PHASES][2];
 };
 
 /* Units of a stage's work that have been taken. Calls use two of these in turn, by their
@@ -86,6 +86,8 @@ struct tf_args {
     uint32_t *recv_count;
     uint64_t *recv_start;
     uint32_t *rows;           /* in use */
+    uint32_t *came;           /* of each source */
+    uint32_t *entry;          /* of those, [source][row]: where by expert each stands */
     struct tf_stamps *stamps; /* of `stamped` warps */
     uint32_t stamped;
 };

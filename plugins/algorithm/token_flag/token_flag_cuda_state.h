@@ -4,6 +4,7 @@
 #ifndef TOKEN_FLAG_CUDA_STATE_H
 #define TOKEN_FLAG_CUDA_STATE_H
 
+#include "device/call.h"
 #include "token_flag_cuda.h"
 
 /* The calls that an iteration has made of its four. */
@@ -12,26 +13,22 @@ enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_ANSWE
 struct tf_cuda_set {
     enum tf_cuda_state state;
     uint64_t epoch;
-    uint32_t *recv_count, *rows;
+    uint32_t *recv_count, *rows, *came, *entry;
     uint64_t *recv_start;
 };
 
 struct tf_cuda {
     struct epa_algorithm base; /* first */
     struct tf_layout l;
-    struct epa_transport *t;
-    struct epa_backend *backend;
+    struct device d;
     struct tf_args args; /* what is the same in all calls */
     const char *profile;
     bool f16;
-    uint64_t heap, epoch;
+    uint64_t epoch;
     struct tf_cuda_set set[2];
     /* By enum tf_stage; resident: blocks that fit on the device at once. */
     uint32_t resident[TF_STAGES], shared_bytes[TF_STAGES];
     unsigned long long *calls[2]; /* of dispatches, of combines */
-    bool early;                   /* a kernel may be set up while the one before runs */
-    void *memory;
-    struct epa_error last; /* of the host's making */
 };
 
 static inline struct tf_cuda *tf_cuda_of(struct epa_algorithm *a)
@@ -49,10 +46,6 @@ static inline size_t tf_counter_bytes(const struct tf_layout *l)
 enum tf_input tf_input_of(const struct tf_layout *, const struct epa_moe *);
 const void *tf_kernel_of(const struct tf_cuda *, enum tf_stage, enum tf_input);
 
-/* Keep a sentence for tf_cuda_explain(); `code`: a cudaError_t. They return the status. */
-EPA_PRINTF(3, 4)
-enum epa_status tf_cuda_fail(struct tf_cuda *, enum epa_status, const char *fmt, ...);
-enum epa_status tf_cuda_call_failed(struct tf_cuda *, const char *what, int code);
 void tf_cuda_explain(struct epa_algorithm *, struct epa_error *);
 
 extern const struct epa_stage tf_cuda_stages[TF_STAGES];

@@ -13,7 +13,7 @@ static __device__ __forceinline__ char *string_of(const struct tf_args &a)
     return reinterpret_cast<char *>(shared) + a.string;
 }
 
-/* reset: folded: the counters of the half before. */
+/* reset: folded: the counters of the half before, which has ended. */
 static __device__ __forceinline__ void clear_counters(const struct tf_args &a)
 {
     uint32_t i = blockIdx.x * TF_THREADS + threadIdx.x;
@@ -48,7 +48,7 @@ template <int IN, bool F16, bool PROFILE>
 static __global__ void __launch_bounds__(TF_THREADS, 4)
     dispatch_send(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a);
+    uint64_t epoch = tf_begin(a, false);
     bool alone = gridDim.x == a.senders; /* nobody else receives */
 
     tf_stamps_clear<PROFILE>(a);
@@ -65,13 +65,13 @@ template <bool PROFILE>
 static __global__ void __launch_bounds__(TF_THREADS, 4)
     dispatch_recv(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a);
+    uint64_t epoch = tf_begin(a, true);
 
     tf_stamps_clear<PROFILE>(a);
-    if (a.folded)
-        clear_counters(a);
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, string_of(a));
     tf_end(a, epoch);
+    if (a.folded)
+        clear_counters(a);
 }
 
 #define KERNELS(in, f16) \

@@ -14,29 +14,6 @@ struct tf_came {
     uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* to be taken in now */
 };
 
-/* Of the block's threads: the sum of the values before this one; *total is that of all. */
-static __device__ uint32_t tf_scan(uint32_t value, uint32_t *total)
-{
-    __shared__ uint32_t warp_sum[TF_WARPS];
-    uint32_t warp = threadIdx.x / DEV_WARP, sum = value, before = 0;
-
-    for (uint32_t step = 1; step < DEV_WARP; step *= 2) {
-        uint32_t other = __shfl_up_sync(DEV_ALL, sum, step);
-
-        sum += dev_lane() >= step ? other : 0;
-    }
-    __syncthreads(); /* who called before has read the sums */
-    if (dev_lane() == DEV_WARP - 1)
-        warp_sum[warp] = sum;
-    __syncthreads();
-    *total = 0;
-    for (uint32_t i = 0; i < TF_WARPS; i++) {
-        before += i < warp ? warp_sum[i] : 0;
-        *total += warp_sum[i];
-    }
-    return before + sum - value;
-}
-
 /* ---- counts ---- */
 
 /* lock: rank: until all rows of all sources are here; blocks only. */
@@ -59,7 +36,7 @@ static __device__ __forceinline__ bool tf_count(const struct tf_args &a, uint64_
                                                 uint32_t source, uint32_t expert,
                                                 uint32_t *out)
 {
-    const char *from = tf_own(a, tf_counts_of(a, epoch, source));
+    const char *from = dev_own(a.v, tf_counts_of(a, epoch, source));
     const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
     struct epa_dev_wait w = {a.stage, TF_WAIT_COUNTS, source, expert};
     struct epa_dev_patience patience = {0, 0, 0};
@@ -87,7 +64,7 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 
         if (i < all && ok)
             ok = tf_count(a, epoch, i % a.v.size, i / a.v.size, &count);
-        before = tf_scan(count, &sum); /* and rows[] are 0 for all */
+        before = dev_scan<TF_WARPS>(count, &sum); /* and rows[] are 0 for all */
         if (i < all)
             base[i] = total + before;
         if (count != 0)
@@ -99,10 +76,12 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
     return __syncthreads_and(ok);
 }
 
-/* What experts are to know, by one block. */
-static __device__ __forceinline__ void tf_hand_out(const struct tf_args &a,
-                                                   const uint32_t *base)
+/* What experts and combine_send are to know, by one block. */
+static __device__ __forceinline__ void
+tf_hand_out(const struct tf_args &a, const uint32_t *base, const uint32_t *rows)
 {
+    if (threadIdx.x < a.v.size)
+        a.came[threadIdx.x] = rows[threadIdx.x];
     for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS) {
         a.recv_count[e] = base[(e + 1) * a.v.size] - base[e * a.v.size];
         a.recv_start[e] = base[e * a.v.size];
@@ -122,11 +101,11 @@ struct tf_row {
  * TF_META_LANE's of each eight. */
 static __device__ __forceinline__ bool
 tf_await_part(const struct tf_args &a, const char *message, const struct tf_part &p,
-              uint64_t epoch, struct epa_dev_wait w, struct tf_words *v,
-              struct tf_words *meta)
+              uint64_t epoch, struct epa_dev_wait w, struct dev_words *v,
+              struct dev_words *meta)
 {
-    const char *from = message + p.unit * TF_UNIT_LINES * TF_PACKET;
-    const char *last = message + (a.lines - 1) * TF_PACKET;
+    const char *from = message + p.unit * TF_UNIT_LINES * DEV_LINE;
+    const char *last = message + (a.lines - 1) * DEV_LINE;
     uint64_t wanted = a.by_token ? epoch : 0; /* lock: rank: all has come */
     struct epa_dev_patience patience = {0, 0, 0};
 
@@ -134,12 +113,12 @@ tf_await_part(const struct tf_args &a, const char *message, const struct tf_part
         bool came, ok = true;
 
         epa_dev_load_pair(last + dev_lane() % 8 * 16, &meta->w[0], &meta->w[1]);
-        came = tf_lines_load(from, p.lines, wanted, v);
-        if (__all_sync(DEV_ALL, came && (!tf_ends_line() || meta->w[1] >= wanted)))
+        came = dev_lines_load<TF_FOURS>(from, p.lines, wanted, v);
+        if (__all_sync(DEV_ALL, came && (!dev_ends_line() || meta->w[1] >= wanted)))
             return true;
         if (dev_lane() < 2)
-            ok = tf_line_wait(a, dev_lane() == 0 ? from : last,
-                              dev_lane() == 0 ? p.lines : 1, epoch, w, &patience);
+            ok = dev_line_wait(a, dev_lane() == 0 ? from : last,
+                               dev_lane() == 0 ? p.lines : 1, epoch, w, &patience);
         if (!__all_sync(DEV_ALL, ok))
             return false;
     }
@@ -148,7 +127,7 @@ tf_await_part(const struct tf_args &a, const char *message, const struct tf_part
 /* What META says, and where that is for; false: it cannot be. One warp. */
 static __device__ __forceinline__ bool tf_read_meta(const struct tf_args &a,
                                                     const uint32_t *base,
-                                                    struct tf_words meta, struct tf_row *r)
+                                                    struct dev_words meta, struct tf_row *r)
 {
     uint64_t first = __shfl_sync(DEV_ALL, meta.w[0], TF_META_LANE);
     uint64_t second = __shfl_sync(DEV_ALL, meta.w[1], TF_META_LANE);
@@ -167,9 +146,9 @@ static __device__ __forceinline__ bool tf_read_meta(const struct tf_args &a,
 /* Through shared memory, so that lanes store 16 bytes each. One warp. */
 static __device__ __forceinline__ void
 tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_part &p,
-             uint64_t epoch, const struct tf_words *v, uint64_t *string)
+             uint64_t epoch, const struct dev_words *v, uint64_t *string)
 {
-    char *message = tf_own(a, a.grouped + (uint64_t)r.entry * a.message_bytes);
+    char *message = dev_own(a.v, a.grouped + (uint64_t)r.entry * a.message_bytes);
     const char *bytes = reinterpret_cast<const char *>(string);
     uint32_t begin = p.unit * TF_UNIT_BYTES;
     uint32_t n = begin < a.content_bytes ? min(a.content_bytes - begin, TF_UNIT_BYTES) : 0;
@@ -177,11 +156,11 @@ tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_pa
     __syncwarp(); /* the part before this one has been read */
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
-        if (!tf_has_line(g, p.lines))
+        if (!dev_has_line(g, p.lines))
             continue;
-        string[tf_word_at(g)] = v[g].w[0];
-        if (!tf_ends_line())
-            string[tf_word_at(g) + 1] = v[g].w[1];
+        string[dev_word_at(g)] = v[g].w[0];
+        if (!dev_ends_line())
+            string[dev_word_at(g) + 1] = v[g].w[1];
     }
     __syncwarp();
 #pragma unroll
@@ -196,6 +175,7 @@ tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_pa
         meta[0] = (uint64_t)r.token << 32 | r.source;
         meta[1] = (uint64_t)r.row << 32 | r.expert << 16 | r.k;
         meta[2] = epoch;
+        a.entry[(uint64_t)r.source * a.source_rows + r.row] = r.entry;
     }
 }
 
@@ -206,11 +186,11 @@ tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
                 uint32_t source, uint32_t row, uint32_t unit, uint64_t *string)
 {
     const char *message =
-        tf_own(a, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
+        dev_own(a.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
     struct tf_part p = tf_part_at(a.lines, unit);
     struct epa_dev_wait w = {a.stage, TF_WAIT_ROW, source, row};
     struct tf_row r = {source, row, 0, 0, 0, 0};
-    struct tf_words v[TF_FOURS], meta;
+    struct dev_words v[TF_FOURS], meta;
 
     tf_stamp<PROFILE>(a, TF_AWAITING, false);
     if (!tf_await_part(a, message, p, epoch, w, v, &meta))
@@ -228,6 +208,20 @@ tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
     return true;
 }
 
+/* Part `u` of all rows in the order in which they are likely to come: each sender's blocks
+ * have a token each under way, and send the last lines of it first. */
+static __device__ __forceinline__ void tf_part_to_come(const struct tf_args &a, uint32_t u,
+                                                       uint32_t rows, uint32_t units,
+                                                       uint32_t *row, uint32_t *unit)
+{
+    uint32_t wave = a.most_blocks * a.topk, begun = u / (wave * units) * wave;
+    uint32_t n = min(wave, rows - begun);
+
+    u -= begun * units;
+    *row = begun + u % n;
+    *unit = units - 1 - u / n;
+}
+
 /* split: flat: parts of all rows, one after the other. */
 template <bool PROFILE>
 static __device__ __forceinline__ void
@@ -239,15 +233,16 @@ tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
 
     for (uint32_t s = 0; s < a.v.size; s++)
         all += c->n[s] * units;
-    for (uint32_t u = tf_warp_of(block, blocks), ticket = 0; u < all;
-         u = asks ? tf_next(ticket, warps, all) : u + warps) {
-        uint32_t source, row;
+    for (uint32_t u = dev_warp_of(block, blocks), ticket = 0; u < all;
+         u = asks ? dev_next(ticket, warps, all) : u + warps) {
+        uint32_t source, row, unit;
 
         if (asks && dev_lane() == 0)
             ticket = tf_ask(a, epoch, warps, all);
-        tf_row_at(a.v.size, a.v.rank, c->n, u / units, &source, &row);
-        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row,
-                                      u % units, string))
+        tf_part_to_come(a, u, all / units, units, &row, &unit);
+        tf_row_at(a.v.size, a.v.rank, c->n, row, &source, &row);
+        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row, unit,
+                                      string))
             return;
     }
 }
@@ -265,7 +260,7 @@ tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *ba
         uint32_t number = block / a.v.size,
                  of = s < blocks ? (blocks - s - 1) / a.v.size + 1 : 1;
 
-        for (uint32_t u = tf_warp_of(number, of); u < c->n[s] * units; u += of * TF_WARPS)
+        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * TF_WARPS)
             if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units,
                                           u % units, string))
                 return;
@@ -287,7 +282,7 @@ static __device__ __forceinline__ void tf_receive(const struct tf_args &a, uint6
     if (!ok || !tf_count_all(a, epoch, base, came.rows))
         return;
     if (block == 0 && a.stage == TF_DISPATCH_RECV)
-        tf_hand_out(a, base);
+        tf_hand_out(a, base, came.rows);
     if (threadIdx.x < a.v.size) {
         uint32_t rows = came.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
         bool now = a.stage == TF_DISPATCH_SEND;

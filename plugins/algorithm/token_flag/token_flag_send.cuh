@@ -6,7 +6,7 @@
 #ifndef TOKEN_FLAG_SEND_CUH
 #define TOKEN_FLAG_SEND_CUH
 
-#include "token_flag_lines.cuh"
+#include "token_flag_device.cuh"
 
 enum { TF_CARRIERS = TF_THREADS - DEV_WARP }; /* threads that bring the row */
 
@@ -18,7 +18,7 @@ struct tf_places {
     uint32_t n;
     char *to[TF_TOPK];
     uint32_t expert[TF_TOPK];
-    struct tf_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
+    struct dev_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
 };
 
 /* ---- counts ---- */
@@ -217,30 +217,32 @@ static __device__ __forceinline__ void tf_fill(const struct tf_args &a, uint32_t
 }
 
 /* This block's lines, to all who want them; it begins with different ones, as the links are
- * as many. */
+ * as many. The last lines go first: META is in them, without which no part can be taken in. */
 static __device__ __forceinline__ void
 tf_send_lines(const struct tf_args &a, uint32_t token, uint64_t epoch,
               const uint64_t *string, const struct tf_places *p, const uint32_t *before)
 {
     uint32_t words = a.content_bytes / 8, warp = threadIdx.x / DEV_WARP, n = p->n;
+    uint32_t fours = n != 0 ? (a.lines + DEV_LINES - 1) / DEV_LINES : 0;
 
-    for (uint32_t g = warp; g * TF_LINES < a.lines && n != 0; g += TF_WARPS) {
-        uint32_t at = tf_word_at(g), line = g * TF_LINES + dev_lane() / 8;
+    for (uint32_t i = warp; i < fours; i += TF_WARPS) {
+        uint32_t g = fours - 1 - i, at = dev_word_at(g),
+                 line = g * DEV_LINES + dev_lane() / 8;
         bool meta = line + 1 == a.lines && dev_lane() % 8 == TF_META_LANE;
-        struct tf_words v = {{0, 0}};
+        struct dev_words v = {{0, 0}};
 
         if (line >= a.lines)
             continue;
         if (at < words)
             v.w[0] = string[at];
-        if (!tf_ends_line() && at + 1 < words)
+        if (!dev_ends_line() && at + 1 < words)
             v.w[1] = string[at + 1];
-        for (uint32_t i = 0, j = (token + warp) % n; i < n;
-             i++, j = j + 1 < n ? j + 1 : 0) {
+        for (uint32_t k = 0, j = (token + warp) % n; k < n;
+             k++, j = j + 1 < n ? j + 1 : 0) {
             if (meta)
                 v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32,
                       p->meta[j].w[1]}};
-            tf_line_store(p->to[j], g, v, epoch);
+            dev_line_store(p->to[j], g, v, epoch);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* The phases of token_flag on GPUs, by name. */
 #include "token_flag_trace.h"
 
-#include "kernels/stamps.h"
+#include "device/stamps.h"
 
 static const char *const phase_name[TF_STAGES * TF_PHASES] = {
     [TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING] = "dispatch_send, counts",

@@ -1,15 +1,11 @@
 /* Quantising without a division, to the bit as epa2a/problem.h defines it; for hosts too,
  * where a test holds it to the scalar reference. */
-#ifndef KERNELS_QUOTIENT_H
-#define KERNELS_QUOTIENT_H
+#ifndef DEVICE_QUOTIENT_H
+#define DEVICE_QUOTIENT_H
 
 #include <math.h>
 
-#ifdef __CUDACC__
-#define QUOTIENT_BOTH static __host__ __device__ __forceinline__
-#else
-#define QUOTIENT_BOTH static inline
-#endif
+#include "device/both.h"
 
 /* Scales whose reciprocal is normal, and quotients that lose nothing in their remainder. */
 #define QUOTIENT_LEAST 0x1p-60f
@@ -19,7 +15,7 @@
  * magnitude of its group, with inverse = 1 / scale rounded: one step of Newton from x *
  * inverse is exact enough to round right (Markstein). An x too small for that gives some
  * value under 2^-60, which is 0 in e4m3 either way. */
-QUOTIENT_BOTH float quotient_rounded(float x, float scale, float inverse)
+DEV_BOTH float quotient_rounded(float x, float scale, float inverse)
 {
     float q = x * inverse, rest = fmaf(-q, scale, x);
 

@@ -1,7 +1,7 @@
 /* What kernels noted of themselves, as a trace: one slice for each warp and phase of the last
  * calls. */
-#ifndef KERNELS_STAMPS_H
-#define KERNELS_STAMPS_H
+#ifndef DEVICE_STAMPS_H
+#define DEVICE_STAMPS_H
 
 #include <epa2a/backend.h>
 

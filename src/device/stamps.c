@@ -1,6 +1,6 @@
 /* A Chrome trace of kernels. Those of one rank follow each other on one clock; other ranks have
  * others. */
-#include "kernels/stamps.h"
+#include "device/stamps.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,34 +29,40 @@ static uint64_t earliest(const struct stamps *s, const uint64_t *at)
     return least;
 }
 
+/* A lane for each phase of a warp: it comes back to them in turn, and slices from the first
+ * beginning to the last end overlap. */
 static void write_slice(FILE *f, const struct stamps *s, uint32_t rank, uint32_t warp,
-                        const char *name, const uint64_t *at, uint64_t zero)
+                        uint32_t phase, const uint64_t *at, uint64_t zero)
 {
+    uint32_t lane = warp * s->phases + phase, block = warp / s->block_warps;
+    const char *name = s->phase[phase];
+
+    warp %= s->block_warps;
     fprintf(f,
+            ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": %u, "
+            "\"args\": {\"name\": \"block %u, warp %u, %s\"}},"
             "\n{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"ts\": %.3f, "
             "\"dur\": %.3f, \"args\": {\"block\": %u, \"warp\": %u}}",
-            name, rank, warp, (double)(at[0] - zero) * 1e-3, (double)(at[1] - at[0]) * 1e-3,
-            warp / s->block_warps, warp % s->block_warps);
+            rank, lane, block, warp, name, name, rank, lane, (double)(at[0] - zero) * 1e-3,
+            (double)(at[1] - at[0]) * 1e-3, block, warp);
 }
 
 static void write_all(FILE *f, const struct stamps *s, uint32_t rank, const uint64_t *at)
 {
     uint64_t zero = earliest(s, at);
-    const char *before = "";
 
     fprintf(f,
             "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"rank\": %u, "
-            "\"globaltimer_ns\": \"%" PRIu64 "\"}, \"traceEvents\": [",
-            rank, zero);
+            "\"globaltimer_ns\": \"%" PRIu64 "\"}, \"traceEvents\": ["
+            "\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": 0, "
+            "\"args\": {\"name\": \"rank %u, kernels of %s\"}}",
+            rank, zero, rank, rank, s->who);
     for (uint32_t w = 0; w < s->warps; w++) {
         for (uint32_t i = 0; i < s->phases; i++) {
             const uint64_t *slice = slice_at(s, at, w, i);
 
-            if (s->phase[i] == NULL || !took_part(slice))
-                continue;
-            fputs(before, f);
-            write_slice(f, s, rank, w, s->phase[i], slice, zero);
-            before = ",";
+            if (s->phase[i] != NULL && took_part(slice))
+                write_slice(f, s, rank, w, i, slice, zero);
         }
     }
     fprintf(f, "\n]}\n");

@@ -1,8 +1,8 @@
 /* For kernels: rows of tokens, 16 bytes in a lane at a time, between the 16-bit type of an
  * experiment, float32 and FP8, to the bit as the kernels for CPUs and epa2a/problem.h have
  * it. F16: the type is float16, else bfloat16. */
-#ifndef KERNELS_ROWS_CUH
-#define KERNELS_ROWS_CUH
+#ifndef DEVICE_ROWS_CUH
+#define DEVICE_ROWS_CUH
 
 #include <epa2a/ptx.cuh>
 
@@ -10,7 +10,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include "kernels/quotient.h"
+#include "device/quotient.h"
 
 enum { DEV_WARP = 32, DEV_ALL = 0xffffffffu };
 
