@@ -34,13 +34,13 @@ struct call {
 static const uint64_t patience_ns = 20000000000u;
 
 /* A little of everything but limit(), whose kernels wait for seconds for a rank that
- * fails. */
-static enum epa_status use(struct epa_transport *t)
+ * fails. Where it fails nobody may have waited for the copy: the source stays until close(),
+ * which does. */
+static enum epa_status use(struct epa_transport *t, const uint64_t *source)
 {
-    uint64_t source = 7;
     uint32_t next = (t->rank + 1) % t->size;
     enum epa_status status =
-        t->ops->put_signal(t, 64, &source, 8, 1, 3, EPA_SIGNAL_SET, next);
+        t->ops->put_signal(t, 64, source, sizeof(*source), 1, 3, EPA_SIGNAL_SET, next);
 
     if (status == EPA_OK)
         status = t->ops->wait(t, 1, EPA_GE, 3, patience_ns);
@@ -54,6 +54,7 @@ static enum epa_status use(struct epa_transport *t)
 static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
 {
     struct call *call = arg;
+    const uint64_t source = 7;
     uint32_t me = boot->world.rank;
     struct epa_error *err = &call->err[me];
     struct epa_backend *backend = NULL;
@@ -68,7 +69,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     if (status == EPA_OK)
         status = call->subject->plugin->open(&params, &t, err);
     if (status == EPA_OK) {
-        status = use(t);
+        status = use(t, &source);
         if (status != EPA_OK)
             t->ops->explain(t, err);
         if (status != EPA_OK)

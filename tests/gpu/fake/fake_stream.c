@@ -2,7 +2,6 @@
  * queued, in order, while the host goes on, as on a GPU: what the host forgets to wait for
  * is not there yet. A stream that is recorded puts what is queued into a graph instead. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,7 +9,8 @@
 #include "base/clock.h"
 #include "fake_cuda.h"
 
-enum { NAP_NS = 20000 };
+/* Nobody yields in a loop: see rest() in ../simt/block.c. */
+enum { NAP_NS = 20000, QUESTION_NS = 100000 };
 
 struct op {
     struct op *next;
@@ -225,13 +225,27 @@ static bool is_busy(struct CUstream_st *s)
     return busy;
 }
 
+static void nap(uint32_t ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* Who asks in vain asks again, so he is kept a while. */
+static bool stays_busy(struct CUstream_st *s)
+{
+    if (!is_busy(s))
+        return false;
+    nap(QUESTION_NS);
+    return is_busy(s);
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     if (s != NULL && s->records)
         return cudaErrorStreamCaptureUnsupported;
     if (fake_fails())
         return cudaErrorUnknown;
-    return s != NULL && is_busy(s) ? cudaErrorNotReady : cudaSuccess;
+    return s != NULL && stays_busy(s) ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
@@ -260,80 +274,8 @@ cudaError_t cudaDeviceSynchronize(void)
 
     (void)cudaGetDevice(&device);
     while (device_is_busy(device))
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap(NAP_NS);
     return cudaSuccess;
-}
-
-/* ---- copies ---- */
-
-struct copy {
-    char *to;
-    const char *from;
-    size_t to_pitch, from_pitch, bytes, rows;
-};
-
-/* A word is copied as one, as a GPU would: somebody else polls it or writes it. */
-static void run_copy(void *data)
-{
-    const struct copy *c = data;
-
-    for (size_t row = 0; row < c->rows; row++) {
-        char *to = c->to + row * c->to_pitch;
-        const char *from = c->from + row * c->from_pitch;
-
-        if (c->bytes == 8 && (uintptr_t)to % 8 == 0 && (uintptr_t)from % 8 == 0)
-            __atomic_store_n(
-                (uint64_t *)(void *)to,
-                __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE),
-                __ATOMIC_RELEASE);
-        else
-            memcpy(to, from, c->bytes);
-    }
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    struct copy c = {.to = to, .from = from, .bytes = bytes, .rows = 1};
-
-    (void)kind;
-    return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
-}
-
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
-                              size_t from_pitch, size_t bytes, size_t rows,
-                              enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    struct copy c = {to, from, to_pitch, from_pitch, bytes, rows};
-
-    (void)kind;
-    return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
-}
-
-/* Of the stream that is none: at once. */
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
-{
-    return cudaMemcpyAsync(to, from, bytes, kind, NULL);
-}
-
-struct fill {
-    void *to;
-    int byte;
-    size_t bytes;
-};
-
-static void run_fill(void *data)
-{
-    const struct fill *f = data;
-
-    memset(f->to, f->byte, f->bytes);
-}
-
-cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
-{
-    struct fill f = {to, byte, bytes};
-
-    return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_fill, &f, sizeof(f));
 }
 
 /* ---- events ---- */
@@ -359,7 +301,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     /* Acquire: pairs with the release in run_event(), which no longer uses it then. */
     while (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) != 0)
-        sched_yield();
+        nap(NAP_NS);
     free(event);
     fake_count(-1);
     return cudaSuccess;

@@ -8,7 +8,6 @@
 #include "block.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,16 +19,13 @@
 #include "base/clock.h"
 
 enum {
-    STACK_BYTES = 256 << 10,
     PAGE = 4096,
     GARBAGE = 0xa5,
-    LEAST_NAP_NS = 50000,
-    MOST_NAP_NS = 2000000,
+    COLOUR_BYTES = 192,
+    LEAST_NAP_NS = 20000,
+    MOST_NAP_NS = 20000000,
     TOLD = 12, /* groups of threads */
 };
-
-__thread struct worker *simt_worker;
-__thread const struct simt_place *simt_place;
 
 /* By this name device code finds it. */
 extern SIMT_EXPORT __thread char shared[SIMT_SHARED_BYTES];
@@ -37,7 +33,7 @@ __thread char shared[SIMT_SHARED_BYTES] __attribute__((aligned(128)));
 
 /* ---- what is wrong ---- */
 
-static const char *name_of(const struct lane *lane)
+static const char *name_of(const struct worker *w, const struct lane *lane)
 {
     static const char *const warp[] = {[SIMT_SYNCWARP] = "__syncwarp",
                                        [SIMT_SHFL] = "a shuffle",
@@ -56,27 +52,27 @@ static const char *name_of(const struct lane *lane)
                                         [SIMT_SYNC_OR] = "__syncthreads_or",
                                         [SIMT_SYNC_COUNT] = "__syncthreads_count"};
 
-    return lane->state == LANE_IN_WARP    ? warp[lane->op]
+    return simt_can_go_on(w, lane)        ? "no such place"
+           : lane->state == LANE_IN_WARP  ? warp[lane->op]
            : lane->state == LANE_IN_BLOCK ? block[lane->op]
-           : lane->state == LANE_LEFT     ? "the end of the kernel"
-                                          : "no such place";
+                                          : "the end of the kernel";
 }
 
-static bool is_alike(const struct lane *a, const struct lane *b)
+static bool is_alike(const struct worker *w, const struct lane *a, const struct lane *b)
 {
-    return a->state == b->state && a->op == b->op && a->mask == b->mask &&
-           a->caller == b->caller;
+    return simt_can_go_on(w, a) == simt_can_go_on(w, b) && a->state == b->state &&
+           a->op == b->op && a->mask == b->mask && a->caller == b->caller;
 }
 
 static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
 {
-    const struct lane *lane = w->lane[first];
+    const struct lane *lane = &w->lane[first];
     Dl_info info = {0};
 
-    fprintf(stderr, "  threads %u to %u: %s", first, last, name_of(lane));
-    if (lane->state == LANE_IN_WARP)
+    fprintf(stderr, "  threads %u to %u: %s", first, last, name_of(w, lane));
+    if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_WARP)
         fprintf(stderr, " of lanes %08x", lane->mask);
-    if (lane->state != LANE_LEFT && lane->state != LANE_READY &&
+    if (!simt_can_go_on(w, lane) && lane->state != LANE_LEFT &&
         dladdr(lane->caller, &info) != 0)
         fprintf(stderr, ", %s+%#zx", info.dli_fname,
                 (size_t)((const char *)lane->caller - (const char *)info.dli_fbase));
@@ -85,7 +81,7 @@ static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
 
 void simt_die(const struct worker *w, const char *fmt, ...)
 {
-    const uint3 block = w->lane[0]->place.block;
+    const uint3 block = w->lane[0].thread->place.block;
     uint32_t told = 0, first = 0;
     va_list args;
 
@@ -95,7 +91,7 @@ void simt_die(const struct worker *w, const char *fmt, ...)
     va_end(args);
     fprintf(stderr, "; where its threads are (addr2line -e FILE PLACE says the line):\n");
     for (uint32_t i = 1; i <= w->lanes && told < TOLD; i++) {
-        if (i < w->lanes && is_alike(w->lane[first], w->lane[i]))
+        if (i < w->lanes && is_alike(w, &w->lane[first], &w->lane[i]))
             continue;
         tell_group(w, first, i - 1);
         first = i;
@@ -106,60 +102,117 @@ void simt_die(const struct worker *w, const char *fmt, ...)
 
 /* ---- turns ---- */
 
-void simt_pass(struct worker *w)
+/* The next lane from `number` on that can go on; NULL: no more in this round. */
+static struct lane *ready_from(struct worker *w, uint32_t number)
 {
-    struct lane *lane = w->now;
+    uint32_t warp = number / SIMT_WARP;
+    uint32_t left = number < w->lanes ? w->ready[warp] & ~0u << number % SIMT_WARP : 0;
 
-    SIMT_LEAVE(&lane->kept, w->bottom, w->stack_bytes);
-    if (_setjmp(lane->env) == 0)
-        _longjmp(w->env, 1);
-    SIMT_ENTER(simt_worker->now->kept, &simt_worker->bottom, &simt_worker->stack_bytes);
+    while (left == 0 && ++warp * SIMT_WARP < w->lanes)
+        left = w->ready[warp];
+    return left == 0 ? NULL : &w->lane[warp * SIMT_WARP + (uint32_t)__builtin_ctz(left)];
 }
 
-/* A lane is the same thread of block after block. */
-static void lane_main(void)
-{
-    SIMT_ENTER(NULL, &simt_worker->bottom, &simt_worker->stack_bytes);
-    for (;;) {
-        const struct simt_kernel *kernel = simt_worker->kernel;
-
-        kernel->run(kernel->kernel, simt_worker->args);
-        simt_worker->now->state = LANE_LEFT;
-        simt_worker->left++;
-        simt_pass(simt_worker);
-    }
-}
-
-static void give_turn(struct worker *w, struct lane *lane)
+__attribute__((noreturn)) static void go_to(struct worker *w, struct lane *lane)
 {
     w->now = lane;
-    simt_place = &lane->place;
-    SIMT_LEAVE(&w->kept, lane->stack, STACK_BYTES);
-    if (_setjmp(w->env) == 0) {
-        if (lane->begun)
-            _longjmp(lane->env, 1);
-        lane->begun = true;
-        setcontext(&lane->first);
-    }
-    SIMT_ENTER(simt_worker->kept, NULL, NULL);
+    if (lane->begun)
+        SIMT_GO(&lane->spot);
+    lane->begun = true;
+    setcontext(&lane->thread->first);
+    abort();
 }
 
-static struct lane *lane_create(void)
+__attribute__((noreturn)) static void go_back(struct worker *w)
 {
-    struct lane *lane = calloc(1, sizeof(*lane));
-    char *memory = mmap(NULL, PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    SIMT_GO(&w->spot);
+}
 
-    if (lane == NULL || memory == MAP_FAILED || mprotect(memory, PAGE, PROT_NONE) != 0 ||
-        getcontext(&lane->first) != 0) {
-        fprintf(stderr, "simt: no memory for a thread of a block\n");
-        abort();
+void simt_pass(struct worker *w)
+{
+    struct lane *lane = w->now, *next = ready_from(w, lane->number + 1);
+
+    if (next != NULL)
+        SIMT_LEAVE(&lane->kept, next->thread->stack, next->thread->stack_bytes);
+    else
+        SIMT_LEAVE(&lane->kept, w->bottom, w->stack_bytes);
+    if (SIMT_KEEP(&lane->spot) == 0) {
+        if (next != NULL)
+            go_to(w, next);
+        go_back(w);
     }
-    lane->stack = memory + PAGE;
-    lane->first.uc_stack.ss_sp = lane->stack;
-    lane->first.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&lane->first, lane_main, 0);
-    return lane;
+    SIMT_ENTER(simt_self()->kept, NULL, NULL);
+}
+
+/* A lane is the same thread of block after block. The first of all was called by the worker
+ * itself. */
+static void lane_main(void)
+{
+    struct worker *w = simt_place()->worker;
+    const void *bottom = NULL;
+    size_t bytes = 0;
+
+    SIMT_ENTER(NULL, &bottom, &bytes);
+    if (w->bottom == NULL) {
+        w->bottom = bottom;
+        w->stack_bytes = bytes;
+    }
+    for (;;) {
+        w->kernel->run(w->kernel->kernel, w->args);
+        simt_is_not_ready(w, simt_self(), LANE_LEFT);
+        w->left++;
+        simt_pass(w);
+    }
+}
+
+/* Each lane that can go on has its turn, this one first. */
+static void begin_round(struct worker *w, struct lane *first)
+{
+    SIMT_LEAVE(&w->kept, first->thread->stack, first->thread->stack_bytes);
+    if (SIMT_KEEP(&w->spot) == 0)
+        go_to(w, first);
+    SIMT_ENTER(w->kept, NULL, NULL);
+}
+
+/* Apart, as getcontext() may return twice, for all that the compiler knows. */
+static __attribute__((noinline)) bool context_is_kept(ucontext_t *out)
+{
+    return getcontext(out) == 0;
+}
+
+/* On the stack that begins at `stack`, but for `spare` bytes at its end. NULL: no memory. */
+static struct thread *thread_at(char *stack, size_t spare)
+{
+    struct thread *t = (void *)(stack + SIMT_STACK - SIMT_SELF);
+
+    _Static_assert(sizeof(*t) <= SIMT_SELF, "what is above a stack fits there");
+    if (mprotect(stack, PAGE, PROT_NONE) != 0 || !context_is_kept(&t->first))
+        return NULL;
+    t->stack = stack + PAGE;
+    t->stack_bytes = SIMT_STACK - SIMT_SELF - PAGE - spare;
+    t->first.uc_stack.ss_sp = t->stack;
+    t->first.uc_stack.ss_size = t->stack_bytes;
+    makecontext(&t->first, lane_main, 0);
+    return t;
+}
+
+/* A warp's. Their stacks' ends are at different places of pages, as all of them would else
+ * share a few lines of the cache. */
+static void threads_create(struct lane *lane)
+{
+    char *at = mmap(NULL, (SIMT_WARP + 1) * (size_t)SIMT_STACK, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    char *stack = at + (SIMT_STACK - (uintptr_t)at % SIMT_STACK);
+
+    for (size_t i = 0; i < SIMT_WARP; i++) {
+        lane[i].thread = at == MAP_FAILED
+                             ? NULL
+                             : thread_at(stack + i * SIMT_STACK, i * COLOUR_BYTES % PAGE);
+        if (lane[i].thread == NULL) {
+            fprintf(stderr, "simt: no memory for threads of a block\n");
+            abort();
+        }
+    }
 }
 
 /* ---- a block ---- */
@@ -181,36 +234,50 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
     const dim3 n = grid->threads;
 
     for (uint32_t i = 0; i < w->lanes; i++) {
-        if (w->lane[i] == NULL)
-            w->lane[i] = lane_create();
-        w->lane[i]->place = (struct simt_place){
+        struct lane *lane = &w->lane[i];
+
+        if (lane->thread == NULL)
+            threads_create(lane);
+        lane->thread->place = (struct simt_place){
             .thread = {i % n.x, i / n.x % n.y, i / n.x / n.y},
             .block = block,
             .threads = n,
             .blocks = grid->blocks,
+            .number = i,
+            .worker = w,
         };
-        w->lane[i]->state = LANE_READY;
-        w->lane[i]->polls = 0;
-        w->lane[i]->looked_at = NULL;
+        lane->number = i;
+        lane->polls = 0;
+        lane->word = lane->pair = (struct look){NULL, 0, 0};
+        simt_is_ready(w, lane);
     }
-    for (uint32_t i = 0; i < SIMT_THREADS / SIMT_WARP; i++)
+    for (uint32_t i = 0; i < SIMT_WARPS; i++) {
         w->warp[i].snapshots = 0;
+        w->warp[i].meetings = SIMT_MEETINGS;
+    }
 }
 
-/* Between rounds in which lanes looked for what is to come: others need the core, the more
- * so the longer it takes, as there are more blocks that wait than cores. */
+/* Do all that can go on only look whether something has come? */
+static bool all_wait(const struct worker *w)
+{
+    for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++)
+        if (w->ready[i] != 0 && w->warp[i].meetings >= SIMT_MEETINGS)
+            return false;
+    return true;
+}
+
+/* Others need the core, the more so the longer it takes, as there are more blocks that wait
+ * than cores. Never by sched_yield(): tests run side by side, each a session and so a group of
+ * Linux's scheduler, and where threads of some groups yield in a loop, 6.18 does not run the
+ * other groups for a minute. */
 static void rest(uint64_t *since)
 {
     uint64_t now = clock_ns(), nap;
 
     *since = *since == 0 ? now : *since;
     nap = (now - *since) / 4;
-    if (nap < LEAST_NAP_NS)
-        sched_yield();
-    else
-        nanosleep(
-            &(struct timespec){.tv_nsec = (long)(nap < MOST_NAP_NS ? nap : MOST_NAP_NS)},
-            NULL);
+    nap = nap < LEAST_NAP_NS ? LEAST_NAP_NS : nap < MOST_NAP_NS ? nap : MOST_NAP_NS;
+    nanosleep(&(struct timespec){.tv_nsec = (long)nap}, NULL);
 }
 
 void simt_block_run(struct worker *w, const struct simt_grid *grid,
@@ -226,21 +293,16 @@ void simt_block_run(struct worker *w, const struct simt_grid *grid,
     memset(shared, GARBAGE, grid->shared_bytes);
     SIMT_POISON(shared + grid->shared_bytes, sizeof(shared) - grid->shared_bytes);
     while (w->left < w->lanes) {
-        bool any = false;
+        struct lane *first = ready_from(w, 0);
 
-        w->polled = false;
-        for (uint32_t i = 0; i < w->lanes; i++) {
-            if (w->lane[i]->state != LANE_READY)
-                continue;
-            any = true;
-            give_turn(w, w->lane[i]);
-        }
-        if (!any)
+        if (first == NULL)
             simt_die(w, "its threads wait for each other in vain");
-        if (w->polled)
-            rest(&since);
-        else
+        w->polled = false;
+        begin_round(w, first);
+        if (!all_wait(w))
             since = 0;
+        else if (w->polled)
+            rest(&since);
     }
     SIMT_UNPOISON(shared, sizeof(shared));
 }

@@ -8,32 +8,64 @@
 
 #include "simt.h"
 
-enum { SIMT_LINE = 128, SIMT_LINE_WORDS = SIMT_LINE / 8, SIMT_SNAPSHOTS = 256 };
+/* Where a thread goes on: by the compiler, which keeps its registers on its stack and needs no
+ * call, where there is such a thing. */
+#if !defined(__clang__) || defined(__x86_64__)
+struct simt_spot {
+    void *word[5];
+};
+#define SIMT_KEEP(spot) __builtin_setjmp((spot)->word)
+#define SIMT_GO(spot) __builtin_longjmp((spot)->word, 1)
+#else
+struct simt_spot {
+    jmp_buf env;
+};
+#define SIMT_KEEP(spot) _setjmp((spot)->env)
+#define SIMT_GO(spot) _longjmp((spot)->env, 1)
+#endif
 
+enum { SIMT_LINE = 128, SIMT_LINE_WORDS = SIMT_LINE / 8, SIMT_SNAPSHOTS = 256 };
+enum { SIMT_WARPS = SIMT_THREADS / SIMT_WARP };
+/* A warp waits that has looked in vain and has met less often since: a loop meets its warp
+ * between two looks. */
+enum { SIMT_MEETINGS = 16 };
+
+/* Where a lane is that cannot go on. */
 enum lane_state {
-    LANE_READY,
     LANE_IN_WARP,  /* waits for others of its warp */
     LANE_IN_BLOCK, /* and of its block */
     LANE_LEFT,
 };
 
-/* A thread of the block, on a stack of its own. */
+/* What a lane looked at last, and what it found. */
+struct look {
+    const void *at;
+    uint64_t first, second;
+};
+
+/* A thread of the block. */
 struct lane {
-    struct simt_place place;
+    struct simt_spot spot; /* where it goes on */
+    uint64_t result;       /* of what it waited in */
     enum lane_state state;
-    bool begun;
-    char *stack;
-    void *kept; /* for AddressSanitizer, while another runs */
-    ucontext_t first;
-    jmp_buf env;
-    /* What it waits in, and since where; what came of it. */
+    /* What that is, and since where. */
     int op;
     uint32_t mask;
+    uint32_t polls; /* of other things, since it last met others */
     const void *caller;
-    uint64_t result;
-    /* Since it last met others: how often it has looked at something, and what last. */
-    uint32_t polls;
-    const void *looked_at;
+    struct look word, pair;
+    uint32_t number;
+    bool begun;
+    struct thread *thread; /* NULL: there never was such a lane */
+    void *kept;            /* for AddressSanitizer, while another runs */
+};
+
+/* At the end of a lane's stack. */
+struct thread {
+    struct simt_place place; /* first: simt_place() */
+    char *stack;
+    size_t stack_bytes;
+    ucontext_t first;
 };
 
 /* Lanes of a warp on their way to do something together. */
@@ -56,17 +88,20 @@ struct warp {
     struct meeting meeting[SIMT_WARP]; /* by the mask's lowest lane */
     struct snapshot *snapshot;         /* [SIMT_SNAPSHOTS] */
     uint32_t snapshots;
+    uint32_t meetings; /* since it looked in vain; SIMT_MEETINGS: it does not wait */
 };
 
 struct worker {
-    struct lane *lane[SIMT_THREADS], *now;
-    struct warp warp[SIMT_THREADS / SIMT_WARP];
+    struct lane lane[SIMT_THREADS], *now;
+    uint32_t ready[SIMT_WARPS]; /* lanes that can go on, as bits */
+    struct warp warp[SIMT_WARPS];
     uint32_t lanes, left;
     /* Of __syncthreads() and its like. */
     int block_op;
     uint32_t here, counted;
+    int block_result;
     bool polled; /* in this round a lane only looked whether something has come */
-    jmp_buf env;
+    struct simt_spot spot;
     void *kept;
     const void *bottom; /* of the stack that it was called on */
     size_t stack_bytes;
@@ -74,8 +109,13 @@ struct worker {
     const void *args;
 };
 
-/* The worker that this thread is; NULL in all others. */
-extern __thread struct worker *simt_worker;
+/* The lane that calls. */
+static inline struct lane *simt_self(void)
+{
+    const struct simt_place *place = simt_place();
+
+    return &place->worker->lane[place->number];
+}
 
 struct worker *simt_worker_create(void);
 /* One block from beginning to end. */
@@ -86,5 +126,22 @@ void simt_pass(struct worker *);
 /* Says what is wrong with the kernel, and where its threads are; then ends the program. */
 __attribute__((noreturn, format(printf, 2, 3))) void simt_die(const struct worker *,
                                                               const char *fmt, ...);
+
+static inline bool simt_can_go_on(const struct worker *w, const struct lane *lane)
+{
+    return (w->ready[lane->number / SIMT_WARP] >> lane->number % SIMT_WARP & 1) != 0;
+}
+
+static inline void simt_is_ready(struct worker *w, const struct lane *lane)
+{
+    w->ready[lane->number / SIMT_WARP] |= 1u << lane->number % SIMT_WARP;
+}
+
+static inline void simt_is_not_ready(struct worker *w, struct lane *lane,
+                                     enum lane_state state)
+{
+    lane->state = state;
+    w->ready[lane->number / SIMT_WARP] &= ~(1u << lane->number % SIMT_WARP);
+}
 
 #endif

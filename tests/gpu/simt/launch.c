@@ -76,7 +76,6 @@ static void *hand_main(void *arg)
 
     if (w == NULL)
         abort();
-    simt_worker = w;
     for (;;) {
         struct run *run = wait_for_work(hand);
 

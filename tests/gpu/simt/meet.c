@@ -7,24 +7,17 @@
 
 enum { POLLS = 16 }; /* looks at one thing or another before others get their turn */
 
-static uint32_t number_of(const struct lane *lane)
+static struct warp *warp_of(struct worker *w, const struct lane *lane)
 {
-    const uint3 t = lane->place.thread;
-    const dim3 n = lane->place.threads;
-
-    return t.x + n.x * (t.y + n.y * t.z);
+    return &w->warp[lane->number / SIMT_WARP];
 }
 
-static void forget(struct lane *lane)
-{
-    lane->polls = 0;
-    lane->looked_at = NULL;
-}
-
-static void comes_to(struct lane *lane, enum lane_state state, int op, uint32_t mask,
+static void comes_to(struct worker *w, enum lane_state state, int op, uint32_t mask,
                      const void *caller)
 {
-    lane->state = state;
+    struct lane *lane = w->now;
+
+    simt_is_not_ready(w, lane, state);
     lane->op = op;
     lane->mask = mask;
     lane->caller = caller;
@@ -83,30 +76,40 @@ static uint64_t outcome(const struct worker *w, const struct meeting *m, uint32_
     }
 }
 
+/* Those that have met go on; what they loaded before is loaded anew. */
+static void has_met(struct warp *warp)
+{
+    warp->snapshots = 0;
+    if (warp->meetings < SIMT_MEETINGS)
+        warp->meetings++;
+}
+
 static void go_on(struct worker *w, struct warp *warp, struct meeting *m, uint32_t first)
 {
-    for (uint32_t i = 0; i < SIMT_WARP; i++) {
-        struct lane *lane = w->lane[first + i];
+    bool own = m->op == SIMT_SHFL || m->op == SIMT_MATCH; /* an outcome for each lane */
+    uint64_t all = own ? 0 : outcome(w, m, 0);
 
-        if ((m->mask >> i & 1) == 0)
-            continue;
-        lane->result = outcome(w, m, i);
-        lane->state = LANE_READY;
-        forget(lane);
+    for (uint32_t left = m->mask; left != 0; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+        struct lane *lane = &w->lane[first + i];
+
+        lane->result = own ? outcome(w, m, i) : all;
+        lane->polls = 0;
+        simt_is_ready(w, lane);
     }
     m->here = 0;
-    warp->snapshots = 0;
+    has_met(warp);
 }
 
 uint64_t simt_warp(enum simt_warp_op op, uint32_t mask, uint64_t value, uint32_t arg)
 {
-    struct worker *w = simt_worker;
+    struct worker *w = simt_place()->worker;
     struct lane *self = w->now;
-    uint32_t number = number_of(self), lane = number % SIMT_WARP;
-    struct warp *warp = &w->warp[number / SIMT_WARP];
+    uint32_t number = self->number, lane = number % SIMT_WARP;
+    struct warp *warp = warp_of(w, self);
     struct meeting *m = &warp->meeting[mask == 0 ? 0 : __builtin_ctz(mask)];
 
-    comes_to(self, LANE_IN_WARP, op, mask, __builtin_return_address(0));
+    comes_to(w, LANE_IN_WARP, op, mask, __builtin_return_address(0));
     if ((mask >> lane & 1) == 0 || (w->lanes - (number - lane) < SIMT_WARP &&
                                     mask >> (w->lanes - (number - lane)) != 0))
         simt_die(w, "thread %u calls a warp's operation with mask %08x, which %s", number,
@@ -128,16 +131,16 @@ uint64_t simt_warp(enum simt_warp_op op, uint32_t mask, uint64_t value, uint32_t
     if (m->here == mask)
         go_on(w, warp, m, number - lane);
     simt_pass(w); /* also the last: lanes go on in order */
-    return simt_worker->now->result;
+    return self->result;
 }
 
 /* ---- a block ---- */
 
 int simt_block(enum simt_block_op op, int value)
 {
-    struct worker *w = simt_worker;
+    struct worker *w = simt_place()->worker;
 
-    comes_to(w->now, LANE_IN_BLOCK, op, 0, __builtin_return_address(0));
+    comes_to(w, LANE_IN_BLOCK, op, 0, __builtin_return_address(0));
     if (w->here == 0) {
         w->block_op = op;
         w->counted = 0;
@@ -149,33 +152,35 @@ int simt_block(enum simt_block_op op, int value)
         uint32_t n = w->counted;
 
         w->here = 0;
-        for (uint32_t i = 0; i < w->lanes; i++) {
-            w->lane[i]->state = LANE_READY;
-            w->lane[i]->result = op == SIMT_SYNC_AND  ? n == w->lanes
-                                 : op == SIMT_SYNC_OR ? n > 0
-                                                      : n;
-            forget(w->lane[i]);
+        w->block_result = op == SIMT_SYNC_AND  ? n == w->lanes
+                          : op == SIMT_SYNC_OR ? n > 0
+                                               : (int)n;
+        for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++) {
+            uint32_t lanes = w->lanes - i * SIMT_WARP;
+
+            w->ready[i] = lanes < SIMT_WARP ? (1u << lanes) - 1 : ~0u;
+            has_met(&w->warp[i]);
         }
-        for (uint32_t i = 0; i < (w->lanes + SIMT_WARP - 1) / SIMT_WARP; i++)
-            w->warp[i].snapshots = 0;
     }
     simt_pass(w);
-    return (int)simt_worker->now->result;
+    return w->block_result;
 }
 
 /* ---- words that ranks share ---- */
 
+/* The lane has looked in vain. */
 static void let_others(struct worker *w)
 {
     w->polled = true;
     w->now->polls = 0;
+    warp_of(w, w->now)->meetings = 0;
     simt_pass(w);
 }
 
 void simt_polled(void)
 {
-    if (++simt_worker->now->polls > POLLS)
-        let_others(simt_worker);
+    if (++simt_self()->polls > POLLS)
+        let_others(simt_place()->worker);
 }
 
 uint64_t simt_time(void)
@@ -184,23 +189,31 @@ uint64_t simt_time(void)
     return clock_ns();
 }
 
-static void look_at(const void *what)
+/* True: the lane found the same there when it last looked, so it waits. */
+static bool is_in_vain(struct worker *w, struct look *last, const void *at, uint64_t first,
+                       uint64_t second)
 {
-    struct lane *lane = simt_worker->now;
+    bool same = last->at == at && last->first == first && last->second == second;
 
-    if (lane->looked_at == what)
-        let_others(simt_worker);
-    else
-        simt_polled();
-    simt_worker->now->looked_at = what;
+    if (!same && last->at == at) /* it has come */
+        warp_of(w, w->now)->meetings = SIMT_MEETINGS;
+    *last = (struct look){at, first, second};
+    return same;
 }
 
+/* Acquire, also where the kernel asks for less: who waits for what is told is elsewhere. */
 uint64_t simt_load(const uint64_t *word)
 {
-    look_at(word);
-    simt_worker->warp[number_of(simt_worker->now) / SIMT_WARP].snapshots = 0;
-    /* Acquire, also where the kernel asks for less: who waits for what is told is elsewhere. */
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    struct worker *w = simt_place()->worker;
+    struct lane *self = w->now;
+    uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    if (is_in_vain(w, &self->word, word, value, 0)) {
+        let_others(w);
+        value = self->word.first = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    }
+    warp_of(w, self)->snapshots = 0;
+    return value;
 }
 
 /* From its end to its beginning, as it is written the other way round: what has come is there
@@ -227,30 +240,42 @@ static struct snapshot *find_line(struct warp *warp, const char *line)
     return &warp->snapshot[warp->snapshots++];
 }
 
-void simt_load_pair(const char *from, uint64_t *first, uint64_t *second)
+/* This lane's 16 bytes of a line, as the first lane found it. `again`: others have had their
+ * turn since it last looked. */
+static void look_at_line(struct worker *w, const char *from, bool again, uint64_t *first,
+                         uint64_t *second)
 {
-    struct worker *w = simt_worker;
-    const struct lane *self = w->now;
-    uint32_t number = number_of(self), at = (uintptr_t)from % SIMT_LINE / 8;
-    uint32_t bit = 1u << number % SIMT_WARP;
+    uint32_t bit = 1u << w->now->number % SIMT_WARP, at = (uintptr_t)from % SIMT_LINE / 8;
     const char *line = from - (uintptr_t)from % SIMT_LINE;
-    const volatile uint64_t *pair = (const volatile uint64_t *)(const void *)from;
-    struct snapshot *s;
+    struct snapshot *s = find_line(warp_of(w, w->now), line);
 
-    if ((uintptr_t)from % 16 != 0)
-        simt_die(w, "thread %u loads 16 bytes at %p", number, (const void *)from);
-    (void)pair[0]; /* may it be read at all? */
-    (void)pair[1];
-    s = find_line(&w->warp[number / SIMT_WARP], line);
-    if ((s->seen[at / 2] & bit) != 0) {
-        let_others(w); /* it waits, and the line may move meanwhile */
-        s = find_line(&w->warp[number / SIMT_WARP], line);
-        if ((s->seen[at / 2] & bit) != 0)
-            take_line(s, line);
+    if ((s->seen[at / 2] & bit) != 0 && !again) { /* others get what it got first */
+        simt_pass(w);
+        s = find_line(warp_of(w, w->now), line); /* which may stand elsewhere now */
     }
+    if ((s->seen[at / 2] & bit) != 0)
+        take_line(s, line);
     s->seen[at / 2] |= bit;
     *first = s->word[at];
     *second = s->word[at + 1];
+}
+
+void simt_load_pair(const char *from, uint64_t *first, uint64_t *second)
+{
+    struct worker *w = simt_place()->worker;
+    struct lane *self = w->now;
+    const volatile uint64_t *pair = (const volatile uint64_t *)(const void *)from;
+
+    if ((uintptr_t)from % 16 != 0)
+        simt_die(w, "thread %u loads 16 bytes at %p", self->number, (const void *)from);
+    (void)pair[0]; /* may it be read at all? */
+    (void)pair[1];
+    look_at_line(w, from, false, first, second);
+    if (is_in_vain(w, &self->pair, from, *first, *second)) {
+        let_others(w);
+        look_at_line(w, from, true, first, second);
+        self->pair = (struct look){from, *first, *second};
+    }
 }
 
 void simt_store_pair(char *to, uint64_t first, uint64_t second)
@@ -258,8 +283,8 @@ void simt_store_pair(char *to, uint64_t first, uint64_t second)
     uint64_t *word = (uint64_t *)(void *)to;
 
     if ((uintptr_t)to % 16 != 0)
-        simt_die(simt_worker, "thread %u stores 16 bytes at %p",
-                 number_of(simt_worker->now), (void *)to);
+        simt_die(simt_place()->worker, "thread %u stores 16 bytes at %p",
+                 simt_self()->number, (void *)to);
     __atomic_store_n(word, first, __ATOMIC_RELEASE);
     __atomic_store_n(word + 1, second, __ATOMIC_RELEASE);
 }

@@ -1,4 +1,5 @@
-/* What is wrong in a kernel is said, and ends the process: each probe runs in one of its own. */
+/* What is wrong in a kernel is said, and ends the process: each probe runs in one of its own.
+ * And a wait whose time is up looks once more, as its kernel may not have run for that long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,6 +92,21 @@ static void a_store_behind_memory_is_found_by_asan(void **state)
 #endif
 }
 
+/* Who was stopped for long finds what came meanwhile: after the clock there is one more look. */
+static void a_row_that_came_before_the_last_look_is_found(void **state)
+{
+    (void)state;
+    assert_int_not_equal(probe_late_row(false), 0);
+    assert_int_not_equal(probe_late_row(true), 0);
+}
+
+/* One poll beyond that at which the clock is looked at, not as many as between two looks. */
+static void a_word_that_never_came_is_given_up(void **state)
+{
+    (void)state;
+    assert_int_equal(probe_late_word() % 32, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +116,8 @@ int main(void)
         cmocka_unit_test(a_lane_that_takes_no_part_is_found),
         cmocka_unit_test(a_crooked_store_is_found),
         cmocka_unit_test(a_store_behind_memory_is_found_by_asan),
+        cmocka_unit_test(a_row_that_came_before_the_last_look_is_found),
+        cmocka_unit_test(a_word_that_never_came_is_given_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,11 @@
 /* See probe.h. Blocks have two warps. */
 #include "probe.h"
 
-#include <epa2a/ptx.cuh>
+#include "device/lines.cuh"
 
 #include <cuda_runtime.h>
+
+#include <stdlib.h>
 
 enum { THREADS = 64, ODD = 40 };
 
@@ -45,6 +47,92 @@ static __global__ void behind_memory(int *words)
 {
     words[THREADS + threadIdx.x] = 1;
 }
+
+/* ---- the time is up ---- */
+
+enum { LINES = 8, MOST_LOOKS = 1000 };
+
+/* What kernels look at while they wait, and a row. */
+struct late {
+    struct epa_fault fault;
+    uint32_t stop;
+    __align__(128) char row[LINES * DEV_LINE];
+    unsigned looks;
+};
+
+/* Polls as kernels do, until all of the row is there, which is when the time is up. */
+static __global__ void late_row(struct late *l, bool last)
+{
+    uint64_t *first_count = (uint64_t *)(l->row + DEV_LINE) - 1;
+    uint64_t *last_count = (uint64_t *)(l->row + LINES * DEV_LINE) - 1;
+    struct epa_dev_patience patience = {};
+    struct {
+        struct epa_device_view v;
+        uint64_t timeout_ns;
+    } a = {};
+
+    a.v.fault = &l->fault;
+    a.v.stop = &l->stop;
+    *first_count = last;
+    *last_count = !last;
+    for (unsigned i = 1; i < MOST_LOOKS; i++) {
+        if (*first_count == 1 && *last_count == 1) {
+            l->looks = i;
+            return;
+        }
+        if (!dev_line_wait(a, l->row, LINES, 1, {}, &patience))
+            return;
+        if (patience.late)
+            *first_count = *last_count = 1;
+    }
+}
+
+static __global__ void late_word(struct late *l)
+{
+    struct epa_device_view v = {};
+    struct epa_dev_patience patience = {};
+
+    v.fault = &l->fault;
+    v.stop = &l->stop;
+    for (l->looks = 1; epa_dev_patient(v, &patience, 0, {}, 0, 1); l->looks++)
+        ;
+}
+
+static struct late *late_create(void)
+{
+    struct late *l = nullptr;
+
+    if (cudaMalloc((void **)&l, sizeof(*l)) != cudaSuccess)
+        abort();
+    memset(l, 0, sizeof(*l));
+    return l;
+}
+
+unsigned probe_late_row(bool last)
+{
+    struct late *l = late_create();
+    unsigned looks;
+
+    late_row<<<1, 1>>>(l, last);
+    (void)cudaDeviceSynchronize();
+    looks = l->looks;
+    (void)cudaFree(l);
+    return looks;
+}
+
+unsigned probe_late_word(void)
+{
+    struct late *l = late_create();
+    unsigned polls;
+
+    late_word<<<1, 1>>>(l);
+    (void)cudaDeviceSynchronize();
+    polls = l->looks;
+    (void)cudaFree(l);
+    return polls;
+}
+
+/* ---- what is wrong ---- */
 
 static void run(void (*kernel)(int *))
 {

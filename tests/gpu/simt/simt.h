@@ -22,8 +22,20 @@ enum { SIMT_WARP = 32, SIMT_THREADS = 1024, SIMT_SHARED_BYTES = 64 * 1024 };
 struct simt_place {
     uint3 thread, block;
     dim3 threads, blocks;
+    uint32_t number; /* of the thread in its block */
+    struct worker *worker;
 };
-extern SIMT_EXPORT __thread const struct simt_place *simt_place;
+
+/* A thread of a block has a stack that begins at a multiple of its size, the last SIMT_SELF
+ * bytes of which are no stack: its place stands there. */
+enum { SIMT_STACK = 256 * 1024, SIMT_SELF = 2048 };
+
+static inline const struct simt_place *simt_place(void)
+{
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+
+    return (const struct simt_place *)((here | (SIMT_STACK - 1)) + 1 - SIMT_SELF);
+}
 
 /* What lanes of a warp do together. */
 enum simt_warp_op {

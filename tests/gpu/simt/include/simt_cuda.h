@@ -33,10 +33,10 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
-#define threadIdx (simt_place->thread)
-#define blockIdx (simt_place->block)
-#define blockDim (simt_place->threads)
-#define gridDim (simt_place->blocks)
+#define threadIdx (simt_place()->thread)
+#define blockIdx (simt_place()->block)
+#define blockDim (simt_place()->threads)
+#define gridDim (simt_place()->blocks)
 
 /* ---- what threads do together ---- */
 
@@ -108,10 +108,7 @@ template <class T> static inline T simt_shuffle(unsigned mask, T value, int from
 
 static inline int simt_lane(void)
 {
-    uint3 t = simt_place->thread;
-    dim3 n = simt_place->threads;
-
-    return (int)((t.x + n.x * (t.y + n.y * t.z)) % SIMT_WARP);
+    return (int)(simt_place()->number % SIMT_WARP);
 }
 
 template <class T>
@@ -202,19 +199,22 @@ SIMT_STORE(__stcg)
 SIMT_STORE(__stcs)
 SIMT_STORE(__stwt)
 
-/* Replaces *at by what `with` makes of it; returns what was there. */
+/* Replaces *at by what `with` makes of it; returns what was there. Who changes nothing may
+ * wait for another to do so. */
 template <class T, class F> static inline T simt_atomic(T *at, F with)
 {
     T was;
 
-    simt_polled();
     __atomic_load(at, &was, __ATOMIC_RELAXED);
     for (;;) {
         T then = with(was);
 
         if (__atomic_compare_exchange(at, &was, &then, false, __ATOMIC_SEQ_CST,
-                                      __ATOMIC_SEQ_CST))
+                                      __ATOMIC_SEQ_CST)) {
+            if (memcmp(&was, &then, sizeof(was)) == 0)
+                simt_polled();
             return was;
+        }
     }
 }
 
