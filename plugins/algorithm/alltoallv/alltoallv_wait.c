@@ -2,20 +2,11 @@
  * failed, so each is started without blocking and tested in a loop that knows both. */
 #include "alltoallv.h"
 
-#include <sched.h>
-#include <time.h>
+#include "base/clock.h"
 
 /* A test is some 100 ns; where cores are short each look gives one away first, and that can
  * take milliseconds. */
 enum { TESTS = 64 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 double av_timeout_s(const struct av *a)
 {
@@ -31,17 +22,17 @@ enum epa_status av_patience(struct av *a, struct av_patience *p)
                             .what = p->what};
     enum epa_status status;
 
-    if (a->crowded)
-        sched_yield();
-    else if (++p->looks % TESTS != 0)
+    if (!a->crowded && ++p->looks % TESTS != 0)
         return EPA_OK;
-    status = a->t->ops->progress(a->t);
-    if (status != EPA_OK)
-        return status;
-    w.waited_ns = now_ns();
+    w.waited_ns = clock_ns();
     if (p->since_ns == 0)
         p->since_ns = w.waited_ns;
     w.waited_ns -= p->since_ns;
+    if (a->crowded)
+        clock_pause(w.waited_ns, 0);
+    status = a->t->ops->progress(a->t);
+    if (status != EPA_OK)
+        return status;
     epa_waits(a->onlooker, &w, &p->told_ns);
     return w.waited_ns > a->timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
 }

@@ -103,6 +103,7 @@ struct ucx {
     bool all_mapped; /* UCX has nothing to do after open */
     uint32_t burst;  /* polls between two looks at the clock and at `aborted` */
     uint64_t spin_ns;
+    uint64_t idle_since_ns;   /* since when progress finds nothing to do; 0: it did */
     uint64_t barriers, pings; /* begun by this rank */
     /* Of puts and signals, all under `lock` where there is a helper. */
     uint32_t outstanding, started; /* started: since the last progress */

@@ -3,8 +3,6 @@
  * turns it looks at the clock, at `aborted` and at peers that are gone. */
 #include "ucx.h"
 
-#include <sched.h>
-
 #include "base/clock.h"
 
 /* That a rank is gone UCX may know before the launcher, which can tell the better story. */
@@ -156,12 +154,12 @@ static void free_request(struct ucx *u, ucs_status_ptr_t request)
 
 bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
 {
-    uint64_t begun = ucx_now_ns();
+    uint64_t begun = ucx_now_ns(), waited;
     bool done;
 
-    while (!(done = is_done(u, request, false)) && ucx_now_ns() - begun < timeout_ns &&
-           !epa_aborted(u->boot))
-        sched_yield();
+    while (!(done = is_done(u, request, false)) &&
+           (waited = ucx_now_ns() - begun) < timeout_ns && !epa_aborted(u->boot))
+        clock_pause(waited, 0);
     free_request(u, request);
     return done;
 }
@@ -315,8 +313,14 @@ enum epa_status wait_progress(struct ucx *u)
     enum epa_status status;
 
     /* Who tries again in vain has peers that need the core. */
-    if (!u->all_mapped && !ucx_pump(u) && u->spin_ns == 0)
-        sched_yield();
+    if (u->all_mapped || ucx_pump(u) || u->spin_ns != 0) {
+        u->idle_since_ns = 0;
+    } else {
+        uint64_t now = ucx_now_ns();
+
+        u->idle_since_ns = u->idle_since_ns == 0 ? now : u->idle_since_ns;
+        clock_pause(now - u->idle_since_ns, 0);
+    }
     status = check_ranks(
         u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? ucx_now_ns() : 0);
     if (status != EPA_OK)
