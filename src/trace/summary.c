@@ -443,6 +443,10 @@ enum epa_status trace_summary(const struct trace_file *f, struct text *out,
     struct summing s = {.f = f, .out = out};
     bool ok = summing_init(&s);
 
+    if (ok && s.rounds == 0 && !f->ours) {
+        summing_finish(&s);
+        return trace_phases(f, out, err);
+    }
     if (ok)
         print_head(&s);
     if (ok && s.rounds > 0) {
