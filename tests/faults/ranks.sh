@@ -97,7 +97,8 @@ kill_in_each_stage() {
         case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
         [ "$failed" = 0 ] || return
-        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
+        # "dispatch and combine": one launch of a graph of both.
+        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *" combine;"* | *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
             echo "killed in: ${seen%;}; slowest end $slowest ms"
             return ;; esac ;; esac ;; esac
     done
@@ -121,7 +122,7 @@ stop)
     who=$(victim)
     kill -STOP "$who"
     # It cannot leave by itself: it is given up after its grace, which is longer with a device.
-    grep -q 'name: cuda' "$config" && finish 4 15000 || finish 4 5000
+    "$epa2a" config show "$config" | grep -q '^  name: cuda$' && finish 4 15000 || finish 4 5000
     grep -Eq 'rank [0-9]+: .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
     json_is_valid ;;
 int | term)

@@ -1,12 +1,13 @@
 #!/bin/bash
 # A tool of compute-sanitizer over `epa2a verify`, on small shapes: it must find nothing.
-#   sanitizer.sh EPA2A CONFIG PROBE TOOL      TOOL: memcheck | racecheck | synccheck | initcheck
+#   sanitizer.sh EPA2A CONFIG PROBE TOOL [ALGORITHM]
+# TOOL: memcheck | racecheck | synccheck | initcheck. ALGORITHM: ll_v2 (if none is named).
 # PROBE (sanitizer_probe.c) does first what the tool must find, so that finding nothing means
 # something; it also tells whether the tool follows ranks that are forked. Two ranks on two GPUs,
 # one where there is one. EPA2A_TEST_BACKEND and EPA2A_TEST_TRANSPORT are as in verify.c; the
 # program is $COMPUTE_SANITIZER, or where CUDA puts it.
 set -u
-epa2a=$1 config=$2 probe=$3 tool=$4
+epa2a=$1 config=$2 probe=$3 tool=$4 algorithm=${5:-ll_v2}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 limit=100 # seconds, for one run
@@ -46,7 +47,7 @@ verify() {
     [ -n "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set "transport=$EPA2A_TEST_TRANSPORT")
     # Under initcheck a memset of memory that was mapped by cuMemMap() fails in the driver.
     [ "$tool" = initcheck ] && [ -z "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set transport.memory=ipc)
-    command=("$epa2a" verify "$config" "${set[@]}" --set moe.hidden=512 --set moe.max_tokens=8
+    command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}" --set moe.hidden=512 --set moe.max_tokens=8
         --set moe.experts=8 --set verify.iterations=3 --set timeout=60s)
 }
 
@@ -92,7 +93,25 @@ check() {
 sanitizer=$(find_sanitizer) || skip "there is no compute-sanitizer on PATH or with CUDA"
 count_ranks
 choose_launcher
-check algorithm.layout=expert
-check algorithm.once=true algorithm.combine_wire=fp8 algorithm.rows=padded
-check algorithm.layout=rank algorithm.wire=dtype routing.kind=masked
+case $algorithm in
+    ll_v2)
+        check algorithm.layout=expert
+        check algorithm.once=true algorithm.combine_wire=fp8 algorithm.rows=padded
+        check algorithm.layout=rank algorithm.wire=dtype routing.kind=masked
+        check algorithm.once=true algorithm.wire=dtype algorithm.expert=fused moe.dtype=f16
+        ;;
+    ll_v1)
+        check algorithm.exchange=push
+        check algorithm.exchange=pull algorithm.wire=dtype routing.kind=masked
+        ;;
+    token_flag)
+        check algorithm.lock=token algorithm.expert=fused moe.dtype=f16
+        check algorithm.lock=rank algorithm.reset=memset algorithm.split=by_source
+        check algorithm.wire=fp8 algorithm.chunks=3 routing.kind=masked
+        ;;
+    *)
+        echo "sanitizer.sh: there are no runs for $algorithm"
+        failed=1
+        ;;
+esac
 exit "$failed"
