@@ -155,3 +155,20 @@ char *text_size(char *buf, size_t room, uint64_t bytes)
     snprintf(buf, room, "%.*f %s", value < 10.0 ? 2 : 1, value, unit[i]);
     return buf;
 }
+
+size_t text_decode(const char *s, uint32_t *out)
+{
+    unsigned char c = (unsigned char)*s;
+    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+    uint32_t point = n == 1 ? c : c & (0x7fu >> n);
+
+    if ((c >= 0x80 && c < 0xc2) || c > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if (((unsigned char)s[i] & 0xc0) != 0x80)
+            return 0;
+        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
+    }
+    *out = point;
+    return n;
+}

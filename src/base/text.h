@@ -23,6 +23,9 @@ bool text_near(const char *want, const char *have);
 /* The nearest of `n` names that is near enough, or NULL. */
 const char *text_nearest(const char *want, const char *const *names, uint32_t n);
 
+/* Bytes and code point of the character at `s`; 0: it is not UTF-8. */
+size_t text_decode(const char *s, uint32_t *out);
+
 /* "15.2 MiB", "1.50 GiB", "640 B". Returns buf. */
 char *text_size(char *buf, size_t room, uint64_t bytes);
 

@@ -27,7 +27,7 @@ struct line {
     const struct command *command; /* NULL: none was named */
     struct cli cli;
     /* What cli points to; each has room for all of argv. */
-    const char **arg, **set, **only;
+    const char **arg, **set, **only, **context;
     char *plugin_path; /* made absolute */
     bool given[OPTIONS];
     struct sweep sweep;
@@ -239,7 +239,7 @@ static enum epa_status store(struct line *line, const struct option *option,
     uint32_t when = 0;
     uint64_t least, *count;
 
-    if (line->given[id] && id != SET && id != ONLY && value != NULL)
+    if (line->given[id] && id != SET && id != ONLY && id != CONTEXT && value != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", option->name);
     line->given[id] = true;
     if (flag_of(cli, id) != NULL)
@@ -254,6 +254,9 @@ static enum epa_status store(struct line *line, const struct option *option,
     case SET:
         line->set[cli->n_sets++] = value;
         return EPA_OK;
+    case CONTEXT:
+        line->context[line->cli.n_context++] = value;
+        return cli_check_context(&line->context[0], line->cli.n_context, err);
     case ONLY:
         line->only[cli->n_only++] = value;
         return EPA_OK;
@@ -363,25 +366,6 @@ static enum epa_status read_line(struct line *line, int argc, char **argv,
     return status;
 }
 
-static enum epa_status check_options(const struct line *line, struct epa_error *err)
-{
-    for (const struct option *option = options; option < options + OPTIONS; option++) {
-        struct text takers = {0};
-
-        if (!line->given[option - options] || (option->commands & line->command->bit) != 0)
-            continue;
-        for (uint32_t i = 0; i < commands_count(); i++) {
-            if ((option->commands & commands[i].bit) != 0)
-                text_add(&takers, "%s%s", takers.bytes == 0 ? "" : ", ", commands[i].name);
-        }
-        epa_fail(err, EPA_ERR_CONFIG, "%s does not take %s, only %s", line->command->name,
-                 option->name, takers.data);
-        text_free(&takers);
-        return EPA_ERR_CONFIG;
-    }
-    return EPA_OK;
-}
-
 /* A plugin's file or a socket must not get number 0, 1 or 2. What stands in for a closed
  * standard output refuses to be written, so the user learns of it. */
 static void fill_standard_files(void)
@@ -430,6 +414,7 @@ static int run_line(struct line *line)
     line->cli.arg = line->arg;
     line->cli.set = line->set;
     line->cli.only = line->only;
+    line->cli.context = line->context;
     colour_choose(line->cli.color);
     if (line->given[HELP_OPTION]) {
         commands_print_help(line->command);
@@ -443,7 +428,7 @@ static int run_line(struct line *line)
         fprintf(stderr, "'epa2a --help' says more.\n");
         return EXIT_USAGE;
     }
-    if (check_options(line, &err) != EPA_OK ||
+    if (cli_check_options(line->command, line->given, &err) != EPA_OK ||
         cli_check_args(line->command, &line->cli, &err) != EPA_OK ||
         cli_sweep(line->command, &line->cli, line->set, &line->sweep, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
@@ -462,11 +447,12 @@ static int read_and_run(int argc, char **argv)
                                 .line = argv},
                         .arg = calloc(room, sizeof(char *)),
                         .set = calloc(room, sizeof(char *)),
-                        .only = calloc(room, sizeof(char *))};
+                        .only = calloc(room, sizeof(char *)),
+                        .context = calloc(room, sizeof(char *))};
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    if (line.arg == NULL || line.set == NULL || line.only == NULL)
+    if (line.arg == NULL || line.set == NULL || line.only == NULL || line.context == NULL)
         epa_fail(&err, EPA_ERR_NOMEM, "no memory for %d arguments", argc);
     else
         read_line(&line, argc, argv, &err);
@@ -480,6 +466,7 @@ static int read_and_run(int argc, char **argv)
     free(line.arg);
     free(line.set);
     free(line.only);
+    free(line.context);
     return code;
 }
 

@@ -17,6 +17,8 @@ struct cli {
     uint32_t n_args;
     const char *const *set; /* --set key=value, in order */
     uint32_t n_sets;
+    const char *const *context; /* --context NAME=TEXT, in order; good ones */
+    uint32_t n_context;
     const char *json;        /* --json FILE, "-" for standard output; NULL: none */
     uint64_t timeout_ns;     /* --timeout; 0: the experiment's own */
     const char *plugin_path; /* --plugin-path, absolute; NULL: the usual places */

@@ -6,6 +6,8 @@
 
 #include "base/text.h"
 
+enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64 };
+
 static enum epa_status check_config(const struct cli *cli, struct epa_error *err)
 {
     static const char *const words[] = {"show", "check", "schema"};
@@ -57,6 +59,64 @@ static enum epa_status check_runs(const struct command *command, const struct cl
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--resume needs the folder of the batch: --resume --out-dir DIR");
     return EPA_OK;
+}
+
+enum epa_status cli_check_options(const struct command *command, const bool *given,
+                                  struct epa_error *err)
+{
+    for (const struct option *option = options; option < options + OPTIONS; option++) {
+        struct text takers = {0};
+
+        if (!given[option - options] || (option->commands & command->bit) != 0)
+            continue;
+        for (uint32_t i = 0; i < commands_count(); i++) {
+            if ((option->commands & commands[i].bit) != 0)
+                text_add(&takers, "%s%s", takers.bytes == 0 ? "" : ", ", commands[i].name);
+        }
+        epa_fail(err, EPA_ERR_CONFIG, "%s does not take %s, only %s", command->name,
+                 option->name, takers.data);
+        text_free(&takers);
+        return EPA_ERR_CONFIG;
+    }
+    return EPA_OK;
+}
+
+enum epa_status cli_check_context(const char *const *context, uint32_t n,
+                                  struct epa_error *err)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+    const char *word = context[n - 1], *at = strchr(word, '=');
+    size_t bytes = at == NULL ? strlen(word) : (size_t)(at - word);
+    uint32_t point = 0;
+
+    if (at == NULL || bytes == 0 || bytes > CONTEXT_NAME || strchr(letters, *word) == NULL)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "--context %.80s: NAME=TEXT is expected, a name of 1 to %d letters, "
+            "digits, '_', '.' and '-': --context switch=b",
+            word, CONTEXT_NAME);
+    for (size_t i = 0; i < bytes; i++)
+        if (strchr(letters, word[i]) == NULL && strchr("0123456789.-", word[i]) == NULL)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--context %.*s: a name has letters, digits, '_', '.' and '-', "
+                            "and not '%c'",
+                            (int)bytes, word, word[i]);
+    for (size_t step; *++at != 0; at += step - 1) {
+        step = text_decode(at, &point);
+        if (step == 0 || point < 0x20 || point == 0x7f)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--context %.*s: its text has byte 0x%02x; it must be one line "
+                            "of UTF-8",
+                            (int)bytes, word, (unsigned char)*at);
+    }
+    for (uint32_t i = 0; i + 1 < n; i++)
+        if (strncmp(context[i], word, bytes + 1) == 0)
+            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice",
+                            (int)bytes, word);
+    return n <= CONTEXT_MOST
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_CONFIG, "--context is there more than %d times",
+                          CONTEXT_MOST);
 }
 
 enum epa_status cli_check_args(const struct command *command, const struct cli *cli,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/colour.h"
+#include "base/text.h"
 #include "cli/cmd_compare.h"
 #include "report/compare.h"
 #include "report/results.h"
@@ -155,6 +156,27 @@ static enum epa_status make_pairs(struct comparing *c, struct epa_error *err)
 
 /* ---- what may be compared ---- */
 
+static bool has_fault(const struct results_run **run, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (run[i]->fault)
+            return true;
+    return false;
+}
+
+/* What the user noted is no reason not to compare. */
+static void tell_contexts(const char *name, const struct pair *pair)
+{
+    struct text a = {0}, b = {0};
+
+    results_context(pair->a[0], &a);
+    results_context(pair->b[0], &b);
+    if (strcmp(a.data, b.data) != 0)
+        printf("# %s: context: %s in A, %s in B\n", name, a.data, b.data);
+    text_free(&a);
+    text_free(&b);
+}
+
 /* Who is compared without a partner is told; so is what differs and may not. */
 static enum epa_status check_pair(const struct comparing *c, const struct pair *pair,
                                   struct epa_error *err)
@@ -166,6 +188,15 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
     char what[300], name[200];
 
     call(pair->a[0], name, sizeof(name));
+    if (has_fault(pair->a, pair->n_a) || has_fault(pair->b, pair->n_b)) {
+        if (!c->cli->force)
+            return epa_fail(
+                err, EPA_ERR_CONFIG,
+                "%s: a fault was planted in it, so its times are no measurement; "
+                "--force compares all the same",
+                name);
+        printf("# %s: a fault was planted in it\n", name);
+    }
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(pair->a[0], pair->b[0], must[i].part, what, sizeof(what)))
             continue;
@@ -177,6 +208,7 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
     }
     if (results_differ(pair->a[0], pair->b[0], RESULTS_MEANS, what, sizeof(what)))
         printf("# %s: %s\n", name, what);
+    tell_contexts(name, pair);
     return EPA_OK;
 }
 
@@ -299,7 +331,8 @@ static enum epa_status compare_stage(struct comparing *c, const struct pair *pai
     print_row(pair->a[0], name, &x, verdict);
     c->rows++;
     c->slower += verdict == SLOWER;
-    if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0) {
+    if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0 ||
+        strcmp(name, "latency") == 0) {
         c->log_ratios += log(x.ratio);
         c->totals++;
     }

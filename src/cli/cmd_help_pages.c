@@ -242,9 +242,11 @@ static const char expectations[] =
     "  expect: {p99: \"dispatch 80us, total 200us\", goodput: 40, of_limit: 50%, wrong: 0}\n"
     "\n"
     "Rows are those of the table: the algorithm's stages and total; by graph dispatch, combine\n"
-    "and total; with bench.clock: wall_cold only wall. One that there is not is refused, with\n"
-    "its place in the file, once ranks have set up. min, median, p95, p99, max and mean are\n"
-    "durations, at most; goodput, wire and bus are GB/s, and of_limit a percentage, at least.\n"
+    "and total; with bench.clock: wall_cold only wall; in an open loop, service and latency\n"
+    "instead of total. One that there is not is refused, with\n"
+    "its place in the file, once ranks have set up. min, median, p95, p99, p999, max and\n"
+    "mean are durations, at most (p999 needs 1000 samples, else it misses); goodput, wire and\n"
+    "bus are GB/s, and of_limit a percentage, at least.\n"
     "wrong: 0 wants data that was compared; wrong data ends a run without that, too.\n"
     "\n"
     "bench and run look at all of them once a run has ended well: the table has a line for\n"
@@ -254,6 +256,53 @@ static const char expectations[] =
     "measure) misses. Of several runs each is judged by its own; the others go on, unless\n"
     "--fail-fast. verify takes no times and looks at wrong alone. Expectations are not part of a\n"
     "run's id, and `epa2a compare` takes results that miss them.\n";
+
+static const char faults[] =
+    "Failures that are planted, so that what comes of them can be rehearsed: `fault:` in a file,\n"
+    "or --set, for run, bench and verify.\n"
+    "\n"
+    "  fault: {kind: kill, rank: 1, stage: combine, iteration: 10}\n"
+    "      The rank kills itself with SIGKILL: exit code 5, and a sentence that says which rank\n"
+    "      was lost where.\n"
+    "  fault: {kind: stop, rank: 1, stage: dispatch, iteration: 10, for: 2s}\n"
+    "      Its process is stopped by SIGSTOP, and continued by a timer. Peers wait; for longer\n"
+    "      than `timeout` they give up: exit code 4, and whom they waited for.\n"
+    "  fault: {kind: straggle, rank: 1, stage: combine, iteration: 10, for: 100us, every: 1}\n"
+    "      It sleeps before that stage, here from iteration 10 on. With cadence: isolated it is\n"
+    "      late after the barrier and before its own mark: what others wait for it is in their\n"
+    "      times. verify.straggle makes all ranks late by turns.\n"
+    "\n"
+    "Iterations count from 0, those of warm-up too, as in messages. Without `stage` it is the\n"
+    "first; names are those of the table. kill and stop want ranks that are processes of their\n"
+    "own, and bench a clock other than graph, which runs stages where no host comes in between.\n"
+    "Several of them are runs of one file:\n"
+    "    matrix: {fault: [none, {kind: kill, rank: 1}, {kind: stop, rank: 0, for: 10s}]}\n"
+    "\n"
+    "What then happens is what would happen without a plan: nothing but the rank itself knows\n"
+    "of it. The report, a warning and `fault` in JSON say that it was planted and how often it\n"
+    "struck. A fault is part of a run's id, so --resume takes no such run for one without, and\n"
+    "`epa2a compare` refuses its times unless --force is given.\n";
+
+static const char arrivals[] =
+    "Open loop: `epa2a bench` where iterations are due by a schedule.\n"
+    "\n"
+    "  bench: {arrivals: poisson, load: 0.8}     0.8 of what a closed loop does a second\n"
+    "  bench: {arrivals: constant, rate: 2000}   2000 a second, one each 500 us\n"
+    "\n"
+    "Usually an iteration begins when the one before is over (closed), so that nobody asks for\n"
+    "anything while one is slow, and one slow iteration is one slow sample. In an open loop all\n"
+    "ranks begin iteration i when it is due, or as soon after as the one before lets them. Two\n"
+    "rows stand for total, both of the slowest rank, dispatch to combine with the experts'\n"
+    "stand-in:\n"
+    "  service   from when the rank began to when it was done\n"
+    "  latency   from when it was due to when it was done: the time in the queue counts\n"
+    "\n"
+    "load is a part of the rate of the second half of warm-up, a closed loop without barriers,\n"
+    "of its slowest rank. Near 1 queues grow long, above 1 without end. Gaps are even, or drawn\n"
+    "from the exponential distribution by the seed, alike on all ranks, which must be on one\n"
+    "host: their clock is CLOCK_MONOTONIC. Inputs are made beforehand. GPUs' clocks (events,\n"
+    "graph), wall_cold and the rules of bench.ci95 and bench.max_time are refused. Of latency\n"
+    "there are no bandwidths, and expectations without a row are of it.\n";
 
 static const char charts[] =
     "Charts of results: of what --json, --json-lines and --out-dir wrote, of one run or many.\n"
@@ -287,10 +336,22 @@ static void add_environment(struct text *out)
 {
     for (const struct variable *v = environment; v->name != NULL; v++)
         text_add(out, "  %-18s %s\n", v->name, v->help);
-    text_add(out, "A variable EPA2A_... that is none of these gets a warning.\n");
+    text_add(
+        out,
+        "A variable EPA2A_... that is none of these gets a warning.\n"
+        "\n"
+        "A value in an experiment's file may have others in it:\n"
+        "  ranks: ${RANKS}                       it must be set\n"
+        "  moe: {topk: \"${TOPK:-8}\"}             8 where it is not set, or empty; in braces\n"
+        "                                        it needs quotes\n"
+        "  name: costs $${5}                     a literal ${5}\n"
+        "They are put in when the file is read, not in keys and not in --set, and what comes\n"
+        "of it is one value and no list. The id of a run is that of the value as it came to\n"
+        "be; `epa2a config show --origin` says which values were made that way.\n");
 }
 
 const struct help_page help_pages[] = {
+    {"arrivals", arrivals},
     {"bandwidth", bandwidth},
     {"batches", batches},
     {"charts", charts},
@@ -298,6 +359,7 @@ const struct help_page help_pages[] = {
     {"environment", "Variables of the environment.\n", add_environment},
     {"exit-codes", "Exit codes.\n", add_exit_codes},
     {"expectations", expectations},
+    {"faults", faults},
     {"stopping", stopping},
     {"results", results},
     {"traces", traces},

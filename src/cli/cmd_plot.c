@@ -61,20 +61,6 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
                     nearest == NULL ? "" : nearest, nearest == NULL ? "" : "'?");
 }
 
-/* By what the environment says of characters. */
-static bool is_unicode(void)
-{
-    static const char *const name[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-
-    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
-        const char *value = getenv(name[i]);
-
-        if (value != NULL && value[0] != '\0')
-            return strcasestr(value, "utf-8") != NULL || strcasestr(value, "utf8") != NULL;
-    }
-    return false;
-}
-
 static void tell_left_out(const struct results *results, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -99,7 +85,7 @@ static enum epa_status draw(const struct cli *cli, const struct plot *plot,
     enum epa_status status = EPA_OK;
 
     if (is_text(path)) {
-        plot_text(plot, is_unicode(), &out);
+        plot_text(plot, report_unicode(), &out);
     } else {
         plot_script(plot, strcasecmp(ending(path), ".png") == 0 ? PLOT_PNG : PLOT_SVG,
                     &script);

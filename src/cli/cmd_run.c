@@ -91,6 +91,8 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     enum epa_status status = EPA_OK;
 
     facts_collect(&c->facts);
+    c->facts.context = cli->context;
+    c->facts.n_context = cli->n_context;
     if (place_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
         c->place = job.place;
     if (c->place.rank == 0)

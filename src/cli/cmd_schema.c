@@ -9,13 +9,10 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/schema_options.h"
 #include "config/batch.h"
-#include "config/expect.h"
 #include "config/experiment_table.h"
 #include "config/options.h"
-
-#define REAL_PATTERN "([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?"
-#define NUMBER_PATTERN "(0|[1-9][0-9]*)(\\.[0-9]{1,6})? *"
 
 struct schema {
     json_t *definitions;
@@ -68,152 +65,6 @@ static json_t *list_of(json_t *items)
 
 /* ---- options ---- */
 
-static json_t *whole_number(const struct epa_option *o)
-{
-    json_t *schema = json_pack("{s:s}", "type", "integer");
-
-    json_object_set_new(schema, "minimum", json_integer((json_int_t)o->min));
-    if (option_greatest(o) <= INT64_MAX)
-        json_object_set_new(schema, "maximum",
-                            json_integer((json_int_t)option_greatest(o)));
-    else
-        json_object_set_new(schema, "exclusiveMaximum", json_real(0x1p64));
-    return schema;
-}
-
-static json_t *real_number(const struct epa_option *o)
-{
-    json_t *schema = json_pack("{s:s}", "type", "number");
-
-    if (o->least != 0.0 || o->most != 0.0) {
-        json_object_set_new(schema, "minimum", json_real(o->least));
-        json_object_set_new(schema, "maximum", json_real(o->most));
-    }
-    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", schema, "type", "string", "pattern",
-                     "^[-+]?" REAL_PATTERN "%$");
-}
-
-static json_t *bytes(const struct epa_option *o)
-{
-    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", whole_number(o), "type", "string",
-                     "pattern", "^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$");
-}
-
-static json_t *duration(const struct epa_option *o)
-{
-    json_t *text = json_pack("{s:s, s:s}", "type", "string", "pattern",
-                             "^" NUMBER_PATTERN "(s|ms|us|ns)$");
-
-    return o->min != 0 ? text : json_pack("{s:[{s:i}, o]}", "anyOf", "const", 0, text);
-}
-
-static json_t *choice(const struct epa_option *o)
-{
-    json_t *names = json_array(), *helps = json_array();
-
-    for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {
-        const char *help = c->help == NULL ? "" : c->help;
-        json_t *number = json_loads(c->name, JSON_DECODE_ANY, NULL);
-
-        json_array_append_new(names, json_string(c->name));
-        json_array_append_new(helps, json_string(help));
-        if (number == NULL)
-            continue;
-        json_array_append_new(names, number); /* 256 without quotes is no string */
-        json_array_append_new(helps, json_string(help));
-    }
-    return json_pack("{s:o, s:o}", "enum", names, "enumDescriptions", helps);
-}
-
-/* "dispatch 80us, total 120us": a bound, with or without a row before it, and more of them. */
-static json_t *expectations(const struct epa_option *o)
-{
-    static const char *const bound[] = {[EXPECT_NS] = "(" NUMBER_PATTERN "(s|ms|us|ns)|0)",
-                                        [EXPECT_RATE] = "[+]?" REAL_PATTERN,
-                                        [EXPECT_SHARE] = "[+]?" REAL_PATTERN "%"};
-    enum expect_figure figure = EXPECT_MIN;
-    struct text one = {0}, pattern = {0};
-    json_t *forms;
-
-    while (strcmp(expect_name[figure], o->name) != 0)
-        figure++;
-    text_add(&one, " *([A-Za-z][^ ,]* +)?%s *", bound[expect_unit_of(figure)]);
-    text_add(&pattern, "^%s(,%s)*$", one.data, one.data);
-    forms = json_pack("[{s:s, s:s}, {s:s}]", "type", "string", "pattern", pattern.data,
-                      "type", "null");
-    if (expect_unit_of(figure) == EXPECT_RATE)
-        json_array_append_new(forms, json_pack("{s:s, s:i, s:f}", "type", "number",
-                                               "minimum", 0, "maximum", 1e300));
-    if (expect_unit_of(figure) == EXPECT_NS)
-        json_array_append_new(forms, json_pack("{s:i}", "const", 0));
-    text_free(&one);
-    text_free(&pattern);
-    return json_pack("{s:o}", "anyOf", forms);
-}
-
-static json_t *text_schema(const struct epa_option *o)
-{
-    for (const struct epa_option *e = expect_table; e->name != NULL; e++)
-        if (e == o)
-            return expectations(o);
-    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
-}
-
-static json_t *type_of(const struct epa_option *o)
-{
-    switch (o->type) {
-    case EPA_OPTION_BOOL:
-        return json_pack("{s:s}", "type", "boolean");
-    case EPA_OPTION_U32:
-    case EPA_OPTION_U64:
-        return whole_number(o);
-    case EPA_OPTION_REAL:
-        return real_number(o);
-    case EPA_OPTION_BYTES:
-        return bytes(o);
-    case EPA_OPTION_DURATION:
-        return duration(o);
-    case EPA_OPTION_STRING:
-        break;
-    case EPA_OPTION_CHOICE:
-        return choice(o);
-    case EPA_OPTION_U32_LIST:
-        return json_pack("{s:s, s:o}", "type", "array", "items", whole_number(o));
-    }
-    return text_schema(o);
-}
-
-/* As YAML reads it: a number where it is one, such as a size without a unit. */
-static json_t *default_of(const struct epa_option *o, const void *defaults)
-{
-    struct text value = {0};
-    json_t *json = NULL;
-
-    option_text(o, defaults, &value);
-    if (o->type != EPA_OPTION_STRING && o->type != EPA_OPTION_CHOICE)
-        json = json_loads(value.data, JSON_DECODE_ANY, NULL);
-    if (json == NULL)
-        json = json_string(value.data);
-    text_free(&value);
-    return json;
-}
-
-static json_t *option_schema(const struct epa_option *o, const void *defaults)
-{
-    json_t *schema = type_of(o);
-    struct text help = {0}, range = {0};
-
-    option_range(o, &range);
-    text_add(&help, "%s%s%s%s", o->help, range.bytes == 0 ? "" : " (",
-             range.bytes == 0 ? "" : range.data, range.bytes == 0 ? "" : ")");
-    json_object_set_new(schema, "description", json_string(help.data));
-    if (option_is_set(o, defaults))
-        json_object_set_new(schema, "default", default_of(o, defaults));
-    text_free(&help);
-    text_free(&range);
-    return schema;
-}
-
 /* Defines PREFIX.NAME for each option, and returns the keys that refer to them. */
 static json_t *properties_of(struct schema *s, const char *prefix,
                              const struct epa_options *options)
@@ -221,7 +72,7 @@ static json_t *properties_of(struct schema *s, const char *prefix,
     json_t *properties = json_object();
 
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
-        define(s, option_schema(o, options->defaults), "%s.%s", prefix, o->name);
+        define(s, schema_of_option(o, options->defaults), "%s.%s", prefix, o->name);
         json_object_set_new(properties, o->name, ref("%s.%s", prefix, o->name));
     }
     return properties;
@@ -305,6 +156,17 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
     return map_of(properties, section->help);
 }
 
+/* A map with a name that is `name`, which does not say which plugin it is. */
+static json_t *unnamed_by(struct schema *s, const struct section *section, json_t *all,
+                          json_t *name)
+{
+    json_t *map = unnamed(s, section, all, true);
+
+    json_object_set_new(json_object_get(map, "properties"), section->main, name);
+    json_object_set_new(map, "required", json_pack("[s]", section->main));
+    return map;
+}
+
 /* "transport" may be laid over another file; "transport_alone" has its defaults. */
 static void define_plugins(struct schema *s, const struct section *section)
 {
@@ -326,15 +188,14 @@ static void define_plugins(struct schema *s, const struct section *section)
     if (strcmp(section->chosen, "auto") == 0) {
         json_array_append_new(names, json_string("auto"));
         json_array_append_new(helps, json_string(section->help));
-        option = unnamed(s, section, all, true);
-        json_object_set_new(json_object_get(option, "properties"), section->main,
-                            json_pack("{s:s}", "const", "auto"));
-        json_object_set_new(option, "required", json_pack("[s]", section->main));
-        json_array_append_new(forms, option);
+        json_array_append_new(
+            forms, unnamed_by(s, section, all, json_pack("{s:s}", "const", "auto")));
     }
+    json_array_append_new(forms, unnamed_by(s, section, all, schema_of_variable()));
     define(s,
-           json_pack("{s:s, s:s, s:o, s:o}", "description", section->help, "default",
-                     section->chosen, "enum", names, "enumDescriptions", helps),
+           json_pack("{s:s, s:s, s:[{s:o, s:o}, o]}", "description", section->help,
+                     "default", section->chosen, "anyOf", "enum", names, "enumDescriptions",
+                     helps, schema_of_variable()),
            "%s.%s", section->name, section->main);
     json_array_insert_new(forms, 0, ref("%s.%s", section->name, section->main));
     json_object_foreach(all, name, option)
@@ -417,7 +278,8 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     } else if (strcmp(key->name, "zip") == 0) {
         schema = map_of(lists(s), NULL);
     } else if (strcmp(key->name, "repeat") == 0) {
-        schema = json_pack("{s:s, s:i}", "type", "integer", "minimum", 1);
+        schema = json_pack("{s:[s, s], s:s, s:i}", "type", "integer", "string", "pattern",
+                           SCHEMA_VARIABLE, "minimum", 1);
     } else {
         schema = json_object();
     }
@@ -433,7 +295,7 @@ static json_t *top(struct schema *s)
     const struct epa_option *version = experiment_options.table;
 
     for (const struct epa_option *o = version; o->name != NULL; o++) {
-        define(s, option_schema(o, experiment_options.defaults), "%s", o->name);
+        define(s, schema_of_option(o, experiment_options.defaults), "%s", o->name);
         json_object_set_new(properties, o->name, ref("%s", o->name));
     }
     define(

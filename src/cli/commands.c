@@ -38,6 +38,9 @@ const struct command commands[] = {
 const struct option options[OPTIONS] = {
     [SET] = {"--set", "KEY=VALUE", "set a key of the experiment; may be repeated",
              FILES | CONFIG | RERUN},
+    [CONTEXT] = {"--context", "NAME=TEXT",
+                 "a note for all reports: --context switch=b; may be repeated",
+                 FILES | RERUN},
     [JSON] = {"--json", "FILE", "write the results as JSON too; - is standard output",
               FILES | DOCTOR | RERUN | STATUS},
     [TIMEOUT] = {"--timeout", "DURATION", "longest wait, such as 500ms or 5s",

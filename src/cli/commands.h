@@ -34,6 +34,7 @@ struct command {
 
 enum option_id {
     SET,
+    CONTEXT,
     JSON,
     TIMEOUT,
     PLUGIN_PATH,
@@ -86,6 +87,14 @@ extern const struct option options[OPTIONS];
 /* cli_check.c: whether a command has the arguments that it needs. */
 enum epa_status cli_check_args(const struct command *, const struct cli *,
                                struct epa_error *);
+
+/* The command takes all options that were given, [OPTIONS]. */
+enum epa_status cli_check_options(const struct command *, const bool *given,
+                                  struct epa_error *);
+
+/* The last of n words of --context: NAME=TEXT, of one line, whose name none before has. */
+enum epa_status cli_check_context(const char *const *context, uint32_t n,
+                                  struct epa_error *);
 
 /* The option that a word is, "--json=x" or "-o"; NULL: there is none. */
 const struct option *commands_option(const char *word);

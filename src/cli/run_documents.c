@@ -240,7 +240,9 @@ bool documents_write(struct documents *d, bool last)
                                        .row = d->row,
                                        .n = d->n,
                                        .order = runs_order_name(d->runs->how),
-                                       .seed = d->runs->seed};
+                                       .seed = d->runs->seed,
+                                       .context = d->cli->context,
+                                       .n_context = d->cli->n_context};
     uint64_t now = clock_ns();
     bool good;
 

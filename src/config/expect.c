@@ -21,6 +21,9 @@ const struct epa_option expect_table[] = {
     {.name = "p99",
      EPA_STRING(struct expect_options, p99),
      .help = "99th percentile, at most; as median"},
+    {.name = "p999",
+     EPA_STRING(struct expect_options, p999),
+     .help = "99.9th percentile, at most, which needs 1000 samples; as median"},
     {.name = "max",
      EPA_STRING(struct expect_options, max),
      .help = "longest sample, at most; as median"},
@@ -51,10 +54,10 @@ static const struct epa_options all = {.table = expect_table,
                                        .size = sizeof(struct expect_options)};
 
 const char *const expect_name[EXPECT_FIGURES] = {
-    [EXPECT_MIN] = "min",           [EXPECT_MEDIAN] = "median", [EXPECT_P95] = "p95",
-    [EXPECT_P99] = "p99",           [EXPECT_MAX] = "max",       [EXPECT_MEAN] = "mean",
-    [EXPECT_GOODPUT] = "goodput",   [EXPECT_WIRE] = "wire",     [EXPECT_BUS] = "bus",
-    [EXPECT_OF_LIMIT] = "of_limit",
+    [EXPECT_MIN] = "min",   [EXPECT_MEDIAN] = "median",     [EXPECT_P95] = "p95",
+    [EXPECT_P99] = "p99",   [EXPECT_P999] = "p999",         [EXPECT_MAX] = "max",
+    [EXPECT_MEAN] = "mean", [EXPECT_GOODPUT] = "goodput",   [EXPECT_WIRE] = "wire",
+    [EXPECT_BUS] = "bus",   [EXPECT_OF_LIMIT] = "of_limit",
 };
 
 enum expect_unit expect_unit_of(enum expect_figure figure)

@@ -18,6 +18,7 @@ enum expect_figure {
     EXPECT_MEDIAN,
     EXPECT_P95,
     EXPECT_P99,
+    EXPECT_P999,
     EXPECT_MAX,
     EXPECT_MEAN,
     EXPECT_GOODPUT,

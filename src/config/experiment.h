@@ -34,6 +34,7 @@ enum routing_kind {
     ROUTING_LOGNORMAL, /* expert popularity exp(sigma * normal) */
     ROUTING_HOT,       /* `share` of the tokens want expert 0 first; the rest is uniform */
     ROUTING_MASKED,    /* uniform, each choice dropped (-1) with probability `share` */
+    ROUTING_MAXVIO,    /* the most loaded expert has (1 + violation) times the mean */
     ROUTING_FILE,      /* from `path` */
 };
 
@@ -45,6 +46,7 @@ struct routing_options {
     double exponent;  /* zipf */
     double sigma;     /* lognormal */
     double share;     /* hot, masked */
+    double violation; /* maxvio */
     const char *path; /* file: .npy or .jsonl; absolute */
     uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
     uint32_t skip;    /* file: tokens at its start, and of hidden_states', left out */
@@ -94,14 +96,18 @@ struct verify_options {
 
 enum bench_cadence { CADENCE_ISOLATED, CADENCE_BACK_TO_BACK };
 enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_WALL_COLD };
+enum bench_arrivals { ARRIVALS_CLOSED, ARRIVALS_CONSTANT, ARRIVALS_POISSON };
 enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
 struct bench_options {
     uint32_t warmup, iterations; /* iterations: with a stop rule, at most */
     uint32_t inputs;             /* sets made beforehand and used in turn */
-    int cadence; /* isolated: a barrier before each stage or launch; back_to_back: none */
-    int clock;   /* enum bench_clock */
+    int cadence;  /* isolated: a barrier before each stage or launch; back_to_back: none */
+    int clock;    /* enum bench_clock */
+    int arrivals; /* enum bench_arrivals; closed: the next begins when the last is over */
+    double load;  /* of what a closed loop does; 0: not set */
+    double rate;  /* iterations a second; 0: not set */
     uint32_t calls; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;      /* enum bench_cache */
     bool check;     /* compare every element of one iteration after the last sample */
@@ -113,9 +119,20 @@ struct bench_options {
 
 /* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
 struct expect_options {
-    const char *min, *median, *p95, *p99, *max, *mean; /* times, at most */
-    const char *goodput, *wire, *bus, *of_limit;       /* at least */
+    const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
+    const char *goodput, *wire, *bus, *of_limit;              /* at least */
     uint32_t wrong; /* elements, at most, of some that were compared */
+};
+
+enum fault_kind { FAULT_NONE, FAULT_KILL, FAULT_STOP, FAULT_STRAGGLE };
+
+/* `fault:` what is done to a rank on purpose */
+struct fault_options {
+    int kind; /* enum fault_kind */
+    uint32_t rank, iteration;
+    const char *stage; /* of the algorithm; NULL: the first */
+    uint64_t for_ns;   /* stop, straggle */
+    uint32_t every;    /* iterations; 0: once */
 };
 
 /* `profile:` */
@@ -141,6 +158,7 @@ struct experiment {
     struct verify_options verify;
     struct bench_options bench;
     struct expect_options expect;
+    struct fault_options fault;
     struct profile_options profile;
     struct arena *arena;          /* owns every string, list and config above */
     const struct origin *origins; /* where each value came from; for `config show` */

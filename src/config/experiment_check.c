@@ -9,8 +9,10 @@
 #include "base/arena.h"
 #include "config/diag.h"
 #include "config/expect.h"
+#include "config/fault.h"
 #include "config/node.h"
 #include "config/options.h"
+#include "moe/routing_maxvio.h"
 
 struct checking {
     const struct experiment *x;
@@ -89,6 +91,27 @@ static void check_shape(const struct checking *c)
                  "verify.straggle is not shorter than timeout");
 }
 
+/* Ranks that are threads share what would be killed or stopped with the launcher. */
+static void check_fault(const struct checking *c)
+{
+    const struct fault_options *f = &c->x->fault;
+    const struct epa_plugin *launcher = c->x->launcher.plugin;
+
+    if (!fault_is_planted(c->x))
+        return;
+    if (f->rank >= c->x->ranks)
+        conflict(c, "fault.rank", "ranks", "ranks count from 0",
+                 "there is no rank %u: fault.rank is not below %s", f->rank,
+                 said(c, "ranks", c->x->ranks));
+    if (f->kind != FAULT_STRAGGLE && launcher != NULL &&
+        strcmp(launcher->name, "thread") == 0)
+        conflict(
+            c, "fault.kind", "launcher.name", "straggle, or launcher: fork",
+            "fault.kind: %s would %s all ranks and the launcher, which are threads of one "
+            "process",
+            fault_name(f), fault_name(f));
+}
+
 static void check_kind(const struct checking *c, const struct section *section)
 {
     const struct node *map = node_find(c->x->origins->root, section->name);
@@ -152,6 +175,14 @@ static void check_routing(const struct checking *c)
         conflict(c, "routing.kind", "routing.path",
                  "add path, or --set routing.path=FILE on the command line",
                  "routing.kind file needs 'path'");
+    if (r->kind == ROUTING_MAXVIO && c->x->moe.topk <= c->x->moe.experts &&
+        r->violation > routing_maxvio_most(c->x->moe.experts, c->x->moe.topk))
+        conflict(c, "routing.violation", "moe.topk", "no more than each token can want it",
+                 "routing.violation (%g) is above %g: with %s and %s that is one expert in "
+                 "every token",
+                 r->violation, routing_maxvio_most(c->x->moe.experts, c->x->moe.topk),
+                 said(c, "moe.experts", c->x->moe.experts),
+                 said(c, "moe.topk", c->x->moe.topk));
 }
 
 /* An option that says nothing with another as it is; `needs` says with what it would. */
@@ -277,6 +308,39 @@ static void check_bench(const struct checking *c)
                  c->x->backend.plugin->name);
 }
 
+/* An open loop: by the host's clock, without anything that ranks wait for in between. */
+static void check_arrivals(const struct checking *c)
+{
+    const struct bench_options *b = &c->x->bench;
+    const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
+
+    check_unused(c, "bench", "load", "bench.arrivals", "set bench.arrivals: poisson");
+    check_unused(c, "bench", "rate", "bench.arrivals", "set bench.arrivals: poisson");
+    if (b->arrivals == ARRIVALS_CLOSED)
+        return;
+    if (!(b->load > 0) && !(b->rate > 0))
+        conflict(c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
+                 "an open loop needs to know how many are due: bench.load or bench.rate");
+    if (b->load > 0 && b->rate > 0)
+        conflict(c, "bench.load", "bench.rate", "keep one of them",
+                 "bench.load and bench.rate both say how many are due");
+    if (b->load > 0 && b->warmup == 0)
+        conflict(c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
+                 "bench.load is a part of what warm-up measures, and bench.warmup is 0");
+    if (b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST)
+        conflict(c, "bench.clock", "bench.arrivals", "set bench.clock: host",
+                 "an open loop is timed by the host's clock alone");
+    if (b->ci95 > 0 || b->max_time_ns > 0)
+        conflict(c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
+                 "remove it, and set bench.iterations",
+                 "ranks that look whether to stop exchange times, which what is due next "
+                 "would wait for");
+    if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
+        conflict(c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
+                 "an open loop is for hosts; on backend '%s' stages only queue their work",
+                 c->x->backend.plugin->name);
+}
+
 /* Whether the plugins chosen go together, by what they say of themselves. */
 static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
 {
@@ -389,11 +453,13 @@ void experiment_check(const struct experiment *x, uint32_t before, struct diag *
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
         if (s->main != NULL && !s->plugin)
             check_kind(&c, s);
+    check_fault(&c);
     check_tokens(&c);
     check_least(&c);
     check_routing(&c);
     check_verify(&c);
     check_bench(&c);
+    check_arrivals(&c);
     check_stop(&c);
     check_expect(&c);
     check_profile(&c);

@@ -15,11 +15,17 @@ static const struct kind_rule {
     {"routing", "exponent", 1u << ROUTING_ZIPF, "kind: zipf"},
     {"routing", "sigma", 1u << ROUTING_LOGNORMAL, "kind: lognormal"},
     {"routing", "share", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
+    {"routing", "violation", 1u << ROUTING_MAXVIO, "kind: maxvio"},
     {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "skip", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "weights", ~(1u << ROUTING_FILE),
      "a kind other than file, which has weights"},
+    {"fault", "rank", ~(1u << FAULT_NONE), "a kind other than none"},
+    {"fault", "stage", ~(1u << FAULT_NONE), "a kind other than none"},
+    {"fault", "iteration", ~(1u << FAULT_NONE), "a kind other than none"},
+    {"fault", "for", 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, "kind: stop or straggle"},
+    {"fault", "every", 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, "kind: stop or straggle"},
     {"tokens", "least", 1u << TOKENS_RANDOM, "kind: random"},
     {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
 };
@@ -60,7 +66,15 @@ bool option_applies(const struct experiment *x, const struct section *section,
     if (strcmp(section->name, "bench") == 0 &&
         (strcmp(option, "cache") == 0 || strcmp(option, "cadence") == 0)) {
         *needs = "a clock other than wall_cold, which has its own";
-        return x->bench.clock != CLOCK_WALL_COLD;
+        if (x->bench.clock == CLOCK_WALL_COLD || strcmp(option, "cache") == 0)
+            return x->bench.clock != CLOCK_WALL_COLD;
+        *needs = "arrivals: closed; in an open loop no barrier stands anywhere";
+        return x->bench.arrivals == ARRIVALS_CLOSED;
+    }
+    if (strcmp(section->name, "bench") == 0 &&
+        (strcmp(option, "load") == 0 || strcmp(option, "rate") == 0)) {
+        *needs = "arrivals: constant or poisson";
+        return x->bench.arrivals != ARRIVALS_CLOSED;
     }
     if (strcmp(section->name, "bench") == 0 &&
         (strcmp(option, "min_iterations") == 0 || strcmp(option, "min_time") == 0)) {

@@ -5,8 +5,9 @@
 
 #include <string.h>
 
+#include "config/expand.h"
 #include "config/experiment_table.h"
-#include "config/node.h"
+#include "config/fault.h"
 #include "config/options.h"
 #include "base/text.h"
 
@@ -48,19 +49,31 @@ static void visit_value(const struct visitor *v, const char *section, const char
     text_free(&path);
 }
 
+/* The usual value is not told, as if there were no such option: results and ids are then
+ * those of before there was one. */
+static bool is_silent(const struct experiment *x, const struct section *section,
+                      const char *option)
+{
+    return strcmp(section->name, "bench") == 0 && strcmp(option, "arrivals") == 0 &&
+           x->bench.arrivals == ARRIVALS_CLOSED;
+}
+
 static void visit_section(const struct visitor *v, const struct section *section)
 {
     const struct epa_options *options = section_options(section, v->x);
     const void *values = section_values(section, v->x);
     const char *needs;
 
+    if (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x))
+        return; /* as if there were no such section: so it is in no id either */
     if (section->plugin) {
         const struct chosen *c = (const void *)((const char *)v->x + section->offset);
 
         visit_value(v, section->name, "name", NULL, c->plugin->name);
     }
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++)
-        if (option_is_set(o, values) && option_applies(v->x, section, o->name, &needs))
+        if (option_is_set(o, values) && option_applies(v->x, section, o->name, &needs) &&
+            !is_silent(v->x, section, o->name))
             visit_value(v, section->name, o->name, o, values);
 }
 
@@ -73,31 +86,18 @@ static void visit(const struct visitor *v)
         visit_section(v, s);
 }
 
-/* Bytes and code point of the character at s; 0: not UTF-8. */
-static size_t decode(const char *s, uint32_t *out)
-{
-    unsigned char c = (unsigned char)*s;
-    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    uint32_t point = n == 1 ? c : c & (0x7fu >> n);
-
-    if ((c >= 0x80 && c < 0xc2) || c > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if (((unsigned char)s[i] & 0xc0) != 0x80)
-            return 0;
-        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
-    }
-    *out = point;
-    return n;
-}
-
 /* In double quotes; all that YAML might take for something else is escaped. */
-static void add_quoted(struct text *out, const char *s)
+static void add_quoted(struct text *out, const char *text)
 {
+    struct text escaped = {0};
+    const char *s;
+
+    expand_escape(text, &escaped);
+    s = escaped.data;
     text_add(out, "\"");
     while (*s != 0) {
         uint32_t point = '?';
-        size_t n = decode(s, &point);
+        size_t n = text_decode(s, &point);
         bool plain = (point >= 0x20 && point < 0x7f) || (point >= 0xa0 && point < 0x2028) ||
                      (point > 0x2029 && point < 0xd800) || point >= 0x10000;
 
@@ -112,6 +112,7 @@ static void add_quoted(struct text *out, const char *s)
         s += n == 0 ? 1 : n;
     }
     text_add(out, "\"");
+    text_free(&escaped);
 }
 
 struct printing {
@@ -119,6 +120,15 @@ struct printing {
     const char *section;
     bool with_origin;
 };
+
+/* Those of a list stand in its items. */
+static void add_variables(struct text *out, const struct node *origin)
+{
+    if (origin->variables != NULL)
+        text_add(out, ", environment: %s", origin->variables);
+    for (uint32_t i = 0; i < origin->n; i++)
+        add_variables(out, origin->item[i]);
+}
 
 static void add_origin(struct text *out, const struct node *origin)
 {
@@ -133,6 +143,8 @@ static void add_origin(struct text *out, const struct node *origin)
     else
         text_add(out, "# %s:%u:%u", origin->place.file, origin->place.line,
                  origin->place.column);
+    if (origin != NULL)
+        add_variables(out, origin);
     for (; from < out->bytes; from++) /* a file may have any name; a comment is one line */
         if ((unsigned char)out->data[from] < 0x20)
             out->data[from] = '?';

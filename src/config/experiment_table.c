@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/expect.h"
+#include "config/fault.h"
 #include "config/node.h"
 #include "config/options.h"
 
@@ -25,6 +26,7 @@ static const struct experiment defaults = {
                 .exponent = 1.0,
                 .sigma = 1.0,
                 .share = 0.5,
+                .violation = 1.0,
                 .layer = UINT32_MAX,
                 .weights = WEIGHTS_SUM_TO_ONE},
     .tokens = {.kind = TOKENS_FULL},
@@ -46,6 +48,7 @@ static const struct experiment defaults = {
               .check = true,
               .min_iterations = 50},
     .expect = {.wrong = UINT32_MAX},
+    .fault = {.for_ns = 10000000},
     .profile = {.iterations = 10},
 };
 
@@ -131,6 +134,7 @@ static const struct epa_choice routings[] = {
     {"lognormal", ROUTING_LOGNORMAL, "popularity exp(sigma * normal)"},
     {"hot", ROUTING_HOT, "`share` of the tokens want expert 0 first; the rest is uniform"},
     {"masked", ROUTING_MASKED, "uniform, each choice dropped with probability `share`"},
+    {"maxvio", ROUTING_MAXVIO, "one expert has 1 + `violation` times the mean, exactly"},
     {"file", ROUTING_FILE, "from `path`"},
     {0},
 };
@@ -159,6 +163,11 @@ static const struct epa_option routing[] = {
      .least = 0.0,
      .most = 1.0,
      .help = "hot: of the tokens; masked: of the choices"},
+    {.name = "violation",
+     EPA_REAL(struct routing_options, violation),
+     .least = 0.0,
+     .most = 4095.0,
+     .help = "maxvio: (most loaded expert - mean) / mean; at most experts / topk - 1"},
     {.name = "path",
      EPA_STRING(struct routing_options, path),
      .help = "file: captured routing, .npy or .jsonl; relative to the experiment's folder"},
@@ -281,84 +290,6 @@ static const struct epa_option verify[] = {
     {0},
 };
 
-static const struct epa_choice cadences[] = {
-    {"isolated", CADENCE_ISOLATED, "a barrier before each stage, or launch of a graph"},
-    {"back_to_back", CADENCE_BACK_TO_BACK, "no barriers"},
-    {0},
-};
-static const struct epa_choice clocks[] = {
-    {"auto", CLOCK_AUTO, "graph on GPUs, else host"},
-    {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
-    {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
-    {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
-    {"wall_cold", CLOCK_WALL_COLD, "rank 0's clock from barrier to barrier, caches cold"},
-    {0},
-};
-static const struct epa_choice caches[] = {
-    {"warm", CACHE_WARM, "as the call before left it"},
-    {"cold", CACHE_COLD, "on GPUs: L2 written over before each sample, untimed"},
-    {0},
-};
-static const struct epa_option bench[] = {
-    {.name = "warmup",
-     EPA_U32(struct bench_options, warmup),
-     .max = 1000000,
-     .help = "iterations before the first sample"},
-    {.name = "iterations",
-     EPA_U32(struct bench_options, iterations),
-     .min = 1,
-     .max = 1000000,
-     .help = "samples; with ci95 or max_time, the most"},
-    {.name = "ci95",
-     EPA_REAL(struct bench_options, ci95),
-     .least = 0.001,
-     .most = 1000.0,
-     .help = "stop once the median's 95 % interval is no wider than this part of it, such "
-             "as 1%; `epa2a help stopping`"},
-    {.name = "min_iterations",
-     EPA_U32(struct bench_options, min_iterations),
-     .min = 1,
-     .max = 1000000,
-     .help = "ci95: samples before it may stop"},
-    {.name = "min_time",
-     EPA_DURATION(struct bench_options, min_time_ns),
-     .min = 1,
-     .max = 3600000000000,
-     .help = "ci95: how long samples are taken before it may stop"},
-    {.name = "max_time",
-     EPA_DURATION(struct bench_options, max_time_ns),
-     .min = 1,
-     .max = 86400000000000,
-     .help = "stop once samples were taken for this long, warm-up not counted"},
-    {.name = "inputs",
-     EPA_U32(struct bench_options, inputs),
-     .min = 1,
-     .max = 64,
-     .help = "sets of inputs, made beforehand and used in turn"},
-    {.name = "cadence",
-     EPA_CHOICE(struct bench_options, cadence),
-     .choices = cadences,
-     .help = "what stands between stages"},
-    {.name = "clock",
-     EPA_CHOICE(struct bench_options, clock),
-     .choices = clocks,
-     .help = "what times are taken with; `epa2a help clocks`"},
-    {.name = "calls",
-     EPA_U32(struct bench_options, calls),
-     .min = 2,
-     .max = 1000,
-     .help = "clock: graph, calls of each stage in one launch, even; cache: cold has one"},
-    {.name = "cache",
-     EPA_CHOICE(struct bench_options, cache),
-     .choices = caches,
-     .help = "what a sample finds in the cache of a GPU"},
-    {.name = "check",
-     EPA_BOOL(struct bench_options, check),
-     .help = "compare every element of one more iteration; by graph, inputs up to the "
-             "algorithm's buffers"},
-    {0},
-};
-
 static const struct epa_option profile[] = {
     {.name = "file",
      EPA_STRING(struct profile_options, file),
@@ -434,12 +365,17 @@ const struct section experiment_sections[] = {
     {.name = "bench",
      .help = "what `epa2a bench` does",
      .offset = offsetof(struct experiment, bench),
-     .options = {bench, sizeof(struct bench_options), &defaults.bench}},
+     .options = {bench_table, sizeof(struct bench_options), &defaults.bench}},
     {.name = "expect",
      .help = "what `epa2a bench` and `run` must come to, else they end with exit code 1; "
              "`epa2a help expectations`",
      .offset = offsetof(struct experiment, expect),
      .options = {expect_table, sizeof(struct expect_options), &defaults.expect}},
+    {.name = "fault",
+     .help = "plants a failure, to rehearse it; `epa2a help faults`",
+     .main = "kind",
+     .offset = offsetof(struct experiment, fault),
+     .options = {fault_table, sizeof(struct fault_options), &defaults.fault}},
     {.name = "profile",
      .help =
          "writes what ranks did when, for `epa2a trace` and any viewer of Chrome traces",

@@ -21,6 +21,7 @@ struct section {
 
 extern const struct epa_options experiment_options; /* of struct experiment itself */
 extern const struct section experiment_sections[];
+extern const struct epa_option bench_table[]; /* bench_table.c */
 
 const struct section *section_find(const char *name);
 

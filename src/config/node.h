@@ -12,21 +12,23 @@
 #include "config/diag.h"
 
 struct arena;
+struct text;
 
 enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
 
 struct node {
     enum node_kind kind;
     struct place place;
-    const char *text;   /* scalar: its value; never NULL there */
-    bool quoted;        /* scalar: in quotes, so a string whatever it looks like */
-    bool refused;       /* an error was told about it: no second one need be */
-    uint32_t n;         /* map: pairs; list: items */
-    struct node **key;  /* map: [n] scalars */
-    struct node **item; /* map: [n] values; list: [n] items */
+    const char *text;      /* scalar: its value; never NULL there */
+    bool quoted;           /* scalar: in quotes, so a string whatever it looks like */
+    const char *variables; /* scalar: of the environment, that are in it; or NULL */
+    bool refused;          /* an error was told about it: no second one need be */
+    uint32_t n;            /* map: pairs; list: items */
+    struct node **key;     /* map: [n] scalars */
+    struct node **item;    /* map: [n] values; list: [n] items */
 };
 
-/* All errors go to diag. *out is NULL if there is no tree to go on with. `name` is what
+/* A file's values may have ${NAME} in them (expand.h), other text not. All errors go to diag. *out is NULL if there is no tree to go on with. `name` is what
  * messages call the text; text and name are copied into the arena. */
 enum epa_status yaml_parse(struct arena *, const char *name, const char *text, size_t bytes,
                            struct diag *, struct node **out);

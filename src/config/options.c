@@ -139,6 +139,9 @@ __attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r
     }
     value->refused = true;
     diag_error(r->diag, &value->place, hint.data, "%s: %s", r->key, what);
+    if (value->variables != NULL)
+        diag_note(r->diag, &value->place, "it came from the environment: %s",
+                  value->variables);
     text_free(&hint);
 }
 
@@ -155,7 +158,7 @@ static bool scalar(const struct reading *r, struct node *value)
                value->kind == NODE_MAP ? "map" : "list");
     else if (*value->text == 0 && !value->quoted)
         refuse(r, value, "", "no value");
-    else if (value->quoted && !quotes)
+    else if (value->quoted && !quotes && value->variables == NULL)
         refuse(r, value, "remove the quotes", "'%.40s' in quotes is a string", value->text);
     return !value->refused;
 }

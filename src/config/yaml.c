@@ -9,7 +9,7 @@
 #include <yaml.h>
 
 #include "base/arena.h"
-#include "config/node.h"
+#include "config/expand.h"
 #include "base/text.h"
 #include "config/yaml_syntax.h"
 
@@ -25,6 +25,12 @@ struct anchor {
     struct anchor *before;
     const char *name;
     const struct node *node; /* NULL while it is being read */
+};
+
+/* How a text is read. */
+struct manner {
+    size_t from;  /* the byte that it begins at */
+    bool expands; /* as in struct reader */
 };
 
 /* A map or list that is being read. */
@@ -43,7 +49,8 @@ struct reader {
     struct frame frame[MAX_DEPTH];
     struct anchor *anchors;
     struct node *root;
-    bool failed; /* something was refused, though there may be a tree */
+    bool expands; /* ${NAME} in values */
+    bool failed;  /* something was refused, though there may be a tree */
 };
 
 static bool count_nodes(struct reader *reader, const struct place *place, uint32_t n)
@@ -135,6 +142,13 @@ static void refuse_tag(struct reader *reader, const yaml_char_t *tag,
                short_form ? "!!" : "", short_form ? name + strlen(core) : name);
 }
 
+static bool is_key_next(const struct reader *reader)
+{
+    const struct frame *top = reader->depth == 0 ? NULL : &reader->frame[reader->depth - 1];
+
+    return top != NULL && top->node->kind == NODE_MAP && top->key == NULL;
+}
+
 static struct node *read_scalar(struct reader *reader, const yaml_event_t *event,
                                 const struct place *place)
 {
@@ -152,6 +166,9 @@ static struct node *read_scalar(struct reader *reader, const yaml_event_t *event
         return node;
     }
     node->text = arena_strndup(reader->arena, value, bytes);
+    if (reader->expands && !is_key_next(reader) &&
+        !expand_scalar(reader->arena, reader->diag, node))
+        reader->failed = true;
     return node;
 }
 
@@ -222,7 +239,7 @@ static void attach(struct reader *reader, struct node *node)
 
     if (top == NULL) {
         reader->root = node;
-    } else if (top->node->kind == NODE_MAP && top->key == NULL) {
+    } else if (is_key_next(reader)) {
         check_key(reader, node);
         top->key = node;
     } else {
@@ -337,11 +354,14 @@ static struct node *read_document(struct reader *reader)
 }
 
 static enum epa_status parse(struct arena *arena, const char *name, const char *text,
-                             size_t bytes, size_t from, struct diag *diag,
+                             size_t bytes, const struct manner *manner, struct diag *diag,
                              struct node **out)
 {
-    struct reader reader = {
-        .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}};
+    size_t from = manner->from;
+    struct reader reader = {.arena = arena,
+                            .diag = diag,
+                            .text = {.shift = (uint32_t)from},
+                            .expands = manner->expands};
     size_t mark = from == 0 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
     *out = NULL;
@@ -368,13 +388,14 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
 enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text,
                            size_t bytes, struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, bytes, 0, diag, out);
+    return parse(arena, name, text, bytes, &(struct manner){0}, diag, out);
 }
 
 enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
                                  size_t from, struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, strlen(text), from, diag, out);
+    return parse(arena, name, text, strlen(text), &(struct manner){.from = from}, diag,
+                 out);
 }
 
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
@@ -400,7 +421,8 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
                    strerror(failure));
         status = EPA_ERR_CONFIG;
     } else {
-        status = yaml_parse(arena, path, text.data, text.bytes, diag, out);
+        status = parse(arena, path, text.data, text.bytes,
+                       &(struct manner){.expands = true}, diag, out);
     }
     text_free(&text);
     return status;

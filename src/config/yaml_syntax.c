@@ -47,6 +47,34 @@ static const char *line_start(const char *text, uint32_t n)
     return text;
 }
 
+static size_t characters(const char *text, size_t bytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+struct place yaml_place_in(const struct place *scalar, const char *value, size_t at)
+{
+    const char *line = scalar->source == NULL || scalar->line == 0
+                           ? NULL
+                           : line_start(scalar->source, scalar->line);
+    struct place place = *scalar;
+    size_t before = 0;
+
+    while (line != NULL && line[before] != 0 && line[before] != '\n' &&
+           characters(line, before + 1) < scalar->column)
+        before++;
+    if (line == NULL || line[before] == 0)
+        return place;
+    before += line[before] == '"' || line[before] == '\'';
+    if (strncmp(line + before, value, at + 1) == 0)
+        place.column = (uint32_t)characters(line, before + at) + 1;
+    return place;
+}
+
 /* What libyaml says, in words of our own where they are better; else NULL. */
 static const char *better_words(const char *problem, const struct place *place,
                                 const char **hint)

@@ -17,6 +17,7 @@ enum random_use {
     RANDOM_TOKENS,
     RANDOM_POPULARITY,
     RANDOM_STRAGGLE,
+    RANDOM_ARRIVALS,
 };
 
 /* A stream and the next place in it. */

@@ -11,6 +11,7 @@
 #include "config/experiment.h"
 #include "moe/random.h"
 #include "moe/routing_file.h"
+#include "moe/routing_maxvio.h"
 
 struct routing_source {
     struct routing_table table;
@@ -300,6 +301,8 @@ static void generate(const struct experiment *x, struct popularity *p, uint64_t 
             if (random_unit(&r) < x->routing.share)
                 expert[k] = -1;
         break;
+    case ROUTING_MAXVIO: /* all of them are there */
+        break;
     default:
         choose_evenly(&r, x->moe.experts, 0, topk, expert);
         break;
@@ -337,6 +340,8 @@ void routing_fill(const struct experiment *x, const struct routing_source *sourc
     popularity.leaves = 0;
     if (x->routing.kind == ROUTING_ZIPF || x->routing.kind == ROUTING_LOGNORMAL)
         popularity_init(&popularity, x);
+    if (x->routing.kind == ROUTING_MAXVIO)
+        routing_maxvio_fill(x, rank, iteration, tokens, expert);
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * x->moe.topk;
 

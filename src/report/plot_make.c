@@ -51,7 +51,9 @@ static const struct results_stage *wanted_stage(const struct plot_making *m,
     if (m->wish->stage != NULL)
         return find_stage(run, m->wish->stage);
     total = find_stage(run, "total");
-    return total != NULL ? total : find_stage(run, "wall");
+    if (total == NULL)
+        total = find_stage(run, "wall");
+    return total != NULL ? total : find_stage(run, "latency");
 }
 
 static bool is_picked(const struct plot_wish *wish, const struct results_run *run)

@@ -15,12 +15,16 @@ enum {
     NAME_LEAST = 10,
     NAME_MOST = 20,  /* what five times and three rates leave of WIDTH */
     NAME_LIMIT = 12, /* and with the limit in two more columns */
+    NAME_P999 = 17,  /* six times and three rates */
+    TIMES = 6,       /* columns of times, of which this is not always there: */
+    TIME_P999 = 4,
 };
 
 /* Widths of columns. */
 struct widths {
     int name, time, rate, limit, share; /* limit 0: neither of the last two */
     int digits;                         /* of microseconds */
+    bool p999;                          /* it has a column */
 };
 
 static const char *counted(char *buf, size_t room, uint64_t n)
@@ -58,11 +62,12 @@ static void rate_cell(FILE *file, int width, double value)
 static void print_row(FILE *file, const struct widths *w, const struct result_stage *stage)
 {
     const struct stats *s = &stage->slowest;
-    const double column[] = {s->min, s->median, s->p95, s->p99, s->max};
+    const double column[TIMES] = {s->min, s->median, s->p95, s->p99, s->p999, s->max};
 
     fprintf(file, "  %-*.*s", w->name, w->name, stage->name);
-    for (size_t i = 0; i < sizeof(column) / sizeof(column[0]); i++)
-        cell(file, w->time, w->digits, column[i] / 1e3);
+    for (size_t i = 0; i < TIMES; i++)
+        if (i != TIME_P999 || w->p999)
+            cell(file, w->time, w->digits, column[i] / 1e3);
     rate_cell(file, w->rate, stage->goodput);
     rate_cell(file, w->rate, stage->wire);
     rate_cell(file, w->rate, stage->bus);
@@ -76,12 +81,19 @@ static void print_row(FILE *file, const struct widths *w, const struct result_st
 static struct widths widths_of(const struct result *result)
 {
     double median = result->stage[result->n_stages - 1].slowest.median;
+    bool limit = result->limit.known, p999 = result->n_samples >= STATS_P999_LEAST;
     struct widths w = {.name = NAME_LEAST, .time = 9, .rate = 8};
-    int most = result->limit.known ? NAME_LIMIT : NAME_MOST;
+    int most = limit ? NAME_LIMIT : p999 ? NAME_P999 : NAME_MOST;
 
-    if (result->limit.known)
+    if (limit && p999)
+        w = (struct widths){
+            .name = NAME_LEAST, .time = 7, .rate = 6, .limit = 6, .share = 8};
+    else if (limit)
         w = (struct widths){
             .name = NAME_LEAST, .time = 8, .rate = 7, .limit = 7, .share = 8};
+    else if (p999)
+        w.time = 8;
+    w.p999 = p999;
     w.digits = median < 100e3 ? 2 : 1;
     for (uint32_t i = 0; i < result->n_stages; i++) {
         int n = (int)strlen(result->stage[i].name);
@@ -95,18 +107,19 @@ static struct widths widths_of(const struct result *result)
 /* Two lines: what stands in a column, and its unit. */
 static void print_head(FILE *file, const struct widths *w)
 {
-    static const char *const time[] = {"min", "median", "p95", "p99", "max"};
+    static const char *const time[TIMES] = {"min", "median", "p95", "p99", "p99.9", "max"};
     static const char *const rate[] = {"goodput", "wire", "bus"};
 
     fprintf(file, "#\n# %-*s", w->name, "stage");
-    for (size_t i = 0; i < 5; i++)
-        fprintf(file, " %*s", w->time, time[i]);
+    for (size_t i = 0; i < TIMES; i++)
+        if (i != TIME_P999 || w->p999)
+            fprintf(file, " %*s", w->time, time[i]);
     for (size_t i = 0; i < 3; i++)
         fprintf(file, " %*s", w->rate, rate[i]);
     if (w->limit > 0)
         fprintf(file, " %*s %*s", w->limit, "limit", w->share, "of limit");
     fprintf(file, "\n# %-*s", w->name, "");
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = w->p999 ? 0 : 1; i < TIMES; i++)
         fprintf(file, " %*s", w->time, "[us]");
     for (size_t i = 0; i < 3; i++)
         fprintf(file, " %*s", w->rate, "[GB/s]");
@@ -125,6 +138,24 @@ static void print_stages(FILE *file, const struct result *result)
     fputs("#\n", file);
 }
 
+/* What was due, against what there could be. */
+static void print_arrivals(FILE *file, const struct result *result)
+{
+    const struct session *s = result->session;
+    const struct experiment *x = s->experiment;
+    char closed[96] = "";
+
+    if (s->arrivals.closed_rate > 0)
+        snprintf(closed, sizeof(closed), ", %.3g of the %.6g of a closed loop",
+                 s->arrivals.rate / s->arrivals.closed_rate, s->arrivals.closed_rate);
+    report_comment(
+        file,
+        "open loop: %s arrivals by seed %llu, %.6g due a second%s; latency counts from when "
+        "one was due, service from when it began; %.0f %% were due before it could begin",
+        x->bench.arrivals == ARRIVALS_POISSON ? "poisson" : "constant",
+        (unsigned long long)x->seed, s->arrivals.rate, closed, 100 * result_late(result));
+}
+
 /* How times were taken where that is not by the host's clock, and what they do not say. */
 static void print_clock(FILE *file, const struct result *result)
 {
@@ -136,6 +167,8 @@ static void print_clock(FILE *file, const struct result *result)
     if (s->clock == CLOCK_EVENTS)
         report_comment(file, "clock: events around each stage%s%s%s",
                        bench ? ", cache " : "", bench ? cache : "", "; total is their sum");
+    if (session_is_open(s))
+        print_arrivals(file, result);
     if (s->clock == CLOCK_WALL_COLD)
         report_comment(
             file, "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
@@ -194,9 +227,10 @@ static void print_samples(FILE *file, const struct result *result)
         print_stop(file, result);
     if (total->n > 0)
         report_comment(
-            file, "%s: mean %.1f us, stdev %.1f, median deviation %.1f, %llu outlier%s",
+            file,
+            "%s: mean %.1f us, stdev %.1f (cv %.1f %%), median deviation %.1f, %llu outlier%s",
             result->stage[result->n_stages - 1].name, total->mean / 1e3, total->stdev / 1e3,
-            total->mad / 1e3, (unsigned long long)total->outliers,
+            100 * total->cv, total->mad / 1e3, (unsigned long long)total->outliers,
             total->outliers == 1 ? "" : "s");
     if (!isnan(total->low))
         report_comment(
@@ -349,6 +383,7 @@ void report_table(FILE *file, const struct result *result)
         print_stages(file, result);
         print_clock(file, result);
         print_samples(file, result);
+        report_sparks(file, result);
     }
     print_traffic(file, "dispatch", &result->dispatch);
     print_traffic(file, "combine", &result->combine);

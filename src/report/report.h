@@ -10,6 +10,8 @@
 /* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
  * Lines that begin with '#' explain, the others are rows. */
 void report_table(FILE *, const struct result *);
+/* Whether the environment says that characters beyond ASCII can be shown. */
+bool report_unicode(void);
 /* Warnings, one a line, "warning: " first. */
 void report_warnings(FILE *, const struct result *);
 

@@ -369,6 +369,12 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
         text_add(out, " |\n");
         text_free(&end);
     }
+    for (uint32_t i = 0; i < batch->n_context; i++) {
+        text_add(out, i == 0 ? "\nContext: " : ", ");
+        add_markdown(out, batch->context[i]);
+    }
+    if (batch->n_context > 0)
+        text_add(out, ".\n");
     if (report_batch_mixed(batch))
         text_add(out, "\nOrder: %s, by seed %" PRIu64 ".\n", batch->order, batch->seed);
 }
@@ -410,7 +416,11 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
     text_add(out, "file,label,id");
     for (const struct column *c = column; c->name != NULL; c++)
         text_add(out, c->unit[0] == 0 ? ",%s" : ",%s_%s", c->name, c->unit);
-    text_add(out, ",end,status,error%s\n", timed_too ? ",samples,stop,ci95" : "");
+    text_add(out, ",end,status,error%s", timed_too ? ",samples,stop,ci95" : "");
+    for (uint32_t i = 0; i < batch->n_context; i++)
+        text_add(out, ",context.%.*s", (int)strcspn(batch->context[i], "="),
+                 batch->context[i]);
+    text_add(out, "\n");
     for (uint32_t i = 0; i < n; i++) {
         add_csv(out, row[i].file);
         text_add(out, ",");
@@ -425,6 +435,10 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
         add_csv(out, row[i].error);
         if (timed_too)
             add_stop(out, &row[i]);
+        for (uint32_t k = 0; k < batch->n_context; k++) {
+            text_add(out, ",");
+            add_csv(out, strchr(batch->context[k], '=') + 1);
+        }
         text_add(out, "\n");
     }
 }

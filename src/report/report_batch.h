@@ -34,8 +34,10 @@ struct report_batch {
     enum verb verb;
     const struct report_row *row;
     uint32_t n;
-    const char *order; /* "declared", "interleaved" or "shuffled" */
-    uint64_t seed;     /* of that order; declared has none */
+    const char *order;          /* "declared", "interleaved" or "shuffled" */
+    uint64_t seed;              /* of that order; declared has none */
+    const char *const *context; /* "NAME=TEXT", as in facts.h */
+    uint32_t n_context;
 };
 
 /* All that a result says. SKIPPED is left to the caller. */

@@ -3,238 +3,16 @@
  * that is no UTF-8 is made so: the document parses whatever happened.
  * share/epa2a-result.schema.json describes it. */
 #include "report/report.h"
-#include "report/report_plugins.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/fault.h"
+#include "report/report_json_parts.h"
+#include "report/report_plugins.h"
 #include "report/verdict.h"
-
-/* Set once memory ran out anywhere: no document then, rather than one with holes. */
-struct build {
-    bool lost;
-};
-
-static void set(struct build *b, json_t *object, const char *key, json_t *value)
-{
-    if (json_object_set_new(object, key, value) != 0)
-        b->lost = true;
-}
-
-static void append(struct build *b, json_t *array, json_t *value)
-{
-    if (json_array_append_new(array, value) != 0)
-        b->lost = true;
-}
-
-/* Host names, paths and the environment may hold any bytes. */
-static json_t *text(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
-}
-
-static json_t *text_or_null(const char *bytes)
-{
-    return bytes != NULL && bytes[0] != 0 ? text(bytes) : json_null();
-}
-
-static json_t *count(uint64_t n)
-{
-    return json_integer((json_int_t)n);
-}
-
-/* 0 stands for "could not be read" in facts. */
-static json_t *count_or_null(uint64_t n)
-{
-    return n != 0 ? count(n) : json_null();
-}
-
-static json_t *real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
-static json_t *whole(double x)
-{
-    return isfinite(x) ? json_integer((json_int_t)llround(x)) : json_null();
-}
-
-/* The experiment: "moe.hidden" goes into the object "moe". */
-struct nest {
-    struct build *build;
-    json_t *root;
-};
-
-/* A number, boolean or list of numbers as it stands in YAML is one in JSON too; anything
- * else, such as 5s or 64KiB, is told as text. */
-static json_t *scalar(const char *value, bool quoted)
-{
-    json_t *parsed = quoted ? NULL : json_loads(value, JSON_DECODE_ANY, NULL);
-
-    return parsed != NULL ? parsed : text(value);
-}
-
-static void nest_value(void *arg, const char *key, const char *value, bool quoted)
-{
-    struct nest *nest = arg;
-    json_t *at = nest->root;
-    const char *dot;
-
-    for (; (dot = strchr(key, '.')) != NULL; key = dot + 1) {
-        json_t *next = json_object_getn(at, key, (size_t)(dot - key));
-
-        if (next == NULL) {
-            next = json_object();
-            if (json_object_setn_new(at, key, (size_t)(dot - key), next) != 0) {
-                nest->build->lost = true;
-                return;
-            }
-        }
-        at = next;
-    }
-    set(nest->build, at, key, scalar(value, quoted));
-}
-
-static json_t *experiment_json(struct build *b, const struct experiment *x)
-{
-    struct nest nest = {b, json_object()};
-
-    experiment_visit(x, nest_value, &nest);
-    return nest.root;
-}
-
-static json_t *environment_json(struct build *b, const struct facts *f)
-{
-    json_t *o = json_object();
-
-    for (uint32_t i = 0; i < f->n_environment; i++) {
-        const char *equals = strchr(f->environment[i], '=');
-        char name[256];
-
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - f->environment[i]),
-                 f->environment[i]);
-        set(b, o, name, text(equals + 1));
-    }
-    return o;
-}
-
-static json_t *build_json(struct build *b, const struct facts *f)
-{
-    json_t *o = json_object();
-
-    set(b, o, "version", text(f->version));
-    set(b, o, "git", text_or_null(f->git));
-    set(b, o, "plugin_abi", count(EPA_ABI));
-    set(b, o, "compiler", text(f->compiler));
-    set(b, o, "type", text(f->build_type));
-    set(b, o, "sanitizers", text(f->sanitizers));
-    set(b, o, "debug", json_boolean(f->debug_build));
-    set(b, o, "libc", text(f->libc));
-    set(b, o, "isa", text(f->isa));
-    return o;
-}
-
-/* What a rank said of its device or of its transport. */
-static json_t *facts_json(struct build *b, const struct session_facts *facts)
-{
-    json_t *o;
-
-    if (facts->n == 0)
-        return json_null();
-    o = json_object();
-    for (uint32_t i = 0; i < facts->n; i++)
-        set(b, o, facts->fact[i].key, text(facts->fact[i].value));
-    return o;
-}
-
-static json_t *links_json(struct build *b, const struct result_limit *limit)
-{
-    json_t *o;
-
-    if (!limit->known)
-        return json_null();
-    o = json_object();
-    set(b, o, "rate", limit->bytes_per_ns > 0 ? real(limit->bytes_per_ns) : json_null());
-    set(b, o, "latency_ns", real(limit->latency_ns));
-    return o;
-}
-
-static json_t *machine_json(struct build *b, const struct result *result)
-{
-    const struct facts *f = result->facts;
-    const struct session *s = result->session;
-    json_t *o = json_object();
-
-    set(b, o, "host", text_or_null(f->host));
-    set(b, o, "kernel", text_or_null(f->kernel));
-    set(b, o, "arch", text_or_null(f->arch));
-    set(b, o, "cpu", text_or_null(f->cpu));
-    set(b, o, "cores", count(f->cores));
-    set(b, o, "sockets", count_or_null(f->sockets));
-    set(b, o, "numa_nodes", count_or_null(f->numa_nodes));
-    set(b, o, "threads_per_core", count_or_null(f->threads_per_core));
-    set(b, o, "l1d_bytes", count_or_null(f->l1d_bytes));
-    set(b, o, "l2_bytes", count_or_null(f->l2_bytes));
-    set(b, o, "l3_bytes", count_or_null(f->l3_bytes));
-    set(b, o, "memory_bytes", count_or_null(f->memory_bytes));
-    set(b, o, "governor", text_or_null(f->governor));
-    set(b, o, "clocksource", text_or_null(f->clocksource));
-    set(b, o, "timer_ns", real(f->timer_ns));
-    set(b, o, "huge_pages", text_or_null(f->huge_pages));
-    set(b, o, "shmem_huge_pages", text_or_null(f->shmem_huge_pages));
-    set(b, o, "load_average", real(f->load_average));
-    set(b, o, "device",
-        s->block != NULL ? facts_json(b, &session_rank(s, 0)->device) : json_null());
-    set(b, o, "links", links_json(b, &result->limit));
-    set(b, o, "build", build_json(b, f));
-    set(b, o, "environment", environment_json(b, f));
-    return o;
-}
-
-static json_t *rank_json(struct build *b, const struct session *s, uint32_t r)
-{
-    const struct session_rank *rank = session_rank(s, r);
-    json_t *o = json_object();
-    char words[sizeof(rank->text) + 1];
-
-    snprintf(words, sizeof(words), "%.*s", (int)sizeof(rank->text), rank->text);
-    set(b, o, "rank", count(r));
-    set(b, o, "pid", count_or_null((uint64_t)rank->pid));
-    set(b, o, "host", text_or_null(rank->host));
-    set(b, o, "node", count(rank->node));
-    set(b, o, "core", rank->core >= 0 ? count((uint64_t)rank->core) : json_null());
-    set(b, o, "device", facts_json(b, &rank->device));
-    set(b, o, "transport", facts_json(b, &rank->transport));
-    set(b, o, "samples", count(rank->samples));
-    set(b, o, "first_ns", rank->first_ns > 0 ? whole(rank->first_ns) : json_null());
-    set(b, o, "status", text(result_status_name(rank->status)));
-    set(b, o, "error", rank->status != EPA_OK ? text_or_null(words) : json_null());
-    return o;
-}
-
-static json_t *world_json(struct build *b, const struct session *s)
-{
-    json_t *o = json_object(), *ranks = json_array();
-
-    set(b, o, "size", count(s->experiment->ranks));
-    set(b, o, "launcher", text(s->experiment->launcher.plugin->name));
-    set(b, o, "started_by", text_or_null(s->place.how));
-    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
-        append(b, ranks, rank_json(b, s, r));
-    set(b, o, "ranks", ranks);
-    return o;
-}
 
 static json_t *stats_json(struct build *b, const struct stats *s)
 {
@@ -245,6 +23,7 @@ static json_t *stats_json(struct build *b, const struct stats *s)
     set(b, o, "median", whole(s->median));
     set(b, o, "p95", whole(s->p95));
     set(b, o, "p99", whole(s->p99));
+    set(b, o, "p999", whole(s->p999));
     set(b, o, "max", whole(s->max));
     set(b, o, "mean", whole(s->mean));
     set(b, o, "stdev", whole(s->stdev));
@@ -279,6 +58,7 @@ static json_t *stage_json(struct build *b, const struct result *result,
     }
     set(b, o, "name", text(stage->name));
     set(b, o, "ns", stats_json(b, &stage->slowest));
+    set(b, o, "cv", real(stage->slowest.cv));
     set(b, o, "rate", rate);
     set(b, o, "limit_ns", whole(stage->limit_ns));
     set(b, o, "of_limit", real(stage->limit_ns / stage->slowest.median));
@@ -352,6 +132,23 @@ static json_t *skew_json(struct build *b, const struct result *result)
     return o;
 }
 
+static json_t *arrivals_json(struct build *b, const struct result *result)
+{
+    const struct session *s = result->session;
+    const struct bench_options *o = &s->experiment->bench;
+    json_t *arrivals;
+
+    if (!session_is_open(s))
+        return json_null();
+    arrivals = json_object();
+    set(b, arrivals, "process",
+        text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"));
+    set(b, arrivals, "rate", real(s->arrivals.rate));
+    set(b, arrivals, "closed_rate", real(s->arrivals.closed_rate));
+    set(b, arrivals, "late", real(result_late(result)));
+    return arrivals;
+}
+
 /* How times were taken; null where none were. */
 static json_t *timing_json(struct build *b, const struct result *result)
 {
@@ -366,7 +163,9 @@ static json_t *timing_json(struct build *b, const struct result *result)
     set(b, o, "clock", text(result_clock_name(result)));
     set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
     set(b, o, "cache", text(cold || wall ? "cold" : "warm"));
-    set(b, o, "total", text(s->clock == CLOCK_GRAPH || wall ? "measured" : "sum"));
+    set(b, o, "total",
+        text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured" : "sum"));
+    set(b, o, "arrivals", arrivals_json(b, result));
     return o;
 }
 
@@ -409,6 +208,27 @@ static json_t *profile_json(struct build *b, const struct result *result)
     set(b, o, "clock_error_ns", real(t->error_ns));
     set(b, o, "event_ns", real(t->event_ns));
     set(b, o, "overhead_ns", real(t->event_ns * t->busiest));
+    return o;
+}
+
+/* What `fault` planted and whether it struck; null: the run is a normal one. */
+static json_t *fault_json(struct build *b, const struct result *result)
+{
+    const struct fault_options *f = &result->session->experiment->fault;
+    uint64_t struck = 0;
+    bool known = result_fault_struck(result, &struck);
+    struct text what = {0};
+    json_t *o;
+
+    if (!fault_is_planted(result->session->experiment))
+        return json_null();
+    o = json_object();
+    fault_describe(f, &what);
+    set(b, o, "kind", text(fault_name(f)));
+    set(b, o, "rank", count(f->rank));
+    set(b, o, "text", text(what.data));
+    set(b, o, "struck", known ? count(struck) : json_null());
+    text_free(&what);
     return o;
 }
 
@@ -464,10 +284,11 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "elapsed_s", real(result->elapsed_s));
     set(b, o, "warmup", count(s->warmup));
     set(b, o, "iterations", count(s->iterations));
-    set(b, o, "experiment", experiment_json(b, x));
-    set(b, o, "machine", machine_json(b, result));
+    set(b, o, "experiment", report_json_experiment(b, x));
+    set(b, o, "context", report_json_context(b, result->facts));
+    set(b, o, "machine", report_json_machine(b, result));
     set(b, o, "plugins", report_plugins(x));
-    set(b, o, "world", world_json(b, s));
+    set(b, o, "world", report_json_world(b, s));
     set(b, o, "timing", timing_json(b, result));
     set(b, o, "stop", stop_json(b, result));
     set(b, o, "stages", stages);
@@ -476,6 +297,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "traffic", traffic_json(b, result));
     set(b, o, "verify", verify_json(b, result));
     set(b, o, "expect", verdicts_json(result));
+    set(b, o, "fault", fault_json(b, result));
     set(b, o, "profile", profile_json(b, result));
     set(b, o, "warnings", warnings);
     return o;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "config/fault.h"
 
 void report_comment(FILE *file, const char *fmt, ...)
 {
@@ -168,6 +169,17 @@ static void print_machine(FILE *file, const struct facts *f)
                    strcmp(f->sanitizers, "none") != 0 ? f->sanitizers : "", f->isa);
 }
 
+static void print_context(FILE *file, const struct facts *f)
+{
+    struct text line = {0};
+
+    for (uint32_t i = 0; i < f->n_context; i++)
+        text_add(&line, "%s%s", i == 0 ? "" : ", ", f->context[i]);
+    if (line.data != NULL)
+        report_comment(file, "context: %s", line.data);
+    text_free(&line);
+}
+
 static void print_facts(FILE *file, const struct session_facts *facts)
 {
     struct text line = {0};
@@ -200,6 +212,17 @@ static void print_device(FILE *file, const struct result *result)
             result->limit.bytes_per_ns, result->limit.latency_ns / 1e3);
 }
 
+static void print_fault(FILE *file, const struct experiment *x)
+{
+    struct text what = {0};
+
+    if (!fault_is_planted(x))
+        return;
+    fault_describe(&x->fault, &what);
+    report_comment(file, "PLANTED FAULT, no measurement: %s", what.data);
+    text_free(&what);
+}
+
 void report_header(FILE *file, const struct result *result)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
@@ -213,8 +236,10 @@ void report_header(FILE *file, const struct result *result)
     print_sections(file, x, plugins, 3);
     print_sections(file, x, inputs, 1);
     print_sections(file, x, load, 2);
+    print_fault(file, x);
     print_pins(file, s);
     print_nodes(file, s);
     print_machine(file, result->facts);
+    print_context(file, result->facts);
     print_device(file, result);
 }

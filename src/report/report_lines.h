@@ -10,6 +10,9 @@ enum { REPORT_WIDTH = 100 };
 EPA_PRINTF(2, 3)
 void report_comment(FILE *, const char *fmt, ...);
 
+/* A line for each row whose samples are enough to have a shape. */
+void report_sparks(FILE *, const struct result *);
+
 /* What ran and where. */
 void report_header(FILE *, const struct result *);
 

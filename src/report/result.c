@@ -66,6 +66,29 @@ double result_ci95(const struct result *result)
     return s->median > 0 ? (s->high - s->low) / s->median : NAN;
 }
 
+double result_late(const struct result *result)
+{
+    const struct session *s = result->session;
+    uint64_t late = 0;
+
+    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
+        if (session_rank(s, r)->late > late)
+            late = session_rank(s, r)->late;
+    return result->n_samples > 0 ? fmin((double)late / (double)result->n_samples, 1) : NAN;
+}
+
+bool result_fault_struck(const struct result *result, uint64_t *out)
+{
+    const struct session *s = result->session;
+    const struct session_rank *rank;
+
+    if (s->block == NULL || s->experiment->fault.rank >= s->experiment->ranks)
+        return false;
+    rank = session_rank(s, s->experiment->fault.rank);
+    *out = rank->faults;
+    return rank->pid != 0; /* else it has said nothing that came here */
+}
+
 /* A rule has said it; without one, and where all went well, there are as many as asked for. */
 static enum stop_reason why_stopped(const struct result *result)
 {
@@ -128,7 +151,7 @@ static uint32_t timed(const struct session *s)
 static void gather(const struct session *s, uint32_t row, uint64_t n, double *rank_ns)
 {
     uint32_t ranks = ranks_of(s);
-    bool sum = !by_graph(s) && !by_wall(s) && row == s->n_stages;
+    bool sum = !by_graph(s) && !by_wall(s) && !session_is_open(s) && row == s->n_stages;
     uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
 
     memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
@@ -279,7 +302,7 @@ static const struct result_traffic *row_traffic(const struct result *result, uin
 {
     if (by_graph(result->session))
         return row == FIGURE_DISPATCH ? &result->dispatch : &result->combine;
-    return stage_traffic(result, row);
+    return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
 }
 
 static const char *row_name(const struct session *s, uint32_t row)
@@ -287,7 +310,9 @@ static const char *row_name(const struct session *s, uint32_t row)
     static const char *const figure[] = {
         [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine"};
 
-    return by_graph(s) ? figure[row] : s->stage[row];
+    if (by_graph(s))
+        return figure[row];
+    return row < s->n_stages ? s->stage[row] : "service";
 }
 
 static enum epa_status fill_stages(struct result *result, struct work *work)
@@ -296,19 +321,27 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
     uint32_t last = by_graph(s)  ? (uint32_t)FIGURE_PAIR
                     : by_wall(s) ? (uint32_t)FIGURE_WALL
                                  : s->n_stages;
+    bool open = session_is_open(s);
+
+    last += open && last > 0 ? OPEN_LATENCY : 0;
 
     result->n_stages = last + 1;
     for (uint32_t i = 0; i <= last; i++) {
         struct result_stage *stage = &result->stage[i];
         uint64_t n = by_graph(s) && s->not_alone[i] ? 0 : result->n_samples;
         const struct result_traffic *traffic =
-            i == last ? &result->total : row_traffic(result, i);
+            i < last ? row_traffic(result, i)
+            : open   ? NULL /* time in a queue moves nothing */
+                     : &result->total;
 
-        stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : "total";
+        stage->name = i < last     ? row_name(s, i)
+                      : by_wall(s) ? "wall"
+                      : open       ? "latency"
+                                   : "total";
         gather(s, i, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
-        set_rates(result, traffic, i == last ? 2 : 1, stage);
+        set_rates(result, traffic, traffic == &result->total ? 2 : 1, stage);
     }
     find_straggler(result, work);
     return EPA_OK;

@@ -57,7 +57,7 @@ struct result {
     enum stop_reason stop; /* why there are no more of them */
     /* Rows: a stage each, or the figures of graphs; the last is "total". */
     uint32_t n_stages;
-    struct result_stage stage[SESSION_STAGES + 1];
+    struct result_stage stage[SESSION_STAGES + OPEN_ROWS];
     struct result_traffic dispatch, combine, total;
     struct result_limit limit;
     uint64_t compared, wrong; /* elements, of all ranks */
@@ -92,6 +92,13 @@ const char *result_clock_name(const struct result *);
 
 /* "ok", "mismatch", "timeout", "died", "interrupted", ...: for the reports. */
 const char *result_status_name(enum epa_status);
+
+/* Of an open loop: which part of samples was due before the rank could begin, of the rank that
+ * was late most often. */
+double result_late(const struct result *);
+
+/* How often a planted fault struck; false: what that rank did is not known here. */
+bool result_fault_struck(const struct result *, uint64_t *out);
 
 /* Fills `warning`; part of result_make(). */
 void result_warn(struct result *);

@@ -6,8 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "config/fault.h"
+
 /* A first sample this much above the median is slow, not noise. */
 static const double slow_first = 1.5;
+
+enum { WARMUP_LEAST = 20 }; /* of which a rate is made */
 
 __attribute__((format(printf, 2, 3))) static void warn(struct result *result,
                                                        const char *fmt, ...)
@@ -84,11 +89,16 @@ static void about_samples(struct result *result)
     }
     if (n < 20)
         warn(result,
-             "p95 and p99 of %llu sample%s are the maximum: p95 needs 20, p99 100 "
-             "(bench.iterations)",
+             "p95 and p99 of %llu sample%s are the maximum: p95 needs 20, p99 100, p99.9 "
+             "1000 (bench.iterations)",
              n, n == 1 ? "" : "s");
     else if (n < 100)
-        warn(result, "p99 of %llu samples is the maximum: it needs 100 (bench.iterations)",
+        warn(
+            result,
+            "p99 of %llu samples is the maximum: it needs 100, p99.9 1000 (bench.iterations)",
+            n);
+    else if (n < STATS_P999_LEAST && result->session->experiment->expect.p999 != NULL)
+        warn(result, "p99.9 of %llu samples is not known: it needs 1000 (bench.iterations)",
              n);
     if (total->outliers > 0)
         warn(result,
@@ -197,8 +207,50 @@ static void about_trace(struct result *result)
              "launches and waits are in the trace");
 }
 
+/* A rate that is not sure, or a queue that only grows. */
+static void about_arrivals(struct result *result)
+{
+    const struct session *s = result->session;
+    const struct session_arrivals *a = &s->arrivals;
+
+    if (!session_is_open(s))
+        return;
+    if (s->experiment->bench.load > 0 && s->warmup < WARMUP_LEAST)
+        warn(result,
+             "bench.load is a part of what %u iterations of warm-up did a second: that is "
+             "not known well from fewer than %d (bench.warmup)",
+             s->warmup, WARMUP_LEAST);
+    if (a->rate >= a->closed_rate)
+        warn(result,
+             "%.6g were due a second, and a closed loop does %.6g: the queue grows as long "
+             "as it is measured, and latency is what bench.iterations makes it",
+             a->rate, a->closed_rate);
+}
+
+/* What was meant to happen is told beside what came of it. */
+static void about_fault(struct result *result)
+{
+    const struct session *s = result->session;
+    struct text what = {0};
+    uint64_t struck;
+
+    if (!fault_is_planted(s->experiment))
+        return;
+    fault_describe(&s->experiment->fault, &what);
+    if (!result_fault_struck(result, &struck))
+        warn(result, "a fault was planted, this is a rehearsal: %s", what.data);
+    else if (struck == 0)
+        warn(result, "a fault was planted, and the run ended before it struck: %s",
+             what.data);
+    else
+        warn(result, "a fault was planted, this is a rehearsal: %s; it struck %s",
+             what.data, struck == 1 ? "once" : "several times");
+    text_free(&what);
+}
+
 void result_warn(struct result *result)
 {
+    about_fault(result);
     about_routing(result);
     about_trace(result);
     about_isa(result);
@@ -208,6 +260,7 @@ void result_warn(struct result *result)
     about_cores(result);
     about_samples(result);
     about_stop(result);
+    about_arrivals(result);
     about_first(result);
     about_timer(result);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "report/batch_index.h"
 
 enum { SCHEMA = 1 };
@@ -65,6 +66,7 @@ static enum epa_status read_run(const char *path, const json_t *from,
                                .json = from};
     if (to->label[0] == '\0')
         to->label = to->name;
+    to->fault = json_is_object(json_object_get(from, "fault"));
     /* What missed its expectations was measured as well as any other. */
     to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
     to->stage = calloc(json_array_size(stages) + 1, sizeof(*to->stage));
@@ -309,4 +311,22 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
 
     return differ(json_object_get(a->json, key), json_object_get(b->json, key), part, "",
                   what, room);
+}
+
+void results_context(const struct results_run *run, struct text *out)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(json_object_get(run->json, "context"), key, value)
+    {
+        const char *words = json_string_value(value);
+
+        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", key,
+                 words == NULL ? "?" : words);
+    }
+    if (out->bytes == 0)
+        text_add(out, "none");
+    for (char *c = out->data; *c != 0; c++) /* a terminal shows it */
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
 }

@@ -17,7 +17,8 @@ struct results_run {
     const char *label; /* what people call it: ends with "#2" where it was repeated */
     const char *name;  /* the experiment's */
     const char *verb, *status;
-    bool ok; /* it ended well */
+    bool ok;    /* it ended well */
+    bool fault; /* one was planted in it */
     struct results_stage *stage;
     uint32_t n_stages;
     const void *json; /* the whole of it, for results_differ() */
@@ -48,5 +49,9 @@ enum results_part {
 /* The first thing in which two runs differ, as "moe.hidden: 7168, and 4096"; false: none. */
 bool results_differ(const struct results_run *a, const struct results_run *b,
                     enum results_part, char *what, uint32_t room);
+
+/* Its notes of --context, as "switch=a, rack=3"; "none". */
+struct text;
+void results_context(const struct results_run *, struct text *out);
 
 #endif

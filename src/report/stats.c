@@ -14,10 +14,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Nearest rank: the ceil(n * percent / 100)-th of n > 0 sorted samples. */
-static double percentile(const double *sorted, uint64_t n, uint32_t percent)
+/* Nearest rank: the ceil(n * part / 1000)-th of n > 0 sorted samples. */
+static double percentile(const double *sorted, uint64_t n, uint32_t part)
 {
-    uint64_t rank = n / 100 * percent + (n % 100 * percent + 99) / 100;
+    uint64_t rank = n / 1000 * part + (n % 1000 * part + 999) / 1000;
 
     return sorted[rank > 0 ? rank - 1 : 0];
 }
@@ -33,6 +33,7 @@ static void moments(const double *sample, uint64_t n, struct stats *s)
     for (uint64_t i = 0; i < n; i++)
         squares += (sample[i] - s->mean) * (sample[i] - s->mean);
     s->stdev = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+    s->cv = s->stdev / s->mean;
 }
 
 static void deviations(const double *sample, uint64_t n, double *scratch, struct stats *s)
@@ -40,7 +41,7 @@ static void deviations(const double *sample, uint64_t n, double *scratch, struct
     for (uint64_t i = 0; i < n; i++)
         scratch[i] = fabs(sample[i] - s->median);
     qsort(scratch, n, sizeof(*scratch), by_value);
-    s->mad = percentile(scratch, n, 50);
+    s->mad = percentile(scratch, n, 500);
     for (uint64_t i = n; s->mad > 0 && i > 0; i--) {
         if (scratch[i - 1] / s->mad <= STATS_OUTLIER)
             break;
@@ -55,10 +56,12 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
                       .median = NAN,
                       .p95 = NAN,
                       .p99 = NAN,
+                      .p999 = NAN,
                       .max = NAN,
                       .mean = NAN,
                       .stdev = NAN,
                       .mad = NAN,
+                      .cv = NAN,
                       .low = NAN,
                       .high = NAN};
     uint64_t k = interval_of_median(n);
@@ -70,9 +73,11 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
         scratch[i] = sample[i];
     qsort(scratch, n, sizeof(*scratch), by_value);
     s.min = scratch[0];
-    s.median = percentile(scratch, n, 50);
-    s.p95 = percentile(scratch, n, 95);
-    s.p99 = percentile(scratch, n, 99);
+    s.median = percentile(scratch, n, 500);
+    s.p95 = percentile(scratch, n, 950);
+    s.p99 = percentile(scratch, n, 990);
+    if (n >= STATS_P999_LEAST)
+        s.p999 = percentile(scratch, n, 999);
     s.max = scratch[n - 1];
     if (k > 0) {
         s.low = scratch[k - 1];

@@ -22,6 +22,8 @@ static double figure_of(const struct result_stage *row, enum expect_figure figur
         return s->p95;
     case EXPECT_P99:
         return s->p99;
+    case EXPECT_P999:
+        return s->p999;
     case EXPECT_MAX:
         return s->max;
     case EXPECT_MEAN:
@@ -115,6 +117,8 @@ static const char *why_not(const struct result *result, const struct verdict *v)
         return result->unchecked[0] != '\0' ? result->unchecked : "nothing was compared";
     if (result->n_samples == 0)
         return "there is no sample";
+    if (v->figure == EXPECT_P999 && result->n_samples < STATS_P999_LEAST)
+        return "it needs 1000 samples (bench.iterations)";
     if (v->figure == EXPECT_OF_LIMIT && !result->limit.known)
         return "the transport does not measure what its links can do";
     return "this row has no such figure";

@@ -249,6 +249,8 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = rank_expect_check(r, err);
     if (status == EPA_OK)
+        status = rank_fault_check(r, err);
+    if (status == EPA_OK)
         describe_stages(r);
     if (status == EPA_OK)
         status = op_moe_create(s->experiment, &r->boot->world, &s->footprint, s->routing,
@@ -336,6 +338,7 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
         return status != EPA_OK              ? status
                : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
                : r->clock == CLOCK_WALL_COLD ? rank_bench_wall(r, err)
+               : session_is_open(r->session) ? rank_bench_open(r, err)
                                              : rank_bench(r, err);
     case VERB_RUN:
         return rank_run(r, err);

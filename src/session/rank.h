@@ -31,6 +31,7 @@ struct rank {
     struct graphs *graphs;        /* NULL: none were made */
     struct rank_stop *stop;       /* NULL: bench takes as many samples as it is told to */
     enum bench_clock clock;       /* that bench and run use */
+    uint32_t fault_stage;         /* before which a planted fault strikes */
     uint32_t dispatch_stages;     /* of a list of two halves: those up to the dispatch */
     struct epa_onlooker onlooker; /* who is told of waits: writes to `shared` */
     struct recorder recorder;     /* where somebody profiles */
@@ -127,6 +128,7 @@ enum epa_status rank_total_ns(struct rank *, double *out, struct epa_error *);
 enum epa_status rank_run(struct rank *, struct epa_error *);
 enum epa_status rank_bench(struct rank *, struct epa_error *);
 enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
+enum epa_status rank_bench_open(struct rank *, struct epa_error *);
 enum epa_status rank_bench_wall(struct rank *, struct epa_error *);
 
 /* One iteration more, of which every element is compared, if bench is to check. `last`: the
@@ -139,6 +141,17 @@ void rank_graphs_destroy(struct rank *);
 
 /* EPA_ERR_CONFIG where `expect` names a row that there is not. */
 enum epa_status rank_expect_check(const struct rank *, struct epa_error *);
+
+/* ---- rank_fault.c ---- */
+
+/* EPA_ERR_CONFIG where `fault` names a stage that there is not, or cannot strike. */
+enum epa_status rank_fault_check(struct rank *, struct epa_error *);
+
+/* Before a stage: does what `fault` plants there, and else nothing. It may not return. */
+enum epa_status rank_fault(struct rank *, uint32_t stage, struct epa_error *);
+
+/* verify.straggle: late and early ranks, another set before each stage of each iteration. */
+void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
 
 /* ---- rank_stop.c ---- */
 

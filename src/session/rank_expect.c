@@ -10,7 +10,7 @@
 #include "config/node.h"
 
 /* Rows of the report, as result.c makes them; the last stands for what names none. */
-static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + 1])
+static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + OPEN_ROWS])
 {
     uint32_t n = 0;
 
@@ -26,6 +26,11 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + 1
             row[n] = r->algorithm->stages[n].name;
             n++;
         }
+    }
+    if (session_is_open(r->session)) {
+        row[n++] = "service";
+        row[n++] = "latency";
+        return n;
     }
     row[n++] = "total";
     return n;
@@ -70,7 +75,7 @@ static enum epa_status refuse(const struct rank *r, const struct expectation *e,
 
 enum epa_status rank_expect_check(const struct rank *r, struct epa_error *err)
 {
-    const char *row[SESSION_STAGES + 1];
+    const char *row[SESSION_STAGES + OPEN_ROWS];
     uint32_t rows = rows_of(r, row);
 
     if (r->session->verb == VERB_VERIFY) /* which takes no times */

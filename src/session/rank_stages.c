@@ -135,9 +135,9 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage,
                                    struct epa_problem *problem, struct epa_error *err)
 {
     const struct epa_backend_ops *ops = r->backend->ops;
-    enum epa_status status = EPA_OK;
+    enum epa_status status = rank_fault(r, stage, err);
 
-    if (cold(r))
+    if (status == EPA_OK && cold(r))
         status = rank_says(r, ops->flush_cache(r->backend), err);
     if (status == EPA_OK)
         status = rank_says(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);

@@ -1,28 +1,6 @@
 /* verify: inputs change with every iteration, and no barrier stands between them. */
 #include "session/rank.h"
 
-#include <time.h>
-
-#include "moe/random.h"
-
-/* Late and early ranks, another set before each stage of each iteration. */
-static void straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
-{
-    const struct experiment *x = experiment_of(r);
-    uint64_t draw;
-
-    if (x->verify.straggle_ns == 0)
-        return;
-    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, r->boot->world.rank, iteration),
-                     stage);
-    if (draw % 4 == 0) {
-        uint64_t ns = (draw >> 8) % x->verify.straggle_ns;
-        struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-
-        nanosleep(&ts, NULL);
-    }
-}
-
 static bool checks(const struct session *s, uint64_t iteration)
 {
     return iteration % s->experiment->verify.check_every == 0 ||
@@ -37,8 +15,10 @@ static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t s
 
     for (uint32_t i = first; i < last && status == EPA_OK; i++) {
         rank_at(r, iteration, i);
-        straggle(r, iteration, i);
-        status = rank_stage(r, i, op_moe_problem(r->op, slot), err);
+        rank_straggle(r, iteration, i);
+        status = rank_fault(r, i, err);
+        if (status == EPA_OK)
+            status = rank_stage(r, i, op_moe_problem(r->op, slot), err);
     }
     if (status == EPA_OK)
         status = rank_sync(r, err);

@@ -17,7 +17,9 @@ static enum epa_status run_layer(struct rank *r, uint32_t slot, struct epa_error
 
     for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
         rank_at_stage(r, i);
-        status = rank_stage(r, i, problem, err);
+        status = rank_fault(r, i, err);
+        if (status == EPA_OK)
+            status = rank_stage(r, i, problem, err);
         if (status == EPA_OK && is_kind(r, i, EPA_STAGE_DISPATCH))
             status = rank_experts(r, slot, err);
     }

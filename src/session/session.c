@@ -58,6 +58,11 @@ bool session_checks(const struct session *s)
     return s->verb != VERB_BENCH || s->experiment->bench.check;
 }
 
+bool session_is_open(const struct session *s)
+{
+    return s->verb == VERB_BENCH && s->experiment->bench.arrivals != ARRIVALS_CLOSED;
+}
+
 uint32_t session_calls(const struct session *s)
 {
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls;
@@ -321,6 +326,7 @@ static void learn_stages(struct session *s)
     s->n_stages = s->notes->n_stages;
     s->clock = s->notes->clock;
     s->stop = s->notes->stop;
+    s->arrivals = s->notes->arrivals;
     memcpy(s->not_alone, s->notes->not_alone, sizeof(s->not_alone));
     for (uint32_t i = 0; i < s->n_stages; i++) {
         s->stage[i] = s->notes->stage[i];

@@ -27,6 +27,14 @@ enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
 /* The one row of bench.clock: wall_cold; only rank 0's times are looked at. */
 enum { FIGURE_WALL };
 
+/* Rows of an open loop, behind those of the stages. */
+enum { OPEN_SERVICE, OPEN_LATENCY, OPEN_ROWS };
+
+/* Iterations a second: those that are due, and what a closed loop did. NaN: not measured. */
+struct session_arrivals {
+    double rate, closed_rate;
+};
+
 /* What a backend says of its device, or a transport of its links. */
 struct session_facts {
     uint32_t n;
@@ -59,6 +67,8 @@ struct session_rank {
     uint64_t samples;         /* complete ones, in session_times() */
     double first_ns;          /* total of the very first iteration; 0: not done */
     uint64_t compared, wrong; /* elements */
+    uint64_t late;            /* open loop: samples that were due before it could begin */
+    uint64_t faults;          /* how often a planted fault struck it */
     uint64_t checked;         /* iterations of which every element was compared */
     uint64_t failed_ns;       /* CLOCK_REALTIME when it failed; 0: it did not */
     uint32_t finished;        /* it returned, well or not */
@@ -81,8 +91,9 @@ struct session {
     uint32_t n_stages;
     const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
     enum epa_stage_kind stage_kind[SESSION_STAGES];
-    enum bench_clock clock;         /* that was used; CLOCK_AUTO: nothing was timed yet */
-    bool not_alone[FIGURES];        /* graphs: this row cannot be measured */
+    enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
+    bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
+    struct session_arrivals arrivals;
     enum stop_reason stop;          /* by the rule of bench, where there is one */
     uint32_t stay;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
@@ -111,6 +122,7 @@ struct session_notes {
     enum bench_clock clock;
     bool not_alone[FIGURES];
     enum stop_reason stop;
+    struct session_arrivals arrivals;
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
 
@@ -139,6 +151,9 @@ size_t session_block_bytes(const struct session *);
 
 /* "run", "bench" or "verify". */
 const char *session_verb(const struct session *);
+
+/* bench in an open loop. */
+bool session_is_open(const struct session *);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);

@@ -3,6 +3,7 @@
 the program takes, the schema takes; and what the program refuses of one value alone, so does the schema,
 where a schema can know."""
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -57,13 +58,29 @@ name: true
 timeout: 1.5s
 timeout: 1 s
 routing: {kind: hot, share: 25%}
+routing: {kind: maxvio, violation: 2.5}
 bench: {ci95: 1%, min_time: 100ms}
 bench: {ci95: 0.5, max_time: 1s}
+bench: {arrivals: poisson, load: 80%}
+bench: {arrivals: constant, rate: 2000}
 expect: {median: 120us, goodput: 40, of_limit: 50%, wrong: 0}
 expect: {p99: "dispatch 80us, total 1 ms"}
 verify: {straggle: 0}
+fault: none
+fault: {kind: straggle, rank: 1, stage: combine, iteration: 10, for: 100us, every: 1}
+matrix: {fault: [none, kill, {kind: stop, for: 1s}]}
 verify: {straggle: 10us}
 seed: 18446744073709551615
+seed: ${SCHEMA_TEST_SEED}
+moe: {topk: "${SCHEMA_TEST_TOPK:-4}", experts: "${SCHEMA_TEST_EXPERTS:-32}"}
+transport: ${SCHEMA_TEST_TRANSPORT:-shm}
+transport: {name: "${SCHEMA_TEST_TRANSPORT:-shm}", wait: "${SCHEMA_TEST_WAIT:-auto}"}
+verify: {straggle: "${SCHEMA_TEST_STRAGGLE:-10us}"}
+bench: {check: "${SCHEMA_TEST_CHECK:-true}", ci95: "${SCHEMA_TEST_CI95:-1%}"}
+expect: {p99: "dispatch ${SCHEMA_TEST_LIMIT:-80us}"}
+tokens: [1, "${SCHEMA_TEST_TOKENS:-2}"]
+routing: ${SCHEMA_TEST_ROUTING:-zipf}
+repeat: ${SCHEMA_TEST_REPEAT:-2}
 """
 # and both refuse these.
 REFUSED = """
@@ -96,11 +113,17 @@ bench: [1]
 timeout: 5
 timeout: 5m
 verify: {rtol: 1.1}
+fault: crash
+fault: {kind: stop, for: 0}
 bench: {ci95: 1 %}
 bench: {ci95: never}
+bench: {arrivals: sometimes, rate: 1}
+bench: {arrivals: poisson, load: 0}
 expect: {mediam: 1s}
 expect: 120us
 expect: {wrong: some}
+seed: $${SCHEMA_TEST_SEED}
+bench: {check: "$${SCHEMA_TEST_CHECK}"}
 """
 
 
@@ -226,8 +249,10 @@ class Comparison:
             for part in [definition, *definition.get("anyOf", []), definition.get("items", {})]:
                 if bound in part:
                     values += [str(part[bound]), str(part[bound] + beyond), f"[{part[bound] + beyond}]"]
-        for word in definition.get("enum", []):
-            values += [str(word), f"{word}x"]
+        for part in [definition, *definition.get("anyOf", [])]:
+            for word in part.get("enum", []):
+                values += [str(word), f"{word}x"]
+        values.append('"$${SCHEMA_TEST}"')
         lines = ["version: 1"]
         if key != "version":
             *sections, name = key.split(".")
@@ -260,6 +285,7 @@ class Comparison:
 
 
 def main(epa2a, configs, bad_inputs):
+    os.environ["SCHEMA_TEST_SEED"] = "7"
     comparison = Comparison(epa2a)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

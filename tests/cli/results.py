@@ -74,7 +74,15 @@ def check_statistics(name, stage, traffic):
                       ("mad", percentile(sorted(abs(x - median) for x in ordered), 50)),
                       ("mean", mean), ("stdev", spread)):
         expect(f"{name} {key}", ns[key], float(want), 1.0)
+    if n >= 1000:
+        expect(f"{name} p999", ns["p999"], float(ordered[math.ceil(n * 0.999) - 1]), 1.0)
+    else:
+        expect(f"{name} p999", ns["p999"], None)
+    expect(f"{name} cv", stage["cv"], spread / mean, 1e-3 * (1 + spread / mean))
     expect(f"{name} ci95", ns["ci95"], interval(ordered))
+    if stage["name"] == "latency":  # time in a queue
+        expect(f"{name} rate", stage["rate"], {"goodput": None, "wire": None, "bus": None})
+        return
     for key, of in (("goodput", "needed"), ("wire", "wire"), ("bus", "bus")):
         want = traffic[f"{of}_bytes"] / median
         expect(f"{name} {key}", stage["rate"][key], want, want / median + 1e-3 * want)
@@ -84,8 +92,7 @@ def check_result(result):
     for stage in result["stages"] if result["verb"] != "verify" else []:
         if stage["samples_ns"]:
             check_statistics(f"{result['verb']}, {stage['name']},", stage,
-                             result["traffic"]["total" if stage["name"] == "wall"
-                                               else stage["name"]])
+                             result["traffic"].get(stage["name"], result["traffic"]["total"]))
     if result["timing"] is None or result["timing"]["total"] == "measured":
         return
     stages = [stage["samples_ns"] for stage in result["stages"]]
@@ -115,7 +122,8 @@ def check_graph(validator, epa2a, graph, plugins):
                      options=path)
     expect("graph", result["status"], "ok")
     expect("graph, timing", result["timing"],
-           {"clock": "graph", "calls": 20, "cache": "warm", "total": "measured"})
+           {"clock": "graph", "calls": 20, "cache": "warm", "total": "measured",
+            "arrivals": None})
     expect("graph, stages", [stage["name"] for stage in result["stages"]],
            ["dispatch", "combine", "total"])
     expect("graph, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
@@ -128,17 +136,20 @@ def check_graph(validator, epa2a, graph, plugins):
     check_limits("graph", result, {"dispatch": 128, "combine": 128, "total": 256})
     result = command(validator, epa2a, "bench", graph, "bench.clock=events", options=path)
     expect("events, timing", result["timing"],
-           {"clock": "events", "calls": 1, "cache": "warm", "total": "sum"})
+           {"clock": "events", "calls": 1, "cache": "warm", "total": "sum",
+            "arrivals": None})
     result = command(validator, epa2a, "bench", graph, "bench.cache=cold",
                      "algorithm.again=false", options=path)
     expect("cold, timing", result["timing"],
-           {"clock": "graph", "calls": 1, "cache": "cold", "total": "measured"})
+           {"clock": "graph", "calls": 1, "cache": "cold", "total": "measured",
+            "arrivals": None})
     expect("cold, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
            [20, 0, 20])
     result = command(validator, epa2a, "bench", graph, "bench.clock=wall_cold",
                      "algorithm.fused=true", options=path)
     expect("wall, timing", result["timing"],
-           {"clock": "wall_cold", "calls": 1, "cache": "cold", "total": "measured"})
+           {"clock": "wall_cold", "calls": 1, "cache": "cold", "total": "measured",
+            "arrivals": None})
     expect("wall, stages", [stage["name"] for stage in result["stages"]], ["wall"])
     expect("wall, skew", result["skew"], None)
     expect("wall, medians of ranks",
@@ -225,6 +236,35 @@ def check_stop(validator, epa2a, config):
         expect("expect, measured", have["measured"], stage["ns"]["median"])
 
 
+def check_open(validator, epa2a, config):
+    """One rank sleeps 60 ms when iterations are due each ms: those behind it are late by what is left
+    of that, which a closed loop would see once. All bounds hold however slow the machine is."""
+    result = command(validator, epa2a, "bench", config, "bench.arrivals=constant", "bench.rate=1000",
+                     "bench.warmup=0", "bench.iterations=80",
+                     "fault={kind: straggle, rank: 1, stage: dispatch, iteration: 10, for: 60ms}",
+                     options=("--context", "switch=b", "--context", "rack=3"))
+    service, latency = result["stages"][-2:]
+    expect("open, rows", [s["name"] for s in result["stages"]], ["dispatch", "combine", "service", "latency"])
+    expect("open, timing", result["timing"]["total"], "measured")
+    arrivals = result["timing"]["arrivals"]
+    expect("open, arrivals", (arrivals["process"], arrivals["rate"], arrivals["closed_rate"]),
+           ("constant", 1000.0, None))
+    expect("open, late", 50 / 80 <= arrivals["late"] <= 1, True)
+    expect("open, latency is never less", all(x >= y for x, y in zip(latency["samples_ns"],
+                                                                    service["samples_ns"])), True)
+    for k in range(50):
+        if latency["samples_ns"][10 + k] < (60 - k) * 1e6 - 1:
+            failures.append(f"open: sample {k} behind the slow one took {latency['samples_ns'][10 + k]} ns")
+    expect("open, elapsed", result["elapsed_s"] >= 0.079, True)
+    expect("open, fault", (result["fault"]["kind"], result["fault"]["struck"]), ("straggle", 1))
+    expect("open, context", result["context"], {"switch": "b", "rack": "3"})
+    result = command(validator, epa2a, "bench", config, "bench.arrivals=poisson", "bench.load=0.5",
+                     "bench.warmup=20", "bench.iterations=1000")
+    arrivals = result["timing"]["arrivals"]
+    expect("load, rate", arrivals["rate"], arrivals["closed_rate"] / 2, 1e-6 * arrivals["rate"])
+    expect("load, fault", (result["fault"], result["context"]), (None, {}))
+
+
 def check_harm(validator, epa2a, config, *options):
     for name, code, harm in (
             ("interrupted", 130, lambda pid, ranks: os.kill(pid, signal.SIGINT)),
@@ -248,6 +288,7 @@ def main(schema, epa2a, config, graph, plugins):
         check_tiny(validator, epa2a, layout)
     check_graph(validator, epa2a, graph, plugins)
     check_stop(validator, epa2a, config)
+    check_open(validator, epa2a, config)
     if pathlib.Path(f"/proc/self/task/{os.getpid()}/children").exists():
         check_harm(validator, epa2a, config)
         check_harm(validator, epa2a, graph, "--plugin-path", plugins)

@@ -6,6 +6,8 @@
 
 #include "base/arena.h"
 #include "config/diag.h"
+#include "base/text.h"
+#include "config/expand.h"
 #include "config/node.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -30,6 +32,24 @@ static void check(const struct node *node, uint32_t depth)
     }
 }
 
+/* As if it were a file: what is refused is told, and what was escaped comes out as it was. */
+static void expand(struct arena *arena, struct diag *diag, struct node *node)
+{
+    struct text escaped = {0};
+
+    if (node->kind == NODE_SCALAR && !node->refused) {
+        struct node copy = *node;
+
+        expand_escape(node->text, &escaped);
+        copy.text = escaped.data;
+        must(expand_scalar(arena, diag, &copy) && strcmp(copy.text, node->text) == 0);
+        must(expand_scalar(arena, diag, node) != node->refused);
+    }
+    for (uint32_t i = 0; i < node->n; i++)
+        expand(arena, diag, node->item[i]);
+    text_free(&escaped);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct arena *arena = arena_create();
@@ -43,6 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     must(status != EPA_OK || root != NULL);
     if (root != NULL)
         check(root, 1);
+    if (root != NULL)
+        expand(arena, diag, root);
     if (null != NULL) {
         diag_print(diag, null);
         fclose(null);

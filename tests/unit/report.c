@@ -50,12 +50,16 @@ static void the_table_of_a_bench_is_this_one(void **state)
         "#\n"
         "# 200 of 200 samples after 20 of warm-up, each the slowest rank's; percentiles by "
         "nearest rank\n"
-        "# total: mean 505.0 us, stdev 115.8, median deviation 100.0, 0 outliers\n"
+        "# total: mean 505.0 us, stdev 115.8 (cv 22.9 %), median deviation 100.0, 0 outliers\n"
         "# total: 95 % interval of the median 476.0 to 534.0 us, 11.51 % of it, by order "
         "statistics\n"
         "# very first iteration: 900.0 us\n"
         "# skew: 6.0 us from fastest to slowest rank (median); rank 3 slowest in 100 % of "
         "samples\n"
+        "# samples from the shortest to p99; the last place has those above\n"
+        "#   dispatch             |*************+************+************#| 103.0 to 300.0 us\n"
+        "#   combine              |*************+************+************#| 203.0 to 400.0 us\n"
+        "#   total                |*************+************+************#| 306.0 to 700.0 us\n"
         "# dispatch: a rank needs 2.86 MiB an iteration and sends 976.6 KiB; the busiest "
         "carries 1.91 MiB\n"
         "# combine: a rank needs 2.86 MiB an iteration and sends 976.6 KiB; the busiest "
@@ -503,6 +507,7 @@ int main(int argc, char **argv)
         IN_FOLDER(text_that_is_no_utf8_is_made_so),
     };
 
+    setenv("LC_ALL", "C", 1); /* characters of tables */
     if (argc == 2)
         return write_documents(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -279,6 +279,69 @@ static void masked_drops_its_share(void **state)
     assert_int_equal(chosen(&m, -1), 0);
 }
 
+/* Loads of all ranks together, in `out` [EXPERTS]. */
+static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
+{
+    struct made m;
+
+    memset(out, 0, EXPERTS * sizeof(*out));
+    for (uint32_t rank = 0; rank < x->ranks; rank++) {
+        uint32_t tokens = routing_tokens_of(x, rank, iteration);
+
+        make(x, rank, iteration, &m);
+        check_rows(&m);
+        for (uint32_t t = 0; t < tokens; t++)
+            for (uint32_t k = 0; k < TOPK; k++)
+                out[m.expert[t][k]]++;
+    }
+}
+
+static void maxvio_is_met_to_the_token(void **state)
+{
+    static const double violations[] = {0, 0.2, 1, 4, 7};
+    struct experiment x = experiment_of(ROUTING_MAXVIO);
+    uint64_t load[EXPERTS], hot = 0;
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        double mean = 0;
+        uint64_t most = 0, second = 0, tokens = 0;
+
+        x.tokens.kind = i < 5 ? TOKENS_FULL : TOKENS_RANDOM;
+        x.routing.violation = violations[i % 5];
+        loads(&x, (uint64_t)i, load);
+        for (uint32_t rank = 0; rank < x.ranks; rank++)
+            tokens += routing_tokens_of(&x, rank, (uint64_t)i);
+        mean = (double)(tokens * TOPK) / EXPERTS;
+        for (uint32_t e = 0; e < EXPERTS; e++) {
+            second = load[e] > most ? most : load[e] > second ? load[e] : second;
+            most = load[e] > most ? load[e] : most;
+            hot = i == 2 && load[e] == most ? e : hot;
+        }
+        assert_true(fabs((double)most - (1 + x.routing.violation) * mean) < 1);
+        assert_true((double)second <= ceil(mean));
+        if (i == 3) /* another iteration, the same expert */
+            assert_int_equal(load[hot], most);
+    }
+}
+
+static void maxvio_spreads_its_tokens_over_ranks(void **state)
+{
+    struct experiment x = experiment_of(ROUTING_MAXVIO);
+    struct made m;
+
+    (void)state;
+    x.routing.violation = 3; /* half of the tokens */
+    for (uint32_t rank = 0; rank < x.ranks; rank++) {
+        uint32_t most = 0;
+
+        make(&x, rank, 1, &m);
+        for (int32_t e = 0; e < EXPERTS; e++)
+            most = chosen(&m, e) > most ? chosen(&m, e) : most;
+        assert_in_range(most, TOKENS / 2 - 1, TOKENS / 2 + 1);
+    }
+}
+
 static void random_tokens_reach_both_ends_and_change(void **state)
 {
     struct experiment x = experiment_of(ROUTING_UNIFORM);
@@ -480,6 +543,8 @@ int main(void)
         cmocka_unit_test(zipf_follows_its_exponent),
         cmocka_unit_test(hot_sends_its_share_to_expert_0_first),
         cmocka_unit_test(masked_drops_its_share),
+        cmocka_unit_test(maxvio_is_met_to_the_token),
+        cmocka_unit_test(maxvio_spreads_its_tokens_over_ranks),
         cmocka_unit_test(random_tokens_reach_both_ends_and_change),
         cmocka_unit_test(random_tokens_are_no_fewer_than_the_least),
         cmocka_unit_test(listed_tokens_are_each_ranks_own),

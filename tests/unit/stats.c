@@ -85,6 +85,32 @@ static void median_of_an_even_number_is_the_lower_middle(void **state)
     assert_near(stats_of(x, 4, scratch).median, 2);
 }
 
+static void p999_needs_a_thousand_samples(void **state)
+{
+    static double x[2001], scratch[2001];
+
+    (void)state;
+    for (int i = 0; i < 2001; i++)
+        x[i] = i * 77 % 2001;
+    assert_true(isnan(stats_of(x, 999, scratch).p999));
+    for (int i = 0; i < 2001; i++)
+        x[i] = i + 1;
+    assert_near(stats_of(x, 1000, scratch).p999, 999);
+    assert_near(stats_of(x, 1001, scratch).p999, 1000);
+    assert_near(stats_of(x, 2000, scratch).p999, 1998);
+    assert_near(stats_of(x, 2001, scratch).p999, 1999);
+}
+
+static void cv_is_the_deviation_by_the_mean(void **state)
+{
+    const double x[] = {9, 10, 11};
+    double scratch[3];
+
+    (void)state;
+    assert_near(stats_of(x, 3, scratch).cv, 0.1);
+    assert_near(stats_of(x, 1, scratch).cv, 0);
+}
+
 static void few_samples_put_high_percentiles_at_the_maximum(void **state)
 {
     double x[100], scratch[100];
@@ -163,6 +189,8 @@ int main(void)
         cmocka_unit_test(one_sample_is_every_percentile),
         cmocka_unit_test(percentiles_are_samples_by_nearest_rank),
         cmocka_unit_test(median_of_an_even_number_is_the_lower_middle),
+        cmocka_unit_test(p999_needs_a_thousand_samples),
+        cmocka_unit_test(cv_is_the_deviation_by_the_mean),
         cmocka_unit_test(few_samples_put_high_percentiles_at_the_maximum),
         cmocka_unit_test(samples_are_left_in_their_order),
         cmocka_unit_test(spread_is_of_samples_not_of_the_population),

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -253,6 +254,63 @@ static void files_that_cannot_be_read_are_told(void **state)
     }
 }
 
+static struct parsed read_file(const char *text)
+{
+    struct parsed p = {.arena = arena_create(), .diag = diag_create()};
+    char path[] = "/tmp/epa2a-yaml-XXXXXX";
+    int fd = mkstemp(path);
+    size_t n = strlen(text);
+
+    assert_true(fd >= 0 && write(fd, text, n) == (ssize_t)n);
+    close(fd);
+    p.status = yaml_read(p.arena, path, p.diag, &p.root);
+    unlink(path);
+    return p;
+}
+
+static void variables_are_put_into_values_of_files_and_not_into_keys(void **state)
+{
+    const char *text =
+        "${TEST_A}: ${TEST_A}\nb: '-${TEST_A}${TEST_NONE:-}-'\nc: $${TEST_A} "
+        "$$${TEST_A} $TEST_A\nd: [&x \"${TEST_A}\", *x]\n";
+    struct parsed p;
+
+    (void)state;
+    setenv("TEST_A", "${TEST_A}", 1); /* and not looked at again */
+    unsetenv("TEST_NONE");
+    p = read_file(text);
+    assert_int_equal(p.status, EPA_OK);
+    assert_string_equal(p.root->key[0]->text, "${TEST_A}");
+    assert_null(p.root->key[0]->variables);
+    assert_string_equal(p.root->item[0]->text, "${TEST_A}");
+    assert_string_equal(p.root->item[0]->variables, "${TEST_A}");
+    assert_string_equal(p.root->item[1]->text, "-${TEST_A}-");
+    assert_string_equal(p.root->item[1]->variables, "${TEST_A}, default of ${TEST_NONE}");
+    assert_string_equal(p.root->item[2]->text, "${TEST_A} $${TEST_A} $TEST_A");
+    assert_null(p.root->item[2]->variables);
+    assert_string_equal(p.root->item[3]->item[1]->text, "${TEST_A}");
+    assert_non_null(p.root->item[3]->item[1]->variables);
+    finish(&p);
+    p = parse(text, strlen(text)); /* text that is no file's */
+    assert_string_equal(p.root->item[1]->text, "-${TEST_A}${TEST_NONE:-}-");
+    finish(&p);
+}
+
+static void variables_that_make_a_value_too_long_are_refused(void **state)
+{
+    static char value[40000];
+    struct parsed p;
+
+    (void)state;
+    memset(value, 'x', sizeof(value) - 1);
+    setenv("TEST_A", value, 1);
+    p = read_file("a: ${TEST_A}\nb: ${TEST_A}${TEST_A}\n");
+    assert_int_equal(p.status, EPA_ERR_CONFIG);
+    assert_int_equal(diag_errors(p.diag), 1);
+    assert_true(p.root->item[1]->refused);
+    finish(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +327,8 @@ int main(void)
         cmocka_unit_test(forty_thousand_keys_are_compared_in_no_quadratic_time),
         cmocka_unit_test(errors_that_leave_the_structure_clear_do_not_stop),
         cmocka_unit_test(files_that_cannot_be_read_are_told),
+        cmocka_unit_test(variables_are_put_into_values_of_files_and_not_into_keys),
+        cmocka_unit_test(variables_that_make_a_value_too_long_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
