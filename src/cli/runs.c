@@ -1,7 +1,6 @@
 /* Files to runs. A run is picked by label or id, so all are read before some are left out. */
 #include "cli/runs.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,26 +12,14 @@ bool run_is_of_several(const struct run *run)
     return run->batch->n > 1;
 }
 
-static bool is_picked(const struct cli *cli, const struct batch_run *run)
-{
-    for (uint32_t i = 0; i < cli->n_only; i++) {
-        const char *glob = cli->only[i];
-
-        if (fnmatch(glob, run->label, 0) == 0 || strcmp(glob, run->label) == 0 ||
-            (run->x != NULL && fnmatch(glob, run->x->id, 0) == 0))
-            return true;
-    }
-    return cli->n_only == 0;
-}
-
-static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i,
+static bool add_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
                     uint32_t nth, struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
     bool labelled = batch->n > 1 || (of->x != NULL && of->x->label != NULL);
 
-    if (!is_picked(cli, of))
+    if (!batch_picks(pick, of->label, of->x != NULL ? of->x->id : NULL))
         return true;
     *run = (struct run){.batch = batch,
                         .x = of->x,
@@ -43,7 +30,7 @@ static bool add_run(const struct cli *cli, const struct batch *batch, uint32_t i
     if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
                  labelled ? of->label : "") < 0)
         return false;
-    run->name = cli->n_args > 1 ? run->who : run->label;
+    run->name = runs->n_batches > 1 ? run->who : run->label;
     runs->n++;
     return true;
 }
@@ -144,6 +131,7 @@ static bool count_alike(const struct runs *runs, uint32_t n, uint32_t *nth)
 static enum epa_status collect(const struct cli *cli, struct runs *out,
                                struct epa_error *err)
 {
+    const struct batch_pick pick = {cli->only, cli->n_only};
     uint32_t n = 0, at = 0, *nth;
     bool fits;
 
@@ -156,7 +144,7 @@ static enum epa_status collect(const struct cli *cli, struct runs *out,
         out->run != NULL && out->order != NULL && nth != NULL && count_alike(out, n, nth);
     for (uint32_t i = 0; i < out->n_batches && fits; i++)
         for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
-            fits = add_run(cli, out->batch[i], k, nth[at++], out);
+            fits = add_run(&pick, out->batch[i], k, nth[at++], out);
     free(nth);
     if (!fits)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", n);
@@ -174,6 +162,7 @@ enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32
                           struct registry *registry, struct diag *diag, struct runs *out,
                           struct epa_error *err)
 {
+    const struct batch_pick pick = {cli->only, cli->n_only};
     enum epa_status status = EPA_OK;
 
     out->batch = calloc(cli->n_args + 1, sizeof(struct batch *));
@@ -181,8 +170,8 @@ enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
     for (uint32_t i = 0; i < cli->n_args; i++) {
         enum epa_status one =
-            batch_read_text(cli->arg[i], cli->text, sets, n_sets, cli->max_runs, registry,
-                            diag, &out->batch[out->n_batches]);
+            batch_read_some(cli->arg[i], cli->text, sets, n_sets, &pick, cli->max_runs,
+                            registry, diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
             out->n_batches++;

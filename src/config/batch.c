@@ -3,6 +3,7 @@
  * all after that is as for a file of one run. */
 #include "config/batch.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ struct reading {
     uint32_t n_sets, max_runs;
     struct registry *registry;
     struct batch *batch;
+    const struct batch_pick *pick;
     bool several; /* runs have labels */
 };
 
@@ -54,6 +56,15 @@ bool batch_is_key(const char *key)
         if (strcmp(k->name, key) == 0)
             return true;
     return false;
+}
+
+bool batch_picks(const struct batch_pick *pick, const char *label, const char *id)
+{
+    for (uint32_t i = 0; i < pick->n; i++)
+        if (fnmatch(pick->glob[i], label, 0) == 0 || strcmp(pick->glob[i], label) == 0 ||
+            (id != NULL && fnmatch(pick->glob[i], id, 0) == 0))
+            return true;
+    return pick->n == 0;
 }
 
 /* ---- --set ---- */
@@ -305,6 +316,7 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
         batch_label(batch->arena, of->named->name, of->matrix, of->zip, of->repetition);
     struct experiment *x = NULL;
     uint32_t before;
+    bool unwanted;
     enum epa_status status;
 
     run->repetition = of->repetition > 0 ? of->repetition : 1;
@@ -331,13 +343,17 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
                 arena_printf(x->arena, "%s-%u", x->profile.file, batch->n + 1);
     }
     run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
+    unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
     if (r->several) {
-        diag_take(r->tree.diag, tree.diag, r->file, run->label);
+        if (!unwanted)
+            diag_take(r->tree.diag, tree.diag, r->file, run->label);
         diag_destroy(tree.diag);
     }
     if (status != EPA_OK)
         arena_destroy(tree.arena);
     batch->n++;
+    if (unwanted)
+        return EPA_OK;
     return r->several && run->absent.status != EPA_OK ? EPA_OK : status;
 }
 
@@ -383,10 +399,10 @@ static enum epa_status expand(struct reading *r, bool flawed)
     return build_all(r, &plan, flawed);
 }
 
-enum epa_status batch_read_text(const char *file, const char *text, const char *const *sets,
-                                uint32_t n_sets, uint32_t max_runs,
-                                struct registry *registry, struct diag *diag,
-                                struct batch **out)
+enum epa_status batch_read_some(const char *file, const char *text, const char *const *sets,
+                                uint32_t n_sets, const struct batch_pick *pick,
+                                uint32_t max_runs, struct registry *registry,
+                                struct diag *diag, struct batch **out)
 {
     struct arena *arena = arena_create();
     struct batch *batch = arena_alloc(arena, sizeof(*batch));
@@ -396,7 +412,8 @@ enum epa_status batch_read_text(const char *file, const char *text, const char *
                         .n_sets = n_sets,
                         .max_runs = max_runs,
                         .registry = registry,
-                        .batch = batch};
+                        .batch = batch,
+                        .pick = pick};
     uint32_t before = diag_errors(diag);
     enum epa_status status = EPA_ERR_CONFIG;
 
@@ -422,7 +439,9 @@ enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n
                            uint32_t max_runs, struct registry *registry, struct diag *diag,
                            struct batch **out)
 {
-    return batch_read_text(file, NULL, sets, n_sets, max_runs, registry, diag, out);
+    static const struct batch_pick all = {NULL, 0};
+
+    return batch_read_some(file, NULL, sets, n_sets, &all, max_runs, registry, diag, out);
 }
 
 void batch_destroy(struct batch *batch)

@@ -16,9 +16,17 @@ struct batch_key {
 extern const struct batch_key batch_keys[];
 bool batch_is_key(const char *key);
 
+/* Runs by label or id, each glob a choice more; none: all. */
+struct batch_pick {
+    const char *const *glob;
+    uint32_t n;
+};
+/* id: NULL where it is not known. */
+bool batch_picks(const struct batch_pick *, const char *label, const char *id);
+
 struct batch_run {
     const char *label;       /* never NULL */
-    struct experiment *x;    /* NULL: a plugin is not here */
+    struct experiment *x;    /* NULL: a plugin is not here, or it is wrong and not picked */
     struct epa_error absent; /* which, and why */
     uint32_t repetition;     /* from 1 */
 };
@@ -36,10 +44,12 @@ struct batch {
 enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
                            uint32_t max_runs, struct registry *, struct diag *,
                            struct batch **out);
-/* The same of YAML that is in no file; `name` is what messages call it. */
-enum epa_status batch_read_text(const char *name, const char *text, const char *const *sets,
-                                uint32_t n_sets, uint32_t max_runs, struct registry *,
-                                struct diag *, struct batch **out);
+/* The same of those runs that are picked: what others have wrong is no error, and they have
+ * no `x` then. text: YAML that is in no file, and `name` what messages call it; or NULL. */
+enum epa_status batch_read_some(const char *name, const char *text, const char *const *sets,
+                                uint32_t n_sets, const struct batch_pick *,
+                                uint32_t max_runs, struct registry *, struct diag *,
+                                struct batch **out);
 void batch_destroy(struct batch *);
 
 /* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is
