@@ -54,6 +54,13 @@ struct device_sets {
 enum epa_status device_find_set(struct device *, const struct device_sets *, uint64_t epoch,
                                 uint32_t *out);
 
+/* What is said behind the number that was found, of what comes in several lines: the end of
+ * them is looked at. */
+static inline const char *device_missing(const struct epa_fault *f)
+{
+    return f->seen >= f->wanted ? " at its end: not all of it has come" : "";
+}
+
 struct device_grid {
     uint32_t blocks, threads, shared_bytes;
     bool waits; /* is not set up early: it follows what is no kernel */

@@ -272,6 +272,10 @@ static void a_kernel_that_gave_up_says_for_what_of_whom(void **state)
         "combine_recv, answers: epoch 5, waited 1.500 s for the answer, to token 3 "
         "of rank 1: what is there is of epoch 4");
     assert_fault(
+        TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5,
+        "dispatch_recv, rows: epoch 5, waited 1.500 s for row 3 of rank 1: what is "
+        "there is of epoch 5 at its end: not all of it has come");
+    assert_fault(
         TF_DISPATCH_RECV, TF_BAD_ROW, 900, 7,
         "dispatch_recv, rows: row 3 of rank 1 says that it is of token 900 and for "
         "the receiver's expert 7, which does not go with its counts");

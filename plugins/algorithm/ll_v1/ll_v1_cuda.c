@@ -230,13 +230,13 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     else if (f->what == V1_WAIT_ROW)
         (void)epa_fail(err, status,
                        "%s: call %llu, rank %u: waited %.3f s for row %u of its block, "
-                       "which is of call %llu",
-                       stage, call, f->peer, seconds, f->index, seen);
+                       "which is of call %llu%s",
+                       stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else if (f->what == V1_WAIT_ANSWER)
         (void)epa_fail(err, status,
                        "%s: call %llu, rank %u: waited %.3f s for its answer to my token "
-                       "%u, which is of call %llu",
-                       stage, call, f->peer, seconds, f->index, seen);
+                       "%u, which is of call %llu%s",
+                       stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else
         (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu",
                        stage, call, f->peer, seconds,

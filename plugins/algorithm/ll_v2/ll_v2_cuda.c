@@ -379,10 +379,10 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
         (void)epa_fail(
             err, (enum epa_status)f->status,
             "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
-            "not %llu",
+            "not %llu%s",
             stage, (double)f->waited_ns * 1e-9, dispatch ? "the row" : "the answer",
             f->peer, dispatch ? "for its" : "to my", f->index, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+            (unsigned long long)f->wanted, device_missing(f));
     else
         (void)epa_fail(
             err, (enum epa_status)f->status,

@@ -325,10 +325,10 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
     (void)epa_fail(
         err, (enum epa_status)f->status,
         "%s, %s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
-        "of epoch %llu",
+        "of epoch %llu%s",
         stage, phase, (unsigned long long)f->wanted, waited,
         f->what == TF_WAIT_ROW ? "row" : "the answer, to token", f->index, f->peer,
-        (unsigned long long)f->seen);
+        (unsigned long long)f->seen, device_missing(f));
 }
 
 /* After a fault of its kernels nothing works any more; a call may have been refused before
