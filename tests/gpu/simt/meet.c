@@ -240,16 +240,15 @@ static struct snapshot *find_line(struct warp *warp, const char *line)
     return &warp->snapshot[warp->snapshots++];
 }
 
-/* This lane's 16 bytes of a line, as the first lane found it. `again`: others have had their
- * turn since it last looked. */
-static void look_at_line(struct worker *w, const char *from, bool again, uint64_t *first,
+/* This lane's 16 bytes of a line, as the first lane found it. */
+static void look_at_line(struct worker *w, const char *from, uint64_t *first,
                          uint64_t *second)
 {
     uint32_t bit = 1u << w->now->number % SIMT_WARP, at = (uintptr_t)from % SIMT_LINE / 8;
     const char *line = from - (uintptr_t)from % SIMT_LINE;
     struct snapshot *s = find_line(warp_of(w, w->now), line);
 
-    if ((s->seen[at / 2] & bit) != 0 && !again) { /* others get what it got first */
+    if ((s->seen[at / 2] & bit) != 0) { /* others get what it got first */
         simt_pass(w);
         s = find_line(warp_of(w, w->now), line); /* which may stand elsewhere now */
     }
@@ -270,11 +269,12 @@ void simt_load_pair(const char *from, uint64_t *first, uint64_t *second)
         simt_die(w, "thread %u loads 16 bytes at %p", self->number, (const void *)from);
     (void)pair[0]; /* may it be read at all? */
     (void)pair[1];
-    look_at_line(w, from, false, first, second);
+    look_at_line(w, from, first, second);
+    /* It goes on all the same: other lanes have what was there just now, and are not to be
+     * together with one that looks later. */
     if (is_in_vain(w, &self->pair, from, *first, *second)) {
-        let_others(w);
-        look_at_line(w, from, true, first, second);
-        self->pair = (struct look){from, *first, *second};
+        w->polled = true;
+        warp_of(w, self)->meetings = 0;
     }
 }
 

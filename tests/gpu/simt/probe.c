@@ -100,6 +100,12 @@ static void a_row_that_came_before_the_last_look_is_found(void **state)
     assert_int_not_equal(probe_late_row(true), 0);
 }
 
+static void lanes_of_a_line_see_it_at_one_time(void **state)
+{
+    (void)state;
+    assert_int_equal(probe_torn_line(), 0);
+}
+
 /* One poll beyond that at which the clock is looked at, not as many as between two looks. */
 static void a_word_that_never_came_is_given_up(void **state)
 {
@@ -117,6 +123,7 @@ int main(void)
         cmocka_unit_test(a_crooked_store_is_found),
         cmocka_unit_test(a_store_behind_memory_is_found_by_asan),
         cmocka_unit_test(a_row_that_came_before_the_last_look_is_found),
+        cmocka_unit_test(lanes_of_a_line_see_it_at_one_time),
         cmocka_unit_test(a_word_that_never_came_is_given_up),
     };
 

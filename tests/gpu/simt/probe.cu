@@ -132,6 +132,46 @@ unsigned probe_late_word(void)
     return polls;
 }
 
+/* ---- a line that is looked at while it is stored ---- */
+
+/* One warp stores all of a line, then a single word of the next state of it, then the rest
+ * while the other looks. */
+static __global__ void torn_line(struct late *l)
+{
+    uint32_t lane = threadIdx.x % 32;
+    bool stores = threadIdx.x >= 32, looks = !stores && lane < 8;
+    uint64_t w[2] = {0, 0}, end;
+
+    if (stores && lane < 8)
+        epa_dev_store_pair(l->row + lane * 16, 1, 1);
+    __syncthreads();
+    if (looks)
+        epa_dev_load_pair(l->row + lane * 16, &w[0], &w[1]);
+    __syncthreads();
+    if (stores && lane == 0)
+        epa_dev_store_pair(l->row, 2, 1);
+    __syncthreads();
+    if (stores && lane < 8)
+        epa_dev_store_pair(l->row + lane * 16, 2, 2);
+    if (looks)
+        epa_dev_load_pair(l->row + lane * 16, &w[0], &w[1]);
+    end = __shfl_sync(0xffffffffu, w[1], 7);
+    if (looks && end == 2 && w[1] != 2)
+        atomicAdd(&l->looks, 1);
+}
+
+unsigned probe_torn_line(void)
+{
+    struct late *l = late_create();
+    unsigned torn;
+
+    torn_line<<<1, THREADS>>>(l);
+    (void)cudaDeviceSynchronize();
+    torn = l->looks;
+    (void)cudaFree(l);
+    return torn;
+}
+
 /* ---- what is wrong ---- */
 
 static void run(void (*kernel)(int *))

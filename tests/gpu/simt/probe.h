@@ -16,6 +16,9 @@ void probe_behind_memory(void); /* a store behind what was allocated */
 /* How often a row is looked at that comes when the time is up: its first line, or with `last`
  * its last. 0: it was not found. */
 unsigned probe_late_row(bool last);
+/* Lanes that find a line not as its last lane does, which finds all of it there, where another
+ * warp stores it meanwhile. */
+unsigned probe_torn_line(void);
 /* Polls of a word that never comes until the time is up, which it is at the second look at the
  * clock. */
 unsigned probe_late_word(void);
