@@ -233,6 +233,24 @@ static const char stopping[] =
     "warning, if bench.iterations or max_time came before ci95. In JSON: `stop`, and `ci95` of\n"
     "each stage. --timeout is something else: how long a rank waits before it gives up.\n";
 
+static const char comparing[] =
+    "What became slower: `epa2a compare A B`, of documents, JSON lines or folders.\n"
+    "\n"
+    "Runs are matched by id, or by label; those of one id are one experiment, repeated. For\n"
+    "each stage: the ratio B / A of the medians, its 95 % interval by the bootstrap, over runs\n"
+    "and over blocks of neighbours in them, and p, the chance that both are alike, by Mann and\n"
+    "Whitney. From 5 runs a side on p is of the medians of runs, else of those of blocks.\n"
+    "SLOWER is more than --threshold (3%) with p below --alpha (0.01), and exit code 10.\n"
+    "\n"
+    "Machines drift: neighbours, clocks, temperature. What is measured in one go knows nothing\n"
+    "of that, so two runs of the same can differ, and rightly be said to. Take turns:\n"
+    "  for i in 1 2 3 4 5 6 7; do\n"
+    "      old/epa2a bench x.yaml --quiet --json-lines - >>a.jsonl\n"
+    "      new/epa2a bench x.yaml --quiet --json-lines - >>b.jsonl\n"
+    "  done\n"
+    "  epa2a compare a.jsonl b.jsonl\n"
+    "In one batch `repeat: 7` does it: bench takes the first of all runs, then the second.\n";
+
 static const char expectations[] =
     "What a result must come to: `expect:` in a file, or --set.\n"
     "\n"
@@ -356,6 +374,7 @@ const struct help_page help_pages[] = {
     {"batches", batches},
     {"charts", charts},
     {"clocks", clocks},
+    {"comparing", comparing},
     {"environment", "Variables of the environment.\n", add_environment},
     {"exit-codes", "Exit codes.\n", add_exit_codes},
     {"expectations", expectations},
