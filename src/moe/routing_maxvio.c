@@ -77,8 +77,3 @@ void routing_maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t ite
             expert[k] = d.order[dealt++ % others];
     }
 }
-
-double routing_maxvio_most(uint32_t experts, uint32_t topk)
-{
-    return (double)experts / topk - 1;
-}

@@ -11,6 +11,9 @@ void routing_maxvio_fill(const struct experiment *, uint32_t rank, uint64_t iter
                          uint32_t tokens, int32_t *expert);
 
 /* The largest there can be: every token wants the hot expert. */
-double routing_maxvio_most(uint32_t experts, uint32_t topk);
+static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
+{
+    return (double)experts / topk - 1;
+}
 
 #endif
