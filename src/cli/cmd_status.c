@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_text.h"
 #include "cli/cmd_status.h"
 #include "config/value.h"
 #include "report/report.h"
@@ -76,21 +77,6 @@ void status_each(void (*tell)(void *arg, const struct status *), void *arg)
 
 /* ---- JSON; tests/cli/status.schema.json says what may stand where ---- */
 
-/* Paths and labels may hold any bytes. */
-static json_t *string(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
-}
-
 static json_t *count(uint64_t n)
 {
     return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
@@ -117,7 +103,7 @@ static json_t *waiting_json(const struct status *s, uint32_t rank)
     if (!s->rank[rank].waits || w->kind > EPA_WAITING_DEVICE)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
-                     w->what[0] != '\0' ? string(w->what) : json_null(), "rank",
+                     w->what[0] != '\0' ? json_text(w->what) : json_null(), "rank",
                      number(w->peer), "signal", number(w->number), "seen",
                      counts ? count(w->seen) : json_null(), "wanted",
                      counts ? count(w->wanted) : json_null(), "waited_s", since);
@@ -131,8 +117,8 @@ static json_t *rank_json(const struct status *s, uint32_t r)
     return json_pack("{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
                      status_state_name(rank->state), "pid",
                      here ? json_integer(rank->said.pid) : json_null(), "host",
-                     here ? string(rank->said.host) : json_null(), "stage",
-                     here ? string(status_stage(s, r)) : json_null(), "iteration",
+                     here ? json_text(rank->said.host) : json_null(), "stage",
+                     here ? json_text(status_stage(s, r)) : json_null(), "iteration",
                      here ? count(rank->said.iteration) : json_null(), "samples",
                      here ? count(rank->said.samples) : json_null(), "waits_for",
                      waiting_json(s, r));
@@ -151,8 +137,8 @@ static json_t *run_json(const struct status *s)
         json_array_append_new(ranks, rank_json(s, r));
     return json_pack(
         "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb",
-        run->verb <= VERB_VERIFY ? verb_name[run->verb] : "?", "file", string(run->file),
-        "label", run->label[0] != '\0' ? string(run->label) : json_null(), "number",
+        run->verb <= VERB_VERIFY ? verb_name[run->verb] : "?", "file", json_text(run->file),
+        "label", run->label[0] != '\0' ? json_text(run->label) : json_null(), "number",
         (int)run->number, "of", (int)run->of, "elapsed_s",
         (double)(s->now_ns - run->began_ns) / 1e9, "warmup", (int)run->warmup, "iterations",
         (int)run->iterations, "process_of_rank",

@@ -1,25 +1,14 @@
 /* The examination as JSON. What is not known is null; tests/cli/doctor.schema.json says what
  * may stand where. */
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "doctor/doctor.h"
 
-/* Names of devices and of files may hold any bytes. */
 static json_t *text(const char *bytes)
 {
-    json_t *value = bytes[0] != '\0' ? json_string(bytes) : json_null();
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
+    return bytes[0] != '\0' ? json_text(bytes) : json_null();
 }
 
 static json_t *count(uint64_t n)

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
+
 static const char *const status_names[] = {[INDEX_PLANNED] = "planned",
                                            [INDEX_RUNNING] = "running",
                                            [INDEX_DONE] = "done",
@@ -46,24 +48,9 @@ bool index_is_result_name(const char *name)
 
 /* ---- writing ---- */
 
-/* Text that is not UTF-8 is made so. */
-static json_t *words(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
-}
-
 static json_t *words_or_null(const char *bytes)
 {
-    return bytes != NULL && bytes[0] != 0 ? words(bytes) : json_null();
+    return bytes != NULL && bytes[0] != 0 ? json_text(bytes) : json_null();
 }
 
 /* As it was measured, so that a table made of it is the same table. */
@@ -86,10 +73,10 @@ static json_t *run_json(const struct index_run *run)
 
     return json_pack(
         "{so si so so si ss so so so so so so so so so so so so so}", "id",
-        words_or_null(row->id), "nth", (int)run->nth, "file", words(row->file), "label",
-        words(row->label), "at", (int)run->at, "status", index_status_name(run->status),
+        words_or_null(row->id), "nth", (int)run->nth, "file", json_text(row->file), "label",
+        json_text(row->label), "at", (int)run->at, "status", index_status_name(run->status),
         "exit_code", run->exit_code >= 0 ? json_integer(run->exit_code) : json_null(),
-        "cause", ended ? words(result_status_name(row->status)) : json_null(), "error",
+        "cause", ended ? json_text(result_status_name(row->status)) : json_null(), "error",
         words_or_null(row->error), "result", words_or_null(run->result), "dispatch_ns",
         time_json(row->dispatch_ns), "combine_ns", time_json(row->combine_ns), "total_ns",
         time_json(row->total_ns), "iterations", count(row->checked), "compared",
@@ -108,7 +95,7 @@ static json_t *files_json(const struct batch_index *index)
             known = strcmp(json_string_value(json_array_get(files, k - 1)),
                            index->run[i].row.file) == 0;
         if (!known)
-            json_array_append_new(files, words(index->run[i].row.file));
+            json_array_append_new(files, json_text(index->run[i].row.file));
     }
     return files;
 }
@@ -145,7 +132,7 @@ enum epa_status batch_index_command(struct batch_index *index, char *const *line
     json_t *argv = json_array(), *command;
 
     for (; line != NULL && *line != NULL; line++)
-        json_array_append_new(argv, words(*line));
+        json_array_append_new(argv, json_text(*line));
     if (index->commands == NULL)
         index->commands = json_array();
     command = json_pack("{so ss so so}", "line", argv, "version", EPA2A_VERSION, "host",

@@ -8,26 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "report/report_batch.h"
-
-/* Text that is not UTF-8 is made so. */
-static json_t *words(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
-}
 
 static json_t *words_or_null(const char *bytes)
 {
-    return bytes != NULL && bytes[0] != 0 ? words(bytes) : json_null();
+    return bytes != NULL && bytes[0] != 0 ? json_text(bytes) : json_null();
 }
 
 static json_t *ns_or_null(double ns)
@@ -41,8 +27,8 @@ static json_t *row_json(const struct report_row *row, uint32_t n, uint32_t i)
     bool ran = r->end == REPORT_OK || r->end == REPORT_FAILED;
     double ratio = ran ? report_ratio(row, n, i) : NAN;
 
-    return json_pack("{so so so ss so so so so so}", "file", words(r->file), "label",
-                     words(r->label), "id", words_or_null(r->id), "end",
+    return json_pack("{so so so ss so so so so so}", "file", json_text(r->file), "label",
+                     json_text(r->label), "id", words_or_null(r->id), "end",
                      report_end_name(r->end), "error", words_or_null(r->error),
                      "dispatch_ns", ns_or_null(ran ? r->dispatch_ns : NAN), "combine_ns",
                      ns_or_null(ran ? r->combine_ns : NAN), "total_ns",

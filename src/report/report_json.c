@@ -56,7 +56,7 @@ static json_t *stage_json(struct build *b, const struct result *result,
         set(b, rank, "max_ns", whole(stage->rank[r].max));
         append(b, ranks, rank);
     }
-    set(b, o, "name", text(stage->name));
+    set(b, o, "name", json_text(stage->name));
     set(b, o, "ns", stats_json(b, &stage->slowest));
     set(b, o, "cv", real(stage->slowest.cv));
     set(b, o, "rate", rate);
@@ -142,7 +142,7 @@ static json_t *arrivals_json(struct build *b, const struct result *result)
         return json_null();
     arrivals = json_object();
     set(b, arrivals, "process",
-        text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"));
+        json_text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"));
     set(b, arrivals, "rate", real(s->arrivals.rate));
     set(b, arrivals, "closed_rate", real(s->arrivals.closed_rate));
     set(b, arrivals, "late", real(result_late(result)));
@@ -160,11 +160,12 @@ static json_t *timing_json(struct build *b, const struct result *result)
     if (result_clock_name(result) == NULL)
         return json_null();
     o = json_object();
-    set(b, o, "clock", text(result_clock_name(result)));
+    set(b, o, "clock", json_text(result_clock_name(result)));
     set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
-    set(b, o, "cache", text(cold || wall ? "cold" : "warm"));
+    set(b, o, "cache", json_text(cold || wall ? "cold" : "warm"));
     set(b, o, "total",
-        text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured" : "sum"));
+        json_text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured"
+                                                                        : "sum"));
     set(b, o, "arrivals", arrivals_json(b, result));
     return o;
 }
@@ -200,7 +201,7 @@ static json_t *profile_json(struct build *b, const struct result *result)
     if (t->path[0] == '\0')
         return json_null();
     o = json_object();
-    set(b, o, "file", text(t->path));
+    set(b, o, "file", json_text(t->path));
     set(b, o, "iterations", count(t->iterations));
     set(b, o, "slices", count(t->slices));
     set(b, o, "flows", count(t->flows));
@@ -224,9 +225,9 @@ static json_t *fault_json(struct build *b, const struct result *result)
         return json_null();
     o = json_object();
     fault_describe(f, &what);
-    set(b, o, "kind", text(fault_name(f)));
+    set(b, o, "kind", json_text(fault_name(f)));
     set(b, o, "rank", count(f->rank));
-    set(b, o, "text", text(what.data));
+    set(b, o, "text", json_text(what.data));
     set(b, o, "struck", known ? count(struck) : json_null());
     text_free(&what);
     return o;
@@ -240,8 +241,8 @@ static json_t *error_json(struct build *b, const struct result *result)
         return json_null();
     o = json_object();
     set(b, o, "status",
-        text(result->n_missed > 0 ? "missed" : result_status_name(result->status)));
-    set(b, o, "text", text(result->error));
+        json_text(result->n_missed > 0 ? "missed" : result_status_name(result->status)));
+    set(b, o, "text", json_text(result->error));
     return o;
 }
 
@@ -271,13 +272,13 @@ static json_t *result_json(struct build *b, const struct result *result)
     for (uint32_t i = 0; i < result->n_stages; i++)
         append(b, stages, stage_json(b, result, &result->stage[i]));
     for (uint32_t i = 0; i < result->n_warnings; i++)
-        append(b, warnings, text(result->warning[i]));
-    set(b, o, "name", text(x->name));
-    set(b, o, "file", text(x->file));
-    set(b, o, "label", text(x->label != NULL ? x->label : x->name));
+        append(b, warnings, json_text(result->warning[i]));
+    set(b, o, "name", json_text(x->name));
+    set(b, o, "file", json_text(x->file));
+    set(b, o, "label", json_text(x->label != NULL ? x->label : x->name));
     set(b, o, "id", text_or_null(x->id));
-    set(b, o, "verb", text(session_verb(s)));
-    set(b, o, "status", text(outcome(result)));
+    set(b, o, "verb", json_text(session_verb(s)));
+    set(b, o, "status", json_text(outcome(result)));
     set(b, o, "exit_code", json_integer(result->exit_code));
     set(b, o, "error", error_json(b, result));
     set(b, o, "started", text_or_null(result->started));

@@ -4,9 +4,8 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "base/json_text.h"
 #include "report/result.h"
 
 /* Set once memory ran out anywhere: no document then, rather than one with holes. */
@@ -26,24 +25,9 @@ static inline void append(struct build *b, json_t *array, json_t *value)
         b->lost = true;
 }
 
-/* Host names, paths and the environment may hold any bytes. */
-static inline json_t *text(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
-        return value;
-    for (char *c = clean; *c != 0; c++)
-        *c = (unsigned char)*c >= 0x80 ? '?' : *c;
-    value = json_string(clean);
-    free(clean);
-    return value;
-}
-
 static inline json_t *text_or_null(const char *bytes)
 {
-    return bytes != NULL && bytes[0] != 0 ? text(bytes) : json_null();
+    return bytes != NULL && bytes[0] != 0 ? json_text(bytes) : json_null();
 }
 
 static inline json_t *count(uint64_t n)

@@ -15,7 +15,7 @@ static json_t *scalar(const char *value, bool quoted)
 {
     json_t *parsed = quoted ? NULL : json_loads(value, JSON_DECODE_ANY, NULL);
 
-    return parsed != NULL ? parsed : text(value);
+    return parsed != NULL ? parsed : json_text(value);
 }
 
 static void nest_value(void *arg, const char *key, const char *value, bool quoted)
@@ -57,7 +57,7 @@ static json_t *environment_json(struct build *b, const struct facts *f)
 
         snprintf(name, sizeof(name), "%.*s", (int)(equals - f->environment[i]),
                  f->environment[i]);
-        set(b, o, name, text(equals + 1));
+        set(b, o, name, json_text(equals + 1));
     }
     return o;
 }
@@ -71,7 +71,7 @@ json_t *report_json_context(struct build *b, const struct facts *f)
         struct text name = {0};
 
         text_add_bytes(&name, f->context[i], (size_t)(equals - f->context[i]));
-        set(b, o, name.data, text(equals + 1));
+        set(b, o, name.data, json_text(equals + 1));
         text_free(&name);
     }
     return o;
@@ -81,15 +81,15 @@ static json_t *build_json(struct build *b, const struct facts *f)
 {
     json_t *o = json_object();
 
-    set(b, o, "version", text(f->version));
+    set(b, o, "version", json_text(f->version));
     set(b, o, "git", text_or_null(f->git));
     set(b, o, "plugin_abi", count(EPA_ABI));
-    set(b, o, "compiler", text(f->compiler));
-    set(b, o, "type", text(f->build_type));
-    set(b, o, "sanitizers", text(f->sanitizers));
+    set(b, o, "compiler", json_text(f->compiler));
+    set(b, o, "type", json_text(f->build_type));
+    set(b, o, "sanitizers", json_text(f->sanitizers));
     set(b, o, "debug", json_boolean(f->debug_build));
-    set(b, o, "libc", text(f->libc));
-    set(b, o, "isa", text(f->isa));
+    set(b, o, "libc", json_text(f->libc));
+    set(b, o, "isa", json_text(f->isa));
     return o;
 }
 
@@ -102,7 +102,7 @@ static json_t *facts_json(struct build *b, const struct session_facts *facts)
         return json_null();
     o = json_object();
     for (uint32_t i = 0; i < facts->n; i++)
-        set(b, o, facts->fact[i].key, text(facts->fact[i].value));
+        set(b, o, facts->fact[i].key, json_text(facts->fact[i].value));
     return o;
 }
 
@@ -166,7 +166,7 @@ static json_t *rank_json(struct build *b, const struct session *s, uint32_t r)
     set(b, o, "transport", facts_json(b, &rank->transport));
     set(b, o, "samples", count(rank->samples));
     set(b, o, "first_ns", rank->first_ns > 0 ? whole(rank->first_ns) : json_null());
-    set(b, o, "status", text(result_status_name(rank->status)));
+    set(b, o, "status", json_text(result_status_name(rank->status)));
     set(b, o, "error", rank->status != EPA_OK ? text_or_null(words) : json_null());
     return o;
 }
@@ -176,7 +176,7 @@ json_t *report_json_world(struct build *b, const struct session *s)
     json_t *o = json_object(), *ranks = json_array();
 
     set(b, o, "size", count(s->experiment->ranks));
-    set(b, o, "launcher", text(s->experiment->launcher.plugin->name));
+    set(b, o, "launcher", json_text(s->experiment->launcher.plugin->name));
     set(b, o, "started_by", text_or_null(s->place.how));
     for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         append(b, ranks, rank_json(b, s, r));
