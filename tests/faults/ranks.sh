@@ -20,6 +20,8 @@ fail() {
     failed=1
 }
 
+uses_cuda() { "$epa2a" config show "$config" | grep -q '^  name: cuda$'; }
+
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 # passes: one iteration, all of it; sets whole_ms.
@@ -84,6 +86,8 @@ kill_in_each_stage() {
         # wide and each rank has as many; bench is not.
         if [ $((i % 2)) = 0 ]; then
             start verify --set moe.hidden=4096 --set tokens=full || return
+        elif [ $((i % 4)) = 1 ] && uses_cuda; then
+            start bench --set bench.clock=events || return # in graphs no stage is by itself
         else
             start bench || return
         fi
@@ -97,8 +101,7 @@ kill_in_each_stage() {
         case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
         [ "$failed" = 0 ] || return
-        # "dispatch and combine": one launch of a graph of both.
-        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *" combine;"* | *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
+        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
             echo "killed in: ${seen%;}; slowest end $slowest ms"
             return ;; esac ;; esac ;; esac
     done
@@ -122,7 +125,7 @@ stop)
     who=$(victim)
     kill -STOP "$who"
     # It cannot leave by itself: it is given up after its grace, which is longer with a device.
-    "$epa2a" config show "$config" | grep -q '^  name: cuda$' && finish 4 15000 || finish 4 5000
+    uses_cuda && finish 4 15000 || finish 4 5000
     grep -Eq 'rank [0-9]+: .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
     json_is_valid ;;
 int | term)
