@@ -20,7 +20,7 @@
 
 /* Each run takes some memory before the first begins. */
 enum { MAX_RUNS_MOST = 100000 };
-#include "launch/place.h"
+#include "launch/process_id.h"
 
 /* A command line being read. */
 struct line {
@@ -396,9 +396,9 @@ static void warn_of_environment(const struct cli *cli)
 {
     const char *path = secure_getenv("EPA2A_PLUGIN_PATH");
     struct epa_error ignored = {EPA_OK, ""};
-    struct place_job job = {0};
+    struct process_job job = {0};
 
-    if (cli->quiet || (place_find(&job, &ignored) == EPA_OK && job.place.rank != 0))
+    if (cli->quiet || (process_id_find(&job, &ignored) == EPA_OK && job.process_id.rank != 0))
         return;
     if (path != NULL && path[0] != '\0' && path[0] != '/')
         fprintf(stderr,

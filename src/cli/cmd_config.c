@@ -72,7 +72,7 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
         show_next(c, run->x);
         return EPA_OK;
     }
-    diag_error(c->diag, &(struct place){.file = batch->file},
+    diag_error(c->diag, &(struct source_location){.file = batch->file},
                "`epa2a run --dry-run FILE` lists labels and ids",
                "there is no run '%.200s'", wanted);
     return EPA_ERR_CONFIG;

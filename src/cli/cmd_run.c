@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "cli/run_command.h"
-#include "launch/place.h"
+#include "launch/process_id.h"
 
 /* From here on SIGINT and SIGTERM end a session and not the program. While files are read
  * they do what they always do: there are no results yet, and a pipe may have no end. */
@@ -52,7 +52,7 @@ static void command_finish(struct run_command *c)
 static bool is_reporter(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++) {
-        if (c->runs.run[i].place.rank == 0)
+        if (c->runs.run[i].process_id.rank == 0)
             return true;
     }
     return false;
@@ -87,15 +87,15 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
 {
     const struct cli *cli = c->cli;
     struct epa_error ignored = {EPA_OK, ""};
-    struct place_job job = {0};
+    struct process_job job = {0};
     enum epa_status status = EPA_OK;
 
     facts_collect(&c->facts);
     c->facts.context = cli->context;
     c->facts.n_context = cli->n_context;
-    if (place_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
-        c->place = job.place;
-    if (c->place.rank == 0)
+    if (process_id_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
+        c->process_id = job.process_id;
+    if (c->process_id.rank == 0)
         status = documents_check(cli, err);
     if (status == EPA_OK)
         status = live_create(cli, &c->live, err);
@@ -109,7 +109,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
         order_runs(c);
         status = run_check(c, err);
     }
-    if (status == EPA_OK && c->place.rank > 0 && is_reporter(c))
+    if (status == EPA_OK && c->process_id.rank > 0 && is_reporter(c))
         status = documents_check(cli, err);
     if (status == EPA_OK)
         status = documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), err);
@@ -126,7 +126,7 @@ static int list_runs(const struct run_command *c)
     int first = EXIT_OK;
     uint32_t skipped = 0;
 
-    if (c->place.rank == 0 && !c->cli->quiet)
+    if (c->process_id.rank == 0 && !c->cli->quiet)
         runs_list(&c->runs);
     for (uint32_t i = 0; i < c->runs.n && first == EXIT_OK; i++) {
         enum epa_status status = c->runs.run[c->runs.order[i]].refused.status;
@@ -151,14 +151,14 @@ static int command_run(const struct cli *cli, enum verb verb)
     if (status == EPA_OK && !cli->dry_run)
         status = catch_signals(&c, &err);
     if (err.status != EPA_OK)
-        run_tell(&c.place, "epa2a", err.text);
+        run_write(&c.process_id, "epa2a", err.text);
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
     } else if (cli->dry_run) {
         code = list_runs(&c);
     } else {
-        run_tell_places(&c);
-        run_tell_alike(&c);
+        run_write_processes(&c);
+        run_write_fingerprint(&c);
         code = run_all(&c);
     }
     command_finish(&c);

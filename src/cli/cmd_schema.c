@@ -1,5 +1,5 @@
 /* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
- * editors. Each option is a definition of its own ("moe.hidden", "algorithm.ll_v2.wire") to
+ * editors. Each option is a definition of its own ("moe.hidden", "algorithm.ll_v2.dispatch_dtype") to
  * which the sections, the runs and the matrix refer. What a schema cannot know (a range of
  * sizes with units, values that do not go together) it lets pass. */
 #include "cli/cmd_schema.h"
@@ -89,7 +89,7 @@ static void define_section(struct schema *s, const struct section *section)
     if (section->main != NULL)
         json_array_append_new(forms, ref("%s.%s", section->name, section->main));
     if (strcmp(section->name, "tokens") == 0)
-        json_array_append_new(forms, ref("%s.each", section->name));
+        json_array_append_new(forms, ref("%s.per_rank", section->name));
     define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
            section->name);
 }

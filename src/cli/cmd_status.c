@@ -29,7 +29,7 @@ static enum epa_status read_one(pid_t pid, struct status *out, struct epa_error 
     enum epa_status status;
     int file = -1;
 
-    status = board_open(pid, &file, err);
+    status = status_page_open(pid, &file, err);
     if (status != EPA_OK)
         return status;
     status = status_read(file, out, &why);
@@ -84,23 +84,23 @@ static json_t *count(uint64_t n)
 
 static json_t *number(uint32_t n)
 {
-    return n == EPA_WAITING_NOBODY ? json_null() : json_integer(n);
+    return n == EPA_WAIT_NOBODY ? json_null() : json_integer(n);
 }
 
 static json_t *waiting_json(const struct status *s, uint32_t rank)
 {
     static const char *const kind[] = {
-        [EPA_WAITING_SIGNAL] = "signal", [EPA_WAITING_BARRIER] = "barrier",
-        [EPA_WAITING_SET_UP] = "set-up", [EPA_WAITING_DATA] = "data",
-        [EPA_WAITING_PUTS] = "puts",     [EPA_WAITING_CALL] = "call",
-        [EPA_WAITING_DEVICE] = "device",
+        [EPA_WAIT_SIGNAL] = "signal", [EPA_WAIT_BARRIER] = "barrier",
+        [EPA_WAIT_SET_UP] = "set-up", [EPA_WAIT_DATA] = "data",
+        [EPA_WAIT_PUTS] = "puts",     [EPA_WAIT_CALL] = "call",
+        [EPA_WAIT_DEVICE] = "device",
     };
-    const struct session_waiting *w = &s->rank[rank].said.waiting;
-    bool counts = w->kind != EPA_WAITING_PUTS && w->kind != EPA_WAITING_CALL &&
-                  w->kind != EPA_WAITING_DEVICE;
+    const struct session_wait *w = &s->rank[rank].said.waiting;
+    bool counts = w->kind != EPA_WAIT_PUTS && w->kind != EPA_WAIT_CALL &&
+                  w->kind != EPA_WAIT_DEVICE;
     double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
 
-    if (!s->rank[rank].waits || w->kind > EPA_WAITING_DEVICE)
+    if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
                      w->what[0] != '\0' ? json_text(w->what) : json_null(), "rank",
@@ -126,7 +126,7 @@ static json_t *rank_json(const struct status *s, uint32_t r)
 
 static json_t *run_json(const struct status *s)
 {
-    const struct board_run *run = &s->head.run;
+    const struct status_page_run *run = &s->head.run;
     json_t *ranks = json_array();
 
     if (run->began_ns == 0) {

@@ -34,7 +34,7 @@ static const struct epa_plugin *chosen(struct completing *c, const struct sectio
     const char *name = section->chosen, *named;
     const struct epa_plugin *plugin = NULL;
     struct epa_error ignored = {EPA_OK, ""};
-    struct place nowhere = {.file = ""};
+    struct source_location nowhere = {.file = ""};
 
     for (uint32_t i = 0; i < c->n_files && tree.root == NULL; i++)
         batch_read_tree(&tree, c->file[i], NULL, 0);

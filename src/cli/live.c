@@ -19,7 +19,7 @@ enum {
 };
 
 struct live {
-    struct board *board; /* NULL: there is none */
+    struct status_page *status_page; /* NULL: there is none */
     struct progress progress;
     int asked_fd;            /* a signalfd of SIGUSR1; -1: none */
     struct session *session; /* that runs; NULL: none does */
@@ -57,12 +57,12 @@ static void tell_where(struct live *live)
     struct status status;
 
     progress_clear(&live->progress);
-    if (live->board == NULL) {
+    if (live->status_page == NULL) {
         fputs("epa2a: there is no memfd on this system, so nobody knows where ranks are\n",
               stderr);
         return;
     }
-    if (status_read(board_file(live->board), &status, &err) != EPA_OK) {
+    if (status_read(status_page_file(live->status_page), &status, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: this command %s\n", err.text);
         return;
     }
@@ -93,9 +93,9 @@ static uint32_t stages_of(const struct session *s)
 /* Of the slowest rank, as the report has it. */
 static double total_of(const struct session *s, uint64_t sample)
 {
-    bool graph = s->notes->clock == CLOCK_GRAPH, wall = s->notes->clock == CLOCK_WALL_COLD;
+    bool graph = s->notes->clock == CLOCK_GRAPH, wall = s->notes->clock == CLOCK_END_TO_END;
     uint32_t ranks = wall ? 1 : s->experiment->ranks;
-    uint32_t first = graph ? FIGURE_PAIR : wall ? FIGURE_WALL : 0;
+    uint32_t first = graph ? FIGURE_PAIR : wall ? FIGURE_END_TO_END : 0;
     uint32_t last = graph || wall ? first : stages_of(s) - 1;
     double slowest = 0;
 
@@ -154,7 +154,7 @@ static uint64_t iterations_done(const struct session *s)
         const struct session_rank *rank = session_rank(s, r);
         uint64_t at = __atomic_load_n(&rank->iteration, __ATOMIC_RELAXED);
 
-        if ((s->place.size <= 1 || r == s->place.rank) && at < least)
+        if ((s->process_id.size <= 1 || r == s->process_id.rank) && at < least)
             least = at;
     }
     return least == UINT64_MAX ? 0 : least;
@@ -224,18 +224,18 @@ static bool wants_it_now(struct live *live)
     return now;
 }
 
-static bool look(void *arg, enum epa_look why)
+static bool poll_launch(void *arg, enum epa_poll_reason why)
 {
     struct live *live = arg;
     uint64_t now;
 
-    if (why == EPA_LOOK_PRINTS) {
+    if (why == EPA_POLL_PRINTING) {
         progress_clear(&live->progress);
         return false;
     }
     if (was_asked(live))
         tell_where(live);
-    if (why == EPA_LOOK_STOPPING) {
+    if (why == EPA_POLL_STOPPING) {
         progress_clear(&live->progress);
         return wants_it_now(live);
     }
@@ -248,8 +248,8 @@ static bool look(void *arg, enum epa_look why)
 void live_begin(struct live *live, struct session *s, const struct live_run *run,
                 int stop_fd)
 {
-    struct board_run shown = {.number = run->number, .of = run->of};
-    struct board *board = session_board(s, &shown);
+    struct status_page_run shown = {.number = run->number, .of = run->of};
+    struct status_page *status_page = session_status_page(s, &shown);
 
     live->session = s;
     live->run = *run;
@@ -258,22 +258,22 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
     live->run_ns = clock_ns();
     live->first_ns = live->first_done = 0;
     live->progress.drawn_ns = live->run_ns;
-    s->look = look;
-    s->look_arg = live;
-    if (board == NULL)
+    s->poll_launch = poll_launch;
+    s->poll_arg = live;
+    if (status_page == NULL)
         return;
     shown.began_ns = live->run_ns;
     snprintf(shown.file, sizeof(shown.file), "%s", run->file);
     snprintf(shown.label, sizeof(shown.label), "%s", run->label);
-    board_show(board, &shown);
+    status_page_show(status_page, &shown);
 }
 
 void live_end(struct live *live, struct session *s)
 {
     progress_clear(&live->progress);
-    s->look = NULL;
-    if (live->board != NULL)
-        board_show(live->board, NULL);
+    s->poll_launch = NULL;
+    if (live->status_page != NULL)
+        status_page_show(live->status_page, NULL);
     live->session = NULL;
     live->finished_s += (double)(clock_ns() - live->run_ns) / 1e9;
     live->finished++;
@@ -284,9 +284,9 @@ int live_stop_signal(const struct live *live)
     return live->stop_signal;
 }
 
-struct board *live_board(const struct live *live)
+struct status_page *live_status_page(const struct live *live)
 {
-    return live->board;
+    return live->status_page;
 }
 
 void live_destroy(struct live *live)
@@ -296,7 +296,7 @@ void live_destroy(struct live *live)
     progress_clear(&live->progress);
     if (live->asked_fd >= 0)
         close(live->asked_fd);
-    board_destroy(live->board);
+    status_page_destroy(live->status_page);
     free(live);
 }
 
@@ -316,9 +316,9 @@ enum epa_status live_create(const struct cli *cli, struct live **out, struct epa
         mode = PROGRESS_NEVER;
     progress_init(&live->progress, mode, STDERR_FILENO);
     /* Without a board all works but being looked at. */
-    if (board_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                     &live->board, &ignored) != EPA_OK)
-        live->board = NULL;
+    if (status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
+                     &live->status_page, &ignored) != EPA_OK)
+        live->status_page = NULL;
     *out = live;
     return EPA_OK;
 }

@@ -23,7 +23,7 @@ enum epa_status live_create(const struct cli *, struct live **out, struct epa_er
 void live_destroy(struct live *);
 
 /* For session_create_on(); NULL: there is none. */
-struct board *live_board(const struct live *);
+struct status_page *live_status_page(const struct live *);
 
 /* Around session_run(). stop_fd: a signalfd, which is read at the second signal alone, or by
  * live_stop_signal(). */

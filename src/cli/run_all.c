@@ -43,12 +43,12 @@ static int report(struct run_command *c, const struct run *run, struct report_ro
     if (!c->cli->quiet)
         report_warnings(stderr, result);
     if (result->status != EPA_OK)
-        run_tell_end(run, &run->place, result->status, error);
+        run_write_end(run, &run->process_id, result->status, error);
     else if (result->n_missed > 0)
-        run_tell_end(run, &run->place, EPA_OK, result->error);
+        run_write_end(run, &run->process_id, EPA_OK, result->error);
     if (report_row_fill(row, result, &err) != EPA_OK ||
         documents_add(&c->documents, result, &err) != EPA_OK) {
-        run_tell(&run->place, "epa2a", err.text);
+        run_write(&run->process_id, "epa2a", err.text);
         return result->exit_code != EXIT_OK ? result->exit_code : EXIT_RESOURCE;
     }
     return settle(run, row, result->exit_code);
@@ -69,24 +69,24 @@ static int run_session(struct run_command *c, const struct run *run, struct repo
                                   .label = run_is_of_several(run) ? run->label : "",
                                   .number = c->number,
                                   .of = c->runs.n,
-                                  .reports = run->place.rank == 0},
+                                  .reports = run->process_id.rank == 0},
                c->stop_fd);
     *status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
     signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
-    if (run->place.rank > 0) {
+    if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')
-            run_tell_end(run, &run->place, *status, err.text);
+            run_write_end(run, &run->process_id, *status, err.text);
         row->status = *status;
         return settle(run, row, exit_code(*status, signal));
     }
     if (result_make(session, &c->facts, *status, err.text, &result, &own) != EPA_OK) {
-        run_tell(&run->place, "epa2a", own.text);
+        run_write(&run->process_id, "epa2a", own.text);
         return EXIT_INTERNAL;
     }
     result_when(&result, started, (double)(clock_ns() - start) / 1e9);
     if (trace_write(session, c->cli->force, *status, &result.trace, &own) != EPA_OK)
-        run_tell(&run->place, run->who, own.text);
+        run_write(&run->process_id, run->who, own.text);
     if (*status == EPA_ERR_INTERRUPTED)
         result.exit_code = exit_code(*status, signal);
     code = report(c, run, row, &result, err.text);
@@ -119,8 +119,8 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     if (run->refused.status != EPA_OK)
         return refuse(run, row, &run->refused);
     if (session == NULL &&
-        session_create_on(live_board(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
-        run_tell_end(run, &run->place, err.status, err.text);
+        session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
+        run_write_end(run, &run->process_id, err.status, err.text);
         return refuse(run, row, &err);
     }
     code = run_session(c, run, row, session, status);

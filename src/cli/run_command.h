@@ -18,7 +18,7 @@ struct run_command {
     struct documents documents;
     struct run_folder folder;
     struct facts facts;
-    struct epa_place place; /* by the environment; size 0: not one of several */
+    struct epa_process_id process_id; /* by the environment; size 0: not one of several */
     struct live *live;      /* what it shows of itself */
     uint32_t number;        /* of the run under way, from 1 */
     int stop_fd;
@@ -31,13 +31,13 @@ enum epa_status run_read(struct run_command *, struct epa_error *);
 /* Makes each session once, to see that it can be. */
 enum epa_status run_check(struct run_command *, struct epa_error *);
 /* Which ranks these are is found and not asked for, so it is said. */
-void run_tell_places(const struct run_command *);
+void run_write_processes(const struct run_command *);
 /* Which of all runs each is, so that processes that do not agree on them find out. */
-void run_tell_alike(struct run_command *);
+void run_write_fingerprint(struct run_command *);
 
 /* "WHO: error: WHAT" for people; a run of several that lacks something here is skipped. */
-void run_tell(const struct epa_place *, const char *who, const char *what);
-void run_tell_end(const struct run *, const struct epa_place *, enum epa_status,
+void run_write(const struct epa_process_id *, const char *who, const char *what);
+void run_write_end(const struct run *, const struct epa_process_id *, enum epa_status,
                   const char *what);
 bool run_is_skipped(const struct run *, enum epa_status);
 

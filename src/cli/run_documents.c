@@ -142,9 +142,9 @@ static void add_to_stream(struct documents *d, const struct text *line)
 
     if (report_stream_add(&d->stream, line, &err) == EPA_OK)
         return;
-    if (!d->told[DOCUMENT_STREAM])
+    if (!d->reported[DOCUMENT_STREAM])
         fprintf(stderr, "epa2a: error: %s\n", err.text);
-    d->told[DOCUMENT_STREAM] = true;
+    d->reported[DOCUMENT_STREAM] = true;
 }
 
 enum epa_status documents_take(struct documents *d, const struct text *result,
@@ -215,7 +215,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
 /* What cannot be written is told once, and once more at the end. */
 static bool write_all(struct documents *d, const struct report_batch *batch, bool last)
 {
-    bool good = !d->told[DOCUMENT_STREAM];
+    bool good = !d->reported[DOCUMENT_STREAM];
 
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         struct epa_error err = {EPA_OK, ""};
@@ -226,9 +226,9 @@ static bool write_all(struct documents *d, const struct report_batch *batch, boo
             d->is_ours[k] = true;
             continue;
         }
-        if (!d->told[k] || last)
+        if (!d->reported[k] || last)
             fprintf(stderr, "epa2a: error: %s\n", err.text);
-        d->told[k] = true;
+        d->reported[k] = true;
         good = false;
     }
     return good;

@@ -34,7 +34,7 @@ struct documents {
     struct text lines;     /* for the folder */
     struct report_stream stream;
     bool is_ours[DOCUMENTS]; /* written by this command, so to be written over */
-    bool told[DOCUMENTS];    /* that it cannot be written */
+    bool reported[DOCUMENTS];    /* that it cannot be written */
     uint64_t written_ns, cost_ns;
 };
 

@@ -353,9 +353,9 @@ static bool tell(struct run_folder *f, enum epa_status status, const struct epa_
 {
     if (status == EPA_OK)
         return true;
-    if (!f->told || last)
+    if (!f->reported || last)
         fprintf(stderr, "epa2a: error: %s\n", err->text);
-    f->told = true;
+    f->reported = true;
     return false;
 }
 

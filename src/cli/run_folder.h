@@ -19,7 +19,7 @@ struct run_folder {
     struct batch_index index; /* what is written: a run for each of `runs` */
     struct text *result; /* [runs->n] JSON of done runs, and of those not on disk yet */
     int lock_fd;
-    bool ours, told; /* the lock is held; that writing failed was told */
+    bool ours, reported; /* the lock is held; that writing failed was told */
 };
 
 /* Looks at the folder: what cannot be written to, or holds something else, is refused. With

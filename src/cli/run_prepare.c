@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
-static void tell_as(const char *word, enum colour colour, const struct epa_place *place,
+static void tell_as(const char *word, enum colour colour, const struct epa_process_id *place,
                     const char *who, const char *what)
 {
     const char *part[] = {who, ": ", word, ": ", what};
@@ -23,7 +23,7 @@ static void tell_as(const char *word, enum colour colour, const struct epa_place
     fputc('\n', stderr);
 }
 
-void run_tell(const struct epa_place *place, const char *who, const char *what)
+void run_write(const struct epa_process_id *place, const char *who, const char *what)
 {
     tell_as("error", COLOUR_ERROR, place, who, what);
 }
@@ -34,7 +34,7 @@ bool run_is_skipped(const struct run *run, enum epa_status status)
     return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
 }
 
-void run_tell_end(const struct run *run, const struct epa_place *place,
+void run_write_end(const struct run *run, const struct epa_process_id *place,
                   enum epa_status status, const char *what)
 {
     bool skipped = run_is_skipped(run, status);
@@ -74,10 +74,10 @@ enum epa_status run_read(struct run_command *c, struct epa_error *err)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
     else
         status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
-    if (c->place.rank == 0) {
+    if (c->process_id.rank == 0) {
         diag_print(diag, stderr);
     } else if (diag_errors(diag) > 0) {
-        fprintf(stderr, "[rank %u] ", c->place.rank);
+        fprintf(stderr, "[rank %u] ", c->process_id.rank);
         diag_print_first(diag, stderr);
     }
     diag_destroy(diag);
@@ -96,25 +96,25 @@ static bool may_lack(const struct run *run, enum epa_status status)
  * need is to be there by then. */
 static bool keeps(const struct run_command *c, const struct session *session)
 {
-    return c->runs.n == 1 || session->place.size > 0;
+    return c->runs.n == 1 || session->process_id.size > 0;
 }
 
 /* Started by mpirun and its like, each of them would start all ranks again. */
 static enum epa_status check_launchers(const struct run_command *c, struct epa_error *err)
 {
-    for (uint32_t i = 0; i < c->runs.n && c->place.size > 1; i++) {
+    for (uint32_t i = 0; i < c->runs.n && c->process_id.size > 1; i++) {
         const struct run *run = &c->runs.run[i];
         const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
 
-        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->place != NULL)
+        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
             continue;
-        if (c->place.rank > 0) /* rank 0 says it */
+        if (c->process_id.rank > 0) /* rank 0 says it */
             return EPA_ERR_CONFIG;
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: launcher: %s starts all ranks itself, and this is one process "
                         "of %u already (%s): leave launcher out, or unset what is left "
                         "over from another job",
-                        run->batch->file, plugin->name, c->place.size, c->place.how);
+                        run->batch->file, plugin->name, c->process_id.size, c->process_id.source);
     }
     return EPA_OK;
 }
@@ -132,13 +132,13 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
         struct session *session = NULL;
         enum epa_status one;
 
-        run->place = c->place;
+        run->process_id = c->process_id;
         if (run->x == NULL || run->done)
             continue;
-        one = session_create_on(live_board(c->live), run->x, c->verb, &session, &err);
+        one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
         if (one == EPA_OK)
-            run->place = session->place;
-        if (one == EPA_OK && run->place.rank == 0)
+            run->process_id = session->process_id;
+        if (one == EPA_OK && run->process_id.rank == 0)
             one = trace_write_check(session, c->cli->force, &err);
         if (one == EPA_OK && keeps(c, session))
             c->session[i] = session;
@@ -146,8 +146,8 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
             session_destroy(session);
         if (one == EPA_OK)
             continue;
-        if (status == EPA_OK || c->place.rank == 0)
-            run_tell_end(run, &c->place, one, err.text);
+        if (status == EPA_OK || c->process_id.rank == 0)
+            run_write_end(run, &c->process_id, one, err.text);
         if (may_lack(run, one))
             run->refused = err;
         else
@@ -163,7 +163,7 @@ enum epa_status run_check(struct run_command *c, struct epa_error *err)
     return status == EPA_OK ? check_sessions(c, err) : status;
 }
 
-void run_tell_alike(struct run_command *c)
+void run_write_fingerprint(struct run_command *c)
 {
     uint32_t refused = 0, done = 0;
 
@@ -176,13 +176,13 @@ void run_tell_alike(struct run_command *c)
 
         if (session != NULL)
             text_add(
-                &session->alike,
+                &session->fingerprint,
                 "run: %u of %u\nruns that cannot be had here: %u\nruns done before: %u\n",
                 at + 1, c->runs.n, refused, done);
     }
 }
 
-void run_tell_places(const struct run_command *c)
+void run_write_processes(const struct run_command *c)
 {
     const char *before = "";
 
@@ -191,10 +191,10 @@ void run_tell_places(const struct run_command *c)
 
         if (run->x == NULL)
             continue;
-        if (run->place.size > 0 && run->place.rank == 0 &&
-            strcmp(run->place.how, before) != 0)
+        if (run->process_id.size > 0 && run->process_id.rank == 0 &&
+            strcmp(run->process_id.source, before) != 0)
             fprintf(stderr, "epa2a: launcher: %s (%s)\n", run->x->launcher.plugin->name,
-                    run->place.how);
-        before = run->place.how;
+                    run->process_id.source);
+        before = run->process_id.source;
     }
 }

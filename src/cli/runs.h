@@ -16,7 +16,7 @@ struct run {
     const char *label;
     uint32_t repetition;      /* from 1 */
     uint32_t nth;             /* of all runs of its id, picked or not, from 1 */
-    struct epa_place place;   /* of this process in that run */
+    struct epa_process_id process_id;   /* of this process in that run */
     struct epa_error refused; /* it cannot run here; status EPA_OK: it can */
     bool done;                /* an earlier command has done it: not to be run */
 };

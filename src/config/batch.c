@@ -87,11 +87,11 @@ static bool is_batch_set(const char *set)
 
 static void set_batch(struct tree *tree, const char *set)
 {
-    struct place place = {"--set", arena_strndup(tree->arena, set, strlen(set)), 1, 1,
+    struct source_location location = {"--set", arena_strndup(tree->arena, set, strlen(set)), 1, 1,
                           (uint32_t)strcspn(set, "=")};
 
     if (is_set_of(set, "include") || is_set_of(set, "runs"))
-        diag_error(tree->diag, &place, "it stands in the file", "'%.*s' cannot be set here",
+        diag_error(tree->diag, &location, "it stands in the file", "'%.*s' cannot be set here",
                    (int)strcspn(set, ".="), set);
     else
         tree_set(tree, set);
@@ -103,7 +103,7 @@ static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_set
     if (tree->root == NULL)
         return;
     if (tree->root->kind != NODE_MAP) {
-        diag_error(tree->diag, &tree->root->place, "such as ranks: 2",
+        diag_error(tree->diag, &tree->root->location, "such as ranks: 2",
                    "an experiment is a map of keys");
         tree->root = NULL;
         return;
@@ -150,15 +150,15 @@ static void check_sets(const struct reading *r, const struct points *points, con
 
     for (uint32_t i = 0; i < r->n_sets && point != NULL; i++) {
         const char *set = r->set[i];
-        struct place place = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+        struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
 
         for (uint32_t k = 0; k < point->n && !is_batch_set(set); k++) {
-            if (place.width == 0 || !overrules(set, point->key[k]->text))
+            if (location.width == 0 || !overrules(set, point->key[k]->text))
                 continue;
-            diag_error(r->tree.diag, &place,
+            diag_error(r->tree.diag, &location,
                        "--only picks runs, and matrix.KEY=[...] changes a list",
                        "each run sets %.64s itself, by %s", point->key[k]->text, of);
-            diag_note(r->tree.diag, &point->key[k]->place, "it is set here");
+            diag_note(r->tree.diag, &point->key[k]->location, "it is set here");
         }
     }
 }
@@ -171,7 +171,7 @@ void batch_check_overrides(struct tree *tree, const struct node *map, const char
         const char *key = map->key[i]->text;
 
         if (batch_is_key(key))
-            diag_error(tree->diag, &map->key[i]->place, "it stands at the top of the file",
+            diag_error(tree->diag, &map->key[i]->location, "it stands at the top of the file",
                        "'%s' cannot be part of %s", key, of);
     }
 }
@@ -204,7 +204,7 @@ static const struct named *find_from(struct reading *r, const struct plan *plan,
         text_add(&hint, "did you mean '%s'?", nearest);
     else
         text_add(&hint, "a run builds on one that stands before it");
-    diag_error(r->tree.diag, &from->place, hint.data,
+    diag_error(r->tree.diag, &from->location, hint.data,
                from->kind != NODE_SCALAR ? "from: the name of a run is expected"
                : node_find(runs, from->text) != NULL
                    ? "from: run '%.64s' does not stand before this one"
@@ -223,9 +223,9 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i,
     struct tree tree = r->tree;
 
     if (said->kind == NODE_SCALAR && *said->text == 0 && !said->quoted)
-        said = node_make(tree.arena, NODE_MAP, &said->place);
+        said = node_make(tree.arena, NODE_MAP, &said->location);
     if (said->kind != NODE_MAP) {
-        diag_error(tree.diag, &said->place, "such as {moe.max_tokens: 8}",
+        diag_error(tree.diag, &said->location, "such as {moe.max_tokens: 8}",
                    "run '%.64s' must be a map of keys", runs->key[i]->text);
         return;
     }
@@ -246,7 +246,7 @@ static void read_runs(struct reading *r, struct plan *plan)
     uint32_t n = runs == NULL ? 1 : runs->n;
 
     if (runs != NULL && (runs->kind != NODE_MAP || n == 0 || n > r->max_runs)) {
-        diag_error(r->tree.diag, &runs->place, "such as {plain: {}, few: {moe.topk: 2}}",
+        diag_error(r->tree.diag, &runs->location, "such as {plain: {}, few: {moe.topk: 2}}",
                    n > r->max_runs ? "'runs' are more than %u; --max-runs raises that"
                                    : "'runs' must be a map of names",
                    r->max_runs);
@@ -281,7 +281,7 @@ static void check_keys(const struct reading *r, const struct plan *plan)
 
         if (other == NULL)
             continue;
-        diag_error(r->tree.diag, &key->place, "keep one of them",
+        diag_error(r->tree.diag, &key->location, "keep one of them",
                    "%.64s is in the matrix already", key->text);
     }
 }
@@ -378,7 +378,7 @@ static enum epa_status build_all(struct reading *r, const struct plan *plan, boo
 
 static enum epa_status expand(struct reading *r, bool flawed)
 {
-    const struct place nowhere = {.file = r->file};
+    const struct source_location nowhere = {.file = r->file};
     struct plan plan = {0};
     uint32_t before = diag_errors(r->tree.diag);
     uint64_t n;

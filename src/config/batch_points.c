@@ -30,7 +30,7 @@ static void add_point(struct tree *tree, struct points *points, struct node *poi
 
 static void say_nothing(struct tree *tree, struct points *out)
 {
-    add_point(tree, out, node_make(tree->arena, NODE_MAP, &tree->root->place));
+    add_point(tree, out, node_make(tree->arena, NODE_MAP, &tree->root->location));
 }
 
 /* "matrix" where the list stands, so that words about it can name it. */
@@ -39,7 +39,7 @@ static bool is_map(struct tree *tree, const struct node *node, const char *what,
 {
     if (node->kind == NODE_MAP)
         return true;
-    diag_error(tree->diag, &node->place, example, "'%s' must be a map of keys", what);
+    diag_error(tree->diag, &node->location, example, "'%s' must be a map of keys", what);
     return false;
 }
 
@@ -49,14 +49,14 @@ static struct node *join(struct tree *tree, const struct node *before, struct no
         return key;
     return tree_word(tree->arena,
                      arena_printf(tree->arena, "%s.%s", before->text, key->text),
-                     &key->place);
+                     &key->location);
 }
 
 static void add_list(struct tree *tree, struct lists *lists, struct node *key,
                      struct node *list)
 {
     if (list->kind != NODE_LIST || list->n == 0) {
-        diag_error(tree->diag, &list->place, "such as [1, 8, 128]", "%s: %.64s: %s",
+        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s",
                    lists->of, key->text,
                    list->kind == NODE_LIST ? "the list is empty"
                                            : "a list of values is expected");
@@ -65,13 +65,13 @@ static void add_list(struct tree *tree, struct lists *lists, struct node *key,
     for (uint32_t i = 0; i < lists->n; i++) {
         if (strcmp(lists->key[i]->text, key->text) != 0)
             continue;
-        diag_error(tree->diag, &key->place, "keep one of them", "%s has %.64s twice",
+        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice",
                    lists->of, key->text);
-        diag_note(tree->diag, &lists->key[i]->place, "it was first set here");
+        diag_note(tree->diag, &lists->key[i]->location, "it was first set here");
         return;
     }
     if (lists->n == LISTS) {
-        diag_error(tree->diag, &key->place, NULL, "%s has more than %d lists", lists->of,
+        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", lists->of,
                    LISTS);
         return;
     }
@@ -90,7 +90,7 @@ static void collect(struct tree *tree, const struct node *map, const struct node
             (strcmp(key->text, "exclude") == 0 || strcmp(key->text, "include") == 0))
             continue;
         if (before == NULL && batch_is_key(key->text))
-            diag_error(tree->diag, &key->place, "it stands at the top of the file",
+            diag_error(tree->diag, &key->location, "it stands at the top of the file",
                        "'%s' cannot be part of %s", key->text, out->of);
         else if (map->item[i]->kind == NODE_MAP)
             collect(tree, map->item[i], key, out);
@@ -116,7 +116,7 @@ static void flatten(struct tree *tree, const struct lists *lists, const struct n
         else if (map->item[i]->kind == NODE_MAP)
             flatten(tree, lists, map->item[i], key, out);
         else
-            diag_error(tree->diag, &key->place, NULL,
+            diag_error(tree->diag, &key->location, NULL,
                        "exclude: %.64s is not a key of the matrix", key->text);
     }
 }
@@ -143,7 +143,7 @@ static void read_rules(struct tree *tree, const struct lists *lists,
     if (exclude == NULL)
         return;
     if (exclude->kind != NODE_LIST) {
-        diag_error(tree->diag, &exclude->place, "such as [{moe.max_tokens: 128}]",
+        diag_error(tree->diag, &exclude->location, "such as [{moe.max_tokens: 128}]",
                    "exclude: a list of maps is expected");
         return;
     }
@@ -151,13 +151,13 @@ static void read_rules(struct tree *tree, const struct lists *lists,
     out->used = arena_alloc(tree->arena, (exclude->n + 1) * sizeof(*out->used));
     for (uint32_t i = 0; i < exclude->n; i++) {
         const struct node *item = exclude->item[i];
-        struct node *rule = node_make(tree->arena, NODE_MAP, &item->place);
+        struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
 
         if (!is_map(tree, item, "exclude", "such as {moe.max_tokens: 128}"))
             continue;
         flatten(tree, lists, item, NULL, rule);
         if (item->n == 0)
-            diag_error(tree->diag, &item->place, NULL, "exclude: this leaves no run");
+            diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
         out->rule[out->n++] = rule;
     }
 }
@@ -182,7 +182,7 @@ static void cross(struct tree *tree, const struct lists *lists, const struct rul
     uint32_t at[LISTS] = {0}, i;
 
     do {
-        struct node *point = node_make(tree->arena, NODE_MAP, &tree->root->place);
+        struct node *point = node_make(tree->arena, NODE_MAP, &tree->root->location);
 
         for (i = 0; i < lists->n; i++)
             node_append(tree->arena, point, lists->key[i], lists->list[i]->item[at[i]]);
@@ -202,7 +202,7 @@ static bool is_too_large(struct tree *tree, const struct lists *lists,
         steps *= lists->list[i]->n;
     if (steps <= STEPS_MOST)
         return false;
-    diag_error(tree->diag, &node->place, NULL, "the matrix has more than %d points",
+    diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points",
                STEPS_MOST);
     return true;
 }
@@ -212,7 +212,7 @@ static void add_included(struct tree *tree, const struct node *include, struct p
     if (include == NULL)
         return;
     if (include->kind != NODE_LIST) {
-        diag_error(tree->diag, &include->place, "such as [{moe.max_tokens: 512}]",
+        diag_error(tree->diag, &include->location, "such as [{moe.max_tokens: 512}]",
                    "include: in a matrix, a list of maps is expected");
         return;
     }
@@ -246,12 +246,12 @@ void points_of_matrix(struct tree *tree, const struct node *node, uint32_t most,
         cross(tree, &lists, &rules, most, out);
     for (uint32_t i = 0; i < rules.n && out->n <= most; i++) {
         if (!rules.used[i])
-            diag_error(tree->diag, &rules.rule[i]->place, "a value must be as in its list",
+            diag_error(tree->diag, &rules.rule[i]->location, "a value must be as in its list",
                        "exclude: no point of the matrix has these values");
     }
     add_included(tree, node_find(node, "include"), out);
     if (out->n == 0 && diag_errors(tree->diag) == before)
-        diag_error(tree->diag, &node->place, NULL, "the matrix has no points");
+        diag_error(tree->diag, &node->location, NULL, "the matrix has no points");
 }
 
 void points_of_zip(struct tree *tree, const struct node *node, uint32_t most,
@@ -271,19 +271,19 @@ void points_of_zip(struct tree *tree, const struct node *node, uint32_t most,
     for (uint32_t i = 1; i < lists.n; i++) {
         if (lists.list[i]->n == lists.list[0]->n)
             continue;
-        diag_error(tree->diag, &lists.list[i]->place, "lists of zip are of one length",
+        diag_error(tree->diag, &lists.list[i]->location, "lists of zip are of one length",
                    "zip: %.64s has %u values, and %.64s has %u", lists.key[i]->text,
                    lists.list[i]->n, lists.key[0]->text, lists.list[0]->n);
-        diag_note(tree->diag, &lists.list[0]->place, "that is here");
+        diag_note(tree->diag, &lists.list[0]->location, "that is here");
     }
     if (diag_errors(tree->diag) != before)
         return;
     if (lists.n == 0) {
-        diag_error(tree->diag, &node->place, NULL, "zip has no lists");
+        diag_error(tree->diag, &node->location, NULL, "zip has no lists");
         return;
     }
     for (uint32_t v = 0; v < lists.list[0]->n && v <= most; v++) {
-        struct node *point = node_make(tree->arena, NODE_MAP, &node->place);
+        struct node *point = node_make(tree->arena, NODE_MAP, &node->location);
 
         for (uint32_t i = 0; i < lists.n; i++)
             node_append(tree->arena, point, lists.key[i], lists.list[i]->item[v]);

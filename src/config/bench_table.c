@@ -1,17 +1,12 @@
 /* The options of `bench`. */
 #include "config/experiment_table.h"
 
-static const struct epa_choice cadences[] = {
-    {"isolated", CADENCE_ISOLATED, "a barrier before each stage, or launch of a graph"},
-    {"back_to_back", CADENCE_BACK_TO_BACK, "no barriers"},
-    {0},
-};
 static const struct epa_choice clocks[] = {
     {"auto", CLOCK_AUTO, "graph on GPUs, else host"},
     {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
     {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
     {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
-    {"wall_cold", CLOCK_WALL_COLD, "rank 0's clock from barrier to barrier, caches cold"},
+    {"end_to_end", CLOCK_END_TO_END, "rank 0's clock from barrier to barrier, caches cold"},
     {0},
 };
 static const struct epa_choice arrivals[] = {
@@ -56,14 +51,13 @@ const struct epa_option bench_table[] = {
      .min = 1,
      .max = 86400000000000,
      .help = "stop once samples were taken for this long, warm-up not counted"},
-    {.name = "inputs",
-     EPA_U32(struct bench_options, inputs),
+    {.name = "input_sets",
+     EPA_U32(struct bench_options, input_sets),
      .min = 1,
      .max = 64,
      .help = "sets of inputs, made beforehand and used in turn"},
-    {.name = "cadence",
-     EPA_CHOICE(struct bench_options, cadence),
-     .choices = cadences,
+    {.name = "barrier",
+     EPA_BOOL(struct bench_options, barrier),
      .help = "what stands between stages"},
     {.name = "clock",
      EPA_CHOICE(struct bench_options, clock),
@@ -84,8 +78,8 @@ const struct epa_option bench_table[] = {
      .least = 0.01,
      .most = 10000000.0,
      .help = "open loop: how many are due, a second"},
-    {.name = "calls",
-     EPA_U32(struct bench_options, calls),
+    {.name = "calls_per_graph",
+     EPA_U32(struct bench_options, calls_per_graph),
      .min = 2,
      .max = 1000,
      .help = "clock: graph, calls of each stage in one launch, even; cache: cold has one"},

@@ -122,12 +122,12 @@ static const char *next_line(const char *s)
 }
 
 /* The line with its caret; of a long line the part around the caret. */
-static void show_line(struct arena *arena, const struct place *place, struct remark *out)
+static void show_line(struct arena *arena, const struct source_location *location, struct remark *out)
 {
-    const char *start = place->source, *end, *from, *to;
-    uint32_t column = place->column == 0 ? 0 : place->column - 1, skip = 0, width, room;
+    const char *start = location->source, *end, *from, *to;
+    uint32_t column = location->column == 0 ? 0 : location->column - 1, skip = 0, width, room;
 
-    for (uint32_t line = 1; line < place->line; line++) {
+    for (uint32_t line = 1; line < location->line; line++) {
         start = next_line(start);
         if (start == NULL)
             return;
@@ -140,7 +140,7 @@ static void show_line(struct arena *arena, const struct place *place, struct rem
     from = advance(start, end, skip);
     to = advance(from, end, LINE_SHOWN);
     room = characters(from, to) - (column - skip);
-    width = place->width == 0 || room == 0 ? 1 : place->width > room ? room : place->width;
+    width = location->width == 0 || room == 0 ? 1 : location->width > room ? room : location->width;
     out->line_text = cleaned(arena, from, (size_t)(to - from));
     out->underline = arena_alloc(arena, column - skip + width + 1);
     memset(out->underline, ' ', column - skip);
@@ -148,7 +148,7 @@ static void show_line(struct arena *arena, const struct place *place, struct rem
     out->underline[column - skip] = '^';
 }
 
-static struct remark remark(struct arena *arena, const struct place *place,
+static struct remark remark(struct arena *arena, const struct source_location *location,
                             const char *hint, const char *fmt, va_list args)
 {
     struct remark out = {.file = "epa2a"};
@@ -159,12 +159,12 @@ static struct remark remark(struct arena *arena, const struct place *place,
     out.text = cleaned(arena, text, strlen(text));
     if (hint != NULL)
         cleaned_hint = cleaned(arena, hint, strlen(hint));
-    if (place != NULL) {
-        out.file = cleaned(arena, place->file, strlen(place->file));
-        out.line = place->line;
-        out.column = place->column;
-        if (place->source != NULL && place->line != 0)
-            show_line(arena, place, &out);
+    if (location != NULL) {
+        out.file = cleaned(arena, location->file, strlen(location->file));
+        out.line = location->line;
+        out.column = location->column;
+        if (location->source != NULL && location->line != 0)
+            show_line(arena, location, &out);
     }
     if (cleaned_hint != NULL && out.line_text != NULL)
         out.underline = arena_printf(arena, "%s %s", out.underline, cleaned_hint);
@@ -173,7 +173,7 @@ static struct remark remark(struct arena *arena, const struct place *place,
     return out;
 }
 
-void diag_error(struct diag *diag, const struct place *place, const char *hint,
+void diag_error(struct diag *diag, const struct source_location *location, const char *hint,
                 const char *fmt, ...)
 {
     va_list args;
@@ -182,11 +182,11 @@ void diag_error(struct diag *diag, const struct place *place, const char *hint,
     if (diag->errors > ERRORS_SHOWN)
         return;
     va_start(args, fmt);
-    diag->failure[diag->n++].error = remark(diag->arena, place, hint, fmt, args);
+    diag->failure[diag->n++].error = remark(diag->arena, location, hint, fmt, args);
     va_end(args);
 }
 
-void diag_note(struct diag *diag, const struct place *place, const char *fmt, ...)
+void diag_note(struct diag *diag, const struct source_location *location, const char *fmt, ...)
 {
     struct failure *last = diag->n == 0 ? NULL : &diag->failure[diag->n - 1];
     va_list args;
@@ -194,7 +194,7 @@ void diag_note(struct diag *diag, const struct place *place, const char *fmt, ..
     if (diag->errors > ERRORS_SHOWN || last == NULL || last->n_notes == NOTES_SHOWN)
         return;
     va_start(args, fmt);
-    last->note[last->n_notes++] = remark(diag->arena, place, NULL, fmt, args);
+    last->note[last->n_notes++] = remark(diag->arena, location, NULL, fmt, args);
     va_end(args);
 }
 
@@ -256,7 +256,7 @@ void diag_take(struct diag *diag, const struct diag *from, const char *file,
 static void print_text(FILE *file, const struct remark *remark, const char *what)
 {
     bool error = strcmp(what, "error") == 0;
-    const char *on = colour_on(file, error ? COLOUR_ERROR : COLOUR_PLACE);
+    const char *on = colour_on(file, error ? COLOUR_ERROR : COLOUR_LOCATION);
 
     fputs(remark->file, file);
     if (remark->line != 0)
@@ -279,7 +279,7 @@ static void print_remark(FILE *file, const struct remark *remark, const char *wh
     print_text(file, remark, what);
     if (remark->line_text != NULL)
         fprintf(file, "%5u | %s\n      | %s%s%s\n", remark->line, remark->line_text,
-                colour_on(file, COLOUR_PLACE), remark->underline, colour_off(file));
+                colour_on(file, COLOUR_LOCATION), remark->underline, colour_off(file));
 }
 
 void diag_print_first(const struct diag *diag, FILE *file)

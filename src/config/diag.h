@@ -10,7 +10,7 @@ struct diag;
 
 /* A place: file:line:column, 1-based, and how many columns the caret underlines. `file` is
  * "--set" for a value from the command line; `source` is all of its text, for the snippet. */
-struct place {
+struct source_location {
     const char *file, *source;
     uint32_t line, column, width;
 };
@@ -21,8 +21,8 @@ uint32_t diag_errors(const struct diag *);
 
 /* `hint` (may be NULL) goes behind the caret: did you mean 'transport'? */
 __attribute__((format(printf, 4, 5))) void
-diag_error(struct diag *, const struct place *, const char *hint, const char *fmt, ...);
-__attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct place *,
+diag_error(struct diag *, const struct source_location *, const char *hint, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
 /* Adds the errors of another, told of one run of `file`. One that is there already is not
  * told again, only counted. */

@@ -28,17 +28,17 @@ struct expansion {
 __attribute__((format(printf, 4, 5))) static bool
 refuse(struct expansion *e, const struct use *use, const char *hint, const char *fmt, ...)
 {
-    struct place place =
-        yaml_place_in(&e->node->place, e->node->text, (size_t)(use->at - e->node->text));
+    struct source_location location =
+        yaml_location_in(&e->node->location, e->node->text, (size_t)(use->at - e->node->text));
     char what[512];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    if (place.column != e->node->place.column || use->bytes < place.width)
-        place.width = (uint32_t)use->bytes;
-    diag_error(e->diag, &place, hint, "%s", what);
+    if (location.column != e->node->location.column || use->bytes < location.width)
+        location.width = (uint32_t)use->bytes;
+    diag_error(e->diag, &location, hint, "%s", what);
     e->node->refused = true;
     return false;
 }

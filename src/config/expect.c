@@ -32,16 +32,16 @@ const struct epa_option expect_table[] = {
      .help = "mean, at most; as median"},
     {.name = "goodput",
      EPA_STRING(struct expect_options, goodput),
-     .help = "GB/s, at least: 40, or \"dispatch 40, combine 60\"; `epa2a help bandwidth`"},
+     .help = "GB/s, at min: 40, or \"dispatch 40, combine 60\"; `epa2a help bandwidth`"},
     {.name = "wire",
      EPA_STRING(struct expect_options, wire),
      .help = "GB/s, at least; as goodput"},
-    {.name = "bus",
-     EPA_STRING(struct expect_options, bus),
+    {.name = "bottleneck",
+     EPA_STRING(struct expect_options, bottleneck),
      .help = "GB/s, at least; as goodput"},
-    {.name = "of_limit",
-     EPA_STRING(struct expect_options, of_limit),
-     .help = "limit by median, at least: 50%, or \"dispatch 50%\""},
+    {.name = "of_peak",
+     EPA_STRING(struct expect_options, of_peak),
+     .help = "limit by median, at min: 50%, or \"dispatch 50%\""},
     {.name = "wrong",
      EPA_U32(struct expect_options, wrong),
      .max = 1000000000,
@@ -57,12 +57,12 @@ const char *const expect_name[EXPECT_FIGURES] = {
     [EXPECT_MIN] = "min",   [EXPECT_MEDIAN] = "median",     [EXPECT_P95] = "p95",
     [EXPECT_P99] = "p99",   [EXPECT_P999] = "p999",         [EXPECT_MAX] = "max",
     [EXPECT_MEAN] = "mean", [EXPECT_GOODPUT] = "goodput",   [EXPECT_WIRE] = "wire",
-    [EXPECT_BUS] = "bus",   [EXPECT_OF_LIMIT] = "of_limit",
+    [EXPECT_BOTTLENECK] = "bottleneck",   [EXPECT_OF_PEAK] = "of_peak",
 };
 
 enum expect_unit expect_unit_of(enum expect_figure figure)
 {
-    if (figure == EXPECT_OF_LIMIT)
+    if (figure == EXPECT_OF_PEAK)
         return EXPECT_SHARE;
     return figure < EXPECT_GOODPUT ? EXPECT_NS : EXPECT_RATE;
 }

@@ -23,8 +23,8 @@ enum expect_figure {
     EXPECT_MEAN,
     EXPECT_GOODPUT,
     EXPECT_WIRE,
-    EXPECT_BUS,
-    EXPECT_OF_LIMIT,
+    EXPECT_BOTTLENECK,
+    EXPECT_OF_PEAK,
     EXPECT_FIGURES,
 };
 

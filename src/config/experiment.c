@@ -12,7 +12,7 @@
 #include "config/node.h"
 #include "config/options.h"
 #include "config/tree.h"
-#include "launch/place.h"
+#include "launch/process_id.h"
 #include "base/text.h"
 
 enum { NAMES = 64 };
@@ -30,17 +30,17 @@ struct building {
 };
 
 /* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
-static const char *find_launcher(struct building *b, const struct place *place)
+static const char *find_launcher(struct building *b, const struct source_location *location)
 {
     struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
     const struct epa_plugin *plugin;
-    struct place_job job;
+    struct process_job job;
 
-    if (place_find(&job, &err) != EPA_OK) {
-        diag_error(b->diag, place, NULL, "launcher: auto: %s", err.text);
+    if (process_id_find(&job, &err) != EPA_OK) {
+        diag_error(b->diag, location, NULL, "launcher: auto: %s", err.text);
         return NULL;
     }
-    if (job.place.size <= 1)
+    if (job.process_id.size <= 1)
         return "fork";
     if (job.mpi &&
         registry_find(b->registry, EPA_PLUGIN_LAUNCHER, "mpi", &plugin, &ignored) == EPA_OK)
@@ -50,7 +50,7 @@ static const char *find_launcher(struct building *b, const struct place *place)
 
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
-    const struct place nowhere = {.file = b->x->file};
+    const struct source_location nowhere = {.file = b->x->file};
     struct node *name = node_find(map, "name");
     struct chosen *chosen = (void *)((char *)b->x + section->offset);
     struct epa_error err = {EPA_OK, ""};
@@ -60,13 +60,13 @@ static void read_plugin(struct building *b, const struct section *section, struc
 
     if (name != NULL && (name->kind != NODE_SCALAR || *name->text == 0)) {
         name->refused = true;
-        diag_error(b->diag, &name->place, NULL, "%s.name: a plugin's name is expected",
+        diag_error(b->diag, &name->location, NULL, "%s.name: a plugin's name is expected",
                    section->name);
         return;
     }
     wanted = name == NULL ? section->chosen : name->text;
     if (section->kind == EPA_PLUGIN_LAUNCHER && strcmp(wanted, "auto") == 0)
-        wanted = find_launcher(b, name == NULL ? &nowhere : &name->place);
+        wanted = find_launcher(b, name == NULL ? &nowhere : &name->location);
     if (wanted == NULL)
         return;
     if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
@@ -74,7 +74,7 @@ static void read_plugin(struct building *b, const struct section *section, struc
         /* What nobody knows at all weighs more than what cannot be loaded here. */
         if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
             b->reason = err;
-        diag_error(b->diag, name == NULL ? &nowhere : &name->place, NULL, "%s", err.text);
+        diag_error(b->diag, name == NULL ? &nowhere : &name->location, NULL, "%s", err.text);
         return;
     }
     config = arena_alloc(b->arena, plugin->options.size);
@@ -91,7 +91,7 @@ static void read_section(struct building *b, const struct section *section,
         bool empty = value->kind == NODE_SCALAR && *value->text == 0;
 
         value->refused = true;
-        diag_error(b->diag, &value->place, "such as moe: {hidden: 4096, topk: 4}",
+        diag_error(b->diag, &value->location, "such as moe: {hidden: 4096, topk: 4}",
                    "'%s' %s", section->name,
                    empty ? "is empty; it is a map of keys" : "must be a map of keys");
         return;
@@ -127,14 +127,14 @@ static void refuse_key(struct building *b, const struct node *key)
         text_add(&hint, "did you mean '%s'?", near);
     else
         text_add(&hint, "`epa2a help` lists the keys");
-    diag_error(b->diag, &key->place, hint.data, "unknown key '%.64s'", key->text);
+    diag_error(b->diag, &key->location, hint.data, "unknown key '%.64s'", key->text);
     text_free(&hint);
 }
 
 static void read_version(struct building *b)
 {
-    struct place top = {.file = b->x->file,
-                        .source = b->root->place.source,
+    struct source_location top = {.file = b->x->file,
+                        .source = b->root->location.source,
                         .line = 1,
                         .column = 1,
                         .width = 1};
@@ -143,7 +143,7 @@ static void read_version(struct building *b)
     if (version == NULL)
         diag_error(b->diag, &top, "add the line", "no 'version: %d'", EXPERIMENT_VERSION);
     else if (!version->refused && b->x->version != EXPERIMENT_VERSION)
-        diag_error(b->diag, &version->place, "newer files need a newer epa2a",
+        diag_error(b->diag, &version->location, "newer files need a newer epa2a",
                    "version %u is not known; this program reads version %d", b->x->version,
                    EXPERIMENT_VERSION);
 }
@@ -178,22 +178,22 @@ static void read_root(struct building *b)
 static void count_ranks(struct building *b)
 {
     const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
-    const struct place nowhere = {.file = b->x->file}, found = {.file = "launcher"};
+    const struct source_location nowhere = {.file = b->x->file}, found = {.file = "launcher"};
     const struct epa_option *option = option_find(&experiment_options, "ranks");
     const struct node *ranks = node_find(b->root, "ranks");
-    struct epa_place at;
+    struct epa_process_id at;
     char size[16];
 
-    if (launcher == NULL || launcher->place == NULL || (ranks != NULL && ranks->refused) ||
-        launcher->place(b->x->launcher.config, &at, NULL) != EPA_OK)
+    if (launcher == NULL || launcher->process_id == NULL || (ranks != NULL && ranks->refused) ||
+        launcher->process_id(b->x->launcher.config, &at, NULL) != EPA_OK)
         return;
     if (at.size > option->max)
         diag_error(b->diag, &nowhere, NULL, "%u ranks are too many (%s); %llu are the most",
-                   at.size, at.how, (unsigned long long)option->max);
+                   at.size, at.source, (unsigned long long)option->max);
     else if (ranks != NULL && b->x->ranks != at.size)
-        diag_error(b->diag, &ranks->place, "leave ranks out",
+        diag_error(b->diag, &ranks->location, "leave ranks out",
                    "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size,
-                   at.how);
+                   at.source);
     if (ranks != NULL || at.size > option->max)
         return;
     b->x->ranks = at.size;
@@ -207,7 +207,7 @@ static void count_ranks(struct building *b)
 static const char *absolute(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
-    const char *file = node != NULL ? node->place.file : b->x->file;
+    const char *file = node != NULL ? node->location.file : b->x->file;
     const char *slash = strrchr(file, '/');
     bool beside = node != NULL && strcmp(file, "--set") != 0 && slash != NULL;
     int folder = beside ? (int)(slash - file) + 1 : 0;
@@ -325,8 +325,8 @@ struct epa_problem experiment_problem(const struct experiment *x)
                   .hidden = m->hidden,
                   .experts = m->experts,
                   .topk = m->topk,
-                  .group = m->group,
+                  .fp8_group_size = m->fp8_group_size,
                   .dtype = m->dtype,
-                  .x_dtype = m->input == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
+                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
     };
 }

@@ -19,13 +19,13 @@ struct chosen {
 
 enum { EXPERIMENT_EXPERTS_MAX = 4096 };
 
-enum moe_input { MOE_INPUT_DTYPE, MOE_INPUT_FP8 };
+enum moe_input { MOE_INPUT_NATIVE, MOE_INPUT_FP8 };
 
 /* `moe:`; goes into struct epa_moe as it is. */
 struct moe_options {
-    uint32_t max_tokens, hidden, experts, topk, group;
+    uint32_t max_tokens, hidden, experts, topk, fp8_group_size;
     int dtype; /* enum epa_dtype */
-    int input; /* enum moe_input: fp8 hands the algorithm rows that are quantised already */
+    int input_dtype; /* enum moe_input: fp8 hands the algorithm rows that are quantised already */
 };
 
 enum routing_kind {
@@ -59,21 +59,21 @@ enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
 /* `tokens:` how many of max_tokens each rank has in an iteration */
 struct tokens_options {
-    int kind; /* full; random: least..max, another number each iteration; list: each */
-    uint32_t least; /* random */
-    struct epa_u32_list each;
+    int kind; /* full; random: min..max, another number each iteration; list: per_rank */
+    uint32_t min; /* random */
+    struct epa_u32_list per_rank;
 };
 
 enum expert_kind {
     EXPERT_SCALE, /* by a factor of the expert's own */
     EXPERT_RANK,  /* by 1 + the rank that holds it */
 };
-enum expert_answer { ANSWER_IN_PLACE, ANSWER_APART };
+enum expert_output { OUTPUT_IN_PLACE, OUTPUT_SEPARATE };
 
-/* `expert:` the stand-in for experts */
+/* `expert:` the synthetic expert */
 struct expert_options {
     int kind;
-    int answer; /* in_place: into y_space (zero copy); apart: a buffer of its own */
+    int output; /* in_place: into y_space (zero copy); separate: a buffer of its own */
 };
 
 /* `run:` */
@@ -82,7 +82,7 @@ struct run_options {
 };
 
 enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED };
-enum verify_reference { REFERENCE_EXACT, REFERENCE_CONTEST };
+enum verify_tolerance { TOLERANCE_EXACT, TOLERANCE_ALLCLOSE };
 
 /* `verify:` */
 struct verify_options {
@@ -90,25 +90,24 @@ struct verify_options {
     int order; /* pipelined: dispatch i + 1 runs before combine i, as in_flight 2 allows */
     uint32_t check_every; /* iterations; 1: all are checked */
     uint64_t straggle_ns; /* a rank sleeps up to this long before some stages; 0: never */
-    int reference;        /* enum verify_reference: what the output of combine is held to */
-    double rtol, atol;    /* contest: |out - ref| <= atol + rtol * |ref| */
+    int tolerance;        /* enum verify_tolerance: what the output of combine is held to */
+    double rtol, atol;    /* allclose: |out - ref| <= atol + rtol * |ref| */
 };
 
-enum bench_cadence { CADENCE_ISOLATED, CADENCE_BACK_TO_BACK };
-enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_WALL_COLD };
+enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_END_TO_END };
 enum bench_arrivals { ARRIVALS_CLOSED, ARRIVALS_CONSTANT, ARRIVALS_POISSON };
 enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
 struct bench_options {
     uint32_t warmup, iterations; /* iterations: with a stop rule, at most */
-    uint32_t inputs;             /* sets made beforehand and used in turn */
-    int cadence;  /* isolated: a barrier before each stage or launch; back_to_back: none */
+    uint32_t input_sets;             /* sets made beforehand and used in turn */
+    bool barrier; /* before each stage, or launch of a graph */
     int clock;    /* enum bench_clock */
     int arrivals; /* enum bench_arrivals; closed: the next begins when the last is over */
     double load;  /* of what a closed loop does; 0: not set */
     double rate;  /* iterations a second; 0: not set */
-    uint32_t calls; /* graph: of each stage in one launch; even; with cold it is 1 */
+    uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;      /* enum bench_cache */
     bool check;     /* compare every element of one iteration after the last sample */
     /* Stop rules; see session/stop.h. 0: not set, but of min_iterations. */
@@ -120,7 +119,7 @@ struct bench_options {
 /* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
 struct expect_options {
     const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
-    const char *goodput, *wire, *bus, *of_limit;              /* at least */
+    const char *goodput, *wire, *bottleneck, *of_peak;              /* at least */
     uint32_t wrong; /* elements, at most, of some that were compared */
 };
 

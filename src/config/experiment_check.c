@@ -34,7 +34,7 @@ conflict(const struct checking *c, const char *wrong, const char *other, const c
 {
     const struct node *w = origin_find(c->x, wrong);
     const struct node *o = other == NULL ? NULL : origin_find(c->x, other);
-    const struct place nowhere = {.file = c->x->file};
+    const struct source_location nowhere = {.file = c->x->file};
     char text[512];
     va_list args;
 
@@ -44,12 +44,12 @@ conflict(const struct checking *c, const char *wrong, const char *other, const c
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     diag_error(c->diag,
-               w != NULL   ? &w->place
-               : o != NULL ? &o->place
+               w != NULL   ? &w->location
+               : o != NULL ? &o->location
                            : &nowhere,
                hint, "%s", text);
     if (w != NULL && o != NULL)
-        diag_note(c->diag, &o->place, "'%s' was set here", other);
+        diag_note(c->diag, &o->location, "'%s' was set here", other);
 }
 
 /* "write 112 or 128" */
@@ -82,10 +82,10 @@ static void check_shape(const struct checking *c)
     if (m->hidden % 16 != 0)
         conflict(c, "moe.hidden", NULL, multiples(c, m->hidden, 16),
                  "%s is not a multiple of 16", said(c, "moe.hidden", m->hidden));
-    if (m->input == MOE_INPUT_FP8 && m->hidden % m->group != 0)
-        conflict(c, "moe.hidden", "moe.group", multiples(c, m->hidden, m->group),
-                 "%s is not a multiple of %s, as moe.input: fp8 needs",
-                 said(c, "moe.hidden", m->hidden), said(c, "moe.group", m->group));
+    if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
+        conflict(c, "moe.hidden", "moe.fp8_group_size", multiples(c, m->hidden, m->fp8_group_size),
+                 "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
+                 said(c, "moe.hidden", m->hidden), said(c, "moe.fp8_group_size", m->fp8_group_size));
     if (c->x->verify.straggle_ns >= c->x->timeout_ns)
         conflict(c, "verify.straggle", "timeout", "a rank that sleeps is waited for",
                  "verify.straggle is not shorter than timeout");
@@ -130,41 +130,41 @@ static void check_kind(const struct checking *c, const struct section *section)
 static void check_tokens(const struct checking *c)
 {
     const struct tokens_options *t = &c->x->tokens;
-    const struct node *each = origin_find(c->x, "tokens.each");
+    const struct node *each = origin_find(c->x, "tokens.per_rank");
 
     if (t->kind != TOKENS_LIST)
         return;
     if (each == NULL) {
         conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
-                 "tokens.kind list needs 'each', one number for each rank");
+                 "tokens.kind list needs 'per_rank', one number for each rank");
         return;
     }
     if (each->refused)
         return;
-    if (t->each.n != c->x->ranks)
-        conflict(c, "tokens.each", "ranks", "one number for each rank",
-                 "tokens.each has %u numbers for %s", t->each.n,
+    if (t->per_rank.n != c->x->ranks)
+        conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
+                 "tokens.per_rank has %u numbers for %s", t->per_rank.n,
                  said(c, "ranks", c->x->ranks));
-    for (uint32_t i = 0; i < t->each.n; i++) {
+    for (uint32_t i = 0; i < t->per_rank.n; i++) {
         const struct node *max = origin_find(c->x, "moe.max_tokens");
 
-        if (t->each.item[i] <= c->x->moe.max_tokens || (max != NULL && max->refused))
+        if (t->per_rank.item[i] <= c->x->moe.max_tokens || (max != NULL && max->refused))
             continue;
-        diag_error(c->diag, &each->item[i]->place, NULL,
-                   "tokens.each: %u tokens on rank %u are more than %s", t->each.item[i], i,
+        diag_error(c->diag, &each->item[i]->location, NULL,
+                   "tokens.per_rank: %u tokens on rank %u are more than %s", t->per_rank.item[i], i,
                    said(c, "moe.max_tokens", c->x->moe.max_tokens));
         if (max != NULL)
-            diag_note(c->diag, &max->place, "'moe.max_tokens' was set here");
+            diag_note(c->diag, &max->location, "'moe.max_tokens' was set here");
     }
 }
 
 static void check_least(const struct checking *c)
 {
-    uint32_t least = c->x->tokens.least, max = c->x->moe.max_tokens;
+    uint32_t least = c->x->tokens.min, max = c->x->moe.max_tokens;
 
     if (c->x->tokens.kind == TOKENS_RANDOM && least > max)
-        conflict(c, "tokens.least", "moe.max_tokens", NULL, "%s is larger than %s",
-                 said(c, "tokens.least", least), said(c, "moe.max_tokens", max));
+        conflict(c, "tokens.min", "moe.max_tokens", NULL, "%s is larger than %s",
+                 said(c, "tokens.min", least), said(c, "moe.max_tokens", max));
 }
 
 static void check_routing(const struct checking *c)
@@ -196,7 +196,7 @@ static void check_unused(const struct checking *c, const char *section, const ch
         conflict(c, key, other, hint, "%s needs %s", key, needs);
 }
 
-/* The sums of reference: contest are rounded at each step, those of algorithms once or
+/* The sums of tolerance: allclose are rounded at each step, those of algorithms once or
  * twice: more than rtol must not be lost by that alone. */
 static void check_verify(const struct checking *c)
 {
@@ -205,12 +205,12 @@ static void check_verify(const struct checking *c)
     bool f16 = c->x->moe.dtype == EPA_F16;
     double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
 
-    check_unused(c, "verify", "rtol", "verify.reference", "remove it, or set that");
-    check_unused(c, "verify", "atol", "verify.reference", "remove it, or set that");
-    if (v->reference == REFERENCE_CONTEST && v->rtol < lost)
-        conflict(c, "verify.rtol", "verify.reference",
-                 "raise verify.rtol, or set verify.reference: exact",
-                 "%s answers added up in %s, rounded at each step, may be off by %.3g, and "
+    check_unused(c, "verify", "rtol", "verify.tolerance", "remove it, or set that");
+    check_unused(c, "verify", "atol", "verify.tolerance", "remove it, or set that");
+    if (v->tolerance == TOLERANCE_ALLCLOSE && v->rtol < lost)
+        conflict(c, "verify.rtol", "verify.tolerance",
+                 "raise verify.rtol, or set verify.tolerance: exact",
+                 "%s expert outputs added up in %s, rounded at each step, may be off by %.3g, and "
                  "verify.rtol (%.3g%s) is less",
                  said(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost, v->rtol,
                  origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
@@ -247,17 +247,17 @@ static void check_expect(const struct checking *c)
         const struct node *node = origin_find(c->x, key);
         struct expectation all[EXPECT_MOST];
         struct value_error error = {"", ""};
-        struct place place;
+        struct source_location location;
         const char *at;
 
         if (node == NULL || node->refused ||
             expect_read(&c->x->expect, i, all, &error) != UINT32_MAX)
             continue;
         at = node->text + all[0].at;
-        place = node->place;
-        place.column += node->quoted + all[0].at;
-        place.width = (uint32_t)strcspn(at, ",");
-        diag_error(c->diag, &place, error.hint[0] != '\0' ? error.hint : NULL,
+        location = node->location;
+        location.column += node->quoted + all[0].at;
+        location.width = (uint32_t)strcspn(at, ",");
+        diag_error(c->diag, &location, error.hint[0] != '\0' ? error.hint : NULL,
                    "%s: '%.*s' %s", key, (int)strcspn(at, ","), at, error.what);
     }
 }
@@ -268,28 +268,28 @@ static void check_bench(const struct checking *c)
     const struct bench_options *b = &c->x->bench;
     const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
     bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
-    bool given = origin_find(c->x, "bench.calls") != NULL;
+    bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
-    if (b->calls % 2 != 0)
-        conflict(c, "bench.calls", NULL, multiples(c, b->calls, 2),
+    if (b->calls_per_graph % 2 != 0)
+        conflict(c, "bench.calls_per_graph", NULL, multiples(c, b->calls_per_graph, 2),
                  "%s is odd: a graph must come back to the buffer set that it began with",
-                 said(c, "bench.calls", b->calls));
+                 said(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
-        conflict(c, "bench.calls", "bench.cache", "leave bench.calls out",
+        conflict(c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
                  "with bench.cache: cold one call is timed at a time, as the next would "
                  "find a warm cache");
-    check_unused(c, "bench", "cadence", "bench.clock", "remove it");
+    check_unused(c, "bench", "barrier", "bench.clock", "remove it");
     check_unused(c, "bench", "cache", "bench.clock", "remove it");
     if (given &&
-        (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_WALL_COLD))
-        conflict(c, "bench.calls", "bench.clock", "remove it, or set bench.clock: graph",
-                 "bench.calls needs bench.clock: graph");
+        (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
+        conflict(c, "bench.calls_per_graph", "bench.clock", "remove it, or set bench.clock: graph",
+                 "bench.calls_per_graph needs bench.clock: graph");
     if (backend == NULL)
         return;
     if (given && host && b->clock == CLOCK_AUTO && b->cache == CACHE_WARM &&
-        b->calls % 2 == 0)
-        conflict(c, "bench.calls", "backend.name", "leave bench.calls out",
-                 "bench.calls is for graphs, which backend '%s' has not",
+        b->calls_per_graph % 2 == 0)
+        conflict(c, "bench.calls_per_graph", "backend.name", "leave bench.calls_per_graph out",
+                 "bench.calls_per_graph is for graphs, which backend '%s' has not",
                  c->x->backend.plugin->name);
     if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
         conflict(
@@ -302,7 +302,7 @@ static void check_bench(const struct checking *c)
                  "on backend '%s' stages only queue their work, and the host's clock does "
                  "not see them",
                  c->x->backend.plugin->name);
-    if (host && b->cache == CACHE_COLD && b->clock != CLOCK_WALL_COLD)
+    if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
         conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
                  "bench.cache: cold is for GPUs, not for backend '%s'",
                  c->x->backend.plugin->name);
@@ -405,25 +405,25 @@ static void check_footprint(const struct checking *c, const struct epa_footprint
     const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     const char *name = x->algorithm.plugin->name;
 
-    if (x->verify.reference == REFERENCE_CONTEST &&
-        (f->recv_dtype == EPA_FP8_E4M3 || f->answer_dtype == EPA_FP8_E4M3))
-        conflict(c, "verify.reference", "algorithm.name",
-                 "send rows and answers as they are, or set exact",
-                 "verify.reference: contest is tighter than FP8, and '%s' as it is set up "
+    if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
+        (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
+        conflict(c, "verify.tolerance", "algorithm.name",
+                 "send rows and expert outputs as they are, or set exact",
+                 "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
                  "sends %s in FP8",
-                 name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "answers");
-    if (f->fused && x->expert.answer == ANSWER_APART)
+                 name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
+    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
         conflict(
-            c, "expert.answer", "algorithm.name", "remove it",
-            "expert.answer: apart says nothing: '%s' as it is set up does the experts' "
+            c, "expert.output", "algorithm.name", "remove it",
+            "expert.output: separate says nothing: '%s' as it is set up does the experts' "
             "work itself, in combine",
             name);
-    if (x->bench.clock == CLOCK_WALL_COLD && backend->memory != EPA_MEMORY_HOST &&
+    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST &&
         !f->fused)
         conflict(
             c, "bench.clock", "algorithm.name",
             "set events or graph, or an algorithm that does the experts' work itself",
-            "bench.clock: wall_cold has the experts in it, whose stand-in is the host's "
+            "bench.clock: end_to_end, cache: cold has the experts in it, whose stand-in is the host's "
             "work with '%s': no time of backend '%s'",
             name, x->backend.plugin->name);
 }
@@ -432,7 +432,7 @@ static void check_together(const struct checking *c)
 {
     const struct experiment *x = c->x;
     const struct node *at = origin_find(x, "algorithm.name");
-    const struct place nowhere = {.file = x->file};
+    const struct source_location nowhere = {.file = x->file};
     struct epa_error err = {EPA_OK, ""};
     struct epa_footprint footprint;
 
@@ -440,7 +440,7 @@ static void check_together(const struct checking *c)
         x->transport.plugin == NULL)
         return;
     if (check_plugins(x, &err) != EPA_OK || check_plan(x, &footprint, &err) != EPA_OK)
-        diag_error(c->diag, at != NULL ? &at->place : &nowhere, NULL, "%s", err.text);
+        diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
     else
         check_footprint(c, &footprint);
 }

@@ -26,8 +26,8 @@ static const struct kind_rule {
     {"fault", "iteration", ~(1u << FAULT_NONE), "a kind other than none"},
     {"fault", "for", 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, "kind: stop or straggle"},
     {"fault", "every", 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, "kind: stop or straggle"},
-    {"tokens", "least", 1u << TOKENS_RANDOM, "kind: random"},
-    {"tokens", "each", 1u << TOKENS_LIST, "kind: list"},
+    {"tokens", "min", 1u << TOKENS_RANDOM, "kind: random"},
+    {"tokens", "per_rank", 1u << TOKENS_LIST, "kind: list"},
 };
 
 /* A graph may hold several calls, but of cold ones only one; hosts have none. */
@@ -59,15 +59,15 @@ bool option_applies(const struct experiment *x, const struct section *section,
         *needs = "profile.file";
         return x->profile.file != NULL;
     }
-    if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls") == 0) {
+    if (strcmp(section->name, "bench") == 0 && strcmp(option, "calls_per_graph") == 0) {
         *needs = "clock: graph and cache: warm";
         return calls_apply(x);
     }
     if (strcmp(section->name, "bench") == 0 &&
-        (strcmp(option, "cache") == 0 || strcmp(option, "cadence") == 0)) {
-        *needs = "a clock other than wall_cold, which has its own";
-        if (x->bench.clock == CLOCK_WALL_COLD || strcmp(option, "cache") == 0)
-            return x->bench.clock != CLOCK_WALL_COLD;
+        (strcmp(option, "cache") == 0 || strcmp(option, "barrier") == 0)) {
+        *needs = "a clock other than end_to_end, which has its own";
+        if (x->bench.clock == CLOCK_END_TO_END || strcmp(option, "cache") == 0)
+            return x->bench.clock != CLOCK_END_TO_END;
         *needs = "arrivals: closed; in an open loop no barrier stands anywhere";
         return x->bench.arrivals == ARRIVALS_CLOSED;
     }
@@ -83,8 +83,8 @@ bool option_applies(const struct experiment *x, const struct section *section,
     }
     if (strcmp(section->name, "verify") == 0 &&
         (strcmp(option, "rtol") == 0 || strcmp(option, "atol") == 0)) {
-        *needs = "reference: contest";
-        return x->verify.reference == REFERENCE_CONTEST;
+        *needs = "tolerance: allclose";
+        return x->verify.tolerance == TOLERANCE_ALLCLOSE;
     }
     return true;
 }

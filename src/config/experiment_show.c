@@ -136,13 +136,13 @@ static void add_origin(struct text *out, const struct node *origin)
 
     if (origin == NULL)
         text_add(out, "# default");
-    else if (origin->place.line == 0) /* --set has one */
-        text_add(out, "# %s", origin->place.file);
-    else if (strcmp(origin->place.file, "--set") == 0)
+    else if (origin->location.line == 0) /* --set has one */
+        text_add(out, "# %s", origin->location.file);
+    else if (strcmp(origin->location.file, "--set") == 0)
         text_add(out, "# --set");
     else
-        text_add(out, "# %s:%u:%u", origin->place.file, origin->place.line,
-                 origin->place.column);
+        text_add(out, "# %s:%u:%u", origin->location.file, origin->location.line,
+                 origin->location.column);
     if (origin != NULL)
         add_variables(out, origin);
     for (; from < out->bytes; from++) /* a file may have any name; a comment is one line */

@@ -39,7 +39,7 @@ static bool is_file_name(struct diag *diag, struct node *value)
     if (value->kind == NODE_SCALAR && *value->text != 0)
         return true;
     value->refused = true;
-    diag_error(diag, &value->place, "such as include: base.yaml",
+    diag_error(diag, &value->location, "such as include: base.yaml",
                "include: the name of a file is expected");
     return false;
 }
@@ -50,12 +50,12 @@ static bool may_include(struct reading *next, const struct node *value, struct d
     struct stat at;
 
     if (stat(next->file, &at) != 0 || access(next->file, R_OK) != 0) {
-        diag_error(diag, &value->place, NULL, "include: cannot read %s: %s", next->file,
+        diag_error(diag, &value->location, NULL, "include: cannot read %s: %s", next->file,
                    strerror(errno));
         return false;
     }
     if (!S_ISREG(at.st_mode)) {
-        diag_error(diag, &value->place, NULL, "include: %s is not a file", next->file);
+        diag_error(diag, &value->location, NULL, "include: %s is not a file", next->file);
         return false;
     }
     next->device = at.st_dev;
@@ -63,14 +63,14 @@ static bool may_include(struct reading *next, const struct node *value, struct d
     for (const struct reading *r = next->by; r != NULL; r = r->by) {
         if (r->device != at.st_dev || r->inode != at.st_ino)
             continue;
-        diag_error(diag, &value->place, NULL, "include: %s includes itself%s%s", r->file,
+        diag_error(diag, &value->location, NULL, "include: %s includes itself%s%s", r->file,
                    r == next->by ? "" : ", by way of ",
                    r == next->by ? "" : next->by->file);
         return false;
     }
     if (next->depth <= DEPTH)
         return true;
-    diag_error(diag, &value->place, NULL, "files include each other more than %d deep",
+    diag_error(diag, &value->location, NULL, "files include each other more than %d deep",
                DEPTH);
     return false;
 }
@@ -94,14 +94,14 @@ static enum epa_status read_below(struct arena *arena, const struct reading *rea
     if (tree.root == NULL)
         return below;
     if (tree.root->kind != NODE_MAP) {
-        diag_error(diag, &tree.root->place, "such as ranks: 2",
+        diag_error(diag, &tree.root->location, "such as ranks: 2",
                    "an experiment is a map of keys");
         return EPA_ERR_CONFIG;
     }
     node_drop(tree.root, "include");
     node_drop(*out, "include");
     tree_lay(&tree, *out, false);
-    tree.root->place = (*out)->place;
+    tree.root->location = (*out)->location;
     *out = tree.root;
     return below != EPA_OK ? below : status;
 }

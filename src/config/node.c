@@ -5,12 +5,12 @@
 
 #include "base/arena.h"
 
-struct node *node_make(struct arena *arena, enum node_kind kind, const struct place *place)
+struct node *node_make(struct arena *arena, enum node_kind kind, const struct source_location *location)
 {
     struct node *node = arena_alloc(arena, sizeof(*node));
 
     node->kind = kind;
-    node->place = *place;
+    node->location = *location;
     node->text = "";
     return node;
 }

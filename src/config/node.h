@@ -18,7 +18,7 @@ enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
 
 struct node {
     enum node_kind kind;
-    struct place place;
+    struct source_location location;
     const char *text;      /* scalar: its value; never NULL there */
     bool quoted;           /* scalar: in quotes, so a string whatever it looks like */
     const char *variables; /* scalar: of the environment, that are in it; or NULL */
@@ -42,7 +42,7 @@ enum epa_status yaml_parse_value(struct arena *, const char *name, const char *t
 
 /* The value of `key`; NULL if there is none, or `map` is NULL or no map. */
 struct node *node_find(const struct node *map, const char *key);
-struct node *node_make(struct arena *, enum node_kind, const struct place *);
+struct node *node_make(struct arena *, enum node_kind, const struct source_location *);
 /* At the end; key is NULL in a list. Does not look for the same key. */
 void node_append(struct arena *, struct node *, struct node *key, struct node *item);
 /* Adds the pair, or puts key and value in place of the pair of that key. */

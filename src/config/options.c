@@ -138,9 +138,9 @@ __attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r
         text_free(&range);
     }
     value->refused = true;
-    diag_error(r->diag, &value->place, hint.data, "%s: %s", r->key, what);
+    diag_error(r->diag, &value->location, hint.data, "%s: %s", r->key, what);
     if (value->variables != NULL)
-        diag_note(r->diag, &value->place, "it came from the environment: %s",
+        diag_note(r->diag, &value->location, "it came from the environment: %s",
                   value->variables);
     text_free(&hint);
 }
@@ -339,7 +339,7 @@ static void refuse_key(const struct epa_options *options, const char *section,
         text_add(&hint, "a text with a comma in it needs quotes here");
     for (uint32_t i = 0; hint.bytes == 0 && i < n; i++)
         text_add(&hint, "%s%s", i == 0 ? "it has: " : ", ", names[i]);
-    diag_error(diag, &key->place, hint.data, "unknown key '%.64s' in '%s'", key->text,
+    diag_error(diag, &key->location, hint.data, "unknown key '%.64s' in '%s'", key->text,
                section);
     text_free(&hint);
 }

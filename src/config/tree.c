@@ -8,9 +8,9 @@
 #include "base/arena.h"
 #include "config/experiment_table.h"
 
-struct node *tree_word(struct arena *arena, const char *text, const struct place *place)
+struct node *tree_word(struct arena *arena, const char *text, const struct source_location *location)
 {
-    struct node *node = node_make(arena, NODE_SCALAR, place);
+    struct node *node = node_make(arena, NODE_SCALAR, location);
 
     node->text = text;
     return node;
@@ -50,16 +50,16 @@ struct node *tree_whole(struct arena *arena, const struct section *section,
     if (value->kind == NODE_MAP || section == NULL || section->main == NULL ||
         value->refused)
         return value;
-    map = node_make(arena, NODE_MAP, &value->place);
+    map = node_make(arena, NODE_MAP, &value->location);
     if (value->kind == NODE_SCALAR) {
-        node_set(arena, map, tree_word(arena, section->main, &value->place), value);
+        node_set(arena, map, tree_word(arena, section->main, &value->location), value);
         return map;
     }
     if (strcmp(section->name, "tokens") != 0)
         return value;
-    node_set(arena, map, tree_word(arena, "kind", &value->place),
-             tree_word(arena, "list", &value->place));
-    node_set(arena, map, tree_word(arena, "each", &value->place), value);
+    node_set(arena, map, tree_word(arena, "kind", &value->location),
+             tree_word(arena, "list", &value->location));
+    node_set(arena, map, tree_word(arena, "per_rank", &value->location), value);
     return map;
 }
 
@@ -69,14 +69,14 @@ static struct node *descend(struct tree *tree, struct node *map, struct node *ke
     struct node *child = node_find(map, key->text);
 
     if (child == NULL) {
-        child = node_make(tree->arena, NODE_MAP, &key->place);
+        child = node_make(tree->arena, NODE_MAP, &key->location);
         node_set(tree->arena, map, key, child);
         return child;
     }
     if (map == tree->root)
         child = tree_whole(tree->arena, section_find(key->text), child);
     if (child->kind != NODE_MAP) {
-        diag_error(tree->diag, &key->place, NULL, "'%.64s' is a value and has no keys",
+        diag_error(tree->diag, &key->location, NULL, "'%.64s' is a value and has no keys",
                    key->text);
         return NULL;
     }
@@ -86,23 +86,23 @@ static struct node *descend(struct tree *tree, struct node *map, struct node *ke
 
 /* Walks to the map that the last part of `path` is a key of, which becomes *last. NULL: it
  * was told why not. `place` is that of the path. */
-static struct node *walk(struct tree *tree, const char *path, const struct place *start,
+static struct node *walk(struct tree *tree, const char *path, const struct source_location *start,
                          struct node **last)
 {
     struct node *map = tree->root;
-    struct place place = *start;
+    struct source_location location = *start;
     const char *part = path;
 
     while (map != NULL) {
         size_t n = strcspn(part, ".");
 
-        place.column = start->column + (uint32_t)(part - path);
-        place.width = (uint32_t)n;
+        location.column = start->column + (uint32_t)(part - path);
+        location.width = (uint32_t)n;
         if (n == 0) {
-            diag_error(tree->diag, &place, NULL, "a key is missing at the point");
+            diag_error(tree->diag, &location, NULL, "a key is missing at the point");
             return NULL;
         }
-        *last = tree_word(tree->arena, arena_strndup(tree->arena, part, n), &place);
+        *last = tree_word(tree->arena, arena_strndup(tree->arena, part, n), &location);
         if (part[n] == 0)
             return map;
         map = descend(tree, map, *last);
@@ -144,10 +144,10 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
         struct node *key = over->key[i], *map = tree->root;
 
         if (dotted && strchr(key->text, '.') != NULL) {
-            struct place place = key->place;
+            struct source_location location = key->location;
 
-            place.column += key->quoted;
-            map = walk(tree, key->text, &place, &key);
+            location.column += key->quoted;
+            map = walk(tree, key->text, &location, &key);
         }
         if (map != NULL)
             put(tree, map, key, over->item[i]);
@@ -163,16 +163,16 @@ void tree_set(struct tree *tree, const char *argument)
 {
     const char *set = arena_strndup(tree->arena, argument, strlen(argument));
     const char *equals = strchr(set, '=');
-    struct place place = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+    struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
     struct node *map, *key, *value;
     char *path;
 
     if (equals == NULL || equals == set) {
-        diag_error(tree->diag, &place, "such as moe.hidden=4096", "--set needs key=value");
+        diag_error(tree->diag, &location, "such as moe.hidden=4096", "--set needs key=value");
         return;
     }
     if (equals[1 + strspn(equals + 1, " ")] == 0) {
-        diag_error(tree->diag, &place, "for an empty string write \"\"",
+        diag_error(tree->diag, &location, "for an empty string write \"\"",
                    "no value behind '='");
         return;
     }
@@ -183,17 +183,17 @@ void tree_set(struct tree *tree, const char *argument)
     path = arena_strndup(tree->arena, set, (size_t)(equals - set));
     if (has_dotted_keys(path)) {
         size_t head = strcspn(path, ".");
-        struct place rest = place;
+        struct source_location rest = location;
 
-        place.width = (uint32_t)head;
+        location.width = (uint32_t)head;
         rest.column += (uint32_t)head + 1;
         rest.width -= (uint32_t)head + 1;
         key = tree_word(tree->arena, path + head + 1, &rest);
         map =
             descend(tree, tree->root,
-                    tree_word(tree->arena, arena_strndup(tree->arena, path, head), &place));
+                    tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
     } else {
-        map = walk(tree, path, &place, &key);
+        map = walk(tree, path, &location, &key);
     }
     if (map != NULL)
         node_set(tree->arena, map, key, value);

@@ -14,7 +14,7 @@ struct tree {
 
 struct section;
 
-struct node *tree_word(struct arena *, const char *text, const struct place *);
+struct node *tree_word(struct arena *, const char *text, const struct source_location *);
 /* All of it anew, so that one run can change it and another not; texts are shared. */
 struct node *tree_copy(struct arena *, const struct node *);
 bool tree_equal(const struct node *, const struct node *);

@@ -53,35 +53,35 @@ struct reader {
     bool failed;  /* something was refused, though there may be a tree */
 };
 
-static bool count_nodes(struct reader *reader, const struct place *place, uint32_t n)
+static bool count_nodes(struct reader *reader, const struct source_location *location, uint32_t n)
 {
     reader->nodes += n;
     if (reader->nodes <= MAX_NODES)
         return true;
-    diag_error(reader->diag, place, NULL, "more than %d values in one file", MAX_NODES);
+    diag_error(reader->diag, location, NULL, "more than %d values in one file", MAX_NODES);
     return false;
 }
 
 /* A copy, so that --set can change one use of an alias and not the others. */
 static struct node *expand(struct reader *reader, const struct node *from, uint32_t depth,
-                           const struct place *place)
+                           const struct source_location *location)
 {
     struct node *node;
 
     if (++reader->expanded > MAX_EXPANDED || depth > MAX_DEPTH) {
-        diag_error(reader->diag, place, NULL,
+        diag_error(reader->diag, location, NULL,
                    depth > MAX_DEPTH ? "aliases nest deeper than %d levels"
                                      : "aliases expand to more than %d values",
                    depth > MAX_DEPTH ? MAX_DEPTH : MAX_EXPANDED);
         return NULL;
     }
-    if (!count_nodes(reader, place, 1))
+    if (!count_nodes(reader, location, 1))
         return NULL;
     node = arena_alloc(reader->arena, sizeof(*node));
     *node = *from;
     node->n = 0;
     for (uint32_t i = 0; i < from->n; i++) {
-        struct node *item = expand(reader, from->item[i], depth + 1, place);
+        struct node *item = expand(reader, from->item[i], depth + 1, location);
 
         if (item == NULL)
             return NULL;
@@ -92,7 +92,7 @@ static struct node *expand(struct reader *reader, const struct node *from, uint3
 }
 
 static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
-                               const struct place *place)
+                               const struct source_location *location)
 {
     const char *name = (const char *)event->data.alias.anchor;
     struct node *node;
@@ -101,15 +101,15 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
         if (strcmp(a->name, name) != 0)
             continue;
         if (a->node != NULL)
-            return expand(reader, a->node, reader->depth + 1, place);
-        diag_error(reader->diag, place, NULL, "alias '*%s' stands inside what it repeats",
+            return expand(reader, a->node, reader->depth + 1, location);
+        diag_error(reader->diag, location, NULL, "alias '*%s' stands inside what it repeats",
                    name);
         return NULL;
     }
     reader->failed = true;
-    diag_error(reader->diag, place, "define it before its first use", "no anchor '&%s'",
+    diag_error(reader->diag, location, "define it before its first use", "no anchor '&%s'",
                name);
-    node = node_make(reader->arena, NODE_SCALAR, place);
+    node = node_make(reader->arena, NODE_SCALAR, location);
     node->refused = true;
     return node;
 }
@@ -129,7 +129,7 @@ static struct anchor *add_anchor(struct reader *reader, const yaml_char_t *name)
 }
 
 static void refuse_tag(struct reader *reader, const yaml_char_t *tag,
-                       const struct place *place)
+                       const struct source_location *location)
 {
     const char *name = (const char *)tag, *core = "tag:yaml.org,2002:";
     bool short_form;
@@ -138,7 +138,7 @@ static void refuse_tag(struct reader *reader, const yaml_char_t *tag,
         return;
     short_form = strncmp(name, core, strlen(core)) == 0;
     reader->failed = true;
-    diag_error(reader->diag, place, "remove it", "YAML tag '%s%s' is not used here",
+    diag_error(reader->diag, location, "remove it", "YAML tag '%s%s' is not used here",
                short_form ? "!!" : "", short_form ? name + strlen(core) : name);
 }
 
@@ -150,17 +150,17 @@ static bool is_key_next(const struct reader *reader)
 }
 
 static struct node *read_scalar(struct reader *reader, const yaml_event_t *event,
-                                const struct place *place)
+                                const struct source_location *location)
 {
     size_t bytes = event->data.scalar.length;
     const char *value = (const char *)event->data.scalar.value;
-    struct node *node = node_make(reader->arena, NODE_SCALAR, place);
+    struct node *node = node_make(reader->arena, NODE_SCALAR, location);
 
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     if (bytes > MAX_SCALAR_BYTES || memchr(value, 0, bytes) != NULL) {
         reader->failed = true;
         node->refused = true;
-        diag_error(reader->diag, place, NULL,
+        diag_error(reader->diag, location, NULL,
                    bytes > MAX_SCALAR_BYTES ? "this value is longer than 64 KiB"
                                             : "this value has a zero byte in it");
         return node;
@@ -203,9 +203,9 @@ static void refuse_duplicates(struct reader *reader, struct node *map)
         }
         reader->failed = true;
         key->refused = true;
-        diag_error(reader->diag, &key->place, "keep one of them", "key '%s' is set twice",
+        diag_error(reader->diag, &key->location, "keep one of them", "key '%s' is set twice",
                    key->text);
-        diag_note(reader->diag, &map->key[sorted[first].index]->place,
+        diag_note(reader->diag, &map->key[sorted[first].index]->location,
                   "it was first set here");
     }
     for (uint32_t i = 0; i < map->n; i++) {
@@ -224,10 +224,10 @@ static void check_key(struct reader *reader, struct node *key)
     reader->failed = true;
     key->refused = true;
     if (key->kind != NODE_SCALAR)
-        diag_error(reader->diag, &key->place, NULL,
+        diag_error(reader->diag, &key->location, NULL,
                    "a key must be a word, not a map or a list");
     else
-        diag_error(reader->diag, &key->place, "write the keys out",
+        diag_error(reader->diag, &key->location, "write the keys out",
                    "merge key '<<' is not supported");
     key->text = "";
 }
@@ -248,20 +248,20 @@ static void attach(struct reader *reader, struct node *node)
     }
 }
 
-static bool begin(struct reader *reader, const yaml_event_t *event, struct place *place)
+static bool begin(struct reader *reader, const yaml_event_t *event, struct source_location *location)
 {
     bool map = event->type == YAML_MAPPING_START_EVENT;
     struct frame *frame = &reader->frame[reader->depth];
 
-    place->width = 1;
+    location->width = 1;
     if (reader->depth == MAX_DEPTH) {
-        diag_error(reader->diag, place, NULL, "maps and lists nest deeper than %d levels",
+        diag_error(reader->diag, location, NULL, "maps and lists nest deeper than %d levels",
                    MAX_DEPTH);
         return false;
     }
     refuse_tag(reader, map ? event->data.mapping_start.tag : event->data.sequence_start.tag,
-               place);
-    frame->node = node_make(reader->arena, map ? NODE_MAP : NODE_LIST, place);
+               location);
+    frame->node = node_make(reader->arena, map ? NODE_MAP : NODE_LIST, location);
     frame->key = NULL;
     frame->anchor = add_anchor(reader, map ? event->data.mapping_start.anchor
                                            : event->data.sequence_start.anchor);
@@ -283,30 +283,30 @@ static void end(struct reader *reader)
 /* False: told why, and there is no going on. */
 static bool take(struct reader *reader, const yaml_event_t *event)
 {
-    struct place place = yaml_place(&reader->text, &event->start_mark, &event->end_mark);
+    struct source_location location = yaml_location(&reader->text, &event->start_mark, &event->end_mark);
     struct anchor *anchor;
     struct node *node;
 
     switch (event->type) {
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        return count_nodes(reader, &place, 1) && begin(reader, event, &place);
+        return count_nodes(reader, &location, 1) && begin(reader, event, &location);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
         end(reader);
         return true;
     case YAML_SCALAR_EVENT:
-        if (!count_nodes(reader, &place, 1))
+        if (!count_nodes(reader, &location, 1))
             return false;
-        refuse_tag(reader, event->data.scalar.tag, &place);
+        refuse_tag(reader, event->data.scalar.tag, &location);
         anchor = add_anchor(reader, event->data.scalar.anchor);
-        node = read_scalar(reader, event, &place);
+        node = read_scalar(reader, event, &location);
         if (anchor != NULL)
             anchor->node = node;
         attach(reader, node);
         return true;
     case YAML_ALIAS_EVENT:
-        node = read_alias(reader, event, &place);
+        node = read_alias(reader, event, &location);
         if (node != NULL)
             attach(reader, node);
         return node != NULL;
@@ -318,7 +318,7 @@ static bool take(struct reader *reader, const yaml_event_t *event)
 /* One document, and not an empty one. */
 static struct node *read_document(struct reader *reader)
 {
-    struct place start = {.file = reader->text.file};
+    struct source_location start = {.file = reader->text.file};
     struct node *root;
     yaml_event_t event;
     bool going = true, ended = false;
@@ -330,11 +330,11 @@ static struct node *read_document(struct reader *reader)
             return NULL;
         }
         if (event.type == YAML_DOCUMENT_START_EVENT && reader->root != NULL) {
-            struct place place =
-                yaml_place(&reader->text, &event.start_mark, &event.end_mark);
+            struct source_location location =
+                yaml_location(&reader->text, &event.start_mark, &event.end_mark);
 
             reader->failed = ended = true;
-            diag_error(reader->diag, &place, "one experiment a file; put it into its own",
+            diag_error(reader->diag, &location, "one experiment a file; put it into its own",
                        "a second YAML document begins here");
         }
         ended = ended || event.type == YAML_STREAM_END_EVENT;
@@ -367,7 +367,7 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
     *out = NULL;
     reader.text.file = arena_strndup(arena, name, strlen(name));
     if (bytes > MAX_BYTES) {
-        diag_error(diag, &(struct place){.file = reader.text.file}, NULL,
+        diag_error(diag, &(struct source_location){.file = reader.text.file}, NULL,
                    "longer than 1 MiB: not an experiment");
         return EPA_ERR_CONFIG;
     }
@@ -417,7 +417,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
     if (file != NULL)
         fclose(file);
     if (failure != 0) {
-        diag_error(diag, &(struct place){.file = path}, NULL, "cannot read it: %s",
+        diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read it: %s",
                    strerror(failure));
         status = EPA_ERR_CONFIG;
     } else {

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-struct place yaml_place(const struct yaml_text *text, const yaml_mark_t *start,
+struct source_location yaml_location(const struct yaml_text *text, const yaml_mark_t *start,
                         const yaml_mark_t *end)
 {
-    struct place place = {
+    struct source_location location = {
         .file = text->file,
         .source = text->source,
         .line = (uint32_t)start->line + 1,
@@ -17,24 +17,24 @@ struct place yaml_place(const struct yaml_text *text, const yaml_mark_t *start,
     };
 
     if (end != NULL && end->line == start->line && end->column > start->column)
-        place.width = (uint32_t)(end->column - start->column);
-    return place;
+        location.width = (uint32_t)(end->column - start->column);
+    return location;
 }
 
 /* `at` counts from the start of source. */
-static struct place place_at_byte(const struct yaml_text *text, size_t at)
+static struct source_location location_at_byte(const struct yaml_text *text, size_t at)
 {
-    struct place place = {text->file, text->source, 1, 1, 1};
+    struct source_location location = {text->file, text->source, 1, 1, 1};
 
     for (size_t i = 0; i < at && text->source[i] != 0; i++) {
         if (text->source[i] == '\n') {
-            place.line++;
-            place.column = 1;
+            location.line++;
+            location.column = 1;
         } else if (((unsigned char)text->source[i] & 0xc0) != 0x80) {
-            place.column++;
+            location.column++;
         }
     }
-    return place;
+    return location;
 }
 
 /* Where line `n` begins; NULL: there are not so many. */
@@ -56,31 +56,31 @@ static size_t characters(const char *text, size_t bytes)
     return n;
 }
 
-struct place yaml_place_in(const struct place *scalar, const char *value, size_t at)
+struct source_location yaml_location_in(const struct source_location *scalar, const char *value, size_t at)
 {
     const char *line = scalar->source == NULL || scalar->line == 0
                            ? NULL
                            : line_start(scalar->source, scalar->line);
-    struct place place = *scalar;
+    struct source_location location = *scalar;
     size_t before = 0;
 
     while (line != NULL && line[before] != 0 && line[before] != '\n' &&
            characters(line, before + 1) < scalar->column)
         before++;
     if (line == NULL || line[before] == 0)
-        return place;
+        return location;
     before += line[before] == '"' || line[before] == '\'';
     if (strncmp(line + before, value, at + 1) == 0)
-        place.column = (uint32_t)characters(line, before + at) + 1;
-    return place;
+        location.column = (uint32_t)characters(line, before + at) + 1;
+    return location;
 }
 
 /* What libyaml says, in words of our own where they are better; else NULL. */
-static const char *better_words(const char *problem, const struct place *place,
+static const char *better_words(const char *problem, const struct source_location *location,
                                 const char **hint)
 {
-    const char *line = line_start(place->source, place->line);
-    size_t at = place->column - 1;
+    const char *line = line_start(location->source, location->line);
+    size_t at = location->column - 1;
 
     if (strstr(problem, "mapping values are not allowed") != NULL) {
         *hint = "put the value in quotes";
@@ -102,14 +102,14 @@ static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser,
                       struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
-    struct place place = place_at_byte(text, at);
+    struct source_location location = location_at_byte(text, at);
     unsigned byte = (unsigned char)text->source[at];
 
     if (strstr(parser->problem, "control") != NULL)
-        diag_error(diag, &place, "delete it", "control character 0x%02x is not allowed",
+        diag_error(diag, &location, "delete it", "control character 0x%02x is not allowed",
                    byte);
     else
-        diag_error(diag, &place, "save the file as UTF-8", "byte 0x%02x is not UTF-8 text",
+        diag_error(diag, &location, "save the file as UTF-8", "byte 0x%02x is not UTF-8 text",
                    byte);
 }
 
@@ -117,7 +117,7 @@ void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser,
                       struct diag *diag)
 {
     const char *words, *line, *hint = NULL;
-    struct place place;
+    struct source_location location;
 
     if (parser->problem == NULL) {
         diag_error(diag, NULL, NULL, "no memory to read YAML");
@@ -127,24 +127,24 @@ void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser,
         tell_byte(text, parser, diag);
         return;
     }
-    place = yaml_place(text, &parser->problem_mark, NULL);
-    line = line_start(text->source, place.line);
+    location = yaml_location(text, &parser->problem_mark, NULL);
+    line = line_start(text->source, location.line);
     if (line == NULL || *line == 0) { /* the end of the file; show its last line */
         size_t n = strlen(text->source);
 
         while (n > text->shift && strchr(" \r\n", text->source[n - 1]) != NULL)
             n--;
-        place = place_at_byte(text, n);
+        location = location_at_byte(text, n);
     }
-    words = better_words(parser->problem, &place, &hint);
+    words = better_words(parser->problem, &location, &hint);
     if (words != NULL)
-        diag_error(diag, &place, hint, "%s", words);
+        diag_error(diag, &location, hint, "%s", words);
     else
-        diag_error(diag, &place, NULL, "YAML: %s%s%s", parser->problem,
+        diag_error(diag, &location, NULL, "YAML: %s%s%s", parser->problem,
                    parser->context == NULL ? "" : ", ",
                    parser->context == NULL ? "" : parser->context);
     if (parser->context != NULL && parser->context_mark.line != parser->problem_mark.line) {
-        place = yaml_place(text, &parser->context_mark, NULL);
-        diag_note(diag, &place, "it begins here");
+        location = yaml_location(text, &parser->context_mark, NULL);
+        diag_note(diag, &location, "it begins here");
     }
 }

@@ -70,7 +70,7 @@ struct device_grid {
 enum epa_status device_launch(struct device *, const void *kernel, void *args,
                               struct device_grid);
 
-/* Queues a copy within the device; `what`: for the sentence, "copying answers". */
+/* Queues a copy within the device; `what`: for the sentence, "copying expert outputs". */
 enum epa_status device_copy(struct device *, const char *what, void *to, const void *from,
                             uint64_t bytes);
 

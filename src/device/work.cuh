@@ -36,20 +36,20 @@ static __device__ __forceinline__ uint32_t dev_warp_of(uint32_t block, uint32_t 
 static __device__ __forceinline__ uint32_t dev_ask(uint32_t *taken, uint32_t workers,
                                                    uint32_t all)
 {
-    uint32_t ticket = 0;
+    uint32_t work_index = 0;
 
     /* Of additions the compiler would make one for all lanes that may be there, and wait for
      * it at once to hand out their numbers; of this not. */
     if (all > workers && dev_lane() == 0)
-        ticket = atomicInc(taken, INT32_MAX);
-    return ticket;
+        work_index = atomicInc(taken, INT32_MAX);
+    return work_index;
 }
 
 /* The unit that lane 0 asked for, or what is beyond all. */
-static __device__ __forceinline__ uint32_t dev_next(uint32_t ticket, uint32_t workers,
+static __device__ __forceinline__ uint32_t dev_next(uint32_t work_index, uint32_t workers,
                                                     uint32_t all)
 {
-    return all <= workers ? all : workers + __shfl_sync(DEV_ALL, ticket, 0);
+    return all <= workers ? all : workers + __shfl_sync(DEV_ALL, work_index, 0);
 }
 
 /* ---- sums ---- */

@@ -10,7 +10,7 @@
 
 enum { CORES_MOST = 16, BATCHES = 7, PAIRS_MOST = CORES_MOST * (CORES_MOST - 1) / 2 };
 
-static const uint64_t patience_ns = 200000000; /* for one pair */
+static const uint64_t default_timeout_ns = 200000000; /* for one pair */
 
 struct line {
     _Alignas(128) uint64_t word; /* neighbours are fetched in pairs */
@@ -76,11 +76,11 @@ static void *play(void *arg)
     return NULL;
 }
 
-/* 0: no answer in time. */
+/* 0: no expert output in time. */
 static enum epa_status measure_pair(int32_t a, int32_t b, uint64_t turns, double *out,
                                     struct epa_error *err)
 {
-    struct game game = {.turns = turns, .end_ns = clock_ns() + patience_ns};
+    struct game game = {.turns = turns, .end_ns = clock_ns() + default_timeout_ns};
     struct player player[2] = {{&game, 0, a, 0}, {&game, 1, b, 0}};
     pthread_t thread[2];
     int failed = pthread_create(&thread[0], NULL, play, &player[0]);

@@ -46,7 +46,7 @@ static enum epa_status ask_transport(struct epa_transport *t, struct probe *out,
     if (t->ops->limit == NULL)
         return EPA_OK;
     status = t->ops->limit(t, 0, &out->limit);
-    out->has_limit = status == EPA_OK;
+    out->has_peak = status == EPA_OK;
     if (status == EPA_ERR_UNSUPPORTED)
         return EPA_OK;
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
@@ -116,7 +116,7 @@ static enum epa_status launch(struct asked *asked, uint32_t ranks, struct probe 
 {
     size_t bytes = ranks * sizeof(struct leaves);
     struct epa_error why = {EPA_OK, ""};
-    uint32_t lost = 0, stay = 0;
+    uint32_t failed_rank = 0, leaked_ranks = 0;
     enum epa_status status;
 
     asked->leaves =
@@ -134,9 +134,9 @@ static enum epa_status launch(struct asked *asked, uint32_t ranks, struct probe 
                                                        .arg = asked,
                                                        .block = (char *)asked->leaves,
                                                        .block_bytes = sizeof(struct leaves),
-                                                       .alike = "",
-                                                       .lost = &lost,
-                                                       .stay = &stay},
+                                                       .fingerprint = "",
+                                                       .failed_rank = &failed_rank,
+                                                       .leaked_ranks = &leaked_ranks},
                                   &why);
     if (status == EPA_OK) {
         *out = asked->leaves[0].probe;

@@ -16,8 +16,8 @@ struct probe_facts {
 
 struct probe {
     uint32_t ranks;
-    bool has_limit;
-    struct epa_limit limit;
+    bool has_peak;
+    struct epa_peak limit;
     struct probe_facts facts; /* what rank 0 says of itself */
 };
 

@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-static const uint64_t patience_ns = 3000000000u;
+static const uint64_t default_timeout_ns = 3000000000u;
 
 /* Where on PATH it is. Relative folders of PATH are left out: whose they are depends on where
  * one stands. */
@@ -39,7 +39,7 @@ static bool find(const char *name, char *out, size_t room)
 /* Reads until the end or until time is up. */
 static void read_some(int fd, char *out, size_t room)
 {
-    uint64_t end = clock_ns() + patience_ns;
+    uint64_t end = clock_ns() + default_timeout_ns;
     size_t n = 0;
 
     while (n + 1 < room) {

@@ -16,7 +16,7 @@
  * and looks at what the last in_flight dispatches left once all is done. So:
  *   - what the views of a dispatch name stays as it is until the next dispatch that takes
  *     its place, also after its combine;
- *   - y_space is left alone by dispatch: answers that stand there are good for the next
+ *   - y_space is left alone by dispatch: expert outputs that stand there are good for the next
  *     dispatch of that place, if it sends the same. */
 #ifndef EPA2A_ALGORITHM_H
 #define EPA2A_ALGORITHM_H
@@ -36,10 +36,10 @@ struct epa_footprint {
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
-    /* How answers travel: the problem's dtype, or EPA_FP8_E4M3: the answer in dtype is
+    /* How expert outputs travel: the problem's dtype, or EPA_FP8_E4M3: the answer in dtype is
      * quantised as a token is, and counts as q * scale, rounded to float32, in the sum. */
-    enum epa_dtype answer_dtype;
-    bool once; /* a token crosses once for each rank that wants it; so does its answer */
+    enum epa_dtype output_dtype;
+    bool dedup; /* a token crosses once for each rank that wants it; so does its answer */
     /* Combine does the experts' work by expert_factor: nobody else runs them, and y is not
      * looked at. Layout expert. */
     bool fused;
@@ -76,7 +76,7 @@ struct epa_algorithm {
     bool combines_again;
     /* Fills `peer` and `what` of a wait for a signal of this algorithm; called by who waits.
      * NULL: they are not known. */
-    void (*awaits)(const struct epa_algorithm *, struct epa_waiting *);
+    void (*wait_describe)(const struct epa_algorithm *, struct epa_wait_state *);
     void (*explain)(struct epa_algorithm *, struct epa_error *);
     void (*destroy)(struct epa_algorithm *);
 };
@@ -93,7 +93,7 @@ struct epa_algorithm_params {
     uint64_t timeout_ns;
     struct epa_trace *trace; /* NULL: nobody profiles */
     /* To be told of waits that are not the transport's; NULL: nobody looks. */
-    struct epa_onlooker *onlooker;
+    struct epa_wait_observer *observer;
 };
 
 struct epa_algorithm_plugin {

@@ -10,7 +10,7 @@
 #include <epa2a/transport.h>
 
 /* In a wait: polls between two looks at the clock, and looks between two at the host. */
-enum { EPA_DEV_POLLS = 32, EPA_DEV_LOOKS = 64 };
+enum { EPA_DEV_POLLS = 32, EPA_DEV_STOP_POLLS = 64 };
 
 /* Who waits for what, for the sentence that the host makes of it. */
 struct epa_dev_wait {
@@ -46,7 +46,7 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
 }
 
 /* How long a loop that polls has been at it; all 0 to begin with. */
-struct epa_dev_patience {
+struct epa_dev_poll {
     uint32_t polls, looks;
     uint64_t start;
     bool late; /* the time is up: the next poll, of all that is waited for, is the last */
@@ -56,7 +56,7 @@ struct epa_dev_patience {
  * False: it is time to leave; why has been recorded. When the time is up it lets the caller
  * poll once more: who was stopped for that long finds all that has come meanwhile. */
 static __device__ __forceinline__ bool
-epa_dev_patient(const epa_device_view &v, struct epa_dev_patience *p, uint64_t timeout_ns,
+epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p, uint64_t timeout_ns,
                 struct epa_dev_wait w, uint64_t seen, uint64_t wanted)
 {
     uint64_t now;
@@ -68,7 +68,7 @@ epa_dev_patient(const epa_device_view &v, struct epa_dev_patience *p, uint64_t t
     p->start = p->start == 0 ? now : p->start;
     if (*(volatile uint32_t *)&v.fault->claimed != 0)
         return false;
-    stop = ++p->looks % EPA_DEV_LOOKS == 0 && *(const volatile uint32_t *)v.stop != 0;
+    stop = ++p->looks % EPA_DEV_STOP_POLLS == 0 && *(const volatile uint32_t *)v.stop != 0;
     late = now - p->start > timeout_ns;
     if (!stop && !(late && p->late)) {
         p->late = late;
@@ -88,11 +88,11 @@ static __device__ __forceinline__ bool epa_dev_wait_for(const epa_device_view &v
                                                         struct epa_dev_wait w)
 {
     const uint64_t *word = v.peer_signal[v.rank] + signal;
-    struct epa_dev_patience patience = {};
+    struct epa_dev_poll poll = {};
     uint64_t seen;
 
     while ((seen = epa_dev_load_acquire(word)) < wanted)
-        if (!epa_dev_patient(v, &patience, timeout_ns, w, seen, wanted))
+        if (epa_dev_poll_expired(v, &poll, timeout_ns, w, seen, wanted))
             return false;
     return true;
 }

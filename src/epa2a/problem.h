@@ -22,7 +22,7 @@ enum epa_sum {
      * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
     EPA_SUM_ORDERED,
     /* Layout expert, in two steps, each as above: the choices of one rank in ascending k
-     * make an answer in dtype there; then the answers, ranks ascending, times 1. */
+     * make an expert output in dtype there; then the expert outputs, ranks ascending, times 1. */
     EPA_SUM_BY_RANK,
 };
 
@@ -31,7 +31,7 @@ struct epa_origin {
 };
 
 /* Mixture of experts: dispatch sends each token to its topk experts, combine brings the
- * answers back and adds them up by weight. L = experts / world size, the experts of a
+ * expert outputs back and adds them up by weight. L = experts / world size, the experts of a
  * rank. All arrays are row-major, in the backend's memory.
  *
  * What a rank receives is a list of rows for each of its experts: entries recv_start[e] to
@@ -42,12 +42,12 @@ struct epa_origin {
  *   rank     a token stands in recv once however many experts of this rank want it, and
  *            recv_row[i] is where: fewer bytes cross, the GEMM gathers
  *
- * FP8 is e4m3fn with one float32 scale for each `group` channels of a row: scale = amax *
+ * FP8 is e4m3fn with one float32 scale for each fp8_group_size channels of a row: scale = amax *
  * (1/448), amax the largest finite magnitude of the group, 1 where that is 0; q = x / scale
  * rounded to nearest even, saturating at +-448; NaN stays NaN. */
 struct epa_moe {
     uint32_t max_tokens, hidden, experts, topk;
-    uint32_t group; /* divides hidden */
+    uint32_t fp8_group_size; /* channels of one scale; divides hidden */
     int dtype;      /* EPA_BF16 or EPA_F16, of x, y, out and of rows that dispatch does not
                        quantise; int, so that an option can fill it */
 
@@ -55,7 +55,7 @@ struct epa_moe {
     const void *x;         /* [tokens][hidden] */
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
-    /* [experts] What the stand-in for an expert multiplies a row by: for algorithms that do
+    /* [experts] What the synthetic expert multiplies a row by: for algorithms that do
      * the experts' work themselves (epa_footprint.fused). The answer is the row, dequantised
      * to float32, times this, each product rounded, then to dtype, nearest even. */
     const float *expert_factor;
@@ -63,7 +63,7 @@ struct epa_moe {
     /* Input that was quantised beforehand, in place of x: x is NULL then. */
     int x_dtype;          /* enum epa_dtype: `dtype`, or FP8: the next two are set */
     const uint8_t *x_fp8; /* [tokens][hidden] */
-    const float *x_scale; /* [tokens][hidden / group] */
+    const float *x_scale; /* [tokens][hidden / fp8_group_size] */
 
     /* Out of dispatch, into combine: which dispatch this is. Up to epa_footprint.in_flight
      * dispatches may be open, that is, without their combine yet; each has one, or is
@@ -83,14 +83,14 @@ struct epa_moe {
     const uint32_t *recv_row;         /* [entries], layout rank only; NULL: entry = row */
     const float *recv_weight;         /* [entries], layout rank only */
     const void *recv;                 /* [rows] of [hidden], recv_stride apart */
-    const float *recv_scale;          /* FP8 only: [rows] of [hidden / group] */
+    const float *recv_scale;          /* FP8 only: [rows] of [hidden / fp8_group_size] */
     const struct epa_origin *origin;  /* [rows]: whose token a row is */
     size_t recv_stride, scale_stride, origin_stride;
     void *y_space; /* as y, in the heap: experts that answer here spare combine a copy */
 
-    /* Into combine: y_space, or answers elsewhere. Layout expert: [entries][hidden], as the
+    /* Into combine: y_space, or expert outputs elsewhere. Layout expert: [entries][hidden], as the
      * experts gave them; combine applies the weights. Layout rank: [rows][hidden], the
-     * answers of this rank's experts weighted and added up; combine adds over ranks. */
+     * expert outputs of this rank's experts weighted and added up; combine adds over ranks. */
     const void *y;
     void *out; /* out of combine: [tokens][hidden], like x */
 };

@@ -29,8 +29,8 @@ enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 
 enum epa_trace_kind {
     EPA_TRACE_SLICE,
-    EPA_TRACE_GIVE,  /* begin_ns: just before `peer` was given `value` in word `signal` */
-    EPA_TRACE_TAKE,  /* the wait for that, from begin_ns to end_ns, had this end */
+    EPA_TRACE_FLOW_BEGIN,  /* begin_ns: just before `peer` was given `value` in word `signal` */
+    EPA_TRACE_FLOW_END,  /* the wait for that, from begin_ns to end_ns, had this end */
     EPA_TRACE_COUNT, /* begin_ns: since when `name` is `value` */
 };
 
@@ -151,22 +151,22 @@ static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
 /* Within a slice, just before `peer` is given the value that its wait is for. Ranks, word and
  * value name this one time: a word that counts up, or anything else that does not come again
  * in a run. */
-static inline void epa_trace_give(struct epa_trace *t, uint32_t lane, uint32_t peer,
+static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint32_t peer,
                                   uint32_t signal, uint64_t value)
 {
     uint64_t now = epa_trace_now(t);
 
     if (t != NULL)
-        epa_trace_flow(t, lane, EPA_TRACE_GIVE, now, now, peer, signal, value);
+        epa_trace_flow(t, lane, EPA_TRACE_FLOW_BEGIN, now, now, peer, signal, value);
 }
 
 /* What was waited for from begin_ns to end_ns, a slice, came from `peer`. */
-static inline void epa_trace_take(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
+static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
                                   uint64_t end_ns, uint32_t peer, uint32_t signal,
                                   uint64_t value)
 {
     if (t != NULL)
-        epa_trace_flow(t, lane, EPA_TRACE_TAKE, begin_ns, end_ns, peer, signal, value);
+        epa_trace_flow(t, lane, EPA_TRACE_FLOW_END, begin_ns, end_ns, peer, signal, value);
 }
 
 /* From now on `name` is `value`. */

@@ -57,7 +57,7 @@ struct epa_device_view {
 };
 
 /* What the links between ranks can do, measured where the transport runs. */
-struct epa_limit {
+struct epa_peak {
     double bytes_per_ns; /* out of each rank while every rank sends to all others */
     double latency_ns;   /* of a signal, from its sender to who polls for it */
 };
@@ -98,7 +98,7 @@ struct epa_transport_ops {
     /* Collective, between other calls; overwrites the heap from `scratch` on. NULL:
      * unknown. */
     enum epa_status (*limit)(struct epa_transport *, uint64_t scratch,
-                             struct epa_limit *out);
+                             struct epa_peak *out);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
      * nothing to say. */
     void (*describe)(struct epa_transport *,

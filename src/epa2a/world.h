@@ -3,7 +3,7 @@
 #define EPA2A_WORLD_H
 
 #include <epa2a/plugin.h>
-#include <epa2a/waiting.h>
+#include <epa2a/wait.h>
 
 struct epa_world {
     uint32_t rank, size;
@@ -39,7 +39,7 @@ struct epa_bootstrap {
     void (*explain)(struct epa_bootstrap *, struct epa_error *);
     /* To be told of waits that take long; set by rank_main(), not by the launcher. NULL:
      * nobody looks. */
-    struct epa_onlooker *onlooker;
+    struct epa_wait_observer *observer;
 };
 
 /* Relaxed: the flag itself is the message, nothing is read on the strength of it. */
@@ -49,10 +49,10 @@ static inline bool epa_aborted(const struct epa_bootstrap *boot)
 }
 
 /* Why a launcher calls look(). */
-enum epa_look {
-    EPA_LOOK,          /* time has passed */
-    EPA_LOOK_STOPPING, /* as above, once it has seen stop_fd */
-    EPA_LOOK_PRINTS,   /* it is about to write on standard error what a rank has said */
+enum epa_poll_reason {
+    EPA_POLL,          /* time has passed */
+    EPA_POLL_STOPPING, /* as above, once it has seen stop_fd */
+    EPA_POLL_PRINTING,   /* it is about to write on standard error what a rank has said */
 };
 
 struct epa_launch {
@@ -61,8 +61,8 @@ struct epa_launch {
     int stop_fd;                    /* readable once the user wants to stop; -1: never */
     /* Called by the thread that launches, at least some times a second. True: the grace is over
      * now. May be NULL. */
-    bool (*look)(void *look_arg, enum epa_look);
-    void *look_arg;
+    bool (*poll_launch)(void *poll_arg, enum epa_poll_reason);
+    void *poll_arg;
     uint64_t grace_ns; /* that ranks have to return once `aborted` is up; then SIGKILL */
     /* The longest wait in the bootstrap, and that the last rank may return after the first;
      * 0: no limit. */
@@ -78,18 +78,18 @@ struct epa_launch {
     size_t block_bytes;
     /* What every process of a launch must have alike, as text of several lines: who was
      * started with another is refused, and shown the first line that differs. */
-    const char *alike;
-    uint32_t *lost; /* out, with EPA_ERR_DIED: which rank; may be NULL */
+    const char *fingerprint;
+    uint32_t *failed_rank; /* out, with EPA_ERR_DIED: which rank; may be NULL */
     /* Out: ranks that did not return and could not be killed, being threads; whatever they
      * were given must stay as long as the process; may be NULL. */
-    uint32_t *stay;
+    uint32_t *leaked_ranks;
 };
 
 /* Where this process stands among processes that somebody else has started. */
-struct epa_place {
+struct epa_process_id {
     uint32_t rank, size;
     uint32_t local_size; /* of them on this host, as they were told; 0: unknown */
-    char how[160];       /* "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16" */
+    char source[160];       /* "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16" */
 };
 
 /* Runs rank_main once for each rank: fork, thread and env (built in), mpi (a plugin). Returns
@@ -101,7 +101,7 @@ struct epa_launcher_plugin {
     struct epa_plugin plugin;
     /* For launchers whose ranks somebody else has started (mpirun, srun, torchrun): which of
      * them this process is. NULL: the launcher starts all ranks itself. */
-    enum epa_status (*place)(const void *config, struct epa_place *out, struct epa_error *);
+    enum epa_status (*process_id)(const void *config, struct epa_process_id *out, struct epa_error *);
     enum epa_status (*launch)(const void *config, const struct epa_launch *,
                               struct epa_error *);
 };

@@ -361,7 +361,7 @@ static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
 }
 
-INLINED void answer_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
+INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
                            uint32_t group, float factor, bool f16, uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
@@ -382,19 +382,19 @@ INLINED void answer_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden
     }
 }
 
-static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
+static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y)
 {
-    answer_fp8_as(q, scale, hidden, group, factor, false, y);
+    output_fp8_as(q, scale, hidden, group, factor, false, y);
 }
 
-static void answer_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
+static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
                            uint32_t group, float factor, uint16_t *y)
 {
-    answer_fp8_as(q, scale, hidden, group, factor, true, y);
+    output_fp8_as(q, scale, hidden, group, factor, true, y);
 }
 
-INLINED void answer_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
+INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
                        uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
@@ -410,14 +410,14 @@ INLINED void answer_as(const uint16_t *x, uint32_t hidden, float factor, bool f1
         y[h] = word_of_float(f16, float_of_word(f16, x[h]) * factor);
 }
 
-static void answer(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void output(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
 {
-    answer_as(x, hidden, factor, false, y);
+    output_as(x, hidden, factor, false, y);
 }
 
-static void answer_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
 {
-    answer_as(x, hidden, factor, true, y);
+    output_as(x, hidden, factor, true, y);
 }
 
 const struct kernels kernels_avx2 = {
@@ -427,8 +427,8 @@ const struct kernels kernels_avx2 = {
     .spread = spread,
     .reduce = reduce,
     .reduce_fp8 = reduce_fp8,
-    .answer_fp8 = answer_fp8,
-    .answer = answer,
+    .output_fp8 = output_fp8,
+    .output = output,
 };
 
 const struct kernels kernels_avx2_f16 = {
@@ -438,6 +438,6 @@ const struct kernels kernels_avx2_f16 = {
     .spread = spread,
     .reduce = reduce_f16,
     .reduce_fp8 = reduce_fp8_f16,
-    .answer_fp8 = answer_fp8_f16,
-    .answer = answer_f16,
+    .output_fp8 = output_fp8_f16,
+    .output = output_f16,
 };

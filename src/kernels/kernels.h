@@ -17,7 +17,7 @@ enum kernels_store {
 
 struct kernels {
     const char *isa;
-    enum epa_dtype dtype; /* of rows, answers and sums: EPA_BF16 or EPA_F16 */
+    enum epa_dtype dtype; /* of rows, expert outputs and sums: EPA_BF16 or EPA_F16 */
 
     /* One row: [hidden] dtype to [hidden] e4m3 and [hidden / group] scales, as problem.h
      * defines it, to the bit. group divides hidden; any alignment. `next` is the row that
@@ -44,9 +44,9 @@ struct kernels {
 
     /* y[h] = dtype((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
      * rounded; and the same from dtype: y[h] = dtype(x[h] * factor). */
-    void (*answer_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,
+    void (*output_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y);
-    void (*answer)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
+    void (*output)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
 };
 
 /* The set for this CPU and for rows of dtype, EPA_BF16 or EPA_F16. EPA2A_ISA naming one that

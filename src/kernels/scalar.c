@@ -92,27 +92,27 @@ static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
     reduce_fp8_as(f16, row, scale, weight, n, hidden, group, out);
 }
 
-static void answer_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
+static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
                        uint32_t group, float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = bf16_of_float(float_of_e4m3(q[h]) * scale[h / group] * factor);
 }
 
-static void answer_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
+static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
                            uint32_t group, float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = f16_of_float(float_of_e4m3(q[h]) * scale[h / group] * factor);
 }
 
-static void answer(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void output(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = bf16_of_float(float_of_bf16(x[h]) * factor);
 }
 
-static void answer_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
+static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = f16_of_float(float_of_f16(x[h]) * factor);
@@ -125,8 +125,8 @@ const struct kernels kernels_scalar = {
     .spread = spread,
     .reduce = reduce,
     .reduce_fp8 = reduce_fp8,
-    .answer_fp8 = answer_fp8,
-    .answer = answer,
+    .output_fp8 = output_fp8,
+    .output = output,
 };
 
 const struct kernels kernels_scalar_f16 = {
@@ -136,6 +136,6 @@ const struct kernels kernels_scalar_f16 = {
     .spread = spread,
     .reduce = reduce_f16,
     .reduce_fp8 = reduce_fp8_f16,
-    .answer_fp8 = answer_fp8_f16,
-    .answer = answer_f16,
+    .output_fp8 = output_fp8_f16,
+    .output = output_f16,
 };

@@ -19,7 +19,7 @@ enum {
     SLOT_BYTES = 16384,
     SPINS = 1000, /* some 50 us: longer than a barrier of ranks that come at once */
     YIELDS = 200,
-    NAP_NS = 20000, /* with the kernel's timer slack about 70 us */
+    BACKOFF_NS = 20000, /* with the kernel's timer slack about 70 us */
 };
 
 struct control_rank {
@@ -113,26 +113,26 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
     else if (turn < spins + YIELDS)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = BACKOFF_NS}, NULL);
 }
 
 static void tell_of_wait(const struct bootstrap *boot, uint32_t rank, uint64_t seen,
-                         uint64_t waited_ns, uint64_t *told_ns)
+                         uint64_t waited_ns, uint64_t *reported_ns)
 {
-    epa_waits(boot->base.onlooker,
-              &(struct epa_waiting){.kind = EPA_WAITING_SET_UP,
+    epa_wait_report(boot->base.observer,
+              &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
                                     .peer = rank,
-                                    .number = EPA_WAITING_NOBODY,
+                                    .number = EPA_WAIT_NOBODY,
                                     .seen = seen,
                                     .wanted = boot->epoch,
                                     .waited_ns = waited_ns},
-              told_ns);
+              reported_ns);
 }
 
 static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
 {
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
-    uint64_t start = 0, told = 0, now, seen;
+    uint64_t start = 0, reported = 0, now, seen;
 
     /* Acquire: pairs with the release in meet(); what the other wrote is readable. */
     for (uint32_t turn = 0;
@@ -145,13 +145,13 @@ static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
         now = clock_ns();
         if (start == 0)
             start = now;
-        tell_of_wait(boot, rank, seen, now - start, &told);
+        tell_of_wait(boot, rank, seen, now - start, &reported);
         if (boot->timeout_ns != 0 && now - start > boot->timeout_ns) {
             boot->late = rank;
             return EPA_ERR_TIMEOUT;
         }
     }
-    epa_waits_no_more(boot->base.onlooker, told);
+    epa_wait_clear(boot->base.observer, reported);
     return EPA_OK;
 }
 

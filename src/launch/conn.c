@@ -1,5 +1,5 @@
 /* Buffers on both sides of a socket. What comes in is bounded by the longest message that
- * is allowed now; what goes out by the protocol, in which answers are waited for. A gathered
+ * is allowed now; what goes out by the protocol, in which expert outputs are waited for. A gathered
  * whole, which goes to all, stays where it is and is sent from there. */
 #include "launch/conn.h"
 
@@ -264,9 +264,9 @@ void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
     }
 }
 
-bool conn_is_silent(struct conn *conn, uint64_t now, uint64_t last_look, uint64_t limit_ns)
+bool conn_is_silent(struct conn *conn, uint64_t now, uint64_t last_poll, uint64_t limit_ns)
 {
-    if (now - last_look > limit_ns / 2)
+    if (now - last_poll > limit_ns / 2)
         conn->heard_ns = now;
     return now > conn->heard_ns && now - conn->heard_ns > limit_ns;
 }

@@ -55,8 +55,8 @@ bool conn_all_heard(
     const struct conn *); /* and the other host has it: closing loses nothing */
 
 /* Whether nothing was heard for so long, by somebody who looked: where the caller itself was
- * away since `last_look` (stopped, or its machine was), silence counts from now on. */
-bool conn_is_silent(struct conn *, uint64_t now, uint64_t last_look, uint64_t limit_ns);
+ * away since `last_poll` (stopped, or its machine was), silence counts from now on. */
+bool conn_is_silent(struct conn *, uint64_t now, uint64_t last_poll, uint64_t limit_ns);
 
 /* ALIVE, if nothing was said for so long. */
 void conn_keep_alive(struct conn *, uint64_t now, uint64_t every_ns);

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 
 /* A rank can raise `aborted` and then hang, which nothing but a look at the word shows. */
-enum { LOOK_MS = 100 };
+enum { POLL_MS = 100 };
 
 enum epa_status launch_nodes(const struct epa_launch *launch, uint32_t **out,
                              struct epa_error *err)
@@ -128,8 +128,8 @@ bool watch_turn(struct watch *watch)
 {
     const struct epa_launch *launch = watch->launch;
     uint64_t now = clock_ns();
-    enum epa_look why = watch->stopping ? EPA_LOOK_STOPPING : EPA_LOOK;
-    bool at_once = launch->look != NULL && launch->look(launch->look_arg, why);
+    enum epa_poll_reason why = watch->stopping ? EPA_POLL_STOPPING : EPA_POLL;
+    bool at_once = launch->poll_launch != NULL && launch->poll_launch(launch->poll_arg, why);
 
     if (watch->last_end != 0 && now >= watch->last_end) {
         watch->last_end = 0;
@@ -144,7 +144,7 @@ bool watch_turn(struct watch *watch)
 
 int watch_pause_ms(const struct watch *watch)
 {
-    uint64_t now = clock_ns(), end = now + LOOK_MS * 1000000ull;
+    uint64_t now = clock_ns(), end = now + POLL_MS * 1000000ull;
 
     if (watch->last_end != 0 && watch->last_end < end)
         end = watch->last_end;

@@ -7,8 +7,8 @@
 
 #include "plugin/builtin.h"
 #include "launch/net.h"
-#include "launch/place.h"
-#include "launch/team.h"
+#include "launch/process_id.h"
+#include "launch/launcher.h"
 
 struct config {
     int pin;
@@ -18,11 +18,11 @@ struct config {
     uint64_t start_ns, heartbeat_ns;
 };
 
-static enum epa_status find_job(struct place_job *out, struct epa_error *err)
+static enum epa_status find_job(struct process_job *out, struct epa_error *err)
 {
-    enum epa_status status = place_find(out, err);
+    enum epa_status status = process_id_find(out, err);
 
-    if (status == EPA_OK && out->place.size == 0)
+    if (status == EPA_OK && out->process_id.size == 0)
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "launcher env: nothing says which rank this is; start it by torchrun, "
@@ -31,15 +31,15 @@ static enum epa_status find_job(struct place_job *out, struct epa_error *err)
     return status;
 }
 
-static enum epa_status place(const void *config, struct epa_place *out,
+static enum epa_status place(const void *config, struct epa_process_id *out,
                              struct epa_error *err)
 {
-    struct place_job job;
+    struct process_job job;
     enum epa_status status = find_job(&job, err);
 
     (void)config;
     if (status == EPA_OK)
-        *out = job.place;
+        *out = job.process_id;
     return status;
 }
 
@@ -72,11 +72,11 @@ static const char *value_of(const char *name)
 }
 
 static enum epa_status find_address(const struct config *config,
-                                    const struct place_job *job, char *out, size_t room,
+                                    const struct process_job *job, char *out, size_t room,
                                     struct epa_error *err)
 {
     const char *master = value_of("MASTER_ADDR"), *list = value_of("SLURM_STEP_NODELIST");
-    bool all_here = job->local_size == job->place.size;
+    bool all_here = job->local_size == job->process_id.size;
 
     if (config->address != NULL)
         master = config->address;
@@ -91,8 +91,8 @@ static enum epa_status find_address(const struct config *config,
             err, EPA_ERR_CONFIG,
             "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
             "launcher.address",
-            job->place.how);
-    if (job->place.rank == 0 && !all_here && config->interface == NULL &&
+            job->process_id.source);
+    if (job->process_id.rank == 0 && !all_here && config->interface == NULL &&
         net_is_loopback(out))
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -114,12 +114,12 @@ static uint32_t hash(const char *text)
 }
 
 /* Below the ports that systems give away by themselves. */
-static uint32_t port_of_job(const struct place_job *job)
+static uint32_t port_of_job(const struct process_job *job)
 {
     return 15000 + (hash(job->id) ^ (uint32_t)getuid()) % 15000;
 }
 
-static enum epa_status find_port(const struct config *config, const struct place_job *job,
+static enum epa_status find_port(const struct config *config, const struct process_job *job,
                                  uint32_t *out, struct epa_error *err)
 {
     const char *master = value_of("MASTER_PORT");
@@ -135,7 +135,7 @@ static enum epa_status find_port(const struct config *config, const struct place
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: nothing says which port rank 0 listens at (%s); set "
                         "MASTER_PORT or launcher.port",
-                        job->place.how);
+                        job->process_id.source);
     if (master == NULL) {
         *out = port_of_job(job);
         return EPA_OK;
@@ -150,7 +150,7 @@ static enum epa_status find_port(const struct config *config, const struct place
     return EPA_OK;
 }
 
-static enum epa_status find_token(const struct place_job *job, char *out, size_t room,
+static enum epa_status find_token(const struct process_job *job, char *out, size_t room,
                                   struct epa_error *err)
 {
     const char *token = value_of("EPA2A_JOB_TOKEN");
@@ -171,29 +171,29 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
                                   struct epa_error *err)
 {
     const struct config *config = arg;
-    const struct team_settings settings = {.pin = config->pin,
+    const struct launcher_settings settings = {.pin = config->pin,
                                            .prefix = config->prefix,
                                            .start_ns = config->start_ns,
                                            .heartbeat_ns = config->heartbeat_ns};
-    struct team_contact contact = {.port = 0};
-    struct team_params params = {.interface = config->interface, .contact = &contact};
-    struct place_job job;
-    struct team *team = NULL;
+    struct launcher_contact contact = {.port = 0};
+    struct launcher_params params = {.interface = config->interface, .contact = &contact};
+    struct process_job job;
+    struct launcher *launcher = NULL;
     enum epa_status status = find_job(&job, err);
 
-    if (status == EPA_OK && job.place.size > 1)
-        status = find_address(config, &job, contact.address[0], TEAM_ADDRESS, err);
-    if (status == EPA_OK && job.place.size > 1)
+    if (status == EPA_OK && job.process_id.size > 1)
+        status = find_address(config, &job, contact.address[0], LAUNCHER_ADDRESS, err);
+    if (status == EPA_OK && job.process_id.size > 1)
         status = find_port(config, &job, &contact.port, err);
     if (status == EPA_OK)
         status = find_token(&job, contact.token, sizeof(contact.token), err);
     if (status != EPA_OK)
         return status;
-    params.place = job.place;
-    status = team_create(&params, &team, err);
+    params.process_id = job.process_id;
+    status = launcher_create(&params, &launcher, err);
     if (status == EPA_OK)
-        status = team_launch(team, &settings, asked, err);
-    team_destroy(team);
+        status = launcher_launch(launcher, &settings, asked, err);
+    launcher_destroy(launcher);
     return status;
 }
 
@@ -242,6 +242,6 @@ const struct epa_launcher_plugin launch_env_plugin = {
                .name = "env",
                .summary = "ranks are started by torchrun, srun or a script, on any hosts",
                .options = {options, sizeof(struct config), &defaults}},
-    .place = place,
+    .process_id = place,
     .launch = launch_env,
 };

@@ -49,7 +49,7 @@ static void before_output(void *arg)
 {
     const struct epa_launch *asked = arg;
 
-    (void)asked->look(asked->look_arg, EPA_LOOK_PRINTS);
+    (void)asked->poll_launch(asked->poll_arg, EPA_POLL_PRINTING);
 }
 
 static enum epa_status start_rank(struct launch *launch, uint32_t r)
@@ -66,7 +66,7 @@ static enum epa_status start_rank(struct launch *launch, uint32_t r)
         return status;
     }
     launch->live++;
-    if (launch->asked->look != NULL) {
+    if (launch->asked->poll_launch != NULL) {
         relay->before = before_output;
         relay->arg = (void *)(uintptr_t)launch->asked;
     }
@@ -90,8 +90,8 @@ static void judge(struct launch *launch, uint32_t r, int code)
     else
         watch_returned(&launch->watch, word);
     if (before != EPA_ERR_DIED && launch->watch.first == EPA_ERR_DIED &&
-        launch->asked->lost != NULL)
-        *launch->asked->lost = r;
+        launch->asked->failed_rank != NULL)
+        *launch->asked->failed_rank = r;
 }
 
 static void reap(struct launch *launch, uint32_t r)

@@ -159,8 +159,8 @@ static void give_up(struct launch *launch)
         if (!launch->rank[r].live)
             continue;
         pthread_detach(launch->rank[r].thread);
-        if (launch->asked.stay != NULL)
-            ++*launch->asked.stay;
+        if (launch->asked.leaked_ranks != NULL)
+            ++*launch->asked.leaked_ranks;
         snprintf(who, sizeof(who), "rank %u", r);
         watch_gave_up(&launch->watch, who);
     }

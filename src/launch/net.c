@@ -152,7 +152,7 @@ static enum epa_status listen_interface(const char *name, uint32_t port, char *a
     return EPA_OK;
 }
 
-enum epa_status net_listen_at(const struct team_contact *contact, const char *interface,
+enum epa_status net_listen_at(const struct launcher_contact *contact, const char *interface,
                               int *out, struct epa_error *err)
 {
     const char *name = contact->address[0];
@@ -185,7 +185,7 @@ enum epa_status net_listen_at(const struct team_contact *contact, const char *in
 }
 
 /* What others may reach, those that reach far first. */
-static enum epa_status list_addresses(struct team_contact *contact, struct epa_error *err)
+static enum epa_status list_addresses(struct launcher_contact *contact, struct epa_error *err)
 {
     struct ifaddrs *list = NULL;
     uint32_t n = 0;
@@ -196,11 +196,11 @@ static enum epa_status list_addresses(struct team_contact *contact, struct epa_e
         for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
             uint32_t its;
 
-            if (!usable(i) || n == TEAM_ADDRESSES)
+            if (!usable(i) || n == LAUNCHER_ADDRESSES)
                 continue;
             its = is_loopback(i->ifa_addr) ? 2 : i->ifa_addr->sa_family == AF_INET6 ? 1 : 0;
             if (its == turn)
-                address_text(i->ifa_addr, contact->address[n++], TEAM_ADDRESS);
+                address_text(i->ifa_addr, contact->address[n++], LAUNCHER_ADDRESS);
         }
     }
     freeifaddrs(list);
@@ -233,7 +233,7 @@ static enum epa_status make_token(char *out, struct epa_error *err)
     return EPA_OK;
 }
 
-enum epa_status net_listen_anywhere(const char *interface, struct team_contact *contact,
+enum epa_status net_listen_anywhere(const char *interface, struct launcher_contact *contact,
                                     int *out, struct epa_error *err)
 {
     struct sockaddr_storage at;
@@ -244,7 +244,7 @@ enum epa_status net_listen_anywhere(const char *interface, struct team_contact *
     status = make_token(contact->token, err);
     if (status == EPA_OK && interface != NULL)
         status =
-            listen_interface(interface, 0, contact->address[0], TEAM_ADDRESS, out, err);
+            listen_interface(interface, 0, contact->address[0], LAUNCHER_ADDRESS, out, err);
     else if (status == EPA_OK)
         status = listen_everywhere(out, err);
     if (status != EPA_OK)
@@ -265,7 +265,7 @@ enum epa_status net_listen_anywhere(const char *interface, struct team_contact *
 
 /* ---- dialling ---- */
 
-void net_dial_init(struct net_dial *out, const struct team_contact *contact)
+void net_dial_init(struct net_dial *out, const struct launcher_contact *contact)
 {
     *out = (struct net_dial){.contact = contact, .fd = -1};
     snprintf(out->why, sizeof(out->why), "there was no time to try");
@@ -307,7 +307,7 @@ static bool next_address(struct net_dial *dial, uint64_t now)
     struct epa_error err = {EPA_OK, ""};
     const char *name;
 
-    if (dial->at == TEAM_ADDRESSES || dial->contact->address[dial->at][0] == 0) {
+    if (dial->at == LAUNCHER_ADDRESSES || dial->contact->address[dial->at][0] == 0) {
         dial->at = 0;
         dial->again_ns = now + pause_ns;
         return false;
@@ -360,7 +360,7 @@ int net_dial_turn(struct net_dial *dial, short revents, uint64_t now)
     }
     if ((revents & (POLLOUT | POLLERR | POLLHUP)) == 0) {
         if (now - dial->since_ns > try_ns)
-            give_up(dial, "no answer");
+            give_up(dial, "no expert output");
         return -1;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) != 0)

@@ -2,19 +2,19 @@
 #ifndef NET_H
 #define NET_H
 
-#include "launch/team.h"
+#include "launch/launcher.h"
 
 struct addrinfo;
 
 enum { NET_LISTENERS = 2 };
 
 /* Listens where `contact` says, or on `interface` at its port. */
-enum epa_status net_listen_at(const struct team_contact *contact, const char *interface,
+enum epa_status net_listen_at(const struct launcher_contact *contact, const char *interface,
                               int *out, struct epa_error *);
 
 /* Listens at a port that is free, on `interface` or, where that is NULL, everywhere; fills
  * `contact` with all addresses that others may reach, and with a token that is random. */
-enum epa_status net_listen_anywhere(const char *interface, struct team_contact *contact,
+enum epa_status net_listen_anywhere(const char *interface, struct launcher_contact *contact,
                                     int *out, struct epa_error *);
 
 /* Whether all that `name` means here is this host itself and no other can reach. False where
@@ -23,7 +23,7 @@ bool net_is_loopback(const char *name);
 
 /* Tries the addresses of a contact in turn, again and again. */
 struct net_dial {
-    const struct team_contact *contact;
+    const struct launcher_contact *contact;
     uint32_t at; /* the address whose turn it is */
     struct addrinfo *list, *next;
     int fd; /* to poll for writing; -1: a pause */
@@ -31,7 +31,7 @@ struct net_dial {
     char why[256]; /* the last attempt failed */
 };
 
-void net_dial_init(struct net_dial *out, const struct team_contact *);
+void net_dial_init(struct net_dial *out, const struct launcher_contact *);
 void net_dial_finish(struct net_dial *);
 
 /* A socket that is connected, then the caller's; -1: not yet. */

@@ -106,7 +106,7 @@ size_t wire_put_hello(unsigned char *at, size_t room, const struct wire_hello *h
     put_text(&w, hello->machine, sizeof(hello->machine));
     put_text(&w, hello->identity, sizeof(hello->identity));
     put_span(&w, hello->mask, WIRE_MASK_MAX);
-    put_span(&w, hello->alike, WIRE_ALIKE_MAX);
+    put_span(&w, hello->fingerprint, WIRE_FINGERPRINT_MAX);
     return written(&w);
 }
 
@@ -225,7 +225,7 @@ bool wire_get_hello(const unsigned char *data, size_t bytes, struct wire_hello *
     take_text(&r, out->machine, sizeof(out->machine));
     take_text(&r, out->identity, sizeof(out->identity));
     out->mask = take_span(&r, WIRE_MASK_MAX);
-    out->alike = take_span(&r, WIRE_ALIKE_MAX);
+    out->fingerprint = take_span(&r, WIRE_FINGERPRINT_MAX);
     return all_taken(&r);
 }
 

@@ -17,9 +17,9 @@ enum {
     WIRE_IDENTITY = 288, /* of a host: its name and what tells two of one name apart */
     WIRE_TEXT = 512,
     WIRE_MASK_MAX = 8192,     /* bytes of a mask of cores */
-    WIRE_ALIKE_MAX = 1 << 18, /* an experiment as text */
+    WIRE_FINGERPRINT_MAX = 1 << 18, /* an experiment as text */
     WIRE_GREET_MAX = 256,     /* the longest message of who has not shown the token */
-    WIRE_HELLO_MAX = WIRE_ALIKE_MAX + WIRE_MASK_MAX + 1024,
+    WIRE_HELLO_MAX = WIRE_FINGERPRINT_MAX + WIRE_MASK_MAX + 1024,
     WIRE_GATHER_MAX = 1 << 20, /* pieces of all ranks together, but at least 1 KiB each */
     WIRE_BLOCK_MAX = 1 << 16,
 };
@@ -64,7 +64,7 @@ struct wire_hello {
     char machine[WIRE_NAME];      /* alike where cores are shared: the kernel's boot id */
     char identity[WIRE_IDENTITY]; /* alike where memory can be shared */
     struct wire_span mask;        /* cores that it may use, a bit each */
-    struct wire_span alike;       /* as in epa_launch */
+    struct wire_span fingerprint;       /* as in epa_launch */
 };
 
 struct wire_welcome {

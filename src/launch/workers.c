@@ -1,6 +1,6 @@
 /* A pool that waits awake.
  *
- * Work is published by counting `round` up, and a worker answers by setting its own `done`
+ * Work is published by counting `round` up, and a worker expert outputs by setting its own `done`
  * to the round that it finished: two cache lines a round and worker. Waking a thread that
  * sleeps takes tens of microseconds, longer than the work; so workers spin, or yield where
  * there are more threads than cores, and sleep only after long without work. */
@@ -48,7 +48,7 @@ static void pass_time(const struct workers *pool, uint64_t *since)
     }
     if (*since == 0)
         *since = clock_ns();
-    clock_pause(clock_ns() - *since, 1); /* short naps: who calls is near */
+    clock_pause(clock_ns() - *since, 1); /* short backs off: who calls is near */
 }
 
 /* Sleeps unless `round` has moved on from `seen`. */

@@ -89,7 +89,7 @@ static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_
     uint64_t tokens = moe->max_tokens, elements = tokens * moe->hidden;
     enum epa_status status;
 
-    if (moe->input == MOE_INPUT_FP8) {
+    if (moe->input_dtype == MOE_INPUT_FP8) {
         status = buffer_alloc(op, "FP8 inputs", elements, &s->x_fp8, err);
         if (status == EPA_OK)
             status = buffer_alloc(op, "scales", tokens * hidden_groups(op) * sizeof(float),
@@ -142,10 +142,10 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
                op->reached != NULL && op->run != NULL && op->first != NULL;
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
-        op->answer = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->answer));
+        op->output = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->output));
         op->part = calloc(moe->topk, sizeof(*op->part));
         op->part_weight = calloc(moe->topk, sizeof(*op->part_weight));
-        complete = complete && op->row_first != NULL && op->answer != NULL &&
+        complete = complete && op->row_first != NULL && op->output != NULL &&
                    op->part != NULL && op->part_weight != NULL;
     }
     return complete ? EPA_OK
@@ -166,25 +166,25 @@ static enum epa_status refuse_shape(const struct experiment *x,
                         "the algorithm delivers rows that are neither %s, as moe.dtype is, "
                         "nor FP8",
                         dtype);
-    if (f->answer_dtype != (enum epa_dtype)x->moe.dtype && f->answer_dtype != EPA_FP8_E4M3)
+    if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm sends answers that are neither %s, as moe.dtype is, "
+                        "the algorithm sends expert outputs that are neither %s, as moe.dtype is, "
                         "nor FP8",
                         dtype);
     if (f->fused && f->layout != EPA_LAYOUT_EXPERT)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the algorithm does the experts' work itself and delivers rows by "
                         "rank; it can do that by expert alone");
-    if (x->moe.input == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
+    if (x->moe.input_dtype == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.input is fp8, the algorithm delivers %s rows; set moe.input: "
-                        "dtype",
+                        "moe.input_dtype is fp8, the algorithm delivers %s rows; set moe.input_dtype: "
+                        "native",
                         dtype);
-    if ((f->recv_dtype == EPA_FP8_E4M3 || f->answer_dtype == EPA_FP8_E4M3) &&
-        (x->moe.group == 0 || x->moe.hidden % x->moe.group != 0))
+    if ((f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3) &&
+        (x->moe.fp8_group_size == 0 || x->moe.hidden % x->moe.fp8_group_size != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.hidden (%u) is no multiple of moe.group (%u)", x->moe.hidden,
-                        x->moe.group);
+                        "moe.hidden (%u) is no multiple of moe.fp8_group_size (%u)", x->moe.hidden,
+                        x->moe.fp8_group_size);
     if (world->size == 0 || x->moe.experts % world->size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "moe.experts (%u) is no multiple of ranks (%u)", x->moe.experts,
@@ -214,7 +214,7 @@ void op_moe_destroy(struct op_moe *op)
     free(op->window.data);
     free(op->row_first);
     free(op->share.data);
-    free(op->answer);
+    free(op->output);
     free(op->part);
     free(op->part_weight);
     free(op);
@@ -291,10 +291,10 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
     uint64_t local = x->moe.experts / x->ranks;
     uint64_t slot = choices + elements * sizeof(uint16_t), shared = choices;
 
-    slot += x->moe.input == MOE_INPUT_FP8
-                ? elements + elements / x->moe.group * sizeof(float)
+    slot += x->moe.input_dtype == MOE_INPUT_FP8
+                ? elements + elements / x->moe.fp8_group_size * sizeof(float)
                 : elements * sizeof(uint16_t);
-    if (x->expert.answer == ANSWER_APART && !f->fused && memory == EPA_MEMORY_HOST)
+    if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
         slot += op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
     shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) + x->moe.experts * sizeof(float) +
               local * (sizeof(struct run) + sizeof(uint64_t));
@@ -362,7 +362,7 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
     if (op->hard_values)
         plant_hard_values(
             random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token), is_f16(op),
-            x->moe.group, (uint32_t)hidden_groups(op), out);
+            x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
 }
 
 static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
@@ -374,12 +374,12 @@ static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * moe->hidden;
 
-        if (moe->input == MOE_INPUT_DTYPE) {
+        if (moe->input_dtype == MOE_INPUT_NATIVE) {
             op_moe_token(op, rank, s->iteration, t, (uint16_t *)s->x.here + at);
             continue;
         }
         op_moe_token(op, rank, s->iteration, t, op->row);
-        kernels->quantise(op->row, moe->hidden, moe->group, NULL,
+        kernels->quantise(op->row, moe->hidden, moe->fp8_group_size, NULL,
                           (uint8_t *)s->x_fp8.here + at,
                           (float *)s->x_scale.here + t * hidden_groups(op));
     }
@@ -400,7 +400,7 @@ static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t t
     if (status == EPA_OK && s->x_fp8.there != NULL)
         status = buffer_send(op, &s->x_fp8, elements);
     if (status == EPA_OK && s->x_scale.there != NULL)
-        status = buffer_send(op, &s->x_scale, elements / moe->group * sizeof(float));
+        status = buffer_send(op, &s->x_scale, elements / moe->fp8_group_size * sizeof(float));
     if (status == EPA_OK)
         status = buffer_send(op, &s->expert, choices * sizeof(int32_t));
     if (status == EPA_OK)

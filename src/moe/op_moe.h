@@ -1,4 +1,4 @@
-/* One rank's side of the MoE problem: its inputs, the experts' stand-in, and the right
+/* One rank's side of the MoE problem: its inputs, the synthetic experts, and the right
  * answer. Everything is a function of (seed, rank, iteration), so any rank knows what any
  * other sent, and a check needs no communication. */
 #ifndef OP_MOE_H
@@ -13,7 +13,7 @@
 struct op_moe;
 
 /* `slots` problems, each with inputs and outputs of its own: 2 for the pipelined order,
- * bench.inputs for bench. */
+ * bench.input_sets for bench. */
 enum epa_status op_moe_create(const struct experiment *, const struct epa_world *,
                               const struct epa_footprint *, const struct routing_source *,
                               struct epa_backend *, uint32_t slots, struct op_moe **out,

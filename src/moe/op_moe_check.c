@@ -1,6 +1,6 @@
 /* The oracle. What a rank should have got is worked out again from the seed with the scalar
  * reference of dtype.h: none of the kernels, nothing that an algorithm touched. Each
- * received entry is filed under the choice that it answers, (rank, token, k); what is left
+ * received entry is filed under the choice that it expert outputs, (rank, token, k); what is left
  * empty then is missing, what would be filed twice is a duplicate, and one reference row
  * serves all entries of a token. */
 #include "moe/op_moe.h"
@@ -33,7 +33,7 @@ void op_moe_check_destroy(struct check *c)
     free(c->q);
     free(c->scale);
     free(c->value);
-    free(c->answer);
+    free(c->output);
     free(c->sent);
     free(c->sent_q);
     free(c->total);
@@ -64,7 +64,7 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
     c->q = malloc(hidden);
     c->scale = malloc(hidden_groups(op) * sizeof(*c->scale));
     c->value = malloc(hidden * sizeof(*c->value));
-    c->answer = malloc(hidden * sizeof(*c->answer));
+    c->output = malloc(hidden * sizeof(*c->output));
     c->sent = malloc(hidden * sizeof(*c->sent));
     c->sent_q = malloc(hidden);
     c->total = malloc(hidden * sizeof(*c->total));
@@ -77,7 +77,7 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
     op->check = c;
     if (c->tokens != NULL && c->expert != NULL && c->weight != NULL && c->filed != NULL &&
         c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL &&
-        c->value != NULL && c->answer != NULL && c->sent != NULL && c->sent_q != NULL &&
+        c->value != NULL && c->output != NULL && c->sent != NULL && c->sent_q != NULL &&
         c->total != NULL && c->part != NULL && c->sum != NULL && c->size != NULL &&
         c->order != NULL)
         return EPA_OK;
@@ -113,7 +113,7 @@ static void load_routing(struct op_moe *op, uint64_t iteration)
 void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
 {
     struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     op_moe_token(op, rank, iteration, token, c->x);
@@ -195,7 +195,7 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
 {
     struct check *c = op->check;
     const struct epa_moe *m = &v->m;
-    struct place place = op_moe_place(v, e, i);
+    struct row_ref place = op_moe_row_ref(v, e, i);
     uint64_t entry = m->recv_start[e] + i, row = place.row;
     uint32_t expert = op->world.rank * op->local_experts + e, k = 0;
     struct epa_origin origin;
@@ -244,7 +244,7 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
             (double)c->weight[choice + k]);
 }
 
-static void check_data(struct op_moe *op, const struct view *v, struct place place,
+static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
                        const char *whose, struct finding *f)
 {
     const struct check *c = op->check;
@@ -271,7 +271,7 @@ static void check_data(struct op_moe *op, const struct view *v, struct place pla
     }
 }
 
-static void check_scales(struct op_moe *op, const struct view *v, struct place place,
+static void check_scales(struct op_moe *op, const struct view *v, struct row_ref place,
                          const char *whose, struct finding *f)
 {
     const struct check *c = op->check;
@@ -300,7 +300,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
 
     for (uint32_t k = 0; k < v->m.topk; k++) {
         int32_t expert = c->expert[choice + k];
-        struct place place;
+        struct row_ref place;
         uint32_t e;
 
         if (expert < 0 || (uint32_t)expert / op->local_experts != op->world.rank)
@@ -313,7 +313,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
             finding_wrong(f, "%s did not arrive", whose);
             continue;
         }
-        place = op_moe_place(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
+        place = op_moe_row_ref(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
         if (first_row == UINT64_MAX) {
             check_load_row(op, rank, c->iteration, token);
         } else if (v->m.recv_row != NULL) {

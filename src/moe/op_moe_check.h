@@ -27,8 +27,8 @@ struct check {
 
     float decode[256]; /* the value of each FP8 code */
 
-    float *answer;       /* [hidden]; of one expert to the reference row */
-    uint16_t *sent;      /* [hidden]; an answer as it is quantised */
+    float *output;       /* [hidden]; of one expert to the reference row */
+    uint16_t *sent;      /* [hidden]; an expert output as it is quantised */
     uint8_t *sent_q;     /* [hidden] */
     float *total, *part; /* [hidden]; sums in the order that is laid down */
     double *sum, *size;  /* [hidden]; the exact sum and that of magnitudes */
@@ -49,8 +49,8 @@ enum epa_status check_create(struct op_moe *, struct epa_error *);
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
 
-/* One token of combine against verify.reference: contest; its reference row is loaded. */
-void check_contest(const struct op_moe *, uint32_t token, const int32_t *expert,
+/* One token of combine against verify.tolerance: allclose; its reference row is loaded. */
+void check_allclose(const struct op_moe *, uint32_t token, const int32_t *expert,
                    const float *weight, const uint16_t *out, struct finding *);
 
 /* One element more is wrong; the first one is told, with iteration, stage and rank before

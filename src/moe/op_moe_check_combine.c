@@ -1,6 +1,6 @@
 /* Combine against the oracle, in two opinions: to the bit where the order of additions is
  * laid down, and always against the exact sum in float64, give or take what float32
- * additions in any order can lose, rounded to dtype. The terms of that sum are answers as
+ * additions in any order can lose, rounded to dtype. The terms of that sum are expert outputs as
  * they arrive, rounded and quantised: what that costs is no fault of the transport, and
  * anything beyond it is. */
 #include "moe/op_moe.h"
@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "moe/op_moe_check.h"
 
-/* Whether the experts of a rank make one answer, and answers are added up rank by rank. */
+/* Whether the experts of a rank make one expert output, and expert outputs are added up rank by rank. */
 static bool adds_by_rank(const struct op_moe *op)
 {
     return op->footprint.layout == EPA_LAYOUT_RANK || op->footprint.sum == EPA_SUM_BY_RANK;
@@ -48,51 +48,51 @@ static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
 }
 
 /* What this expert answers to the reference row. */
-static void load_answer(const struct op_moe *op, int32_t expert)
+static void load_output(const struct op_moe *op, int32_t expert)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden;
     const float *restrict value = c->value;
-    float *restrict answer = c->answer;
+    float *restrict output = c->output;
     float factor = op_moe_factor(op, (uint32_t)expert);
     bool f16 = is_f16(op);
 
     for (uint32_t h = 0; h < hidden; h++)
-        answer[h] = float_of_word(f16, word_of_float(f16, value[h] * factor));
+        output[h] = float_of_word(f16, word_of_float(f16, value[h] * factor));
 }
 
-/* Makes of an answer in dtype what it counts as where it arrives. */
-static void quantise_answer(const struct op_moe *op, float *restrict answer)
+/* Makes of an expert output in dtype what it counts as where it arrives. */
+static void quantise_output(const struct op_moe *op, float *restrict output)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.group;
+    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     for (uint32_t h = 0; h < hidden; h++)
-        c->sent[h] = word_of_float(f16, answer[h]);
+        c->sent[h] = word_of_float(f16, output[h]);
     for (uint32_t h = 0; h < hidden; h += group) {
         float scale = e4m3_group_of(f16, c->sent + h, group, c->sent_q + h);
 
         for (uint32_t i = h; i < h + group; i++)
-            answer[i] = c->decode[c->sent_q[i]] * scale;
+            output[i] = c->decode[c->sent_q[i]] * scale;
     }
 }
 
 /* acc += weight * answer, as the order lays down. */
-static void add_answer(const struct check *c, uint32_t hidden, float weight, float *acc)
+static void add_output(const struct check *c, uint32_t hidden, float weight, float *acc)
 {
     for (uint32_t h = 0; h < hidden; h++)
-        acc[h] = fmaf(weight, c->answer[h], acc[h]);
+        acc[h] = fmaf(weight, c->output[h], acc[h]);
 }
 
 /* The same into the exact sum and that of magnitudes. */
 static void add_exactly(const struct check *c, uint32_t hidden, float weight)
 {
-    const float *restrict answer = c->answer;
+    const float *restrict output = c->output;
     double *restrict sum = c->sum, *restrict size = c->size;
 
     for (uint32_t h = 0; h < hidden; h++) {
-        double term = (double)weight * (double)answer[h];
+        double term = (double)weight * (double)output[h];
 
         sum[h] += term;
         size[h] += fabs(term);
@@ -107,14 +107,14 @@ static void add_part(const struct op_moe *op, bool fp8)
     bool f16 = is_f16(op);
 
     if (fp8)
-        quantise_answer(op, c->part);
+        quantise_output(op, c->part);
     for (uint32_t h = 0; h < hidden; h++) {
-        float answer =
+        float output =
             fp8 ? c->part[h] : float_of_word(f16, word_of_float(f16, c->part[h]));
 
-        c->total[h] += answer; /* as fma(1, answer, total) */
-        c->sum[h] += (double)answer;
-        c->size[h] += fabs((double)answer);
+        c->total[h] += output; /* as fma(1, answer, total) */
+        c->sum[h] += (double)output;
+        c->size[h] += fabs((double)output);
         c->part[h] = 0;
     }
 }
@@ -125,7 +125,7 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden, n = order_choices(op, expert, c->order), terms = 0;
-    bool fp8 = op->footprint.answer_dtype == EPA_FP8_E4M3;
+    bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
     memset(c->total, 0, hidden * sizeof(*c->total));
     memset(c->part, 0, hidden * sizeof(*c->part));
@@ -134,16 +134,16 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
 
-        load_answer(op, expert[k]);
+        load_output(op, expert[k]);
         if (!adds_by_rank(op)) {
             if (fp8)
-                quantise_answer(op, c->answer);
-            add_answer(c, hidden, weight[k], c->total);
+                quantise_output(op, c->output);
+            add_output(c, hidden, weight[k], c->total);
             add_exactly(c, hidden, weight[k]);
             terms++;
             continue;
         }
-        add_answer(c, hidden, weight[k], c->part);
+        add_output(c, hidden, weight[k], c->part);
         if (i + 1 == n || (uint32_t)expert[c->order[i + 1]] / op->local_experts != rank) {
             add_part(op, fp8);
             terms++;
@@ -159,16 +159,16 @@ static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t i
     double value = (double)float_of_word(f16, is);
 
     if (is == 0xffff)
-        finding_wrong(f, "token %u, column %u was not written; should be %.9g (%u answers)",
+        finding_wrong(f, "token %u, column %u was not written; should be %.9g (%u expert outputs)",
                       token, h, (double)low, terms);
     else if (bits_of_float(low) == bits_of_float(high))
         finding_wrong(f,
                       "token %u, column %u is %.9g (0x%04x), should be %.9g (0x%04x; %u "
-                      "answers)",
+                      "expert outputs)",
                       token, h, value, is, (double)low, word_of_float(f16, low), terms);
     else
         finding_wrong(
-            f, "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u answers)",
+            f, "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u expert outputs)",
             token, h, value, is, (double)low, (double)high, terms);
 }
 
@@ -240,8 +240,8 @@ enum epa_status op_moe_check_combine(struct op_moe *op, uint32_t slot, uint64_t 
             continue;
         }
         check_load_row(op, rank, s->iteration, t);
-        if (op->x->verify.reference == REFERENCE_CONTEST) {
-            check_contest(op, t, op->expert + choice, op->weight + choice, out, &f);
+        if (op->x->verify.tolerance == TOLERANCE_ALLCLOSE) {
+            check_allclose(op, t, op->expert + choice, op->weight + choice, out, &f);
             continue;
         }
         terms = add_up(op, op->expert + choice, op->weight + choice);

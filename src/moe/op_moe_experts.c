@@ -1,7 +1,7 @@
-/* The stand-in for experts: multiplies each row by a factor that tells which expert
+/* The synthetic expert: multiplies each row by a factor that tells which expert
  * answered. Fast, by kernels, as it runs between the stages of every iteration; the
  * checks do not use it. Layout rank: a row's answer is the weighted sum over the experts
- * that want it. Rows of a device come and answers go a window at a time, so that memory of
+ * that want it. Rows of a device come and expert outputs go a window at a time, so that memory of
  * the host does not grow with what a rank receives; only rows in use are written. */
 #include "moe/op_moe.h"
 
@@ -11,31 +11,31 @@
 #include "kernels/kernels.h"
 #include "moe/op_moe_state.h"
 
-/* Answers on their way from a view to y. */
-struct answers {
+/* Expert outputs on their way from a view to y. */
+struct outputs {
     struct op_moe *op;
     struct view *v;
-    uint16_t *there; /* y; where the backend is the host, answers are made in it */
+    uint16_t *there; /* y; where the backend is the host, expert outputs are made in it */
     uint16_t *here;  /* NULL then; else those to the rows of the window */
     uint64_t room;   /* rows in a window */
 };
 
-static enum epa_status answers_init(struct op_moe *op, struct view *v, void *y,
-                                    struct answers *out, struct epa_error *err)
+static enum epa_status outputs_init(struct op_moe *op, struct view *v, void *y,
+                                    struct outputs *out, struct epa_error *err)
 {
     uint64_t row = v->m.hidden * sizeof(uint16_t);
     enum epa_status status;
 
-    *out = (struct answers){.op = op, .v = v, .there = y, .room = UINT64_MAX};
+    *out = (struct outputs){.op = op, .v = v, .there = y, .room = UINT64_MAX};
     if (op->backend->memory == EPA_MEMORY_HOST)
         return EPA_OK;
     out->room = row < WINDOW_BYTES ? WINDOW_BYTES / row : 1;
-    status = op_moe_area(&op->window, "answers on their way", out->room * row, err);
+    status = op_moe_area(&op->window, "expert outputs on their way", out->room * row, err);
     out->here = op->window.data;
     return status;
 }
 
-static uint16_t *answer_at(const struct answers *a, uint64_t row)
+static uint16_t *output_at(const struct outputs *a, uint64_t row)
 {
     uint64_t hidden = a->v->m.hidden;
 
@@ -44,7 +44,7 @@ static uint16_t *answer_at(const struct answers *a, uint64_t row)
 }
 
 /* The backend has taken what it is to write when it returns. */
-static enum epa_status write_answers(const struct answers *a, uint64_t first, uint64_t n,
+static enum epa_status write_outputs(const struct outputs *a, uint64_t first, uint64_t n,
                                      struct epa_error *err)
 {
     struct epa_backend *b = a->op->backend;
@@ -53,7 +53,7 @@ static enum epa_status write_answers(const struct answers *a, uint64_t first, ui
 
     if (a->here == NULL)
         return EPA_OK;
-    status = b->ops->write(b, a->there + first * hidden, answer_at(a, first),
+    status = b->ops->write(b, a->there + first * hidden, output_at(a, first),
                            n * hidden * sizeof(uint16_t));
     if (status == EPA_OK)
         return EPA_OK;
@@ -68,7 +68,7 @@ static const struct kernels *kernels_of(const struct op_moe *op)
 }
 
 /* The answer of one of this rank's experts to a received row. */
-static void answer_row(const struct op_moe *op, const struct view *v, uint64_t row,
+static void output_row(const struct op_moe *op, const struct view *v, uint64_t row,
                        uint32_t local_expert, uint16_t *y)
 {
     const struct kernels *kernels = kernels_of(op);
@@ -80,13 +80,13 @@ static void answer_row(const struct op_moe *op, const struct view *v, uint64_t r
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
         const void *scale = v->rows.scale + at * m->scale_stride;
 
-        kernels->answer_fp8((const uint8_t *)data, scale, m->hidden, m->group, factor, y);
+        kernels->output_fp8((const uint8_t *)data, scale, m->hidden, m->fp8_group_size, factor, y);
     } else {
-        kernels->answer((const void *)data, m->hidden, factor, y);
+        kernels->output((const void *)data, m->hidden, factor, y);
     }
 }
 
-static enum epa_status answer_expert(const struct answers *a, uint32_t e,
+static enum epa_status output_expert(const struct outputs *a, uint32_t e,
                                      struct epa_error *err)
 {
     uint64_t row = a->v->m.recv_start[e], end = row + a->v->m.recv_count[e], n;
@@ -98,8 +98,8 @@ static enum epa_status answer_expert(const struct answers *a, uint32_t e,
         if (status != EPA_OK)
             return status;
         for (uint64_t i = row; i < row + n; i++)
-            answer_row(a->op, a->v, i, e, answer_at(a, i));
-        status = write_answers(a, row, n, err);
+            output_row(a->op, a->v, i, e, output_at(a, i));
+        status = write_outputs(a, row, n, err);
     }
     return status;
 }
@@ -144,7 +144,7 @@ static uint32_t shares_of(const struct op_moe *op, uint64_t row)
 }
 
 /* What this rank's experts answer to a row, weighted and added up. */
-static enum epa_status answer_shares(const struct answers *a, uint64_t row,
+static enum epa_status output_shares(const struct outputs *a, uint64_t row,
                                      struct epa_error *err)
 {
     struct op_moe *op = a->op;
@@ -157,19 +157,19 @@ static enum epa_status answer_shares(const struct answers *a, uint64_t row,
                         "rank %u: %u entries share row %llu; a token has %u choices",
                         op->world.rank, n, (unsigned long long)row, m->topk);
     for (uint32_t i = 0; i < n; i++) {
-        uint16_t *answer = op->answer + (size_t)i * m->hidden;
+        uint16_t *output = op->output + (size_t)i * m->hidden;
 
-        answer_row(op, a->v, row, share[i].expert, answer);
-        op->part[i] = answer;
+        output_row(op, a->v, row, share[i].expert, output);
+        op->part[i] = output;
         op->part_weight[i] = m->recv_weight[share[i].entry];
     }
     kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
-                           answer_at(a, row));
+                           output_at(a, row));
     return EPA_OK;
 }
 
 /* Rows row to end - 1 with the holes among them, which stay as they are. */
-static enum epa_status answer_window(const struct answers *a, uint64_t row, uint64_t end,
+static enum epa_status output_window(const struct outputs *a, uint64_t row, uint64_t end,
                                      struct epa_error *err)
 {
     enum epa_status status = op_moe_read_rows(a->op, a->v, row, end - row, err);
@@ -177,19 +177,19 @@ static enum epa_status answer_window(const struct answers *a, uint64_t row, uint
 
     for (; row < end && status == EPA_OK; row++) {
         if (shares_of(a->op, row) != 0) {
-            status = answer_shares(a, row, err);
+            status = output_shares(a, row, err);
             continue;
         }
         if (row != first)
-            status = write_answers(a, first, row - first, err);
+            status = write_outputs(a, first, row - first, err);
         first = row + 1;
     }
     if (status == EPA_OK && row != first)
-        status = write_answers(a, first, row - first, err);
+        status = write_outputs(a, first, row - first, err);
     return status;
 }
 
-static enum epa_status answer_rows(const struct answers *a, struct epa_error *err)
+static enum epa_status output_rows(const struct outputs *a, struct epa_error *err)
 {
     uint64_t end = a->v->rows_end;
     enum epa_status status = sort_shares(a->op, a->v, err);
@@ -201,7 +201,7 @@ static enum epa_status answer_rows(const struct answers *a, struct epa_error *er
             row++;
             continue;
         }
-        status = answer_window(a, row, row + n, err);
+        status = output_window(a, row, row + n, err);
         row += n;
     }
     return status;
@@ -212,8 +212,8 @@ enum epa_status op_moe_experts(struct op_moe *op, uint32_t slot, struct epa_erro
     struct slot *s = &op->slot[slot];
     struct epa_moe *moe = &s->problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
-    bool apart = op->x->expert.answer == ANSWER_APART || moe->y_space == NULL;
-    struct answers a;
+    bool apart = op->x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
+    struct outputs a;
     struct view v;
     enum epa_status status;
 
@@ -221,14 +221,14 @@ enum epa_status op_moe_experts(struct op_moe *op, uint32_t slot, struct epa_erro
         return EPA_OK;
     status = op_moe_view(op, s, &v, err);
     if (status == EPA_OK && s->y == NULL && apart && bytes != 0)
-        status = op_moe_alloc(op, "answers", bytes, &s->y, err);
+        status = op_moe_alloc(op, "expert outputs", bytes, &s->y, err);
     if (status != EPA_OK)
         return status;
     moe->y = apart ? s->y : moe->y_space;
-    status = answers_init(op, &v, apart ? s->y : moe->y_space, &a, err);
+    status = outputs_init(op, &v, apart ? s->y : moe->y_space, &a, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
-        return status == EPA_OK ? answer_rows(&a, err) : status;
+        return status == EPA_OK ? output_rows(&a, err) : status;
     for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
-        status = answer_expert(&a, e, err);
+        status = output_expert(&a, e, err);
     return status;
 }

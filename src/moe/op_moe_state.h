@@ -60,7 +60,7 @@ struct view {
 
 /* The row of an entry, as the algorithm counts, and which one of `rows` that is once all
  * are read. */
-struct place {
+struct row_ref {
     uint64_t row, here;
 };
 
@@ -89,11 +89,11 @@ struct op_moe {
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
     struct area share;     /* struct share for each entry in use */
-    uint16_t *answer;      /* [topk][hidden] */
+    uint16_t *output;      /* [topk][hidden] */
     const uint16_t **part; /* [topk] */
     float *part_weight;    /* [topk] */
 
-    /* A device's: copies for the host of what it holds, and answers on their way there. */
+    /* A device's: copies for the host of what it holds, and expert outputs on their way there. */
     struct area staged[STAGED], window;
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
@@ -101,7 +101,7 @@ struct op_moe {
     struct check *check; /* op_moe_check.h; made at its first use */
 };
 
-/* Tokens, answers and sums are f16, not bf16. */
+/* Tokens, expert outputs and sums are f16, not bf16. */
 static inline bool is_f16(const struct op_moe *op)
 {
     return op->x->moe.dtype == EPA_F16;
@@ -109,10 +109,10 @@ static inline bool is_f16(const struct op_moe *op)
 
 static inline uint64_t hidden_groups(const struct op_moe *op)
 {
-    return op->x->moe.hidden / op->x->moe.group;
+    return op->x->moe.hidden / op->x->moe.fp8_group_size;
 }
 
-/* What the stand-in for an expert multiplies by: the one place that knows. Exact in each
+/* What the synthetic expert multiplies by: the one place that knows. Exact in each
  * dtype. */
 static inline float op_moe_factor(const struct op_moe *op, uint32_t expert)
 {
@@ -138,14 +138,14 @@ enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes,
 void op_moe_token(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out);
 
-static inline struct place op_moe_place(const struct view *v, uint32_t local_expert,
+static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local_expert,
                                         uint64_t i)
 {
     uint64_t at = v->first[local_expert] + i;
 
     if (v->m.recv_row != NULL)
-        return (struct place){v->m.recv_row[at], v->m.recv_row[at]};
-    return (struct place){v->m.recv_start[local_expert] + i, at};
+        return (struct row_ref){v->m.recv_row[at], v->m.recv_row[at]};
+    return (struct row_ref){v->m.recv_start[local_expert] + i, at};
 }
 
 /* The problem of a slot after dispatch, with its lists readable by the host, pointers set

@@ -34,7 +34,7 @@ static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens
     }
 }
 
-/* Bytes of a token, or an answer, and its scales. */
+/* Bytes of a token, or an expert output, and its scales. */
 static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 {
     const struct moe_options *moe = &op->x->moe;
@@ -49,7 +49,7 @@ void op_moe_count(struct op_moe *op, struct slot *s, uint32_t tokens)
     const int32_t *mine = s->expert.here;
     uint32_t rank = op->world.rank, topk = op->x->moe.topk;
     uint64_t control = f->control_bytes * (op->world.size - 1);
-    bool once = f->once || f->layout == EPA_LAYOUT_RANK;
+    bool once = f->dedup || f->layout == EPA_LAYOUT_RANK;
     struct rows to = {0}, from = {0};
     uint64_t kept = 0, out, in, most;
 
@@ -70,12 +70,12 @@ void op_moe_count(struct op_moe *op, struct slot *s, uint32_t tokens)
     s->traffic = (struct moe_traffic){
         .dispatch_needed = kept * f->dispatch_token_bytes,
         .combine_needed = kept * f->combine_token_bytes,
-        .dispatch_wire = out * f->dispatch_row_bytes + control,
-        .combine_wire = in * f->combine_row_bytes,
+        .dispatch_dtype = out * f->dispatch_row_bytes + control,
+        .combine_dtype = in * f->combine_row_bytes,
         .dispatch_in = in * f->dispatch_row_bytes + control,
         .combine_in = out * f->combine_row_bytes,
         .dispatch_least = most * least_bytes(op, f->recv_dtype),
-        .combine_least = most * least_bytes(op, f->answer_dtype),
+        .combine_least = most * least_bytes(op, f->output_dtype),
     };
 }
 
@@ -85,8 +85,8 @@ void op_moe_traffic(const struct op_moe *op, uint32_t slot, struct moe_traffic *
 
     sum->dispatch_needed += t->dispatch_needed;
     sum->combine_needed += t->combine_needed;
-    sum->dispatch_wire += t->dispatch_wire;
-    sum->combine_wire += t->combine_wire;
+    sum->dispatch_dtype += t->dispatch_dtype;
+    sum->combine_dtype += t->combine_dtype;
     sum->dispatch_in += t->dispatch_in;
     sum->combine_in += t->combine_in;
     sum->dispatch_least += t->dispatch_least;

@@ -235,7 +235,7 @@ static enum epa_status view(struct op_moe *op, const struct slot *s, struct view
 }
 
 /* Says where it was. */
-static enum epa_status told(const struct op_moe *op, uint64_t iteration,
+static enum epa_status reported(const struct op_moe *op, uint64_t iteration,
                             enum epa_status status, const struct epa_error *why,
                             struct epa_error *err)
 {
@@ -252,7 +252,7 @@ enum epa_status op_moe_view(struct op_moe *op, const struct slot *s, struct view
     enum epa_status status = view(op, s, out, &why);
 
     out->iteration = s->iteration;
-    return told(op, s->iteration, status, &why, err);
+    return reported(op, s->iteration, status, &why, err);
 }
 
 /* Whether all pieces are parts of one message, which is to be copied once then: *out. */
@@ -319,7 +319,7 @@ enum epa_status op_moe_read_all(struct op_moe *op, struct view *v, struct epa_er
     use_in_place(v);
     if (on_host(op) || v->entries == 0)
         return EPA_OK;
-    return told(
+    return reported(
         op, v->iteration,
         read_runs(op, v, by_rank ? &all : op->run, by_rank ? 1 : v->n_runs, true, &why),
         &why, err);
@@ -337,7 +337,7 @@ enum epa_status op_moe_read_rows(struct op_moe *op, struct view *v, uint64_t fir
         return EPA_OK;
     status = read_runs(op, v, &run, 1, false, &why);
     v->rows.first = first;
-    return told(op, v->iteration, status, &why, err);
+    return reported(op, v->iteration, status, &why, err);
 }
 
 enum epa_status op_moe_out(struct op_moe *op, const struct slot *s, const uint16_t **out,

@@ -144,7 +144,7 @@ static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t itera
 uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
-    uint32_t least = x->tokens.least, max = x->moe.max_tokens, tokens;
+    uint32_t least = x->tokens.min, max = x->moe.max_tokens, tokens;
 
     switch (x->tokens.kind) {
     case TOKENS_RANDOM: /* the edges more often than chance would have it */
@@ -157,7 +157,7 @@ uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t i
             return least + random_below(&r, max - least + 1);
         }
     case TOKENS_LIST:
-        tokens = x->tokens.each.item[rank];
+        tokens = x->tokens.per_rank.item[rank];
         return tokens < max ? tokens : max;
     default:
         return max;

@@ -55,7 +55,7 @@ void routing_stats_add(struct routing_stats *, const struct experiment *,
 /* What one rank must move in one iteration, and what crosses by the algorithm's layout. */
 struct moe_traffic {
     uint64_t dispatch_needed, combine_needed; /* token bytes of rows that its tokens want */
-    uint64_t dispatch_wire, combine_wire;     /* bytes that leave it */
+    uint64_t dispatch_dtype, combine_dtype;     /* bytes that leave it */
     uint64_t dispatch_in, combine_in;         /* bytes that come to it from other ranks */
     /* The fewest bytes that must leave it or come to it, whichever are more: a token once
      * for each other rank that wants it, with its scales and nothing else. */

@@ -11,7 +11,7 @@
 
 #include "report/plot.h"
 
-enum { LIMIT_MS = 60000, LOOK_MS = 5, NOT_THERE = 127 };
+enum { LIMIT_MS = 60000, POLL_MS = 5, NOT_THERE = 127 };
 
 struct child {
     int fd[3]; /* its input, output and errors; -1: not made */
@@ -88,9 +88,9 @@ static void become_gnuplot(const struct child *c)
 /* Waits, and no longer than the limit; `code` as of waitpid(). */
 static enum epa_status wait_for(struct child *c, int *code, struct epa_error *err)
 {
-    const struct timespec pause = {0, LOOK_MS * 1000000L};
+    const struct timespec pause = {0, POLL_MS * 1000000L};
 
-    for (int waited = 0; waited < LIMIT_MS; waited += LOOK_MS) {
+    for (int waited = 0; waited < LIMIT_MS; waited += POLL_MS) {
         pid_t gone = waitpid(c->pid, code, WNOHANG);
 
         if (gone == c->pid)

@@ -41,7 +41,7 @@ static const json_t *value_of(const struct plot_source *s, const char *key)
 }
 
 /* What says nothing of what a line shows, or is told anyway. */
-static bool is_told(const char *key)
+static bool is_reported(const char *key)
 {
     static const char *const whole[] = {
         "version",          "name",          "seed",           "timeout",
@@ -81,7 +81,7 @@ static void look_at(struct naming *c, uint32_t at, const char *key)
 {
     const json_t *value;
 
-    if (is_told(key) || c->n_keys == sizeof(c->key) / sizeof(c->key[0]))
+    if (is_reported(key) || c->n_keys == sizeof(c->key) / sizeof(c->key[0]))
         return;
     for (uint32_t i = 0; i < c->n_keys; i++) {
         if (strcmp(c->key[i], key) == 0)

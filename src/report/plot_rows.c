@@ -136,11 +136,11 @@ enum epa_status plot_make_stages(struct plot_making *m, struct epa_error *err)
     find_columns(m);
     for (uint32_t i = 0; i < m->n && status == EPA_OK; i++) {
         const struct plot_source *s = &m->source[i];
-        const json_t *limit = json_object_get(stage_json(s, s->stage->name), "limit_ns");
+        const json_t *peak = json_object_get(stage_json(s, s->stage->name), "peak_ns");
         struct plot_row *row = new_row(p, s->label);
         double sum = 0;
 
-        row->mark = json_is_number(limit) ? json_number_value(limit) / 1e3 : NAN;
+        row->mark = json_is_number(peak) ? json_number_value(peak) / 1e3 : NAN;
         for (uint32_t c = 0; c < p->n_columns; c++) {
             const json_t *stage = stage_json(s, p->column[c]);
             const json_t *ns = json_object_get(json_object_get(stage, "ns"), "median");

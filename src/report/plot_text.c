@@ -11,7 +11,7 @@ enum { WIDTH = 64, HEIGHT = 20, LEFT = 9, NAME = 34 };
 /* What charts are drawn with. */
 struct glyphs {
     const char *mark[8], *fill[8], *shade[5]; /* shade: from fast to slow */
-    const char *line, *whisker, *up, *across, *corner, *bar, *limit;
+    const char *line, *whisker, *up, *across, *corner, *bar, *peak;
 };
 
 static const struct glyphs plain = {{"*", "o", "x", "#", "@", "%", "&", "="},
@@ -259,7 +259,7 @@ static void add_stack(struct drawing *d, const struct plot_row *row, int name)
             cell[from] = d->glyphs->fill[c % 8];
     }
     if (!isnan(row->mark))
-        cell[cell_of(&p->x, row->mark, WIDTH)] = d->glyphs->limit;
+        cell[cell_of(&p->x, row->mark, WIDTH)] = d->glyphs->peak;
     text_add(d->out, "  ");
     add_padded(d->out, row->name, name);
     text_add(d->out, " %s", d->glyphs->up);
@@ -289,7 +289,7 @@ static void add_stages(struct drawing *d)
     for (uint32_t c = 0; c < p->n_columns; c++)
         text_add(d->out, "  %s  %s\n", d->glyphs->fill[c % 8], p->column[c]);
     if (limits)
-        text_add(d->out, "  %s  limit\n", d->glyphs->limit);
+        text_add(d->out, "  %s  limit\n", d->glyphs->peak);
 }
 
 /* How far a rank is off, in percent. */

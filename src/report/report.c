@@ -22,7 +22,7 @@ enum {
 
 /* Widths of columns. */
 struct widths {
-    int name, time, rate, limit, share; /* limit 0: neither of the last two */
+    int name, time, rate, peak, share; /* limit 0: neither of the last two */
     int digits;                         /* of microseconds */
     bool p999;                          /* it has a column */
 };
@@ -70,10 +70,10 @@ static void print_row(FILE *file, const struct widths *w, const struct result_st
             cell(file, w->time, w->digits, column[i] / 1e3);
     rate_cell(file, w->rate, stage->goodput);
     rate_cell(file, w->rate, stage->wire);
-    rate_cell(file, w->rate, stage->bus);
-    if (w->limit > 0) {
-        cell(file, w->limit, w->digits, stage->limit_ns / 1e3);
-        cell(file, w->share, 1, 100 * stage->limit_ns / s->median);
+    rate_cell(file, w->rate, stage->bottleneck);
+    if (w->peak > 0) {
+        cell(file, w->peak, w->digits, stage->peak_ns / 1e3);
+        cell(file, w->share, 1, 100 * stage->peak_ns / s->median);
     }
     fputc('\n', file);
 }
@@ -81,16 +81,16 @@ static void print_row(FILE *file, const struct widths *w, const struct result_st
 static struct widths widths_of(const struct result *result)
 {
     double median = result->stage[result->n_stages - 1].slowest.median;
-    bool limit = result->limit.known, p999 = result->n_samples >= STATS_P999_LEAST;
+    bool peak = result->peak.known, p999 = result->n_samples >= STATS_P999_LEAST;
     struct widths w = {.name = NAME_LEAST, .time = 9, .rate = 8};
-    int most = limit ? NAME_LIMIT : p999 ? NAME_P999 : NAME_MOST;
+    int most = peak ? NAME_LIMIT : p999 ? NAME_P999 : NAME_MOST;
 
-    if (limit && p999)
+    if (peak && p999)
         w = (struct widths){
-            .name = NAME_LEAST, .time = 7, .rate = 6, .limit = 6, .share = 8};
-    else if (limit)
+            .name = NAME_LEAST, .time = 7, .rate = 6, .peak = 6, .share = 8};
+    else if (peak)
         w = (struct widths){
-            .name = NAME_LEAST, .time = 8, .rate = 7, .limit = 7, .share = 8};
+            .name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 8};
     else if (p999)
         w.time = 8;
     w.p999 = p999;
@@ -108,7 +108,7 @@ static struct widths widths_of(const struct result *result)
 static void print_head(FILE *file, const struct widths *w)
 {
     static const char *const time[TIMES] = {"min", "median", "p95", "p99", "p99.9", "max"};
-    static const char *const rate[] = {"goodput", "wire", "bus"};
+    static const char *const rate[] = {"goodput", "wire", "bottleneck"};
 
     fprintf(file, "#\n# %-*s", w->name, "stage");
     for (size_t i = 0; i < TIMES; i++)
@@ -116,15 +116,15 @@ static void print_head(FILE *file, const struct widths *w)
             fprintf(file, " %*s", w->time, time[i]);
     for (size_t i = 0; i < 3; i++)
         fprintf(file, " %*s", w->rate, rate[i]);
-    if (w->limit > 0)
-        fprintf(file, " %*s %*s", w->limit, "limit", w->share, "of limit");
+    if (w->peak > 0)
+        fprintf(file, " %*s %*s", w->peak, "at peak", w->share, "of peak");
     fprintf(file, "\n# %-*s", w->name, "");
     for (size_t i = w->p999 ? 0 : 1; i < TIMES; i++)
         fprintf(file, " %*s", w->time, "[us]");
     for (size_t i = 0; i < 3; i++)
         fprintf(file, " %*s", w->rate, "[GB/s]");
-    if (w->limit > 0)
-        fprintf(file, " %*s %*s", w->limit, "[us]", w->share, "[%]");
+    if (w->peak > 0)
+        fprintf(file, " %*s %*s", w->peak, "[us]", w->share, "[%]");
     fputc('\n', file);
 }
 
@@ -169,7 +169,7 @@ static void print_clock(FILE *file, const struct result *result)
                        bench ? ", cache " : "", bench ? cache : "", "; total is their sum");
     if (session_is_open(s))
         print_arrivals(file, result);
-    if (s->clock == CLOCK_WALL_COLD)
+    if (s->clock == CLOCK_END_TO_END)
         report_comment(
             file, "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
                   "dispatch, experts and combine are in it");
@@ -215,7 +215,7 @@ static void print_samples(FILE *file, const struct result *result)
 {
     const struct session *s = result->session;
     const struct stats *total = &result->stage[result->n_stages - 1].slowest;
-    bool wall = s->clock == CLOCK_WALL_COLD, rule = has_rule(s);
+    bool wall = s->clock == CLOCK_END_TO_END, rule = has_rule(s);
     double first = 0;
 
     report_comment(
@@ -254,15 +254,15 @@ static void print_samples(FILE *file, const struct result *result)
 static void print_traffic(FILE *file, const char *what,
                           const struct result_traffic *traffic)
 {
-    char needed[32], out[32], bus[32];
+    char needed[32], out[32], bottleneck[32];
 
-    if (traffic->needed <= 0 && traffic->bus <= 0)
+    if (traffic->needed <= 0 && traffic->bottleneck <= 0)
         return;
     report_comment(
         file, "%s: a rank needs %s an iteration and sends %s; the busiest carries %s", what,
         text_size(needed, sizeof(needed), (uint64_t)llround(traffic->needed)),
         text_size(out, sizeof(out), (uint64_t)llround(traffic->out)),
-        text_size(bus, sizeof(bus), (uint64_t)llround(traffic->bus)));
+        text_size(bottleneck, sizeof(bottleneck), (uint64_t)llround(traffic->bottleneck)));
 }
 
 static void print_routing(FILE *file, const struct routing_stats *r)

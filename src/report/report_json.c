@@ -42,7 +42,7 @@ static json_t *stage_json(struct build *b, const struct result *result,
 
     set(b, rate, "goodput", real(stage->goodput));
     set(b, rate, "wire", real(stage->wire));
-    set(b, rate, "bus", real(stage->bus));
+    set(b, rate, "bottleneck", real(stage->bottleneck));
     for (uint64_t i = 0; i < stage->slowest.n; i++)
         append(b, samples, whole(stage->sample[i]));
     for (uint32_t r = 0;
@@ -60,8 +60,8 @@ static json_t *stage_json(struct build *b, const struct result *result,
     set(b, o, "ns", stats_json(b, &stage->slowest));
     set(b, o, "cv", real(stage->slowest.cv));
     set(b, o, "rate", rate);
-    set(b, o, "limit_ns", whole(stage->limit_ns));
-    set(b, o, "of_limit", real(stage->limit_ns / stage->slowest.median));
+    set(b, o, "peak_ns", whole(stage->peak_ns));
+    set(b, o, "of_peak", real(stage->peak_ns / stage->slowest.median));
     set(b, o, "ranks", ranks);
     set(b, o, "samples_ns", samples);
     return o;
@@ -79,7 +79,7 @@ static json_t *traffic_json(struct build *b, const struct result *result)
 
         set(b, bytes, "needed_bytes", real(part[i]->needed));
         set(b, bytes, "wire_bytes", real(part[i]->out));
-        set(b, bytes, "bus_bytes", real(part[i]->bus));
+        set(b, bytes, "bottleneck_bytes", real(part[i]->bottleneck));
         set(b, bytes, "least_bytes", real(part[i]->least));
         set(b, o, name[i], bytes);
     }
@@ -123,7 +123,7 @@ static json_t *skew_json(struct build *b, const struct result *result)
 {
     json_t *o;
 
-    if (result->n_samples == 0 || result->session->clock == CLOCK_WALL_COLD)
+    if (result->n_samples == 0 || result->session->clock == CLOCK_END_TO_END)
         return json_null();
     o = json_object();
     set(b, o, "median_ns", whole(result->skew_ns));
@@ -153,7 +153,7 @@ static json_t *arrivals_json(struct build *b, const struct result *result)
 static json_t *timing_json(struct build *b, const struct result *result)
 {
     const struct session *s = result->session;
-    bool wall = s->clock == CLOCK_WALL_COLD;
+    bool wall = s->clock == CLOCK_END_TO_END;
     bool cold = s->verb == VERB_BENCH && s->experiment->bench.cache == CACHE_COLD;
     json_t *o;
 

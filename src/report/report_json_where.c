@@ -106,15 +106,15 @@ static json_t *facts_json(struct build *b, const struct session_facts *facts)
     return o;
 }
 
-static json_t *links_json(struct build *b, const struct result_limit *limit)
+static json_t *links_json(struct build *b, const struct result_peak *peak)
 {
     json_t *o;
 
-    if (!limit->known)
+    if (!peak->known)
         return json_null();
     o = json_object();
-    set(b, o, "rate", limit->bytes_per_ns > 0 ? real(limit->bytes_per_ns) : json_null());
-    set(b, o, "latency_ns", real(limit->latency_ns));
+    set(b, o, "rate", peak->bytes_per_ns > 0 ? real(peak->bytes_per_ns) : json_null());
+    set(b, o, "latency_ns", real(peak->latency_ns));
     return o;
 }
 
@@ -144,7 +144,7 @@ json_t *report_json_machine(struct build *b, const struct result *result)
     set(b, o, "load_average", real(f->load_average));
     set(b, o, "device",
         s->block != NULL ? facts_json(b, &session_rank(s, 0)->device) : json_null());
-    set(b, o, "links", links_json(b, &result->limit));
+    set(b, o, "links", links_json(b, &result->peak));
     set(b, o, "build", build_json(b, f));
     set(b, o, "environment", environment_json(b, f));
     return o;
@@ -177,7 +177,7 @@ json_t *report_json_world(struct build *b, const struct session *s)
 
     set(b, o, "size", count(s->experiment->ranks));
     set(b, o, "launcher", json_text(s->experiment->launcher.plugin->name));
-    set(b, o, "started_by", text_or_null(s->place.how));
+    set(b, o, "started_by", text_or_null(s->process_id.source));
     for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         append(b, ranks, rank_json(b, s, r));
     set(b, o, "ranks", ranks);

@@ -106,14 +106,14 @@ static void print_nodes(FILE *file, const struct session *s)
 
     while (add_node(&line, s, nodes))
         nodes++;
-    if (s->place.how[0] != '\0')
-        report_comment(file, "found: %s", s->place.how);
+    if (s->process_id.source[0] != '\0')
+        report_comment(file, "found: %s", s->process_id.source);
     if (nodes > 1)
         report_comment(file, "%u nodes: %s", nodes, line.data);
     text_free(&line);
 }
 
-/* One section of the experiment: "ll_v2 (wire fp8, buffers 2)". */
+/* One section of the experiment: "ll_v2 (dispatch_dtype fp8, buffers 2)". */
 struct description {
     const char *section;
     struct text main, options;
@@ -134,7 +134,7 @@ static void add_value(void *arg, const char *key, const char *value, bool quoted
         text_add(&d->options, "%s%s %s", d->options.data == NULL ? "" : ", ", key, value);
 }
 
-/* "algorithm: ll_v2 (wire fp8, buffers 2); transport: shm; ..." */
+/* "algorithm: ll_v2 (dispatch_dtype fp8, buffers 2); transport: shm; ..." */
 static void print_sections(FILE *file, const struct experiment *x,
                            const char *const *section, uint32_t n)
 {
@@ -201,15 +201,15 @@ static void print_device(FILE *file, const struct result *result)
         print_facts(file, &session_rank(s, 0)->device);
         print_facts(file, &session_rank(s, 0)->transport);
     }
-    if (result->limit.known && !(result->limit.bytes_per_ns > 0))
+    if (result->peak.known && !(result->peak.bytes_per_ns > 0))
         report_comment(
             file,
             "links: %.2f us for a signal, and the rate is not known: limits leave it out",
-            result->limit.latency_ns / 1e3);
-    else if (result->limit.known)
+            result->peak.latency_ns / 1e3);
+    else if (result->peak.known)
         report_comment(
             file, "links: %.1f GB/s out of a rank while all send, %.2f us for a signal",
-            result->limit.bytes_per_ns, result->limit.latency_ns / 1e3);
+            result->peak.bytes_per_ns, result->peak.latency_ns / 1e3);
 }
 
 static void print_fault(FILE *file, const struct experiment *x)

@@ -54,7 +54,7 @@ const char *result_clock_name(const struct result *result)
     static const char *const name[] = {[CLOCK_HOST] = "host",
                                        [CLOCK_EVENTS] = "events",
                                        [CLOCK_GRAPH] = "graph",
-                                       [CLOCK_WALL_COLD] = "wall_cold"};
+                                       [CLOCK_END_TO_END] = "end_to_end"};
 
     return name[result->session->clock];
 }
@@ -137,7 +137,7 @@ static bool by_graph(const struct session *s)
 
 static bool by_wall(const struct session *s)
 {
-    return s->clock == CLOCK_WALL_COLD;
+    return s->clock == CLOCK_END_TO_END;
 }
 
 /* Ranks whose times count. */
@@ -222,8 +222,8 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
 
         needed += (parts & DISPATCH) != 0 ? t->dispatch_needed : 0;
         needed += (parts & COMBINE) != 0 ? t->combine_needed : 0;
-        out += (parts & DISPATCH) != 0 ? t->dispatch_wire : 0;
-        out += (parts & COMBINE) != 0 ? t->combine_wire : 0;
+        out += (parts & DISPATCH) != 0 ? t->dispatch_dtype : 0;
+        out += (parts & COMBINE) != 0 ? t->combine_dtype : 0;
         in += (parts & DISPATCH) != 0 ? t->dispatch_in : 0;
         in += (parts & COMBINE) != 0 ? t->combine_in : 0;
         least += (parts & DISPATCH) != 0 ? t->dispatch_least : 0;
@@ -233,7 +233,7 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
         busy = in > out ? in : out;
         sum.needed += (double)needed / (double)times / ranks;
         sum.out += (double)out / (double)times / ranks;
-        sum.bus = fmax(sum.bus, (double)busy / (double)times);
+        sum.bottleneck = fmax(sum.bottleneck, (double)busy / (double)times);
         sum.least = fmax(sum.least, (double)least / (double)times);
     }
     return sum;
@@ -241,42 +241,42 @@ static struct result_traffic traffic_of(const struct session *s, int parts)
 
 /* The best of what ranks measured, so that the limit flatters nobody. One rank
  * has no links. */
-static struct result_limit limit_of(const struct session *s)
+static struct result_peak limit_of(const struct session *s)
 {
-    struct result_limit limit = {false, 0, 0};
+    struct result_peak peak = {false, 0, 0};
 
     for (uint32_t r = 0; r < ranks_of(s) && ranks_of(s) > 1; r++) {
-        const struct epa_limit *mine = &session_rank(s, r)->limit;
+        const struct epa_peak *mine = &session_rank(s, r)->peak;
 
-        if (!session_rank(s, r)->has_limit ||
+        if (!session_rank(s, r)->has_peak ||
             !(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
             continue;
-        limit.bytes_per_ns = fmax(limit.bytes_per_ns, mine->bytes_per_ns);
-        if (!limit.known || mine->latency_ns < limit.latency_ns)
-            limit.latency_ns = mine->latency_ns;
-        limit.known = true;
+        peak.bytes_per_ns = fmax(peak.bytes_per_ns, mine->bytes_per_ns);
+        if (!peak.known || mine->latency_ns < peak.latency_ns)
+            peak.latency_ns = mine->latency_ns;
+        peak.known = true;
     }
-    return limit;
+    return peak;
 }
 
 /* Bytes a nanosecond are GB/s. `crossings`: how often ranks must hear of each other. */
 static void set_rates(const struct result *result, const struct result_traffic *traffic,
                       uint32_t crossings, struct result_stage *stage)
 {
-    const struct result_limit *limit = &result->limit;
+    const struct result_peak *peak = &result->peak;
 
-    stage->goodput = stage->wire = stage->bus = stage->limit_ns = NAN;
+    stage->goodput = stage->wire = stage->bottleneck = stage->peak_ns = NAN;
     if (traffic == NULL)
         return;
-    if (limit->known)
-        stage->limit_ns =
-            crossings * limit->latency_ns +
-            (limit->bytes_per_ns > 0 ? traffic->least / limit->bytes_per_ns : 0);
+    if (peak->known)
+        stage->peak_ns =
+            crossings * peak->latency_ns +
+            (peak->bytes_per_ns > 0 ? traffic->least / peak->bytes_per_ns : 0);
     if (!(stage->slowest.median > 0))
         return;
     stage->goodput = traffic->needed / stage->slowest.median;
     stage->wire = traffic->out / stage->slowest.median;
-    stage->bus = traffic->bus / stage->slowest.median;
+    stage->bottleneck = traffic->bottleneck / stage->slowest.median;
 }
 
 /* What crosses in one stage: known where it is all of a dispatch, a combine, or both. */
@@ -319,7 +319,7 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
 {
     const struct session *s = result->session;
     uint32_t last = by_graph(s)  ? (uint32_t)FIGURE_PAIR
-                    : by_wall(s) ? (uint32_t)FIGURE_WALL
+                    : by_wall(s) ? (uint32_t)FIGURE_END_TO_END
                                  : s->n_stages;
     bool open = session_is_open(s);
 
@@ -428,7 +428,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->dispatch = traffic_of(session, DISPATCH);
     out->combine = traffic_of(session, COMBINE);
     out->total = traffic_of(session, DISPATCH | COMBINE);
-    out->limit = limit_of(session);
+    out->peak = limit_of(session);
     explain(out, error);
     count_checks(out);
     made = work_init(&work, ranks_of(session), out->n_samples);

@@ -14,12 +14,12 @@
 /* Bytes of one iteration. */
 struct result_traffic {
     double needed, out; /* means over ranks: token bytes of the layer; bytes that left */
-    double bus;         /* of the busiest rank: the larger of what it sent and received */
+    double bottleneck;         /* of the busiest rank: the larger of what it sent and received */
     double least;       /* of the busiest rank: what any algorithm would have to move */
 };
 
 /* What the links between ranks can do, where their transport knows. */
-struct result_limit {
+struct result_peak {
     bool known;
     double bytes_per_ns, latency_ns; /* as measured, of the fastest rank */
 };
@@ -31,8 +31,8 @@ struct result_stage {
     struct stats *rank;   /* [ranks], each over its own times */
     /* GB/s at the median. NaN without samples, and for a stage that shares its dispatch or
      * combine with others: what crosses in it alone is not known. */
-    double goodput, wire, bus;
-    double limit_ns; /* the least time that the links allow; NaN: not known */
+    double goodput, wire, bottleneck;
+    double peak_ns; /* the least time that the links allow; NaN: not known */
 };
 
 /* One expectation, and what came of it. */
@@ -59,7 +59,7 @@ struct result {
     uint32_t n_stages;
     struct result_stage stage[SESSION_STAGES + OPEN_ROWS];
     struct result_traffic dispatch, combine, total;
-    struct result_limit limit;
+    struct result_peak peak;
     uint64_t compared, wrong; /* elements, of all ranks */
     uint64_t checked;         /* iterations that all ranks checked */
     const char *unchecked;    /* why bench checked none, in words; "": it did, or failed */

@@ -165,7 +165,7 @@ static void about_timer(struct result *result)
 /* How many different iterations' inputs are made. */
 static uint64_t inputs_made(const struct session *s)
 {
-    return s->verb == VERB_BENCH ? s->experiment->bench.inputs : s->iterations;
+    return s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
 }
 
 static void about_routing(struct result *result)

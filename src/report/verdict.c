@@ -32,10 +32,10 @@ static double figure_of(const struct result_stage *row, enum expect_figure figur
         return row->goodput;
     case EXPECT_WIRE:
         return row->wire;
-    case EXPECT_BUS:
-        return row->bus;
-    case EXPECT_OF_LIMIT:
-        return row->limit_ns / s->median;
+    case EXPECT_BOTTLENECK:
+        return row->bottleneck;
+    case EXPECT_OF_PEAK:
+        return row->peak_ns / s->median;
     case EXPECT_FIGURES:
         break;
     }
@@ -102,7 +102,7 @@ char *verdict_wanted(const struct verdict *v, char *buf, size_t room)
     else if (expect_unit_of(v->figure) == EXPECT_NS)
         snprintf(buf, room, "%s %s <= %.10g %s", v->row, expect_name[v->figure],
                  v->bound / unit.ns, unit.name);
-    else if (v->figure == EXPECT_OF_LIMIT)
+    else if (v->figure == EXPECT_OF_PEAK)
         snprintf(buf, room, "%s >= %.10g %% of its limit", v->row, 100 * v->bound);
     else
         snprintf(buf, room, "%s %s >= %.10g GB/s", v->row, expect_name[v->figure],
@@ -119,7 +119,7 @@ static const char *why_not(const struct result *result, const struct verdict *v)
         return "there is no sample";
     if (v->figure == EXPECT_P999 && result->n_samples < STATS_P999_LEAST)
         return "it needs 1000 samples (bench.iterations)";
-    if (v->figure == EXPECT_OF_LIMIT && !result->limit.known)
+    if (v->figure == EXPECT_OF_PEAK && !result->peak.known)
         return "the transport does not measure what its links can do";
     return "this row has no such figure";
 }
@@ -138,7 +138,7 @@ char *verdict_found(const struct result *result, const struct verdict *v, char *
         snprintf(buf, room, "%.0f", v->measured);
     else if (expect_unit_of(v->figure) == EXPECT_NS)
         snprintf(buf, room, "%.4g %s%s", v->measured / unit.ns, unit.name, off);
-    else if (v->figure == EXPECT_OF_LIMIT)
+    else if (v->figure == EXPECT_OF_PEAK)
         snprintf(buf, room, "%.4g %%", 100 * v->measured);
     else
         snprintf(buf, room, "%.4g GB/s%s", v->measured, off);

@@ -38,7 +38,7 @@ static uint64_t times(uint64_t a, uint64_t b)
 /* Ranks that take their memory from this host. */
 static uint32_t ranks_here(const struct session *s)
 {
-    return s->place.local_size != 0 ? s->place.local_size : s->experiment->ranks;
+    return s->process_id.local_size != 0 ? s->process_id.local_size : s->experiment->ranks;
 }
 
 /* The backend of the host makes it at its first flush. */
@@ -46,7 +46,7 @@ static uint64_t flush_bytes(const struct session *s)
 {
     const struct experiment *x = s->experiment;
     const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-    bool cold = x->bench.clock == CLOCK_WALL_COLD || x->bench.cache == CACHE_COLD;
+    bool cold = x->bench.clock == CLOCK_END_TO_END || x->bench.cache == CACHE_COLD;
 
     if (s->verb != VERB_BENCH || !cold || backend->memory != EPA_MEMORY_HOST)
         return 0;
@@ -123,7 +123,7 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
             capacity = ", or set algorithm.capacity";
     }
     if (session_slots(s) > 2)
-        inputs = ", bench.inputs";
+        inputs = ", bench.input_sets";
     if (sum->samples > sum->total / 4)
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)

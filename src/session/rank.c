@@ -40,7 +40,7 @@ void rank_describe_device(struct rank *r)
 
 /* ---- set-up ---- */
 
-enum epa_status rank_boot_says(struct rank *r, enum epa_status status,
+enum epa_status rank_explain_boot(struct rank *r, enum epa_status status,
                                struct epa_error *err)
 {
     if (status == EPA_ERR_TIMEOUT)
@@ -52,7 +52,7 @@ enum epa_status rank_boot_says(struct rank *r, enum epa_status status,
 
 static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
 {
-    return rank_boot_says(r, r->boot->barrier(r->boot), err);
+    return rank_explain_boot(r, r->boot->barrier(r->boot), err);
 }
 
 static enum epa_status open_transport(struct rank *r, struct epa_error *err)
@@ -78,7 +78,7 @@ static enum epa_status clean_transport(struct rank *r, struct epa_error *err)
     enum epa_status status = boot_barrier(r, err);
 
     if (status == EPA_OK)
-        status = rank_says(r, ops->fill(r->backend, t->heap, 0, t->heap_bytes), err);
+        status = rank_explain(r, ops->fill(r->backend, t->heap, 0, t->heap_bytes), err);
     if (status == EPA_OK)
         status = rank_sync(r, err);
     if (status != EPA_OK)
@@ -97,9 +97,9 @@ static enum epa_status measure_limit(struct rank *r, struct epa_error *err)
 
     if (r->session->verb != VERB_BENCH || ops->limit == NULL)
         return EPA_OK;
-    status = ops->limit(r->transport, 0, &r->shared->limit);
+    status = ops->limit(r->transport, 0, &r->shared->peak);
     if (status == EPA_OK) {
-        r->shared->has_limit = true;
+        r->shared->has_peak = true;
     } else if (status != EPA_ERR_UNSUPPORTED) { /* which is "unknown after all" */
         if (status != EPA_ERR_ABORTED)
             ops->explain(r->transport, err);
@@ -126,7 +126,7 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
                                        .transport_flags = transport->flags,
                                        .timeout_ns = x->timeout_ns,
                                        .trace = r->trace,
-                                       .onlooker = r->boot->onlooker},
+                                       .observer = r->boot->observer},
         &r->algorithm, err);
 }
 
@@ -176,14 +176,14 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
     r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
     if (!bench)
         return EPA_OK;
-    if ((o->cache == CACHE_COLD || o->clock == CLOCK_WALL_COLD) &&
+    if ((o->cache == CACHE_COLD || o->clock == CLOCK_END_TO_END) &&
         r->backend->ops->flush_cache == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.%s: backend '%s' cannot write a cache over",
-                        o->clock == CLOCK_WALL_COLD ? "clock: wall_cold" : "cache: cold",
+                        o->clock == CLOCK_END_TO_END ? "clock: end_to_end, cache: cold" : "cache: cold",
                         x->backend.plugin->name);
-    if (o->clock == CLOCK_WALL_COLD)
-        r->clock = CLOCK_WALL_COLD;
+    if (o->clock == CLOCK_END_TO_END)
+        r->clock = CLOCK_END_TO_END;
     if (o->clock == CLOCK_GRAPH && !captures)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: backend '%s' has no graphs; set events",
@@ -205,7 +205,7 @@ static void describe_stages(const struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
 
-    if (r->boot->world.rank != 0 && r->session->place.size <= 1)
+    if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
         return;
     snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
@@ -257,9 +257,9 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
                                r->backend, session_slots(s), &r->op, err);
     if (status == EPA_OK)
         op_moe_hard_values(r->op, s->verb == VERB_VERIFY &&
-                                      s->experiment->verify.reference == REFERENCE_EXACT);
+                                      s->experiment->verify.tolerance == TOLERANCE_EXACT);
     if (status == EPA_OK)
-        status = rank_boot_says(r, rank_trace_ready(r), err);
+        status = rank_explain_boot(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
     if (status == EPA_OK)
         status = boot_barrier(r, err);
@@ -337,7 +337,7 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
         status = rank_stop_create(r, err);
         return status != EPA_OK              ? status
                : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
-               : r->clock == CLOCK_WALL_COLD ? rank_bench_wall(r, err)
+               : r->clock == CLOCK_END_TO_END ? rank_bench_end_to_end(r, err)
                : session_is_open(r->session) ? rank_bench_open(r, err)
                                              : rank_bench(r, err);
     case VERB_RUN:
@@ -369,7 +369,7 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     if (status == EPA_OK)
         status = rank_barrier(&r, &err);
     if (status == EPA_OK)
-        status = rank_boot_says(&r, rank_trace_end(&r), &err);
+        status = rank_explain_boot(&r, rank_trace_end(&r), &err);
     if (status == EPA_OK)
         status = boot_barrier(&r, &err);
     if (status != EPA_OK) {

@@ -33,7 +33,7 @@ struct rank {
     enum bench_clock clock;       /* that bench and run use */
     uint32_t fault_stage;         /* before which a planted fault strikes */
     uint32_t dispatch_stages;     /* of a list of two halves: those up to the dispatch */
-    struct epa_onlooker onlooker; /* who is told of waits: writes to `shared` */
+    struct epa_wait_observer observer; /* who is told of waits: writes to `shared` */
     struct recorder recorder;     /* where somebody profiles */
     struct epa_trace *trace;      /* of it; NULL: nobody does */
     uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], tokens; /* names in it */
@@ -84,7 +84,7 @@ enum epa_status rank_stage(struct rank *, uint32_t stage, struct epa_problem *,
 
 /* What the backend's function returned, explained: a kernel that gave up waiting by the
  * algorithm that queued it, all else by the backend. */
-enum epa_status rank_says(struct rank *, enum epa_status, struct epa_error *);
+enum epa_status rank_explain(struct rank *, enum epa_status, struct epa_error *);
 
 /* All that was queued is done, and well. */
 enum epa_status rank_sync(struct rank *, struct epa_error *);
@@ -96,7 +96,7 @@ enum epa_status rank_barrier(struct rank *, struct epa_error *);
 bool rank_goes_on(const struct rank *, enum epa_status *);
 
 /* What a function of the bootstrap returned, explained. */
-enum epa_status rank_boot_says(struct rank *, enum epa_status, struct epa_error *);
+enum epa_status rank_explain_boot(struct rank *, enum epa_status, struct epa_error *);
 
 /* Makes the inputs of an iteration; `out` is spoilt. */
 enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
@@ -129,7 +129,7 @@ enum epa_status rank_run(struct rank *, struct epa_error *);
 enum epa_status rank_bench(struct rank *, struct epa_error *);
 enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
 enum epa_status rank_bench_open(struct rank *, struct epa_error *);
-enum epa_status rank_bench_wall(struct rank *, struct epa_error *);
+enum epa_status rank_bench_end_to_end(struct rank *, struct epa_error *);
 
 /* One iteration more, of which every element is compared, if bench is to check. `last`: the
  * number of those before. No figure counts unless the same program was right on the same
@@ -161,7 +161,7 @@ void rank_stop_destroy(struct rank *);
 
 /* Between samples, and after each iteration of warm-up with 0 of them, on all ranks alike:
  * *ends is set once there are enough. */
-enum epa_status rank_stop_look(struct rank *, uint64_t samples, bool *ends,
+enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends,
                                struct epa_error *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 

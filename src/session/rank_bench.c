@@ -27,7 +27,7 @@ static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t w
 
 enum epa_status rank_check_once(struct rank *r, uint64_t last, struct epa_error *err)
 {
-    uint32_t slot = (uint32_t)(last % experiment_of(r)->bench.inputs);
+    uint32_t slot = (uint32_t)(last % experiment_of(r)->bench.input_sets);
     enum epa_status status;
 
     if (!experiment_of(r)->bench.check)
@@ -44,16 +44,16 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
     enum epa_status status = EPA_OK;
     bool ends = false;
 
-    for (uint32_t k = 0; k < o->inputs && status == EPA_OK; k++)
+    for (uint32_t k = 0; k < o->input_sets && status == EPA_OK; k++)
         status = rank_inputs(r, k, k, err);
     for (i = 0; i < all && !ends && rank_goes_on(r, &status); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
-        status = rank_iteration(r, (uint32_t)(i % o->inputs),
-                                o->cadence == CADENCE_ISOLATED, false, err);
+        status = rank_iteration(r, (uint32_t)(i % o->input_sets),
+                                o->barrier, false, err);
         if (status == EPA_OK)
             status = keep_times(r, i, s->warmup, err);
         if (status == EPA_OK)
-            status = rank_stop_look(r, i < s->warmup ? 0 : i - s->warmup + 1, &ends, err);
+            status = rank_stop_poll(r, i < s->warmup ? 0 : i - s->warmup + 1, &ends, err);
     }
     if (!rank_goes_on(r, &status))
         return status;

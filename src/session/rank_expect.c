@@ -14,7 +14,7 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + O
 {
     uint32_t n = 0;
 
-    if (r->clock == CLOCK_WALL_COLD) {
+    if (r->clock == CLOCK_END_TO_END) {
         row[n++] = "wall";
         return n;
     }
@@ -56,8 +56,8 @@ static enum epa_status refuse(const struct rank *r, const struct expectation *e,
     text_add(&key, "expect.%s", expect_name[e->figure]);
     node = origin_find(x, key.data);
     if (node != NULL)
-        text_add(&at, "%s:%u:%u: ", node->place.file, node->place.line,
-                 node->place.column + node->quoted + e->at);
+        text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line,
+                 node->location.column + node->quoted + e->at);
     for (uint32_t i = 0; i < n; i++)
         text_add(&rows, "%s%s", i == 0 ? "" : ", ", row[i]);
     (void)epa_fail(err, EPA_ERR_CONFIG,

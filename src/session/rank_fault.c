@@ -116,7 +116,7 @@ static enum epa_status refuse_stage(const struct rank *r, struct epa_error *err)
     }
     near = text_nearest(x->fault.stage, name, r->algorithm->n_stages);
     if (node != NULL)
-        text_add(&at, "%s:%u:%u: ", node->place.file, node->place.line, node->place.column);
+        text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line, node->location.column);
     (void)epa_fail(err, EPA_ERR_CONFIG,
                    "%sfault.stage: algorithm '%s' has no stage '%s', it has %s%s%s%s",
                    at.bytes > 0 ? at.data : "", x->algorithm.plugin->name, x->fault.stage,

@@ -9,7 +9,7 @@
  * in the order in which graphs were recorded, pairs, combines, dispatches: combines repeat
  * the last combine of the pairs before them.
  *
- * Experts do not run in graphs: iterations before have left answers in both buffer sets. */
+ * Experts do not run in graphs: iterations before have left expert outputs in both buffer sets. */
 #include "session/rank.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool is_cold(const struct graphs *g)
 
 static bool is_isolated(const struct graphs *g)
 {
-    return options_of(g)->cadence == CADENCE_ISOLATED;
+    return options_of(g)->barrier;
 }
 
 /* ---- recording ---- */
@@ -70,14 +70,14 @@ static enum epa_status run_combine(struct graphs *g, uint32_t slot, struct epa_e
     return status;
 }
 
-/* Call `call` of a figure. Answers are where experts would have put them. */
+/* Call `call` of a figure. Expert outputs are where experts would have put them. */
 static enum epa_status run_call(struct graphs *g, enum session_figure figure, uint32_t call,
                                 struct epa_error *err)
 {
     struct rank *r = g->rank;
-    uint32_t slot = call % options_of(g)->inputs;
+    uint32_t slot = call % options_of(g)->input_sets;
     uint32_t last = (g->figure[FIGURE_PAIR].graphs * g->figure[FIGURE_PAIR].calls - 1) %
-                    options_of(g)->inputs;
+                    options_of(g)->input_sets;
     struct epa_moe *moe = &op_moe_problem(r->op, slot)->u.moe;
     enum epa_status status;
 
@@ -93,7 +93,7 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
         return status;
     }
     if (!r->session->footprint.fused &&
-        experiment_of(r)->expert.answer == ANSWER_IN_PLACE && moe->y_space != NULL)
+        experiment_of(r)->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
         moe->y = moe->y_space;
     return run_combine(g, slot, err);
 }
@@ -104,7 +104,7 @@ static enum epa_status record_graph(struct graphs *g, enum session_figure which,
     struct epa_backend *backend = g->rank->backend;
     struct figure *figure = &g->figure[which];
     enum epa_status ended,
-        status = rank_says(g->rank, backend->ops->capture_begin(backend), err);
+        status = rank_explain(g->rank, backend->ops->capture_begin(backend), err);
 
     if (status != EPA_OK)
         return status;
@@ -112,7 +112,7 @@ static enum epa_status record_graph(struct graphs *g, enum session_figure which,
         status = run_call(g, which, turn * figure->calls + i, err);
     /* Ended in any case: nothing else can be queued before. */
     ended = backend->ops->capture_end(backend, &figure->graph[turn]);
-    return status != EPA_OK ? status : rank_says(g->rank, ended, err);
+    return status != EPA_OK ? status : rank_explain(g->rank, ended, err);
 }
 
 static enum epa_status record_figure(struct graphs *g, enum session_figure which,
@@ -135,7 +135,7 @@ static enum epa_status record_all(struct graphs *g, struct epa_error *err)
     struct rank *r = g->rank;
     enum epa_status status = record_figure(g, FIGURE_PAIR, SESSION_PAIR, err);
 
-    for (uint32_t i = 0; i < KEPT && i < options_of(g)->inputs; i++)
+    for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
         g->problem[i] = *op_moe_problem(r->op, i);
     if (status == EPA_OK && r->algorithm->combines_again)
         status = record_figure(g, FIGURE_COMBINE, r->algorithm->n_stages - 1, err);
@@ -169,7 +169,7 @@ static enum epa_status launch(struct graphs *g, struct figure *f, struct epa_err
     struct epa_backend *backend = g->rank->backend;
     struct epa_graph *graph = f->graph[f->turn++ % f->graphs];
 
-    return rank_says(g->rank, backend->ops->graph_launch(backend, graph), err);
+    return rank_explain(g->rank, backend->ops->graph_launch(backend, graph), err);
 }
 
 /* Sample k of a block, between marks 2k and 2k + 1. The launch before it, which is not
@@ -186,13 +186,13 @@ static enum epa_status launch_sample(struct graphs *g, struct figure *f, uint32_
     if (status == EPA_OK && (is_isolated(g) || k == 0))
         status = launch(g, f, err);
     if (status == EPA_OK && is_cold(g))
-        status = rank_says(r, backend->ops->flush_cache(backend), err);
+        status = rank_explain(r, backend->ops->flush_cache(backend), err);
     if (status == EPA_OK)
-        status = rank_says(r, backend->ops->mark(backend, 2 * k), err);
+        status = rank_explain(r, backend->ops->mark(backend, 2 * k), err);
     if (status == EPA_OK)
         status = launch(g, f, err);
     if (status == EPA_OK)
-        status = rank_says(r, backend->ops->mark(backend, 2 * k + 1), err);
+        status = rank_explain(r, backend->ops->mark(backend, 2 * k + 1), err);
     if (status == EPA_OK && is_isolated(g))
         status = rank_sync(r, err);
     return status;
@@ -224,7 +224,7 @@ static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint
     for (uint32_t k = 0; k < n && out != NULL; k++) {
         double ns;
         enum epa_status status =
-            rank_says(r, r->backend->ops->elapsed(r->backend, 2 * k, 2 * k + 1, &ns), err);
+            rank_explain(r, r->backend->ops->elapsed(r->backend, 2 * k, 2 * k + 1, &ns), err);
 
         if (status != EPA_OK)
             return status;
@@ -276,7 +276,7 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
         if (status == EPA_OK && !warm_up)
             __atomic_store_n(&r->shared->samples, first + n, __ATOMIC_RELEASE);
         if (status == EPA_OK)
-            status = rank_stop_look(r, warm_up ? 0 : first + n, &ends, err);
+            status = rank_stop_poll(r, warm_up ? 0 : first + n, &ends, err);
     }
     if (rank_goes_on(r, &status))
         rank_describe_device(r);
@@ -291,7 +291,7 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
 static enum epa_status prepare(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    uint32_t inputs = options_of(g)->inputs, n = (inputs + 1) / 2 * 2;
+    uint32_t inputs = options_of(g)->input_sets, n = (inputs + 1) / 2 * 2;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < inputs && status == EPA_OK; i++)
@@ -305,10 +305,10 @@ static enum epa_status prepare(struct graphs *g, struct epa_error *err)
     return status;
 }
 
-/* Whether the answers that stand in the buffer sets are those to what graphs send. */
+/* Whether the expert outputs that stand in the buffer sets are those to what graphs send. */
 static bool can_check(struct graphs *g)
 {
-    uint32_t open = g->rank->session->footprint.in_flight, inputs = options_of(g)->inputs;
+    uint32_t open = g->rank->session->footprint.in_flight, inputs = options_of(g)->input_sets;
     struct session_notes *notes = g->rank->session->notes;
 
     if (!options_of(g)->check)
@@ -317,7 +317,7 @@ static bool can_check(struct graphs *g)
         return true;
     if (g->rank->boot->world.rank == 0)
         snprintf(notes->unchecked, sizeof(notes->unchecked),
-                 "bench.inputs is %u, and answers to %u are left in place between graphs; "
+                 "bench.input_sets is %u, and answers to %u are left in place between graphs; "
                  "set it to %u or less",
                  inputs, open, open);
     return false;
@@ -337,7 +337,7 @@ static enum epa_status check(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
     struct figure *pair = &g->figure[FIGURE_PAIR];
-    uint32_t inputs = options_of(g)->inputs;
+    uint32_t inputs = options_of(g)->input_sets;
     enum epa_status status = EPA_OK;
 
     if (!can_check(g))

@@ -23,7 +23,7 @@ static const uint64_t look_ns = 10000000; /* longest sleep before it looks up */
 static const uint64_t lead_ns = 5000000;  /* from the decision to the first that is due */
 
 /* What ranks tell each other. */
-struct told {
+struct reported {
     uint64_t now_ns;
     double period_ns; /* of the closed loop */
     char boot[40];    /* which run of which kernel: whose clock it is */
@@ -49,7 +49,7 @@ static enum epa_status check_rows(const struct rank *r, struct epa_error *err)
 
 static enum epa_status iterate(struct rank *r, uint64_t i, struct epa_error *err)
 {
-    uint32_t inputs = experiment_of(r)->bench.inputs;
+    uint32_t inputs = experiment_of(r)->bench.input_sets;
 
     rank_at(r, i, SESSION_ELSEWHERE);
     return rank_iteration(r, (uint32_t)(i % inputs), false, false, err);
@@ -75,17 +75,17 @@ static enum epa_status warm_up(struct rank *r, double *out, struct epa_error *er
 }
 
 /* The slowest rank's loop counts, and nobody begins before all can. */
-static enum epa_status agree(struct rank *r, const struct told *mine, struct schedule *out,
+static enum epa_status agree(struct rank *r, const struct reported *mine, struct schedule *out,
                              struct epa_error *err)
 {
     const struct bench_options *o = &experiment_of(r)->bench;
     uint32_t ranks = r->boot->world.size;
-    struct told *all = calloc(ranks, sizeof(*all));
+    struct reported *all = calloc(ranks, sizeof(*all));
     enum epa_status status;
 
     if (all == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u ranks' clocks", ranks);
-    status = rank_boot_says(r, r->boot->allgather(r->boot, mine, sizeof(*mine), all), err);
+    status = rank_explain_boot(r, r->boot->allgather(r->boot, mine, sizeof(*mine), all), err);
     out->closed_ns = all[0].period_ns;
     for (uint32_t i = 0; i < ranks && status == EPA_OK; i++) {
         out->closed_ns = fmax(out->closed_ns, all[i].period_ns);
@@ -107,7 +107,7 @@ static enum epa_status agree(struct rank *r, const struct told *mine, struct sch
 static enum epa_status plan(struct rank *r, double period_ns, struct schedule *out,
                             struct epa_error *err)
 {
-    struct told mine = {.now_ns = clock_ns(), .period_ns = period_ns};
+    struct reported mine = {.now_ns = clock_ns(), .period_ns = period_ns};
     struct session_notes *notes = r->session->notes;
     enum epa_status status;
 
@@ -197,7 +197,7 @@ enum epa_status rank_bench_open(struct rank *r, struct epa_error *err)
     struct schedule schedule = {0};
     double period_ns = NAN;
 
-    for (uint32_t k = 0; k < s->experiment->bench.inputs && status == EPA_OK; k++)
+    for (uint32_t k = 0; k < s->experiment->bench.input_sets && status == EPA_OK; k++)
         status = rank_inputs(r, k, k, err);
     if (status == EPA_OK)
         status = warm_up(r, &period_ns, err);

@@ -30,7 +30,7 @@ enum epa_status rank_stage(struct rank *r, uint32_t stage, struct epa_problem *p
     return status;
 }
 
-enum epa_status rank_says(struct rank *r, enum epa_status status, struct epa_error *err)
+enum epa_status rank_explain(struct rank *r, enum epa_status status, struct epa_error *err)
 {
     if (status == EPA_OK || status == EPA_ERR_ABORTED)
         return status;
@@ -47,7 +47,7 @@ enum epa_status rank_sync(struct rank *r, struct epa_error *err)
 
     if (r->backend->memory != EPA_MEMORY_HOST) /* where there is nothing to wait for */
         rank_noted(r, r->slice[SLICE_SYNC], begin);
-    return rank_says(r, status, err);
+    return rank_explain(r, status, err);
 }
 
 enum epa_status rank_barrier(struct rank *r, struct epa_error *err)
@@ -138,13 +138,13 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage,
     enum epa_status status = rank_fault(r, stage, err);
 
     if (status == EPA_OK && cold(r))
-        status = rank_says(r, ops->flush_cache(r->backend), err);
+        status = rank_explain(r, ops->flush_cache(r->backend), err);
     if (status == EPA_OK)
-        status = rank_says(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);
+        status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);
     if (status == EPA_OK)
         status = rank_stage(r, stage, problem, err);
     if (status == EPA_OK)
-        status = rank_says(r, ops->mark(r->backend, MARKS_PER_STAGE * stage + 1), err);
+        status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage + 1), err);
     return status == EPA_OK ? rank_sync(r, err) : status;
 }
 
@@ -181,7 +181,7 @@ enum epa_status rank_stage_ns(struct rank *r, uint32_t stage, double *out,
     enum epa_status status = r->backend->ops->elapsed(r->backend, MARKS_PER_STAGE * stage,
                                                       MARKS_PER_STAGE * stage + 1, out);
 
-    return rank_says(r, status, err);
+    return rank_explain(r, status, err);
 }
 
 enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err)

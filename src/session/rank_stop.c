@@ -14,7 +14,7 @@ enum { TOLD = 128 }; /* samples in one exchange */
 struct rank_stop {
     struct stop rule;
     uint64_t start_ns; /* of the first sample */
-    struct told {
+    struct reported {
         uint64_t elapsed_ns;
         double ns[TOLD];
     } mine, all[]; /* [ranks] */
@@ -28,7 +28,7 @@ enum epa_status rank_stop_create(struct rank *r, struct epa_error *err)
 
     if (!stop_is_on(o))
         return EPA_OK;
-    stop = calloc(1, sizeof(*stop) + r->boot->world.size * sizeof(struct told));
+    stop = calloc(1, sizeof(*stop) + r->boot->world.size * sizeof(struct reported));
     if (stop == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the stop rule");
     status = stop_init(&stop->rule, o, err);
@@ -59,8 +59,8 @@ static double own_ns(const struct rank *r, uint64_t sample)
 
     if (r->clock == CLOCK_GRAPH)
         return session_times(s, me, FIGURE_PAIR)[sample];
-    if (r->clock == CLOCK_WALL_COLD) /* only rank 0's are looked at */
-        return me == 0 ? session_times(s, me, FIGURE_WALL)[sample] : 0;
+    if (r->clock == CLOCK_END_TO_END) /* only rank 0's are looked at */
+        return me == 0 ? session_times(s, me, FIGURE_END_TO_END)[sample] : 0;
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
         sum += session_times(s, me, i)[sample];
     return sum;
@@ -87,7 +87,7 @@ static enum epa_status exchange(struct rank *r, uint64_t n)
     return status;
 }
 
-enum epa_status rank_stop_look(struct rank *r, uint64_t samples, bool *ends,
+enum epa_status rank_stop_poll(struct rank *r, uint64_t samples, bool *ends,
                                struct epa_error *err)
 {
     struct rank_stop *stop = r->stop;
@@ -106,8 +106,8 @@ enum epa_status rank_stop_look(struct rank *r, uint64_t samples, bool *ends,
         status = exchange(r, left < TOLD ? left : TOLD);
     }
     if (status != EPA_OK)
-        return rank_boot_says(r, status, err);
-    reason = stop_look(&stop->rule, stop->all[0].elapsed_ns);
+        return rank_explain_boot(r, status, err);
+    reason = stop_poll(&stop->rule, stop->all[0].elapsed_ns);
     *ends = reason != STOP_NOT;
     if (r->boot->world.rank == 0)
         r->session->notes->stop = reason;

@@ -8,13 +8,13 @@
 
 #include "base/clock.h"
 
-enum { WORDS = sizeof(struct session_waiting) / sizeof(uint64_t) };
+enum { WORDS = sizeof(struct session_wait) / sizeof(uint64_t) };
 
-_Static_assert(sizeof(struct session_waiting) % sizeof(uint64_t) == 0,
+_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0,
                "is copied by words");
 
 /* The first word is `turn`. */
-static void write_note(struct session_waiting *to, const struct session_waiting *note)
+static void write_note(struct session_wait *to, const struct session_wait *note)
 {
     const uint64_t *word = (const uint64_t *)(const void *)note;
     uint64_t *out = (uint64_t *)(void *)to;
@@ -30,18 +30,18 @@ static void write_note(struct session_waiting *to, const struct session_waiting 
     __atomic_store_n(&to->turn, turn + 2, __ATOMIC_RELEASE);
 }
 
-static void waits(struct epa_onlooker *onlooker, const struct epa_waiting *w)
+static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *w)
 {
     struct rank *r =
-        (struct rank *)(void *)((char *)onlooker - offsetof(struct rank, onlooker));
-    struct session_waiting note = {.kind = EPA_WAITING_NOTHING};
-    struct epa_waiting full;
+        (struct rank *)(void *)((char *)observer - offsetof(struct rank, observer));
+    struct session_wait note = {.kind = EPA_WAIT_NOTHING};
+    struct epa_wait_state full;
 
     if (w != NULL) {
         full = *w;
-        if (w->kind == EPA_WAITING_SIGNAL && r->algorithm != NULL &&
-            r->algorithm->awaits != NULL)
-            r->algorithm->awaits(r->algorithm, &full);
+        if (w->kind == EPA_WAIT_SIGNAL && r->algorithm != NULL &&
+            r->algorithm->wait_describe != NULL)
+            r->algorithm->wait_describe(r->algorithm, &full);
         note.kind = full.kind;
         note.peer = full.peer;
         note.number = full.number;
@@ -58,11 +58,11 @@ static void waits(struct epa_onlooker *onlooker, const struct epa_waiting *w)
 
 void rank_waits_begin(struct rank *r)
 {
-    r->onlooker.waits = waits;
-    r->boot->onlooker = &r->onlooker;
+    r->observer.waits = waits;
+    r->boot->observer = &r->observer;
 }
 
 void rank_waits_end(struct rank *r)
 {
-    r->boot->onlooker = NULL;
+    r->boot->observer = NULL;
 }

@@ -49,7 +49,7 @@ const char *session_verb(const struct session *s)
 uint32_t session_slots(const struct session *s)
 {
     if (s->verb == VERB_BENCH)
-        return s->experiment->bench.inputs;
+        return s->experiment->bench.input_sets;
     return s->verb == VERB_VERIFY && s->experiment->verify.order == ORDER_PIPELINED ? 2 : 1;
 }
 
@@ -65,7 +65,7 @@ bool session_is_open(const struct session *s)
 
 uint32_t session_calls(const struct session *s)
 {
-    return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls;
+    return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;
 }
 
 static enum epa_status plan(struct session *s, struct epa_error *err)
@@ -91,7 +91,7 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
 /* On the board, if there is one and it can grow. */
 static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 {
-    void *p = s->board != NULL ? board_map(s->board, bytes, at) : NULL;
+    void *p = s->status_page != NULL ? status_page_map(s->status_page, bytes, at) : NULL;
 
     if (p != NULL)
         return p;
@@ -104,7 +104,7 @@ static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 static void unmap_shared(struct session *s, void *p, size_t bytes, uint64_t at)
 {
     if (at != 0)
-        board_unmap(s->board, p, bytes);
+        status_page_unmap(s->status_page, p, bytes);
     else
         munmap(p, bytes);
 }
@@ -148,12 +148,12 @@ static enum epa_status find_place(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
 
-    text_add(&s->alike, "epa2a %s, plugin ABI %u\n", EPA2A_VERSION, EPA_ABI);
-    text_add(&s->alike, "verb: %s\n", session_verb(s));
-    experiment_show(x, false, &s->alike);
-    if (launcher_of(x)->place == NULL)
+    text_add(&s->fingerprint, "epa2a %s, plugin ABI %u\n", EPA2A_VERSION, EPA_ABI);
+    text_add(&s->fingerprint, "verb: %s\n", session_verb(s));
+    experiment_show(x, false, &s->fingerprint);
+    if (launcher_of(x)->process_id == NULL)
         return EPA_OK;
-    return launcher_of(x)->place(x->launcher.config, &s->place, err);
+    return launcher_of(x)->process_id(x->launcher.config, &s->process_id, err);
 }
 
 static void count_iterations(struct session *s)
@@ -181,7 +181,7 @@ static void shape_trace(struct session *s)
 
 bool session_in_use(const struct session *s)
 {
-    return s != NULL && s->stay > 0;
+    return s != NULL && s->leaked_ranks > 0;
 }
 
 void session_destroy(struct session *s)
@@ -192,12 +192,12 @@ void session_destroy(struct session *s)
         unmap_shared(s, s->block, s->experiment->ranks * s->block_bytes, s->block_at);
     if (s->routing_stats != NULL) /* its first member */
         unmap_shared(s, s->routing_stats, sizeof(struct shared), s->shared_at);
-    text_free(&s->alike);
+    text_free(&s->fingerprint);
     routing_close(s->routing);
     free(s);
 }
 
-enum epa_status session_create_on(struct board *board, const struct experiment *x,
+enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
                                   enum verb verb, struct session **out,
                                   struct epa_error *err)
 {
@@ -208,7 +208,7 @@ enum epa_status session_create_on(struct board *board, const struct experiment *
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
     s->experiment = x;
     s->verb = verb;
-    s->board = board;
+    s->status_page = status_page;
     count_iterations(s);
     shape_trace(s);
     status = find_place(s, err);
@@ -234,20 +234,20 @@ enum epa_status session_create(const struct experiment *x, enum verb verb,
     return session_create_on(NULL, x, verb, out, err);
 }
 
-struct board *session_board(const struct session *s, struct board_run *out)
+struct status_page *session_status_page(const struct session *s, struct status_page_run *out)
 {
     if (s->block_at == 0 || s->shared_at == 0)
         return NULL;
     out->verb = s->verb;
     out->ranks = s->experiment->ranks;
-    out->place_rank = s->place.rank;
-    out->place_size = s->place.size;
+    out->place_rank = s->process_id.rank;
+    out->place_size = s->process_id.size;
     out->warmup = s->warmup;
     out->iterations = s->iterations;
     out->block_at = s->block_at;
     out->block_bytes = s->block_bytes;
     out->notes_at = s->shared_at + offsetof(struct shared, notes);
-    return s->board;
+    return s->status_page;
 }
 
 /* The rank that failed first for a reason of its own, and with the status that was decided
@@ -284,15 +284,15 @@ static const char *where(const struct session *s, uint32_t rank)
 
 /* What the launcher saw of a lost rank, and what that rank last said of where it was: it has
  * said nothing that reached this process where its pid is 0. */
-static void tell_lost(const struct session *s, uint32_t lost, const char *how,
+static void tell_lost(const struct session *s, uint32_t failed_rank, const char *how,
                       struct epa_error *err)
 {
-    const struct session_rank *rank = session_rank(s, lost);
+    const struct session_rank *rank = session_rank(s, failed_rank);
 
     if (rank->pid == 0)
         (void)epa_fail(err, EPA_ERR_DIED, "%s", how);
     else
-        (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, lost),
+        (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, failed_rank),
                        (unsigned long long)rank->iteration);
 }
 
@@ -344,7 +344,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     const struct experiment *x = s->experiment;
     const struct epa_launcher_plugin *launcher = launcher_of(x);
     struct epa_error why = {EPA_OK, ""};
-    uint32_t lost = UINT32_MAX;
+    uint32_t failed_rank = UINT32_MAX;
     const struct session_rank *failed;
     enum epa_status status;
 
@@ -354,26 +354,26 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .ranks_per_node = x->ranks_per_node,
                              .threads = backend_of(x)->threads(x->backend.config),
                              .stop_fd = stop_fd,
-                             .look = s->look,
-                             .look_arg = s->look_arg,
+                             .poll_launch = s->poll_launch,
+                             .poll_arg = s->poll_arg,
                              .grace_ns = grace_ns(x),
                              .timeout_ns = x->timeout_ns + set_up_ns,
                              .rank_main = rank_main,
                              .arg = s,
                              .block = s->block,
                              .block_bytes = s->block_bytes,
-                             .alike = s->alike.data,
-                             .lost = &lost,
-                             .stay = &s->stay},
+                             .fingerprint = s->fingerprint.data,
+                             .failed_rank = &failed_rank,
+                             .leaked_ranks = &s->leaked_ranks},
         &why);
     learn_stages(s);
     trust_blocks(s);
     if (status == EPA_OK)
         return EPA_OK;
     /* All processes of a launch are to end with one status, whoever knows of which ranks. */
-    failed = first_failure(s, s->place.size > 0 ? status : EPA_OK);
-    if (status == EPA_ERR_DIED && lost < x->ranks)
-        tell_lost(s, lost, why.text, err);
+    failed = first_failure(s, s->process_id.size > 0 ? status : EPA_OK);
+    if (status == EPA_ERR_DIED && failed_rank < x->ranks)
+        tell_lost(s, failed_rank, why.text, err);
     else if (status != EPA_ERR_INTERRUPTED && failed != NULL)
         (void)epa_fail(err, failed->status, "%s", failed->text);
     else

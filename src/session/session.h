@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
-#include "session/board.h"
+#include "session/status_page.h"
 #include "moe/routing.h"
 #include "session/stop.h"
 #include "trace/record.h"
@@ -24,8 +24,8 @@ enum {
 /* Rows of times where bench launches graphs; else there is a row for each stage. */
 enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
 
-/* The one row of bench.clock: wall_cold; only rank 0's times are looked at. */
-enum { FIGURE_WALL };
+/* The one row of bench.clock: end_to_end, cache: cold; only rank 0's times are looked at. */
+enum { FIGURE_END_TO_END };
 
 /* Rows of an open loop, behind those of the stages. */
 enum { OPEN_SERVICE, OPEN_LATENCY, OPEN_ROWS };
@@ -45,9 +45,9 @@ struct session_facts {
 
 /* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
  * of the rank, word by word. */
-struct session_waiting {
+struct session_wait {
     uint64_t turn; /* odd while the rest is written */
-    uint32_t kind; /* enum epa_waiting_kind */
+    uint32_t kind; /* enum epa_wait_kind */
     uint32_t peer, number;
     uint32_t
         stage; /* with `iteration`, as the rank's were: one that has gone on waits no more */
@@ -76,11 +76,11 @@ struct session_rank {
     char text[640];             /* an epa_error's, and where that was */
     struct moe_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
-    struct epa_limit limit; /* of the links, where has_limit */
-    bool has_limit;
+    struct epa_peak peak; /* of the links, where has_peak */
+    bool has_peak;
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
-    struct session_waiting waiting;
+    struct session_wait waiting;
 };
 
 struct session {
@@ -95,21 +95,21 @@ struct session {
     bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
     struct session_arrivals arrivals;
     enum stop_reason stop;          /* by the rule of bench, where there is one */
-    uint32_t stay;                  /* as in epa_launch, once it has run */
+    uint32_t leaked_ranks;                  /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;    /* samples asked for after warm-up */
     struct routing_source *routing; /* file contents, read once by the parent; or NULL */
-    struct epa_place place;         /* rank 0 of 0: this process starts all ranks itself */
-    struct text alike;              /* as in epa_launch */
+    struct epa_process_id process_id;         /* rank 0 of 0: this process starts all ranks itself */
+    struct text fingerprint;              /* as in epa_launch */
     struct record_shape trace;      /* lanes 0: nobody profiles */
-    bool (*look)(void *look_arg, enum epa_look); /* as in epa_launch; NULL: nobody looks */
-    void *look_arg;
+    bool (*poll_launch)(void *poll_arg, enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
+    void *poll_arg;
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */
     size_t block_bytes;
     struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
     struct session_notes *notes;
-    struct board *board;          /* which has both; NULL: memory without a name */
+    struct status_page *status_page;          /* which has both; NULL: memory without a name */
     uint64_t block_at, shared_at; /* on the board; 0: not there */
 };
 
@@ -158,7 +158,7 @@ bool session_is_open(const struct session *);
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);
 
-/* How many problems a rank holds at once, and whether their answers are checked. */
+/* How many problems a rank holds at once, and whether their expert outputs are checked. */
 uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
@@ -167,12 +167,12 @@ bool session_checks(const struct session *);
 enum epa_status session_create(const struct experiment *x, enum verb verb,
                                struct session **out, struct epa_error *);
 /* The same, with what ranks share on a board, which must outlive it; NULL: on none. */
-enum epa_status session_create_on(struct board *, const struct experiment *x,
+enum epa_status session_create_on(struct status_page *, const struct experiment *x,
                                   enum verb verb, struct session **out, struct epa_error *);
 void session_destroy(struct session *);
 
 /* The board, and in `out` what of a run is where on it; NULL: there is none. */
-struct board *session_board(const struct session *, struct board_run *out);
+struct status_page *session_status_page(const struct session *, struct status_page_run *out);
 
 /* Ranks that could not be ended still use the session and its experiment. */
 bool session_in_use(const struct session *);

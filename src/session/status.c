@@ -76,14 +76,14 @@ static void read_rank(int file, struct status *s, uint32_t r)
     uint64_t at = s->head.run.block_at + r * s->head.run.block_bytes;
 
     for (uint32_t i = 0; i < TRIES; i++) {
-        struct session_waiting *note = &said->waiting;
+        struct session_wait *note = &said->waiting;
         uint64_t turn = 1, note_at = at + offsetof(struct session_rank, waiting);
 
         memset(said, 0, sizeof(*said));
         if (!read_at(file, at, said, sizeof(*said)) ||
             !read_at(file, note_at, &turn, sizeof(turn)))
             return;
-        rank->waits = note->kind != EPA_WAITING_NOTHING && note->stage == said->stage &&
+        rank->waits = note->kind != EPA_WAIT_NOTHING && note->stage == said->stage &&
                       note->iteration == said->iteration;
         if (turn == note->turn && turn % 2 == 0)
             break;
@@ -105,8 +105,8 @@ static void trust_notes(struct session_notes *notes)
 enum epa_status status_read(int file, struct status *out, struct epa_error *err)
 {
     struct status s = {.now_ns = clock_ns()};
-    const struct board_run *run = &s.head.run;
-    enum epa_status status = board_read(file, sizeof(struct session_rank),
+    const struct status_page_run *run = &s.head.run;
+    enum epa_status status = status_page_read(file, sizeof(struct session_rank),
                                         sizeof(struct session_notes), &s.head, err);
 
     if (status != EPA_OK)
@@ -162,7 +162,7 @@ const char *status_stage(const struct status *s, uint32_t rank)
 
 void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t room)
 {
-    const struct session_waiting *w = &s->rank[rank].said.waiting;
+    const struct session_wait *w = &s->rank[rank].said.waiting;
     double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
     unsigned long long seen = w->seen, wanted = w->wanted;
     char whom[32] = "", whose[40] = "";
@@ -170,37 +170,37 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
     snprintf(out, room, "-");
     if (!s->rank[rank].waits)
         return;
-    if (w->peer != EPA_WAITING_NOBODY) {
+    if (w->peer != EPA_WAIT_NOBODY) {
         snprintf(whom, sizeof(whom), "rank %u", w->peer);
         snprintf(whose, sizeof(whose), " of rank %u", w->peer);
     }
-    switch ((enum epa_waiting_kind)w->kind) {
-    case EPA_WAITING_SIGNAL:
+    switch ((enum epa_wait_kind)w->kind) {
+    case EPA_WAIT_SIGNAL:
         snprintf(out, room, "%s%s for %.2f s: signal %u is %llu, wants %llu",
                  w->what[0] == '\0' ? "a signal" : w->what, whose, since, w->number, seen,
                  wanted);
         break;
-    case EPA_WAITING_BARRIER:
-    case EPA_WAITING_SET_UP:
+    case EPA_WAIT_BARRIER:
+    case EPA_WAIT_SET_UP:
         snprintf(out, room, "%s for %.2f s: came to barrier %llu%s, wants %llu",
                  whom[0] == '\0' ? "other ranks" : whom, since, seen,
-                 w->kind == EPA_WAITING_SET_UP ? " of set-up" : "", wanted);
+                 w->kind == EPA_WAIT_SET_UP ? " of set-up" : "", wanted);
         break;
-    case EPA_WAITING_DATA:
+    case EPA_WAIT_DATA:
         snprintf(out, room, "%s %u%s for %.2f s: its flag is %llu, wants %llu", w->what,
                  w->number, whose, since, seen, wanted);
         break;
-    case EPA_WAITING_PUTS:
+    case EPA_WAIT_PUTS:
         snprintf(out, room, "its puts%s%s to be in place for %.2f s",
                  whom[0] == '\0' ? "" : " to ", whom, since);
         break;
-    case EPA_WAITING_CALL:
+    case EPA_WAIT_CALL:
         snprintf(out, room, "%s%s for %.2f s", w->what, whose, since);
         break;
-    case EPA_WAITING_DEVICE:
+    case EPA_WAIT_DEVICE:
         snprintf(out, room, "its device for %.2f s", since);
         break;
-    case EPA_WAITING_NOTHING:
+    case EPA_WAIT_NOTHING:
         break;
     }
 }
@@ -217,7 +217,7 @@ void status_print_head(const struct status *s, struct text *out)
 {
     static const char *const verb[] = {
         [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
-    struct board_run run = s->head.run;
+    struct status_page_run run = s->head.run;
     double elapsed = (double)(s->now_ns - s->head.began_ns) / 1e9;
 
     if (run.began_ns == 0) {

@@ -24,7 +24,7 @@ struct status_rank {
 };
 
 struct status {
-    struct board_head head; /* head.run.began_ns 0: no run is under way */
+    struct status_page_head head; /* head.run.began_ns 0: no run is under way */
     struct session_notes notes;
     struct status_rank *rank; /* [n] */
     uint32_t n;

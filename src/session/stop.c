@@ -107,7 +107,7 @@ static uint64_t next_look(const struct stop *s, uint64_t elapsed_ns)
     return least(n + (more > 0 ? more : 1), o->iterations);
 }
 
-enum stop_reason stop_look(struct stop *s, uint64_t elapsed_ns)
+enum stop_reason stop_poll(struct stop *s, uint64_t elapsed_ns)
 {
     const struct bench_options *o = s->options;
 

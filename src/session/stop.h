@@ -31,7 +31,7 @@ void stop_finish(struct stop *);
 
 /* Looks at ns[0..n), which took elapsed_ns, and says when to look again: soon enough for
  * max_time and at a quarter more samples for ci95, so that looking stays rare. */
-enum stop_reason stop_look(struct stop *, uint64_t elapsed_ns);
+enum stop_reason stop_poll(struct stop *, uint64_t elapsed_ns);
 
 /* Width of the median's 95 % interval as a part of the median; infinite where there is
  * none. Sorts. */

@@ -71,7 +71,7 @@ static bool is_sound(const struct session *s, const struct record *record,
 
 static bool is_flow(const struct epa_trace_event *e)
 {
-    return e->kind == EPA_TRACE_GIVE || e->kind == EPA_TRACE_TAKE;
+    return e->kind == EPA_TRACE_FLOW_BEGIN || e->kind == EPA_TRACE_FLOW_END;
 }
 
 /* Calls fn for each lane of each turn of each rank. */
@@ -120,7 +120,7 @@ static void take_part(const struct session *s, struct gathered *g, uint32_t rank
         if (!is_sound(s, r->record, e))
             continue;
         /* A wait holds the end of its flow within it, not where the next slice begins. */
-        if (e->kind == EPA_TRACE_TAKE)
+        if (e->kind == EPA_TRACE_FLOW_END)
             at = e->end_ns - 1;
         g->slices += e->kind == EPA_TRACE_SLICE;
         r->events++;
@@ -131,7 +131,7 @@ static void take_part(const struct session *s, struct gathered *g, uint32_t rank
             .event = e,
             .rank = rank,
             .lane = lane,
-            .cut = e->kind == EPA_TRACE_TAKE && e->end_ns == e->begin_ns,
+            .cut = e->kind == EPA_TRACE_FLOW_END && e->end_ns == e->begin_ns,
         };
     }
 }
@@ -154,12 +154,12 @@ static int by_time(const void *left, const void *right)
 
 static uint32_t giver(const struct gathered_event *e)
 {
-    return e->event->kind == EPA_TRACE_GIVE ? e->rank : e->event->peer;
+    return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->rank : e->event->peer;
 }
 
 static uint32_t taker(const struct gathered_event *e)
 {
-    return e->event->kind == EPA_TRACE_GIVE ? e->event->peer : e->rank;
+    return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->event->peer : e->rank;
 }
 
 static int compare(uint64_t a, uint64_t b)
@@ -194,8 +194,8 @@ static void pair_flows(struct gathered *g, struct gathered_event **end, uint64_t
     for (uint64_t i = 0, same; i < n; i += same) {
         for (same = 1; i + same < n && by_flow(end[i], end[i + same]) == 0; same++)
             ;
-        if (same == 2 && end[i]->event->kind == EPA_TRACE_GIVE &&
-            end[i + 1]->event->kind == EPA_TRACE_TAKE && !end[i + 1]->cut) {
+        if (same == 2 && end[i]->event->kind == EPA_TRACE_FLOW_BEGIN &&
+            end[i + 1]->event->kind == EPA_TRACE_FLOW_END && !end[i + 1]->cut) {
             g->flows++;
             continue;
         }

@@ -10,7 +10,7 @@
 
 enum { TAR_BLOCK = 512 };
 
-static enum epa_status check_alike(const struct trace_file *f, uint32_t n,
+static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                                    struct epa_error *err)
 {
     static const char *const key[] = {"run", "name", "verb", "base_ns", "version"};
@@ -150,7 +150,7 @@ static void print_merged(const json_t *first, const json_t *other, const json_t 
 enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text *out,
                             struct epa_error *err)
 {
-    enum epa_status status = check_alike(f, n, err);
+    enum epa_status status = check_fingerprint(f, n, err);
     json_t *other, *events;
 
     if (status == EPA_OK)
@@ -256,7 +256,7 @@ enum epa_status trace_pack(const struct trace_file *f, uint32_t n, struct text *
                            struct epa_error *err)
 {
     static const char end[2 * TAR_BLOCK];
-    enum epa_status status = check_alike(f, n, err);
+    enum epa_status status = check_fingerprint(f, n, err);
     char *text;
 
     if (status == EPA_OK)

@@ -33,7 +33,7 @@ static const struct trace_item *stage_of(const struct path_round *r, const char 
 
 /* What the rank did just before `ns`: the innermost slice; and when that began: after what is
  * within it and over. NULL: nothing. */
-static const struct trace_item *doing(const struct path_round *r, uint32_t rank, int64_t ns,
+static const struct trace_item *phase(const struct path_round *r, uint32_t rank, int64_t ns,
                                       int64_t *since)
 {
     const struct trace_item *in = NULL;
@@ -106,7 +106,7 @@ bool path_find(const struct path_round *r, const char *name, struct path *out)
         return false;
     ns = end_of(at);
     while (at != NULL && ns > at->ts_ns && out->n < PATH_STEPS) {
-        in = doing(r, at->pid, ns, &since);
+        in = phase(r, at->pid, ns, &since);
         if (in == NULL)
             break;
         give = since == in->ts_ns ? given(r, in) : NULL;

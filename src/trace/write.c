@@ -194,7 +194,7 @@ static void add_slice(struct writing *w, const struct gathered_event *e)
 
 static void add_flow(struct writing *w, const struct gathered_event *e)
 {
-    bool gives = e->event->kind == EPA_TRACE_GIVE;
+    bool gives = e->event->kind == EPA_TRACE_FLOW_BEGIN;
     uint32_t from = gives ? e->rank : e->event->peer, to = gives ? e->event->peer : e->rank;
     unsigned long long value = e->event->value;
 
@@ -209,8 +209,8 @@ static void add_flow(struct writing *w, const struct gathered_event *e)
 static void add_event(struct writing *w, const struct gathered_event *e)
 {
     static const char *const ph[] = {[EPA_TRACE_SLICE] = "X",
-                                     [EPA_TRACE_GIVE] = "s",
-                                     [EPA_TRACE_TAKE] = "f",
+                                     [EPA_TRACE_FLOW_BEGIN] = "s",
+                                     [EPA_TRACE_FLOW_END] = "f",
                                      [EPA_TRACE_COUNT] = "C"};
     const struct record *record = w->g->rank[e->rank].record;
 

@@ -18,7 +18,7 @@ export UCX_NET_DEVICES=eth0 UCX_TLS=tcp,self
 ways=(
     "alltoallv|alltoallv|transport=ucx" # which carries the barriers around a sample, no rows
     "ll_v2|ll_v2-ucx|transport.tls=tcp,self"
-    "ll_v2, once|ll_v2-ucx|transport.tls=tcp,self algorithm.once=true"
+    "ll_v2, once|ll_v2-ucx|transport.tls=tcp,self algorithm.dedup=true"
     "ll_v2, layout: rank|ll_v2-ucx|transport.tls=tcp,self algorithm.layout=rank"
 )
 

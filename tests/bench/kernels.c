@@ -362,32 +362,32 @@ static void spread_tables(struct work *w)
     }
 }
 
-static void run_answer_fp8(struct work *w, const struct kernels *set)
+static void run_output_fp8(struct work *w, const struct kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
-        set->answer_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP),
+        set->output_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP),
                         HIDDEN, GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
 }
 
-static void run_answer(struct work *w, const struct kernels *set)
+static void run_output(struct work *w, const struct kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
-        set->answer(rows_of(w, set) + (size_t)t * HIDDEN, HIDDEN, 1.25f,
+        set->output(rows_of(w, set) + (size_t)t * HIDDEN, HIDDEN, 1.25f,
                     w->out + (size_t)t * HIDDEN);
 }
 
-static void answer_tables(struct work *w)
+static void output_tables(struct work *w)
 {
     struct row fp8[MOST_ROWS], words[MOST_ROWS];
-    uint32_t rows = add_vector_sets(fp8, 0, run_answer_fp8);
+    uint32_t rows = add_vector_sets(fp8, 0, run_output_fp8);
 
-    add_vector_sets(words, 0, run_answer);
+    add_vector_sets(words, 0, run_output);
     w->tokens = 512;
     fill(w, GAUSSIAN);
     run_quantise(w, kernels_get(EPA_BF16, NULL));
-    measure("answer from fp8, 512 rows (GB/s of answers)", fp8, rows, w,
+    measure("answer from fp8, 512 rows (GB/s of expert outputs)", fp8, rows, w,
             (double)w->tokens * HIDDEN * 2);
-    measure("answer from rows as they are, 512 rows (GB/s of answers)", words, rows, w,
+    measure("answer from rows as they are, 512 rows (GB/s of expert outputs)", words, rows, w,
             (double)w->tokens * HIDDEN * 2);
 }
 
@@ -405,7 +405,7 @@ int main(void)
     quantise_tables(&w);
     reduce_tables(&w);
     spread_tables(&w);
-    answer_tables(&w);
+    output_tables(&w);
     free(w.x[0]);
     free(w.x[1]);
     free(w.out);

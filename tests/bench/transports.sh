@@ -18,9 +18,9 @@ for s in "$@"; do common+=(--set "$s"); done
 ways=(
     "shm|ll_v2-shm"
     "ucx, loads and stores|ll_v2-ucx"
-    "ucx posix, puts|ll_v2-ucx|transport.tls=posix,self transport.direct=false algorithm.once=true"
-    "ucx tcp, puts|ll_v2-ucx|transport.tls=tcp,self transport.direct=false algorithm.once=true"
-    "shm, once|ll_v2-shm|algorithm.once=true"
+    "ucx posix, puts|ll_v2-ucx|transport.tls=posix,self transport.direct=false algorithm.dedup=true"
+    "ucx tcp, puts|ll_v2-ucx|transport.tls=tcp,self transport.direct=false algorithm.dedup=true"
+    "shm, once|ll_v2-shm|algorithm.dedup=true"
     "alltoallv|alltoallv"
     "alltoallv, shared window|alltoallv-shared"
 )

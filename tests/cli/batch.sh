@@ -19,7 +19,7 @@ ranks: 2
 runs:
   small: {moe.max_tokens: 2}
   narrow: {algorithm.capacity: 0.3, tokens: full}
-  large: {moe.max_tokens: 64, bench.inputs: 2}
+  large: {moe.max_tokens: 64, bench.input_sets: 2}
   nowhere: {transport: nowhere}
 repeat: 2
 bench: {iterations: 5}

@@ -36,7 +36,7 @@ OF_ONE_VALUE = (r"is not a whole number|is not a number|is not true or false|is 
 # Files of several runs, and of parts: both take these,
 TAKEN = """
 runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}, bare: }
-runs: {a: {algorithm: {name: ll_v2, wire: fp8}}, b: {algorithm.wire: dtype, moe: {topk: 4}}}
+runs: {a: {algorithm: {name: ll_v2, dispatch_dtype: fp8}}, b: {algorithm.dispatch_dtype: native, moe: {topk: 4}}}
 runs: {a: {transport: shm, tokens: [1, 2], tokens.kind: list, timeout: 1s}}
 matrix: {moe.topk: [4, 8], routing: [uniform, {kind: zipf, exponent: 2.0}]}
 matrix: {moe: {topk: [4, 8], hidden: [256, 128]}}
@@ -47,9 +47,9 @@ repeat: 3
 x-notes: {any: [thing]}
 moe: {x-why: because}
 tokens: [1, 2]
-tokens: {kind: list, each: [1, 2]}
+tokens: {kind: list, 1, 2]}
 routing: zipf
-algorithm: {wire: dtype}
+algorithm: {dispatch_dtype: native}
 launcher: {name: auto}
 launcher: {pin: none}
 routing: {kind: file, path: "x.npy", layer: 3}
@@ -63,7 +63,7 @@ bench: {ci95: 1%, min_time: 100ms}
 bench: {ci95: 0.5, max_time: 1s}
 bench: {arrivals: poisson, load: 80%}
 bench: {arrivals: constant, rate: 2000}
-expect: {median: 120us, goodput: 40, of_limit: 50%, wrong: 0}
+expect: {median: 120us, goodput: 40, of_peak: 50%, wrong: 0}
 expect: {p99: "dispatch 80us, total 1 ms"}
 verify: {straggle: 0}
 fault: none
@@ -106,7 +106,7 @@ transport: {name: shm, tls: all}
 transport: [shm]
 transport: smh
 tokens: [1, -2]
-tokens: {kind: list, each: [1, 5000]}
+tokens: {kind: list, 1, 5000]}
 seed: 99999999999999999999
 moe: 4
 bench: [1]

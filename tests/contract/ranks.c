@@ -85,12 +85,12 @@ bool raise_signal(struct rank *r, uint32_t signal, uint64_t value, enum epa_sign
 
 bool await(struct rank *r, uint32_t signal, uint64_t value)
 {
-    return works(r, epa_wait(r->t, signal, value, PATIENCE_NS));
+    return works(r, epa_wait(r->t, signal, value, DEFAULT_TIMEOUT_NS));
 }
 
 bool meet(struct rank *r)
 {
-    return works(r, r->t->ops->barrier(r->t, PATIENCE_NS));
+    return works(r, r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS));
 }
 
 static bool on_host(const struct rank *r)
@@ -251,7 +251,7 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
                                 .threads = 1,
                                 .stop_fd = -1,
                                 .grace_ns = 10000000000u,
-                                .timeout_ns = PATIENCE_NS,
+                                .timeout_ns = DEFAULT_TIMEOUT_NS,
                                 .rank_main = rank_main,
                                 .arg = &call};
     struct epa_error err = {EPA_OK, ""};

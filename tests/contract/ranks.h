@@ -44,7 +44,7 @@ struct ranks {
 };
 
 /* Longest wait in a test that should pass. */
-static const uint64_t PATIENCE_NS = 60000000000u;
+static const uint64_t DEFAULT_TIMEOUT_NS = 60000000000u;
 
 /* Runs the body on each rank; fails the test with the first claim that did not hold. */
 void ranks_run(const struct subject *, const struct ranks *);

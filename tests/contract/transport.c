@@ -255,7 +255,7 @@ static void set_one_signal(struct rank *r)
 
         if (!raise_signal(r, 3, values[i], EPA_SIGNAL_SET, next_of(r)))
             return;
-        status = r->t->ops->wait(r->t, 3, EPA_EQ, values[i], PATIENCE_NS);
+        status = r->t->ops->wait(r->t, 3, EPA_EQ, values[i], DEFAULT_TIMEOUT_NS);
         if (!works(r, status) || !meet(r))
             return;
     }

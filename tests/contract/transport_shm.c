@@ -163,7 +163,7 @@ enum { SCRATCH = 1 << 20 };
 /* Twice: its words count on. What it must not touch is as it was, signals among it. */
 static void measure(struct rank *r)
 {
-    struct epa_limit limit = {0};
+    struct epa_peak limit = {0};
 
     store_byte(r, 0, 7, SCRATCH);
     meet(r);
@@ -195,7 +195,7 @@ static void links_are_measured_alike_on_all_ranks(void **state)
 
 static void measure_without_room(struct rank *r)
 {
-    struct epa_limit limit = {1, 1};
+    struct epa_peak limit = {1, 1};
 
     if (!works(r, r->t->ops->limit(r->t, HEAP - 63, &limit)))
         return;
@@ -210,7 +210,7 @@ static void a_heap_without_room_leaves_the_rate_unknown(void **state)
 
 static void measure_alone(struct rank *r)
 {
-    struct epa_limit limit = {1, 1};
+    struct epa_peak limit = {1, 1};
 
     if (works(r, r->t->ops->limit(r->t, 0, &limit)))
         claim(r, !(limit.bytes_per_ns > 0) && !(limit.latency_ns > 0), "%g bytes/ns, %g ns",
@@ -225,7 +225,7 @@ static void one_rank_has_no_links(void **state)
 /* Rank 1 gives up instead of taking part. */
 static void measure_with_one_who_has_failed(struct rank *r)
 {
-    struct epa_limit limit;
+    struct epa_peak limit;
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 

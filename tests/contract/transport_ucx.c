@@ -82,8 +82,8 @@ static void leave_without_a_word(struct rank *r)
     if (t == NULL)
         return;
     if (r->me != 1 && over_tcp()) { /* shared memory does not end with who made it */
-        status = r->me == 0 ? t->ops->wait(t, 2, EPA_GE, 1, PATIENCE_NS)
-                            : t->ops->barrier(t, PATIENCE_NS);
+        status = r->me == 0 ? t->ops->wait(t, 2, EPA_GE, 1, DEFAULT_TIMEOUT_NS)
+                            : t->ops->barrier(t, DEFAULT_TIMEOUT_NS);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_DIED, "status %d: %s", status, err.text);
         claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"",
@@ -92,7 +92,7 @@ static void leave_without_a_word(struct rank *r)
     t->ops->close(t);
 }
 
-static void who_leaves_without_a_word_is_told_by_name(void **state)
+static void who_leaves_without_a_word_is_reported_by_name(void **state)
 {
     run(state, 3, leave_without_a_word, false);
 }
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     struct subject subject = ranks_subject(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
-        cmocka_unit_test_prestate(who_leaves_without_a_word_is_told_by_name, &subject),
+        cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
         cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
         cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),
     };

@@ -55,7 +55,7 @@ static void put_to_who_has_left(struct rank *r)
     claim(r, r->t->ops->barrier(r->t, 1000000000) == EPA_ERR_DIED, "and the barrier");
 }
 
-static void who_does_not_answer_is_named(void **state)
+static void who_does_not_output_is_named(void **state)
 {
     run(state, 2, put_to_who_has_left, true);
 }
@@ -119,7 +119,7 @@ static void it_tells_what_it_runs_on(void **state)
 
 static void measure(struct rank *r)
 {
-    struct epa_limit limit = {0};
+    struct epa_peak limit = {0};
 
     if (!works(r, r->t->ops->limit(r->t, 64, &limit)))
         return;
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(who_does_not_answer_is_named, &subject),
+        cmocka_unit_test_prestate(who_does_not_output_is_named, &subject),
         cmocka_unit_test_prestate(thousands_of_puts_come_through_one_queue, &subject),
         cmocka_unit_test_prestate(a_source_that_is_not_registered_is_refused_in_words,
                                   &subject),

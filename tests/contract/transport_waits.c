@@ -99,9 +99,9 @@ static void wait_while_one_fails(struct rank *r)
     }
     gather(r, 0, 0);
     if (r->me % 2 == 1)
-        status = epa_wait(r->t, 2, 7, PATIENCE_NS);
+        status = epa_wait(r->t, 2, 7, DEFAULT_TIMEOUT_NS);
     else
-        status = r->t->ops->barrier(r->t, PATIENCE_NS);
+        status = r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
     explains(r, "another rank");
 }
@@ -243,10 +243,10 @@ static void *call_alone(void *arg)
         memset(text, (int)i, sizeof(text));
         caller->good =
             epa_put_signal(t, 64 * signal, text, sizeof(text), signal, i, peer) == EPA_OK &&
-            epa_wait(t, signal, i, PATIENCE_NS) == EPA_OK &&
+            epa_wait(t, signal, i, DEFAULT_TIMEOUT_NS) == EPA_OK &&
             t->heap[64 * signal] == (char)i &&
             epa_put_signal(t, 0, NULL, 0, signal + 8, i, peer) == EPA_OK &&
-            epa_wait(t, signal + 8, i, PATIENCE_NS) == EPA_OK;
+            epa_wait(t, signal + 8, i, DEFAULT_TIMEOUT_NS) == EPA_OK;
     }
     return NULL;
 }

@@ -22,7 +22,7 @@ static void must(bool holds)
 static void check(const struct node *node, uint32_t depth)
 {
     must(depth <= 64 && node->text != NULL);
-    must(node->place.line != 0 && node->place.column != 0 && node->place.width != 0);
+    must(node->location.line != 0 && node->location.column != 0 && node->location.width != 0);
     must(node->kind != NODE_SCALAR || node->n == 0);
     for (uint32_t i = 0; i < node->n; i++) {
         must(node->kind != NODE_MAP || node->key[i]->kind == NODE_SCALAR);

@@ -215,7 +215,7 @@ static void a_backend_may_be_closed_while_it_records(void **state)
     assert_int_equal(f->ops->capture_begin(f->b), EPA_OK);
 }
 
-static void a_kernel_that_gives_up_is_told(void **state)
+static void a_kernel_that_gives_up_is_reported(void **state)
 {
     struct fixture *f = *state;
     uint64_t *signal = alloc(f, sizeof(*signal));
@@ -326,7 +326,7 @@ int main(void)
         ON_GPU(a_graph_runs_as_often_as_it_is_launched),
         ON_GPU(what_waits_cannot_be_recorded),
         ON_GPU(a_backend_may_be_closed_while_it_records),
-        ON_GPU(a_kernel_that_gives_up_is_told),
+        ON_GPU(a_kernel_that_gives_up_is_reported),
         ON_GPU(kernels_leave_once_a_rank_has_failed),
         ON_GPU(close_does_not_wait_for_a_signal_that_never_comes),
         ON_GPU(errors_of_the_device_have_a_name),

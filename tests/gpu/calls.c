@@ -74,7 +74,7 @@ static bool nested(struct scene *s)
     for (uint32_t i = 0; i < LAYERS && good; i++) {
         struct layer *l = &s->layer[(first + i) % LAYERS];
 
-        good = layer_answer(l, 1) && layer_combine(l, 1);
+        good = layer_output(l, 1) && layer_combine(l, 1);
     }
     for (uint32_t i = 0; i < LAYERS && good; i++)
         good = layer_sync(&s->layer[i]) && layer_check(&s->layer[i], 1, "nested");
@@ -91,8 +91,8 @@ static bool ahead(struct scene *s)
         return true;
     return layer_inputs(a, 2, false) && layer_inputs(a, 3, false) &&
            layer_inputs(b, 2, false) && layer_dispatch(a, 2) && layer_dispatch(b, 2) &&
-           layer_dispatch(a, 3) && layer_answer(b, 2) && layer_combine(b, 2) &&
-           layer_answer(a, 2) && layer_combine(a, 2) && layer_answer(a, 3) &&
+           layer_dispatch(a, 3) && layer_output(b, 2) && layer_combine(b, 2) &&
+           layer_output(a, 2) && layer_combine(a, 2) && layer_output(a, 3) &&
            layer_combine(a, 3) && layer_sync(a) && layer_check(a, 2, "ahead") &&
            layer_check(b, 2, "ahead") && layer_check(a, 3, "ahead");
 }
@@ -209,9 +209,9 @@ static bool many(struct scene *s)
     struct layer *a = &s->layer[0], *b = &s->layer[2];
 
     return layer_dispatch(a, 0) && layer_dispatch(a, 1) && layer_pair(b, 0) &&
-           layer_answer(a, 0) && layer_combine(a, 0) && layer_dispatch(a, 2) &&
-           layer_answer(a, 1) && layer_combine(a, 1) && layer_pair(b, 1) &&
-           layer_answer(a, 2) && layer_combine(a, 2);
+           layer_output(a, 0) && layer_combine(a, 0) && layer_dispatch(a, 2) &&
+           layer_output(a, 1) && layer_combine(a, 1) && layer_pair(b, 1) &&
+           layer_output(a, 2) && layer_combine(a, 2);
 }
 
 static bool check_many(struct scene *s, const char *when)
@@ -406,7 +406,7 @@ static bool refuse_all(struct layer *l)
 
     if (!layer_round(l, 0, "before refusals") || !layer_inputs(l, 0, false) ||
         !layer_inputs(l, 1, false) || !layer_dispatch(l, 0) || !layer_dispatch(l, 1) ||
-        !layer_answer(l, 0) || !layer_answer(l, 1))
+        !layer_output(l, 0) || !layer_output(l, 1))
         return false;
     third = l->slot[2].problem;
     last = l->slot[1].problem.u.moe.epoch;
@@ -439,7 +439,7 @@ static bool refuse_halves(struct layer *l)
     return layer_inputs(l, 0, false) && run_stage(l, DISPATCH_SEND) &&
            refuse_stage(l, COMBINE_RECV, "the second half of a dispatch") &&
            refuse_stage(l, DISPATCH_SEND, "the second half of a dispatch") &&
-           run_stage(l, DISPATCH_RECV) && layer_answer(l, 0) &&
+           run_stage(l, DISPATCH_RECV) && layer_output(l, 0) &&
            refuse_stage(l, COMBINE_RECV, "combine_send comes first") &&
            run_stage(l, COMBINE_SEND) &&
            refuse_stage(l, DISPATCH_RECV, "the second half of a combine") &&

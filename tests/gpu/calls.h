@@ -13,7 +13,7 @@ struct shape {
     const char *name;
     uint32_t max_tokens, hidden, experts, topk, buffers;
     int layout, wire, overlap; /* as in struct ll_config */
-    bool once;
+    bool dedup;
     bool apart; /* experts answer elsewhere than in the heap */
 };
 
@@ -59,7 +59,7 @@ bool layer_works(struct layer *, enum epa_status, const char *what);
 bool layer_inputs(struct layer *, uint32_t slot, bool as_many);
 bool layer_spoil(struct layer *, uint32_t slot);
 bool layer_dispatch(struct layer *, uint32_t slot);
-bool layer_answer(struct layer *, uint32_t slot);
+bool layer_output(struct layer *, uint32_t slot);
 bool layer_combine(struct layer *, uint32_t slot);
 /* The stages alone, to see what they return. */
 enum epa_status layer_try_dispatch(struct layer *, struct epa_problem *);

@@ -1,4 +1,4 @@
-/* The stand-in for experts in calls.c: one channel of all rows, by the host or by a thread of a
+/* The synthetic expert in calls.c: one channel of all rows, by the host or by a thread of a
  * kernel. Tokens are small whole numbers and factors powers of two, so that FP8 and bf16 hold
  * all of it exactly, and what must come out is known to the bit. */
 #ifndef CALLS_EXPERTS_H
@@ -61,17 +61,17 @@ CALLS_BOTH float calls_received(const struct epa_moe *m, uint64_t row, uint32_t 
         return calls_float(((const uint16_t *)(const void *)at)[channel]);
     scales += row * m->scale_stride;
     return calls_float_of_e4m3((uint8_t)at[channel]) *
-           ((const float *)(const void *)scales)[channel / m->group];
+           ((const float *)(const void *)scales)[channel / m->fp8_group_size];
 }
 
 /* Layout rank: the answer so far of a row, and one more expert's. Rounded each time, which the
  * test does alike. */
-CALLS_BOTH uint16_t calls_add(uint16_t sum, float weight, float answer)
+CALLS_BOTH uint16_t calls_add(uint16_t sum, float weight, float output)
 {
-    return calls_bf16(fmaf(weight, answer, calls_float(sum)));
+    return calls_bf16(fmaf(weight, output, calls_float(sum)));
 }
 
-CALLS_BOTH void calls_answer(const struct epa_moe *m, uint32_t rank, uint32_t local,
+CALLS_BOTH void calls_output(const struct epa_moe *m, uint32_t rank, uint32_t local,
                              uint32_t channel, uint16_t *y)
 {
     for (uint64_t row = 0; row < m->recv_rows && m->recv_row != NULL; row++)
@@ -93,7 +93,7 @@ CALLS_BOTH void calls_answer(const struct epa_moe *m, uint32_t rank, uint32_t lo
 extern "C" {
 #endif
 /* Queues the above for all channels. Returns a cudaError_t. */
-int kernel_answer(struct epa_backend *, const struct epa_moe *, uint32_t rank,
+int kernel_output(struct epa_backend *, const struct epa_moe *, uint32_t rank,
                   uint32_t local, uint16_t *y);
 #ifdef __cplusplus
 }

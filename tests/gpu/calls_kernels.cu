@@ -3,15 +3,15 @@
 
 enum { THREADS = 128 };
 
-static __global__ void answer(epa_moe m, uint32_t rank, uint32_t local, uint16_t *y)
+static __global__ void output(epa_moe m, uint32_t rank, uint32_t local, uint16_t *y)
 {
     uint32_t channel = blockIdx.x * THREADS + threadIdx.x;
 
     if (channel < m.hidden)
-        calls_answer(&m, rank, local, channel, y);
+        calls_output(&m, rank, local, channel, y);
 }
 
-int kernel_answer(struct epa_backend *b, const struct epa_moe *m, uint32_t rank,
+int kernel_output(struct epa_backend *b, const struct epa_moe *m, uint32_t rank,
                   uint32_t local, uint16_t *y)
 {
     /* This program and each plugin have a CUDA runtime of their own, with a device of its own. */
@@ -19,7 +19,7 @@ int kernel_answer(struct epa_backend *b, const struct epa_moe *m, uint32_t rank,
 
     if (code != cudaSuccess)
         return (int)code;
-    answer<<<(m->hidden + THREADS - 1) / THREADS, THREADS, 0, (cudaStream_t)b->stream>>>(
+    output<<<(m->hidden + THREADS - 1) / THREADS, THREADS, 0, (cudaStream_t)b->stream>>>(
         *m, rank, local, y);
     return (int)cudaGetLastError();
 }

@@ -24,7 +24,7 @@ static const struct shape shapes[LAYERS] = {
      .topk = 4,
      .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
-     .wire = LL_WIRE_FP8},
+     .dispatch_dtype = LL_DTYPE_FP8},
     {.name = "once",
      .max_tokens = 5,
      .hidden = 272,
@@ -32,8 +32,8 @@ static const struct shape shapes[LAYERS] = {
      .topk = 3,
      .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
-     .wire = LL_WIRE_DTYPE,
-     .once = true,
+     .dispatch_dtype = LL_DTYPE_NATIVE,
+     .dedup = true,
      .apart = true},
     {.name = "by rank",
      .max_tokens = 16,
@@ -42,8 +42,8 @@ static const struct shape shapes[LAYERS] = {
      .topk = 6,
      .buffers = 2,
      .layout = EPA_LAYOUT_RANK,
-     .wire = LL_WIRE_FP8,
-     .overlap = LL_OVERLAP_SPLIT},
+     .dispatch_dtype = LL_DTYPE_FP8,
+     .split_phase = true},
 };
 
 /* ---- set-up ---- */
@@ -54,11 +54,11 @@ static struct ll_config config_of(const struct shape *s, bool on_host)
 
     memcpy(&c, calls_plugin->plugin.options.defaults, sizeof(c));
     c.layout = s->layout;
-    c.once = s->once;
-    c.wire = s->wire;
+    c.dedup = s->dedup;
+    c.dispatch_dtype = s->dispatch_dtype;
     c.buffers = s->buffers;
     if (!on_host)
-        c.overlap = s->overlap;
+        c.split_phase = s->split_phase;
     return c;
 }
 
@@ -69,7 +69,7 @@ static struct epa_problem problem_of(const struct shape *s)
                                           .hidden = s->hidden,
                                           .experts = s->experts,
                                           .topk = s->topk,
-                                          .group = GROUP,
+                                          .fp8_group_size = GROUP,
                                           .dtype = EPA_BF16,
                                           .x_dtype = EPA_BF16}};
 }
@@ -125,7 +125,7 @@ static bool slot_open(struct layer *l, struct slot *s, uint64_t recv_rows)
     const struct shape *shape = l->shape;
     size_t rows = (size_t)shape->max_tokens * shape->hidden * 2;
     size_t choices = (size_t)shape->max_tokens * shape->topk;
-    size_t answers = (size_t)recv_rows * shape->hidden * 2;
+    size_t outputs = (size_t)recv_rows * shape->hidden * 2;
     struct epa_moe *m = &s->problem.u.moe;
     bool good;
 
@@ -135,7 +135,7 @@ static bool slot_open(struct layer *l, struct slot *s, uint64_t recv_rows)
            layer_works(l, ops->alloc(l->r->backend, choices * 4, &s->expert), "expert") &&
            layer_works(l, ops->alloc(l->r->backend, choices * 4, &s->weight), "weight");
     if (good && shape->apart)
-        good = layer_works(l, ops->alloc(l->r->backend, answers, &s->y), "y");
+        good = layer_works(l, ops->alloc(l->r->backend, outputs, &s->y), "y");
     m->x = s->x;
     m->out = s->out;
     m->expert = s->expert;
@@ -263,7 +263,7 @@ static void draw_choices(struct layer *l, struct slot *s, uint32_t t)
 }
 
 /* What one rank's experts answer for a token, in one channel; false: none of them is wanted. */
-static bool rank_answers(const struct layer *l, const struct slot *s, uint32_t t,
+static bool rank_outputs(const struct layer *l, const struct slot *s, uint32_t t,
                          uint32_t channel, uint32_t rank, float *out)
 {
     const struct shape *shape = l->shape;
@@ -296,9 +296,9 @@ static uint16_t expected(const struct layer *l, const struct slot *s, uint32_t t
                          uint32_t channel)
 {
     const struct shape *shape = l->shape;
-    float x = calls_float(s->host_x[t * shape->hidden + channel]), sum = 0, answer;
+    float x = calls_float(s->host_x[t * shape->hidden + channel]), sum = 0, output;
 
-    if (shape->layout == EPA_LAYOUT_EXPERT && !shape->once) {
+    if (shape->layout == EPA_LAYOUT_EXPERT && !shape->dedup) {
         for (uint32_t k = 0; k < shape->topk; k++) {
             int32_t e = s->host_expert[t * shape->topk + k];
 
@@ -309,8 +309,8 @@ static uint16_t expected(const struct layer *l, const struct slot *s, uint32_t t
         return calls_bf16(sum);
     }
     for (uint32_t rank = 0; rank < l->r->size; rank++) {
-        if (rank_answers(l, s, t, channel, rank, &answer))
-            sum += answer;
+        if (rank_outputs(l, s, t, channel, rank, &output))
+            sum += output;
     }
     return calls_bf16(sum);
 }
@@ -408,7 +408,7 @@ bool layer_dispatch(struct layer *l, uint32_t slot)
     return layer_works(l, layer_try_dispatch(l, &l->slot[slot].problem), "dispatch");
 }
 
-bool layer_answer(struct layer *l, uint32_t slot)
+bool layer_output(struct layer *l, uint32_t slot)
 {
     struct slot *s = &l->slot[slot];
     struct epa_moe *m = &s->problem.u.moe;
@@ -418,12 +418,12 @@ bool layer_answer(struct layer *l, uint32_t slot)
     m->y = y;
     if (l->r->backend->memory == EPA_MEMORY_HOST) {
         for (uint32_t c = 0; c < m->hidden; c++)
-            calls_answer(m, l->r->me, local, c, y);
+            calls_output(m, l->r->me, local, c, y);
         return true;
     }
     return layer_works(
         l,
-        kernel_answer(l->r->backend, m, l->r->me, local, y) == 0 ? EPA_OK : EPA_ERR_SYSTEM,
+        kernel_output(l->r->backend, m, l->r->me, local, y) == 0 ? EPA_OK : EPA_ERR_SYSTEM,
         "the kernel of the experts");
 }
 
@@ -434,7 +434,7 @@ bool layer_combine(struct layer *l, uint32_t slot)
 
 bool layer_pair(struct layer *l, uint32_t slot)
 {
-    return layer_dispatch(l, slot) && layer_answer(l, slot) && layer_combine(l, slot);
+    return layer_dispatch(l, slot) && layer_output(l, slot) && layer_combine(l, slot);
 }
 
 bool layer_sync(struct layer *l)

@@ -172,7 +172,7 @@ static void more_ranks_than_gpus_are_refused(void **state)
         "ranks, or backend.share: true, which is for checking and not for measuring");
 }
 
-static void no_driver_and_an_old_one_are_told_apart(void **state)
+static void no_driver_and_an_old_one_are_reported_apart(void **state)
 {
     (void)state;
     machine.driver = 0;
@@ -244,7 +244,7 @@ int main(void)
         cmocka_unit_test_setup(shared_gpus_are_dealt_in_turns, of_devices),
         cmocka_unit_test_setup(the_list_says_which_gpus, of_devices),
         cmocka_unit_test_setup(more_ranks_than_gpus_are_refused, of_devices),
-        cmocka_unit_test_setup(no_driver_and_an_old_one_are_told_apart, of_devices),
+        cmocka_unit_test_setup(no_driver_and_an_old_one_are_reported_apart, of_devices),
         cmocka_unit_test_setup(a_driver_without_gpus_is_refused, of_devices),
         cmocka_unit_test_setup(a_gpu_that_cannot_be_used_is_refused, of_devices),
     };

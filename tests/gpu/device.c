@@ -222,7 +222,7 @@ static void assert_explained(struct fixture *f, const char *why)
     assert_string_equal(err.text, why);
 }
 
-static void a_call_that_fails_is_told_when_it_is_asked_for(void **state)
+static void a_call_that_fails_is_reported_when_it_is_asked_for(void **state)
 {
     struct fixture f;
     struct epa_error err = {EPA_OK, ""};
@@ -238,9 +238,9 @@ static void a_call_that_fails_is_told_when_it_is_asked_for(void **state)
                      EPA_ERR_SYSTEM);
     assert_explained(&f, "launching a kernel on GPU 3: made up");
     gpu.fails = "copy";
-    assert_int_equal(device_copy(&f.d, "copying answers", &to, &args, sizeof(to)),
+    assert_int_equal(device_copy(&f.d, "copying expert outputs", &to, &args, sizeof(to)),
                      EPA_ERR_SYSTEM);
-    assert_explained(&f, "copying answers on GPU 3: made up");
+    assert_explained(&f, "copying expert outputs on GPU 3: made up");
 }
 
 static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
@@ -275,7 +275,7 @@ static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
     assert_string_equal(f.err.text, "made_up: loading its kernels on GPU 3: made up");
 }
 
-static void parts_of_memory_follow_each_other_in_lines(void **state)
+static void parts_of_memory_follow_each_other_in_packets(void **state)
 {
     char memory[1];
     uint64_t counted = 0, at = 0;
@@ -325,9 +325,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_will_not_do_is_refused_in_the_name_of_the_algorithm),
         cmocka_unit_test(kernels_are_set_up_early_where_nobody_shares_the_device),
-        cmocka_unit_test(a_call_that_fails_is_told_when_it_is_asked_for),
+        cmocka_unit_test(a_call_that_fails_is_reported_when_it_is_asked_for),
         cmocka_unit_test(a_kernel_has_as_many_blocks_as_are_resident),
-        cmocka_unit_test(parts_of_memory_follow_each_other_in_lines),
+        cmocka_unit_test(parts_of_memory_follow_each_other_in_packets),
         cmocka_unit_test(memory_is_0_and_a_failure_is_the_backends_to_explain),
     };
 

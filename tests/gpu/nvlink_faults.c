@@ -31,7 +31,7 @@ struct call {
     struct epa_error err[MOST];
 };
 
-static const uint64_t patience_ns = 20000000000u;
+static const uint64_t default_timeout_ns = 20000000000u;
 
 /* A little of everything but limit(), whose kernels wait for seconds for a rank that
  * fails. Where it fails nobody may have waited for the copy: the source stays until close(),
@@ -43,9 +43,9 @@ static enum epa_status use(struct epa_transport *t, const uint64_t *source)
         t->ops->put_signal(t, 64, source, sizeof(*source), 1, 3, EPA_SIGNAL_SET, next);
 
     if (status == EPA_OK)
-        status = t->ops->wait(t, 1, EPA_GE, 3, patience_ns);
+        status = t->ops->wait(t, 1, EPA_GE, 3, default_timeout_ns);
     if (status == EPA_OK)
-        status = t->ops->barrier(t, patience_ns);
+        status = t->ops->barrier(t, default_timeout_ns);
     if (status == EPA_OK)
         status = t->ops->reset(t);
     return status;
@@ -116,8 +116,8 @@ static struct call launch(const struct subject *subject, const char *memory, uin
     struct epa_launch launch = {.ranks = ranks,
                                 .threads = 1,
                                 .stop_fd = -1,
-                                .grace_ns = patience_ns,
-                                .timeout_ns = patience_ns,
+                                .grace_ns = default_timeout_ns,
+                                .timeout_ns = default_timeout_ns,
                                 .rank_main = rank_main,
                                 .arg = &call};
     struct epa_error err = {EPA_OK, ""};

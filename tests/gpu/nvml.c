@@ -35,7 +35,7 @@ static void assert_said(int device, int n, const char *failing, const char *expe
     assert_string_equal(text, expected);
 }
 
-static void clocks_throttling_and_links_are_told(void **state)
+static void clocks_throttling_and_links_are_reported(void **state)
 {
     (void)state;
     assert_said(0, 4, NULL,
@@ -53,7 +53,7 @@ static void a_gpu_without_links_says_so(void **state)
                 "peers=none over NVLink; ");
 }
 
-static void what_nvml_does_not_answer_is_left_out(void **state)
+static void what_nvml_does_not_output_is_left_out(void **state)
 {
     (void)state;
     assert_said(2, 1, "nvmlDeviceGetClockInfo",
@@ -76,9 +76,9 @@ static void an_nvml_that_fails_says_how(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_throttling_and_links_are_told),
+        cmocka_unit_test(clocks_throttling_and_links_are_reported),
         cmocka_unit_test(a_gpu_without_links_says_so),
-        cmocka_unit_test(what_nvml_does_not_answer_is_left_out),
+        cmocka_unit_test(what_nvml_does_not_output_is_left_out),
         cmocka_unit_test(an_nvml_that_fails_says_how),
     };
 

@@ -166,7 +166,7 @@ static void a_half_that_is_open_is_not_given_up(void **state)
     assert_int_equal(ll_cuda_discard(&f.c.base, &f.problem), EPA_OK);
 }
 
-static void a_fault_is_told_though_a_call_was_refused_before(void **state)
+static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
 {
     struct fixture f;
 
@@ -202,7 +202,7 @@ static void a_refusal_is_forgotten_with_the_next_call(void **state)
 }
 
 /* A combine that is called again costs what one costs that is called once. */
-static void answers_that_stand_elsewhere_are_copied_in_each_combine(void **state)
+static void outputs_that_stand_elsewhere_are_copied_in_each_combine(void **state)
 {
     struct fixture f;
     char y[1];
@@ -217,7 +217,7 @@ static void answers_that_stand_elsewhere_are_copied_in_each_combine(void **state
         assert_int_equal(ll_cuda_fused[1].run(&f.c.base, &f.problem), EPA_OK);
         assert_int_equal(copies, i);
     }
-    f.c.l.fused = true; /* answers are made of rows then: there is nothing to copy */
+    f.c.l.fused = true; /* expert outputs are made of rows then: there is nothing to copy */
     f.problem.u.moe.y = NULL;
     assert_int_equal(ll_cuda_fused[1].run(&f.c.base, &f.problem), EPA_OK);
     assert_int_equal(copies, 3);
@@ -229,9 +229,9 @@ int main(void)
         cmocka_unit_test(a_second_half_follows_its_own_first),
         cmocka_unit_test(a_second_half_is_of_the_dispatch_that_was_begun),
         cmocka_unit_test(a_half_that_is_open_is_not_given_up),
-        cmocka_unit_test(a_fault_is_told_though_a_call_was_refused_before),
+        cmocka_unit_test(a_fault_is_reported_though_a_call_was_refused_before),
         cmocka_unit_test(a_refusal_is_forgotten_with_the_next_call),
-        cmocka_unit_test(answers_that_stand_elsewhere_are_copied_in_each_combine),
+        cmocka_unit_test(outputs_that_stand_elsewhere_are_copied_in_each_combine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

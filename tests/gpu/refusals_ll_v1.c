@@ -174,7 +174,7 @@ static void only_the_last_is_given_up(void **state)
     }
 }
 
-static void answers_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
+static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
 {
     struct fixture f;
     char y[1];
@@ -252,7 +252,7 @@ static const struct {
      "is 4"},
     {{.status = EPA_ERR_TIMEOUT,
       .stage = V1_COMBINE,
-      .what = V1_WAIT_ANSWER,
+      .what = V1_WAIT_OUTPUT,
       .peer = 1,
       .index = 7,
       .seen = 4,
@@ -270,7 +270,7 @@ static const struct {
      "algorithm.capacity, or set it to 0"},
 };
 
-static void a_fault_is_told_with_stage_peer_and_call(void **state)
+static void a_fault_is_reported_with_stage_peer_and_call(void **state)
 {
     struct fixture f;
 
@@ -303,9 +303,9 @@ int main(void)
         cmocka_unit_test(a_third_dispatch_waits_for_a_combine),
         cmocka_unit_test(only_what_is_open_is_combined),
         cmocka_unit_test(only_the_last_is_given_up),
-        cmocka_unit_test(answers_that_stand_elsewhere_are_copied_for_who_pulls),
+        cmocka_unit_test(outputs_that_stand_elsewhere_are_copied_for_who_pulls),
         cmocka_unit_test(some_block_sends_and_another_receives),
-        cmocka_unit_test(a_fault_is_told_with_stage_peer_and_call),
+        cmocka_unit_test(a_fault_is_reported_with_stage_peer_and_call),
         cmocka_unit_test(a_refusal_is_forgotten_with_the_next_call),
     };
 

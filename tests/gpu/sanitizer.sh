@@ -96,18 +96,18 @@ choose_launcher
 case $algorithm in
     ll_v2)
         check algorithm.layout=expert
-        check algorithm.once=true algorithm.combine_wire=fp8 algorithm.rows=padded
-        check algorithm.layout=rank algorithm.wire=dtype routing.kind=masked
-        check algorithm.once=true algorithm.wire=dtype algorithm.expert=fused moe.dtype=f16
+        check algorithm.dedup=true algorithm.combine_dtype=fp8 algorithm.recv_layout=padded
+        check algorithm.layout=rank algorithm.dispatch_dtype=native routing.kind=masked
+        check algorithm.dedup=true algorithm.dispatch_dtype=native algorithm.fuse_expert=true moe.dtype=f16
         ;;
     ll_v1)
         check algorithm.exchange=push
-        check algorithm.exchange=pull algorithm.wire=dtype routing.kind=masked
+        check algorithm.exchange=pull algorithm.dispatch_dtype=native routing.kind=masked
         ;;
     token_flag)
-        check algorithm.lock=token algorithm.expert=fused moe.dtype=f16
-        check algorithm.lock=rank algorithm.reset=memset algorithm.split=by_source
-        check algorithm.wire=fp8 algorithm.chunks=3 routing.kind=masked
+        check algorithm.flag_granularity=token algorithm.fuse_expert=true moe.dtype=f16
+        check algorithm.flag_granularity=rank algorithm.counter_reset=memset algorithm.work_partition=by_source
+        check algorithm.dispatch_dtype=fp8 algorithm.chunks=3 routing.kind=masked
         ;;
     *)
         echo "sanitizer.sh: there are no runs for $algorithm"

@@ -62,7 +62,7 @@ const void *tf_dispatch_recv_kernel(bool profile)
     return NULL;
 }
 
-const void *tf_combine_send_kernel(enum tf_answer kind, bool f16, bool profile)
+const void *tf_combine_send_kernel(enum tf_output kind, bool f16, bool profile)
 {
     (void)kind, (void)f16, (void)profile;
     return NULL;
@@ -97,7 +97,7 @@ static void set_up(struct fixture *f, uint32_t buffers)
                                 .chunks = 1,
                                 .rows = 2,
                                 .lines = 1,
-                                .answer_lines = 1,
+                                .output_packets = 1,
                                 .by_token = true,
                                 .folded = true};
     f->c.d.t = &f->t;
@@ -268,8 +268,8 @@ static void a_kernel_that_gave_up_says_for_what_of_whom(void **state)
         "dispatch_send, rows: epoch 5, waited 1.500 s for row 3 of rank 1: what is "
         "there is of epoch 3");
     assert_fault(
-        TF_COMBINE_RECV, TF_WAIT_ANSWER, 4, 5,
-        "combine_recv, answers: epoch 5, waited 1.500 s for the answer, to token 3 "
+        TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5,
+        "combine_recv, expert outputs: epoch 5, waited 1.500 s for the answer, to token 3 "
         "of rank 1: what is there is of epoch 4");
     assert_fault(
         TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5,

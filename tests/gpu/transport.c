@@ -84,7 +84,7 @@ static void a_source_may_be_other_memory_of_the_gpu(void **state)
 /* ---- limits ---- */
 
 /* The same bits on all ranks; they leave them in shared memory. */
-static void compare_limits(struct rank *r, const struct epa_limit *limit)
+static void compare_limits(struct rank *r, const struct epa_peak *limit)
 {
     memcpy(r->shared->note[r->me], limit, sizeof(*limit));
     meet(r);
@@ -96,7 +96,7 @@ static void compare_limits(struct rank *r, const struct epa_limit *limit)
 
 static void measure(struct rank *r)
 {
-    struct epa_limit limit = {-1, -1};
+    struct epa_peak limit = {-1, -1};
 
     for (uint64_t round = 1; round <= 2; round++) {
         fill(r, 0, MIB, round);
@@ -128,7 +128,7 @@ static void links_are_measured_and_nothing_else_is_touched(void **state)
 
 static void measure_in_no_room(struct rank *r)
 {
-    struct epa_limit limit = {-1, -1};
+    struct epa_peak limit = {-1, -1};
 
     works(r, r->t->ops->limit(r->t, 4096, &limit));
     claim(r, limit.bytes_per_ns == 0, "%g bytes/ns without room", limit.bytes_per_ns);
@@ -332,7 +332,7 @@ static void wait_for_who_has_gone(struct rank *r)
 {
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
-    struct epa_limit limit;
+    struct epa_peak limit;
 
     if (r->me == 1) {
         gather(r, r->size);
@@ -341,9 +341,9 @@ static void wait_for_who_has_gone(struct rank *r)
     }
     gather(r, 0);
     if (r->me == 0)
-        status = epa_wait(r->t, 2, 7, PATIENCE_NS);
+        status = epa_wait(r->t, 2, 7, DEFAULT_TIMEOUT_NS);
     else if (r->me == 2)
-        status = r->t->ops->barrier(r->t, PATIENCE_NS);
+        status = r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS);
     else
         status = r->t->ops->limit(r->t, 0, &limit);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
@@ -355,7 +355,7 @@ static void wait_for_who_has_gone(struct rank *r)
 /* In kernels that wait for it, too. */
 static void measure_who_has_gone(struct rank *r)
 {
-    struct epa_limit limit;
+    struct epa_peak limit;
     enum epa_status status;
 
     if (r->me == 1) {

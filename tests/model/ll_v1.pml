@@ -9,8 +9,8 @@
  * scales; to ranks in reach, that load them, tokens and splits. What is loaded is at its writer,
  * and a slot for each that reads it.
  *
- * Given by -D: N, S, PULL (1: answers are loaded from y, which experts write; 0: they are put
- * into `answers` of the combine's position), SLOW (1: what rank 0 does between its calls takes
+ * Given by -D: N, S, PULL (1: expert outputs are loaded from y, which experts write; 0: they are put
+ * into `expert outputs` of the combine's position), SLOW (1: what rank 0 does between its calls takes
  * until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
 
 #ifndef N
@@ -43,15 +43,15 @@
 
 #define PUT_COUNTS 1 /* ll_v2 has them */
 #define PUT_ROWS 2
-#define PUT_ANSWERS 3
+#define PUT_OUTPUTS 3
 #define SIGNAL_COUNT 4 /* ll_v2 has it */
 #define SIGNAL_DATA 5
-#define SIGNAL_ANSWER 6
+#define SIGNAL_OUTPUT 6
 #define FENCE 7
 #define PUT_LAST_ROWS 8
-#define PUT_LAST_ANSWERS 9 /* ll_v2 has them */
-#define IS_PUT(kind) ((kind) <= PUT_ANSWERS || (kind) >= PUT_LAST_ROWS)
-#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_ANSWER)
+#define PUT_LAST_OUTPUTS 9 /* ll_v2 has them */
+#define IS_PUT(kind) ((kind) <= PUT_OUTPUTS || (kind) >= PUT_LAST_ROWS)
+#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_OUTPUT)
 
 #define OP(kind, epoch) ((kind) * 16 + (epoch))
 #define KIND(op) ((op) / 16)
@@ -76,21 +76,21 @@ Link link[N * N];
 #else
 #define WORD(p, call, s) (((p) * 2 + (call) % 2) * N + (s))
 #endif
-byte data_at[2 * N * N], answer_at[2 * N * N];
+byte data_at[2 * N * N], output_at[2 * N * N];
 
 #define TORN 16
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
 byte rows[2 * N * N], last_rows[2 * N * N];
 
-/* Answers: by dispatch in the set of that, if they are pulled, else by combine. */
+/* Expert outputs: by dispatch in the set of that, if they are pulled, else by combine. */
 #if PULL
-#define ANSWER_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
-#define BEFORE_ANSWER(epoch) had[epoch]
+#define OUTPUT_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
+#define BEFORE_OUTPUT(epoch) had[epoch]
 #else
-#define ANSWER_SLOT(p, call, s) SLOT(p, call, s)
-#define BEFORE_ANSWER(call) BEFORE(call)
+#define OUTPUT_SLOT(p, call, s) SLOT(p, call, s)
+#define BEFORE_OUTPUT(call) BEFORE(call)
 #endif
-byte answers[2 * N * N];
+byte outputs[2 * N * N];
 
 /* The call that had a position before; 0: none. */
 #ifdef MUTANT_ONE_POSITION
@@ -100,7 +100,7 @@ byte answers[2 * N * N];
 #endif
 
 /* The last that their owner has read for the last time. */
-byte rows_read[N], answers_read[N];
+byte rows_read[N], outputs_read[N];
 
 byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
 byte set[S + 1], had[S + 1];
@@ -126,8 +126,8 @@ inline begin(kind, epoch)
         BEGIN(rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch), epoch)
     :: kind == PUT_LAST_ROWS ->
         BEGIN(last_rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch), epoch)
-    :: kind == PUT_ANSWERS ->
-        BEGIN(answers, ANSWER_SLOT(to, epoch, from), answers_read, BEFORE_ANSWER(epoch), epoch)
+    :: kind == PUT_OUTPUTS ->
+        BEGIN(outputs, OUTPUT_SLOT(to, epoch, from), outputs_read, BEFORE_OUTPUT(epoch), epoch)
     :: else
     fi
 }
@@ -137,9 +137,9 @@ inline come(kind, epoch)
     if
     :: kind == PUT_ROWS -> rows[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_LAST_ROWS -> last_rows[SLOT(to, epoch, from)] = epoch
-    :: kind == PUT_ANSWERS -> answers[ANSWER_SLOT(to, epoch, from)] = epoch
+    :: kind == PUT_OUTPUTS -> outputs[OUTPUT_SLOT(to, epoch, from)] = epoch
     :: kind == SIGNAL_DATA -> RAISE(data_at)
-    :: kind == SIGNAL_ANSWER -> RAISE(answer_at)
+    :: kind == SIGNAL_OUTPUT -> RAISE(output_at)
     :: else
     fi
 }
@@ -168,12 +168,12 @@ inline come(kind, epoch)
 #else
 #define DATA_CAME(call) CAME(data_at, call, NOBODY)
 #endif
-#if defined(MUTANT_NO_ANSWER_WAIT)
-#define ANSWERS_CAME(call) true
-#elif defined(MUTANT_ANSWER_OF_ALL_BUT_ONE)
-#define ANSWERS_CAME(call) CAME(answer_at, call, 0)
+#if defined(MUTANT_NO_OUTPUT_WAIT)
+#define OUTPUTS_CAME(call) true
+#elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
+#define OUTPUTS_CAME(call) CAME(output_at, call, 0)
 #else
-#define ANSWERS_CAME(call) CAME(answer_at, call, NOBODY)
+#define OUTPUTS_CAME(call) CAME(output_at, call, NOBODY)
 #endif
 
 #define READ_ALL(memory, slot, call) \
@@ -202,10 +202,10 @@ inline come(kind, epoch)
 #else
 #define DATA_FENCE issue(FENCE, 0);
 #endif
-#ifdef MUTANT_NO_ANSWER_FENCE
-#define ANSWER_FENCE
+#ifdef MUTANT_NO_OUTPUT_FENCE
+#define OUTPUT_FENCE
 #else
-#define ANSWER_FENCE issue(FENCE, 0);
+#define OUTPUT_FENCE issue(FENCE, 0);
 #endif
 
 /* quiet(): what this rank has issued is in place; puts come with the signals after them. */
@@ -247,9 +247,9 @@ inline send_rows(call)
 inline store_y(epoch)
 {
 #if PULL
-    issue(PUT_ANSWERS, epoch);
+    issue(PUT_OUTPUTS, epoch);
 #else
-    SOURCE_FREE(answers);
+    SOURCE_FREE(outputs);
 #endif
 }
 
@@ -287,22 +287,22 @@ proctype rank(byte from)
             inside[from] = true;
             combined++;
 #if !PULL
-            issue(PUT_ANSWERS, combined);
+            issue(PUT_OUTPUTS, combined);
 #endif
-            ANSWER_FENCE
-            issue(SIGNAL_ANSWER, combined)
+            OUTPUT_FENCE
+            issue(SIGNAL_OUTPUT, combined)
         }
         d_step {
-            ANSWERS_CAME(combined) -> skip
+            OUTPUTS_CAME(combined) -> skip
         }
         d_step {
             QUIET ->
 #if PULL
-            READ_ALL(answers, ANSWER_SLOT, epoch_of[step]);
-            answers_read[from] = epoch_of[step];
+            READ_ALL(outputs, OUTPUT_SLOT, epoch_of[step]);
+            outputs_read[from] = epoch_of[step];
 #else
-            READ_ALL(answers, ANSWER_SLOT, combined);
-            answers_read[from] = combined;
+            READ_ALL(outputs, OUTPUT_SLOT, combined);
+            outputs_read[from] = combined;
 #endif
             END_CALL
         }

@@ -1,7 +1,7 @@
 /* The kernels of ll_v1: N ranks make S calls, two positions for each mode, no barrier, no quiet.
  * Links are those of ll_v2 (its file says how they are modelled). What carries the count of its
- * call is here a signal that is its own payload: splits, rows, answers that are pushed. They
- * come by themselves, in any order. Answers that are pulled are puts, which a fence and BEGUN
+ * call is here a signal that is its own payload: splits, rows, expert outputs that are pushed. They
+ * come by themselves, in any order. Expert outputs that are pulled are puts, which a fence and BEGUN
  * bring: what experts write, and starts.
  *
  * Not every rank has rows for every other: WANTS() says who has, by turns.
@@ -32,18 +32,18 @@
 #define DISCARD 4
 
 #define PUT_COUNTS 1 /* ll_v2 has them */
-#define PUT_ANSWERS 3
+#define PUT_OUTPUTS 3
 #define SIGNAL_COUNT 4 /* ll_v2 has it */
 #define SIGNAL_DATA 5 /* and this */
-#define SIGNAL_ANSWER 6 /* and this */
+#define SIGNAL_OUTPUT 6 /* and this */
 #define FENCE 7
 #define PUT_LAST_ROWS 8
-#define PUT_LAST_ANSWERS 9 /* ll_v2 has them */
+#define PUT_LAST_OUTPUTS 9 /* ll_v2 has them */
 #define SPLITS 10
 #define ROWS 11
-#define LINES 12 /* answers that are pushed */
+#define LINES 12 /* expert outputs that are pushed */
 #define BEGUN 13
-#define IS_PUT(kind) ((kind) == PUT_ANSWERS)
+#define IS_PUT(kind) ((kind) == PUT_OUTPUTS)
 #define IS_SIGNAL(kind) ((kind) >= SPLITS)
 
 #define OP(kind, epoch) ((kind) * 16 + (epoch))
@@ -75,7 +75,7 @@ byte splits[2 * N * N], rows[2 * N * N], lines[2 * N * N], begun[2 * N * N];
 #define Y_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
 byte y[2 * N * N];
 
-/* s has rows for p in dispatch m, and answers in combine m. */
+/* s has rows for p in dispatch m, and expert outputs in combine m. */
 #if BARE
 #define WANTS(s, p, m) false
 #else
@@ -83,7 +83,7 @@ byte y[2 * N * N];
 #endif
 
 /* The last that their owner has read for the last time. */
-byte rows_read[N], answers_read[N], y_read[N];
+byte rows_read[N], outputs_read[N], y_read[N];
 
 byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
 byte set[S + 1], had[S + 1];
@@ -103,8 +103,8 @@ inline begin(kind, epoch)
     if
     :: kind == SPLITS -> BEGIN_LINE(splits, rows_read)
     :: kind == ROWS && WANTS(from, to, epoch) -> BEGIN_LINE(rows, rows_read)
-    :: kind == LINES && WANTS(from, to, epoch) -> BEGIN_LINE(lines, answers_read)
-    :: kind == PUT_ANSWERS ->
+    :: kind == LINES && WANTS(from, to, epoch) -> BEGIN_LINE(lines, outputs_read)
+    :: kind == PUT_OUTPUTS ->
         assert(y_read[to] >= had[epoch]);
         y[Y_SLOT(to, epoch, from)] = TORN + epoch
     :: else
@@ -120,7 +120,7 @@ inline come(kind, epoch)
     :: kind == BEGUN -> LINE_COMES(begun)
     /* Of a dispatch that was given up it may come after what stands there since: stores of one
      * rank to one word keep their order. */
-    :: kind == PUT_ANSWERS && y[Y_SLOT(to, epoch, from)] == TORN + epoch ->
+    :: kind == PUT_OUTPUTS && y[Y_SLOT(to, epoch, from)] == TORN + epoch ->
         y[Y_SLOT(to, epoch, from)] = epoch
     :: else
     fi
@@ -217,7 +217,7 @@ proctype rank(byte from)
             issue(ROWS, opened);
 #endif
 #ifdef MUTANT_STARTS_BEFORE_SPLITS
-            issue(PUT_ANSWERS, opened)
+            issue(PUT_OUTPUTS, opened)
 #endif
         }
         d_step {
@@ -225,7 +225,7 @@ proctype rank(byte from)
             READ_WANTED(rows, opened);
             rows_read[from] = opened;
 #if PULL && !defined(MUTANT_STARTS_BEFORE_SPLITS)
-            issue(PUT_ANSWERS, opened); /* starts, and what experts write */
+            issue(PUT_OUTPUTS, opened); /* starts, and what experts write */
 #endif
             step++
         }
@@ -241,7 +241,7 @@ proctype rank(byte from)
 #else
             READ_WANTED(lines, combined);
 #endif
-            answers_read[from] = combined;
+            outputs_read[from] = combined;
             step++
         }
     :: step < S && act[step] == DISCARD ->

@@ -16,8 +16,8 @@
  * lost by that: signals stay on their links, and a rank before its next step, as long as they
  * like.
  *
- * Given by -D: N, E, B (buffer sets), PULL (1: peers load answers from y; 0: they are put into
- * the source's `answers`), BLOCKS (1: the last of the rows, and of the answers that are put,
+ * Given by -D: N, E, B (buffer sets), PULL (1: peers load expert outputs from y; 0: they are put into
+ * the source's `expert outputs`), BLOCKS (1: the last of the rows, and of the expert outputs that are put,
  * brings the signal), SLOW (1: what rank 0 does between its stages takes until all others have
  * ended theirs), ORDER (below), and at most one MUTANT_*. */
 
@@ -50,15 +50,15 @@
 
 #define PUT_COUNTS 1
 #define PUT_ROWS 2
-#define PUT_ANSWERS 3
+#define PUT_OUTPUTS 3
 #define SIGNAL_COUNT 4
 #define SIGNAL_DATA 5
-#define SIGNAL_ANSWER 6
+#define SIGNAL_OUTPUT 6
 #define FENCE 7
 #define PUT_LAST_ROWS 8
-#define PUT_LAST_ANSWERS 9
-#define IS_PUT(kind) ((kind) <= PUT_ANSWERS || (kind) >= PUT_LAST_ROWS)
-#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_ANSWER)
+#define PUT_LAST_OUTPUTS 9
+#define IS_PUT(kind) ((kind) <= PUT_OUTPUTS || (kind) >= PUT_LAST_ROWS)
+#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_OUTPUT)
 
 #define OP(kind, epoch) ((kind) * 16 + (epoch))
 #define KIND(op) ((op) / 16)
@@ -75,18 +75,18 @@ typedef Link {
 Link link[N * N]; /* [from * N + to] */
 
 /* Signals: the word of source s at rank p is [p * N + s]. */
-byte count_at[N * N], data_at[N * N], answer_at[N * N];
+byte count_at[N * N], data_at[N * N], output_at[N * N];
 
 /* Memory, as epochs; TORN is added while a put may be writing. */
 #define TORN 16
 #define SLOT(p, e, s) (((p) * B + set[e]) * N + (s))
-byte counts[N * B * N], recv[N * B * N], answers[N * B * N];
+byte counts[N * B * N], recv[N * B * N], outputs[N * B * N];
 #if BLOCKS
-byte last_rows[N * B * N], last_answers[N * B * N];
+byte last_rows[N * B * N], last_outputs[N * B * N];
 #endif
 
 /* The last epoch that their owner has read for the last time. */
-byte counts_read[N], recv_read[N], answers_read[N];
+byte counts_read[N], recv_read[N], outputs_read[N];
 
 bool dispatch_next[2 * E]; /* the order: step i is a dispatch, or else a combine */
 byte set[E + 1];           /* of each epoch: the first that no open dispatch has */
@@ -111,10 +111,10 @@ inline begin(kind, epoch)
     if
     :: kind == PUT_COUNTS -> BEGIN(counts, counts_read)
     :: kind == PUT_ROWS -> BEGIN(recv, recv_read)
-    :: kind == PUT_ANSWERS -> BEGIN(answers, answers_read)
+    :: kind == PUT_OUTPUTS -> BEGIN(outputs, outputs_read)
 #if BLOCKS
     :: kind == PUT_LAST_ROWS -> BEGIN(last_rows, recv_read)
-    :: kind == PUT_LAST_ANSWERS -> BEGIN(last_answers, answers_read)
+    :: kind == PUT_LAST_OUTPUTS -> BEGIN(last_outputs, outputs_read)
 #endif
     :: else
     fi
@@ -125,14 +125,14 @@ inline come(kind, epoch)
     if
     :: kind == PUT_COUNTS -> counts[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_ROWS -> recv[SLOT(to, epoch, from)] = epoch
-    :: kind == PUT_ANSWERS -> answers[SLOT(to, epoch, from)] = epoch
+    :: kind == PUT_OUTPUTS -> outputs[SLOT(to, epoch, from)] = epoch
 #if BLOCKS
     :: kind == PUT_LAST_ROWS -> last_rows[SLOT(to, epoch, from)] = epoch
-    :: kind == PUT_LAST_ANSWERS -> last_answers[SLOT(to, epoch, from)] = epoch
+    :: kind == PUT_LAST_OUTPUTS -> last_outputs[SLOT(to, epoch, from)] = epoch
 #endif
     :: kind == SIGNAL_COUNT -> RAISE(count_at)
     :: kind == SIGNAL_DATA -> RAISE(data_at)
-    :: kind == SIGNAL_ANSWER -> RAISE(answer_at)
+    :: kind == SIGNAL_OUTPUT -> RAISE(output_at)
     :: else
     fi
 }
@@ -171,12 +171,12 @@ inline come(kind, epoch)
 #define DATA_CAME(epoch) CAME(data_at, >=, epoch, NOBODY)
 #endif
 
-#if defined(MUTANT_ANSWER_EQ)
-#define ANSWERS_CAME(epoch) CAME(answer_at, ==, epoch, NOBODY)
-#elif defined(MUTANT_ANSWER_OF_ALL_BUT_ONE)
-#define ANSWERS_CAME(epoch) CAME(answer_at, >=, epoch, 0)
+#if defined(MUTANT_OUTPUT_EQ)
+#define OUTPUTS_CAME(epoch) CAME(output_at, ==, epoch, NOBODY)
+#elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
+#define OUTPUTS_CAME(epoch) CAME(output_at, >=, epoch, 0)
 #else
-#define ANSWERS_CAME(epoch) CAME(answer_at, >=, epoch, NOBODY)
+#define OUTPUTS_CAME(epoch) CAME(output_at, >=, epoch, NOBODY)
 #endif
 
 /* Every source's slot at this rank is in place and of `epoch`. */
@@ -206,10 +206,10 @@ inline come(kind, epoch)
 #else
 #define DATA_FENCE issue(FENCE, 0);
 #endif
-#ifdef MUTANT_NO_ANSWER_FENCE
-#define ANSWER_FENCE
+#ifdef MUTANT_NO_OUTPUT_FENCE
+#define OUTPUT_FENCE
 #else
-#define ANSWER_FENCE issue(FENCE, 0);
+#define OUTPUT_FENCE issue(FENCE, 0);
 #endif
 
 /* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
@@ -258,27 +258,27 @@ inline send_rows(epoch)
 
 /* Experts store into y. Where peers load from y these stores are what they wait for, and they
  * become visible to each on their own: puts into what each sees. What ll_v2 keeps apart has the
- * same owners at the same times: rows that cross once and arrive apart are `recv` here; answers
+ * same owners at the same times: rows that cross once and arrive apart are `recv` here; expert outputs
  * that are added up or quantised before they leave are y, stored later, at the start of the
  * combine, which asks for less. */
 inline store_y(epoch)
 {
-    SOURCE_FREE(answers, epoch);
+    SOURCE_FREE(outputs, epoch);
 #if PULL
-    issue(PUT_ANSWERS, epoch);
+    issue(PUT_OUTPUTS, epoch);
 #endif
 }
 
-inline send_answers(epoch)
+inline send_outputs(epoch)
 {
 #if !PULL
-    issue(PUT_ANSWERS, epoch);
+    issue(PUT_OUTPUTS, epoch);
 #endif
-    ANSWER_FENCE
+    OUTPUT_FENCE
 #if BLOCKS && !PULL
-    issue(PUT_LAST_ANSWERS, epoch);
+    issue(PUT_LAST_OUTPUTS, epoch);
 #endif
-    issue(SIGNAL_ANSWER, epoch)
+    issue(SIGNAL_OUTPUT, epoch)
 }
 
 proctype rank(byte from)
@@ -329,15 +329,15 @@ proctype rank(byte from)
         d_step {
             inside[from] = true;
             closed++;
-            send_answers(closed)
+            send_outputs(closed)
         }
         d_step {
-            ANSWERS_CAME(closed) ->
-            READ_ALL(answers, closed);
+            OUTPUTS_CAME(closed) ->
+            READ_ALL(outputs, closed);
 #if BLOCKS && !PULL
-            READ_ALL(last_answers, closed);
+            READ_ALL(last_outputs, closed);
 #endif
-            answers_read[from] = closed;
+            outputs_read[from] = closed;
             READ_ALL(recv, closed); /* views are good until now */
             recv_read[from] = closed
         }

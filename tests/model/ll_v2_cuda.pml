@@ -6,7 +6,7 @@
  * order is searched that keeps these rules:
  *   - two dispatches may be open, in different sets; E runs once, then C once or more
  *   - S: after X a D or C begins and ends before the next D into that set
- *   - A: between two C with the same `answers` buffer a D or C begins and ends
+ *   - A: between two C with the same `expert outputs` buffer a D or C begins and ends
  * Calls that alternate between buffers keep S and A if only the last dispatch is discarded. So
  * does a graph that is replayed with the buffers of its capture, unless it is of an odd number
  * of C without a D, or discards at its end what stands in the set with which it begins.
@@ -33,7 +33,7 @@
  *     Here they are read where they come, and until C, which is longer.
  *
  * Given by -D: N, T, DIRECT (1: rows are stored where experts read them, places computed from
- * all counts; 0: each in a slot of its own), PULL (1: answers are loaded from y; 0: they are
+ * all counts; 0: each in a slot of its own), PULL (1: expert outputs are loaded from y; 0: they are
  * stored at the source), SELF (1: ranks have rows for themselves), SPLIT (1: a C may be
  * between the halves of a D, and a D between those of a C), LATE; less orders by OPEN, SETS,
  * AGAIN and DISCARD; and at most one MUTANT_*. */
@@ -131,12 +131,12 @@ byte rows[N * 2 * NT];  /* at p; which slot, see PLACE */
 #if PULL
 byte y[N * 2 * N]; /* that of q, as p sees it */
 #else
-byte answers[N * 2 * NT]; /* at p, to its token t, of holder q: q * T + t */
+byte outputs[N * 2 * NT]; /* at p, to its token t, of holder q: q * T + t */
 #endif
 #define ROUTES(p, s, q) routes[((p) * 2 + MEMORY(s)) * N + (q)]
 #define ROWS(p, s, slot) rows[((p) * 2 + MEMORY(s)) * NT + (slot)]
 #define Y(p, s, q) y[((p) * 2 + (s)) * N + (q)]
-#define ANSWERS(p, a, q, t) answers[((p) * 2 + (a)) * NT + (q) * T + (t)]
+#define OUTPUTS(p, a, q, t) outputs[((p) * 2 + (a)) * NT + (q) * T + (t)]
 
 /* Which rows there are, in each set. want: what routes[] says, once it is there: bit
  * q * T + t, my token t goes to q. held: the private copy: bit q * T + t, I hold row t of q. */
@@ -148,8 +148,8 @@ byte want[N * 2], held[N * 2];
  * word, each with what it will be, and the set (or parity) and slot that it tells of. */
 #define WORD(p, q) ((p) * N + (q))
 #define FLAG(p, q, t) (((p) * N + (q)) * T + (t))
-short count_at[N * N], answer_at[N * N], row_at[N * NT];
-short count_due[N * N], answer_due[N * N], row_due[N * NT];
+short count_at[N * N], output_at[N * N], row_at[N * NT];
+short count_due[N * N], output_due[N * N], row_due[N * NT];
 #if !PULL
 short flag_at[N * NT], flag_due[N * NT];
 #endif
@@ -162,9 +162,9 @@ short flag_at[N * NT], flag_due[N * NT];
 #define TELLS(due, s) \
     ((due > 0 && DUE_SET(due) == s) || (due >= DUE_BASE && DUE_SET(due / DUE_BASE) == s))
 /* What a word will be when all has come that q has issued: as every D sends a count and every
- * C an answer, this is how far q is ahead of what p waits for. */
+ * C an expert output, this is how far q is ahead of what p waits for. */
 #define COUNTED(p, q) (count_at[WORD(p, q)] + DUES(count_due[WORD(p, q)]))
-#define ANSWERED(p, q) (answer_at[WORD(p, q)] + DUES(answer_due[WORD(p, q)]))
+#define ANSWERED(p, q) (output_at[WORD(p, q)] + DUES(output_due[WORD(p, q)]))
 
 /* ---- stores, and their coming ---- */
 
@@ -192,10 +192,10 @@ short flag_at[N * NT], flag_due[N * NT];
 #else
 #define ROW_BRINGS(slot) IN_PLACE(slot)
 #endif
-#ifdef MUTANT_NO_ANSWER_FENCE
-#define ANSWER_BRINGS(slot) skip
+#ifdef MUTANT_NO_OUTPUT_FENCE
+#define OUTPUT_BRINGS(slot) skip
 #else
-#define ANSWER_BRINGS(slot) IN_PLACE(slot)
+#define OUTPUT_BRINGS(slot) IN_PLACE(slot)
 #endif
 
 #define ISSUE(due, entry) \
@@ -217,18 +217,18 @@ inline row_comes(p, q, t)
     row_due[FLAG(p, q, t)] = row_due[FLAG(p, q, t)] / DUE_BASE
 }
 
-inline answer_comes(p, q)
+inline output_comes(p, q)
 {
 #if PULL
-    ANSWER_BRINGS(Y(p, DUE_SET(answer_due[WORD(p, q)]), q));
+    OUTPUT_BRINGS(Y(p, DUE_SET(output_due[WORD(p, q)]), q));
 #endif
-    answer_at[WORD(p, q)]++;
-    answer_due[WORD(p, q)] = answer_due[WORD(p, q)] / DUE_BASE
+    output_at[WORD(p, q)]++;
+    output_due[WORD(p, q)] = output_due[WORD(p, q)] / DUE_BASE
 }
 
 inline flag_comes(p, q, t)
 {
-    ANSWER_BRINGS(ANSWERS(p, DUE_SET(flag_due[FLAG(p, q, t)]), q, t));
+    OUTPUT_BRINGS(OUTPUTS(p, DUE_SET(flag_due[FLAG(p, q, t)]), q, t));
     assert(flag_at[FLAG(p, q, t)] < VALUE(flag_due[FLAG(p, q, t)]));
     flag_at[FLAG(p, q, t)] = VALUE(flag_due[FLAG(p, q, t)]);
     flag_due[FLAG(p, q, t)] = flag_due[FLAG(p, q, t)] / DUE_BASE
@@ -246,7 +246,7 @@ proctype carrier(byte from; byte to)
 {
     do
     CARRY(count_due[WORD(to, from)], count_comes(to, from))
-    CARRY(answer_due[WORD(to, from)], answer_comes(to, from))
+    CARRY(output_due[WORD(to, from)], output_comes(to, from))
     CARRY_ROW(0)
 #if T > 1
     CARRY_ROW(1)
@@ -264,14 +264,14 @@ proctype carrier(byte from; byte to)
 /* ---- what a rank waits for ---- */
 
 #if N == 2
-#define OF_ALL(came) (came(0) && came(1))
+#define OF_ALL(received) (received(0) && received(1))
 #else
-#define OF_ALL(came) (came(0) && came(1) && came(2))
+#define OF_ALL(received) (received(0) && received(1) && received(2))
 #endif
 #if T == 1
-#define OF_ALL_TOKENS(came, q) came(q, 0)
+#define OF_ALL_TOKENS(received, q) received(q, 0)
 #else
-#define OF_ALL_TOKENS(came, q) (came(q, 0) && came(q, 1))
+#define OF_ALL_TOKENS(received, q) (received(q, 0) && received(q, 1))
 #endif
 
 /* LATE: a signal comes when it is waited for. */
@@ -298,16 +298,16 @@ proctype carrier(byte from; byte to)
 #define ROW_CAME(q, t) (!WANTS(q, MY_SET, me, t) || ROW_IS_THERE(q, t))
 #define ROWS_CAME(q) OF_ALL_TOKENS(ROW_CAME, q)
 
-#if defined(MUTANT_ANSWER_EQ)
-#define ANSWER_CAME(q) (answer_at[WORD(me, q)] == 1)
-#elif defined(MUTANT_NO_ANSWER_WAIT)
-#define ANSWER_CAME(q) true
-#elif defined(MUTANT_ANSWER_OF_HOLDERS)
+#if defined(MUTANT_OUTPUT_EQ)
+#define OUTPUT_CAME(q) (output_at[WORD(me, q)] == 1)
+#elif defined(MUTANT_NO_OUTPUT_WAIT)
+#define OUTPUT_CAME(q) true
+#elif defined(MUTANT_OUTPUT_OF_HOLDERS)
 #define NOT_MINE(q, t) !WANTS(me, MY_SET, q, t)
-#define ANSWER_CAME(q) \
-    (OF_ALL_TOKENS(NOT_MINE, q) || CAME(answer_at[WORD(me, q)], answer_due[WORD(me, q)]))
+#define OUTPUT_CAME(q) \
+    (OF_ALL_TOKENS(NOT_MINE, q) || CAME(output_at[WORD(me, q)], output_due[WORD(me, q)]))
 #else
-#define ANSWER_CAME(q) CAME(answer_at[WORD(me, q)], answer_due[WORD(me, q)])
+#define OUTPUT_CAME(q) CAME(output_at[WORD(me, q)], output_due[WORD(me, q)])
 #endif
 
 #if defined(MUTANT_FLAG_EQ)
@@ -321,9 +321,9 @@ proctype carrier(byte from; byte to)
 #define FLAGS_CAME(q) OF_ALL_TOKENS(FLAG_CAME, q)
 
 #if PULL
-#define DONE_COMBINE OF_ALL(ANSWER_CAME)
+#define DONE_COMBINE OF_ALL(OUTPUT_CAME)
 #else
-#define DONE_COMBINE (OF_ALL(ANSWER_CAME) && OF_ALL(FLAGS_CAME))
+#define DONE_COMBINE (OF_ALL(OUTPUT_CAME) && OF_ALL(FLAGS_CAME))
 #endif
 #if DIRECT
 #define DONE_DISPATCH OF_ALL(ROWS_CAME)

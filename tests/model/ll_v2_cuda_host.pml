@@ -9,7 +9,7 @@
 #else
 #define RULE_S(s) !given_up[s]
 #endif
-#if PULL || defined(MUTANT_ANSWERS_DO_NOT_ALTERNATE)
+#if PULL || defined(MUTANT_OUTPUTS_DO_NOT_ALTERNATE)
 #define RULE_A(a) (a == 0)
 #else
 #define RULE_A(a) (last_parity != 1 + a)

@@ -68,14 +68,14 @@ inline let_counts_come()
     :: else -> break \
     od
 
-inline send_answer()
+inline send_output()
 {
     peer = 0;
     do
     :: peer < N ->
         if
-        :: peer == me -> answer_at[WORD(me, me)]++
-        :: else -> ISSUE(answer_due[WORD(peer, me)], DUE(1, MY_SET, 0))
+        :: peer == me -> output_at[WORD(me, me)]++
+        :: else -> ISSUE(output_due[WORD(peer, me)], DUE(1, MY_SET, 0))
         fi;
         peer++
     :: else -> break
@@ -108,8 +108,8 @@ inline start_dispatch()
         peer++
     :: else -> break
     od;
-#ifdef MUTANT_ANSWER_BEFORE_EXPERTS
-    send_answer();
+#ifdef MUTANT_OUTPUT_BEFORE_EXPERTS
+    send_output();
 #endif
 #if defined(MUTANT_PLACE_WITHOUT_COUNTS)
     ASSERT_COUNTS;
@@ -125,7 +125,7 @@ inline run_experts()
     peer = 0;
     do
     :: peer < N ->
-        assert(!TELLS(answer_due[WORD(peer, me)], MY_SET)); /* what is not written yet */
+        assert(!TELLS(output_due[WORD(peer, me)], MY_SET)); /* what is not written yet */
         Y(peer, MY_SET, me) = (peer == me -> FULL : TORN);
         peer++
     :: else -> break
@@ -214,8 +214,8 @@ inline give_up_rows()
 
 inline start_combine()
 {
-#ifndef MUTANT_ANSWER_BEFORE_EXPERTS
-    send_answer();
+#ifndef MUTANT_OUTPUT_BEFORE_EXPERTS
+    send_output();
 #endif
     skip;
 #if !PULL
@@ -226,10 +226,10 @@ inline start_combine()
         token = item % T;
         if
         :: HOLDS(me, MY_SET, peer, token) ->
-            BEGIN(ANSWERS(peer, MY_PARITY, me, token));
+            BEGIN(OUTPUTS(peer, MY_PARITY, me, token));
             if
             :: peer == me ->
-                IN_PLACE(ANSWERS(me, MY_PARITY, me, token));
+                IN_PLACE(OUTPUTS(me, MY_PARITY, me, token));
                 flag_at[FLAG(me, me, token)] = 1
             :: else ->
                 ISSUE(flag_due[FLAG(peer, me, token)],
@@ -254,8 +254,8 @@ inline finish_combine()
         :: WANTS(me, MY_SET, peer, token) ->
 #if PULL
             if
-            :: COMES_NOW(answer_at[WORD(me, peer)], answer_due[WORD(me, peer)]) ->
-                answer_comes(me, peer)
+            :: COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]) ->
+                output_comes(me, peer)
             :: else
             fi;
             assert(Y(me, MY_SET, peer) == FULL)
@@ -265,8 +265,8 @@ inline finish_combine()
                 flag_comes(me, peer, token)
             :: else
             fi;
-            assert(ANSWERS(me, MY_PARITY, peer, token) == FULL);
-            ANSWERS(me, MY_PARITY, peer, token) = FREE
+            assert(OUTPUTS(me, MY_PARITY, peer, token) == FULL);
+            OUTPUTS(me, MY_PARITY, peer, token) = FREE
 #endif
         :: else
         fi;
@@ -284,11 +284,11 @@ inline finish_combine()
         ROUTES(me, MY_SET, peer) = FREE;
 #endif
         if
-        :: COMES_NOW(answer_at[WORD(me, peer)], answer_due[WORD(me, peer)]) ->
-            answer_comes(me, peer)
+        :: COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]) ->
+            output_comes(me, peer)
         :: else
         fi;
-        answer_at[WORD(me, peer)]--;
+        output_at[WORD(me, peer)]--;
         peer++
     :: else -> break
     od

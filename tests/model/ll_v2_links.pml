@@ -75,7 +75,7 @@ inline issue(kind, epoch)
 #define IS_PAYLOAD(put, signal) \
     ((KIND(signal) == SIGNAL_COUNT && (put) == OP(PUT_COUNTS, EPOCH(signal))) || \
      (KIND(signal) == SIGNAL_DATA && (put) == OP(PUT_LAST_ROWS, EPOCH(signal))) || \
-     (KIND(signal) == SIGNAL_ANSWER && (put) == OP(PUT_LAST_ANSWERS, EPOCH(signal))))
+     (KIND(signal) == SIGNAL_OUTPUT && (put) == OP(PUT_LAST_OUTPUTS, EPOCH(signal))))
 #endif
 
 /* The signal at op[at] comes, and with it the puts that it is ordered after. */

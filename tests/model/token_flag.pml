@@ -7,9 +7,9 @@
  * is in place when its flag has come, or what a fence orders after it. To read a place that
  * is torn, or to write one that is torn or whose owner has yet to read what stands there, is
  * an error. Each rank has for each other, in each epoch, one row or none, as spin chooses: a
- * rank with none does not wait for an answer, and is the one that runs ahead.
+ * rank with none does not wait for an expert output, and is the one that runs ahead.
  *
- * Given by -D: N, E, B, TOKEN (1: lock: token; 0: lock: rank), FOLDED (1: reset: folded; 0:
+ * Given by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED (1: counter_reset: inline; 0:
  * memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has issued comes only while it is in a call, as a transport
  * may hold it back; 0: stores), ORDER (below), and at most one MUTANT_*. */
 
@@ -75,15 +75,15 @@
 #else
 #define SLOT(e, p, s) ((e) % 2 -> (s) : 3 - (p) - (s))
 #endif
-#define ANSWER_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
+#define OUTPUT_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
 
-byte rows[N * 2 * N], counts[N * 2 * N], answers[N * 2 * N];
-bool rows_new[N * 2 * N], counts_new[N * 2 * N], answers_new[N * 2 * N]; /* not read yet */
+byte rows[N * 2 * N], counts[N * 2 * N], outputs[N * 2 * N];
+bool rows_new[N * 2 * N], counts_new[N * 2 * N], outputs_new[N * 2 * N]; /* not read yet */
 /* Flags. Of counts: epoch * 4 + rows + 1; of the others: the epoch. */
-byte count_flag[N * 2 * N], row_flag[N * 2 * N], answer_flag[N * 2 * N];
+byte count_flag[N * 2 * N], row_flag[N * 2 * N], output_flag[N * 2 * N];
 
 /* What is issued and has not come: the epoch; 0: nothing. */
-byte row_due[N * N], count_due[N * N], answer_due[N * N];
+byte row_due[N * N], count_due[N * N], output_due[N * N];
 bool with_row[N * N]; /* count_due: what it counts */
 bool inside[N];       /* a call */
 
@@ -132,7 +132,7 @@ bool ordered;
 #define MAY_COME true
 #endif
 
-/* lock: rank: the counts are behind a fence. */
+/* flag_granularity: rank: the counts are behind a fence. */
 #if TOKEN || defined(MUTANT_NO_FENCE) || defined(MUTANT_COUNTS_BEFORE_ROWS)
 #define ROWS_BEFORE true
 #else
@@ -159,13 +159,13 @@ inline count_comes()
     count_due[LINK(from, to)] = 0
 }
 
-#define ANSWER_DUE answer_due[LINK(from, to)]
+#define OUTPUT_DUE output_due[LINK(from, to)]
 
-inline answer_comes()
+inline output_comes()
 {
-    COME(answers, answers_new, ANSWER_AT(SET(ANSWER_DUE), ANSWER_DUE, to, from), ANSWER_DUE);
-    answer_flag[ANSWER_AT(FLAG_SET(ANSWER_DUE), ANSWER_DUE, to, from)] = ANSWER_DUE;
-    answer_due[LINK(from, to)] = 0
+    COME(outputs, outputs_new, OUTPUT_AT(SET(OUTPUT_DUE), OUTPUT_DUE, to, from), OUTPUT_DUE);
+    output_flag[OUTPUT_AT(FLAG_SET(OUTPUT_DUE), OUTPUT_DUE, to, from)] = OUTPUT_DUE;
+    output_due[LINK(from, to)] = 0
 }
 
 proctype carrier(byte from; byte to)
@@ -174,7 +174,7 @@ end:
     do
     :: row_due[LINK(from, to)] != 0 && MAY_COME -> d_step { row_comes() }
     :: count_due[LINK(from, to)] != 0 && MAY_COME && ROWS_BEFORE -> d_step { count_comes() }
-    :: answer_due[LINK(from, to)] != 0 && MAY_COME -> d_step { answer_comes() }
+    :: output_due[LINK(from, to)] != 0 && MAY_COME -> d_step { output_comes() }
     od
 }
 
@@ -199,11 +199,11 @@ inline issue_counts(e)
     count_due[LINK(p, to)] = e
 }
 
-inline issue_answer(e)
+inline issue_output(e)
 {
-    assert(answer_due[LINK(p, to)] == 0);
-    BEGIN(answers, answers_new, ANSWER_AT(SET(e), e, to, p), e);
-    answer_due[LINK(p, to)] = e
+    assert(output_due[LINK(p, to)] == 0);
+    BEGIN(outputs, outputs_new, OUTPUT_AT(SET(e), e, to, p), e);
+    output_due[LINK(p, to)] = e
 }
 
 /* For each other rank. */
@@ -220,7 +220,7 @@ inline issue_answer(e)
     od; \
     to = 0
 
-#define DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + answer_due[LINK(p, to)])
+#define DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + output_due[LINK(p, to)])
 #if defined(MUTANT_NO_QUIET)
 #define QUIET true
 #elif N == 2
@@ -244,12 +244,12 @@ inline issue_answer(e)
 #else
 #define ROW_CAME(e) (row_flag[AT(p, FLAG_SET(e), to)] >= e)
 #endif
-#if defined(MUTANT_NO_ANSWER_WAIT)
-#define ANSWER_CAME(e) true
-#elif defined(MUTANT_ANSWER_OF_EPOCH_BEFORE)
-#define ANSWER_CAME(e) (answer_flag[ANSWER_AT(FLAG_SET(e), e, p, to)] >= e - 1)
+#if defined(MUTANT_NO_OUTPUT_WAIT)
+#define OUTPUT_CAME(e) true
+#elif defined(MUTANT_OUTPUT_OF_EPOCH_BEFORE)
+#define OUTPUT_CAME(e) (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e - 1)
 #else
-#define ANSWER_CAME(e) (answer_flag[ANSWER_AT(FLAG_SET(e), e, p, to)] >= e)
+#define OUTPUT_CAME(e) (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e)
 #endif
 
 inline choose(e)
@@ -345,7 +345,7 @@ inline dispatch_recv(e)
 
 inline combine_send(e)
 {
-    EACH(if :: got_from[AT(p, set[e], to)] -> issue_answer(e) :: else fi)
+    EACH(if :: got_from[AT(p, set[e], to)] -> issue_output(e) :: else fi)
 }
 
 inline combine_recv(e)
@@ -355,7 +355,7 @@ inline combine_recv(e)
         if
         :: to != p && sent_to[AT(p, set[e], to)] ->
             d_step {
-                ANSWER_CAME(e) -> READ(answers, answers_new, ANSWER_AT(SET(e), e, p, to), e)
+                OUTPUT_CAME(e) -> READ(outputs, outputs_new, OUTPUT_AT(SET(e), e, p, to), e)
             }
         :: else
         fi;
@@ -406,16 +406,16 @@ proctype rank(byte p)
 #define OPEN (n[0] - n[3])
 #if ORDER == 0
 #define MAY_SEND (OPEN == 0)
-#define MAY_ANSWER true
+#define MAY_OUTPUT true
 #elif ORDER == 1
 #define MAY_SEND (OPEN < 2)
-#define MAY_ANSWER (OPEN == 2 || n[0] == E)
+#define MAY_OUTPUT (OPEN == 2 || n[0] == E)
 #elif ORDER == 3
 #define MAY_SEND true
-#define MAY_ANSWER false
+#define MAY_OUTPUT false
 #else
 #define MAY_SEND (OPEN < B)
-#define MAY_ANSWER true
+#define MAY_OUTPUT true
 #endif
 
 init
@@ -436,7 +436,7 @@ init
             n[1]++;
             call[a] = 1;
             a++
-        :: a < STEPS && n[2] < n[1] && MAY_ANSWER ->
+        :: a < STEPS && n[2] < n[1] && MAY_OUTPUT ->
             n[2]++;
             call[a] = 2;
             a++

@@ -161,7 +161,7 @@ static void keep_rows(const char *folder, const char *name, const struct kernels
     for (uint32_t r = 0; r < ROWS; r++) {
         set->quantise(x + r * WIDTH, WIDTH, group, NULL, q + r * WIDTH,
                       scale + r * per_row);
-        set->answer_fp8(q + r * WIDTH, scale + r * per_row, WIDTH, group, expert_factor(r),
+        set->output_fp8(q + r * WIDTH, scale + r * per_row, WIDTH, group, expert_factor(r),
                         y + r * WIDTH);
     }
     keep(folder, name, group, "x", x, elements * sizeof(*x));

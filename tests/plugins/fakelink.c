@@ -18,7 +18,7 @@ struct config {
 };
 
 static enum epa_status limit(struct epa_transport *t, uint64_t scratch,
-                             struct epa_limit *out)
+                             struct epa_peak *out)
 {
     enum epa_status status = t->ops->signal(t, 0, 1u << 30, EPA_SIGNAL_SET, t->rank);
 
@@ -26,7 +26,7 @@ static enum epa_status limit(struct epa_transport *t, uint64_t scratch,
     if (status == EPA_OK)
         status = t->ops->barrier(t, 5000000000);
     if (status == EPA_OK)
-        *out = (struct epa_limit){.bytes_per_ns = 50 - t->rank,
+        *out = (struct epa_peak){.bytes_per_ns = 50 - t->rank,
                                   .latency_ns = 250 + 10 * t->rank};
     return status;
 }

@@ -172,7 +172,7 @@ static enum epa_status receive_tokens(void *arg)
 }
 
 /* The answer of local expert `e` to a row: from y, or made here. */
-static void send_answer(const struct call *c, uint32_t e, uint64_t row, char *to)
+static void send_output(const struct call *c, uint32_t e, uint64_t row, char *to)
 {
     const struct algorithm *a = c->a;
     const struct epa_moe *m = &c->moe;
@@ -191,7 +191,7 @@ static void send_answer(const struct call *c, uint32_t e, uint64_t row, char *to
     }
 }
 
-static enum epa_status send_answers(void *arg)
+static enum epa_status send_outputs(void *arg)
 {
     const struct call *c = arg;
     struct algorithm *a = c->a;
@@ -206,24 +206,24 @@ static enum epa_status send_answers(void *arg)
             struct route route = a->route[c->from][row];
             uint64_t choice = (uint64_t)route.origin.token * m->topk + route.k;
 
-            send_answer(
+            send_output(
                 c, e, row,
                 at(a, route.origin.rank,
-                   a->l.answers_at + c->set * a->l.answers_bytes + choice * m->hidden * 2));
+                   a->l.outputs_at + c->set * a->l.outputs_bytes + choice * m->hidden * 2));
         }
     }
     return tell_all(a, COMBINE, epoch);
 }
 
-static enum epa_status receive_answers(void *arg)
+static enum epa_status receive_outputs(void *arg)
 {
     const struct call *c = arg;
     struct algorithm *a = c->a;
     const struct epa_moe *m = &c->moe;
     uint16_t *out = m->out;
     enum epa_status status = hear_all(a, COMBINE, ++a->combines);
-    const uint16_t *answer =
-        (const void *)at(a, a->world.rank, a->l.answers_at + c->set * a->l.answers_bytes);
+    const uint16_t *output =
+        (const void *)at(a, a->world.rank, a->l.outputs_at + c->set * a->l.outputs_bytes);
 
     if (status != EPA_OK)
         return status;
@@ -234,7 +234,7 @@ static enum epa_status receive_answers(void *arg)
             for (uint32_t k = t * m->topk; k < (t + 1) * m->topk; k++)
                 if (m->expert[k] >= 0)
                     sum = fmaf(m->weight[k],
-                               float_of_bf16(answer[(size_t)k * m->hidden + h]), sum);
+                               float_of_bf16(output[(size_t)k * m->hidden + h]), sum);
             out[(size_t)t * m->hidden + h] = bf16_of_float(sum);
         }
     }
@@ -293,7 +293,7 @@ static enum epa_status queue_dispatch(struct epa_algorithm *base,
     return status == EPA_OK ? queue_receive(base, problem) : status;
 }
 
-static enum epa_status queue_answers(struct epa_algorithm *base,
+static enum epa_status queue_outputs(struct epa_algorithm *base,
                                      struct epa_problem *problem)
 {
     struct algorithm *a = (struct algorithm *)base;
@@ -303,7 +303,7 @@ static enum epa_status queue_answers(struct epa_algorithm *base,
     if (a->config.fused ? m->y != NULL : a->config.in_place && m->y != m->y_space)
         return EPA_ERR_CONFIG;
     a->open -= a->open > 0;
-    return queue(a, send_answers, &(struct call){a, *m, set, m->epoch % SETS});
+    return queue(a, send_outputs, &(struct call){a, *m, set, m->epoch % SETS});
 }
 
 static enum epa_status queue_sum(struct epa_algorithm *base, struct epa_problem *problem)
@@ -311,13 +311,13 @@ static enum epa_status queue_sum(struct epa_algorithm *base, struct epa_problem 
     struct algorithm *a = (struct algorithm *)base;
     uint32_t set = (uint32_t)(a->queued_combines % SETS);
 
-    return queue(a, receive_answers, &(struct call){a, problem->u.moe, set, 0});
+    return queue(a, receive_outputs, &(struct call){a, problem->u.moe, set, 0});
 }
 
 static enum epa_status queue_combine(struct epa_algorithm *base,
                                      struct epa_problem *problem)
 {
-    enum epa_status status = queue_answers(base, problem);
+    enum epa_status status = queue_outputs(base, problem);
 
     return status == EPA_OK ? queue_sum(base, problem) : status;
 }
@@ -346,7 +346,7 @@ static void explain(struct epa_algorithm *base, struct epa_error *err)
                        (unsigned long long)f->wanted, (unsigned long long)f->seen);
     else
         (void)epa_fail(err, EPA_ERR_CONFIG,
-                       "%u dispatches are open already, or answers are out of place",
+                       "%u dispatches are open already, or expert outputs are out of place",
                        a->open);
 }
 
@@ -372,7 +372,7 @@ static void set_stages(struct algorithm *a)
     static const struct epa_stage halves[] = {
         {"dispatch_send", EPA_STAGE_SEND, queue_send},
         {"dispatch", EPA_STAGE_DISPATCH, queue_receive},
-        {"combine_send", EPA_STAGE_SEND, queue_answers},
+        {"combine_send", EPA_STAGE_SEND, queue_outputs},
         {"combine", EPA_STAGE_COMBINE, queue_sum}};
 
     a->base.stages = a->config.split ? halves : whole;
@@ -430,7 +430,7 @@ static enum epa_status plan(const struct epa_problem *problem,
 
     (void)transport_flags;
     if (m->x_dtype != EPA_BF16)
-        return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input: dtype");
+        return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input_dtype: native");
     *out = (struct epa_footprint){.heap_bytes = l.heap_bytes,
                                   .signals = 2 * world->size,
                                   .recv_rows = l.entries,
@@ -438,7 +438,7 @@ static enum epa_status plan(const struct epa_problem *problem,
                                   .layout = EPA_LAYOUT_EXPERT,
                                   .recv_dtype = EPA_BF16,
                                   .sum = EPA_SUM_ORDERED,
-                                  .answer_dtype = EPA_BF16,
+                                  .output_dtype = EPA_BF16,
                                   .fused = ((const struct config *)config)->fused,
                                   .in_flight = SETS,
                                   .dispatch_row_bytes = m->hidden * 2,
@@ -451,7 +451,7 @@ static enum epa_status plan(const struct epa_problem *problem,
 static const struct config defaults = {.discard = true, .again = true, .in_place = true};
 
 static const struct epa_option options[] = {
-    {.name = "split", EPA_BOOL(struct config, split), .help = "stages in halves"},
+    {.name = "split_phase", EPA_BOOL(struct config, split), .help = "stages in halves"},
     {.name = "discard",
      EPA_BOOL(struct config, discard),
      .help = "whether a dispatch can be given up"},
@@ -460,7 +460,7 @@ static const struct epa_option options[] = {
      .help = "whether combine may be called again"},
     {.name = "in_place",
      EPA_BOOL(struct config, in_place),
-     .help = "whether combine takes answers from y_space alone"},
+     .help = "whether combine takes expert outputs from y_space alone"},
     {.name = "fused",
      EPA_BOOL(struct config, fused),
      .help = "whether combine does the experts' work"},

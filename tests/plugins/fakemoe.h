@@ -10,8 +10,8 @@ enum { SETS = 2 };
 struct layout {
     uint64_t entries;
     uint64_t box_bytes; /* what one rank sends to another: count, choices, tokens */
-    uint64_t inbox_at, recv_at, y_at, answers_at, heap_bytes;
-    uint64_t inbox_bytes, rows_bytes, answers_bytes;
+    uint64_t inbox_at, recv_at, y_at, outputs_at, heap_bytes;
+    uint64_t inbox_bytes, rows_bytes, outputs_bytes;
 };
 
 static inline struct layout layout_of(const struct epa_moe *m, uint32_t size)
@@ -23,11 +23,11 @@ static inline struct layout layout_of(const struct epa_moe *m, uint32_t size)
         (8 + (uint64_t)m->max_tokens * (m->topk * 4 + m->hidden * 2) + 63) / 64 * 64;
     l.inbox_bytes = size * l.box_bytes;
     l.rows_bytes = l.entries * m->hidden * 2;
-    l.answers_bytes = (uint64_t)m->max_tokens * m->topk * m->hidden * 2;
+    l.outputs_bytes = (uint64_t)m->max_tokens * m->topk * m->hidden * 2;
     l.recv_at = SETS * l.inbox_bytes;
     l.y_at = l.recv_at + SETS * l.rows_bytes;
-    l.answers_at = l.y_at + SETS * l.rows_bytes;
-    l.heap_bytes = l.answers_at + SETS * l.answers_bytes;
+    l.outputs_at = l.y_at + SETS * l.rows_bytes;
+    l.heap_bytes = l.outputs_at + SETS * l.outputs_bytes;
     return l;
 }
 

@@ -87,7 +87,7 @@ static bool read_case(char **at, struct bad *bad)
 }
 
 /* What is printed for the case; the caller frees. */
-static char *answer(struct bad *bad)
+static char *output(struct bad *bad)
 {
     FILE *file = fopen("bad.yaml", "w");
     struct diag *diag = diag_create();
@@ -113,7 +113,7 @@ static char *answer(struct bad *bad)
 static void says_what_is_wrong(void **state)
 {
     struct bad *bad = *state;
-    char *got = answer(bad);
+    char *got = output(bad);
     size_t bytes = strlen(got);
 
     if (bytes > 0 && got[bytes - 1] == '\n')
@@ -127,7 +127,7 @@ static void says_what_is_wrong(void **state)
 static void print_case(struct bad *bad, const char *source, size_t from)
 {
     const char *mark = "\n-- says", *says = strstr(source + from, mark);
-    char *got = answer(bad);
+    char *got = output(bad);
 
     printf("%.*s%s\n%s", (int)(says - source - from), source + from, mark, got);
     free(got);

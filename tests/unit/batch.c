@@ -17,7 +17,7 @@
 #include "fake_registry.h"
 #include "base/text.h"
 
-#define SMALL "version: 1\nmoe: {hidden: 128, experts: 8, topk: 2, group: 64}\n"
+#define SMALL "version: 1\nmoe: {hidden: 128, experts: 8, topk: 2, fp8_group_size: 64}\n"
 
 static char folder[] = "/tmp/epa2a-batch-XXXXXX";
 
@@ -181,7 +181,7 @@ static void named_runs_build_on_each_other(void **state)
 static void a_map_that_names_the_plugin_stands_for_the_section(void **state)
 {
     struct batch *batch = read_text(
-        SMALL "algorithm: {name: ll_v2, wire: dtype, buffers: 1}\n"
+        SMALL "algorithm: {name: ll_v2, dispatch_dtype: native, buffers: 1}\n"
               "matrix: {algorithm: [{buffers: 2}, {name: ll_v2, buffers: 2}, ll_v2]}\n",
         NULL);
     const struct fake_algorithm *merged = batch->run[0].x->algorithm.config,
@@ -235,7 +235,7 @@ static void an_id_is_of_what_runs(void **state)
     static const char *const sets[] = {"moe.topk=2", NULL};
 
     (void)state;
-    write_file("sub/low.yaml", "version: 1\nmoe: {experts: 8, group: 64, hidden: 128}\n"
+    write_file("sub/low.yaml", "version: 1\nmoe: {experts: 8, fp8_group_size: 64, hidden: 128}\n"
                                "x-note: [1]\n");
     two = read_text("include: sub/low.yaml\nranks: 2\nname: two\n"
                     "runs: {a: {}, b: {routing: {kind: file, path: r.jsonl}}}\n",
@@ -269,7 +269,7 @@ static void an_included_file_is_the_base(void **state)
     (void)state;
     write_file("sub/low.yaml", "version: 1\nmoe: {hidden: 128, experts: 8, topk: 2}\n"
                                "routing: {kind: file, path: low.jsonl}\nranks: 4\n");
-    write_file("sub/base.yaml", "include: low.yaml\nmoe: {topk: 1, group: 64}\nranks: 2\n"
+    write_file("sub/base.yaml", "include: low.yaml\nmoe: {topk: 1, fp8_group_size: 64}\nranks: 2\n"
                                 "matrix: {moe.max_tokens: [1, 2]}\n");
     batch = read_text("include: sub/base.yaml\nmoe: {experts: 16}\n"
                       "matrix: {moe.max_tokens: [3, 4]}\n",
@@ -300,7 +300,7 @@ static void files_that_include_each_other_are_refused(void **state)
     free(said);
 }
 
-static void an_error_of_many_runs_is_told_once(void **state)
+static void an_error_of_many_runs_is_reported_once(void **state)
 {
     char *said = refuse(
         SMALL "ranks: 3\nmatrix: {moe.topk: [1, 2], moe.max_tokens: [1, 0]}\n", NULL, 10);
@@ -309,7 +309,7 @@ static void an_error_of_many_runs_is_told_once(void **state)
     assert_string_equal(
         said,
         "a.yaml:2:29: error: moe.experts (8) is not a multiple of ranks (3)\n"
-        "    2 | moe: {hidden: 128, experts: 8, topk: 2, group: 64}\n"
+        "    2 | moe: {hidden: 128, experts: 8, topk: 2, fp8_group_size: 64}\n"
         "      |                             ^ write 6 or 9\n"
         "a.yaml:3:8: note: 'ranks' was set here\n"
         "    3 | ranks: 3\n      |        ^\n"
@@ -397,7 +397,7 @@ int main(void)
         cmocka_unit_test(set_wins_over_what_a_run_says),
         cmocka_unit_test(an_included_file_is_the_base),
         cmocka_unit_test(files_that_include_each_other_are_refused),
-        cmocka_unit_test(an_error_of_many_runs_is_told_once),
+        cmocka_unit_test(an_error_of_many_runs_is_reported_once),
         cmocka_unit_test(a_plugin_that_is_not_here_is_no_error_of_several),
         cmocka_unit_test(more_runs_than_the_cap_are_refused),
         cmocka_unit_test(base_is_read_without_its_runs),

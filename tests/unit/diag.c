@@ -35,11 +35,11 @@ static void assert_prints(struct diag *diag, const char *want)
 
 static void error_shows_line_caret_and_hint(void **state)
 {
-    const struct place place = {"a.yaml", "x: 1\n  tranport: shm\n", 2, 3, 8};
+    const struct source_location location = {"a.yaml", "x: 1\n  tranport: shm\n", 2, 3, 8};
     struct diag *diag = diag_create();
 
     (void)state;
-    diag_error(diag, &place, "did you mean 'transport'?", "unknown key '%s'", "tranport");
+    diag_error(diag, &location, "did you mean 'transport'?", "unknown key '%s'", "tranport");
     assert_int_equal(diag_errors(diag), 1);
     assert_prints(diag, "a.yaml:2:3: error: unknown key 'tranport'\n"
                         "    2 |   tranport: shm\n"
@@ -49,11 +49,11 @@ static void error_shows_line_caret_and_hint(void **state)
 static void source_may_be_gone_when_errors_are_printed(void **state)
 {
     char *source = strdup("ranks: 4x\n"), *name = strdup("a.yaml");
-    struct place place = {name, source, 1, 8, 2};
+    struct source_location location = {name, source, 1, 8, 2};
     struct diag *diag = diag_create();
 
     (void)state;
-    diag_error(diag, &place, NULL, "bad");
+    diag_error(diag, &location, NULL, "bad");
     memset(source, '#', strlen(source));
     memset(name, '#', strlen(name));
     free(source);
@@ -63,7 +63,7 @@ static void source_may_be_gone_when_errors_are_printed(void **state)
 
 static void errors_of_a_file_come_in_its_order_with_their_notes(void **state)
 {
-    const struct place first = {"a.yaml", NULL, 1, 5, 1},
+    const struct source_location first = {"a.yaml", NULL, 1, 5, 1},
                        second = {"a.yaml", NULL, 2, 1, 1};
     struct diag *diag = diag_create();
 
@@ -94,7 +94,7 @@ static void only_twenty_errors_are_shown_and_the_rest_counted(void **state)
 static void long_lines_show_the_part_around_the_caret(void **state)
 {
     char source[4000];
-    struct place place = {"a.yaml", source, 1, 3001, 3};
+    struct source_location location = {"a.yaml", source, 1, 3001, 3};
     struct diag *diag = diag_create();
     char *got;
 
@@ -102,7 +102,7 @@ static void long_lines_show_the_part_around_the_caret(void **state)
     memset(source, '.', sizeof(source));
     source[sizeof(source) - 1] = 0;
     memcpy(source + 3000, "BAD", 3);
-    diag_error(diag, &place, NULL, "here");
+    diag_error(diag, &location, NULL, "here");
     got = printed(diag);
     assert_true(strlen(got) < 260);
     assert_int_equal(strcspn(strchr(got, '|'), "B"), strcspn(strrchr(got, '|'), "^"));
@@ -111,12 +111,12 @@ static void long_lines_show_the_part_around_the_caret(void **state)
 
 static void control_characters_never_reach_the_terminal(void **state)
 {
-    const struct place place = {"a\x1b.yaml", "name: \x1b[31m\xff red\n", 1, 7, 4};
+    const struct source_location location = {"a\x1b.yaml", "name: \x1b[31m\xff red\n", 1, 7, 4};
     struct diag *diag = diag_create();
     char *got;
 
     (void)state;
-    diag_error(diag, &place, "not \x1b[0m", "value '%s'", "\x1b[31m\x07");
+    diag_error(diag, &location, "not \x1b[0m", "value '%s'", "\x1b[31m\x07");
     got = printed(diag);
     for (const char *s = got; *s != 0; s++)
         assert_true(*s == '\n' || ((unsigned char)*s >= 0x20 && (unsigned char)*s < 0x7f));
@@ -125,22 +125,22 @@ static void control_characters_never_reach_the_terminal(void **state)
 
 static void columns_count_characters_not_bytes(void **state)
 {
-    const struct place place = {"a.yaml", "n\xc3\xa4me: \xe2\x82\xac x\n", 1, 7, 1};
+    const struct source_location location = {"a.yaml", "n\xc3\xa4me: \xe2\x82\xac x\n", 1, 7, 1};
     struct diag *diag = diag_create();
 
     (void)state;
-    diag_error(diag, &place, NULL, "here");
+    diag_error(diag, &location, NULL, "here");
     assert_prints(diag, "a.yaml:1:7: error: here\n    1 | n\xc3\xa4me: \xe2\x82\xac x\n"
                         "      |       ^\n");
 }
 
 static void error_without_a_line_keeps_its_hint(void **state)
 {
-    const struct place place = {.file = "gone.yaml"};
+    const struct source_location location = {.file = "gone.yaml"};
     struct diag *diag = diag_create();
 
     (void)state;
-    diag_error(diag, &place, "is it there?", "cannot read it");
+    diag_error(diag, &location, "is it there?", "cannot read it");
     diag_error(diag, NULL, NULL, "no place at all");
     assert_prints(diag, "gone.yaml: error: cannot read it (is it there?)\n"
                         "epa2a: error: no place at all\n");
@@ -148,11 +148,11 @@ static void error_without_a_line_keeps_its_hint(void **state)
 
 static void place_behind_the_text_is_shown_without_a_line(void **state)
 {
-    const struct place place = {"a.yaml", "one line\n", 7, 1, 1};
+    const struct source_location location = {"a.yaml", "one line\n", 7, 1, 1};
     struct diag *diag = diag_create();
 
     (void)state;
-    diag_error(diag, &place, NULL, "where?");
+    diag_error(diag, &location, NULL, "where?");
     assert_prints(diag, "a.yaml:7:1: error: where?\n");
 }
 

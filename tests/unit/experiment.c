@@ -111,8 +111,8 @@ static void bare_values_are_names_kinds_and_lists(void **state)
     (void)state;
     assert_int_equal(x->routing.kind, ROUTING_MASKED);
     assert_int_equal(x->tokens.kind, TOKENS_LIST);
-    assert_int_equal(x->tokens.each.n, 2);
-    assert_int_equal(x->tokens.each.item[0], 128);
+    assert_int_equal(x->tokens.per_rank.n, 2);
+    assert_int_equal(x->tokens.per_rank.item[0], 128);
     experiment_destroy(x);
 }
 
@@ -135,7 +135,7 @@ static void set_wins_over_the_file_and_the_later_one_over_the_first(void **state
     assert_int_equal(x->ranks, 4);
     assert_int_equal(x->moe.topk, 2);
     assert_int_equal(x->moe.experts, 8);
-    assert_int_equal(x->tokens.each.item[3], 4);
+    assert_int_equal(x->tokens.per_rank.item[3], 4);
     assert_int_equal(((const struct fake_transport *)x->transport.config)->wait, 1);
     assert_int_equal(((const struct fake_algorithm *)x->algorithm.config)->buffers, 1);
     assert_string_equal(x->name, "a, b");
@@ -228,7 +228,7 @@ static void what_show_prints_reads_back_as_the_same(void **state)
 static void origins_tell_default_file_and_set(void **state)
 {
     static const char *const sets[] = {"moe.topk=4", NULL};
-    struct experiment *x = read_text("version: 1\nmoe:\n  hidden: 64\n  group: 64\n", sets);
+    struct experiment *x = read_text("version: 1\nmoe:\n  hidden: 64\n  fp8_group_size: 64\n", sets);
     struct text shown = {0};
 
     (void)state;
@@ -275,7 +275,7 @@ static void visit_tells_strings_from_numbers(void **state)
 
 static void problem_has_the_shapes(void **state)
 {
-    struct experiment *x = read_text("version: 1\nmoe: {input: fp8, topk: 3}\n", NULL);
+    struct experiment *x = read_text("version: 1\nmoe: {input_dtype: fp8, topk: 3}\n", NULL);
     struct epa_problem problem = experiment_problem(x);
 
     (void)state;

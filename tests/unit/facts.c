@@ -92,7 +92,7 @@ static void topology_comes_from_sys(void **state)
     facts_finish(&f);
 }
 
-static void caches_are_told_apart_by_level_and_type(void **state)
+static void caches_are_reported_apart_by_level_and_type(void **state)
 {
     static const char *const type[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
     static const char *const level[] = {"1\n", "1\n", "2\n", "3\n"};
@@ -201,7 +201,7 @@ int main(void)
         IN_ROOT(a_machine_that_tells_nothing_leaves_fields_empty),
         IN_ROOT(processor_and_memory_come_from_proc),
         IN_ROOT(topology_comes_from_sys),
-        IN_ROOT(caches_are_told_apart_by_level_and_type),
+        IN_ROOT(caches_are_reported_apart_by_level_and_type),
         IN_ROOT(huge_page_settings_are_the_bracketed_word),
         IN_ROOT(environment_is_by_allow_list_only),
         IN_ROOT(secrets_are_not_in_the_environment),

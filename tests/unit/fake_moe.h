@@ -24,7 +24,7 @@ struct message {
     float scale[HIDDEN / GROUP];
 };
 
-/* What one rank received in one slot, and the answers. */
+/* What one rank received in one slot, and the expert outputs. */
 struct received {
     uint32_t count[LOCAL];
     uint64_t start[LOCAL];
@@ -44,8 +44,8 @@ enum fake_way {
     ONE_STEP,          /* as if no sum were by rank */
     PART_NOT_ROUNDED,  /* a rank's answer stays float32 */
     NOT_QUANTISED,
-    EACH_QUANTISED, /* experts' answers, not that of their rank */
-    SCALE_BIT,      /* of an answer that is quantised; so the next */
+    EACH_QUANTISED, /* experts' expert outputs, not that of their rank */
+    SCALE_BIT,      /* of an expert output that is quantised; so the next */
     CODE_BIT,
 };
 
@@ -165,7 +165,7 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
                       .hidden = HIDDEN,
                       .experts = EXPERTS,
                       .topk = TOPK,
-                      .group = GROUP,
+                      .fp8_group_size = GROUP,
                       .dtype = EPA_BF16},
               .routing = {.kind = ROUTING_UNIFORM, .layer = UINT32_MAX}},
         .footprint = {.recv_rows = ROWS,
@@ -173,7 +173,7 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
                       .layout = layout,
                       .recv_dtype = wire,
                       .sum = EPA_SUM_ORDERED,
-                      .answer_dtype = EPA_BF16,
+                      .output_dtype = EPA_BF16,
                       .in_flight = 2,
                       .dispatch_row_bytes = sizeof(struct message),
                       .dispatch_token_bytes = wire == EPA_BF16 ? 2 * HIDDEN : HIDDEN,
@@ -190,8 +190,8 @@ static inline void fake_to_f16(struct fake *f)
     f->x.moe.dtype = EPA_F16;
     if (f->footprint.recv_dtype == EPA_BF16)
         f->footprint.recv_dtype = EPA_F16;
-    if (f->footprint.answer_dtype == EPA_BF16)
-        f->footprint.answer_dtype = EPA_F16;
+    if (f->footprint.output_dtype == EPA_BF16)
+        f->footprint.output_dtype = EPA_F16;
 }
 
 static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
@@ -268,7 +268,7 @@ static inline uint64_t fake_entry(const struct fake *f, uint32_t slot, uint32_t 
     }
 }
 
-/* Nothing is where nothing arrived: bytes that look like no row, no origin, no answer. */
+/* Nothing is where nothing arrived: bytes that look like no row, no origin, no expert output. */
 static inline void fake_forget(struct received *got)
 {
     memset(got, 0xa5, sizeof(*got));
@@ -416,11 +416,11 @@ static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
     return t;
 }
 
-/* What an answer in dtype counts as. */
+/* What an expert output in dtype counts as. */
 static inline void fake_arrive(const struct fake *f, const uint16_t *y, enum fake_way way,
                                float *out)
 {
-    bool fp8 = f->footprint.answer_dtype == EPA_FP8_E4M3 && way != NOT_QUANTISED;
+    bool fp8 = f->footprint.output_dtype == EPA_FP8_E4M3 && way != NOT_QUANTISED;
     uint8_t q[GROUP];
 
     for (uint32_t g = 0; g < HIDDEN; g += GROUP) {

@@ -91,14 +91,14 @@ static enum epa_status fake_plan(const struct epa_problem *problem,
 
     (void)world;
     (void)transport_flags;
-    if (c->wire == 0 && m->hidden % m->group != 0)
+    if (c->wire == 0 && m->hidden % m->fp8_group_size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 with wire: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.group (%u)",
-                        m->hidden, m->group);
+                        "ll_v2 with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
+                        "moe.fp8_group_size (%u)",
+                        m->hidden, m->fp8_group_size);
     out->heap_bytes = m->hidden;
     out->recv_dtype = c->wire == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
-    out->answer_dtype = (enum epa_dtype)m->dtype;
+    out->output_dtype = (enum epa_dtype)m->dtype;
     out->fused = c->fused;
     return EPA_OK;
 }

@@ -72,7 +72,7 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                 .hidden = 7168,
                 .experts = 256,
                 .topk = 8,
-                .group = 128,
+                .fp8_group_size = 128,
                 .dtype = EPA_BF16},
         .routing = {.kind = ROUTING_ZIPF,
                     .exponent = 1.5,
@@ -83,9 +83,9 @@ static inline struct experiment fake_experiment(uint32_t ranks)
         .verify = {.iterations = 50, .check_every = 1},
         .bench = {.warmup = 20,
                   .iterations = 200,
-                  .inputs = 1,
+                  .input_sets = 1,
                   .clock = CLOCK_AUTO,
-                  .calls = 20,
+                  .calls_per_graph = 20,
                   .check = true,
                   .min_iterations = 50},
         .expect = {.wrong = UINT32_MAX},
@@ -190,13 +190,13 @@ static inline void fake_graphs(struct fake *f, uint32_t n)
 }
 
 /* Links of 100 GB/s and 2 us; the least that crosses is half of what does, in and out. */
-static inline void fake_limits(struct fake *f)
+static inline void fake_peaks(struct fake *f)
 {
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
         struct session_rank *rank = session_rank(&f->session, r);
 
-        rank->has_limit = true;
-        rank->limit = (struct epa_limit){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
+        rank->has_peak = true;
+        rank->peak = (struct epa_peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
         rank->traffic.dispatch_least = rank->traffic.dispatch_in / 2;
         rank->traffic.combine_least = rank->traffic.combine_in / 2;
     }

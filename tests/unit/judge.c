@@ -81,7 +81,7 @@ static void a_good_machine_has_no_findings(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void a_slow_governor_is_told_with_its_command(void **state)
+static void a_slow_governor_is_reported_with_its_command(void **state)
 {
     struct doctor *d = *state;
 
@@ -98,7 +98,7 @@ static void no_governor_is_no_slow_governor(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void a_crowded_machine_is_told(void **state)
+static void a_crowded_machine_is_reported(void **state)
 {
     struct doctor *d = *state;
 
@@ -106,7 +106,7 @@ static void a_crowded_machine_is_told(void **state)
     finds(d, false, "a load of 4.5 on 8 cores", "top");
 }
 
-static void a_quota_below_the_cores_is_told(void **state)
+static void a_quota_below_the_cores_is_reported(void **state)
 {
     struct doctor *d = *state;
 
@@ -117,7 +117,7 @@ static void a_quota_below_the_cores_is_told(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void cores_that_may_not_be_used_are_told(void **state)
+static void cores_that_may_not_be_used_are_reported(void **state)
 {
     struct doctor *d = *state;
 
@@ -136,7 +136,7 @@ static void another_clock_matters_where_there_could_be_tsc(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void huge_pages_that_are_forbidden_are_told(void **state)
+static void huge_pages_that_are_forbidden_are_reported(void **state)
 {
     struct doctor *d = *state;
 
@@ -144,7 +144,7 @@ static void huge_pages_that_are_forbidden_are_told(void **state)
     finds(d, false, "huge pages of shared memory: never", "shmem_enabled");
 }
 
-static void a_small_dev_shm_is_told(void **state)
+static void a_small_dev_shm_is_reported(void **state)
 {
     struct doctor *d = *state;
 
@@ -152,7 +152,7 @@ static void a_small_dev_shm_is_told(void **state)
     finds(d, false, "/dev/shm has 64.0 MiB free", "--shm-size");
 }
 
-static void leftovers_are_told_with_the_first_of_them(void **state)
+static void leftovers_are_reported_with_the_first_of_them(void **state)
 {
     struct doctor *d = *state;
 
@@ -221,15 +221,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define MADE_UP(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         MADE_UP(a_good_machine_has_no_findings),
-        MADE_UP(a_slow_governor_is_told_with_its_command),
+        MADE_UP(a_slow_governor_is_reported_with_its_command),
         MADE_UP(no_governor_is_no_slow_governor),
-        MADE_UP(a_crowded_machine_is_told),
-        MADE_UP(a_quota_below_the_cores_is_told),
-        MADE_UP(cores_that_may_not_be_used_are_told),
+        MADE_UP(a_crowded_machine_is_reported),
+        MADE_UP(a_quota_below_the_cores_is_reported),
+        MADE_UP(cores_that_may_not_be_used_are_reported),
         MADE_UP(another_clock_matters_where_there_could_be_tsc),
-        MADE_UP(huge_pages_that_are_forbidden_are_told),
-        MADE_UP(a_small_dev_shm_is_told),
-        MADE_UP(leftovers_are_told_with_the_first_of_them),
+        MADE_UP(huge_pages_that_are_forbidden_are_reported),
+        MADE_UP(a_small_dev_shm_is_reported),
+        MADE_UP(leftovers_are_reported_with_the_first_of_them),
         MADE_UP(locked_memory_matters_only_with_rdma),
         MADE_UP(a_port_that_is_down_is_named),
         MADE_UP(gpus_without_a_driver_want_one),

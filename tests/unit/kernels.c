@@ -314,7 +314,7 @@ static void reduce_fp8_rounds_each_value_before_it_is_added(void **state)
     }
 }
 
-static void hold_answer_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
+static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
                             float factor)
 {
     uint8_t q[HIDDEN + 1];
@@ -336,25 +336,25 @@ static void hold_answer_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
         if (set == NULL)
             continue;
         forget(rows);
-        set->answer_fp8(q + 1, scale, hidden, group, factor, rows->got);
+        set->output_fp8(q + 1, scale, hidden, group, factor, rows->got);
         hold_channels(isas[k], rows, hidden);
     }
 }
 
-static void answer_from_fp8_rounds_twice_and_then_to_dtype(void **state)
+static void output_from_fp8_rounds_twice_and_then_to_dtype(void **state)
 {
     static const uint32_t groups[] = {1, 3, 16, 40, 64, 100, 128, 256, 448};
 
     for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
         for (uint32_t n = 1; n <= 16; n += 5) {
-            hold_answer_fp8(*state, groups[g] * n, groups[g], expert_factor(n));
-            hold_answer_fp8(*state, groups[g] * n, groups[g], -0.3f);
+            hold_output_fp8(*state, groups[g] * n, groups[g], expert_factor(n));
+            hold_output_fp8(*state, groups[g] * n, groups[g], -0.3f);
         }
     }
 }
 
 /* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
-static void answer_from_fp8_multiplies_by_the_scale_first(void **state)
+static void output_from_fp8_multiplies_by_the_scale_first(void **state)
 {
     struct rows *rows = *state;
     float scale = 0x1p-149f;
@@ -369,12 +369,12 @@ static void answer_from_fp8_multiplies_by_the_scale_first(void **state)
         if (set == NULL)
             continue;
         forget(rows);
-        set->answer_fp8(q, &scale, 112, 112, 0x1p127f, rows->got);
+        set->output_fp8(q, &scale, 112, 112, 0x1p127f, rows->got);
         hold_channels(isas[k], rows, 112);
     }
 }
 
-static void answer_from_dtype_rounds_once(void **state)
+static void output_from_dtype_rounds_once(void **state)
 {
     struct rows *rows = *state;
 
@@ -392,7 +392,7 @@ static void answer_from_dtype_rounds_once(void **state)
             if (set == NULL)
                 continue;
             forget(rows);
-            set->answer(x, widths[w], factor, rows->got);
+            set->output(x, widths[w], factor, rows->got);
             hold_channels(isas[k], rows, widths[w]);
         }
     }
@@ -415,9 +415,9 @@ int main(void)
         WITH_ROWS(reduce_fp8_takes_any_width_and_group),
         WITH_ROWS(reduce_fp8_decodes_every_code_under_odd_scales),
         WITH_ROWS(reduce_fp8_rounds_each_value_before_it_is_added),
-        WITH_ROWS(answer_from_fp8_rounds_twice_and_then_to_dtype),
-        WITH_ROWS(answer_from_fp8_multiplies_by_the_scale_first),
-        WITH_ROWS(answer_from_dtype_rounds_once),
+        WITH_ROWS(output_from_fp8_rounds_twice_and_then_to_dtype),
+        WITH_ROWS(output_from_fp8_multiplies_by_the_scale_first),
+        WITH_ROWS(output_from_dtype_rounds_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,7 +237,7 @@ static void nan_and_infinity_beside_all_values_are_exact(void **state)
     }
 }
 
-static void every_nan_is_told_from_a_number(void **state)
+static void every_nan_is_reported_from_a_number(void **state)
 {
     uint16_t x[256];
 
@@ -303,7 +303,7 @@ int main(void)
         cmocka_unit_test(all_values_under_some_amaxes_are_exact),
         cmocka_unit_test(every_denormal_amax_is_exact),
         cmocka_unit_test(nan_and_infinity_beside_all_values_are_exact),
-        cmocka_unit_test(every_nan_is_told_from_a_number),
+        cmocka_unit_test(every_nan_is_reported_from_a_number),
         cmocka_unit_test(groups_of_any_size_are_exact),
     };
 

@@ -107,7 +107,7 @@ static void every_set_carries_its_name_and_all_kernels(void **state)
         assert_int_equal(set->dtype, dtypes[k % 2]);
         assert_true(set->quantise != NULL && set->spread != NULL && set->reduce != NULL);
         assert_non_null(set->reduce_fp8);
-        assert_true(set->answer_fp8 != NULL && set->answer != NULL);
+        assert_true(set->output_fp8 != NULL && set->output != NULL);
     }
 }
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "launch/launch.h"
-#include "launch_board.h"
+#include "launch_status_page.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
 static const struct epa_launcher_plugin *const thread_launcher = &launch_thread_plugin;
@@ -44,10 +44,10 @@ static void nodes_of_one_host_divide_its_cores(void **state)
 static enum epa_status check_world(struct epa_bootstrap *boot, void *arg)
 {
     const struct epa_world *w = &boot->world;
-    struct board *board = arg;
+    struct status_page *status_page = arg;
     uint32_t all[MOST], node = w->rank / 2;
 
-    __atomic_add_fetch(&board->count, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
     if (w->size != 5 || w->local_rank != w->rank % 2 ||
         w->local_size != (node < 2 ? 2u : 1u))
         return EPA_ERR_MISMATCH;
@@ -64,14 +64,14 @@ static enum epa_status check_world(struct epa_bootstrap *boot, void *arg)
 
 static void each_rank_knows_its_place(const struct epa_launcher_plugin *launcher)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(5, check_world, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(5, check_world, status_page);
     struct epa_error err;
 
     launch.ranks_per_node = 2;
     assert_int_equal(run(launcher, &launch, &err), EPA_OK);
-    assert_int_equal(board->count, 5);
-    board_destroy(board);
+    assert_int_equal(status_page->count, 5);
+    status_page_destroy(status_page);
 }
 
 static void fork_ranks_know_their_place(void **state)
@@ -89,7 +89,7 @@ static void thread_ranks_know_their_place(void **state)
 static enum epa_status note_core(struct epa_bootstrap *boot, void *arg)
 {
     const struct epa_world *w = &boot->world;
-    struct board *board = arg;
+    struct status_page *status_page = arg;
     cpu_set_t mask;
 
     if (w->cores != 1 || sched_getaffinity(0, sizeof(mask), &mask) != 0)
@@ -98,14 +98,14 @@ static enum epa_status note_core(struct epa_bootstrap *boot, void *arg)
         return EPA_ERR_MISMATCH;
     if (sched_getcpu() != w->core[0])
         return EPA_ERR_MISMATCH;
-    board->core[w->rank] = w->core[0];
+    status_page->core[w->rank] = w->core[0];
     return EPA_OK;
 }
 
 static void ranks_have_cores_of_their_own(const struct epa_launcher_plugin *launcher)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(1, note_core, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(1, note_core, status_page);
     struct epa_error err;
     cpu_set_t mask;
 
@@ -114,9 +114,9 @@ static void ranks_have_cores_of_their_own(const struct epa_launcher_plugin *laun
     assert_int_equal(run(launcher, &launch, &err), EPA_OK);
     for (uint32_t r = 0; r < launch.ranks; r++) {
         for (uint32_t other = 0; other < r; other++)
-            assert_int_not_equal(board->core[r], board->core[other]);
+            assert_int_not_equal(status_page->core[r], status_page->core[other]);
     }
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static void fork_ranks_have_cores_of_their_own(void **state)
@@ -139,15 +139,15 @@ static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void 
 static void
 a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launcher)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, status_page);
     struct epa_error err;
 
     assert_int_equal(run(launcher, &launch, &err), EPA_ERR_MISMATCH);
     assert_string_equal(err.text, "");
-    assert_int_equal(board->status[0], EPA_ERR_ABORTED);
-    assert_int_equal(board->status[2], EPA_ERR_ABORTED);
-    board_destroy(board);
+    assert_int_equal(status_page->status[0], EPA_ERR_ABORTED);
+    assert_int_equal(status_page->status[2], EPA_ERR_ABORTED);
+    status_page_destroy(status_page);
 }
 
 static void fork_returns_the_failure_that_came_first(void **state)
@@ -195,32 +195,32 @@ static void thread_names_a_rank_that_stays_when_others_are_done(void **state)
 
 static enum epa_status rank_0_stops_all(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
 
-    if (boot->world.rank == 0 && write(board->pipe_end, "x", 1) != 1)
+    if (boot->world.rank == 0 && write(status_page->pipe_end, "x", 1) != 1)
         return EPA_ERR_SYSTEM;
     while (!epa_aborted(boot))
         sched_yield();
-    board->status[boot->world.rank] = EPA_ERR_ABORTED;
+    status_page->status[boot->world.rank] = EPA_ERR_ABORTED;
     return EPA_ERR_ABORTED;
 }
 
 static void stop_fd_ends_the_launch(const struct epa_launcher_plugin *launcher)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(3, rank_0_stops_all, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(3, rank_0_stops_all, status_page);
     struct epa_error err;
     int ends[2];
 
     assert_int_equal(pipe(ends), 0);
     launch.stop_fd = ends[0];
-    board->pipe_end = ends[1];
+    status_page->pipe_end = ends[1];
     assert_int_equal(run(launcher, &launch, &err), EPA_ERR_INTERRUPTED);
     for (uint32_t r = 0; r < 3; r++)
-        assert_int_equal(board->status[r], EPA_ERR_ABORTED);
+        assert_int_equal(status_page->status[r], EPA_ERR_ABORTED);
     close(ends[0]);
     close(ends[1]);
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static void fork_stops_when_stop_fd_is_readable(void **state)
@@ -237,21 +237,21 @@ static void thread_stops_when_stop_fd_is_readable(void **state)
 
 static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
 
     if (boot->world.rank != 0)
-        return wait_in_barrier(boot, board);
+        return wait_in_barrier(boot, status_page);
     boot->abort(boot);
-    while (__atomic_load_n(&board->release, __ATOMIC_ACQUIRE) == 0)
+    while (__atomic_load_n(&status_page->release, __ATOMIC_ACQUIRE) == 0)
         sched_yield();
-    munmap(board, sizeof(*board));
+    munmap(status_page, sizeof(*status_page));
     return EPA_OK;
 }
 
 static void a_rank_that_ignores_its_own_abort_is_named(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
     struct epa_error err;
 
     (void)state;
@@ -259,23 +259,23 @@ static void a_rank_that_ignores_its_own_abort_is_named(void **state)
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 0 (pid "));
     assert_non_null(strstr(err.text, ") did not return within 0.02 s of being told to"));
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static void a_thread_that_stays_is_named_and_left_behind(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
     struct epa_error err;
-    uint32_t stay = 0;
+    uint32_t leaked_ranks = 0;
 
     (void)state;
     launch.grace_ns = 20000000;
-    launch.stay = &stay;
+    launch.leaked_ranks = &leaked_ranks;
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_string_equal(err.text, "rank 0 did not return within 0.02 s of being told to");
-    assert_int_equal(stay, 1);
-    __atomic_store_n(&board->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
+    assert_int_equal(leaked_ranks, 1);
+    __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
 }
 
 int main(void)

@@ -59,7 +59,7 @@ static void become_host(uint32_t r)
         _exit(77);
 }
 
-static void agent(struct started *s, uint32_t r)
+static void client(struct started *s, uint32_t r)
 {
     struct epa_launch asked = started_launch(s, plan.rank_main);
     enum epa_status status = EPA_OK;
@@ -72,15 +72,15 @@ static void agent(struct started *s, uint32_t r)
         become_host(r);
     asked.timeout_ns = plan.timeout_ns != 0 ? plan.timeout_ns : asked.timeout_ns;
     asked.ranks_per_node = plan.ranks_per_node;
-    asked.lost = &s->rank[r].lost;
+    asked.failed_rank = &s->rank[r].failed_rank;
     asked.arg = plan.blocks ? (void *)block : (void *)s;
     if (plan.blocks) {
         asked.block = block;
         asked.block_bytes = STARTED_BLOCK;
     }
     if (plan.odd_alike != NULL && r == 1)
-        asked.alike = plan.odd_alike;
-    s->rank[r].lost = UINT32_MAX;
+        asked.fingerprint = plan.odd_alike;
+    s->rank[r].failed_rank = UINT32_MAX;
     for (uint32_t i = 0; i <= plan.launches && status == EPA_OK; i++)
         status = launch(&asked, &err);
     started_note(s, r, status, &err);
@@ -94,7 +94,7 @@ static struct started *run(uint32_t size, struct plan p)
 
     plan = p;
     plan.port = started_port();
-    started_run(s, agent);
+    started_run(s, client);
     return s;
 }
 
@@ -133,7 +133,7 @@ static void ranks_of_one_host_are_on_one_node(void **state)
         assert_int_equal(w->local_rank, r);
         assert_int_equal(w->local_size, 4);
         assert_true(w->local_cores >= 1 && w->cores <= 1);
-        assert_int_not_equal(s->rank[r].pid, s->rank[r].agent_pid);
+        assert_int_not_equal(s->rank[r].pid, s->rank[r].client_pid);
     }
     started_destroy(s);
 }
@@ -278,7 +278,7 @@ static void what_ranks_leave_comes_to_rank_0_even_of_a_killed_one(void **state)
 
     (void)state;
     assert_all(s, EPA_ERR_DIED);
-    assert_int_equal(s->rank[0].lost, 2);
+    assert_int_equal(s->rank[0].failed_rank, 2);
     for (uint32_t r = 0; r < 3; r++)
         for (uint32_t i = 0; i < STARTED_BLOCK; i++)
             if (s->block[r][i] != (char)(word_of(r, i) >> 8))
@@ -316,7 +316,7 @@ static void a_killed_rank_is_named_and_frees_the_others(void **state)
     snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)",
              host, s->rank[1].pid);
     assert_string_equal(s->rank[0].text, want);
-    assert_int_equal(s->rank[0].lost, 1);
+    assert_int_equal(s->rank[0].failed_rank, 1);
     for (uint32_t r = 0; r < 4; r++) {
         if (r == 1)
             continue;
@@ -367,7 +367,7 @@ static void who_comes_late_is_named(void **state)
 {
     struct started *s =
         run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000});
-    uint32_t told = 0;
+    uint32_t reported = 0;
 
     (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
@@ -379,9 +379,9 @@ static void who_comes_late_is_named(void **state)
         snprintf(want, sizeof(want),
                  "rank %u waited 0.2 s for rank 2 to come to step 0 of the set-up", r);
         assert_string_equal(s->rank[r].said, want);
-        told++;
+        reported++;
     }
-    assert_true(told > 0);
+    assert_true(reported > 0);
     started_destroy(s);
 }
 
@@ -433,7 +433,7 @@ static void assert_refused(const char *want)
     started_destroy(s);
 }
 
-static void what_cannot_be_found_is_told_with_what_to_set(void **state)
+static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
 {
     (void)state;
     clearenv();
@@ -491,7 +491,7 @@ int main(void)
         cmocka_unit_test(who_comes_late_is_named),
         cmocka_unit_test(the_last_must_return_within_the_limit),
         cmocka_unit_test(another_experiment_is_refused_with_the_difference),
-        cmocka_unit_test(what_cannot_be_found_is_told_with_what_to_set),
+        cmocka_unit_test(what_cannot_be_found_is_reported_with_what_to_set),
         cmocka_unit_test(the_first_host_of_a_slurm_step_is_found),
     };
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "launch_board.h"
+#include "launch_status_page.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
 
@@ -43,13 +43,13 @@ static void assert_no_child(void)
 
 static enum epa_status meet_1000_times(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i <= 1000 && status == EPA_OK; i++) {
-        __atomic_add_fetch(&board->count, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
         status = boot->barrier(boot);
-        if (__atomic_load_n(&board->count, __ATOMIC_RELAXED) < i * boot->world.size)
+        if (__atomic_load_n(&status_page->count, __ATOMIC_RELAXED) < i * boot->world.size)
             return EPA_ERR_MISMATCH;
     }
     return status;
@@ -57,8 +57,8 @@ static enum epa_status meet_1000_times(struct epa_bootstrap *boot, void *arg)
 
 static void eight_ranks_meet_1000_times_on_two_cores(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(8, meet_1000_times, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(8, meet_1000_times, status_page);
     struct epa_error err;
     cpu_set_t before, two;
 
@@ -72,8 +72,8 @@ static void eight_ranks_meet_1000_times_on_two_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(two), &two), 0);
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
-    assert_int_equal(board->count, 8000);
-    board_destroy(board);
+    assert_int_equal(status_page->count, 8000);
+    status_page_destroy(status_page);
 }
 
 static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
@@ -98,18 +98,18 @@ static void fork_ranks_ignore_the_terminal(void **state)
 
 static enum epa_status rank_2_is_killed(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
 
-    board->pid[boot->world.rank] = getpid();
+    status_page->pid[boot->world.rank] = getpid();
     if (boot->world.rank == 2)
         raise(SIGKILL);
-    return wait_in_barrier(boot, board);
+    return wait_in_barrier(boot, status_page);
 }
 
 static void a_killed_rank_is_named_and_frees_the_others(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(4, rank_2_is_killed, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(4, rank_2_is_killed, status_page);
     uint32_t files = open_files();
     struct epa_error err;
     char text[128];
@@ -117,13 +117,13 @@ static void a_killed_rank_is_named_and_frees_the_others(void **state)
     (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_DIED);
     snprintf(text, sizeof(text), "rank 2 (pid %d) was killed by signal 9 (Killed)",
-             board->pid[2]);
+             status_page->pid[2]);
     assert_string_equal(err.text, text);
     for (uint32_t r = 0; r < 4; r++)
-        assert_int_equal(board->status[r], r == 2 ? EPA_AGAIN : EPA_ERR_ABORTED);
+        assert_int_equal(status_page->status[r], r == 2 ? EPA_AGAIN : EPA_ERR_ABORTED);
     assert_no_child();
     assert_int_equal(open_files(), files);
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static enum epa_status rank_1_leaves(struct epa_bootstrap *boot, void *arg)
@@ -135,32 +135,32 @@ static enum epa_status rank_1_leaves(struct epa_bootstrap *boot, void *arg)
 
 static void a_rank_that_exits_with_0_and_no_word_has_died(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(2, rank_1_leaves, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(2, rank_1_leaves, status_page);
     struct epa_error err;
 
     (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_DIED);
     assert_non_null(strstr(err.text, "rank 1 (pid "));
     assert_non_null(strstr(err.text, ") left without a word (exit code 0)"));
-    assert_int_equal(board->status[0], EPA_ERR_ABORTED);
-    board_destroy(board);
+    assert_int_equal(status_page->status[0], EPA_ERR_ABORTED);
+    status_page_destroy(status_page);
 }
 
 static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
 
-    board->pid[boot->world.rank] = getpid();
+    status_page->pid[boot->world.rank] = getpid();
     if (boot->world.rank == 1)
         raise(SIGSTOP);
-    return wait_in_barrier(boot, board);
+    return wait_in_barrier(boot, status_page);
 }
 
 static void a_stopped_rank_is_killed_after_the_grace_and_not_called_dead(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(2, rank_1_stops, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(2, rank_1_stops, status_page);
     struct epa_error err;
 
     (void)state;
@@ -168,25 +168,25 @@ static void a_stopped_rank_is_killed_after_the_grace_and_not_called_dead(void **
     launch.timeout_ns = 50000000;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_string_equal(err.text, "");
-    assert_int_equal(board->status[0], EPA_ERR_TIMEOUT);
-    assert_int_equal(kill(board->pid[1], 0), -1);
+    assert_int_equal(status_page->status[0], EPA_ERR_TIMEOUT);
+    assert_int_equal(kill(status_page->pid[1], 0), -1);
     assert_no_child();
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 /* As a second signal does. */
-static bool end_at_once(void *arg, enum epa_look why)
+static bool end_at_once(void *arg, enum epa_poll_reason why)
 {
     bool *stopping = arg;
 
-    *stopping = *stopping || why == EPA_LOOK_STOPPING;
-    return why == EPA_LOOK_STOPPING;
+    *stopping = *stopping || why == EPA_POLL_STOPPING;
+    return why == EPA_POLL_STOPPING;
 }
 
 static void who_looks_on_may_end_the_grace(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(2, rank_1_stops, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(2, rank_1_stops, status_page);
     struct epa_error err;
     bool stopping = false;
     int ends[2];
@@ -196,15 +196,15 @@ static void who_looks_on_may_end_the_grace(void **state)
     assert_int_equal(write(ends[1], "x", 1), 1);
     launch.stop_fd = ends[0];
     launch.grace_ns = UINT64_MAX / 4; /* longer than any test may take */
-    launch.look = end_at_once;
-    launch.look_arg = &stopping;
+    launch.poll_launch = end_at_once;
+    launch.poll_arg = &stopping;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_INTERRUPTED);
     assert_string_equal(err.text, "interrupted");
     assert_true(stopping);
     assert_no_child();
     close(ends[0]);
     close(ends[1]);
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void *arg)
@@ -258,8 +258,8 @@ static void refuse_pidfd_open(void)
 
 static void a_kernel_without_pidfd_will_do(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(3, rank_2_is_killed, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(3, rank_2_is_killed, status_page);
     struct epa_error err;
     int code;
     pid_t pid = fork();
@@ -271,8 +271,8 @@ static void a_kernel_without_pidfd_will_do(void **state)
     }
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_true(WIFEXITED(code));
-    assert_int_equal(board->status[0], EPA_ERR_ABORTED);
-    board_destroy(board);
+    assert_int_equal(status_page->status[0], EPA_ERR_ABORTED);
+    status_page_destroy(status_page);
     if (WEXITSTATUS(code) == 77) {
         print_message("seccomp filters are not allowed here\n");
         skip();
@@ -282,8 +282,8 @@ static void a_kernel_without_pidfd_will_do(void **state)
 
 static void ignored_sigchld_loses_no_status(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, status_page);
     struct epa_error err;
 
     (void)state;
@@ -292,14 +292,14 @@ static void ignored_sigchld_loses_no_status(void **state)
     launch.rank_main = rank_2_is_killed;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_DIED);
     signal(SIGCHLD, SIG_DFL);
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static enum epa_status sleep_for_ever(struct epa_bootstrap *boot, void *arg)
 {
-    struct board *board = arg;
+    struct status_page *status_page = arg;
 
-    if (boot->barrier(boot) == EPA_OK && write(board->pipe_end, "x", 1) == 1) {
+    if (boot->barrier(boot) == EPA_OK && write(status_page->pipe_end, "x", 1) == 1) {
         for (;;)
             pause();
     }
@@ -309,8 +309,8 @@ static enum epa_status sleep_for_ever(struct epa_bootstrap *boot, void *arg)
 /* Ranks hold the write end of a pipe, so its end of file is their death. */
 static void no_rank_outlives_a_killed_launcher(void **state)
 {
-    struct board *board = board_create();
-    struct epa_launch launch = launch_of(4, sleep_for_ever, board);
+    struct status_page *status_page = status_page_create();
+    struct epa_launch launch = launch_of(4, sleep_for_ever, status_page);
     struct epa_error err;
     char c[4];
     int ends[2];
@@ -318,7 +318,7 @@ static void no_rank_outlives_a_killed_launcher(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    board->pipe_end = ends[1];
+    status_page->pipe_end = ends[1];
     pid = fork();
     if (pid == 0)
         _exit(run(fork_launcher, &launch, &err) == EPA_OK);
@@ -329,7 +329,7 @@ static void no_rank_outlives_a_killed_launcher(void **state)
     assert_int_equal(read(ends[0], c, 1), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     close(ends[0]);
-    board_destroy(board);
+    status_page_destroy(status_page);
 }
 
 static uint32_t *exits; /* atexit() takes no argument */
@@ -342,17 +342,17 @@ static void count_exit(void)
 
 static void ranks_do_not_run_what_the_parent_registered_for_exit(void **state)
 {
-    struct board *board = board_create();
+    struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(3, nothing, NULL);
     struct epa_error err;
 
     (void)state;
-    exits = &board->at_exit;
+    exits = &status_page->at_exit;
     assert_int_equal(atexit(count_exit), 0);
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
     exits = NULL;
-    assert_int_equal(board->at_exit, 0);
-    board_destroy(board);
+    assert_int_equal(status_page->at_exit, 0);
+    status_page_destroy(status_page);
 }
 
 int main(void)

@@ -17,11 +17,11 @@ static const struct epa_moe decode = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_BF16,
     .x_dtype = EPA_BF16,
 };
-static const struct v1_config pulled = {.exchange = V1_EXCHANGE_PULL, .buffers = 2};
+static const struct v1_config pulled = {.pdl = true, .exchange = V1_EXCHANGE_PULL, .buffers = 2};
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
                             const struct v1_config *c, struct v1_layout *out,
@@ -52,7 +52,7 @@ static void assert_apart(const struct v1_layout *l)
     const struct v1_region *const regions[] = {
         &l->splits,      &l->out_splits,  &l->starts, &l->token,      &l->token_scales,
         &l->slot,        &l->slot_scales, &l->out,    &l->out_scales, &l->recv,
-        &l->recv_scales, &l->origin,      &l->y,      &l->answers,
+        &l->recv_scales, &l->origin,      &l->y,      &l->outputs,
     };
     const uint32_t times[] = {2, 1, l->buffers, 2,          2,          2,          2,
                               1, 1, l->buffers, l->buffers, l->buffers, l->buffers, 2};
@@ -69,7 +69,7 @@ static void assert_apart(const struct v1_layout *l)
 
 static void check_shape(const struct epa_moe *m, uint32_t i)
 {
-    struct v1_config c = {.wire = (int)(i & 1), .buffers = 1 + (i >> 1 & 1)};
+    struct v1_config c = {.pdl = true, .dispatch_dtype = (int)(i & 1), .buffers = 1 + (i >> 1 & 1)};
     uint32_t ranks = (i >> 2 & 1) != 0 ? RANKS : 1;
     struct v1_layout l;
 
@@ -81,11 +81,11 @@ static void check_shape(const struct epa_moe *m, uint32_t i)
     assert_int_equal(l.row_bytes % V1_LINE, 0);
     assert_int_equal(l.scales_bytes % V1_LINE, 0);
     if (l.fp8)
-        assert_true(l.scales_bytes >= m->hidden / m->group * sizeof(float));
+        assert_true(l.scales_bytes >= m->hidden / m->fp8_group_size * sizeof(float));
     assert_true(l.split_words >= l.local + 1 + l.max_m);
     assert_true(l.token.bytes >= m->max_tokens * l.row_bytes);
     assert_true(l.recv.bytes >= l.rows * l.row_bytes);
-    assert_true(l.y.bytes >= l.rows * l.answer_bytes);
+    assert_true(l.y.bytes >= l.rows * l.output_bytes);
 }
 
 static void regions_stand_apart_in_every_shape(void **state)
@@ -97,7 +97,7 @@ static void regions_stand_apart_in_every_shape(void **state)
         struct epa_moe m = decode;
 
         m.hidden = hidden[i / 64];
-        m.group = m.hidden % 128 == 0 ? 128 : 16;
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         check_shape(&m, i);
     }
 }
@@ -105,8 +105,8 @@ static void regions_stand_apart_in_every_shape(void **state)
 static void the_largest_shape_keeps_in_64_bits(void **state)
 {
     struct epa_moe m = decode;
-    struct v1_config c = {
-        .wire = V1_WIRE_DTYPE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
+    struct v1_config c = {.pdl = true, 
+        .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
     struct v1_layout l;
 
     (void)state;
@@ -132,16 +132,16 @@ static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
     assert_int_equal(l.scales_bytes, 256);
 }
 
-static void only_who_pushes_or_puts_has_slots_and_answers(void **state)
+static void only_who_pushes_or_puts_has_slots_and_outputs(void **state)
 {
-    struct v1_config pushed = {.exchange = V1_EXCHANGE_PUSH, .buffers = 2};
+    struct v1_config pushed = {.pdl = true, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
     struct v1_layout l = made(&decode, 4, false, &pulled);
 
     (void)state;
-    assert_int_equal(l.slot.bytes + l.slot_scales.bytes + l.out.bytes + l.answers.bytes, 0);
+    assert_int_equal(l.slot.bytes + l.slot_scales.bytes + l.out.bytes + l.outputs.bytes, 0);
     l = made(&decode, 4, false, &pushed);
     assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
-    assert_int_equal(l.answers.bytes, 128 * 8 * l.answer_bytes);
+    assert_int_equal(l.outputs.bytes, 128 * 8 * l.output_bytes);
     assert_int_equal(l.out.bytes, 0);
     l = made(&decode, 4, true, &pulled);
     assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
@@ -195,7 +195,7 @@ static void assert_refused(const struct epa_moe *m, uint32_t ranks,
 
 static void what_cannot_be_is_refused_in_words(void **state)
 {
-    struct v1_config raw = {.wire = V1_WIRE_DTYPE, .buffers = 2};
+    struct v1_config raw = {.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2};
     struct epa_moe m = decode;
 
     (void)state;
@@ -212,15 +212,15 @@ static void what_cannot_be_is_refused_in_words(void **state)
     m.hidden = 7160;
     assert_refused(&m, 2, &pulled, "ll_v1 needs moe.hidden (7160) to be a multiple of 16");
     m = decode;
-    m.group = 96;
+    m.fp8_group_size = 96;
     assert_refused(&m, 2, &pulled,
-                   "ll_v1 with wire: fp8 needs moe.hidden (7168) to be a multiple of "
-                   "moe.group (96); choose another group or wire: dtype");
+                   "ll_v1 with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of "
+                   "moe.fp8_group_size (96); choose another group or dispatch_dtype: native");
     m = decode;
     m.x_dtype = EPA_FP8_E4M3;
     assert_refused(&m, 2, &raw,
-                   "ll_v1 with wire: dtype cannot send input that is quantised already; "
-                   "set wire: fp8 or moe.input: dtype");
+                   "ll_v1 with dispatch_dtype: native cannot send input that is quantised already; "
+                   "set dispatch_dtype: fp8 or moe.input_dtype: native");
     m = decode;
     m.max_tokens = 1u << 29;
     assert_refused(&m, 2, &pulled,
@@ -242,11 +242,11 @@ static void the_plan_says_what_crosses(void **state)
         EPA_OK);
     assert_int_equal(plan.signals, 2 * 2 * 8);
     assert_int_equal(plan.recv_dtype, EPA_FP8_E4M3);
-    assert_int_equal(plan.answer_dtype, EPA_F16);
+    assert_int_equal(plan.output_dtype, EPA_F16);
     assert_int_equal(plan.dispatch_row_bytes, 7168 + 256 + 4);
     assert_int_equal(plan.control_bytes, (32 + 1) * 4 + 16);
     assert_int_equal(plan.in_flight, 2);
-    assert_false(plan.once);
+    assert_false(plan.dedup);
 }
 
 int main(void)
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test(regions_stand_apart_in_every_shape),
         cmocka_unit_test(the_largest_shape_keeps_in_64_bits),
         cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
-        cmocka_unit_test(only_who_pushes_or_puts_has_slots_and_answers),
+        cmocka_unit_test(only_who_pushes_or_puts_has_slots_and_outputs),
         cmocka_unit_test(max_m_is_what_one_rank_can_send_to_another),
         cmocka_unit_test(every_call_has_words_of_its_own_mode_and_position),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),

@@ -4,7 +4,7 @@
 
 static void a_slice_is_sorted_by_expert_then_token(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     const uint32_t *mine, *peers;
 
     (void)state;
@@ -20,7 +20,7 @@ static void a_slice_is_sorted_by_expert_then_token(void **state)
 
 static void rows_stand_by_expert_then_source_then_token(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     struct epa_moe *m = &f->problem.u.moe;
     const uint32_t splits[] = {1, 2, 5, 7, 3, 9}; /* of the peer: counts, start, tokens */
     const struct epa_origin expected[] = {{0, 1}, {1, 7}, {0, 0}, {1, 3}, {1, 9}};
@@ -52,7 +52,7 @@ static void rows_stand_by_expert_then_source_then_token(void **state)
 
 static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 2});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
 
     (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
@@ -68,7 +68,7 @@ static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
         "dispatch, postprocess: rank 1 says it sent 1 rows from place 48 on, of "
         "48 it can have and 48 it may send");
     finish(f);
-    f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 2});
+    f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
     memcpy(in_splits(f, 1), (uint32_t[]){1, 0, 0, TOKENS}, 16);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
     assert_explained(
@@ -81,7 +81,7 @@ static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
 static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
 {
     struct fixture *f =
-        create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1, .capacity = 1});
+        create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1});
 
     (void)state;
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
@@ -97,7 +97,7 @@ static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
 /* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
 static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
 
     (void)state;
     (void)dispatch(f);
@@ -111,7 +111,7 @@ static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
 
 static void scales_bring_the_signal_after_a_fence(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
     (void)state;
     (void)dispatch(f);
@@ -122,9 +122,9 @@ static void scales_bring_the_signal_after_a_fence(void **state)
     finish(f);
 }
 
-static void who_gets_no_rows_is_told_all_the_same(void **state)
+static void who_gets_no_rows_is_reported_all_the_same(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
     (void)state;
     f->problem.u.moe.tokens = 0;
@@ -136,28 +136,28 @@ static void who_gets_no_rows_is_told_all_the_same(void **state)
 }
 
 /* The peer sent rows 5 to 7 of what it had sorted. */
-static void answers_return_side_by_side_from_recv_offset_on(void **state)
+static void outputs_return_side_by_side_from_recv_offset_on(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
 
     (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
-    assert_int_equal(f->answer_bytes, 3 * 2 * HIDDEN);
+    assert_int_equal(f->output_bytes, 3 * 2 * HIDDEN);
     assert_string_equal(f->trace, "pp" /* an expert each */ "fswq");
     finish(f);
 }
 
-static void answers_are_taken_from_where_the_slice_began(void **state)
+static void outputs_are_taken_from_where_the_slice_began(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     uint64_t epoch;
 
     (void)state;
     epoch = dispatch(f);
     for (uint32_t i = 0; i < 48; i++) /* token i of expert 2, then of expert 3 */
-        *(uint16_t *)(void *)(f->t.heap + f->l.answers.at + f->l.answers.bytes +
-                              i * f->l.answer_bytes) = i == 24 + 5 ? 0x4000 : 0;
+        *(uint16_t *)(void *)(f->t.heap + f->l.outputs.at + f->l.outputs.bytes +
+                              i * f->l.output_bytes) = i == 24 + 5 ? 0x4000 : 0;
     assert_int_equal(combine(f, epoch), EPA_OK);
     for (uint32_t t = 0; t < TOKENS; t++)
         assert_int_equal(f->out[(size_t)t * HIDDEN], t == 5 ? 0x4000 : 0);
@@ -166,7 +166,7 @@ static void answers_are_taken_from_where_the_slice_began(void **state)
 
 static void nothing_is_held_back_when_a_call_has_ended(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
     uint64_t epoch = dispatch(f);
 
     (void)state;
@@ -178,7 +178,7 @@ static void nothing_is_held_back_when_a_call_has_ended(void **state)
 
 static void a_transport_without_room_ends_in_a_timeout_that_says_so(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
     (void)state;
     f->no_room = true;
@@ -198,9 +198,9 @@ int main(void)
         cmocka_unit_test(more_rows_than_max_m_end_a_dispatch_in_words),
         cmocka_unit_test(a_block_is_one_stretch_with_splits_then_a_signal),
         cmocka_unit_test(scales_bring_the_signal_after_a_fence),
-        cmocka_unit_test(who_gets_no_rows_is_told_all_the_same),
-        cmocka_unit_test(answers_return_side_by_side_from_recv_offset_on),
-        cmocka_unit_test(answers_are_taken_from_where_the_slice_began),
+        cmocka_unit_test(who_gets_no_rows_is_reported_all_the_same),
+        cmocka_unit_test(outputs_return_side_by_side_from_recv_offset_on),
+        cmocka_unit_test(outputs_are_taken_from_where_the_slice_began),
         cmocka_unit_test(nothing_is_held_back_when_a_call_has_ended),
         cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
     };

@@ -3,7 +3,7 @@
 
 static void calls_of_a_mode_take_positions_in_turn(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
     (void)state;
     for (uint64_t call = 1; call <= 4; call++) {
@@ -34,7 +34,7 @@ static void combines_go_in_the_order_of_dispatches(void **state)
 
 static void a_combine_may_be_called_again_until_the_next_dispatch(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 2});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2});
     uint64_t first, second;
 
     (void)state;
@@ -54,7 +54,7 @@ static void a_combine_may_be_called_again_until_the_next_dispatch(void **state)
 
 static void only_the_last_dispatch_is_discarded_and_its_set_is_free(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 2});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2});
     uint64_t first = dispatch(f);
 
     (void)state;
@@ -75,7 +75,7 @@ static void only_the_last_dispatch_is_discarded_and_its_set_is_free(void **state
 
 static void no_more_dispatches_are_open_than_buffers(void **state)
 {
-    struct fixture *f = create(2, (struct v1_config){.wire = V1_WIRE_FP8, .buffers = 1});
+    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
     (void)state;
     (void)dispatch(f);
@@ -93,7 +93,7 @@ static void peers_out_of_reach_against_the_plan_are_refused(void **state)
 
     (void)state;
     assert_int_equal(
-        try_create(f, 2, EPA_TRANSPORT_LOAD_STORE, (struct v1_config){.buffers = 1}, &err),
+        try_create(f, 2, EPA_TRANSPORT_LOAD_STORE, (struct v1_config){.pdl = true, .buffers = 1}, &err),
         EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text,
                         "ll_v1: loads and stores do not reach rank 1, though the transport "

@@ -12,7 +12,7 @@ extern const struct epa_algorithm_plugin epa_plugin;
 
 /* As the kernels have it: lines of a warp at a time, and fours of them that it holds of a row
  * in FP8, of one as it is. */
-enum { LINES = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
+enum { PACKETS = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
 
 static const uint32_t over_nvlink =
     EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE;
@@ -22,11 +22,11 @@ static const struct epa_moe decode = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_BF16,
     .x_dtype = EPA_BF16,
 };
-static const struct v1_config plain = {.exchange = V1_EXCHANGE_AUTO, .buffers = 2};
+static const struct v1_config plain = {.pdl = true, .exchange = V1_EXCHANGE_AUTO, .buffers = 2};
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks,
                             const struct v1_config *c, struct v1_layout *out,
@@ -53,7 +53,7 @@ static void assert_apart(const struct v1_layout *l)
 {
     const struct v1_region *const regions[] = {&l->splits, &l->starts,      &l->arrival,
                                                &l->recv,   &l->recv_scales, &l->origin,
-                                               &l->y,      &l->answers};
+                                               &l->y,      &l->outputs};
     const uint32_t times[] = {2,          l->buffers, 2,          l->buffers,
                               l->buffers, l->buffers, l->buffers, 2};
     uint64_t end = 0;
@@ -70,7 +70,7 @@ static void regions_stand_apart_and_hold_what_comes(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 16; i++) {
-        struct v1_config c = {.wire = (int)(i & 1),
+        struct v1_config c = {.pdl = true, .dispatch_dtype = (int)(i & 1),
                               .exchange = (int)(i >> 1 & 1),
                               .buffers = 1 + (i >> 2 & 1),
                               .capacity = (i >> 3 & 1) != 0 ? 1.5 : 0};
@@ -79,17 +79,17 @@ static void regions_stand_apart_and_hold_what_comes(void **state)
         assert_apart(&l);
         assert_int_equal(l.splits.bytes, 256 * sizeof(struct v1_packet));
         assert_true(l.arrival.bytes >= l.rows * l.units * l.unit_bytes);
-        assert_int_equal(l.unit_bytes % DEV_LINE, 0);
-        assert_int_equal(l.arrival.at % DEV_LINE, 0);
+        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
+        assert_int_equal(l.arrival.at % DEV_PACKET, 0);
         assert_int_equal(l.arrival.bytes % V1_LINE, 0);
-        assert_true(l.answers.bytes >= (uint64_t)128 * 8 * l.sent_bytes);
-        assert_int_equal(l.answers.bytes == 0, l.pull);
+        assert_true(l.outputs.bytes >= (uint64_t)128 * 8 * l.sent_bytes);
+        assert_int_equal(l.outputs.bytes == 0, l.pull);
         assert_int_equal(l.starts.bytes != 0, l.pull);
         assert_int_equal(l.token.bytes + l.slot.bytes + l.out.bytes, 0);
     }
 }
 
-static void gpus_push_few_answers_and_pull_many_unless_told(void **state)
+static void gpus_push_few_outputs_and_pull_many_unless_reported(void **state)
 {
     struct v1_config c = plain;
     struct epa_moe few = decode;
@@ -112,51 +112,51 @@ static void gpus_push_few_answers_and_pull_many_unless_told(void **state)
 }
 
 /* What lanes hold of a part is enough for it, and a part begins where a packet does. */
-static void parts_cover_a_row_and_fit_their_lines(void **state)
+static void parts_cover_a_row_and_fit_their_packets(void **state)
 {
     struct epa_moe m = decode;
 
     (void)state;
     for (int wire = 0; wire < 2; wire++) {
-        struct v1_config c = {.wire = wire, .buffers = 1};
-        bool fp8 = wire == V1_WIRE_FP8;
+        struct v1_config c = {.pdl = true, .dispatch_dtype = wire, .buffers = 1};
+        bool fp8 = wire == V1_DTYPE_FP8;
 
         for (m.hidden = 256; m.hidden <= 20480; m.hidden += 256) {
-            for (m.group = 16; m.group <= 256; m.group *= 2) {
+            for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
                 struct v1_layout l = made(&m, 4, &c);
                 uint32_t last = m.hidden - (l.units - 1) * l.unit_channels;
-                uint32_t scales = fp8 ? l.unit_channels / m.group : 0;
-                struct v1_string s = v1_string_of(l.unit_channels * (fp8 ? 1 : 2), scales);
+                uint32_t scales = fp8 ? l.unit_channels / m.fp8_group_size : 0;
+                struct v1_payload s = v1_payload_of(l.unit_channels * (fp8 ? 1 : 2), scales);
 
                 assert_in_range(last, 1, l.unit_channels);
-                assert_int_equal(fp8 ? l.unit_channels % m.group : 0, 0);
+                assert_int_equal(fp8 ? l.unit_channels % m.fp8_group_size : 0, 0);
                 assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
-                assert_true(s.bytes <= l.unit_bytes / DEV_LINE * DEV_LINE_WORDS * 8);
-                assert_true(l.unit_bytes / DEV_LINE <=
-                            LINES * (fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
+                assert_true(s.bytes <= l.unit_bytes / DEV_PACKET * DEV_PACKET_WORDS * 8);
+                assert_true(l.unit_bytes / DEV_PACKET <=
+                            PACKETS * (fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
             }
         }
     }
 }
 
-/* A share of a sum has four lines of each answer, and no line is of two shares. */
-static void shares_and_pieces_cover_an_answer(void **state)
+/* A share of a sum has four lines of each expert output, and no line is of two shares. */
+static void shares_and_pieces_cover_an_output(void **state)
 {
     struct epa_moe m = decode;
-    struct v1_config c = {
-        .wire = V1_WIRE_DTYPE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
+    struct v1_config c = {.pdl = true, 
+        .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
 
     (void)state;
-    assert_int_equal(V1_SHARE_TAKE * 2, LINES * DEV_LINE_WORDS * 8);
+    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * DEV_PACKET_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
         struct v1_layout l = made(&m, 4, &c);
-        uint32_t lines = l.sent_bytes / DEV_LINE;
+        uint32_t packets = l.sent_bytes / DEV_PACKET;
 
-        assert_true(lines * DEV_LINE_WORDS * 8 >= 2 * m.hidden);
-        assert_true((lines - 1) * DEV_LINE_WORDS * 8 < 2 * m.hidden);
-        assert_int_equal(l.shares, (lines + LINES - 1) / LINES);
-        assert_true(l.pieces * V1_PIECE_LINES >= lines);
-        assert_true((l.pieces - 1) * V1_PIECE_LINES < lines);
+        assert_true(packets * DEV_PACKET_WORDS * 8 >= 2 * m.hidden);
+        assert_true((packets - 1) * DEV_PACKET_WORDS * 8 < 2 * m.hidden);
+        assert_int_equal(l.shares, (packets + PACKETS - 1) / PACKETS);
+        assert_true(l.pieces * V1_PIECE_PACKETS >= packets);
+        assert_true((l.pieces - 1) * V1_PIECE_PACKETS < packets);
     }
 }
 
@@ -197,12 +197,12 @@ static void what_gpus_cannot_do_is_refused_in_words(void **state)
     m.experts = 8192;
     assert_refused(&m, 2, &c, "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
     m = decode;
-    m.group = 512;
+    m.fp8_group_size = 512;
     assert_refused(&m, 2, &c,
                    "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-                   "moe.group is 512");
+                   "moe.fp8_group_size is 512");
     m = decode;
-    c.stores = V1_STORES_CACHED;
+    c.nontemporal = V1_NONTEMPORAL_OFF;
     assert_refused(&m, 2, &c, "ll_v1: stores is for hosts; leave it out");
 }
 
@@ -225,15 +225,15 @@ static void what_is_for_gpus_is_refused_on_hosts(void **state)
     struct v1_config c = plain;
 
     (void)state;
-    c.launch = V1_LAUNCH_AFTER;
-    assert_for_gpus(&c, "launch");
+    c.pdl = false;
+    assert_for_gpus(&c, "pdl");
     c.blocks = 3;
     assert_for_gpus(&c, "blocks");
     c.profile = "there";
     assert_for_gpus(&c, "profile");
 }
 
-static void the_plan_says_what_lines_take(void **state)
+static void the_plan_says_what_packets_take(void **state)
 {
     struct epa_problem p = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4, .local_cores = 1};
@@ -246,25 +246,25 @@ static void the_plan_says_what_lines_take(void **state)
     assert_int_equal(plan.combine_row_bytes, 7168 * 2); /* pulled */
     c.exchange = V1_EXCHANGE_PUSH;
     assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * DEV_LINE);
-    assert_int_equal(plan.combine_row_bytes, 120 * DEV_LINE);
+    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * DEV_PACKET);
+    assert_int_equal(plan.combine_row_bytes, 120 * DEV_PACKET);
     assert_int_equal(plan.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
     assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * DEV_LINE);
+    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * DEV_PACKET);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_stand_apart_and_hold_what_comes),
-        cmocka_unit_test(gpus_push_few_answers_and_pull_many_unless_told),
-        cmocka_unit_test(parts_cover_a_row_and_fit_their_lines),
-        cmocka_unit_test(shares_and_pieces_cover_an_answer),
+        cmocka_unit_test(gpus_push_few_outputs_and_pull_many_unless_reported),
+        cmocka_unit_test(parts_cover_a_row_and_fit_their_packets),
+        cmocka_unit_test(shares_and_pieces_cover_an_output),
         cmocka_unit_test(an_entry_is_in_the_cell_that_has_it),
         cmocka_unit_test(what_gpus_cannot_do_is_refused_in_words),
         cmocka_unit_test(what_is_for_gpus_is_refused_on_hosts),
-        cmocka_unit_test(the_plan_says_what_lines_take),
+        cmocka_unit_test(the_plan_says_what_packets_take),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

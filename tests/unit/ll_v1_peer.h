@@ -30,7 +30,7 @@ struct fixture {
     uint32_t puts, put_signals, signals; /* so far */
     uint32_t held;                       /* since the last quiet() */
     uint64_t row_bytes, splits_bytes, scales_bytes,
-        answer_bytes; /* put, by where it goes */
+        output_bytes; /* put, by where it goes */
     uint64_t signalled[8];
     bool full, no_room;
     uint16_t x[TOKENS * HIDDEN], out[TOKENS * HIDDEN];
@@ -72,8 +72,8 @@ static inline void count(struct fixture *f, uint64_t dst, size_t bytes)
         f->splits_bytes += bytes;
     else if (within(&f->l.slot_scales, dst))
         f->scales_bytes += bytes;
-    else if (within(&f->l.answers, dst))
-        f->answer_bytes += bytes;
+    else if (within(&f->l.outputs, dst))
+        f->output_bytes += bytes;
     else
         fail_msg("a put of %zu bytes to %llu", bytes, (unsigned long long)dst);
 }
@@ -183,7 +183,7 @@ static inline void set_problem(struct fixture *f)
                                                 .hidden = HIDDEN,
                                                 .experts = EXPERTS,
                                                 .topk = TOPK,
-                                                .group = 128,
+                                                .fp8_group_size = 128,
                                                 .dtype = EPA_BF16,
                                                 .tokens = TOKENS,
                                                 .x_dtype = EPA_BF16,
@@ -240,7 +240,7 @@ static inline struct fixture *create(uint32_t ranks, struct v1_config c)
 
 static inline struct fixture *alone(uint32_t buffers)
 {
-    return create(1, (struct v1_config){.wire = V1_WIRE_DTYPE, .buffers = buffers});
+    return create(1, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = buffers});
 }
 
 static inline void finish(struct fixture *f)
@@ -254,7 +254,7 @@ static inline void finish(struct fixture *f)
 static inline enum epa_status run(struct fixture *f, uint32_t stage)
 {
     f->puts = f->put_signals = f->signals = 0;
-    f->row_bytes = f->splits_bytes = f->scales_bytes = f->answer_bytes = 0;
+    f->row_bytes = f->splits_bytes = f->scales_bytes = f->output_bytes = 0;
     memset(f->trace, 0, sizeof(f->trace));
     return f->a->stages[stage].run(f->a, &f->problem);
 }

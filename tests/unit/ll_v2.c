@@ -17,15 +17,15 @@ static const struct epa_moe decode = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_BF16,
     .x_dtype = EPA_BF16,
 };
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
-    return (struct ll_config){
-        .wire = wire, .combine_wire = LL_WIRE_DTYPE, .layout = layout, .buffers = buffers};
+    return (struct ll_config){.pdl = true, 
+        .dispatch_dtype = wire, .combine_dtype = LL_DTYPE_NATIVE, .layout = layout, .buffers = buffers};
 }
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
@@ -55,9 +55,9 @@ static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
 static void assert_apart(const struct ll_layout *l)
 {
     const uint64_t at[] = {l->counts_at,  l->recv_at,    l->y_at,     l->staging_at,
-                           l->answers_at, l->arrival_at, l->outbox_at};
+                           l->outputs_at, l->arrival_at, l->outbox_at};
     const uint64_t bytes[] = {l->counts_bytes,  l->recv_bytes,    l->y_bytes,
-                              l->staging_bytes, l->answers_bytes, l->arrival_bytes,
+                              l->staging_bytes, l->outputs_bytes, l->arrival_bytes,
                               l->outbox_bytes};
     uint64_t end = 0;
 
@@ -81,10 +81,10 @@ static void each_shape(void (*check)(const struct ll_layout *, const struct epa_
         struct ll_layout l;
 
         m.hidden = hidden[i / 256];
-        m.group = m.hidden % 128 == 0 ? 128 : 16;
-        c.once = (i >> 5 & 1) != 0;
-        c.rows = (i >> 6 & 1) != 0 ? LL_ROWS_PADDED : LL_ROWS_COMPACT;
-        c.combine_wire = (i >> 7 & 1) != 0 ? LL_WIRE_FP8 : LL_WIRE_DTYPE;
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
+        c.dedup = (i >> 5 & 1) != 0;
+        c.recv_layout = (i >> 6 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
+        c.combine_dtype = (i >> 7 & 1) != 0 ? LL_DTYPE_FP8 : LL_DTYPE_NATIVE;
         l = made(&m, ranks, (i >> 3 & 1) != 0, &c);
         check(&l, &m);
     }
@@ -104,8 +104,8 @@ static void regions_stand_apart_in_every_shape(void **state)
 
 static void check_message(const struct ll_layout *l, const struct epa_moe *m)
 {
-    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->group * sizeof(float) : 0;
-    uint64_t choices = l->once ? m->topk * sizeof(struct ll_choice) : 0;
+    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->fp8_group_size * sizeof(float) : 0;
+    uint64_t choices = l->dedup ? m->topk * sizeof(struct ll_choice) : 0;
 
     assert_int_equal(l->token_bytes, l->fp8 ? m->hidden : 2 * m->hidden);
     assert_int_equal(l->scales_at, LL_META_BYTES + l->token_bytes);
@@ -124,34 +124,34 @@ static void the_parts_of_a_message_are_aligned_and_fill_it(void **state)
     each_shape(check_message);
 }
 
-static void check_answer(const struct ll_layout *l, const struct epa_moe *m)
+static void check_output(const struct ll_layout *l, const struct epa_moe *m)
 {
-    uint64_t scales = (uint64_t)m->hidden / m->group * sizeof(float);
-    bool apart = l->answer_fp8 || (l->once && !l->by_rank);
+    uint64_t scales = (uint64_t)m->hidden / m->fp8_group_size * sizeof(float);
+    bool apart = l->output_fp8 || (l->dedup && !l->by_rank);
 
-    assert_int_equal(l->answer_bytes, 2 * m->hidden);
-    if (l->answer_fp8) {
+    assert_int_equal(l->output_bytes, 2 * m->hidden);
+    if (l->output_fp8) {
         assert_int_equal(l->sent_scales_at, m->hidden);
         assert_true(l->sent_bytes >= m->hidden + scales);
         assert_int_equal(l->sent_bytes % LL_LINE, 0);
     } else {
-        assert_int_equal(l->sent_bytes, l->answer_bytes);
+        assert_int_equal(l->sent_bytes, l->output_bytes);
     }
     assert_int_equal(l->outbox_bytes != 0, apart);
     if (apart)
         assert_true(l->outbox_bytes / l->sent_bytes >=
-                    (l->once ? l->size * l->max_tokens : l->rows));
+                    (l->dedup ? l->size * l->max_tokens : l->rows));
 }
 
-static void answers_that_are_made_on_the_way_have_an_outbox(void **state)
+static void outputs_that_are_made_on_the_way_have_an_outbox(void **state)
 {
     (void)state;
-    each_shape(check_answer);
+    each_shape(check_output);
 }
 
 static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 8, false, &c);
 
     (void)state;
@@ -164,7 +164,7 @@ static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
 
 static void by_rank_a_token_stands_once(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_RANK, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 2);
     struct ll_layout l = made(&decode, 4, false, &c);
 
     (void)state;
@@ -175,18 +175,18 @@ static void by_rank_a_token_stands_once(void **state)
 
 static void a_token_that_crosses_once_arrives_once_and_stands_for_each_expert(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
-    c.once = true;
+    c.dedup = true;
     l = made(&decode, 4, true, &c);
     assert_int_equal(l.places, 4);
     assert_int_equal(l.rows, 4 * 128 * 8);
     assert_int_equal(l.arrival_bytes, 4 * 128 * l.message_bytes);
     assert_int_equal(l.outbox_bytes, 4 * 128 * 2 * 7168);
     assert_int_equal(l.staging_bytes, 128 * 4 * l.message_bytes);
-    assert_int_equal(l.answers_bytes, 128 * 4 * 2 * 7168);
+    assert_int_equal(l.outputs_bytes, 128 * 4 * 2 * 7168);
     c.capacity = 0.25; /* fewer rows than tokens */
     l = made(&decode, 4, true, &c);
     assert_int_equal(l.arrival_bytes, (256 + 1) * l.message_bytes);
@@ -194,10 +194,10 @@ static void a_token_that_crosses_once_arrives_once_and_stands_for_each_expert(vo
 
 static void padded_an_expert_has_room_for_every_token(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     (void)state;
-    c.rows = LL_ROWS_PADDED;
+    c.recv_layout = LL_RECV_PADDED;
     c.capacity = 1; /* means nothing then */
     assert_int_equal(made(&decode, 8, false, &c).entries, 32 * 8 * 128);
     assert_int_equal(made(&decode, 8, false, &c).rows, 32 * 8 * 128);
@@ -206,13 +206,13 @@ static void padded_an_expert_has_room_for_every_token(void **state)
     assert_int_equal(made(&decode, 8, false, &c).rows, 8 * 128);
 }
 
-static void fp8_answers_are_half_as_long_and_a_line_of_scales(void **state)
+static void fp8_outputs_are_half_as_long_and_a_line_of_scales(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_DTYPE, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
-    c.combine_wire = LL_WIRE_FP8;
+    c.combine_dtype = LL_DTYPE_FP8;
     l = made(&decode, 8, false, &c);
     assert_int_equal(l.sent_bytes, 7168 + 256);
     assert_int_equal(l.outbox_bytes, l.rows * l.sent_bytes);
@@ -221,7 +221,7 @@ static void fp8_answers_are_half_as_long_and_a_line_of_scales(void **state)
 static void a_rank_with_few_experts_needs_few_entries(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     (void)state;
     m.experts = 16;
@@ -230,14 +230,14 @@ static void a_rank_with_few_experts_needs_few_entries(void **state)
 
 static void only_puts_need_staging(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout near = made(&decode, 8, false, &c), far = made(&decode, 8, true, &c);
 
     (void)state;
     assert_int_equal(near.staging_bytes, 0);
-    assert_int_equal(near.answers_bytes, 0);
+    assert_int_equal(near.outputs_bytes, 0);
     assert_int_equal(far.staging_bytes, 128 * far.message_bytes);
-    assert_int_equal(far.answers_bytes, 128 * 8 * far.answer_bytes);
+    assert_int_equal(far.outputs_bytes, 128 * 8 * far.output_bytes);
     c.layout = EPA_LAYOUT_RANK;
     far = made(&decode, 4, true, &c);
     assert_int_equal(far.staging_bytes, 128 * 4 * far.message_bytes);
@@ -245,16 +245,16 @@ static void only_puts_need_staging(void **state)
 
 static void one_rank_needs_no_staging(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 1, true, &c);
 
     (void)state;
-    assert_int_equal(l.staging_bytes + l.answers_bytes, 0);
+    assert_int_equal(l.staging_bytes + l.outputs_bytes, 0);
 }
 
 static void blocks_are_staged_row_by_row(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
@@ -266,7 +266,7 @@ static void blocks_are_staged_row_by_row(void **state)
 
 static void ranks_on_several_nodes_need_staging(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_world world = {.size = 8, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
@@ -282,7 +282,7 @@ static void ranks_on_several_nodes_need_staging(void **state)
 static void the_largest_shape_fits_into_64_bits(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = config_of(LL_WIRE_DTYPE, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     (void)state;
@@ -299,7 +299,7 @@ static void the_largest_shape_fits_into_64_bits(void **state)
 
 static void capacity_is_a_multiple_of_the_even_share(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     (void)state;
     c.capacity = 1.5;
@@ -312,7 +312,7 @@ static void capacity_is_a_multiple_of_the_even_share(void **state)
 
 static void capacity_never_asks_for_more_than_the_worst_case(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     uint64_t worst = made(&decode, 8, false, &c).entries;
 
     (void)state;
@@ -336,34 +336,34 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
 
     (void)state;
     m = decode, m.dtype = EPA_F32;
-    refuse(m, 8, LL_WIRE_FP8, "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
+    refuse(m, 8, LL_DTYPE_FP8, "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
-    refuse(m, 8, LL_WIRE_FP8, "ll_v2 takes moe.topk from 1 to 32, not 33");
+    refuse(m, 8, LL_DTYPE_FP8, "ll_v2 takes moe.topk from 1 to 32, not 33");
     m = decode, m.experts = 130;
-    refuse(m, 65, LL_WIRE_FP8, "ll_v2 takes 1 to 64 ranks, not 65");
+    refuse(m, 65, LL_DTYPE_FP8, "ll_v2 takes 1 to 64 ranks, not 65");
     m = decode, m.max_tokens = 1u << 26;
-    refuse(m, 8, LL_WIRE_FP8,
+    refuse(m, 8, LL_DTYPE_FP8,
            "ll_v2 numbers rows in 32 bits, which ranks (8) x moe.max_tokens (67108864) x "
            "moe.topk (8) exceed");
-    refuse(decode, 7, LL_WIRE_FP8,
+    refuse(decode, 7, LL_DTYPE_FP8,
            "ll_v2 needs moe.experts (256) to be a multiple of ranks (7)");
     m = decode, m.hidden = 24;
-    refuse(m, 8, LL_WIRE_DTYPE, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
-    m = decode, m.group = 96;
+    refuse(m, 8, LL_DTYPE_NATIVE, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
+    m = decode, m.fp8_group_size = 96;
     refuse(
-        m, 8, LL_WIRE_FP8,
-        "ll_v2 with wire: fp8 needs moe.hidden (7168) to be a multiple of moe.group (96); "
-        "choose another group or wire: dtype");
+        m, 8, LL_DTYPE_FP8,
+        "ll_v2 with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of moe.fp8_group_size (96); "
+        "choose another group or dispatch_dtype: native");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
     refuse(
-        m, 8, LL_WIRE_DTYPE,
-        "ll_v2 with wire: dtype cannot send input that is quantised already; set wire: fp8 "
-        "or moe.input: dtype");
+        m, 8, LL_DTYPE_NATIVE,
+        "ll_v2 with dispatch_dtype: native cannot send input that is quantised already; set dispatch_dtype: fp8 "
+        "or moe.input_dtype: native");
 }
 
 static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
@@ -371,25 +371,25 @@ static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
     (void)state;
     m.max_tokens = 1u << 20;
     m.experts = 1u << 12;
-    c.rows = LL_ROWS_PADDED;
+    c.recv_layout = LL_RECV_PADDED;
     assert_int_equal(make(&m, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
     assert_string_equal(
         err.text, "ll_v2 numbers entries in 32 bits, which moe.max_tokens (1048576) x "
-                  "moe.experts (4096) exceed; set rows: compact");
-    c.rows = LL_ROWS_COMPACT;
+                  "moe.experts (4096) exceed; set recv_layout: packed");
+    c.recv_layout = LL_RECV_PACKED;
     assert_int_equal(make(&m, 8, false, &c, &l, &err), EPA_OK);
 }
 
 static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
     struct epa_error err;
 
     (void)state;
-    c.overlap = LL_OVERLAP_SPLIT;
+    c.split_phase = true;
     assert_int_equal(make(&decode, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: overlap: split is for GPUs; leave it out, or set "
+    assert_string_equal(err.text, "ll_v2: split_phase: true is for GPUs; leave it out, or set "
                                   "backend.name: cuda");
     c.profile = "trace";
     assert_int_equal(make(&decode, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
@@ -399,7 +399,7 @@ static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
 
 static void how_to_put_is_refused_on_gpus(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_world world = {.size = 8, .local_size = 8};
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
@@ -413,37 +413,37 @@ static void how_to_put_is_refused_on_gpus(void **state)
     assert_string_equal(err.text, "ll_v2: puts is for hosts; leave it out");
 }
 
-static void plan_of(int layout, bool once, int combine_wire, struct epa_footprint *out)
+static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footprint *out)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, layout, 1);
+    struct ll_config c = config_of(LL_DTYPE_FP8, layout, 1);
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
 
-    c.once = once;
-    c.combine_wire = combine_wire;
+    c.dedup = dedup;
+    c.combine_dtype = combine_dtype;
     assert_int_equal(
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err), EPA_OK);
 }
 
-static void the_plan_says_how_answers_are_added_and_travel(void **state)
+static void the_plan_says_how_outputs_are_added_and_travel(void **state)
 {
     struct epa_footprint plan;
 
     (void)state;
-    plan_of(EPA_LAYOUT_EXPERT, false, LL_WIRE_DTYPE, &plan);
-    assert_true(plan.sum == EPA_SUM_ORDERED && plan.answer_dtype == EPA_BF16 && !plan.once);
-    plan_of(EPA_LAYOUT_EXPERT, true, LL_WIRE_FP8, &plan);
-    assert_true(plan.sum == EPA_SUM_BY_RANK && plan.answer_dtype == EPA_FP8_E4M3);
-    assert_true(plan.once);
+    plan_of(EPA_LAYOUT_EXPERT, false, LL_DTYPE_NATIVE, &plan);
+    assert_true(plan.sum == EPA_SUM_ORDERED && plan.output_dtype == EPA_BF16 && !plan.dedup);
+    plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
+    assert_true(plan.sum == EPA_SUM_BY_RANK && plan.output_dtype == EPA_FP8_E4M3);
+    assert_true(plan.dedup);
     assert_int_equal(plan.combine_row_bytes, 7168 + 256);
-    plan_of(EPA_LAYOUT_RANK, true, LL_WIRE_DTYPE, &plan);
-    assert_true(plan.sum == EPA_SUM_ORDERED && plan.once);
+    plan_of(EPA_LAYOUT_RANK, true, LL_DTYPE_NATIVE, &plan);
+    assert_true(plan.sum == EPA_SUM_ORDERED && plan.dedup);
 }
 
 static void the_plan_says_what_the_layout_has(void **state)
 {
-    struct ll_config c = config_of(LL_WIRE_FP8, EPA_LAYOUT_RANK, 1);
+    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 1);
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct ll_layout l = made(&decode, 4, false, &c);
@@ -468,12 +468,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_stand_apart_in_every_shape),
         cmocka_unit_test(the_parts_of_a_message_are_aligned_and_fill_it),
-        cmocka_unit_test(answers_that_are_made_on_the_way_have_an_outbox),
+        cmocka_unit_test(outputs_that_are_made_on_the_way_have_an_outbox),
         cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
         cmocka_unit_test(by_rank_a_token_stands_once),
         cmocka_unit_test(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert),
         cmocka_unit_test(padded_an_expert_has_room_for_every_token),
-        cmocka_unit_test(fp8_answers_are_half_as_long_and_a_line_of_scales),
+        cmocka_unit_test(fp8_outputs_are_half_as_long_and_a_line_of_scales),
         cmocka_unit_test(a_rank_with_few_experts_needs_few_entries),
         cmocka_unit_test(only_puts_need_staging),
         cmocka_unit_test(one_rank_needs_no_staging),
@@ -486,7 +486,7 @@ int main(void)
         cmocka_unit_test(more_padded_entries_than_can_be_numbered_are_refused),
         cmocka_unit_test(what_only_gpus_can_do_is_refused_on_hosts),
         cmocka_unit_test(how_to_put_is_refused_on_gpus),
-        cmocka_unit_test(the_plan_says_how_answers_are_added_and_travel),
+        cmocka_unit_test(the_plan_says_how_outputs_are_added_and_travel),
         cmocka_unit_test(the_plan_says_what_the_layout_has),
     };
 

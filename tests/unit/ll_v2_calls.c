@@ -14,8 +14,8 @@ extern const struct epa_algorithm_plugin epa_plugin;
 
 static struct ll_config config_of(uint32_t buffers)
 {
-    return (struct ll_config){.wire = LL_WIRE_DTYPE,
-                              .combine_wire = LL_WIRE_DTYPE,
+    return (struct ll_config){.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE,
+                              .combine_dtype = LL_DTYPE_NATIVE,
                               .layout = EPA_LAYOUT_EXPERT,
                               .buffers = buffers};
 }
@@ -71,7 +71,7 @@ static enum epa_status create(struct fixture *f, uint32_t ranks, uint32_t flags,
                                                 .hidden = SMALL_HIDDEN,
                                                 .experts = 2,
                                                 .topk = 1,
-                                                .group = 0,
+                                                .fp8_group_size = 0,
                                                 .dtype = EPA_BF16,
                                                 .tokens = SMALL_TOKENS,
                                                 .x_dtype = EPA_BF16,
@@ -243,7 +243,7 @@ static void padded_experts_start_evenly_apart(void **state)
     struct fixture *f;
 
     (void)state;
-    c.rows = LL_ROWS_PADDED;
+    c.recv_layout = LL_RECV_PADDED;
     f = alone_with(c);
     f->expert[1] = 1;
     (void)dispatch(f);
@@ -286,7 +286,7 @@ static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *wh
     uint64_t row;
 
     c.layout = layout;
-    c.once = true;
+    c.dedup = true;
     f = alone_with(c);
     assert_int_equal(
         ll_layout_make(&f->problem.u.moe, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),

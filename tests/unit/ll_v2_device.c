@@ -19,7 +19,7 @@ static const struct epa_moe decode = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_BF16,
     .x_dtype = EPA_BF16,
 };
@@ -49,23 +49,23 @@ static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, struct ll_
 
 /* All that a plan of GPUs can be asked for. */
 static const struct ll_config all_configs[] = {
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_RANK},
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_RANK},
-    {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_RANK},
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_DTYPE, .layout = EPA_LAYOUT_EXPERT},
-    {.wire = LL_WIRE_FP8, .combine_wire = LL_WIRE_FP8, .layout = EPA_LAYOUT_EXPERT},
-    {.wire = LL_WIRE_FP8,
-     .combine_wire = LL_WIRE_DTYPE,
+    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_FP8, .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_EXPERT},
+    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_FP8, .layout = EPA_LAYOUT_EXPERT},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_NATIVE,
      .layout = EPA_LAYOUT_EXPERT,
-     .once = true},
-    {.wire = LL_WIRE_DTYPE,
-     .combine_wire = LL_WIRE_FP8,
+     .dedup = true},
+    {.dispatch_dtype = LL_DTYPE_NATIVE,
+     .combine_dtype = LL_DTYPE_FP8,
      .layout = EPA_LAYOUT_EXPERT,
-     .once = true},
-    {.wire = LL_WIRE_FP8,
-     .combine_wire = LL_WIRE_DTYPE,
+     .dedup = true},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_NATIVE,
      .layout = EPA_LAYOUT_EXPERT,
-     .rows = LL_ROWS_PADDED},
+     .recv_layout = LL_RECV_PADDED},
 };
 
 enum { CONFIGS = sizeof(all_configs) / sizeof(all_configs[0]) };
@@ -79,7 +79,7 @@ static void regions_are_apart_and_in_the_heap(void **state)
             {l.counts_at, l.counts_bytes, l.buffers},
             {l.recv_at, l.recv_bytes, l.buffers},
             {l.y_at, l.y_bytes, l.buffers},
-            {l.answers_at, l.answers_bytes, 2},
+            {l.outputs_at, l.outputs_bytes, 2},
             {l.routes_at, l.routes_bytes, l.buffers},
             {l.arrival_at, l.arrival_bytes, l.buffers},
         };
@@ -103,24 +103,24 @@ static void what_warps_store_begins_with_a_packet(void **state)
 
         assert_int_equal(l.counts_bytes,
                          (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
-        assert_int_equal(l.unit_bytes % DEV_LINE, 0);
-        assert_int_equal(l.message_bytes % DEV_LINE, 0);
+        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
+        assert_int_equal(l.message_bytes % DEV_PACKET, 0);
         assert_int_equal(l.token_at, 0);
         assert_true(l.scales_at >= l.token_bytes && l.scales_at % sizeof(float) == 0);
         assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
         assert_int_equal(l.meta_at % LL_META_BYTES, 0);
         assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
-        assert_int_equal(l.choices_at % DEV_LINE, 0);
+        assert_int_equal(l.choices_at % DEV_PACKET, 0);
         assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
                     l.message_bytes);
-        assert_int_equal(l.sent_bytes % (l.pushes ? DEV_LINE : 32), 0);
+        assert_int_equal(l.sent_bytes % (l.pushes ? DEV_PACKET : 32), 0);
     }
 }
 
 static void the_parts_of_a_row_cover_it(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE};
+    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE};
 
     (void)state;
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
@@ -149,7 +149,7 @@ static void every_signal_is_used_for_one_thing(void **state)
         assert_true(l.signals < sizeof(used));
         for (uint32_t s = 0; s < LL_SIGNALS * l.size; s++)
             used[s]++;
-        for (uint64_t row = 0; row < (l.once && !l.by_rank ? 0 : l.rows); row++)
+        for (uint64_t row = 0; row < (l.dedup && !l.by_rank ? 0 : l.rows); row++)
             for (uint32_t u = 0; u < l.row_signals; u++)
                 used[ll_row_signal(l.size, l.row_signals, (uint32_t)row, u)]++;
         for (uint32_t s = 0; s < l.signals; s++)
@@ -190,54 +190,54 @@ static void a_choice_says_how_many_there_are(void **state)
 
 /* The parts of a string are apart, in words of their own, and fit the lines it has room
  * for. */
-static void a_string_fits_its_lines(void **state)
+static void a_payload_fits_its_packets(void **state)
 {
     (void)state;
     for (uint32_t topk = 0; topk <= LL_TOPK; topk++) {
         for (uint32_t scales = 0; scales <= 128; scales += 1 + topk % 7) {
-            struct ll_string s = ll_string_of(topk, scales, 2048);
+            struct ll_payload s = ll_payload_of(topk, scales, 2048);
 
             assert_true(s.weights >= topk * 2 && s.weights % 8 == 0);
             assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
             assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
             assert_int_equal(s.bytes, s.token + 2048);
-            assert_true(dev_lines_of(s.bytes) * DEV_LINE_WORDS * 8 >= s.bytes);
-            assert_true((dev_lines_of(s.bytes) - 1) * DEV_LINE_WORDS * 8 < s.bytes);
+            assert_true(dev_packets_of(s.bytes) * DEV_PACKET_WORDS * 8 >= s.bytes);
+            assert_true((dev_packets_of(s.bytes) - 1) * DEV_PACKET_WORDS * 8 < s.bytes);
             /* kernels read choices and scales from the first four lines that a warp has */
-            assert_true(s.scales <= 4 * DEV_LINE_WORDS * 8);
+            assert_true(s.scales <= 4 * DEV_PACKET_WORDS * 8);
         }
     }
-    assert_int_equal(dev_lines_of(LL_PUSH_CHANNELS * 2) * DEV_LINE_WORDS * 8,
+    assert_int_equal(dev_packets_of(LL_PUSH_CHANNELS * 2) * DEV_PACKET_WORDS * 8,
                      LL_PUSH_CHANNELS * 2);
 }
 
-/* Answers in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in its
+/* Expert outputs in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in its
  * line, whatever part of a share there is. */
-static void each_chunk_of_an_answer_finds_its_scale(void **state)
+static void each_chunk_of_an_output_finds_its_scale(void **state)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_FP8};
+    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_FP8};
 
     (void)state;
-    for (m.group = 16; m.group <= 256; m.group *= 2) {
+    for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
         struct ll_layout l = made(&m, 4, c);
-        uint32_t chunks = ll_chunks_of(m.group), scales = chunks == 7 ? 2 : 6;
+        uint32_t chunks = ll_chunks_of(m.fp8_group_size), scales = chunks == 7 ? 2 : 6;
 
-        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= DEV_LINE_WORDS * 8);
-        assert_true(l.share_channels % m.group == 0 && l.share_bytes <= 8 * DEV_LINE);
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= DEV_PACKET_WORDS * 8);
+        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * DEV_PACKET);
         assert_true(l.shares * l.share_channels >= m.hidden);
-        for (uint32_t n = m.group / 16; n <= l.share_channels / 16; n += m.group / 16) {
-            uint32_t lines = ll_code_lines(n * 16, m.group);
+        for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16; n += m.fp8_group_size / 16) {
+            uint32_t packets = ll_code_packets(n * 16, m.fp8_group_size);
 
-            assert_true(lines * chunks >= n && (lines - 1) * chunks < n);
-            assert_true(lines * DEV_LINE <= l.share_bytes);
+            assert_true(packets * chunks >= n && (packets - 1) * chunks < n);
+            assert_true(packets * DEV_PACKET <= l.share_bytes);
             for (uint32_t chunk = 0; chunk < n; chunk++) {
                 uint32_t line = chunk / chunks, slot = chunk % chunks;
-                uint32_t i = ll_scale_of(m.group, line, slot);
-                uint32_t of = ll_scale_chunk(m.group, line, i, n);
+                uint32_t i = ll_scale_of(m.fp8_group_size, line, slot);
+                uint32_t of = ll_scale_chunk(m.fp8_group_size, line, i, n);
 
                 assert_true(i < scales && of < n);
-                assert_int_equal(of * 16 / m.group, chunk * 16 / m.group);
+                assert_int_equal(of * 16 / m.fp8_group_size, chunk * 16 / m.fp8_group_size);
             }
         }
     }
@@ -290,12 +290,12 @@ static void what_gpus_cannot_do_is_refused(void **state)
     struct epa_error err;
 
     (void)state;
-    m.group = 512;
+    m.fp8_group_size = 512;
     m.hidden = 1024;
     assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text,
                         "ll_v2 on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
-                        "channels; moe.group is 512");
+                        "channels; moe.fp8_group_size is 512");
     m = decode;
     m.experts = 17 * 64;
     assert_int_equal(make(&m, 17, all_configs[0], &l, &err), EPA_ERR_CONFIG);
@@ -309,9 +309,9 @@ static void what_gpus_cannot_do_is_refused(void **state)
 static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
 {
     struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
-    struct ll_config blocks = {.buffers = 2, .blocks = 3},
-                     stream = {.stores = LL_STORES_STREAM};
-    struct ll_config after = {.buffers = 2, .launch = LL_LAUNCH_AFTER};
+    struct ll_config blocks = {.pdl = true, .buffers = 2, .blocks = 3},
+                     stream = {.nontemporal = LL_NONTEMPORAL_ON};
+    struct ll_config after = {.buffers = 2, .pdl = false};
     uint32_t host = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE;
     struct ll_layout l;
     struct epa_error err = {EPA_OK, ""}, second = {EPA_OK, ""};
@@ -329,9 +329,9 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
 }
 
-static void a_profile_is_of_bf16_and_of_answers_by_others(void **state)
+static void a_profile_is_of_bf16_and_of_outputs_by_others(void **state)
 {
-    struct ll_config c = {.profile = "trace"};
+    struct ll_config c = {.pdl = true, .profile = "trace"};
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
@@ -340,52 +340,52 @@ static void a_profile_is_of_bf16_and_of_answers_by_others(void **state)
     assert_int_equal(make(&m, 4, c, &l, &err), EPA_OK);
     m.dtype = EPA_F16;
     assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and expert: apart; "
+    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and fuse_expert: false; "
                                   "leave it out, or set moe.dtype: bf16");
     m.dtype = EPA_BF16;
-    c.expert = LL_EXPERT_FUSED;
+    c.fuse_expert = true;
     assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and expert: apart; "
-                                  "leave it out, or set expert: apart");
+    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and fuse_expert: false; "
+                                  "leave it out, or set fuse_expert: false");
 }
 
 /* Nobody writes answers for others to read then. */
-static void answers_made_in_combine_need_no_room(void **state)
+static void outputs_made_in_combine_need_no_room(void **state)
 {
-    struct ll_config c = {.combine_wire = LL_WIRE_DTYPE, .expert = LL_EXPERT_FUSED};
+    struct ll_config c = {.pdl = true, .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true};
     struct ll_layout l, apart;
     struct epa_error err;
 
     (void)state;
     for (uint32_t way = 0; way < 4; way++) {
-        c.once = way % 2 != 0;
-        c.wire = way / 2 != 0 ? LL_WIRE_FP8 : LL_WIRE_DTYPE;
+        c.dedup = way % 2 != 0;
+        c.dispatch_dtype = way / 2 != 0 ? LL_DTYPE_FP8 : LL_DTYPE_NATIVE;
         l = made(&decode, 4, c);
-        c.expert = LL_EXPERT_APART;
+        c.fuse_expert = false;
         apart = made(&decode, 4, c);
-        c.expert = LL_EXPERT_FUSED;
+        c.fuse_expert = true;
         assert_true(l.fused && !apart.fused);
         assert_int_equal(l.y_bytes, 0);
         assert_int_equal(l.pushes, apart.pushes);
         assert_int_equal(l.heap_bytes + apart.y_bytes * l.buffers, apart.heap_bytes);
     }
-    c.combine_wire = LL_WIRE_FP8;
+    c.combine_dtype = LL_DTYPE_FP8;
     assert_int_equal(make(&decode, 4, c, &l, &err), EPA_ERR_CONFIG);
     assert_string_equal(
-        err.text, "ll_v2 on GPUs: answers made in combine (expert: fused) are sent as "
-                  "they are; set combine_wire: dtype, or expert: apart");
+        err.text, "ll_v2 on GPUs: expert outputs made in combine (fuse_expert: true) are sent as "
+                  "they are; set combine_dtype: native, or fuse_expert: false");
 }
 
 /* On hosts. */
-static void a_plan_has_rows_and_answers_in_dtype(void **state)
+static void a_plan_has_rows_and_outputs_in_dtype(void **state)
 {
     static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
     struct epa_world world = {.size = 4, .local_size = 4};
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct ll_config c = {
-            .wire = LL_WIRE_DTYPE, .combine_wire = LL_WIRE_DTYPE, .buffers = 1};
+        struct ll_config c = {.pdl = true, 
+            .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 1};
         struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
         struct epa_error err = {EPA_OK, ""};
         struct epa_footprint plan;
@@ -395,15 +395,15 @@ static void a_plan_has_rows_and_answers_in_dtype(void **state)
             epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
             EPA_OK);
         assert_int_equal(plan.recv_dtype, dtypes[i]);
-        assert_int_equal(plan.answer_dtype, dtypes[i]);
+        assert_int_equal(plan.output_dtype, dtypes[i]);
     }
 }
 
-/* On hosts: rooms for answers are for those that are put. */
-static void a_plan_says_that_answers_are_made_in_combine(void **state)
+/* On hosts: rooms for expert outputs are for those that are put. */
+static void a_plan_says_that_outputs_are_made_in_combine(void **state)
 {
-    struct ll_config c = {
-        .combine_wire = LL_WIRE_DTYPE, .expert = LL_EXPERT_FUSED, .buffers = 2};
+    struct ll_config c = {.pdl = true, 
+        .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
@@ -419,15 +419,15 @@ static void a_plan_says_that_answers_are_made_in_combine(void **state)
         ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
     assert_int_equal(l.y_bytes, 0);
     assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
-    assert_int_equal(l.y_bytes, l.rows * l.answer_bytes);
-    c.once = true; /* they stand in the outbox */
+    assert_int_equal(l.y_bytes, l.rows * l.output_bytes);
+    c.dedup = true; /* they stand in the outbox */
     assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
     assert_int_equal(l.y_bytes, 0);
-    c.once = false;
+    c.dedup = false;
     c.layout = EPA_LAYOUT_RANK;
     assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_ERR_CONFIG);
     assert_string_equal(
-        err.text, "ll_v2: expert: fused makes an answer for each expert, which layout: "
+        err.text, "ll_v2: fuse_expert: true makes an expert output for each expert, which layout: "
                   "rank does not have; set layout: expert");
 }
 
@@ -440,16 +440,16 @@ int main(void)
         cmocka_unit_test(every_signal_is_used_for_one_thing),
         cmocka_unit_test(each_slot_is_taken_up_once),
         cmocka_unit_test(a_choice_says_how_many_there_are),
-        cmocka_unit_test(a_string_fits_its_lines),
-        cmocka_unit_test(each_chunk_of_an_answer_finds_its_scale),
+        cmocka_unit_test(a_payload_fits_its_packets),
+        cmocka_unit_test(each_chunk_of_an_output_finds_its_scale),
         cmocka_unit_test(the_quotient_is_the_division),
         cmocka_unit_test(the_quotient_of_f16_is_the_division),
         cmocka_unit_test(what_gpus_cannot_do_is_refused),
         cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
-        cmocka_unit_test(a_profile_is_of_bf16_and_of_answers_by_others),
-        cmocka_unit_test(answers_made_in_combine_need_no_room),
-        cmocka_unit_test(a_plan_has_rows_and_answers_in_dtype),
-        cmocka_unit_test(a_plan_says_that_answers_are_made_in_combine),
+        cmocka_unit_test(a_profile_is_of_bf16_and_of_outputs_by_others),
+        cmocka_unit_test(outputs_made_in_combine_need_no_room),
+        cmocka_unit_test(a_plan_has_rows_and_outputs_in_dtype),
+        cmocka_unit_test(a_plan_says_that_outputs_are_made_in_combine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,7 @@ static void set_problem(struct fixture *f)
                                                 .hidden = HIDDEN,
                                                 .experts = EXPERTS,
                                                 .topk = TOPK,
-                                                .group = 128,
+                                                .fp8_group_size = 128,
                                                 .dtype = EPA_BF16,
                                                 .tokens = TOKENS,
                                                 .x_dtype = EPA_BF16,
@@ -157,7 +157,7 @@ static struct fixture *create(struct ll_config c)
     struct epa_world world = {.size = 2, .local_size = 1, .local_cores = 1};
     struct epa_error err = {EPA_OK, ""};
 
-    c.wire = LL_WIRE_DTYPE;
+    c.dispatch_dtype = LL_DTYPE_NATIVE;
     c.buffers = 1;
     set_problem(f);
     assert_int_equal(ll_layout_make(&f->problem.u.moe, &world,
@@ -216,10 +216,10 @@ static void assert_dispatch_puts(struct ll_config c, uint32_t puts, uint32_t row
 static void rows_leave_each_for_itself(void **state)
 {
     (void)state;
-    assert_dispatch_puts((struct ll_config){.puts = LL_PUTS_ROWS}, TOKENS * TOPK,
+    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_ROWS}, TOKENS * TOPK,
                          TOKENS * TOPK);
     assert_dispatch_puts(
-        (struct ll_config){.puts = LL_PUTS_ROWS, .layout = EPA_LAYOUT_RANK}, TOKENS,
+        (struct ll_config){.pdl = true, .puts = LL_PUTS_ROWS, .layout = EPA_LAYOUT_RANK}, TOKENS,
         TOKENS);
 }
 
@@ -227,25 +227,25 @@ static void rows_leave_each_for_itself(void **state)
 static void rows_of_a_slice_leave_together_in_blocks(void **state)
 {
     (void)state;
-    assert_dispatch_puts((struct ll_config){.puts = LL_PUTS_BLOCKS}, 3 * TOPK,
+    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS}, 3 * TOPK,
                          TOKENS * TOPK);
     assert_dispatch_puts(
-        (struct ll_config){.puts = LL_PUTS_BLOCKS, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
-    assert_dispatch_puts((struct ll_config){.puts = LL_PUTS_BLOCKS, .once = true}, 3,
+        (struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
+    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .dedup = true}, 3,
                          TOKENS);
 }
 
 static void auto_takes_blocks_where_a_token_crosses_once(void **state)
 {
     (void)state;
-    assert_dispatch_puts((struct ll_config){.once = true}, 3, TOKENS);
-    assert_dispatch_puts((struct ll_config){.layout = EPA_LAYOUT_RANK}, 3, TOKENS);
-    assert_dispatch_puts((struct ll_config){0}, TOKENS * TOPK, TOKENS * TOPK);
+    assert_dispatch_puts((struct ll_config){.pdl = true, .dedup = true}, 3, TOKENS);
+    assert_dispatch_puts((struct ll_config){.pdl = true, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
+    assert_dispatch_puts((struct ll_config){.pdl = true, 0}, TOKENS * TOPK, TOKENS * TOPK);
 }
 
-static void who_gets_no_rows_is_told_all_the_same(void **state)
+static void who_gets_no_rows_is_reported_all_the_same(void **state)
 {
-    struct fixture *f = create((struct ll_config){0});
+    struct fixture *f = create((struct ll_config){.pdl = true, 0});
 
     (void)state;
     f->problem.u.moe.tokens = 0;
@@ -261,7 +261,7 @@ static void who_gets_no_rows_is_told_all_the_same(void **state)
 
 static void nothing_is_held_back_when_a_stage_has_ended(void **state)
 {
-    struct fixture *f = create((struct ll_config){0});
+    struct fixture *f = create((struct ll_config){.pdl = true, 0});
 
     (void)state;
     run(f, 0);
@@ -273,7 +273,7 @@ static void nothing_is_held_back_when_a_stage_has_ended(void **state)
 
 static void every_signal_has_a_fence_before_it_but_that_of_counts(void **state)
 {
-    struct fixture *f = create((struct ll_config){0});
+    struct fixture *f = create((struct ll_config){.pdl = true, 0});
 
     (void)state;
     run(f, 0);
@@ -289,7 +289,7 @@ int main(void)
         cmocka_unit_test(rows_leave_each_for_itself),
         cmocka_unit_test(rows_of_a_slice_leave_together_in_blocks),
         cmocka_unit_test(auto_takes_blocks_where_a_token_crosses_once),
-        cmocka_unit_test(who_gets_no_rows_is_told_all_the_same),
+        cmocka_unit_test(who_gets_no_rows_is_reported_all_the_same),
         cmocka_unit_test(nothing_is_held_back_when_a_stage_has_ended),
         cmocka_unit_test(every_signal_has_a_fence_before_it_but_that_of_counts),
     };

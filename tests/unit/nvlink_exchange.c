@@ -17,7 +17,7 @@
 #include "../../plugins/transport/nvlink/exchange.h"
 #include "nvlink_ranks.h"
 
-static const uint64_t patience_ns = 30000000000u, short_ns = 200000000u;
+static const uint64_t default_timeout_ns = 30000000000u, short_ns = 200000000u;
 
 struct given {
     uint32_t rank, number;
@@ -88,12 +88,12 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
 
 static enum epa_status pass_two(struct epa_bootstrap *boot, void *arg)
 {
-    return exchange(boot, arg, 2, patience_ns);
+    return exchange(boot, arg, 2, default_timeout_ns);
 }
 
 static enum epa_status pass_one(struct epa_bootstrap *boot, void *arg)
 {
-    return exchange(boot, arg, 1, patience_ns);
+    return exchange(boot, arg, 1, default_timeout_ns);
 }
 
 static void descriptors_reach_every_rank(void **state)
@@ -129,7 +129,7 @@ static enum epa_status pass_and_count(struct epa_bootstrap *boot, void *arg)
     if (status == EPA_OK)
         status = boot->barrier(boot); /* all have counted */
     if (status == EPA_OK)
-        status = exchange(boot, shared, 2, patience_ns);
+        status = exchange(boot, shared, 2, default_timeout_ns);
     if (status == EPA_OK)
         status = boot->barrier(boot); /* all have closed */
     note_wrong(shared, me, count_open() != before);
@@ -165,21 +165,21 @@ static bool intrude(const char *name, size_t bytes)
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int passed = make(99, 0);
-    bool came;
+    bool received;
 
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &passed, sizeof(int));
     memcpy(at.sun_path + 1, name, 5);
-    came = connect(fd, (struct sockaddr *)&at,
+    received = connect(fd, (struct sockaddr *)&at,
                    offsetof(struct sockaddr_un, sun_path) + 6) == 0;
 
-    if (came && bytes > 0)
+    if (received && bytes > 0)
         (void)!sendmsg(fd, &message, MSG_NOSIGNAL);
     close(passed);
     close(fd);
-    return came;
+    return received;
 }
 
 /* All sockets that listen for such messages under a name of the kernel's choice:
@@ -218,7 +218,7 @@ static enum epa_status gather_and_intrude(struct epa_bootstrap *boot, const void
 static enum epa_status pass_among_strangers(struct epa_bootstrap *boot, void *arg)
 {
     boot->allgather = gather_and_intrude;
-    return exchange(boot, arg, 2, patience_ns);
+    return exchange(boot, arg, 2, default_timeout_ns);
 }
 
 static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
@@ -240,7 +240,7 @@ static enum epa_status die_first(struct epa_bootstrap *boot, void *arg)
 {
     if (boot->world.rank == 1)
         kill(getpid(), SIGKILL);
-    return exchange(boot, arg, 2, patience_ns);
+    return exchange(boot, arg, 2, default_timeout_ns);
 }
 
 static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mine,
@@ -256,7 +256,7 @@ static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mi
 static enum epa_status die_later(struct epa_bootstrap *boot, void *arg)
 {
     boot->allgather = gather_and_die;
-    return exchange(boot, arg, 2, patience_ns);
+    return exchange(boot, arg, 2, default_timeout_ns);
 }
 
 static void a_rank_that_is_killed_frees_the_others(void **state)

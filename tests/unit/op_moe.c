@@ -1,4 +1,4 @@
-/* op_moe: the inputs of a rank, the stand-in for experts, traffic; and that a right
+/* op_moe: the inputs of a rank, the synthetic expert, traffic; and that a right
  * dispatch and combine pass the checks in every shape. What must not pass is in
  * op_moe_check.c. */
 #include <setjmp.h>
@@ -51,15 +51,15 @@ static struct fake variant(uint32_t i)
     f.x.routing.kind = kinds[i / 4 % 4];
     f.x.routing.share = 0.4;
     f.x.routing.exponent = 2;
-    f.x.expert.answer = i & 16 ? ANSWER_APART : ANSWER_IN_PLACE;
+    f.x.expert.output = i & 16 ? OUTPUT_SEPARATE : OUTPUT_IN_PLACE;
     f.x.tokens.kind = i & 32 ? TOKENS_RANDOM : TOKENS_FULL;
     f.backend.memory = i & 64 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
     f.footprint.sum = sums[i / 128 % 3];
-    f.footprint.answer_dtype = i % 5 < 2 ? EPA_FP8_E4M3 : EPA_BF16;
+    f.footprint.output_dtype = i % 5 < 2 ? EPA_FP8_E4M3 : EPA_BF16;
     f.rows = i % 7 < 3 ? FAKE_COMPACT : i % 7 < 5 ? FAKE_HOLES : FAKE_AS_EVER;
     f.apart = i % 11 < 4;
     if (i & 8 && !(i & 2))
-        f.x.moe.input = MOE_INPUT_FP8;
+        f.x.moe.input_dtype = MOE_INPUT_FP8;
     if (i % 13 < 6)
         fake_to_f16(&f);
     return f;
@@ -151,7 +151,7 @@ static void quantised_input_comes_without_the_other(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.x.moe.input = MOE_INPUT_FP8;
+    f.x.moe.input_dtype = MOE_INPUT_FP8;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 0);
     assert_null(f.moe[0][0]->x);
@@ -195,7 +195,7 @@ static void hard_values_are_planted_on_demand(void **state)
 
 /* Outliers with the largest exponent of f16; and what answers to them, infinite at times,
  * passes where it should. */
-static void hard_values_in_f16_overflow_answers(void **state)
+static void hard_values_in_f16_overflow_outputs(void **state)
 {
     uint32_t denormals = 0, largest = 0, infinite = 0;
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
@@ -253,9 +253,9 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_t
     least = least_out > least_in ? least_out : least_in;
     assert_int_equal(t->dispatch_needed, kept * f->footprint.dispatch_token_bytes);
     assert_int_equal(t->combine_needed, kept * f->footprint.combine_token_bytes);
-    assert_int_equal(t->dispatch_wire, out * f->footprint.dispatch_row_bytes + control);
+    assert_int_equal(t->dispatch_dtype, out * f->footprint.dispatch_row_bytes + control);
     assert_int_equal(t->dispatch_in, in * f->footprint.dispatch_row_bytes + control);
-    assert_int_equal(t->combine_wire, in * f->footprint.combine_row_bytes);
+    assert_int_equal(t->combine_dtype, in * f->footprint.combine_row_bytes);
     assert_int_equal(t->combine_in, out * f->footprint.combine_row_bytes);
     assert_int_equal(t->dispatch_least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));
     assert_int_equal(t->combine_least, least * HIDDEN * sizeof(uint16_t));
@@ -291,16 +291,16 @@ static void shapes_that_cannot_be_checked_are_refused(void **state)
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
 
     (void)state;
-    f.x.moe.input = MOE_INPUT_FP8;
+    f.x.moe.input_dtype = MOE_INPUT_FP8;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "moe.input is fp8, the algorithm delivers bf16 rows; "
-                                  "set moe.input: dtype");
+    assert_string_equal(err.text, "moe.input_dtype is fp8, the algorithm delivers bf16 rows; "
+                                  "set moe.input_dtype: native");
     fake_close(&f);
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
-    f.x.moe.group = 48;
+    f.x.moe.fp8_group_size = 48;
     err.status = EPA_OK;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "moe.hidden (64) is no multiple of moe.group (48)");
+    assert_string_equal(err.text, "moe.hidden (64) is no multiple of moe.fp8_group_size (48)");
     fake_close(&f);
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_F32);
     err.status = EPA_OK;
@@ -334,7 +334,7 @@ static void memory_is_foretold(void **state)
     assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 3, false) > 2 * one);
     assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, true) >
                 one + (uint64_t)RANKS * TOKENS * TOPK * 12);
-    f.x.expert.answer = ANSWER_APART;
+    f.x.expert.output = OUTPUT_SEPARATE;
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, false) - one,
                      ROWS * HIDDEN * sizeof(uint16_t));
 }
@@ -349,7 +349,7 @@ int main(void)
         cmocka_unit_test(outputs_begin_as_nan),
         cmocka_unit_test(quantised_input_comes_without_the_other),
         cmocka_unit_test(hard_values_are_planted_on_demand),
-        cmocka_unit_test(hard_values_in_f16_overflow_answers),
+        cmocka_unit_test(hard_values_in_f16_overflow_outputs),
         cmocka_unit_test(traffic_is_counted_by_layout),
         cmocka_unit_test(shapes_that_cannot_be_checked_are_refused),
         cmocka_unit_test(memory_is_foretold),

@@ -16,7 +16,7 @@ enum { ME = 1 };
 struct mutant {
     const char *name;
     void (*harm)(struct fake *);
-    const char *told; /* must be in the message */
+    const char *reported; /* must be in the message */
     int layout;       /* enum epa_layout, or -1: both */
 };
 
@@ -244,13 +244,13 @@ static void harm_dispatch(const struct mutant *m, enum epa_layout layout,
     assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err),
                      EPA_ERR_MISMATCH);
     if (strncmp(err.text, "iteration 9, dispatch on rank 1: ", 33) != 0 ||
-        strstr(err.text, m->told) == NULL)
-        fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->told);
+        strstr(err.text, m->reported) == NULL)
+        fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
     assert_true(wrong >= 1 && wrong <= compared);
     fake_close(&f);
 }
 
-static void each_harm_to_dispatch_is_told(void **state)
+static void each_harm_to_dispatch_is_reported(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(dispatch_mutants) / sizeof(*dispatch_mutants); i++)
@@ -300,7 +300,7 @@ static void tokens_swapped(struct fake *f)
     memcpy(out_of(f, 1), swap, sizeof(swap));
 }
 
-static void answers_of_the_wrong_expert(struct fake *f)
+static void outputs_of_the_wrong_expert(struct fake *f)
 {
     for (uint32_t r = 0; r < RANKS; r++)
         for (uint64_t i = 0; i < ROWS; i++)
@@ -313,7 +313,7 @@ static void answers_of_the_wrong_expert(struct fake *f)
     fake_combine(f, 0, RIGHT);
 }
 
-static void answer_of_the_neighbour(struct fake *f)
+static void output_of_the_neighbour(struct fake *f)
 {
     uint32_t owner = 0;
     uint64_t entry = fake_entry(f, 0, ME, 0, 0, &owner);
@@ -344,8 +344,8 @@ static const struct mutant combine_mutants[] = {
      -1},
     {"the last bit", last_bit, "token 2, column 63 is ", -1},
     {"tokens swapped", tokens_swapped, "token 0, column ", -1},
-    {"answers of the wrong expert", answers_of_the_wrong_expert, "token 0, column ", -1},
-    {"answer of the neighbour", answer_of_the_neighbour, "token 0, column ", -1},
+    {"expert outputs of the wrong expert", outputs_of_the_wrong_expert, "token 0, column ", -1},
+    {"answer of the neighbour", output_of_the_neighbour, "token 0, column ", -1},
     {"weights of the token before", weights_of_the_token_before, "token 1, column ",
      EPA_LAYOUT_EXPERT},
     {"a rank forgotten", a_rank_forgotten, "column ", -1},
@@ -376,20 +376,20 @@ static void harm_combine(enum epa_sum sum)
             assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
                              EPA_ERR_MISMATCH);
             if (strncmp(err.text, "iteration 9, combine on rank 1: ", 32) != 0 ||
-                strstr(err.text, m->told) == NULL)
-                fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->told);
+                strstr(err.text, m->reported) == NULL)
+                fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
             assert_true(wrong >= 1 && wrong <= compared);
             fake_close(&f);
         }
 }
 
-static void each_harm_to_an_ordered_sum_is_told(void **state)
+static void each_harm_to_an_ordered_sum_is_reported(void **state)
 {
     (void)state;
     harm_combine(EPA_SUM_ORDERED);
 }
 
-static void each_harm_to_any_sum_is_told(void **state)
+static void each_harm_to_any_sum_is_reported(void **state)
 {
     (void)state;
     harm_combine(EPA_SUM_ANY);
@@ -433,7 +433,7 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
 
     (void)state;
     f.x.tokens.kind = TOKENS_LIST;
-    f.x.tokens.each = (struct epa_u32_list){.item = each, .n = RANKS};
+    f.x.tokens.per_rank = (struct epa_u32_list){.item = each, .n = RANKS};
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 0);
     fake_dispatch(&f, 0);
@@ -480,10 +480,10 @@ static void experts_refuse_more_entries_than_choices_in_a_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_harm_to_dispatch_is_told),
+        cmocka_unit_test(each_harm_to_dispatch_is_reported),
         cmocka_unit_test(wrong_elements_are_counted),
-        cmocka_unit_test(each_harm_to_an_ordered_sum_is_told),
-        cmocka_unit_test(each_harm_to_any_sum_is_told),
+        cmocka_unit_test(each_harm_to_an_ordered_sum_is_reported),
+        cmocka_unit_test(each_harm_to_any_sum_is_reported),
         cmocka_unit_test(another_order_is_wrong_where_it_is_laid_down_only),
         cmocka_unit_test(a_token_that_is_not_there_must_not_be_written),
         cmocka_unit_test(experts_refuse_what_points_nowhere),

@@ -148,7 +148,7 @@ static void parts_that_are_as_far_from_row_to_row_need_not_be_one_message(void *
 
 /* ---- what is written ---- */
 
-static void answers_go_to_rows_in_use_only(void **state)
+static void outputs_go_to_rows_in_use_only(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 12; i++) {
@@ -166,7 +166,7 @@ static void answers_go_to_rows_in_use_only(void **state)
             for (uint32_t h = 0; h < HIDDEN; h++)
                 if (!use)
                     assert_int_equal(got(&f)->y[row][h], HOLE);
-            if (use) /* an answer that is all HOLE would be a wonder */
+            if (use) /* an expert output that is all HOLE would be a wonder */
                 assert_int_not_equal(got(&f)->y[row][0], HOLE);
         }
         if (memory == EPA_MEMORY_CUDA)
@@ -175,7 +175,7 @@ static void answers_go_to_rows_in_use_only(void **state)
     }
 }
 
-static void answers_in_place_take_no_memory_of_the_device(void **state)
+static void outputs_in_place_take_no_memory_of_the_device(void **state)
 {
     (void)state;
     for (uint32_t apart = 0; apart < 2; apart++) {
@@ -183,7 +183,7 @@ static void answers_in_place_take_no_memory_of_the_device(void **state)
         struct fake f;
 
         dispatched(&f, EPA_LAYOUT_EXPERT, EPA_MEMORY_CUDA, FAKE_AS_EVER);
-        f.x.expert.answer = apart ? ANSWER_APART : ANSWER_IN_PLACE;
+        f.x.expert.output = apart ? OUTPUT_SEPARATE : OUTPUT_IN_PLACE;
         assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_OK);
         assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_OK);
         assert_int_equal(f.device.allocs, apart);
@@ -347,7 +347,7 @@ static void strides_forgotten(struct fake *f)
 struct mutant {
     const char *name;
     void (*harm)(struct fake *);
-    const char *told;
+    const char *reported;
 };
 
 static const struct mutant mutants[] = {
@@ -373,16 +373,16 @@ static void what_stands_in_a_hole_is_no_row(void **state)
             assert_int_equal(check(&f, &err), EPA_OK);
             mutants[i].harm(&f);
             assert_int_equal(check(&f, &err), EPA_ERR_MISMATCH);
-            if (strstr(err.text, mutants[i].told) == NULL)
+            if (strstr(err.text, mutants[i].reported) == NULL)
                 fail_msg("%s: \"%s\" lacks \"%s\"", mutants[i].name, err.text,
-                         mutants[i].told);
+                         mutants[i].reported);
             fake_close(&f);
         }
 }
 
 /* ---- failures, memory ---- */
 
-static void a_device_that_fails_is_told(void **state)
+static void a_device_that_fails_is_reported(void **state)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
@@ -420,7 +420,7 @@ static void memory_of_the_host_does_not_grow_with_gaps(void **state)
     bench = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, false);
     f.footprint.recv_rows = f.footprint.recv_entries = 1u << 24;
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);
-    f.x.expert.answer = ANSWER_APART; /* which the device has room for */
+    f.x.expert.output = OUTPUT_SEPARATE; /* which the device has room for */
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);
     /* 2 of the 3 choices of 3 x 4096 tokens; and without checks a few windows only. */
     assert_true(checks > 2ull * 3 * 4096 * 7680);
@@ -434,11 +434,11 @@ int main(void)
         cmocka_unit_test(lists_of_a_rank_are_read_where_entries_are),
         cmocka_unit_test(parts_that_stand_apart_are_read_apart),
         cmocka_unit_test(parts_that_are_as_far_from_row_to_row_need_not_be_one_message),
-        cmocka_unit_test(answers_go_to_rows_in_use_only),
-        cmocka_unit_test(answers_in_place_take_no_memory_of_the_device),
+        cmocka_unit_test(outputs_go_to_rows_in_use_only),
+        cmocka_unit_test(outputs_in_place_take_no_memory_of_the_device),
         cmocka_unit_test(what_is_more_than_a_window_goes_through_it),
         cmocka_unit_test(what_stands_in_a_hole_is_no_row),
-        cmocka_unit_test(a_device_that_fails_is_told),
+        cmocka_unit_test(a_device_that_fails_is_reported),
         cmocka_unit_test(memory_of_the_host_does_not_grow_with_gaps),
     };
 

@@ -83,7 +83,7 @@ static void ranks_of_other_hosts_do_not_count(void **state)
     struct fixture *x = *state;
 
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
-    x->fake.session.place = (struct epa_place){.size = 8, .local_size = 2};
+    x->fake.session.process_id = (struct epa_process_id){.size = 8, .local_size = 2};
     assert_int_equal(check(x), EPA_OK);
 }
 
@@ -135,7 +135,7 @@ static void every_slot_of_inputs_counts(void **state)
 
     x->fake.session.verb = VERB_BENCH;
     assert_int_equal(session_slots(&x->fake.session), 1);
-    x->fake.experiment.bench.inputs = 64;
+    x->fake.experiment.bench.input_sets = 64;
     assert_int_equal(session_slots(&x->fake.session), 64);
     assert_true(session_checks(&x->fake.session));
     x->fake.experiment.bench.check = false;
@@ -177,7 +177,7 @@ static void what_makes_caches_cold_counts(void **state)
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, cold));
     x->fake.experiment.bench.cache = CACHE_WARM;
-    x->fake.experiment.bench.clock = CLOCK_WALL_COLD;
+    x->fake.experiment.bench.clock = CLOCK_END_TO_END;
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, cold));
     device.memory = EPA_MEMORY_CUDA;
@@ -187,7 +187,7 @@ static void what_makes_caches_cold_counts(void **state)
     assert_null(strstr(x->err.text, "cold caches"));
 }
 
-/* The heap is the device's then, and so are answers; copies of what it holds are not. */
+/* The heap is the device's then, and so are expert outputs; copies of what it holds are not. */
 static void memory_of_a_device_is_not_memory_of_the_host(void **state)
 {
     struct fixture *x = *state;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "launch_board.h"
+#include "launch_status_page.h"
 #include "launch/relay.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
@@ -77,15 +77,15 @@ static void lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept(void **s
     assert_non_null(strstr(text, "[rank 1] last words\n"));
 }
 
-static bool warn_of_output(void *arg, enum epa_look why)
+static bool warn_of_output(void *arg, enum epa_poll_reason why)
 {
     (void)arg;
-    if (why == EPA_LOOK_PRINTS)
+    if (why == EPA_POLL_PRINTING)
         say("<");
     return false;
 }
 
-static void who_looks_on_is_told_before_each_line(void **state)
+static void who_looks_on_is_reported_before_each_line(void **state)
 {
     struct epa_launch launch = launch_of(2, speak_and_die, NULL);
     struct epa_error err;
@@ -93,7 +93,7 @@ static void who_looks_on_is_told_before_each_line(void **state)
     int saved, file = catch_stderr(&saved);
 
     (void)state;
-    launch.look = warn_of_output;
+    launch.poll_launch = warn_of_output;
     (void)run(fork_launcher, &launch, &err);
     read_stderr(file, saved, text, sizeof(text));
     assert_int_equal(text[0], '<');
@@ -184,7 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept),
-        cmocka_unit_test(who_looks_on_is_told_before_each_line),
+        cmocka_unit_test(who_looks_on_is_reported_before_each_line),
         cmocka_unit_test(a_line_longer_than_the_buffer_is_cut_and_not_lost),
         cmocka_unit_test(all_that_was_in_the_pipe_comes_out_at_the_end),
         cmocka_unit_test(without_prefix_bytes_go_as_they_come),

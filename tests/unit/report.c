@@ -30,7 +30,7 @@ static void the_table_of_a_bench_is_this_one(void **state)
     static const char want[] =
         "# epa2a bench: a fake\n"
         "# algorithm: ll_fake (buffers 2); transport: shm; backend: host\n"
-        "# moe: max_tokens 128, hidden 7168, experts 256, topk 8, group 128, dtype bf16, "
+        "# moe: max_tokens 128, hidden 7168, experts 256, topk 8, fp8_group_size 128, dtype bf16, "
         "input dtype\n"
         "# routing: zipf (exponent 1.5, weights sum_to_one); tokens: full\n"
         "# 4 ranks by fork, pinned in order to cores 0-3; seed 1\n"
@@ -88,7 +88,7 @@ static void who_started_ranks_and_on_which_nodes_is_said(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 3, 5);
     fake_measure(&f, 5);
-    strcpy(f.session.place.how, "Open MPI: rank 0 of 3");
+    strcpy(f.session.process_id.source, "Open MPI: rank 0 of 3");
     for (uint32_t r = 0; r < 3; r++) {
         session_rank(&f.session, r)->node = r % 2;
         strcpy(session_rank(&f.session, r)->host, r % 2 == 0 ? "a" : "b");
@@ -130,7 +130,7 @@ static void the_table_of_graphs_is_this_one(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_graphs(&f, 200);
-    fake_limits(&f);
+    fake_peaks(&f);
     fake_fact(&f, 0, "device", "NVIDIA H200");
     fake_fact(&f, 0, "driver", "580.159.04");
     fake_fact(&f, 0, "clock", "1980 MHz");
@@ -164,7 +164,7 @@ static void tables_fit_100_columns(void **state)
     }
     for (uint32_t limits = 0; limits < 2; limits++) {
         if (limits != 0)
-            fake_limits(&f);
+            fake_peaks(&f);
         assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
         table = table_of(&f);
         for (const char *at = table; *at != 0; at += strcspn(at, "\n") + 1)
@@ -465,7 +465,7 @@ static int write_documents(const char *folder)
     failed |= write_document(folder, "bench", &f, EPA_OK);
     fake_init(&f, VERB_BENCH, 2, 200);
     fake_graphs(&f, 200);
-    fake_limits(&f);
+    fake_peaks(&f);
     fake_fact(&f, 0, "device", "NVIDIA H200");
     f.session.not_alone[FIGURE_COMBINE] = true;
     failed |= write_document(folder, "graph", &f, EPA_OK);

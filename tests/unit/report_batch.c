@@ -121,7 +121,7 @@ static void markdown_is_this(void **state)
     text_free(&text);
 }
 
-static void an_order_that_is_not_declared_is_told(void **state)
+static void an_order_that_is_not_declared_is_reported(void **state)
 {
     const struct report_batch batch = {VERB_BENCH, rows, 3, "interleaved", UINT64_MAX};
     struct text markdown = {0};
@@ -230,7 +230,7 @@ int main(void)
         cmocka_unit_test(the_table_is_this_one),
         cmocka_unit_test(verify_tells_what_was_compared),
         cmocka_unit_test(markdown_is_this),
-        cmocka_unit_test(an_order_that_is_not_declared_is_told),
+        cmocka_unit_test(an_order_that_is_not_declared_is_reported),
         cmocka_unit_test(csv_is_this),
         cmocka_unit_test(figures_are_those_of_the_table),
         cmocka_unit_test(halves_of_a_stage_are_one_figure),

@@ -102,7 +102,7 @@ static void a_new_file_has_the_rights_of_the_umask(void **state)
     assert_int_equal(files_in(folder->path), 1);
 }
 
-static void a_full_device_is_told_in_words_and_stays_a_device(void **state)
+static void a_full_device_is_reported_in_words_and_stays_a_device(void **state)
 {
     struct epa_error err = {EPA_OK, ""};
     struct stat at;
@@ -122,12 +122,12 @@ static void a_disk_that_is_full_leaves_no_half_file(void **state)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
-    struct rlimit old, limit;
+    struct rlimit old, peak;
 
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    limit = (struct rlimit){1, old.rlim_max};
+    peak = (struct rlimit){1, old.rlim_max};
     signal(SIGXFSZ, SIG_IGN); /* so that write() fails as it does on a full disk */
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &peak), 0);
     assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err),
                      EPA_ERR_SYSTEM);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
@@ -161,7 +161,7 @@ int main(void)
         IN_FOLDER(a_file_that_appeared_meanwhile_is_left_and_so_is_the_result),
         IN_FOLDER(force_replaces_and_leaves_nothing_beside),
         IN_FOLDER(a_new_file_has_the_rights_of_the_umask),
-        cmocka_unit_test(a_full_device_is_told_in_words_and_stays_a_device),
+        cmocka_unit_test(a_full_device_is_reported_in_words_and_stays_a_device),
         IN_FOLDER(a_disk_that_is_full_leaves_no_half_file),
         IN_FOLDER(a_link_stays_a_link),
     };

@@ -113,17 +113,17 @@ static void rates_are_bytes_of_one_iteration_by_the_median(void **state)
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     session_rank(&f.session, 1)->traffic.dispatch_needed = 5000000;
-    session_rank(&f.session, 1)->traffic.dispatch_wire =
+    session_rank(&f.session, 1)->traffic.dispatch_dtype =
         7000000; /* more than it gets: its bottleneck */
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.stage[0].goodput, 4000000 / 101000.0);
     assert_near(f.result.stage[0].wire, 4000000 / 101000.0);
-    assert_near(f.result.stage[0].bus, 7000000 / 101000.0);
+    assert_near(f.result.stage[0].bottleneck, 7000000 / 101000.0);
     assert_near(f.result.stage[1].goodput, 3000000 / 201000.0);
     assert_near(f.result.stage[1].wire, 1000000 / 201000.0);
-    assert_near(f.result.stage[1].bus, 2000000 / 201000.0);
+    assert_near(f.result.stage[1].bottleneck, 2000000 / 201000.0);
     assert_near(f.result.stage[2].goodput, 7000000 / 302000.0);
-    assert_near(f.result.stage[2].bus, 8000000 / 302000.0);
+    assert_near(f.result.stage[2].bottleneck, 8000000 / 302000.0);
     fake_finish(&f);
 }
 
@@ -156,7 +156,7 @@ static void stages_that_share_a_dispatch_have_no_rate_of_their_own(void **state)
     f.session.stage_kind[1] = EPA_STAGE_DISPATCH;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_true(isnan(f.result.stage[0].goodput));
-    assert_true(isnan(f.result.stage[1].bus));
+    assert_true(isnan(f.result.stage[1].bottleneck));
     assert_near(f.result.stage[2].goodput, 6000000 / 302000.0);
     fake_finish(&f);
 }
@@ -263,7 +263,7 @@ static void the_first_rank_that_failed_by_itself_explains(void **state)
     fake_finish(&f);
 }
 
-static void a_start_is_told_in_utc(void **state)
+static void a_start_is_reported_in_utc(void **state)
 {
     struct result result = {0};
 
@@ -374,7 +374,7 @@ static void hidden_states_that_start_again_are_warned_of_without_routing(void **
     root_destroy(root);
 }
 
-static void what_kernels_were_refused_is_told_by_every_command(void **state)
+static void what_kernels_were_refused_is_reported_by_every_command(void **state)
 {
     struct fake f;
 
@@ -417,12 +417,12 @@ int main(void)
         cmocka_unit_test(verify_counts_and_times_nothing),
         cmocka_unit_test(exit_codes_follow_the_status),
         cmocka_unit_test(the_first_rank_that_failed_by_itself_explains),
-        cmocka_unit_test(a_start_is_told_in_utc),
+        cmocka_unit_test(a_start_is_reported_in_utc),
         cmocka_unit_test(a_quiet_bench_has_no_warning),
         cmocka_unit_test(doubtful_conditions_are_warned_of),
         cmocka_unit_test(a_routing_file_that_starts_again_is_warned_of),
         cmocka_unit_test(hidden_states_that_start_again_are_warned_of_without_routing),
-        cmocka_unit_test(what_kernels_were_refused_is_told_by_every_command),
+        cmocka_unit_test(what_kernels_were_refused_is_reported_by_every_command),
         cmocka_unit_test(only_bench_is_warned_of_times),
     };
 

@@ -20,12 +20,12 @@ static void halves_of_a_stage_have_no_rate_of_their_own(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
-    fake_limits(&f);
+    fake_peaks(&f);
     f.session.stage_kind[0] = EPA_STAGE_SEND;
     f.session.stage_kind[1] = EPA_STAGE_DISPATCH;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_true(isnan(f.result.stage[0].wire));
-    assert_true(isnan(f.result.stage[0].limit_ns));
+    assert_true(isnan(f.result.stage[0].peak_ns));
     assert_true(isnan(f.result.stage[1].wire));
     assert_true(f.result.stage[2].wire > 0);
     fake_finish(&f);
@@ -89,16 +89,16 @@ static void the_clock_on_the_wall_is_one_row_and_rank_0s(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 3, 4);
     fake_measure(&f, 4);
-    fake_limits(&f);
-    f.session.clock = CLOCK_WALL_COLD;
+    fake_peaks(&f);
+    f.session.clock = CLOCK_END_TO_END;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_string_equal(result_clock_name(&f.result), "wall_cold");
+    assert_string_equal(result_clock_name(&f.result), "end_to_end");
     assert_int_equal(f.result.n_stages, 1);
     assert_string_equal(f.result.stage[0].name, "wall");
     assert_near(f.result.stage[0].slowest.min, 100000);
     assert_near(f.result.stage[0].slowest.max, 103000);
     assert_near(f.result.stage[0].goodput, 6000000 / 101000.0);
-    assert_near(f.result.stage[0].limit_ns, 2000000 / 100.0 + 4000);
+    assert_near(f.result.stage[0].peak_ns, 2000000 / 100.0 + 4000);
     assert_int_equal(f.result.stage[0].rank[0].n, 4);
     assert_int_equal(f.result.stage[0].rank[2].n, 0);
     fake_finish(&f);
@@ -112,15 +112,15 @@ static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **sta
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_false(f.result.limit.known);
-    assert_true(isnan(f.result.stage[2].limit_ns));
+    assert_false(f.result.peak.known);
+    assert_true(isnan(f.result.stage[2].peak_ns));
     result_finish(&f.result);
-    fake_limits(&f);
+    fake_peaks(&f);
     session_rank(&f.session, 1)->traffic.combine_least = 3000000;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.stage[0].limit_ns, 1000000 / 100.0 + 2000);
-    assert_near(f.result.stage[1].limit_ns, 3000000 / 100.0 + 2000);
-    assert_near(f.result.stage[2].limit_ns, 4000000 / 100.0 + 4000);
+    assert_near(f.result.stage[0].peak_ns, 1000000 / 100.0 + 2000);
+    assert_near(f.result.stage[1].peak_ns, 3000000 / 100.0 + 2000);
+    assert_near(f.result.stage[2].peak_ns, 4000000 / 100.0 + 4000);
     fake_finish(&f);
 }
 
@@ -131,12 +131,12 @@ static void a_rate_that_is_not_known_leaves_a_latency(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
-    fake_limits(&f);
+    fake_peaks(&f);
     for (uint32_t r = 0; r < 2; r++)
-        session_rank(&f.session, r)->limit.bytes_per_ns = 0;
+        session_rank(&f.session, r)->peak.bytes_per_ns = 0;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.stage[0].limit_ns, 2000);
-    assert_near(f.result.stage[2].limit_ns, 4000);
+    assert_near(f.result.stage[0].peak_ns, 2000);
+    assert_near(f.result.stage[2].peak_ns, 4000);
     fake_finish(&f);
 }
 
@@ -147,10 +147,10 @@ static void one_rank_has_no_limit(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 1, 1);
     fake_measure(&f, 1);
-    fake_limits(&f);
+    fake_peaks(&f);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_false(f.result.limit.known);
-    assert_true(isnan(f.result.stage[0].limit_ns));
+    assert_false(f.result.peak.known);
+    assert_true(isnan(f.result.stage[0].peak_ns));
     fake_finish(&f);
 }
 
@@ -183,7 +183,7 @@ static void times_of_a_gpu_are_not_held_against_the_clock_of_the_host(void **sta
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct fake f;
-        bool told = false;
+        bool reported = false;
 
         fake_init(&f, VERB_BENCH, 2, 200);
         fake_graphs(&f, 200);
@@ -191,8 +191,8 @@ static void times_of_a_gpu_are_not_held_against_the_clock_of_the_host(void **sta
         f.facts.timer_ns = 10000;
         assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
         for (uint32_t w = 0; w < f.result.n_warnings; w++)
-            told |= strstr(f.result.warning[w], "the clock moves in steps") != NULL;
-        assert_int_equal(told, clocks[i] == CLOCK_HOST);
+            reported |= strstr(f.result.warning[w], "the clock moves in steps") != NULL;
+        assert_int_equal(reported, clocks[i] == CLOCK_HOST);
         fake_finish(&f);
     }
 }

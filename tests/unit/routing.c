@@ -370,7 +370,7 @@ static void random_tokens_are_no_fewer_than_the_least(void **state)
     (void)state;
     x.moe.max_tokens = 5;
     x.tokens.kind = TOKENS_RANDOM;
-    x.tokens.least = 2;
+    x.tokens.min = 2;
     for (uint64_t i = 0; i < 1000; i++) {
         uint32_t tokens = routing_tokens_of(&x, (uint32_t)(i % 4), i);
 
@@ -379,7 +379,7 @@ static void random_tokens_are_no_fewer_than_the_least(void **state)
     }
     for (uint32_t n = 2; n <= 5; n++)
         assert_true(seen[n] > 100);
-    x.tokens.least = 5; /* as many as there are */
+    x.tokens.min = 5; /* as many as there are */
     assert_int_equal(routing_tokens_of(&x, 0, 7), 5);
 }
 
@@ -391,7 +391,7 @@ static void listed_tokens_are_each_ranks_own(void **state)
     (void)state;
     assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS);
     x.tokens.kind = TOKENS_LIST;
-    x.tokens.each = (struct epa_u32_list){.item = each, .n = 4};
+    x.tokens.per_rank = (struct epa_u32_list){.item = each, .n = 4};
     assert_int_equal(routing_tokens_of(&x, 0, 9), 0);
     assert_int_equal(routing_tokens_of(&x, 1, 9), 5);
     assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS); /* never more than max_tokens */

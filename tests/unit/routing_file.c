@@ -110,7 +110,7 @@ static void npy_of_three_dimensions_gives_the_layer_asked_for(void **state)
 #define DICT(descr, order, shape) \
     "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape "}"
 
-static void bad_npy_headers_are_told_the_offset(void **state)
+static void bad_npy_headers_are_reported_the_offset(void **state)
 {
     static const struct bad bad[] = {
         {"", "f: offset 10: the header should begin with {"},
@@ -173,7 +173,7 @@ static void bad_npy_headers_are_told_the_offset(void **state)
     }
 }
 
-static void a_bad_choice_in_npy_is_told_token_and_offset(void **state)
+static void a_bad_choice_in_npy_is_reported_token_and_offset(void **state)
 {
     static const int32_t out_of_range[] = {0, 1, 2, 8}, twice[] = {0, 1, 2, 2};
     static const char dict[] = DICT("<i4", "False", "(2, 2)");
@@ -252,7 +252,7 @@ static void hidden_states_round_to_dtype(void **state)
     }
 }
 
-static void bad_hidden_states_are_told(void **state)
+static void bad_hidden_states_are_reported(void **state)
 {
     static const struct bad bad[] = {
         {DICT("<i4", "False", "(1, 2)"),
@@ -281,7 +281,7 @@ static void bad_hidden_states_are_told(void **state)
     }
 }
 
-static void hidden_states_past_f16_are_told(void **state)
+static void hidden_states_past_f16_are_reported(void **state)
 {
     const float data[2] = {-65504, 65505};
     struct bytes b = npy_of(DICT("<f4", "False", "(1, 2)"), data, sizeof(data));
@@ -355,7 +355,7 @@ static void hidden_states_are_skipped_with_their_tokens(void **state)
     unlink(routes);
 }
 
-static void files_that_are_none_are_told(void **state)
+static void files_that_are_none_are_reported(void **state)
 {
     char folder[] = "/tmp/epa2a-files-XXXXXX", path[128], want[256];
     struct epa_error err = {EPA_OK, ""};
@@ -432,16 +432,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(npy_of_every_integer_type_is_read),
         cmocka_unit_test(npy_of_three_dimensions_gives_the_layer_asked_for),
-        cmocka_unit_test(bad_npy_headers_are_told_the_offset),
-        cmocka_unit_test(a_bad_choice_in_npy_is_told_token_and_offset),
+        cmocka_unit_test(bad_npy_headers_are_reported_the_offset),
+        cmocka_unit_test(a_bad_choice_in_npy_is_reported_token_and_offset),
         cmocka_unit_test(npy_cut_off_anywhere_is_refused),
         cmocka_unit_test(a_huge_header_is_refused_by_its_length),
         cmocka_unit_test(hidden_states_round_to_dtype),
-        cmocka_unit_test(bad_hidden_states_are_told),
-        cmocka_unit_test(hidden_states_past_f16_are_told),
+        cmocka_unit_test(bad_hidden_states_are_reported),
+        cmocka_unit_test(hidden_states_past_f16_are_reported),
         cmocka_unit_test(hidden_states_wrap_by_themselves),
         cmocka_unit_test(hidden_states_are_skipped_with_their_tokens),
-        cmocka_unit_test(files_that_are_none_are_told),
+        cmocka_unit_test(files_that_are_none_are_reported),
         cmocka_unit_test(captured_logs_are_read),
     };
 

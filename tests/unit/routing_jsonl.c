@@ -63,7 +63,7 @@ static void one_layer_of_several_is_picked(void **state)
     free_table(&t);
 }
 
-static void bad_json_lines_are_told_line_and_column(void **state)
+static void bad_json_lines_are_reported_line_and_column(void **state)
 {
     static const struct bad bad[] = {
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0, 1\n", "f:2:18: no JSON: "},
@@ -127,7 +127,7 @@ static void bad_json_lines_are_told_line_and_column(void **state)
     }
 }
 
-static void a_layer_that_is_not_there_is_told(void **state)
+static void a_layer_that_is_not_there_is_reported(void **state)
 {
     static const struct bad bad[] = {
         {"{\"layer\": 3, \"topk_ids\": [0, 1]}\n",
@@ -169,8 +169,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_lines_give_ids_and_weights),
         cmocka_unit_test(one_layer_of_several_is_picked),
-        cmocka_unit_test(bad_json_lines_are_told_line_and_column),
-        cmocka_unit_test(a_layer_that_is_not_there_is_told),
+        cmocka_unit_test(bad_json_lines_are_reported_line_and_column),
+        cmocka_unit_test(a_layer_that_is_not_there_is_reported),
         cmocka_unit_test(a_line_without_end_is_refused),
     };
 

@@ -22,10 +22,10 @@ enum { STARTED_MOST = 6, STARTED_BLOCK = 200000 };
 struct started_rank {
     enum epa_status status; /* of the launcher */
     char text[512];
-    uint32_t lost;
+    uint32_t failed_rank;
     struct epa_world world; /* as the rank saw it; pointers are not good */
     uint32_t node[STARTED_MOST];
-    int32_t pid, agent_pid;
+    int32_t pid, client_pid;
     enum epa_status barrier;
     uint64_t at_ns;
     uint32_t runs, left;
@@ -67,7 +67,7 @@ static inline uint32_t started_port(void)
 }
 
 /* Runs agent(s, rank) in a process for each rank and waits for all. */
-static inline void started_run(struct started *s, void (*agent)(struct started *, uint32_t))
+static inline void started_run(struct started *s, void (*client)(struct started *, uint32_t))
 {
     pid_t pid[STARTED_MOST];
 
@@ -75,8 +75,8 @@ static inline void started_run(struct started *s, void (*agent)(struct started *
         pid[r] = fork();
         assert_true(pid[r] >= 0);
         if (pid[r] == 0) {
-            s->rank[r].agent_pid = getpid();
-            agent(s, r);
+            s->rank[r].client_pid = getpid();
+            client(s, r);
             _exit(0);
         }
     }
@@ -95,7 +95,7 @@ started_launch(struct started *s,
                                .timeout_ns = 20000000000,
                                .rank_main = rank_main,
                                .arg = s,
-                               .alike = "test\n"};
+                               .fingerprint = "test\n"};
 }
 
 static inline void started_note(struct started *s, uint32_t r, enum epa_status status,

@@ -1,4 +1,4 @@
-/* Statistics of samples whose answers are known by hand. */
+/* Statistics of samples whose expert outputs are known by hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

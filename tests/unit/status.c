@@ -16,8 +16,8 @@
 enum { RANKS = 3 };
 
 struct fixture {
-    struct board *board;
-    struct board_run run;
+    struct status_page *status_page;
+    struct status_page_run run;
     struct session_notes *notes;
     struct session_rank *rank;
 };
@@ -36,11 +36,11 @@ static void made(struct fixture *f)
                                   .block_bytes = sizeof(struct session_rank),
                                   .file = "a.yaml",
                                   .label = "topk=8"}};
-    assert_int_equal(board_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                                  &f->board, &err),
+    assert_int_equal(status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
+                                  &f->status_page, &err),
                      EPA_OK);
-    f->notes = board_map(f->board, sizeof(*f->notes), &f->run.notes_at);
-    f->rank = board_map(f->board, RANKS * sizeof(*f->rank), &f->run.block_at);
+    f->notes = status_page_map(f->status_page, sizeof(*f->notes), &f->run.notes_at);
+    f->rank = status_page_map(f->status_page, RANKS * sizeof(*f->rank), &f->run.block_at);
     assert_non_null(f->notes);
     assert_non_null(f->rank);
     f->notes->n_stages = 1;
@@ -51,19 +51,19 @@ static void made(struct fixture *f)
         f->rank[r].iteration = 7;
         gethostname(f->rank[r].host, sizeof(f->rank[r].host) - 1);
     }
-    board_show(f->board, &f->run);
+    status_page_show(f->status_page, &f->run);
 }
 
 static void unmade(struct fixture *f)
 {
-    board_unmap(f->board, f->rank, RANKS * sizeof(*f->rank));
-    board_unmap(f->board, f->notes, sizeof(*f->notes));
-    board_destroy(f->board);
+    status_page_unmap(f->status_page, f->rank, RANKS * sizeof(*f->rank));
+    status_page_unmap(f->status_page, f->notes, sizeof(*f->notes));
+    status_page_destroy(f->status_page);
 }
 
-static struct session_waiting note_of(enum epa_waiting_kind kind, const char *what)
+static struct session_wait note_of(enum epa_wait_kind kind, const char *what)
 {
-    struct session_waiting note = {.turn = 2,
+    struct session_wait note = {.turn = 2,
                                    .kind = kind,
                                    .peer = 1,
                                    .number = 12,
@@ -76,7 +76,7 @@ static struct session_waiting note_of(enum epa_waiting_kind kind, const char *wh
     return note;
 }
 
-static void waits_for(const struct session_waiting *note, const char *want)
+static void waits_for(const struct session_wait *note, const char *want)
 {
     struct fixture f;
     struct status s;
@@ -85,7 +85,7 @@ static void waits_for(const struct session_waiting *note, const char *want)
 
     made(&f);
     f.rank[2].waiting = *note;
-    assert_int_equal(status_read(board_file(f.board), &s, &err), EPA_OK);
+    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
     status_waits_for(&s, 2, text, sizeof(text));
     assert_string_equal(text, want);
     status_finish(&s);
@@ -95,23 +95,23 @@ static void waits_for(const struct session_waiting *note, const char *want)
 static void who_waits_says_for_what_and_whom(void **state)
 {
     static const struct {
-        enum epa_waiting_kind kind;
+        enum epa_wait_kind kind;
         const char *what, *text;
     } c[] = {
-        {EPA_WAITING_SIGNAL, "rows", "rows of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
-        {EPA_WAITING_SIGNAL, "", "a signal of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
-        {EPA_WAITING_BARRIER, "", "rank 1 for 0.00 s: came to barrier 6, wants 7"},
-        {EPA_WAITING_SET_UP, "", "rank 1 for 0.00 s: came to barrier 6 of set-up, wants 7"},
-        {EPA_WAITING_DATA, "row", "row 12 of rank 1 for 0.00 s: its flag is 6, wants 7"},
-        {EPA_WAITING_PUTS, "", "its puts to rank 1 to be in place for 0.00 s"},
-        {EPA_WAITING_CALL, "MPI_Barrier", "MPI_Barrier of rank 1 for 0.00 s"},
-        {EPA_WAITING_DEVICE, "", "its device for 0.00 s"},
-        {EPA_WAITING_NOTHING, "", "-"},
+        {EPA_WAIT_SIGNAL, "rows", "rows of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
+        {EPA_WAIT_SIGNAL, "", "a signal of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
+        {EPA_WAIT_BARRIER, "", "rank 1 for 0.00 s: came to barrier 6, wants 7"},
+        {EPA_WAIT_SET_UP, "", "rank 1 for 0.00 s: came to barrier 6 of set-up, wants 7"},
+        {EPA_WAIT_DATA, "row", "row 12 of rank 1 for 0.00 s: its flag is 6, wants 7"},
+        {EPA_WAIT_PUTS, "", "its puts to rank 1 to be in place for 0.00 s"},
+        {EPA_WAIT_CALL, "MPI_Barrier", "MPI_Barrier of rank 1 for 0.00 s"},
+        {EPA_WAIT_DEVICE, "", "its device for 0.00 s"},
+        {EPA_WAIT_NOTHING, "", "-"},
     };
 
     (void)state;
     for (uint32_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
-        struct session_waiting note = note_of(c[i].kind, c[i].what);
+        struct session_wait note = note_of(c[i].kind, c[i].what);
 
         waits_for(&note, c[i].text);
     }
@@ -119,7 +119,7 @@ static void who_waits_says_for_what_and_whom(void **state)
 
 static void a_note_of_an_iteration_before_is_none(void **state)
 {
-    struct session_waiting note = note_of(EPA_WAITING_SIGNAL, "rows");
+    struct session_wait note = note_of(EPA_WAIT_SIGNAL, "rows");
 
     (void)state;
     note.iteration = 6;
@@ -140,8 +140,8 @@ static void a_line_for_each_rank_says_where_it_is(void **state)
     made(&f);
     f.rank[0].finished = 1;
     f.rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
-    f.rank[2].waiting = note_of(EPA_WAITING_BARRIER, "");
-    assert_int_equal(status_read(board_file(f.board), &s, &err), EPA_OK);
+    f.rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
+    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
     assert_int_equal(s.rank[0].state, STATUS_DONE);
     assert_int_equal(s.rank[1].state, STATUS_GONE);
     assert_int_equal(s.rank[2].state, STATUS_WAITING);
@@ -153,11 +153,11 @@ static void a_line_for_each_rank_says_where_it_is(void **state)
     text_free(&text);
     status_finish(&s);
     f.notes->n_stages = 0;
-    assert_int_equal(status_read(board_file(f.board), &s, &err), EPA_OK);
+    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
     assert_string_equal(status_stage(&s, 0), "set-up");
     status_finish(&s);
-    board_show(f.board, NULL);
-    assert_int_equal(status_read(board_file(f.board), &s, &err), EPA_OK);
+    status_page_show(f.status_page, NULL);
+    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
     assert_int_equal(s.n, 0);
     status_print(&s, "", &text);
     assert_non_null(strstr(text.data, ": between two runs, after "));
@@ -175,32 +175,32 @@ static void pieces_hold_zeros_each_time(void **state)
     (void)state;
     made(&f);
     first = f.run.notes_at;
-    board_unmap(f.board, f.rank, RANKS * sizeof(*f.rank));
-    board_unmap(f.board, f.notes, sizeof(*f.notes));
-    p = board_map(f.board, 100000, &at);
+    status_page_unmap(f.status_page, f.rank, RANKS * sizeof(*f.rank));
+    status_page_unmap(f.status_page, f.notes, sizeof(*f.notes));
+    p = status_page_map(f.status_page, 100000, &at);
     assert_non_null(p);
     assert_int_equal(at, first);
     for (uint32_t i = 0; i < 100000; i++)
         assert_int_equal(p[i], 0);
-    board_unmap(f.board, p, 100000);
-    board_destroy(f.board);
+    status_page_unmap(f.status_page, p, 100000);
+    status_page_destroy(f.status_page);
 }
 
 static void another_build_is_refused_by_its_version(void **state)
 {
     struct fixture f;
-    struct board_head head;
+    struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
     made(&f);
     assert_int_equal(
-        board_read(board_file(f.board), 8, sizeof(struct session_notes), &head, &err),
+        status_page_read(status_page_file(f.status_page), 8, sizeof(struct session_notes), &head, &err),
         EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, ", another build than this"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(pwrite(board_file(f.board), "epa2a\0b\2", 8, 0), 8);
-    assert_int_equal(board_read(board_file(f.board), sizeof(struct session_rank),
+    assert_int_equal(pwrite(status_page_file(f.status_page), "epa2a\0b\2", 8, 0), 8);
+    assert_int_equal(status_page_read(status_page_file(f.status_page), sizeof(struct session_rank),
                                 sizeof(struct session_notes), &head, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
@@ -226,7 +226,7 @@ static void random_bytes_do_no_harm(void **state)
     for (uint32_t i = 0; i < 2000; i++) {
         struct epa_error err = {EPA_OK, ""};
         struct text text = {0};
-        struct board_run run = f.run;
+        struct status_page_run run = f.run;
         struct status s;
 
         for (uint32_t k = 0; k < sizeof(*f.notes); k++)
@@ -241,8 +241,8 @@ static void random_bytes_do_no_harm(void **state)
             for (uint32_t k = 8; k < sizeof(run); k++)
                 ((unsigned char *)&run)[k] = (unsigned char)draw(&random);
         run.ranks %= 100;
-        board_show(f.board, &run);
-        assert_int_equal(status_read(board_file(f.board), &s, &err), EPA_OK);
+        status_page_show(f.status_page, &run);
+        assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
         status_print(&s, "", &text);
         assert_non_null(text.data);
         for (size_t k = 0; k < text.bytes; k++)
@@ -253,21 +253,21 @@ static void random_bytes_do_no_harm(void **state)
     unmade(&f);
 }
 
-static void a_process_without_a_board_is_told_apart(void **state)
+static void a_process_without_a_status_page_is_reported_apart(void **state)
 {
     struct epa_error err = {EPA_OK, ""};
     struct fixture f;
     int file = -1;
 
     (void)state;
-    assert_int_equal(board_open(getpid(), &file, &err), EPA_ERR_CONFIG);
+    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "runs no experiment of epa2a"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(board_open(0x7ffffff0, &file, &err), EPA_ERR_CONFIG);
+    assert_int_equal(status_page_open(0x7ffffff0, &file, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "there is no process 2147483632"));
     made(&f);
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(board_open(getpid(), &file, &err), EPA_OK);
+    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_OK);
     close(file);
     unmade(&f);
 }
@@ -281,7 +281,7 @@ int main(void)
         cmocka_unit_test(pieces_hold_zeros_each_time),
         cmocka_unit_test(another_build_is_refused_by_its_version),
         cmocka_unit_test(random_bytes_do_no_harm),
-        cmocka_unit_test(a_process_without_a_board_is_told_apart),
+        cmocka_unit_test(a_process_without_a_status_page_is_reported_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

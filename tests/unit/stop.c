@@ -59,7 +59,7 @@ static struct outcome run(const struct bench_options *options, const struct seri
             stop.ns[stop.n] = series->ns(stop.n);
         out.n = stop.n;
         out.looks++;
-        out.reason = stop_look(&stop, (uint64_t)(series->each_ns * (double)stop.n));
+        out.reason = stop_poll(&stop, (uint64_t)(series->each_ns * (double)stop.n));
     }
     stop_finish(&stop);
     return out;
@@ -166,7 +166,7 @@ static void min_time_holds_the_interval_back(void **state)
     assert_true(out.n >= 10000 && out.n <= 12600);
 }
 
-static void an_interval_at_the_last_sample_is_told_as_such(void **state)
+static void an_interval_at_the_last_sample_is_reported_as_such(void **state)
 {
     const struct bench_options o = {.iterations = 40, .ci95 = 0.01, .min_iterations = 40};
     struct outcome out = run(&o, &(struct series){alike, 100});
@@ -221,7 +221,7 @@ int main(void)
         cmocka_unit_test(time_that_does_not_pass_ends_at_iterations),
         cmocka_unit_test(the_first_of_two_rules_counts),
         cmocka_unit_test(min_time_holds_the_interval_back),
-        cmocka_unit_test(an_interval_at_the_last_sample_is_told_as_such),
+        cmocka_unit_test(an_interval_at_the_last_sample_is_reported_as_such),
         cmocka_unit_test(fewer_samples_than_the_least_are_all_of_them),
         cmocka_unit_test(a_median_of_nothing_has_no_interval),
         cmocka_unit_test(without_a_rule_nothing_is_on),

@@ -19,7 +19,7 @@ static const struct epa_moe decode = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_BF16,
     .x_dtype = EPA_BF16,
 };
@@ -27,7 +27,7 @@ static const struct epa_moe decode = {
 static struct tf_config config_of(int lock, uint32_t buffers)
 {
     return (struct tf_config){
-        .wire = TF_WIRE_DTYPE, .lock = lock, .chunks = 1, .buffers = buffers};
+        .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = lock, .chunks = 1, .buffers = buffers};
 }
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
@@ -63,9 +63,9 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
         struct tf_layout l;
 
         m.hidden = hidden[i / 64];
-        m.group = m.hidden % 128 == 0 ? 128 : 16;
-        c.wire = (i >> 2 & 1) != 0 ? TF_WIRE_FP8 : TF_WIRE_DTYPE;
-        c.expert = (i >> 3 & 1) != 0 ? TF_EXPERT_FUSED : TF_EXPERT_APART;
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
+        c.dispatch_dtype = (i >> 2 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
+        c.fuse_expert = (i >> 3 & 1) != 0;
         l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0, &c);
         check(&l, &m);
     }
@@ -73,14 +73,14 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
 
 static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
 {
-    const uint64_t at[] = {l->told_at, l->counts_at,  l->comm_at,   l->grouped_at,
-                           l->y_at,    l->answers_at, l->staging_at};
-    const uint64_t bytes[] = {l->told_bytes,
+    const uint64_t at[] = {l->reported_at, l->counts_at,  l->comm_at,   l->grouped_at,
+                           l->y_at,    l->outputs_at, l->staging_at};
+    const uint64_t bytes[] = {l->reported_bytes,
                               2 * l->counts_bytes,
                               l->buffers * l->comm_bytes,
                               l->buffers * l->grouped_bytes,
                               l->buffers * l->y_bytes,
-                              l->buffers * l->answers_bytes,
+                              l->buffers * l->outputs_bytes,
                               l->staging_bytes};
     uint64_t end = 0;
 
@@ -102,7 +102,7 @@ static void regions_stand_apart_in_every_shape(void **state)
 
 static void check_message(const struct tf_layout *l, const struct epa_moe *m)
 {
-    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->group * sizeof(float) : 0;
+    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->fp8_group_size * sizeof(float) : 0;
 
     assert_int_equal(l->message_bytes % TF_LINE, 0);
     assert_int_equal(l->slot_bytes % TF_LINE, 0);
@@ -110,7 +110,7 @@ static void check_message(const struct tf_layout *l, const struct epa_moe *m)
     assert_int_equal(l->meta_at % sizeof(uint64_t), 0);
     assert_true(l->scales_at + scales <= l->meta_at);
     assert_true(l->meta_at >= l->message_bytes - TF_LINE);
-    assert_true(l->answer_bytes + TF_FLAG_BYTES <= l->slot_bytes);
+    assert_true(l->output_bytes + TF_FLAG_BYTES <= l->slot_bytes);
     assert_true(l->message_bytes < l->scales_at + scales + TF_META_BYTES + TF_LINE);
 }
 
@@ -131,10 +131,10 @@ static void counts_and_epoch_are_one_word_that_grows(void **state)
     assert_int_equal((uint32_t)tf_count_flag(7, 12) - 1, 12);
 }
 
-/* Counts, rows and answers of all sets: no two in one word, and none beyond the last. */
+/* Counts, rows and expert outputs of all sets: no two in one word, and none beyond the last. */
 static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, 2);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
     uint8_t *used;
@@ -152,7 +152,7 @@ static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
             assert_int_equal(
                 used[tf_row_signal(&l, set, i / l.source_rows, i % l.source_rows)]++, 0);
         for (uint32_t i = 0; i < 5 * 8; i++)
-            assert_int_equal(used[tf_answer_signal(&l, set, i / 8, i % 8)]++, 0);
+            assert_int_equal(used[tf_output_signal(&l, set, i / 8, i % 8)]++, 0);
     }
     for (uint32_t i = 0; i < l.signals; i++)
         assert_int_equal(used[i], 1);
@@ -161,7 +161,7 @@ static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
 
 static void only_what_is_put_has_signals_and_staging(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, 2);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct tf_layout l = made(&decode, 8, false, &c);
 
     (void)state;
@@ -170,26 +170,26 @@ static void only_what_is_put_has_signals_and_staging(void **state)
     l = made(&decode, 8, true, &c);
     assert_int_equal(l.signals, 16 + 2 * (8 * 1024 + 1024));
     assert_int_equal(l.staging_bytes, 1024 * l.message_bytes);
-    c.lock = TF_LOCK_RANK;
+    c.flag_granularity = TF_FLAG_PER_RANK;
     l = made(&decode, 8, true, &c);
     assert_int_equal(l.signals, 16 + 2 * 1024);
     l = made(&decode, 1, true, &c);
     assert_int_equal(l.staging_bytes, 0);
 }
 
-static void fused_answers_need_no_room_of_their_own_but_to_be_put(void **state)
+static void fused_outputs_need_no_room_of_their_own_but_to_be_put(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, 1);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 1);
 
     (void)state;
-    c.expert = TF_EXPERT_FUSED;
+    c.fuse_expert = true;
     assert_int_equal(made(&decode, 8, false, &c).y_bytes, 0);
     assert_int_equal(made(&decode, 8, true, &c).y_bytes, 8 * 1024 * 2 * 7168);
 }
 
 static void the_largest_shape_fits_into_64_bits(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, 2);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
 
@@ -202,7 +202,7 @@ static void the_largest_shape_fits_into_64_bits(void **state)
     check_regions(&l, &m);
     assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TF_TOPK);
     assert_true(l.heap_bytes > 2 * l.rows * 6 * HIDDEN);
-    assert_int_equal(tf_answer_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
+    assert_int_equal(tf_output_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
 }
 
 static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const char *why)
@@ -216,7 +216,7 @@ static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const c
 
 static void what_it_cannot_do_is_refused_in_words(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, 2);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m;
 
     (void)state;
@@ -238,23 +238,23 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
     refuse(m, 8, c, "token_flag needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
     refuse(m, 8, c,
-           "token_flag with wire: dtype cannot send input that is quantised already; set "
-           "wire: fp8 or moe.input: dtype");
-    m = decode, m.group = 96, c.wire = TF_WIRE_FP8;
+           "token_flag with dispatch_dtype: native cannot send input that is quantised already; set "
+           "dispatch_dtype: fp8 or moe.input_dtype: native");
+    m = decode, m.fp8_group_size = 96, c.dispatch_dtype = TF_DTYPE_FP8;
     refuse(
         m, 8, c,
-        "token_flag with wire: fp8 needs moe.hidden (7168) to be a multiple of moe.group "
-        "(96); choose another group or wire: dtype");
+        "token_flag with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of moe.fp8_group_size "
+        "(96); choose another group or dispatch_dtype: native");
 }
 
 static void chunks_need_a_flag_for_each_row(void **state)
 {
-    struct tf_config c = config_of(TF_LOCK_RANK, 2);
+    struct tf_config c = config_of(TF_FLAG_PER_RANK, 2);
 
     (void)state;
     c.chunks = 4;
     refuse(decode, 8, c,
-           "token_flag: chunks: 4 needs lock: token; with lock: rank nothing can be taken "
+           "token_flag: chunks: 4 needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
            "in before the flag that follows the last row");
 }
 
@@ -291,7 +291,7 @@ static const struct epa_backend_ops backend_ops = {.parallel = one_worker};
 
 static void set_up(struct fixture *f, uint32_t buffers)
 {
-    struct tf_config c = config_of(TF_LOCK_TOKEN, buffers);
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, buffers);
     struct tf_layout l;
     struct epa_error err = {EPA_OK, ""};
 
@@ -388,7 +388,7 @@ static void no_more_dispatches_are_open_than_there_are_sets(void **state)
     }
 }
 
-static void a_rank_alone_answers_itself_for_as_long_as_it_likes(void **state)
+static void a_rank_alone_outputs_itself_for_as_long_as_it_likes(void **state)
 {
     struct fixture f = {.weight = {2}};
 
@@ -415,13 +415,13 @@ int main(void)
         cmocka_unit_test(counts_and_epoch_are_one_word_that_grows),
         cmocka_unit_test(each_flag_that_is_put_has_a_signal_of_its_own),
         cmocka_unit_test(only_what_is_put_has_signals_and_staging),
-        cmocka_unit_test(fused_answers_need_no_room_of_their_own_but_to_be_put),
+        cmocka_unit_test(fused_outputs_need_no_room_of_their_own_but_to_be_put),
         cmocka_unit_test(the_largest_shape_fits_into_64_bits),
         cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
         cmocka_unit_test(chunks_need_a_flag_for_each_row),
         cmocka_unit_test(each_half_needs_the_one_before),
         cmocka_unit_test(no_more_dispatches_are_open_than_there_are_sets),
-        cmocka_unit_test(a_rank_alone_answers_itself_for_as_long_as_it_likes),
+        cmocka_unit_test(a_rank_alone_outputs_itself_for_as_long_as_it_likes),
     };
 
     return cmocka_run_group_tests_name("token_flag", tests, NULL, NULL);

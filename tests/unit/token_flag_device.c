@@ -17,13 +17,13 @@ static const struct epa_moe contest = {
     .hidden = 7168,
     .experts = 256,
     .topk = 8,
-    .group = 128,
+    .fp8_group_size = 128,
     .dtype = EPA_F16,
     .x_dtype = EPA_F16,
 };
 
 static const struct tf_config plain = {
-    .wire = TF_WIRE_DTYPE, .lock = TF_LOCK_TOKEN, .chunks = 1, .buffers = 2};
+    .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = TF_FLAG_PER_TOKEN, .chunks = 1, .buffers = 2};
 
 static enum epa_status make(const struct epa_moe *m, uint32_t ranks,
                             const struct tf_config *c, struct tf_layout *out,
@@ -50,10 +50,10 @@ static struct tf_layout made(const struct epa_moe *m, uint32_t ranks,
 
 static void check_regions(const struct tf_layout *l)
 {
-    const uint64_t at[] = {l->counts_at, l->comm_at, l->grouped_at, l->y_at, l->answers_at};
+    const uint64_t at[] = {l->counts_at, l->comm_at, l->grouped_at, l->y_at, l->outputs_at};
     const uint64_t bytes[] = {2 * l->counts_bytes, l->buffers * l->comm_bytes,
                               l->buffers * l->grouped_bytes, l->buffers * l->y_bytes,
-                              l->buffers * l->answers_bytes};
+                              l->buffers * l->outputs_bytes};
     uint64_t end = 0;
 
     for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
@@ -62,28 +62,28 @@ static void check_regions(const struct tf_layout *l)
         end = at[i] + bytes[i];
     }
     assert_true(end <= l->heap_bytes);
-    assert_int_equal(l->told_bytes + l->staging_bytes, 0);
+    assert_int_equal(l->reported_bytes + l->staging_bytes, 0);
 }
 
 /* What is in a line before META's own words; META is words 12 and 13 of the last. */
-static void check_lines(const struct tf_layout *l)
+static void check_packets(const struct tf_layout *l)
 {
     uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
     uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
 
-    assert_true(content <= 8ull * (l->lines * DEV_LINE_WORDS - TF_META_WORDS));
-    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->lines - 1) * DEV_LINE_WORDS);
+    assert_true(content <= 8ull * (l->packets * DEV_PACKET_WORDS - TF_META_WORDS));
+    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * DEV_PACKET_WORDS);
     assert_true(content <= l->meta_at);
-    assert_int_equal(l->wire_bytes, l->lines * 128);
-    assert_int_equal(l->slot_bytes, l->answer_lines * 128);
-    assert_true(l->answer_bytes <= 8ull * l->answer_lines * DEV_LINE_WORDS);
+    assert_int_equal(l->wire_bytes, l->packets * 128);
+    assert_int_equal(l->slot_bytes, l->output_packets * 128);
+    assert_true(l->output_bytes <= 8ull * l->output_packets * DEV_PACKET_WORDS);
     assert_true(l->counts_bytes >= 8ull * l->size * l->local);
-    assert_true(tf_units_of(l->lines) * TF_UNIT_LINES >= l->lines);
-    assert_true((tf_units_of(l->lines) - 1) * TF_UNIT_LINES < l->lines);
+    assert_true(tf_units_of(l->packets) * TF_UNIT_PACKETS >= l->packets);
+    assert_true((tf_units_of(l->packets) - 1) * TF_UNIT_PACKETS < l->packets);
     assert_int_equal(TF_UNIT_BYTES % 16, 0);
 }
 
-static void a_message_and_its_meta_fit_into_their_lines_in_every_shape(void **state)
+static void a_message_and_its_meta_fit_into_their_packets_in_every_shape(void **state)
 {
     static const uint32_t hidden[] = {16, 48, 128, 1040, 2880, 7168, 20480, 40960};
 
@@ -94,15 +94,15 @@ static void a_message_and_its_meta_fit_into_their_lines_in_every_shape(void **st
         struct tf_layout l;
 
         m.hidden = hidden[i / 16];
-        m.group = m.hidden % 128 == 0 ? 128 : 16;
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         c.buffers = 1 + i % 2;
-        c.wire = (i >> 1 & 1) != 0 ? TF_WIRE_FP8 : TF_WIRE_DTYPE;
-        c.expert = (i >> 2 & 1) != 0 ? TF_EXPERT_FUSED : TF_EXPERT_APART;
+        c.dispatch_dtype = (i >> 1 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
+        c.fuse_expert = (i >> 2 & 1) != 0;
         l = made(&m, (i >> 3 & 1) != 0 ? EPA_DEVICE_RANKS : 1, &c);
         check_regions(&l);
-        check_lines(&l);
+        check_packets(&l);
     }
-    assert_int_equal(made(&contest, 4, &plain).lines, 120);
+    assert_int_equal(made(&contest, 4, &plain).packets, 120);
 }
 
 /* Every row of every source once, a source's in order, and none behind by more than one while
@@ -181,13 +181,13 @@ static void what_gpus_cannot_do_is_refused_in_words(void **state)
     refuse(m, 8, c,
            "token_flag on GPUs numbers parts of rows in 32 bits, which 268435456 rows of 8 "
            "parts exceed; lower moe.max_tokens or moe.topk");
-    c.stores = TF_STORES_STREAM;
+    c.nontemporal = TF_NONTEMPORAL_ON;
     refuse(contest, 8, c, "token_flag: stores is for hosts; leave it out");
-    c = plain, c.wire = TF_WIRE_FP8;
-    m = contest, m.group = 512;
+    c = plain, c.dispatch_dtype = TF_DTYPE_FP8;
+    m = contest, m.fp8_group_size = 512;
     refuse(m, 8, c,
            "token_flag on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-           "moe.group is 512");
+           "moe.fp8_group_size is 512");
 }
 
 static void hosts_refuse_what_only_gpus_can_do(void **state)
@@ -264,7 +264,7 @@ static void a_slice_is_a_warp_in_a_phase_of_a_stage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_and_its_meta_fit_into_their_lines_in_every_shape),
+        cmocka_unit_test(a_message_and_its_meta_fit_into_their_packets_in_every_shape),
         cmocka_unit_test(rows_come_from_all_sources_in_turn_however_many_each_has),
         cmocka_unit_test(each_row_is_taken_in_early_or_late_and_none_early_without_chunks),
         cmocka_unit_test(what_gpus_cannot_do_is_refused_in_words),

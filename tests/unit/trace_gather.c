@@ -100,13 +100,13 @@ static void a_flow_without_its_other_end_is_cut(void **state)
     (void)state;
     noted_init(&n);
     turn(&n, 0);
-    add(&n, 0, EPA_TRACE_GIVE, 1000, 1000, 1); /* whole */
-    add(&n, 1, EPA_TRACE_TAKE, 900, 1100, 1);
-    add(&n, 0, EPA_TRACE_GIVE, 2000, 2000, 2); /* nobody took it */
-    add(&n, 1, EPA_TRACE_TAKE, 2900, 3100, 3); /* nobody gave it */
-    add(&n, 1, EPA_TRACE_GIVE, 4000, 4000, 4); /* taken twice */
-    add(&n, 0, EPA_TRACE_TAKE, 4000, 4100, 4);
-    add(&n, 0, EPA_TRACE_TAKE, 4200, 4300, 4);
+    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
+    add(&n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
+    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* nobody took it */
+    add(&n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3); /* nobody gave it */
+    add(&n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
+    add(&n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
+    add(&n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
     g = gathered(&n);
     assert_int_equal(g.flows, 1);
     assert_int_equal(g.cut, 5);
@@ -191,7 +191,7 @@ static void what_makes_no_sense_is_left_out(void **state)
     n.recorder[0].trace.event[0].name = 0;
     add(&n, 0, EPA_TRACE_SLICE, 200, 300, 0);
     n.recorder[0].trace.event[2].name = 60; /* nobody gave it */
-    add(&n, 0, EPA_TRACE_GIVE, 200, 200, 0);
+    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
     n.recorder[0].trace.event[3].peer = 99;
     add(&n, 0, EPA_TRACE_SLICE, 200, 300, 0);
     g = gathered(&n);

@@ -159,8 +159,8 @@ static void without_a_trace_nothing_is_noted(void **state)
     (void)state;
     assert_int_equal(epa_trace_now(NULL), 0);
     assert_int_equal(epa_trace_slice(NULL, 0, 0, 0, 0, 0, 0), 0);
-    epa_trace_give(NULL, 0, 1, 2, 3);
-    epa_trace_take(NULL, 0, 1, 2, 3, 4, 5);
+    epa_trace_flow_begin(NULL, 0, 1, 2, 3);
+    epa_trace_flow_end(NULL, 0, 1, 2, 3, 4, 5);
     epa_trace_count(NULL, 0, 0, 1);
 }
 
@@ -168,14 +168,14 @@ static void without_a_trace_nothing_is_noted(void **state)
 
 enum { RANKS = 3, BYTES = 64 };
 
-struct team {
+struct launcher {
     pthread_barrier_t barrier;
     char said[RANKS][BYTES];
 };
 
 struct member {
     struct epa_bootstrap boot;
-    struct team *team;
+    struct launcher *launcher;
     struct record_clock clock;
     enum epa_status status;
 };
@@ -186,11 +186,11 @@ static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine,
     struct member *m = (struct member *)boot; /* boot is the first member */
 
     assert_true(bytes <= BYTES);
-    memcpy(m->team->said[boot->world.rank], mine, bytes);
-    pthread_barrier_wait(&m->team->barrier);
+    memcpy(m->launcher->said[boot->world.rank], mine, bytes);
+    pthread_barrier_wait(&m->launcher->barrier);
     for (uint32_t r = 0; r < RANKS; r++)
-        memcpy((char *)all + r * bytes, m->team->said[r], bytes);
-    pthread_barrier_wait(&m->team->barrier);
+        memcpy((char *)all + r * bytes, m->launcher->said[r], bytes);
+    pthread_barrier_wait(&m->launcher->barrier);
     return EPA_OK;
 }
 
@@ -206,18 +206,18 @@ static void *compare_clocks(void *arg)
 static void the_difference_of_clocks_is_within_the_bounds(void **state)
 {
     static const uint32_t node[RANKS] = {0, 1, 1};
-    struct team team;
+    struct launcher launcher;
     struct member m[RANKS];
     pthread_t thread[RANKS];
 
     (void)state;
-    memset(&team, 0, sizeof(team));
-    pthread_barrier_init(&team.barrier, NULL, RANKS);
+    memset(&launcher, 0, sizeof(launcher));
+    pthread_barrier_init(&launcher.barrier, NULL, RANKS);
     for (uint32_t r = 0; r < RANKS; r++) {
         m[r] = (struct member){
             .boot = {.world = {.rank = r, .size = RANKS, .node = node},
                      .allgather = gather_all},
-            .team = &team,
+            .launcher = &launcher,
         };
         assert_int_equal(pthread_create(&thread[r], NULL, compare_clocks, &m[r]), 0);
     }
@@ -229,7 +229,7 @@ static void the_difference_of_clocks_is_within_the_bounds(void **state)
         assert_true(m[r].clock.high_ns >= 0);
         assert_int_equal(align_is_near(&m[r].boot.world), r == 0);
     }
-    pthread_barrier_destroy(&team.barrier);
+    pthread_barrier_destroy(&launcher.barrier);
 }
 
 int main(void)

@@ -347,7 +347,7 @@ static void an_addition_is_known_to_be_done_by_its_count(void **state)
     free(f);
 }
 
-static void the_first_failure_is_told_with_its_peer_and_request(void **state)
+static void the_first_failure_is_reported_with_its_peer_and_request(void **state)
 {
     struct fake *f = make(1);
 
@@ -412,7 +412,7 @@ int main(void)
         cmocka_unit_test(what_nobody_asked_for_can_be_waited_for),
         cmocka_unit_test(a_full_queue_can_still_be_asked),
         cmocka_unit_test(an_addition_is_known_to_be_done_by_its_count),
-        cmocka_unit_test(the_first_failure_is_told_with_its_peer_and_request),
+        cmocka_unit_test(the_first_failure_is_reported_with_its_peer_and_request),
         cmocka_unit_test(a_device_that_takes_nothing_is_a_failure),
         cmocka_unit_test(counts_go_on_beyond_32_bits),
     };

@@ -53,7 +53,7 @@ static void a_bare_bound_is_of_the_last_row(void **state)
     fake_finish(&f);
 }
 
-static void what_is_missed_is_told_with_how_much(void **state)
+static void what_is_missed_is_reported_with_how_much(void **state)
 {
     struct fake f;
     char words[256];
@@ -93,10 +93,10 @@ static void each_figure_is_the_one_of_its_name(void **state)
                                                   .mean = "1s",
                                                   .goodput = "dispatch 1",
                                                   .wire = "combine 1",
-                                                  .bus = "total 1",
-                                                  .of_limit = "1%",
+                                                  .bottleneck = "total 1",
+                                                  .of_peak = "1%",
                                                   .wrong = UINT32_MAX};
-    fake_limits(&f);
+    fake_peaks(&f);
     end(&f, EPA_OK);
     assert_int_equal(f.result.n_verdicts, EXPECT_FIGURES);
     s = &f.result.stage[2].slowest;
@@ -110,8 +110,8 @@ static void each_figure_is_the_one_of_its_name(void **state)
                                s->mean,
                                f.result.stage[0].goodput,
                                f.result.stage[1].wire,
-                               f.result.stage[2].bus,
-                               f.result.stage[2].limit_ns / s->median};
+                               f.result.stage[2].bottleneck,
+                               f.result.stage[2].peak_ns / s->median};
 
         assert_int_equal(f.result.verdict[i].figure, i);
         assert_true(f.result.verdict[i].measured == want[i] || isnan(want[i]));
@@ -126,7 +126,7 @@ static void rates_and_parts_are_at_least(void **state)
 
     (void)state;
     begin(&f, VERB_BENCH);
-    f.experiment.expect.bus = "dispatch 40"; /* 2 MB in 105 us */
+    f.experiment.expect.bottleneck = "dispatch 40"; /* 2 MB in 105 us */
     end(&f, EPA_OK);
     assert_string_equal(f.result.error,
                         "expected dispatch bus >= 40 GB/s, it is 19.05 GB/s (-52.4 %)");
@@ -139,7 +139,7 @@ static void what_is_not_known_misses(void **state)
 
     (void)state;
     begin(&f, VERB_BENCH);
-    f.experiment.expect.of_limit = "dispatch 0%";
+    f.experiment.expect.of_peak = "dispatch 0%";
     f.experiment.expect.wrong = 0;
     end(&f, EPA_OK);
     assert_int_equal(f.result.n_missed, 2); /* nothing was compared */
@@ -243,7 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_expected_is_nothing_judged),
         cmocka_unit_test(a_bare_bound_is_of_the_last_row),
-        cmocka_unit_test(what_is_missed_is_told_with_how_much),
+        cmocka_unit_test(what_is_missed_is_reported_with_how_much),
         cmocka_unit_test(each_figure_is_the_one_of_its_name),
         cmocka_unit_test(rates_and_parts_are_at_least),
         cmocka_unit_test(what_is_not_known_misses),

@@ -63,7 +63,7 @@ static void a_hello_comes_back_whole_or_not_at_all(void **state)
                             .machine = "boot",
                             .identity = "b boot",
                             .mask = span_of("\x0f\xf0"),
-                            .alike = span_of("moe:\n  hidden: 4096\n")};
+                            .fingerprint = span_of("moe:\n  hidden: 4096\n")};
     struct wire_hello out;
     size_t n = wire_put_hello(data, sizeof(data), &in);
 
@@ -78,7 +78,7 @@ static void a_hello_comes_back_whole_or_not_at_all(void **state)
     assert_string_equal(out.machine, "boot");
     assert_string_equal(out.identity, "b boot");
     assert_span(out.mask, "\x0f\xf0");
-    assert_span(out.alike, "moe:\n  hidden: 4096\n");
+    assert_span(out.fingerprint, "moe:\n  hidden: 4096\n");
     for (size_t cut = 0; cut < n; cut++)
         assert_false(wire_get_hello(data, cut, &out));
     assert_false(wire_get_hello(data, n + 1, &out));
@@ -180,7 +180,7 @@ static void pieces_of_all_ranks_together_are_bounded(void **state)
     assert_int_equal(wire_gather_bytes(100000), 1024);
 }
 
-static void the_first_difference_is_told_with_its_key(void **state)
+static void the_first_difference_is_reported_with_its_key(void **state)
 {
     static const struct {
         const char *there, *here, *want;
@@ -229,7 +229,7 @@ int main(void)
         cmocka_unit_test(a_text_that_is_too_long_is_cut),
         cmocka_unit_test(a_piece_keeps_its_number_and_may_be_empty),
         cmocka_unit_test(pieces_of_all_ranks_together_are_bounded),
-        cmocka_unit_test(the_first_difference_is_told_with_its_key),
+        cmocka_unit_test(the_first_difference_is_reported_with_its_key),
         cmocka_unit_test(tokens_are_the_same_or_not),
     };
 

@@ -65,16 +65,16 @@ static void nodes_know_their_place(void **state)
     assert_int_equal(p.status, EPA_OK);
     assert_int_equal(p.root->n, 2);
     assert_string_equal(node_find(moe, "hidden")->text, "64");
-    assert_int_equal(node_find(moe, "hidden")->place.line, 3);
-    assert_int_equal(node_find(moe, "hidden")->place.column, 11);
-    assert_int_equal(node_find(moe, "hidden")->place.width, 2);
-    assert_int_equal(moe->key[1]->place.column, 3);
+    assert_int_equal(node_find(moe, "hidden")->location.line, 3);
+    assert_int_equal(node_find(moe, "hidden")->location.column, 11);
+    assert_int_equal(node_find(moe, "hidden")->location.width, 2);
+    assert_int_equal(moe->key[1]->location.column, 3);
     assert_int_equal(list->kind, NODE_LIST);
     assert_int_equal(list->n, 2);
     assert_false(list->item[0]->quoted);
     assert_true(list->item[1]->quoted);
-    assert_int_equal(list->item[1]->place.column, 13);
-    assert_int_equal(list->item[1]->place.width, 5);
+    assert_int_equal(list->item[1]->location.column, 13);
+    assert_int_equal(list->item[1]->location.width, 5);
     assert_null(node_find(p.root, "hidden"));
     finish(&p);
 }
@@ -87,7 +87,7 @@ static void byte_order_mark_is_skipped(void **state)
 
     (void)state;
     assert_int_equal(p.status, EPA_OK);
-    assert_int_equal(p.root->key[0]->place.column, 1);
+    assert_int_equal(p.root->key[0]->location.column, 1);
     finish(&p);
 }
 
@@ -116,8 +116,8 @@ static void value_of_a_set_counts_columns_from_the_start_of_the_argument(void **
     (void)state;
     assert_int_equal(yaml_parse_value(arena, "--set", text, 9, diag, &value), EPA_OK);
     assert_int_equal(value->n, 2);
-    assert_int_equal(value->item[1]->place.column, 14);
-    assert_string_equal(value->item[1]->place.source, text);
+    assert_int_equal(value->item[1]->location.column, 14);
+    assert_string_equal(value->item[1]->location.source, text);
     arena_destroy(arena);
     diag_destroy(diag);
 }
@@ -229,7 +229,7 @@ static void errors_that_leave_the_structure_clear_do_not_stop(void **state)
     finish(&p);
 }
 
-static void files_that_cannot_be_read_are_told(void **state)
+static void files_that_cannot_be_read_are_reported(void **state)
 {
     static const char *const path[] = {"/nowhere/at-all.yaml", "/"};
     static const char *const says[] = {"cannot read it: No such file", "Is a directory"};
@@ -326,7 +326,7 @@ int main(void)
         cmocka_unit_test(billion_laughs_are_refused),
         cmocka_unit_test(forty_thousand_keys_are_compared_in_no_quadratic_time),
         cmocka_unit_test(errors_that_leave_the_structure_clear_do_not_stop),
-        cmocka_unit_test(files_that_cannot_be_read_are_told),
+        cmocka_unit_test(files_that_cannot_be_read_are_reported),
         cmocka_unit_test(variables_are_put_into_values_of_files_and_not_into_keys),
         cmocka_unit_test(variables_that_make_a_value_too_long_are_refused),
     };

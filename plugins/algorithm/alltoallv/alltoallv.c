@@ -8,25 +8,25 @@
 
 static const struct av_config defaults = {
     .mode = AV_MESSAGES,
-    .wire = AV_FP8,
-    .stores = KERNELS_STORE_CACHED,
+    .dispatch_dtype = AV_FP8,
+    .nontemporal = KERNELS_STORE_CACHED,
 };
 
 static const struct epa_choice modes[] = {
-    {"messages", AV_MESSAGES, "MPI_Alltoallv of packed rows, and of answers"},
+    {"messages", AV_MESSAGES, "MPI_Alltoallv of packed rows, and of expert outputs"},
     {"shared", AV_SHARED, "loads and stores in a window of MPI_Win_allocate_shared"},
     {0},
 };
 
 static const struct epa_choice wires[] = {
     {"fp8", AV_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"dtype", AV_DTYPE, "as the tokens are"},
+    {"native", AV_DTYPE, "as the tokens are"},
     {0},
 };
 
 static const struct epa_choice stores[] = {
-    {"cached", KERNELS_STORE_CACHED, "ordinary stores, as memcpy has them"},
-    {"stream", KERNELS_STORE_STREAM, "past the cache"},
+    {"off", KERNELS_STORE_CACHED, "ordinary stores, as memcpy has them"},
+    {"on", KERNELS_STORE_STREAM, "past the cache"},
     {0},
 };
 
@@ -34,13 +34,13 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct av_config, mode),
      .choices = modes,
-     .help = "how rows and answers get to other ranks"},
-    {.name = "wire",
-     EPA_CHOICE(struct av_config, wire),
+     .help = "how rows and expert outputs get to other ranks"},
+    {.name = "dispatch_dtype",
+     EPA_CHOICE(struct av_config, dispatch_dtype),
      .choices = wires,
      .help = "what dispatch sends"},
-    {.name = "stores",
-     EPA_CHOICE(struct av_config, stores),
+    {.name = "nontemporal",
+     EPA_CHOICE(struct av_config, nontemporal),
      .choices = stores,
      .help = "how rows and sums are written"},
     {.name = "capacity",
@@ -86,16 +86,16 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct av_conf
         return epa_fail(err, EPA_ERR_CONFIG,
                         "alltoallv needs moe.hidden (%u) to be a multiple of 16, up to %d",
                         m->hidden, INT_MAX / 4);
-    if (c->wire == AV_FP8 && (m->group == 0 || m->hidden % m->group != 0))
+    if (c->dispatch_dtype == AV_FP8 && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "alltoallv with wire: fp8 needs moe.hidden (%u) to be a multiple of "
-            "moe.group (%u); choose another group or wire: dtype",
-            m->hidden, m->group);
-    if (c->wire == AV_DTYPE && m->x_dtype == EPA_FP8_E4M3)
+            "alltoallv with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
+            "moe.fp8_group_size (%u); choose another group or dispatch_dtype: native",
+            m->hidden, m->fp8_group_size);
+    if (c->dispatch_dtype == AV_DTYPE && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv with wire: dtype cannot send input that is quantised "
-                        "already; set wire: fp8 or moe.input: dtype");
+                        "alltoallv with dispatch_dtype: native cannot send input that is quantised "
+                        "already; set dispatch_dtype: fp8 or moe.input_dtype: native");
     return EPA_OK;
 }
 
@@ -110,11 +110,11 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
         .max_tokens = m->max_tokens,
         .topk = m->topk,
         .hidden = m->hidden,
-        .group = m->group,
+        .group = m->fp8_group_size,
         .dtype = (enum epa_dtype)m->dtype,
-        .fp8 = c->wire == AV_FP8,
+        .fp8 = c->dispatch_dtype == AV_FP8,
         .shared = c->mode == AV_SHARED,
-        .answer_bytes = 2 * (size_t)m->hidden,
+        .output_bytes = 2 * (size_t)m->hidden,
         .choices = (uint64_t)m->max_tokens * m->topk,
     };
 
@@ -123,7 +123,7 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
     if (status != EPA_OK)
         return status;
     s.local = s.experts / s.size;
-    s.scales_at = s.fp8 ? s.hidden : s.answer_bytes;
+    s.scales_at = s.fp8 ? s.hidden : s.output_bytes;
     s.origin_at = s.scales_at + (s.fp8 ? s.hidden / s.group * sizeof(float) : 0);
     s.message_bytes = av_up(s.origin_at + sizeof(struct epa_origin), AV_LINE);
     s.entries = (uint64_t)s.size * s.max_tokens * (s.topk < s.local ? s.topk : s.local);
@@ -136,12 +136,12 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
 /* What av_messages_create() and av_shared_create() allocate, but for lists. */
 static uint64_t private_bytes(const struct av_shape *s)
 {
-    uint64_t rows = s->entries * (s->message_bytes + s->answer_bytes);
+    uint64_t rows = s->entries * (s->message_bytes + s->output_bytes);
 
     if (s->shared)
         return rows;
-    return rows + s->entries * (s->message_bytes + s->answer_bytes) +
-           s->choices * (s->message_bytes + s->answer_bytes);
+    return rows + s->entries * (s->message_bytes + s->output_bytes) +
+           s->choices * (s->message_bytes + s->output_bytes);
 }
 
 static enum epa_status plan(const struct epa_problem *problem,
@@ -162,12 +162,12 @@ static enum epa_status plan(const struct epa_problem *problem,
         .layout = EPA_LAYOUT_EXPERT,
         .recv_dtype = s.fp8 ? EPA_FP8_E4M3 : s.dtype,
         .sum = EPA_SUM_ORDERED,
-        .answer_dtype = s.dtype,
+        .output_dtype = s.dtype,
         .in_flight = 1,
         .dispatch_row_bytes = s.message_bytes,
         .dispatch_token_bytes = s.scales_at,
-        .combine_row_bytes = s.answer_bytes,
-        .combine_token_bytes = s.answer_bytes,
+        .combine_row_bytes = s.output_bytes,
+        .combine_token_bytes = s.output_bytes,
         .control_bytes = (uint64_t)(s.shared ? s.experts : s.local) * sizeof(int),
     };
     return EPA_OK;
@@ -296,13 +296,13 @@ static enum epa_status create(const struct epa_algorithm_params *p,
         .t = p->transport,
         .backend = p->backend,
         .kernels = kernels_get(s.dtype, NULL),
-        .store = (enum kernels_store)c->stores,
+        .store = (enum kernels_store)c->nontemporal,
         .timeout_ns = p->timeout_ns,
         .trace = p->trace,
-        .onlooker = p->onlooker,
+        .observer = p->observer,
         .crowded = p->world.local_size > p->world.local_cores,
         .comm = MPI_COMM_NULL,
-        .msg = {.message = MPI_DATATYPE_NULL, .answer = MPI_DATATYPE_NULL},
+        .msg = {.message = MPI_DATATYPE_NULL, .output = MPI_DATATYPE_NULL},
         .shm = {.node = MPI_COMM_NULL, .window = MPI_WIN_NULL},
     };
     status = set_up(a, err);

@@ -3,7 +3,7 @@
  * alltoallv_messages.c and alltoallv_shared.c: the modes; alltoallv_wait.c: calls of MPI
  * that take time.
  *
- * A row travels as token | scales (wire fp8) | origin, rounded up to lines of 64 bytes. */
+ * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64 bytes. */
 #ifndef ALLTOALLV_H
 #define ALLTOALLV_H
 
@@ -13,23 +13,23 @@
 #include "kernels/kernels.h"
 
 enum av_mode { AV_MESSAGES, AV_SHARED };
-enum av_wire { AV_FP8, AV_DTYPE };
+enum av_dtype { AV_FP8, AV_DTYPE };
 
 enum { AV_LINE = 64, AV_PAGE = 4096, AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
 
 struct av_config {
     int mode;   /* enum av_mode */
-    int wire;   /* enum av_wire */
-    int stores; /* enum kernels_store */
+    int dispatch_dtype;   /* enum av_dtype */
+    int nontemporal; /* enum kernels_store */
     double capacity;
 };
 
 /* What follows from the problem and the options alone. */
 struct av_shape {
     uint32_t size, experts, local, max_tokens, topk, hidden, group;
-    enum epa_dtype dtype; /* of tokens and answers: EPA_BF16 or EPA_F16 */
+    enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool fp8, shared;
-    size_t scales_at, origin_at, message_bytes, answer_bytes;
+    size_t scales_at, origin_at, message_bytes, output_bytes;
     uint64_t choices; /* rows that a rank can send */
     uint64_t entries; /* rows that a rank has room for */
 };
@@ -39,12 +39,12 @@ struct av_shape {
 struct av_messages {
     int *rows_out, *at_out, *rows_in, *at_in;
     uint32_t *block; /* [size][local] where its first row stands among rows by source */
-    MPI_Datatype message, answer; /* a row, so that counts stay small */
+    MPI_Datatype message, output; /* a row, so that counts stay small */
     void *memory;                 /* what follows is in it */
-    char *sent, *came;            /* rows by destination's expert; rows by source */
+    char *sent, *received;            /* rows by destination's expert; rows by source */
     char *grouped;                /* rows by expert: what experts read */
-    char *y;                      /* answers by expert: what they write */
-    char *answers_sent, *answers_came;
+    char *y;                      /* expert outputs by expert: what they write */
+    char *outputs_sent, *outputs_came;
 };
 
 /* mode shared: the window, of which every rank has mapped every part. */
@@ -64,7 +64,7 @@ struct av {
     struct epa_transport *t;
     struct epa_backend *backend;
     struct epa_trace *trace;
-    struct epa_onlooker *onlooker;
+    struct epa_wait_observer *observer;
     const struct kernels *kernels;
     enum kernels_store store;
     uint64_t timeout_ns, epoch;
@@ -79,7 +79,7 @@ struct av {
     int *counts;          /* [size][local] rows that each rank has for mine */
     uint32_t *next;       /* [experts] the place of my next row for it */
     uint32_t *place;      /* [max_tokens][topk] */
-    char **into, **from;  /* [size] where rows go, where answers come from; by rank */
+    char **into, **from;  /* [size] where rows go, where expert outputs come from; by rank */
     uint32_t *recv_count; /* [local] */
     uint64_t *recv_start; /* [local] */
     struct av_messages msg;
@@ -109,15 +109,15 @@ static inline const int *av_counts_of(const struct av *a, uint32_t source)
 
 /* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
  * time. The rest starts as 0. */
-struct av_patience {
+struct av_poll {
     const char *what; /* a call of MPI; or of `peer`, which has come to `seen` meetings */
     uint32_t looks, peer;
-    uint64_t since_ns, told_ns, seen;
+    uint64_t since_ns, reported_ns, seen;
 };
 
 /* To be called after each look that found nothing. EPA_ERR_TIMEOUT without a word. */
-enum epa_status av_patience(struct av *, struct av_patience *);
-void av_patience_end(const struct av *, const struct av_patience *); /* it was worth it */
+enum epa_status av_poll(struct av *, struct av_poll *);
+void av_poll_end(const struct av *, const struct av_poll *); /* it was worth it */
 double av_timeout_s(const struct av *);
 
 /* Notes why the stage fails, for explain(); returns `status`. */
@@ -165,11 +165,11 @@ enum epa_status av_too_full(struct av *, uint32_t rank, uint64_t rows);
 /* Each token, quantised once, to a->into[rank of expert] + place. */
 enum epa_status av_pack(struct av *, const struct epa_moe *);
 
-/* out = the answers at a->from[rank of expert] + place, by weight, k ascending. */
+/* out = the expert outputs at a->from[rank of expert] + place, by weight, k ascending. */
 enum epa_status av_add_up(struct av *, const struct epa_moe *);
 
-/* The views of a dispatch: `rows` rows at `recv`, room for answers at y. */
-void av_hand_out(struct av *, struct epa_moe *, char *recv, uint64_t rows, char *y);
+/* The views of a dispatch: `rows` rows at `recv`, room for expert outputs at y. */
+void av_publish_views(struct av *, struct epa_moe *, char *recv, uint64_t rows, char *y);
 
 /* The dispatch that comes next, or the one that is to be combined; refuses what is out of
  * turn. */

@@ -116,7 +116,7 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
     struct av *a = av_of(base);
     struct av_messages *g = &a->msg;
     struct epa_moe *m = &problem->u.moe;
-    struct regroup task = {a, g->came, g->grouped, false, a->s.message_bytes};
+    struct regroup task = {a, g->received, g->grouped, false, a->s.message_bytes};
     enum epa_status status = av_begin_dispatch(a);
 
     if (status == EPA_OK)
@@ -125,11 +125,11 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
         status = lay_out_received(a);
     if (status == EPA_OK)
         status = all_to_all_v(a, "MPI_Ialltoallv of rows", g->message, g->sent, g->rows_out,
-                              g->at_out, g->came, g->rows_in, g->at_in);
+                              g->at_out, g->received, g->rows_in, g->at_in);
     if (status == EPA_OK)
         status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
-        av_hand_out(a, m, g->grouped,
+        av_publish_views(a, m, g->grouped,
                     a->recv_start[a->s.local - 1] + a->recv_count[a->s.local - 1], g->y);
     return status;
 }
@@ -139,15 +139,15 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
     struct av *a = av_of(base);
     struct av_messages *g = &a->msg;
     struct epa_moe *m = &problem->u.moe;
-    struct regroup task = {a, m->y, g->answers_sent, true, a->s.answer_bytes};
+    struct regroup task = {a, m->y, g->outputs_sent, true, a->s.output_bytes};
     enum epa_status status = av_begin_combine(a, m);
 
     if (status == EPA_OK)
         status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
         status =
-            all_to_all_v(a, "MPI_Ialltoallv of answers", g->answer, g->answers_sent,
-                         g->rows_in, g->at_in, g->answers_came, g->rows_out, g->at_out);
+            all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
+                         g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out);
     return status == EPA_OK ? av_add_up(a, m) : status;
 }
 
@@ -179,11 +179,11 @@ static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
         char **out;
     } buffer[] = {
         {a->s.choices * a->s.message_bytes, &g->sent},
-        {a->s.entries * a->s.message_bytes, &g->came},
+        {a->s.entries * a->s.message_bytes, &g->received},
         {a->s.entries * a->s.message_bytes, &g->grouped},
-        {a->s.entries * a->s.answer_bytes, &g->y},
-        {a->s.entries * a->s.answer_bytes, &g->answers_sent},
-        {a->s.choices * a->s.answer_bytes, &g->answers_came},
+        {a->s.entries * a->s.output_bytes, &g->y},
+        {a->s.entries * a->s.output_bytes, &g->outputs_sent},
+        {a->s.choices * a->s.output_bytes, &g->outputs_came},
     };
     enum { BUFFERS = sizeof(buffer) / sizeof(*buffer) };
     uint64_t at[BUFFERS], end = 0;
@@ -223,12 +223,12 @@ enum epa_status av_messages_create(struct av *a, struct epa_error *err)
         return status;
     status = make_type(a, a->s.message_bytes, &g->message);
     if (status == EPA_OK)
-        status = make_type(a, a->s.answer_bytes, &g->answer);
+        status = make_type(a, a->s.output_bytes, &g->output);
     if (status != EPA_OK)
         return epa_fail(err, status, "alltoallv: %s", a->last.text);
     for (uint32_t r = 0; r < a->s.size; r++) {
         a->into[r] = g->sent;
-        a->from[r] = g->answers_came;
+        a->from[r] = g->outputs_came;
     }
     return EPA_OK;
 }
@@ -239,8 +239,8 @@ void av_messages_destroy(struct av *a)
 
     if (g->message != MPI_DATATYPE_NULL)
         MPI_Type_free(&g->message);
-    if (g->answer != MPI_DATATYPE_NULL)
-        MPI_Type_free(&g->answer);
+    if (g->output != MPI_DATATYPE_NULL)
+        MPI_Type_free(&g->output);
     if (g->memory != NULL)
         a->backend->ops->free(a->backend, g->memory);
     free(g->rows_out);

@@ -1,5 +1,5 @@
 /* Counting, packing and adding up. A row is known by its place: `place` says which one it is
- * at the rank of its expert, or in what goes there, and answers come back to the same. */
+ * at the rank of its expert, or in what goes there, and expert outputs come back to the same. */
 #include "alltoallv.h"
 
 #include <string.h>
@@ -71,7 +71,7 @@ static void write_message(const struct task *task, uint32_t t, const uint16_t *n
     struct epa_origin origin = {task->a->world.rank, t};
 
     if (!s->fp8) {
-        memcpy(msg, (const uint16_t *)m->x + (size_t)t * s->hidden, s->answer_bytes);
+        memcpy(msg, (const uint16_t *)m->x + (size_t)t * s->hidden, s->output_bytes);
     } else if (m->x_dtype == EPA_FP8_E4M3) {
         memcpy(msg, m->x_fp8 + (size_t)t * s->hidden, s->hidden);
         memcpy(scale, m->x_scale + t * groups, groups * sizeof(*scale));
@@ -140,7 +140,7 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
                 continue;
             by[n] = task->m->weight[i];
             row[n++] = (const uint16_t *)(const void *)(a->from[(uint32_t)e / s->local] +
-                                                        a->place[i] * s->answer_bytes);
+                                                        a->place[i] * s->output_bytes);
         }
         a->kernels->reduce(row, by, n, s->hidden, a->store,
                            (uint16_t *)task->m->out + (size_t)t * s->hidden);
@@ -156,7 +156,7 @@ enum epa_status av_add_up(struct av *a, const struct epa_moe *m)
     return av_parallel(a, "add_up", add_up, &task);
 }
 
-void av_hand_out(struct av *a, struct epa_moe *m, char *recv, uint64_t rows, char *y)
+void av_publish_views(struct av *a, struct epa_moe *m, char *recv, uint64_t rows, char *y)
 {
     m->epoch = a->epoch;
     m->recv_rows = m->recv_entries = rows;

@@ -1,6 +1,6 @@
 /* mode shared. Every rank has every other's part of a window mapped: counts, rows by expert,
- * answers by expert. Dispatch: counts, a meeting, rows straight to where their expert reads
- * them, a meeting. Combine: a meeting, and the weighted sum of answers read where the
+ * expert outputs by expert. Dispatch: counts, a meeting, rows straight to where their expert reads
+ * them, a meeting. Combine: a meeting, and the weighted sum of expert outputs read where the
  * experts wrote them.
  *
  * One set of each is enough. Let all be as after meeting 3n, the one in combine n (or, where
@@ -9,8 +9,8 @@
  *     meeting 3n - 1;
  *   - rows are written at r after 3n + 1, so r has come to dispatch n + 1 and its experts
  *     have read the rows before;
- *   - answers are written at r by r after 3n + 2, to which every rank has come, and it has
- *     read the answers before in its combine n. */
+ *   - expert outputs are written at r by r after 3n + 2, to which every rank has come, and it has
+ *     read the expert outputs before in its combine n. */
 #include "alltoallv.h"
 
 #include <stdlib.h>
@@ -33,17 +33,17 @@ static int *counts_at(const struct av *a, uint32_t rank)
 static enum epa_status wait_for_all(struct av *a, const char *what)
 {
     uint64_t meeting = ++a->shm.meetings;
-    struct av_patience patience = {.what = what};
+    struct av_poll poll = {.what = what};
 
     /* Release: what this rank stored is seen by who finds the count; the partner is below. */
     __atomic_store_n(arrived_at(a, a->world.rank), meeting, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < a->s.size; i++) {
         uint32_t r = (a->world.rank + i) % a->s.size;
 
-        patience.peer = r;
-        while ((patience.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) <
+        poll.peer = r;
+        while ((poll.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) <
                meeting) {
-            enum epa_status status = av_patience(a, &patience);
+            enum epa_status status = av_poll(a, &poll);
 
             if (status == EPA_ERR_TIMEOUT)
                 return av_fail(
@@ -55,7 +55,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
             }
         }
     }
-    av_patience_end(a, &patience);
+    av_poll_end(a, &poll);
     return EPA_OK;
 }
 
@@ -118,11 +118,11 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
     if (status == EPA_OK)
         status = meet(a, "rows");
     if (status == EPA_OK)
-        av_hand_out(a, m, mine + a->shm.rows_at, av_lay_out(a), mine + a->shm.y_at);
+        av_publish_views(a, m, mine + a->shm.rows_at, av_lay_out(a), mine + a->shm.y_at);
     return status;
 }
 
-static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
+static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct epa_moe *m = arg;
     uint64_t row_bytes = 2 * (uint64_t)m->hidden;
@@ -141,9 +141,9 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
     enum epa_status status = av_begin_combine(a, m);
 
     if (status == EPA_OK && m->y != m->y_space)
-        status = av_parallel(a, "copy_answers", copy_answers, m);
+        status = av_parallel(a, "copy_answers", copy_outputs, m);
     if (status == EPA_OK)
-        status = meet(a, "answers");
+        status = meet(a, "expert outputs");
     return status == EPA_OK ? av_add_up(a, m) : status;
 }
 
@@ -159,7 +159,7 @@ static void place_parts(struct av *a)
     w->counts_at = AV_LINE;
     w->rows_at = av_up(w->counts_at + a->s.experts * sizeof(int), AV_PAGE);
     w->y_at = av_up(w->rows_at + a->s.entries * a->s.message_bytes, AV_PAGE);
-    w->bytes = av_up(w->y_at + a->s.entries * a->s.answer_bytes, AV_PAGE);
+    w->bytes = av_up(w->y_at + a->s.entries * a->s.output_bytes, AV_PAGE);
 }
 
 /* Libraries of MPI keep windows in files there. Who runs out of room fails alone, inside a

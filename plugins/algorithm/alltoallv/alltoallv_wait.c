@@ -13,11 +13,11 @@ double av_timeout_s(const struct av *a)
     return (double)a->timeout_ns * 1e-9;
 }
 
-enum epa_status av_patience(struct av *a, struct av_patience *p)
+enum epa_status av_poll(struct av *a, struct av_poll *p)
 {
-    struct epa_waiting w = {.kind = EPA_WAITING_CALL,
+    struct epa_wait_state w = {.kind = EPA_WAIT_CALL,
                             .peer = p->peer,
-                            .number = EPA_WAITING_NOBODY,
+                            .number = EPA_WAIT_NOBODY,
                             .seen = p->seen,
                             .what = p->what};
     enum epa_status status;
@@ -33,13 +33,13 @@ enum epa_status av_patience(struct av *a, struct av_patience *p)
     status = a->t->ops->progress(a->t);
     if (status != EPA_OK)
         return status;
-    epa_waits(a->onlooker, &w, &p->told_ns);
+    epa_wait_report(a->observer, &w, &p->reported_ns);
     return w.waited_ns > a->timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
 }
 
-void av_patience_end(const struct av *a, const struct av_patience *p)
+void av_poll_end(const struct av *a, const struct av_poll *p)
 {
-    epa_waits_no_more(a->onlooker, p->told_ns);
+    epa_wait_clear(a->observer, p->reported_ns);
 }
 
 enum epa_status av_fail(struct av *a, enum epa_status status, const char *fmt, ...)
@@ -67,7 +67,7 @@ enum epa_status av_check(struct av *a, const char *call, int code)
 
 static enum epa_status finish(struct av *a, const char *call, MPI_Request *request)
 {
-    struct av_patience patience = {.what = call, .peer = EPA_WAITING_NOBODY};
+    struct av_poll poll = {.what = call, .peer = EPA_WAIT_NOBODY};
     enum epa_status status = EPA_OK;
     int done = 0, code = MPI_SUCCESS;
 
@@ -76,7 +76,7 @@ static enum epa_status finish(struct av *a, const char *call, MPI_Request *reque
         code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS || done)
             break;
-        status = av_patience(a, &patience);
+        status = av_poll(a, &poll);
         if (status == EPA_ERR_TIMEOUT)
             return av_fail(a, status,
                            "%s did not end within %.3f s on rank %u; MPI does not say for "
@@ -87,7 +87,7 @@ static enum epa_status finish(struct av *a, const char *call, MPI_Request *reque
             return status;
         }
     }
-    av_patience_end(a, &patience);
+    av_poll_end(a, &poll);
     a->pending = code != MPI_SUCCESS;
     return av_check(a, call, code);
 }

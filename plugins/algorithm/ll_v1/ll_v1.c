@@ -2,16 +2,16 @@
 #include "ll_v1.h"
 
 static const struct v1_config defaults = {
-    .wire = V1_WIRE_FP8,
+    .dispatch_dtype = V1_DTYPE_FP8,
     .exchange = V1_EXCHANGE_AUTO,
     .buffers = 2,
-    .stores = V1_STORES_AUTO,
-    .launch = V1_LAUNCH_EARLY,
+    .nontemporal = V1_NONTEMPORAL_AUTO,
+    .pdl = true,
 };
 
 static const struct epa_choice wires[] = {
-    {"fp8", V1_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"dtype", V1_WIRE_DTYPE, "as the tokens are"},
+    {"fp8", V1_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"native", V1_DTYPE_NATIVE, "as the tokens are"},
     {0},
 };
 
@@ -23,28 +23,23 @@ static const struct epa_choice exchanges[] = {
 };
 
 static const struct epa_choice stores[] = {
-    {"auto", V1_STORES_AUTO, "by size; in between the first dispatches try both"},
-    {"cached", V1_STORES_CACHED, "ordinary stores"},
-    {"stream", V1_STORES_STREAM, "past the cache"},
+    {"auto", V1_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
+    {"off", V1_NONTEMPORAL_OFF, "ordinary stores"},
+    {"on", V1_NONTEMPORAL_ON, "past the cache"},
     {0},
 };
 
-static const struct epa_choice launches[] = {
-    {"early", V1_LAUNCH_EARLY, "while the one before it still runs"},
-    {"after", V1_LAUNCH_AFTER, "when the one before it has ended"},
-    {0},
-};
 
 static const struct epa_option options[] = {
-    {.name = "wire",
-     EPA_CHOICE(struct v1_config, wire),
+    {.name = "dispatch_dtype",
+     EPA_CHOICE(struct v1_config, dispatch_dtype),
      .choices = wires,
      .help = "what dispatch sends"},
     {.name = "exchange",
      EPA_CHOICE(struct v1_config, exchange),
      .choices = exchanges,
      .help =
-         "how rows and answers cross between ranks that loads and stores reach; GPUs push "
+         "how rows and expert outputs cross between ranks that loads and stores reach; GPUs push "
          "rows in any case"},
     {.name = "buffers",
      EPA_U32(struct v1_config, buffers),
@@ -60,13 +55,12 @@ static const struct epa_option options[] = {
      .help =
          "room for rows from one rank to another as a multiple of the even share; 0 holds "
          "the worst case, and an iteration that needs more than there is ends the run"},
-    {.name = "stores",
-     EPA_CHOICE(struct v1_config, stores),
+    {.name = "nontemporal",
+     EPA_CHOICE(struct v1_config, nontemporal),
      .choices = stores,
      .help = "how received rows and sums are written"},
-    {.name = "launch",
-     EPA_CHOICE(struct v1_config, launch),
-     .choices = launches,
+    {.name = "pdl",
+     EPA_BOOL(struct v1_config, pdl),
      .help = "on GPUs, when a kernel is set up"},
     {.name = "blocks",
      EPA_U32(struct v1_config, blocks),
@@ -119,34 +113,34 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
     if (m->hidden == 0 || m->hidden % 16 != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v1 needs moe.hidden (%u) to be a multiple of 16", m->hidden);
-    if (c->wire == V1_WIRE_FP8 && (m->group == 0 || m->hidden % m->group != 0))
+    if (c->dispatch_dtype == V1_DTYPE_FP8 && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 with wire: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.group (%u); choose another group or wire: dtype",
-                        m->hidden, m->group);
-    if (c->wire == V1_WIRE_DTYPE && m->x_dtype == EPA_FP8_E4M3)
+                        "ll_v1 with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
+                        "moe.fp8_group_size (%u); choose another group or dispatch_dtype: native",
+                        m->hidden, m->fp8_group_size);
+    if (c->dispatch_dtype == V1_DTYPE_NATIVE && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v1 with wire: dtype cannot send input that is quantised already; "
-            "set wire: fp8 or moe.input: dtype");
+            "ll_v1 with dispatch_dtype: native cannot send input that is quantised already; "
+            "set dispatch_dtype: fp8 or moe.input_dtype: native");
     return EPA_OK;
 }
 
 static enum epa_status check_host(const struct v1_config *c, struct epa_error *err)
 {
-    if (c->profile != NULL || c->blocks != 0 || c->launch != V1_LAUNCH_EARLY)
+    if (c->profile != NULL || c->blocks != 0 || !c->pdl)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda",
                         c->profile != NULL ? "profile"
                         : c->blocks != 0   ? "blocks"
-                                           : "launch");
+                                           : "pdl");
     return EPA_OK;
 }
 
 static enum epa_status check_device(const struct epa_moe *m, const struct epa_world *world,
                                     const struct v1_config *c, struct epa_error *err)
 {
-    if (c->stores != V1_STORES_AUTO)
+    if (c->nontemporal != V1_NONTEMPORAL_AUTO)
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v1: stores is for hosts; leave it out");
     if (world->size > EPA_DEVICE_RANKS)
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 on GPUs takes 1 to %d ranks, not %u",
@@ -155,13 +149,13 @@ static enum epa_status check_device(const struct epa_moe *m, const struct epa_wo
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v1 on GPUs takes up to %d moe.experts, not %u",
                         V1_DEVICE_EXPERTS, m->experts);
-    if (c->wire == V1_WIRE_FP8 &&
-        (m->group < 16 || m->group > 256 || (m->group & (m->group - 1)) != 0))
+    if (c->dispatch_dtype == V1_DTYPE_FP8 &&
+        (m->fp8_group_size < 16 || m->fp8_group_size > 256 || (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-            "moe.group is %u",
-            m->group);
+            "moe.fp8_group_size is %u",
+            m->fp8_group_size);
     return EPA_OK;
 }
 
@@ -182,7 +176,7 @@ static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
 {
     uint32_t scales = l->fp8 ? channels / l->group : 0;
 
-    return DEV_LINE * dev_lines_of(v1_string_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+    return DEV_PACKET * dev_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
 }
 
 /* A part has as many channels as its lines hold, and the last what is left. */
@@ -197,8 +191,8 @@ static void divide_work(struct v1_layout *l)
     l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     if (l->pull)
         return;
-    l->sent_bytes = DEV_LINE * dev_lines_of(2 * l->hidden);
-    l->pieces = (l->sent_bytes / DEV_LINE + V1_PIECE_LINES - 1) / V1_PIECE_LINES;
+    l->sent_bytes = DEV_PACKET * dev_packets_of(2 * l->hidden);
+    l->pieces = (l->sent_bytes / DEV_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
 }
 
 /* What dispatch hands out, and where experts answer. */
@@ -207,7 +201,7 @@ static void place_sets(struct v1_layout *l)
     place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
     place(l, &l->recv_scales, l->rows * l->scales_bytes, l->buffers);
     place(l, &l->origin, l->rows * sizeof(struct epa_origin), l->buffers);
-    place(l, &l->y, l->rows * l->answer_bytes, l->buffers);
+    place(l, &l->y, l->rows * l->output_bytes, l->buffers);
 }
 
 static void place_device_regions(struct v1_layout *l)
@@ -218,7 +212,7 @@ static void place_device_regions(struct v1_layout *l)
     place(l, &l->starts, l->pull ? (uint64_t)l->experts * 4 : 0, l->buffers);
     place(l, &l->arrival, l->rows * l->units * l->unit_bytes, V1_POSITIONS);
     place_sets(l);
-    place(l, &l->answers, sorted * l->sent_bytes, V1_POSITIONS);
+    place(l, &l->outputs, sorted * l->sent_bytes, V1_POSITIONS);
 }
 
 static void place_regions(struct v1_layout *l)
@@ -236,7 +230,7 @@ static void place_regions(struct v1_layout *l)
     place(l, &l->out, l->puts ? sorted * l->row_bytes : 0, 1);
     place(l, &l->out_scales, l->puts ? sorted * l->scales_bytes : 0, 1);
     place_sets(l);
-    place(l, &l->answers, slots ? sorted * l->answer_bytes : 0, V1_POSITIONS);
+    place(l, &l->outputs, slots ? sorted * l->output_bytes : 0, V1_POSITIONS);
 }
 
 enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *world,
@@ -252,18 +246,18 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .max_tokens = m->max_tokens,
         .topk = m->topk,
         .hidden = m->hidden,
-        .group = m->group,
+        .group = m->fp8_group_size,
         .buffers = c->buffers,
-        .fp8 = c->wire == V1_WIRE_FP8,
+        .fp8 = c->dispatch_dtype == V1_DTYPE_FP8,
         .f16 = m->dtype == EPA_F16,
         .device = device,
-        /* Links carry stores sooner than loads, but answers that were stored are read again. */
+        /* Links carry stores sooner than loads, but expert outputs that were stored are read again. */
         .pull =
             c->exchange == V1_EXCHANGE_PULL ||
             (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
         .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
                                     (transport_flags & EPA_TRANSPORT_NODES) != 0),
-        .answer_bytes = 2 * (uint64_t)m->hidden,
+        .output_bytes = 2 * (uint64_t)m->hidden,
     };
 
     if (status == EPA_OK)
@@ -271,7 +265,7 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
     if (status != EPA_OK)
         return status;
     l.local = l.experts / l.size;
-    l.token_bytes = l.fp8 ? l.hidden : l.answer_bytes;
+    l.token_bytes = l.fp8 ? l.hidden : l.output_bytes;
     l.row_bytes = up(l.token_bytes, V1_LINE);
     l.scales_bytes = l.fp8 ? up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
     size_rows(m, c->capacity, &l);
@@ -312,12 +306,12 @@ static enum epa_status plan(const struct epa_problem *problem,
         .layout = EPA_LAYOUT_EXPERT,
         .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
         .sum = EPA_SUM_ORDERED,
-        .answer_dtype = (enum epa_dtype)m->dtype,
+        .output_dtype = (enum epa_dtype)m->dtype,
         .in_flight = l.buffers,
         .dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
         .dispatch_token_bytes = l.token_bytes,
-        .combine_row_bytes = l.answer_bytes,
-        .combine_token_bytes = l.answer_bytes,
+        .combine_row_bytes = l.output_bytes,
+        .combine_token_bytes = l.output_bytes,
         .control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
     };
     if (l.device) {

@@ -10,20 +10,19 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/lines.h"
+#include "device/packets.h"
 
-enum v1_wire { V1_WIRE_FP8, V1_WIRE_DTYPE };
-enum v1_stores { V1_STORES_AUTO, V1_STORES_CACHED, V1_STORES_STREAM };
+enum v1_dtype { V1_DTYPE_FP8, V1_DTYPE_NATIVE };
+enum v1_nontemporal { V1_NONTEMPORAL_AUTO, V1_NONTEMPORAL_OFF, V1_NONTEMPORAL_ON };
 enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
-enum v1_launch { V1_LAUNCH_EARLY, V1_LAUNCH_AFTER };
 
 struct v1_config {
-    int wire;         /* enum v1_wire */
+    int dispatch_dtype;         /* enum v1_dtype */
     int exchange;     /* enum v1_exchange, with ranks that loads and stores reach */
     uint32_t buffers; /* dispatches that may be open */
     double capacity;  /* MAX_M, times the even share; 0: the worst case */
-    int stores;       /* host code: enum v1_stores */
-    int launch;       /* CUDA code: enum v1_launch */
+    int nontemporal;       /* host code: enum v1_nontemporal */
+    bool pdl;       /* CUDA code: programmatic dependent launch */
     uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
@@ -44,29 +43,29 @@ struct v1_region {
 
 struct v1_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
-    bool fp8, f16; /* f16: tokens and answers are float16, else bfloat16 */
+    bool fp8, f16; /* f16: tokens and expert outputs are float16, else bfloat16 */
     bool device;   /* the layout of the CUDA code */
     bool pull; /* ranks in reach load what is for them; else it is stored at theirs. GPUs:
-                  answers alone */
+                  expert outputs alone */
     bool puts; /* some ranks may be out of reach of loads and stores */
     uint64_t token_bytes, row_bytes; /* of a row in dispatch; up to lines */
     uint64_t scales_bytes;           /* of a row, up to lines; 0 without FP8 */
-    uint64_t answer_bytes;
+    uint64_t output_bytes;
     uint32_t max_m; /* rows from one source to one rank */
     uint64_t rows;  /* that a rank has room for */
     /* Of a source: counts [local], the start of its slice, the token of each row [max_m].
      * GPUs: a struct v1_packet for each expert. */
     uint32_t split_words;
-    /* GPUs: how rows and answers are divided among warps, and what a part takes as lines. */
+    /* GPUs: how rows and expert outputs are divided among warps, and what a part takes as lines. */
     uint32_t units, unit_channels, unit_bytes;
     uint32_t shares, share_channels; /* of a sum */
-    uint32_t pieces, sent_bytes;     /* of an answer that is pushed */
+    uint32_t pieces, sent_bytes;     /* of an expert output that is pushed */
 
     /* For each position. */
     struct v1_region token, token_scales; /* [max_tokens] this rank's, quantised once */
     struct v1_region slot, slot_scales;   /* [source][max_m] blocks that come to me */
     struct v1_region splits;              /* [source][split_words] */
-    struct v1_region answers; /* [max_tokens * topk] to me, as sorted; GPUs: lines */
+    struct v1_region outputs; /* [max_tokens * topk] to me, as sorted; GPUs: lines */
     struct v1_region arrival; /* GPUs: [source][max_m][units] blocks that come, as lines */
     /* Once: what is put, until it is known to be in place. */
     struct v1_region out, out_scales; /* [max_tokens * topk] rows as sorted */
@@ -101,14 +100,14 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
 enum { V1_DEVICE_EXPERTS = 4096 };
 
 /* What a warp takes at a time, at most. Channels: of a row in FP8, of one as it is (15 lines),
- * of a sum of answers that it pulls, of one of answers that come (4 lines). Lines: of an answer
+ * of a sum of expert outputs that it pulls, of one of expert outputs that come (4 lines). Lines: of an expert output
  * that it pushes. */
 enum {
     V1_UNIT_FP8 = 1024,
     V1_UNIT_DTYPE = 896,
     V1_SHARE_PULL = 256,
     V1_SHARE_TAKE = 240,
-    V1_PIECE_LINES = 16
+    V1_PIECE_PACKETS = 16
 };
 
 /* Splits: 16 bytes that are stored and read as one, so that the count of the call vouches for
@@ -120,13 +119,13 @@ struct v1_packet {
 };
 
 /* A part of a row on its way: its channels, their scales, and which token it is. */
-struct v1_string {
+struct v1_payload {
     uint32_t scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct v1_string v1_string_of(uint32_t channel_bytes, uint32_t scales)
+DEV_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales)
 {
-    struct v1_string s;
+    struct v1_payload s;
 
     s.scales = channel_bytes;
     s.token = s.scales + scales * 4;

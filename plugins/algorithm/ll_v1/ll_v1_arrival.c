@@ -249,7 +249,7 @@ static enum epa_status regroup(struct v1_task *task, uint64_t rows)
     return status;
 }
 
-enum epa_status v1_hand_out(struct v1_task *task)
+enum epa_status v1_publish_views(struct v1_task *task)
 {
     struct v1_host *h = task->h;
     struct v1_set *s = task->set;

@@ -1,16 +1,16 @@
-/* Combine on hosts: answers go back in blocks, or are pulled from where the experts wrote them,
+/* Combine on hosts: expert outputs go back in blocks, or are pulled from where the experts wrote them,
  * and each rank adds up those to its tokens. Where the answer to a choice stands is its place
  * as sorted, counted from an address for each expert. */
 #include "ll_v1_host.h"
 
 #include <string.h>
 
-/* Answers that stand elsewhere, to where they are pulled or put from. */
-static void take_answers(void *arg, uint32_t worker, uint32_t workers)
+/* Expert outputs that stand elsewhere, to where they are pulled or put from. */
+static void take_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
     const struct v1_host *h = task->h;
-    uint64_t bytes = h->l.answer_bytes;
+    uint64_t bytes = h->l.output_bytes;
     uint32_t begin = share_of(task->end, worker, workers);
     uint32_t n = share_of(task->end, worker + 1, workers) - begin;
 
@@ -20,7 +20,7 @@ static void take_answers(void *arg, uint32_t worker, uint32_t workers)
 }
 
 /* Who pushes to all reads them where they stand. */
-static enum epa_status find_answers(struct v1_task *task)
+static enum epa_status find_outputs(struct v1_task *task)
 {
     struct v1_host *h = task->h;
     uint32_t last = h->l.local - 1;
@@ -29,20 +29,20 @@ static enum epa_status find_answers(struct v1_task *task)
     task->y = here(h, &h->l.y, index_of(task));
     if (apart && !h->l.pull && !h->far)
         task->y = task->m->y;
-    else if (apart && h->again == NULL) /* called again the same answers are there */
+    else if (apart && h->again == NULL) /* called again the same expert outputs are there */
         task->end = (uint32_t)task->set->recv_start[last] + task->set->recv_count[last];
-    return task->end != 0 ? h->backend->ops->parallel(h->backend, take_answers, task)
+    return task->end != 0 ? h->backend->ops->parallel(h->backend, take_outputs, task)
                           : EPA_OK;
 }
 
 /* For each expert of a rank, where the answer to my row 0, as sorted, would stand if it was for
  * that expert: modulo the size of an address, as there may be none. */
-static void locate_answers(const struct v1_task *task, uint32_t rank)
+static void locate_outputs(const struct v1_task *task, uint32_t rank)
 {
     const struct v1_host *h = task->h;
     uint32_t first = rank * h->l.local, local = h->l.local;
     const uint32_t *restrict cumsum = task->set->cumsum + first, *restrict start = cumsum;
-    uintptr_t *restrict out = h->answers + first, at, bytes = h->l.answer_bytes;
+    uintptr_t *restrict out = h->outputs + first, at, bytes = h->l.output_bytes;
 
     if (way_to(h, rank) == V1_PULL) {
         at = (uintptr_t)there(h, rank, &h->l.y, index_of(task));
@@ -50,7 +50,7 @@ static void locate_answers(const struct v1_task *task, uint32_t rank)
             (const uint32_t *)(const void *)there(h, rank, &h->l.starts, index_of(task)) +
             (size_t)h->world.rank * local;
     } else {
-        at = (uintptr_t)here(h, &h->l.answers, position(task));
+        at = (uintptr_t)here(h, &h->l.outputs, position(task));
     }
     for (uint32_t j = 0; j < local; j++)
         out[j] = at + ((uintptr_t)start[j] - cumsum[j]) * bytes;
@@ -72,8 +72,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
             if (m->expert[i] < 0)
                 continue;
             weight[n] = m->weight[i];
-            row[n++] = (const uint16_t *)(h->answers[m->expert[i]] +
-                                          task->set->at[i] * h->l.answer_bytes);
+            row[n++] = (const uint16_t *)(h->outputs[m->expert[i]] +
+                                          task->set->at[i] * h->l.output_bytes);
         }
         h->kernels->reduce(row, weight, n, h->l.hidden, h->store,
                            (uint16_t *)m->out + (size_t)t * h->l.hidden);
@@ -87,7 +87,7 @@ static enum epa_status add_up(struct v1_task *task)
     struct v1_host *h = task->h;
 
     for (uint32_t rank = 0; rank < h->l.size; rank++)
-        locate_answers(task, rank);
+        locate_outputs(task, rank);
     return h->backend->ops->parallel(h->backend, reduce_tokens, task);
 }
 
@@ -128,7 +128,7 @@ enum epa_status v1_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (task.set == NULL)
         return EPA_ERR_CONFIG;
     task.call = ++h->calls[V1_COMBINE];
-    status = find_answers(&task);
+    status = find_outputs(&task);
     if (status == EPA_OK)
         status = v1_exchange(&task);
     if (v1_phase(h, status, "reduce"))

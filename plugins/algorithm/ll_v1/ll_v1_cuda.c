@@ -6,16 +6,16 @@
  * mod 2. Rows by expert, y and what combine needs of its dispatch stand in sets, which the
  * host gives to dispatches in turn; a graph keeps those that it was recorded with.
  *
- * Splits, rows and answers carry the count of their call (device/lines.cuh), and BEGUN, a
+ * Splits, rows and expert outputs carry the count of their call (device/packets.cuh), and BEGUN, a
  * signal that each rank gives all others as its combine starts, does so too. All are waited
  * for with >=. A rank stores into its peers' memory as soon as a kernel starts, without
  * asking. That is safe:
  *   - splits and rows of dispatch m go to position m mod 2 of p, which p read last in dispatch
  *     m - 2. Dispatch m - 1 has ended here: it waited for splits of p, which p sends when its
  *     m - 1 starts, after its m - 2 has ended.
- *   - answers that combine m pushes go to position m mod 2 of p, which p read last in combine
+ *   - expert outputs that combine m pushes go to position m mod 2 of p, which p read last in combine
  *     m - 2. Combine m - 1 has ended here: it waited for BEGUN of p, in the same way.
- *   - `starts` of a set, where answers are pulled, are written at p once splits of dispatch m
+ *   - `starts` of a set, where expert outputs are pulled, are written at p once splits of dispatch m
  *     have come from p; and y of the set that it took is written after it has ended, which
  *     waited for splits m of every p: p has begun m, so it has ended the combine before that
  *     read them.
@@ -67,7 +67,7 @@ static enum epa_status launch(struct v1_cuda *c, const void *kernel, struct v1_a
 {
     a->calls = c->calls[a->mode];
     a->most_blocks = c->resident[a->mode];
-    a->tickets = c->tickets[a->mode];
+    a->work_counters = c->work_counters[a->mode];
     return device_launch(&c->d, kernel, a,
                          (struct device_grid){.blocks = blocks,
                                               .threads = V1_THREADS,
@@ -113,7 +113,7 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
 }
 
 /* Where counts are is known; what they are is not, until the kernel has run. */
-static void hand_out(const struct v1_cuda *c, uint32_t set, struct epa_moe *m)
+static void publish_views(const struct v1_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct v1_layout *l = &c->l;
     const struct v1_cuda_set *s = &c->set[set];
@@ -155,20 +155,20 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
             (unsigned long long)c->sets.set[set].epoch, c->sets.n);
     c->sets.set[set].open = true;
     c->sets.set[set].epoch = ++c->sets.epoch;
-    hand_out(c, set, m);
+    publish_views(c, set, m);
     return launch_dispatch(c, m, set);
 }
 
-/* Answers that stand elsewhere are brought to where peers pull them from. In a combine that
+/* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
  * is called again peers may still pull those of the one before, which are the same. */
-static enum epa_status copy_answers(struct v1_cuda *c, const struct epa_moe *m,
+static enum epa_status copy_outputs(struct v1_cuda *c, const struct epa_moe *m,
                                     uint32_t set)
 {
     void *y = device_own(&c->d, v1_cuda_region(c, &c->l.y, set));
 
     if (m->y == y || !c->l.pull)
         return EPA_OK;
-    return device_copy(&c->d, "copying answers", y, m->y, c->l.rows * c->l.answer_bytes);
+    return device_copy(&c->d, "copying expert outputs", y, m->y, c->l.rows * c->l.output_bytes);
 }
 
 static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
@@ -181,7 +181,7 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     c->d.last.status = EPA_OK;
     status = device_find_set(&c->d, &c->sets, m->epoch, &set);
     if (status == EPA_OK)
-        status = copy_answers(c, m, set);
+        status = copy_outputs(c, m, set);
     if (status == EPA_OK)
         status = launch_combine(c, m, set);
     if (status == EPA_OK) {
@@ -232,7 +232,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "%s: call %llu, rank %u: waited %.3f s for row %u of its block, "
                        "which is of call %llu%s",
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
-    else if (f->what == V1_WAIT_ANSWER)
+    else if (f->what == V1_WAIT_OUTPUT)
         (void)epa_fail(err, status,
                        "%s: call %llu, rank %u: waited %.3f s for its answer to my token "
                        "%u, which is of call %llu%s",

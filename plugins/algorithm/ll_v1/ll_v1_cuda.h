@@ -10,7 +10,7 @@ enum { V1_THREADS = 256, V1_WARPS = V1_THREADS / 32 };
 enum { V1_MOST_CHUNK = 8 };
 
 /* What a kernel gave up waiting for; or a slice that is longer than MAX_M. */
-enum v1_fault { V1_WAIT_SPLITS, V1_WAIT_ROW, V1_WAIT_BEGUN, V1_WAIT_ANSWER, V1_NO_ROOM };
+enum v1_fault { V1_WAIT_SPLITS, V1_WAIT_ROW, V1_WAIT_BEGUN, V1_WAIT_OUTPUT, V1_NO_ROOM };
 
 enum { V1_STAGE_PHASES = 4 };
 enum v1_phase {
@@ -18,8 +18,8 @@ enum v1_phase {
     V1_QUANTISE_AND_SEND,
     V1_WAIT,
     V1_POSTPROCESS,
-    V1_SEND_ANSWERS,
-    V1_WAIT_ANSWERS,
+    V1_SEND_OUTPUTS,
+    V1_WAIT_OUTPUTS,
     V1_REDUCE,
     V1_PHASES = 2 * V1_STAGE_PHASES
 };
@@ -30,12 +30,12 @@ struct v1_stamps {
     uint64_t at[V1_PHASES][2];
 };
 
-enum v1_ticket { V1_SENDING, V1_RECEIVING, V1_TICKETS };
+enum v1_work_counter { V1_SENDING, V1_RECEIVING, V1_WORK_COUNTERS };
 
 /* Units of a kernel's work that have been taken. Calls of a mode use two of these in turn;
  * each clears the other for the one after it. */
-struct v1_tickets {
-    uint32_t taken[2][V1_TICKETS];
+struct v1_work_counters {
+    uint32_t taken[2][V1_WORK_COUNTERS];
 };
 
 /* Whose a received row is, and where that stands as its source sorted it. */
@@ -51,13 +51,13 @@ struct v1_args {
     uint64_t timeout_ns;
     uint32_t tokens, max_tokens, hidden, group, experts, local, topk, max_m;
     uint32_t units, unit_channels, unit_bytes;
-    uint32_t shares, share_channels, pieces, sent_bytes, answer_bytes;
+    uint32_t shares, share_channels, pieces, sent_bytes, output_bytes;
     uint32_t row_bytes, scales_bytes;
     uint32_t pull;
     uint32_t senders;         /* blocks from here on only receive */
     uint32_t chunk;           /* dispatch: tokens that a block sorts in at a time */
-    uint32_t strings, string; /* dispatch, in shared memory: where, bytes of a warp's */
-    uint64_t splits[V1_POSITIONS], arrival[V1_POSITIONS], answers[V1_POSITIONS];
+    uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
+    uint64_t splits[V1_POSITIONS], arrival[V1_POSITIONS], outputs[V1_POSITIONS];
     uint64_t recv, recv_scales, origin, y_space, starts;
 
     const void *x;
@@ -74,11 +74,11 @@ struct v1_args {
      * before it writes it anew. */
     unsigned long long *calls;
     uint32_t most_blocks;
-    struct v1_tickets *tickets; /* of this mode */
-    /* [max_tokens][topk] Where a choice stands, ~0: nowhere. Answers are pushed: as sorted;
+    struct v1_work_counters *work_counters; /* of this mode */
+    /* [max_tokens][topk] Where a choice stands, ~0: nowhere. Expert outputs are pushed: as sorted;
      * pulled: among the choices of its expert. */
     uint32_t *place;
-    struct v1_back *back; /* [rows] answers are pushed: where they go */
+    struct v1_back *back; /* [rows] expert outputs are pushed: where they go */
     uint32_t *rows;       /* that came */
     uint32_t *recv_count;
     uint64_t *recv_start;

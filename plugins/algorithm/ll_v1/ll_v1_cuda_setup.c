@@ -49,7 +49,7 @@ static uint64_t place_private(struct v1_cuda *c, char *memory)
 
     for (int i = 0; i < V1_MODES; i++) {
         c->calls[i] = device_take(memory, &at, c->resident[i] * sizeof(*c->calls[i]));
-        c->tickets[i] = device_take(memory, &at, sizeof(*c->tickets[i]));
+        c->work_counters[i] = device_take(memory, &at, sizeof(*c->work_counters[i]));
     }
     c->args.stamped = c->profile != NULL ? blocks * V1_WARPS : 0;
     c->args.stamps = device_take(memory, &at, c->args.stamped * sizeof(*c->args.stamps));
@@ -87,20 +87,20 @@ static void fill_args(struct v1_cuda *c, const struct epa_algorithm_params *p)
         .share_channels = l->share_channels,
         .pieces = l->pieces,
         .sent_bytes = l->sent_bytes,
-        .answer_bytes = (uint32_t)l->answer_bytes,
+        .output_bytes = (uint32_t)l->output_bytes,
         .row_bytes = (uint32_t)l->row_bytes,
         .scales_bytes = (uint32_t)l->scales_bytes,
         .pull = l->pull,
         /* Who sends has first [experts + 1], before and bits; who receives has less. */
-        .strings = device_up16((3 * (uint64_t)l->experts + 1) * sizeof(uint32_t)),
-        .string = device_up16(l->unit_bytes / DEV_LINE * DEV_LINE_WORDS * 8),
+        .payloads = device_up16((3 * (uint64_t)l->experts + 1) * sizeof(uint32_t)),
+        .payload = device_up16(l->unit_bytes / DEV_PACKET * DEV_PACKET_WORDS * 8),
     };
     for (uint32_t i = 0; i < V1_POSITIONS; i++) {
         c->args.splits[i] = v1_cuda_region(c, &l->splits, i);
         c->args.arrival[i] = v1_cuda_region(c, &l->arrival, i);
-        c->args.answers[i] = v1_cuda_region(c, &l->answers, i);
+        c->args.outputs[i] = v1_cuda_region(c, &l->outputs, i);
     }
-    c->shared_bytes[V1_DISPATCH] = c->args.strings + V1_WARPS * c->args.string;
+    c->shared_bytes[V1_DISPATCH] = c->args.payloads + V1_WARPS * c->args.payload;
 }
 
 static enum epa_status set_up(struct v1_cuda *c, const struct epa_algorithm_params *p,
@@ -108,7 +108,7 @@ static enum epa_status set_up(struct v1_cuda *c, const struct epa_algorithm_para
 {
     const struct v1_config *config = p->config;
     enum epa_status status = device_init("ll_v1", p, c->l.heap_bytes,
-                                         config->launch == V1_LAUNCH_EARLY, &c->d, err);
+                                         config->pdl, &c->d, err);
 
     if (status != EPA_OK)
         return status;

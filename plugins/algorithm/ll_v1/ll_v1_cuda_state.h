@@ -24,7 +24,7 @@ struct v1_cuda {
     /* By mode; resident: blocks that fit on the device at once. */
     uint32_t resident[V1_MODES];
     unsigned long long *calls[V1_MODES];
-    struct v1_tickets *tickets[V1_MODES];
+    struct v1_work_counters *work_counters[V1_MODES];
     uint32_t shared_bytes[V1_MODES];
 };
 

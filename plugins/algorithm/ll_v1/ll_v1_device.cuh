@@ -1,9 +1,9 @@
 /* What the kernels of ll_v1 share: calls and how they count, and units of work: a part of a
- * row, or of an answer. */
+ * row, or of an expert output. */
 #ifndef LL_V1_DEVICE_CUH
 #define LL_V1_DEVICE_CUH
 
-#include "device/lines.cuh"
+#include "device/packets.cuh"
 #include "ll_v1.h"
 #include "ll_v1_cuda.h"
 
@@ -16,8 +16,8 @@ static __device__ __forceinline__ uint64_t v1_begin(const struct v1_args &a)
     uint64_t ended = __ldcg(a.calls + blockIdx.x);
 
     /* Of the call before, which has ended. */
-    if (blockIdx.x == 0 && threadIdx.x < V1_TICKETS)
-        a.tickets->taken[ended % 2][threadIdx.x] = 0;
+    if (blockIdx.x == 0 && threadIdx.x < V1_WORK_COUNTERS)
+        a.work_counters->taken[ended % 2][threadIdx.x] = 0;
     return ended + 1;
 }
 
@@ -32,10 +32,10 @@ static __device__ __forceinline__ void v1_end(const struct v1_args &a, uint64_t 
 
 /* For the next unit (dev_next); one warp. */
 static __device__ __forceinline__ uint32_t v1_ask(const struct v1_args &a,
-                                                  enum v1_ticket which, uint64_t call,
+                                                  enum v1_work_counter which, uint64_t call,
                                                   uint32_t warps, uint32_t all)
 {
-    return dev_ask(&a.tickets->taken[call % 2][which], warps, all);
+    return dev_ask(&a.work_counters->taken[call % 2][which], warps, all);
 }
 
 #endif

@@ -184,7 +184,7 @@ enum epa_status v1_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     if (v1_phase(h, status, "send"))
         status = v1_exchange(&task);
     if (v1_phase(h, status, "postprocess"))
-        status = v1_hand_out(&task);
+        status = v1_publish_views(&task);
     v1_end(h);
     return status;
 }

@@ -11,10 +11,10 @@
 /* Of the block: tables by expert first, then a string for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
-static __device__ __forceinline__ uint64_t *string_of(const struct v1_args &a)
+static __device__ __forceinline__ uint64_t *payload_of(const struct v1_args &a)
 {
-    return reinterpret_cast<uint64_t *>(reinterpret_cast<char *>(shared) + a.strings +
-                                        threadIdx.x / DEV_WARP * a.string);
+    return reinterpret_cast<uint64_t *>(reinterpret_cast<char *>(shared) + a.payloads +
+                                        threadIdx.x / DEV_WARP * a.payload);
 }
 
 /* Chunk by chunk, each by the whole block. Chunks that a block takes go up, so that it counts
@@ -31,12 +31,12 @@ static __device__ __forceinline__ void send_chunks(const struct v1_args &a,
 
         if (threadIdx.x == 0 && chunks > a.senders)
             next =
-                a.senders + atomicInc(&a.tickets->taken[call % 2][V1_SENDING], INT32_MAX);
+                a.senders + atomicInc(&a.work_counters->taken[call % 2][V1_SENDING], INT32_MAX);
         v1_take_chunk(a, s, counted, begin, n);
         counted = begin;
         for (uint32_t u = threadIdx.x / DEV_WARP; u < n * a.units; u += V1_WARPS)
             v1_send_part<IN, F16>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
-                                  u / a.units, call, string_of(a));
+                                  u / a.units, call, payload_of(a));
         chunk = chunks > a.senders ? next : chunks;
         v1_leave_chunk(a, s);
     }
@@ -66,11 +66,11 @@ static __device__ __forceinline__ bool wait_split(const struct v1_args &a, uint3
     const char *from = dev_own(a.v, v1_split(a, call, source, expert));
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_SPLITS, source, 0};
     uint2 split;
-    bool came = dev_packet_wait(a, from, call, w, &split);
+    bool received = dev_packet_wait(a, from, call, w, &split);
 
     *rows = split.x;
     *begin = split.y;
-    return came;
+    return received;
 }
 
 /* The cells, and how many entries there are. False: not all splits have come. */
@@ -97,8 +97,8 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
     return __syncthreads_and(ok);
 }
 
-/* What experts are to know, and, where answers are pulled, their sources. One block. */
-static __device__ __forceinline__ void hand_out(const struct v1_args &a,
+/* What experts are to know, and, where expert outputs are pulled, their sources. One block. */
+static __device__ __forceinline__ void publish_views(const struct v1_args &a,
                                                 const struct v1_cells &c, uint32_t total)
 {
     if (threadIdx.x == 0)
@@ -127,13 +127,13 @@ static __device__ __forceinline__ void receive(const struct v1_args &a, uint64_t
     if (!find_cells(a, call, c, &total))
         return;
     if (block == 0)
-        hand_out(a, c, total);
+        publish_views(a, c, total);
     all = total * a.units;
-    for (uint32_t u = dev_warp_of(block, gridDim.x), ticket; u < all;
-         u = dev_next(ticket, warps, all)) {
-        ticket = v1_ask(a, V1_RECEIVING, call, warps, all);
+    for (uint32_t u = dev_warp_of(block, gridDim.x), work_index; u < all;
+         u = dev_next(work_index, warps, all)) {
+        work_index = v1_ask(a, V1_RECEIVING, call, warps, all);
         if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call,
-                                          string_of(a)))
+                                          payload_of(a)))
             return;
     }
 }

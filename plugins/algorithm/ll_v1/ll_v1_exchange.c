@@ -7,7 +7,7 @@
  *                MAX_M                                 recv_offset
  *   with it      splits, scales                        nothing
  *
- * A rank in reach that pulls gets no more than splits and signal: it loads tokens, and answers
+ * A rank in reach that pulls gets no more than splits and signal: it loads tokens, and expert outputs
  * from y, as it uses them. One that is pushed to gets its block by stores, one out of reach by
  * puts: long ones in pieces, so that making them and sending them overlap. */
 #include "ll_v1_host.h"
@@ -59,7 +59,7 @@ static enum epa_status signal_with(const struct v1_task *task, uint64_t dst,
     enum epa_status status;
     uint64_t deadline = 0;
 
-    epa_trace_give(h->trace, 0, task->peer, word, task->call);
+    epa_trace_flow_begin(h->trace, 0, task->peer, word, task->call);
     do {
         if (bytes == 0)
             status = h->t->ops->signal(h->t, word, task->call, EPA_SIGNAL_SET, task->peer);
@@ -168,17 +168,17 @@ static enum epa_status end_rows(struct v1_task *task)
     return status;
 }
 
-/* ---- combine: answers ---- */
+/* ---- combine: expert outputs ---- */
 
-/* To the source's `answers`, by stores. */
-static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
+/* To the source's `expert outputs`, by stores. */
+static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
     const struct v1_host *h = task->h;
-    uint64_t bytes = h->l.answer_bytes;
+    uint64_t bytes = h->l.output_bytes;
     const uint32_t *count = counts_of(task, task->peer);
     const uint32_t *start = starts_of(task, task->peer);
-    char *to = there(h, task->peer, &h->l.answers, position(task)) +
+    char *to = there(h, task->peer, &h->l.outputs, position(task)) +
                task->set->offset[task->peer] * bytes;
 
     for (uint32_t j = 0; j < h->l.local; j++) {
@@ -192,15 +192,15 @@ static void copy_answers(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* The answers of an expert stand side by side, here and there: a piece of the block. */
-static enum epa_status put_answers(const struct v1_task *task)
+/* The expert outputs of an expert stand side by side, here and there: a piece of the block. */
+static enum epa_status put_outputs(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
-    uint64_t bytes = h->l.answer_bytes;
+    uint64_t bytes = h->l.output_bytes;
     const uint32_t *count = counts_of(task, task->peer);
     const uint32_t *start = starts_of(task, task->peer);
     uint64_t to =
-        offset_of(h, &h->l.answers, position(task)) + task->set->offset[task->peer] * bytes;
+        offset_of(h, &h->l.outputs, position(task)) + task->set->offset[task->peer] * bytes;
     enum epa_status status = EPA_OK;
 
     for (uint32_t j = 0; j < h->l.local && status == EPA_OK; j++) {
@@ -212,7 +212,7 @@ static enum epa_status put_answers(const struct v1_task *task)
     return status == EPA_OK ? h->t->ops->progress(h->t) : status;
 }
 
-static enum epa_status end_answers(const struct v1_task *task)
+static enum epa_status end_outputs(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
     enum epa_status status = EPA_OK;
@@ -236,8 +236,8 @@ static enum epa_status send_block(struct v1_task *task)
     if (task->mode == V1_DISPATCH)
         return send_rows(task);
     if (way_to(h, task->peer) == V1_PUT)
-        return put_answers(task);
-    return h->backend->ops->parallel(h->backend, copy_answers, task);
+        return put_outputs(task);
+    return h->backend->ops->parallel(h->backend, copy_outputs, task);
 }
 
 /* Blocks to those ranks that pull, or to the others. */
@@ -252,7 +252,7 @@ static enum epa_status send_to(struct v1_task *task, bool pulling)
             continue;
         status = send_block(task);
         if (status == EPA_OK)
-            status = task->mode == V1_DISPATCH ? end_rows(task) : end_answers(task);
+            status = task->mode == V1_DISPATCH ? end_rows(task) : end_outputs(task);
     }
     return status;
 }
@@ -273,7 +273,7 @@ static enum epa_status wait_for_all(const struct v1_task *task)
         status = epa_wait(h->t, word, task->call, h->timeout_ns);
         end = epa_trace_slice(h->trace, 0, name, begin, peer, 0, 0);
         if (status == EPA_OK)
-            epa_trace_take(h->trace, 0, begin, end, peer, word, task->call);
+            epa_trace_flow_end(h->trace, 0, begin, end, peer, word, task->call);
     }
     return status;
 }

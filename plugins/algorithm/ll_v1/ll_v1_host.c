@@ -7,7 +7,7 @@
  * Two buffers are enough, whatever calls come in between. What call m of a mode writes at p, s
  * writes in call m of that mode: s has ended call m - 1, for which it waited for p; so p has
  * begun m - 1 and ended m - 2, the last that had this position, and what comes in a call is used
- * up before the call ends: dispatch copies rows and splits away, combine adds answers up. Tokens
+ * up before the call ends: dispatch copies rows and splits away, combine adds expert outputs up. Tokens
  * are read by p in place of being written there, with the same conclusion. With one buffer s,
  * back from call n, would write what p, in call n still, has not read. A dispatch that is given
  * up and a combine that is called again are calls like any other.
@@ -58,20 +58,20 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     struct epa_error inner = {EPA_OK, ""};
 
     if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage, h->last.doing,
+        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage, h->last.phase,
                        h->last.text);
         return;
     }
     h->t->ops->explain(h->t, &inner);
     (void)epa_fail(err, inner.status, "%s, %s: call %llu, rank %u: %s", h->last.stage,
-                   h->last.doing, (unsigned long long)h->last.call, h->last.peer,
+                   h->last.phase, (unsigned long long)h->last.call, h->last.peer,
                    inner.text);
 }
 
 /* The inverse of v1_signal_of(). */
-static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
-    static const char *const what[] = {[V1_DISPATCH] = "rows", [V1_COMBINE] = "answers"};
+    static const char *const what[] = {[V1_DISPATCH] = "rows", [V1_COMBINE] = "expert outputs"};
     const struct v1_host *h = (const struct v1_host *)(const void *)a;
     uint32_t mode = (w->number - h->signal) / (V1_POSITIONS * h->l.size);
 
@@ -101,7 +101,7 @@ static void destroy(struct epa_algorithm *a)
     set_free(&h->set[1]);
     free(h->tokens_of);
     free(h->next);
-    free(h->answers);
+    free(h->outputs);
     free(h->move);
     free(h->moves);
     free(h->dest);
@@ -114,7 +114,7 @@ static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *prob
 {
     struct v1_host *h = v1_host_of(a);
 
-    h->last.stage = h->last.doing = "discard";
+    h->last.stage = h->last.phase = "discard";
     for (uint32_t i = 0; i < h->l.buffers; i++) {
         if (h->set[i].open && h->set[i].epoch == h->calls[V1_DISPATCH] &&
             h->set[i].epoch == problem->u.moe.epoch) {
@@ -147,12 +147,12 @@ static bool host_alloc(struct v1_host *h)
         ok = set_alloc(l, &h->set[b]) && ok;
     h->tokens_of = calloc(l->experts, sizeof(*h->tokens_of));
     h->next = calloc(h->workers, l->experts * sizeof(*h->next));
-    h->answers = calloc(l->experts, sizeof(*h->answers));
+    h->outputs = calloc(l->experts, sizeof(*h->outputs));
     h->move = calloc(l->rows, sizeof(*h->move));
     h->moves = calloc(l->size, sizeof(*h->moves));
     h->dest = calloc(l->rows, sizeof(*h->dest));
     h->seen = calloc(h->workers, l->max_tokens * sizeof(*h->seen));
-    return ok && h->tokens_of != NULL && h->next != NULL && h->answers != NULL &&
+    return ok && h->tokens_of != NULL && h->next != NULL && h->outputs != NULL &&
            h->move != NULL && h->moves != NULL && h->dest != NULL && h->seen != NULL;
 }
 
@@ -181,13 +181,13 @@ static void choose_store(struct v1_host *h, int stores)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     double rows = (double)h->world.local_size * h->l.max_tokens * h->l.topk;
-    double share = rows * (double)(h->l.row_bytes + h->l.scales_bytes + h->l.answer_bytes) /
+    double share = rows * (double)(h->l.row_bytes + h->l.scales_bytes + h->l.output_bytes) /
                    (double)(cache > 0 ? cache : 32 << 20);
 
-    h->store = stores == V1_STORES_STREAM || (stores == V1_STORES_AUTO && share > 1)
+    h->store = stores == V1_NONTEMPORAL_ON || (stores == V1_NONTEMPORAL_AUTO && share > 1)
                    ? KERNELS_STORE_STREAM
                    : KERNELS_STORE_CACHED;
-    if (stores == V1_STORES_AUTO && share <= 1 && share > 1.0 / 16)
+    if (stores == V1_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
         h->trial.left = 2 * V1_TRIALS;
 }
 
@@ -217,7 +217,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p,
                  .n_stages = sizeof(stages) / sizeof(stages[0]),
                  .discard = discard,
                  .combines_again = true,
-                 .awaits = awaits,
+                 .wait_describe = wait_describe,
                  .explain = explain,
                  .destroy = destroy},
         .l = *l,
@@ -229,9 +229,9 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,
         .trace = p->trace,
-        .last = {.stage = "create", .doing = "create"},
+        .last = {.stage = "create", .phase = "create"},
     };
-    choose_store(h, config->stores);
+    choose_store(h, config->nontemporal);
     status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);
     if (status == EPA_OK && !host_alloc(h))
         status = epa_fail(err, EPA_ERR_NOMEM,

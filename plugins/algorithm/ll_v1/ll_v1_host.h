@@ -53,14 +53,14 @@ struct v1_host {
     struct v1_set *again;   /* combined last, with no dispatch since */
     uint32_t *tokens_of;    /* [experts] in out_splits: tokens as sorted, less the row */
     uint32_t *next;         /* [workers][experts] */
-    uintptr_t *answers;     /* [experts] where row 0, as sorted, would be answered */
+    uintptr_t *outputs;     /* [experts] where row 0, as sorted, would be answered */
     struct v1_move *move;   /* [source][max_m] */
     uint32_t *moves, *dest; /* [source]; [source][max_m] */
     uint32_t *seen;         /* [workers][max_tokens] */
     struct epa_trace *trace;
     uint64_t phase_ns; /* since when the phase is, where somebody profiles */
     struct {           /* for explain() */
-        const char *stage, *doing;
+        const char *stage, *phase;
         uint64_t call;
         uint32_t peer;
         enum epa_status status; /* of `text` */
@@ -75,7 +75,7 @@ struct v1_task {
     enum v1_mode mode;
     uint64_t call;
     uint32_t peer, begin, end; /* rows of the block to `peer` that are made now */
-    const char *y;             /* combine: where answers are taken from */
+    const char *y;             /* combine: where expert outputs are taken from */
     uint32_t wrong;            /* 1 + a source whose splits cannot be; 0: none */
 };
 
@@ -90,14 +90,14 @@ static inline struct v1_host *v1_host_of(struct epa_algorithm *a)
 static inline void v1_begin(struct v1_host *h, const char *stage, const char *name)
 {
     h->last.stage = stage;
-    h->last.doing = name;
+    h->last.phase = name;
     h->phase_ns = epa_trace_now(h->trace);
 }
 
 /* The phase ends. */
 static inline void v1_end(struct v1_host *h)
 {
-    h->phase_ns = epa_trace_slice(h->trace, 0, epa_trace_name(h->trace, h->last.doing),
+    h->phase_ns = epa_trace_slice(h->trace, 0, epa_trace_name(h->trace, h->last.phase),
                                   h->phase_ns, EPA_TRACE_NOBODY, 0, 0);
 }
 
@@ -107,7 +107,7 @@ static inline bool v1_phase(struct v1_host *h, enum epa_status status, const cha
     if (status != EPA_OK)
         return false;
     v1_end(h);
-    h->last.doing = name;
+    h->last.phase = name;
     return true;
 }
 
@@ -205,7 +205,7 @@ enum epa_status v1_fail(struct v1_host *, enum epa_status status, const char *fm
 enum epa_status v1_exchange(struct v1_task *);
 
 /* What came, to where experts read it, and the views of it. */
-enum epa_status v1_hand_out(struct v1_task *);
+enum epa_status v1_publish_views(struct v1_task *);
 
 enum epa_status v1_dispatch(struct epa_algorithm *, struct epa_problem *);
 enum epa_status v1_combine(struct epa_algorithm *, struct epa_problem *);

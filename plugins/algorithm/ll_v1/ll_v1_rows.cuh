@@ -26,7 +26,7 @@ template <int IN> struct v1_width {
 struct v1_part {
     uint32_t token, unit, first, channels; /* first: channel */
     uint32_t scales;                       /* that it has */
-    struct v1_string at;
+    struct v1_payload at;
 };
 
 template <int IN>
@@ -38,7 +38,7 @@ static __device__ __forceinline__ struct v1_part v1_part_at(const struct v1_args
     uint32_t scales = IN == V1_IN_DTYPE ? 0 : channels / a.group;
 
     return {token,    unit,   first,
-            channels, scales, v1_string_of(channels * v1_width<IN>::BYTES, scales)};
+            channels, scales, v1_payload_of(channels * v1_width<IN>::BYTES, scales)};
 }
 
 template <int IN>
@@ -76,10 +76,10 @@ v1_read_part(const struct v1_args &a, const struct v1_part &p, struct v1_raw<IN>
 /* Quantises a part where it has to, and makes it a string. One warp. */
 template <int IN, bool F16>
 static __device__ __forceinline__ void
-v1_make_string(const struct v1_args &a, const struct v1_part &p,
-               const struct v1_raw<IN> &raw, char *string)
+v1_make_payload(const struct v1_args &a, const struct v1_part &p,
+               const struct v1_raw<IN> &raw, char *payload)
 {
-    float *scales = reinterpret_cast<float *>(string + p.at.scales);
+    float *scales = reinterpret_cast<float *>(payload + p.at.scales);
     uint32_t lanes = IN == V1_IN_DTYPE ? 1 : a.group / v1_width<IN>::LANE;
 
 #pragma unroll
@@ -90,7 +90,7 @@ v1_make_string(const struct v1_args &a, const struct v1_part &p,
         if (IN == V1_IN_QUANTISE)
             v = dev_quantise16<F16>(v, raw.v[i][v1_width<IN>::HALVES - 1], lanes, &scale);
         if (v1_takes<IN>(p, i))
-            *reinterpret_cast<uint4 *>(string + (i * DEV_WARP + dev_lane()) * 16) = v;
+            *reinterpret_cast<uint4 *>(payload + (i * DEV_WARP + dev_lane()) * 16) = v;
         if (IN == V1_IN_QUANTISE && v1_takes<IN>(p, i) && dev_lane() % lanes == 0)
             scales[(i * DEV_WARP + dev_lane()) / lanes] = scale;
     }
@@ -99,12 +99,12 @@ v1_make_string(const struct v1_args &a, const struct v1_part &p,
             scales[g] = __ldg(a.x_scale + (size_t)p.token * (a.hidden / a.group) +
                               p.first / a.group + g);
     if (dev_lane() == 0)
-        *reinterpret_cast<uint32_t *>(string + p.at.token) = p.token;
+        *reinterpret_cast<uint32_t *>(payload + p.at.token) = p.token;
 }
 
 /* Where the lane's choice of the chunk's token number `bit` stands, and the part at its rank;
  * NULL: it was dropped. */
-static __device__ __forceinline__ char *v1_place(const struct v1_args &a,
+static __device__ __forceinline__ char *v1_slot(const struct v1_args &a,
                                                  const struct v1_sorted &s,
                                                  const struct v1_part &p, uint32_t bit,
                                                  uint64_t call)
@@ -131,28 +131,28 @@ static __device__ __forceinline__ char *v1_place(const struct v1_args &a,
 template <int IN, bool F16>
 static __device__ __forceinline__ void
 v1_send_part(const struct v1_args &a, const struct v1_sorted &s, const struct v1_part &p,
-             uint32_t bit, uint64_t call, uint64_t *string)
+             uint32_t bit, uint64_t call, uint64_t *payload)
 {
     enum { GROUPS = v1_width<IN>::GROUPS };
-    uint32_t lines = dev_lines_of(p.at.bytes);
+    uint32_t packets = dev_packets_of(p.at.bytes);
     struct v1_raw<IN> raw;
     struct dev_words v[GROUPS];
     char *to;
 
     v1_read_part<IN>(a, p, &raw);
     __syncwarp(); /* the string before this one has been read */
-    v1_make_string<IN, F16>(a, p, raw, reinterpret_cast<char *>(string));
-    to = v1_place(a, s, p, bit, call);
+    v1_make_payload<IN, F16>(a, p, raw, reinterpret_cast<char *>(payload));
+    to = v1_slot(a, s, p, bit, call);
     __syncwarp();
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
-        if (dev_has_line(g, lines))
-            v[g] = dev_words_of(string, g);
+        if (dev_has_packet(g, packets))
+            v[g] = dev_words_of(payload, g);
     for (uint32_t i = 0; i < a.topk; i++) {
         char *slot = dev_from_lane(to, (i + p.token) % a.topk);
 
         if (slot != NULL)
-            dev_lines_store<GROUPS>(slot, lines, v, call);
+            dev_packets_store<GROUPS>(slot, packets, v, call);
     }
 }
 
@@ -179,21 +179,21 @@ v1_back_of(const struct v1_args &a, const struct v1_cells &c, uint32_t entry)
 /* A part that stands as a string in shared memory, to the row of its entry. */
 template <int IN>
 static __device__ __forceinline__ void
-v1_copy_string(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
-               const struct v1_back &back, const char *string)
+v1_copy_payload(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
+               const struct v1_back &back, const char *payload)
 {
     char *row = dev_own(a.v, a.recv + (uint64_t)entry * a.row_bytes) +
                 p.first * v1_width<IN>::BYTES;
     float *to = reinterpret_cast<float *>(
         dev_own(a.v, a.recv_scales + (uint64_t)entry * a.scales_bytes));
-    const float *scales = reinterpret_cast<const float *>(string + p.at.scales);
+    const float *scales = reinterpret_cast<const float *>(payload + p.at.scales);
 
 #pragma unroll
     for (int i = 0; i < v1_width<IN>::SWEEPS; i++) {
         uint32_t at = (i * DEV_WARP + dev_lane()) * 16;
 
         if (v1_takes<IN>(p, i))
-            dev_store16(row + at, *reinterpret_cast<const uint4 *>(string + at));
+            dev_store16(row + at, *reinterpret_cast<const uint4 *>(payload + at));
     }
     for (uint32_t g = dev_lane(); g < p.scales; g += DEV_WARP)
         to[p.first / a.group + g] = scales[g];
@@ -202,7 +202,7 @@ v1_copy_string(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
     struct epa_origin *origin =
         reinterpret_cast<struct epa_origin *>(dev_own(a.v, a.origin)) + entry;
 
-    *origin = {back.source, *reinterpret_cast<const uint32_t *>(string + p.at.token)};
+    *origin = {back.source, *reinterpret_cast<const uint32_t *>(payload + p.at.token)};
     if (a.pull == 0)
         a.back[entry] = back;
 }
@@ -211,12 +211,12 @@ v1_copy_string(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
 template <int IN, bool PROFILE>
 static __device__ __forceinline__ bool
 v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entry,
-                uint32_t unit, uint64_t call, uint64_t *string)
+                uint32_t unit, uint64_t call, uint64_t *payload)
 {
     enum { GROUPS = v1_width<IN>::GROUPS };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
     struct v1_back back = v1_back_of(a, c, entry);
-    uint32_t lines = dev_lines_of(p.at.bytes), row = back.place - c.start[back.source];
+    uint32_t packets = dev_packets_of(p.at.bytes), row = back.place - c.start[back.source];
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_ROW, back.source, row};
     const char *from = dev_own(
         a.v, a.arrival[call % V1_POSITIONS] +
@@ -224,7 +224,7 @@ v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entr
     struct dev_words v[GROUPS];
 
     dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT, false);
-    if (!dev_lines_read<GROUPS>(a, from, lines, call, w, v))
+    if (!dev_packets_read<GROUPS>(a, from, packets, call, w, v))
         return false;
     dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT, true);
     dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_POSTPROCESS, false);
@@ -233,14 +233,14 @@ v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entr
     for (int g = 0; g < GROUPS; g++) {
         uint32_t at = dev_word_at(g);
 
-        if (!dev_has_line(g, lines))
+        if (!dev_has_packet(g, packets))
             continue;
-        string[at] = v[g].w[0];
-        if (!dev_ends_line())
-            string[at + 1] = v[g].w[1];
+        payload[at] = v[g].w[0];
+        if (!dev_ends_packet())
+            payload[at + 1] = v[g].w[1];
     }
     __syncwarp();
-    v1_copy_string<IN>(a, p, entry, back, reinterpret_cast<const char *>(string));
+    v1_copy_payload<IN>(a, p, entry, back, reinterpret_cast<const char *>(payload));
     dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_POSTPROCESS, true);
     return true;
 }

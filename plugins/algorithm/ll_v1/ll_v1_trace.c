@@ -8,8 +8,8 @@ static const char *const phase_name[V1_PHASES] = {
     [V1_QUANTISE_AND_SEND] = "quantise_and_send",
     [V1_WAIT] = "wait",
     [V1_POSTPROCESS] = "postprocess",
-    [V1_SEND_ANSWERS] = "send_answers",
-    [V1_WAIT_ANSWERS] = "wait_answers",
+    [V1_SEND_OUTPUTS] = "send_answers",
+    [V1_WAIT_OUTPUTS] = "wait_answers",
     [V1_REDUCE] = "reduce",
 };
 

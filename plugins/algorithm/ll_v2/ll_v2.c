@@ -2,19 +2,18 @@
 #include "ll_v2.h"
 
 static const struct ll_config defaults = {
-    .wire = LL_WIRE_FP8,
-    .combine_wire = LL_WIRE_DTYPE,
+    .dispatch_dtype = LL_DTYPE_FP8,
+    .combine_dtype = LL_DTYPE_NATIVE,
     .layout = EPA_LAYOUT_EXPERT,
-    .rows = LL_ROWS_COMPACT,
+    .recv_layout = LL_RECV_PACKED,
     .buffers = 2,
-    .stores = LL_STORES_AUTO,
-    .overlap = LL_OVERLAP_FUSED,
-    .launch = LL_LAUNCH_EARLY,
+    .nontemporal = LL_NONTEMPORAL_AUTO,
+    .pdl = true,
 };
 
 static const struct epa_choice wires[] = {
-    {"fp8", LL_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"dtype", LL_WIRE_DTYPE, "as the tokens are"},
+    {"fp8", LL_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"native", LL_DTYPE_NATIVE, "as the tokens are"},
     {0},
 };
 
@@ -25,42 +24,26 @@ static const struct epa_choice layouts[] = {
 };
 
 static const struct epa_choice row_starts[] = {
-    {"compact", LL_ROWS_COMPACT, "one expert's rows after the other's"},
-    {"padded", LL_ROWS_PADDED, "evenly apart, with room for the most an expert can get"},
+    {"packed", LL_RECV_PACKED, "one expert's rows after the other's"},
+    {"padded", LL_RECV_PADDED, "evenly apart, with room for the most an expert can get"},
     {0},
 };
 
-static const struct epa_choice experts[] = {
-    {"apart", LL_EXPERT_APART, "between dispatch and combine, by others"},
-    {"fused", LL_EXPERT_FUSED, "in combine, of the rows that came"},
-    {0},
-};
 
 static const struct epa_choice returns[] = {
-    {"auto", LL_ANSWERS_AUTO,
+    {"auto", LL_COMBINE_AUTO,
      "push what is added up or quantised first, or many tokens; else pull"},
-    {"pull", LL_ANSWERS_PULL, "the token's rank loads them from where experts wrote them"},
-    {"push", LL_ANSWERS_PUSH, "the experts' rank stores them at the token's"},
+    {"pull", LL_COMBINE_PULL, "the token's rank loads them from where experts wrote them"},
+    {"push", LL_COMBINE_PUSH, "the experts' rank stores them at the token's"},
     {0},
 };
 
-static const struct epa_choice launches[] = {
-    {"early", LL_LAUNCH_EARLY, "while the one before it still runs"},
-    {"after", LL_LAUNCH_AFTER, "when the one before it has ended"},
-    {0},
-};
 
-static const struct epa_choice overlaps[] = {
-    {"fused", LL_OVERLAP_FUSED, "a stage is one kernel"},
-    {"split", LL_OVERLAP_SPLIT,
-     "sending and receiving are two, and others may run between"},
-    {0},
-};
 
 static const struct epa_choice stores[] = {
-    {"auto", LL_STORES_AUTO, "by size; in between the first dispatches try both"},
-    {"cached", LL_STORES_CACHED, "ordinary stores"},
-    {"stream", LL_STORES_STREAM, "past the cache"},
+    {"auto", LL_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
+    {"off", LL_NONTEMPORAL_OFF, "ordinary stores"},
+    {"on", LL_NONTEMPORAL_ON, "past the cache"},
     {0},
 };
 
@@ -72,30 +55,29 @@ static const struct epa_choice put_sizes[] = {
 };
 
 static const struct epa_option options[] = {
-    {.name = "wire",
-     EPA_CHOICE(struct ll_config, wire),
+    {.name = "dispatch_dtype",
+     EPA_CHOICE(struct ll_config, dispatch_dtype),
      .choices = wires,
      .help = "what dispatch sends"},
-    {.name = "combine_wire",
-     EPA_CHOICE(struct ll_config, combine_wire),
+    {.name = "combine_dtype",
+     EPA_CHOICE(struct ll_config, combine_dtype),
      .choices = wires,
      .help = "what combine sends"},
     {.name = "layout",
      EPA_CHOICE(struct ll_config, layout),
      .choices = layouts,
      .help = "what a rank gets out of dispatch"},
-    {.name = "once",
-     EPA_BOOL(struct ll_config, once),
+    {.name = "dedup",
+     EPA_BOOL(struct ll_config, dedup),
      .help =
          "with layout: expert, a token crosses once for each rank that wants it, and is "
-         "copied to its experts there; their answers are added up before they return"},
-    {.name = "rows",
-     EPA_CHOICE(struct ll_config, rows),
+         "copied to its experts there; their expert outputs are added up before they return"},
+    {.name = "recv_layout",
+     EPA_CHOICE(struct ll_config, recv_layout),
      .choices = row_starts,
      .help = "where the rows of an expert start"},
-    {.name = "expert",
-     EPA_CHOICE(struct ll_config, expert),
-     .choices = experts,
+    {.name = "fuse_expert",
+     EPA_BOOL(struct ll_config, fuse_expert),
      .help = "where the experts' work is done"},
     {.name = "buffers",
      EPA_U32(struct ll_config, buffers),
@@ -104,8 +86,8 @@ static const struct epa_option options[] = {
      .help =
          "buffer sets; with 2 a dispatch may start before the combine of the one before, "
          "1 takes half the memory"},
-    {.name = "stores",
-     EPA_CHOICE(struct ll_config, stores),
+    {.name = "nontemporal",
+     EPA_CHOICE(struct ll_config, nontemporal),
      .choices = stores,
      .help = "how rows are written to other ranks"},
     {.name = "puts",
@@ -119,17 +101,15 @@ static const struct epa_option options[] = {
      .help =
          "room for received rows as a multiple of the even share; 0 holds the worst case, "
          "and an iteration that needs more than there is ends the run"},
-    {.name = "overlap",
-     EPA_CHOICE(struct ll_config, overlap),
-     .choices = overlaps,
+    {.name = "split_phase",
+     EPA_BOOL(struct ll_config, split_phase),
      .help = "on GPUs, whether a caller can compute between the halves of a stage"},
-    {.name = "answers",
-     EPA_CHOICE(struct ll_config, answers),
+    {.name = "combine_mode",
+     EPA_CHOICE(struct ll_config, combine_mode),
      .choices = returns,
-     .help = "on GPUs, how answers come back"},
-    {.name = "launch",
-     EPA_CHOICE(struct ll_config, launch),
-     .choices = launches,
+     .help = "on GPUs, how expert outputs come back"},
+    {.name = "pdl",
+     EPA_BOOL(struct ll_config, pdl),
      .help = "on GPUs, when a kernel is set up"},
     {.name = "blocks",
      EPA_U32(struct ll_config, blocks),
@@ -164,16 +144,16 @@ static enum epa_status plan(const struct epa_problem *problem,
         .recv_entries = l.entries,
         .layout = (enum epa_layout)c->layout,
         .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
-        .sum = l.once && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
-        .answer_dtype = l.answer_fp8 ? EPA_FP8_E4M3 : l.dtype,
-        .once = l.once,
+        .sum = l.dedup && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
+        .output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,
+        .dedup = l.dedup,
         .fused = l.fused,
         .in_flight = l.buffers,
         .dispatch_row_bytes =
-            l.device && l.once && !l.by_rank ? l.units * l.unit_bytes : l.message_bytes,
+            l.device && l.dedup && !l.by_rank ? l.units * l.unit_bytes : l.message_bytes,
         .dispatch_token_bytes = l.token_bytes,
         .combine_row_bytes = l.sent_bytes,
-        .combine_token_bytes = l.answer_fp8 ? l.hidden : l.answer_bytes,
+        .combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
         .control_bytes = (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
                          (l.device ? l.routes_bytes / l.size : 0),
     };

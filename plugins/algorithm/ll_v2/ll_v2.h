@@ -7,37 +7,34 @@
  * to lines of 64 bytes. GPUs: token | scales | META | choices, in lines of 128, so that
  * what a warp stores are whole packets. Scales are there with wire fp8; choices on hosts
  * where a token is sent once for each rank, on GPUs in layout rank. Rows that GPUs send
- * once in layout expert travel as strings (struct ll_string) instead, and become messages
+ * once in layout expert travel as strings (struct ll_payload) instead, and become messages
  * where they arrive. */
 #ifndef LL_V2_H
 #define LL_V2_H
 
 #include <epa2a/algorithm.h>
 
-#include "device/lines.h"
+#include "device/packets.h"
 
-enum ll_wire { LL_WIRE_FP8, LL_WIRE_DTYPE };
-enum ll_stores { LL_STORES_AUTO, LL_STORES_CACHED, LL_STORES_STREAM };
-enum ll_rows { LL_ROWS_COMPACT, LL_ROWS_PADDED };
-enum ll_answers { LL_ANSWERS_AUTO, LL_ANSWERS_PULL, LL_ANSWERS_PUSH };
-enum ll_launch { LL_LAUNCH_EARLY, LL_LAUNCH_AFTER };
-enum ll_overlap { LL_OVERLAP_FUSED, LL_OVERLAP_SPLIT };
+enum ll_dtype { LL_DTYPE_FP8, LL_DTYPE_NATIVE };
+enum ll_nontemporal { LL_NONTEMPORAL_AUTO, LL_NONTEMPORAL_OFF, LL_NONTEMPORAL_ON };
+enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
+enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
 enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
-enum ll_expert { LL_EXPERT_APART, LL_EXPERT_FUSED };
 
 struct ll_config {
-    int wire, combine_wire; /* enum ll_wire */
+    int dispatch_dtype, combine_dtype; /* enum ll_dtype */
     int layout;             /* enum epa_layout */
-    bool once;              /* layout expert: a token crosses once for each rank */
-    int rows;               /* enum ll_rows: where an expert's entries start */
-    int expert;             /* enum ll_expert: who does the experts' work */
+    bool dedup;              /* layout expert: a token crosses once for each rank */
+    int recv_layout;               /* enum ll_recv_layout: where an expert's entries start */
+    bool fuse_expert;             /* combine does the experts' work */
     uint32_t buffers;
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
-    int stores;      /* host code: enum ll_stores */
+    int nontemporal;      /* host code: enum ll_nontemporal */
     int puts;        /* host code: enum ll_puts */
-    int overlap;     /* CUDA code: enum ll_overlap */
-    int answers;     /* CUDA code: enum ll_answers */
-    int launch;      /* CUDA code: enum ll_launch */
+    bool split_phase;     /* CUDA code: sending and receiving are two kernels */
+    int combine_mode;     /* CUDA code: enum ll_combine_mode */
+    bool pdl;      /* CUDA code: programmatic dependent launch */
     uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
@@ -56,7 +53,7 @@ struct ll_choice {
 
 enum { LL_LINE = 64, LL_META_BYTES = 16 };
 
-/* A token's ranks are the bits of a word; its answers stand in arrays of this size. */
+/* A token's ranks are the bits of a word; its expert outputs stand in arrays of this size. */
 enum { LL_RANKS = 64, LL_TOPK = 32 };
 
 /* Offsets from the first byte of the algorithm's heap, which is at the start of a page.
@@ -64,37 +61,37 @@ enum { LL_RANKS = 64, LL_TOPK = 32 };
 struct ll_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
     uint32_t places;      /* rows that a token can become: topk, or ranks it can reach */
-    enum epa_dtype dtype; /* of tokens and answers: EPA_BF16 or EPA_F16 */
-    bool by_rank, fp8, once, padded;
-    bool answer_fp8;
-    bool fused;  /* combine makes answers of the rows that came; nobody needs y */
-    bool pushes; /* GPUs: answers are stored at the token's rank, not loaded by it */
+    enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
+    bool by_rank, fp8, dedup, padded;
+    bool output_fp8;
+    bool fused;  /* combine makes expert outputs of the rows that came; nobody needs y */
+    bool pushes; /* GPUs: expert outputs are stored at the token's rank, not loaded by it */
     bool puts;   /* some peers may be out of reach of loads and stores */
     bool blocks; /* of what is put, rows that stand side by side leave together */
     bool device; /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
     uint64_t token_bytes;  /* of a row in dispatch */
-    uint64_t answer_bytes; /* of a row of y */
+    uint64_t output_bytes; /* of a row of y */
     uint64_t sent_bytes,
-        sent_scales_at;     /* of an answer on its way; hosts: its scales in it */
+        sent_scales_at;     /* of an expert output on its way; hosts: its scales in it */
     uint64_t rows, entries; /* that a rank has room for */
     uint32_t count_words;   /* of a source: rows for each expert, then (once) each rank */
     uint64_t counts_at, counts_bytes;   /* [source][count_words] */
     uint64_t recv_at, recv_bytes;       /* [rows] messages */
-    uint64_t y_at, y_bytes;             /* [rows][hidden] answers of my experts */
+    uint64_t y_at, y_bytes;             /* [rows][hidden] expert outputs of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
-    uint64_t answers_at, answers_bytes; /* puts: [max_tokens * places] answers to me */
+    uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] answers to me */
     /* once in layout expert: messages as they come, before they are copied to their
      * experts; hosts: by source in order of tokens; GPUs: [source][max_tokens][units],
      * lines */
     uint64_t arrival_at, arrival_bytes;
-    /* Hosts, once in layout expert or combine_wire fp8: what peers get in place of rows of
-     * y, an answer for each row that came */
+    /* Hosts, once in layout expert or combine_dtype fp8: what peers get in place of rows of
+     * y, an expert output for each row that came */
     uint64_t outbox_at, outbox_bytes;
     /* GPUs only */
     uint32_t units, unit_channels;    /* a warp moves that many channels of a row */
     uint32_t row_signals;             /* of a row: one for each part, or 1 for all */
-    uint32_t shares, share_channels;  /* the same of an answer */
+    uint32_t shares, share_channels;  /* the same of an expert output */
     uint32_t windows;                 /* of 32 tokens, that max_tokens has */
     uint64_t unit_bytes, share_bytes; /* of a part, as lines */
     uint64_t routes_at, routes_bytes; /* packets: [source][windows][local + 1] */
@@ -104,18 +101,18 @@ struct ll_layout {
 
 /* Signals, one of each kind for each source; all carry the epoch. On GPUs ANSWER is one:
  * counts and rows come there as packets and lines, or with signals of their own. */
-enum ll_signal { LL_COUNT, LL_DATA, LL_ANSWER, LL_SIGNALS };
+enum ll_signal { LL_COUNT, LL_DATA, LL_OUTPUT, LL_SIGNALS };
 
 /* ---- what GPUs tell each other, shared with tests on hosts ---- */
 
 enum { LL_DEVICE_EXPERTS = 4096, LL_DEVICE_TOKENS = 1 << 20 };
 
-/* Of a row, at most, that one warp takes. Answers pushed in bf16 fill whole lines. */
+/* Of a row, at most, that one warp takes. Expert outputs pushed in bf16 fill whole lines. */
 enum {
     LL_UNIT_CHANNELS = 2048,
-    LL_SHARE_CHANNELS = 512, /* of answers that are pulled */
+    LL_SHARE_CHANNELS = 512, /* of expert outputs that are pulled */
     LL_PUSH_CHANNELS = 960,  /* pushed in bf16: 16 lines */
-    LL_CODE_LINES = 8        /* pushed in FP8: lines, of which a warp receives four */
+    LL_CODE_PACKETS = 8        /* pushed in FP8: lines, of which a warp receives four */
 };
 
 /* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
@@ -173,13 +170,13 @@ DEV_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uin
 
 /* The string of a part of a token: its token's choices (experts, 2 bytes each; weights),
  * scales, channels; these begin at a multiple of 16. */
-struct ll_string {
+struct ll_payload {
     uint32_t weights, scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
+DEV_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
 {
-    struct ll_string s;
+    struct ll_payload s;
 
     s.weights = (topk * 2 + 7) / 8 * 8;
     s.scales = s.weights + (topk * 4 + 7) / 8 * 8;
@@ -188,7 +185,7 @@ DEV_BOTH struct ll_string ll_string_of(uint32_t topk, uint32_t scales, uint32_t 
     return s;
 }
 
-/* Answers that are pushed in FP8: each line has chunks of 16 codes, and their scales in the
+/* Expert outputs that are pushed in FP8: each line has chunks of 16 codes, and their scales in the
  * words that are left, so that it needs no other. Seven chunks leave room for two scales,
  * which do for groups as long as a line; six for one each. */
 enum { LL_CHUNK = 16, LL_MOST_CHUNKS = 7 };
@@ -198,7 +195,7 @@ DEV_BOTH uint32_t ll_chunks_of(uint32_t group)
     return group > LL_MOST_CHUNKS * LL_CHUNK ? LL_MOST_CHUNKS : LL_MOST_CHUNKS - 1;
 }
 
-DEV_BOTH uint32_t ll_code_lines(uint32_t channels, uint32_t group)
+DEV_BOTH uint32_t ll_code_packets(uint32_t channels, uint32_t group)
 {
     return (channels / LL_CHUNK + ll_chunks_of(group) - 1) / ll_chunks_of(group);
 }

@@ -62,13 +62,13 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     struct ll_task *task = arg;
     const struct ll_host *h = task->h;
-    const char *came = h->t->heap + arrival_offset(h, task->set);
+    const char *received = h->t->heap + arrival_offset(h, task->set);
     char *recv = h->t->heap + recv_offset(h, task->set);
     uint64_t rows = rows_that_came(h, task->set), end = rows * (worker + 1) / workers;
 
     for (uint64_t row = rows * worker / workers; row < end; row++) {
         /* Relaxed: read once the workers have been waited for. */
-        if (!copy_row(h, came + row * h->l.message_bytes, recv))
+        if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
     if (h->store == KERNELS_STORE_STREAM)
@@ -78,15 +78,15 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status copy_to_experts(struct ll_task *task)
 {
     struct ll_host *h = task->h;
-    const char *came = h->t->heap + arrival_offset(h, task->set);
+    const char *received = h->t->heap + arrival_offset(h, task->set);
     enum epa_status status = h->backend->ops->parallel(h->backend, copy_rows, task);
 
     if (status == EPA_OK && task->wrong != 0)
-        status = blame(h, task->wrong - 1, came + (task->wrong - 1) * h->l.message_bytes);
+        status = blame(h, task->wrong - 1, received + (task->wrong - 1) * h->l.message_bytes);
     return status;
 }
 
-enum epa_status ll_hand_out(struct ll_task *task)
+enum epa_status ll_publish_views(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     struct ll_set *s = task->set;
@@ -111,5 +111,5 @@ enum epa_status ll_hand_out(struct ll_task *task)
         m->recv_weight = s->recv_weight;
         return index_rows(h, s, m->recv_rows, recv);
     }
-    return h->l.once ? copy_to_experts(task) : EPA_OK;
+    return h->l.dedup ? copy_to_experts(task) : EPA_OK;
 }

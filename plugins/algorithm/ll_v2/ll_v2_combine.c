@@ -1,14 +1,14 @@
 /* Combine on hosts: each rank pulls the answers to its tokens from where the experts wrote
- * them, or from the outbox (or has them put here), and adds them up. The outbox is for answers
- * that are not sent as experts gave them: quantised, or added up beforehand. With expert: fused
+ * them, or from the outbox (or has them put here), and adds them up. The outbox is for expert outputs
+ * that are not sent as experts gave them: quantised, or added up beforehand. With fuse_expert: true
  * nobody wrote any: what is pulled then are the rows that came, and the token's rank makes
- * answers of them; those that are put, quantised or added up first are made here. Phases by
+ * expert outputs of them; those that are put, quantised or added up first are made here. Phases by
  * the source's names: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
 #include <string.h>
 
-static void quantise_answer(const struct ll_host *h, const uint16_t *y,
+static void quantise_output(const struct ll_host *h, const uint16_t *y,
                             const uint16_t *next, char *to)
 {
     h->kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
@@ -16,28 +16,28 @@ static void quantise_answer(const struct ll_host *h, const uint16_t *y,
 }
 
 /* Fused: the answer to the row of a message, by an expert with that factor. */
-static void answer(const struct ll_host *h, const char *msg, float factor, uint16_t *to)
+static void output(const struct ll_host *h, const char *msg, float factor, uint16_t *to)
 {
     const char *token = msg + LL_META_BYTES;
 
     if (h->l.fp8)
-        h->kernels->answer_fp8((const uint8_t *)token,
+        h->kernels->output_fp8((const uint8_t *)token,
                                (const float *)(const void *)(msg + h->l.scales_at),
                                h->l.hidden, h->l.group, factor, to);
     else
-        h->kernels->answer((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
+        h->kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
 }
 
-/* A worker's own place for answers: the i-th, 0 to topk. */
+/* A worker's own place for expert outputs: the i-th, 0 to topk. */
 static uint16_t *made_at(const struct ll_host *h, uint32_t worker, uint32_t i)
 {
-    char *mine = h->sums + (size_t)worker * ll_sums(&h->l) * h->l.answer_bytes;
+    char *mine = h->sums + (size_t)worker * ll_sums(&h->l) * h->l.output_bytes;
 
-    return (uint16_t *)(void *)(mine + i * h->l.answer_bytes);
+    return (uint16_t *)(void *)(mine + i * h->l.output_bytes);
 }
 
-/* n answers from `row` on, from where experts left them to where peers get them. */
-static void take_answers(const struct ll_task *task, uint64_t row, uint64_t n)
+/* n expert outputs from `row` on, from where experts left them to where peers get them. */
+static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
 {
     const struct ll_host *h = task->h;
     const uint16_t *y = (const uint16_t *)task->m->y + row * h->l.hidden;
@@ -45,12 +45,12 @@ static void take_answers(const struct ll_task *task, uint64_t row, uint64_t n)
 
     if (n == 0) /* y may be NULL then */
         return;
-    if (!h->l.answer_fp8) {
-        memcpy(to, y, n * h->l.answer_bytes);
+    if (!h->l.output_fp8) {
+        memcpy(to, y, n * h->l.output_bytes);
         return;
     }
     for (; n > 0; n--, y += h->l.hidden, to += h->l.sent_bytes)
-        quantise_answer(h, y, n > 1 ? y + h->l.hidden : NULL, to);
+        quantise_output(h, y, n > 1 ? y + h->l.hidden : NULL, to);
 }
 
 /* Layout expert: what experts from `begin` to `end` answered. */
@@ -62,12 +62,12 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t i = task->begin; i < task->end; i++) {
         uint64_t n = s->recv_count[i], from = n * worker / workers;
 
-        take_answers(task, s->recv_start[i] + from, n * (worker + 1) / workers - from);
+        take_outputs(task, s->recv_start[i] + from, n * (worker + 1) / workers - from);
     }
 }
 
 /* Fused: answers to n rows from `row` on, of the expert with that factor. */
-static void make_answers(const struct ll_task *task, uint64_t row, uint64_t n, float factor,
+static void make_outputs(const struct ll_task *task, uint64_t row, uint64_t n, float factor,
                          uint32_t worker)
 {
     const struct ll_host *h = task->h;
@@ -75,16 +75,16 @@ static void make_answers(const struct ll_task *task, uint64_t row, uint64_t n, f
     char *to = h->t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
 
     for (; n > 0; n--, msg += h->l.message_bytes, to += h->l.sent_bytes) {
-        uint16_t *made = h->l.answer_fp8 ? made_at(h, worker, 0) : (uint16_t *)(void *)to;
+        uint16_t *made = h->l.output_fp8 ? made_at(h, worker, 0) : (uint16_t *)(void *)to;
 
-        answer(h, msg, factor, made);
-        if (h->l.answer_fp8)
-            quantise_answer(h, made, NULL, to);
+        output(h, msg, factor, made);
+        if (h->l.output_fp8)
+            quantise_output(h, made, NULL, to);
     }
 }
 
 /* Fused: what experts from `begin` to `end` answer to ranks that do not pull rows. */
-static void answer_for_experts(void *arg, uint32_t worker, uint32_t workers)
+static void output_for_experts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
@@ -97,8 +97,8 @@ static void answer_for_experts(void *arg, uint32_t worker, uint32_t workers)
             uint64_t n = expert_counts(h, task->set, source)[e],
                      from = n * worker / workers;
 
-            if (h->l.answer_fp8 || !reachable(h, source))
-                make_answers(task, row + from, n * (worker + 1) / workers - from,
+            if (h->l.output_fp8 || !reachable(h, source))
+                make_outputs(task, row + from, n * (worker + 1) / workers - from,
                              task->m->expert_factor[e], worker);
             row += n;
         }
@@ -111,7 +111,7 @@ static void take_rows(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     uint32_t from = first_of(task, worker, workers);
 
-    take_answers(task, from, first_of(task, worker + 1, workers) - from);
+    take_outputs(task, from, first_of(task, worker + 1, workers) - from);
 }
 
 /* Which expert of this rank an entry belongs to: the last that begins no later. */
@@ -132,7 +132,7 @@ static uint32_t expert_of(const struct ll_host *h, const struct ll_set *s, uint3
 
 /* One answer of those that are added up, as its expert gave it, or made of the row that came
  * as the i-th of them. */
-static const uint16_t *answer_of(const struct ll_task *task, const char *msg,
+static const uint16_t *output_of(const struct ll_task *task, const char *msg,
                                  uint32_t entry, uint32_t worker, uint32_t i)
 {
     const struct ll_host *h = task->h;
@@ -141,22 +141,22 @@ static const uint16_t *answer_of(const struct ll_task *task, const char *msg,
     if (!h->l.fused)
         return (const uint16_t *)task->m->y + (uint64_t)entry * h->l.hidden;
     made = made_at(h, worker, 1 + i);
-    answer(h, msg, task->m->expert_factor[expert_of(h, task->set, entry)], made);
+    output(h, msg, task->m->expert_factor[expert_of(h, task->set, entry)], made);
     return made;
 }
 
-/* Once in layout expert: one answer for each row that came, of all its experts here. */
-static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
+/* Once in layout expert: one expert output for each row that came, of all its experts here. */
+static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
-    const char *came = h->t->heap + arrival_offset(h, task->set);
+    const char *received = h->t->heap + arrival_offset(h, task->set);
     char *leave = h->t->heap + leave_offset(h, task->set);
     uint16_t *sum = made_at(h, worker, 0);
     uint64_t end = first_of(task, worker + 1, workers);
 
     for (uint64_t i = first_of(task, worker, workers); i < end; i++) {
-        const char *msg = came + i * h->l.message_bytes;
+        const char *msg = received + i * h->l.message_bytes;
         const struct ll_choice *choice = choices_of(h, msg);
         char *to = leave + i * h->l.sent_bytes;
         uint32_t n = meta_of(msg)->choices;
@@ -164,20 +164,20 @@ static void add_up_answers(void *arg, uint32_t worker, uint32_t workers)
         float by[LL_TOPK];
 
         for (uint32_t c = 0; c < n; c++) {
-            row[c] = answer_of(task, msg, choice[c].entry, worker, c);
+            row[c] = output_of(task, msg, choice[c].entry, worker, c);
             by[c] = choice[c].weight;
         }
         h->kernels->reduce(row, by, n, h->l.hidden,
-                           h->l.answer_fp8 ? KERNELS_STORE_CACHED : h->store,
-                           h->l.answer_fp8 ? sum : (uint16_t *)(void *)to);
-        if (h->l.answer_fp8)
-            quantise_answer(h, sum, NULL, to);
+                           h->l.output_fp8 ? KERNELS_STORE_CACHED : h->store,
+                           h->l.output_fp8 ? sum : (uint16_t *)(void *)to);
+        if (h->l.output_fp8)
+            quantise_output(h, sum, NULL, to);
     }
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
 }
 
-/* Answers from `begin` to `end`: rows, or all of these experts. */
+/* Expert outputs from `begin` to `end`: rows, or all of these experts. */
 static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
 {
     struct epa_backend *backend = task->h->backend;
@@ -189,35 +189,35 @@ static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
                : EPA_OK;
 }
 
-/* Answers to `source`, of one expert or of this rank: they stand side by side here, from
+/* Expert outputs to `source`, of one expert or of this rank: they stand side by side here, from
  * `row`, and there, from `answer`. */
 static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint32_t source,
-                                 uint64_t row, uint64_t answer, uint32_t n)
+                                 uint64_t row, uint64_t output, uint32_t n)
 {
     uint64_t bytes = h->l.sent_bytes;
 
     if (n == 0)
         return EPA_OK;
-    return ll_put(h, LL_ANSWER, s->epoch, answers_offset(h, s) + answer * bytes,
+    return ll_put(h, LL_OUTPUT, s->epoch, outputs_offset(h, s) + output * bytes,
                   h->t->heap + leave_offset(h, s) + row * bytes, n, source);
 }
 
 /* How many answers there are to each source, and where they begin: at it and, sent once,
  * here. */
-static void begin_answers(struct ll_host *h, const struct ll_set *s)
+static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 {
-    uint32_t each = h->l.once ? 1 : h->l.local, mine = h->world.rank * each, row = 0;
+    uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->world.rank * each, row = 0;
 
     for (uint32_t source = 0; source < h->l.size; source++) {
         const uint32_t *count =
-            h->l.once ? rank_counts(h, s, source) : expert_counts(h, s, source);
-        uint32_t answer = 0, n = 0;
+            h->l.dedup ? rank_counts(h, s, source) : expert_counts(h, s, source);
+        uint32_t output = 0, n = 0;
 
         for (uint32_t i = 0; i < mine; i++)
-            answer += count[i];
+            output += count[i];
         for (uint32_t i = mine; i < mine + each; i++)
             n += count[i];
-        h->block[source] = (struct ll_block){.row = row, .answer = answer};
+        h->block[source] = (struct ll_block){.row = row, .output = output};
         h->left[source] = n;
         row += n;
     }
@@ -234,8 +234,8 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
         uint32_t n = expert_counts(h, s, source)[e];
 
         if (!reachable(h, source)) {
-            status = put_block(h, s, source, row, h->block[source].answer, n);
-            h->block[source].answer += n;
+            status = put_block(h, s, source, row, h->block[source].output, n);
+            h->block[source].output += n;
         }
         row += n;
     }
@@ -243,7 +243,7 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
 }
 
 /* Layout expert, not once: some experts at a time. */
-static enum epa_status answer_by_expert(struct ll_task *task)
+static enum epa_status output_by_expert(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     const struct ll_set *s = task->set;
@@ -253,7 +253,7 @@ static enum epa_status answer_by_expert(struct ll_task *task)
         uint64_t bytes = 0;
 
         do
-            bytes += s->recv_count[end++] * h->l.answer_bytes;
+            bytes += s->recv_count[end++] * h->l.output_bytes;
         while (end < h->l.local && bytes < LL_SLICE_BYTES);
         status = make(task, i, end);
         for (; i < end && status == EPA_OK; i++) {
@@ -267,11 +267,11 @@ static enum epa_status answer_by_expert(struct ll_task *task)
 }
 
 /* Sent once: the answers to a source out of reach, made a slice at a time. */
-static enum epa_status answer_far(struct ll_task *task, uint32_t source)
+static enum epa_status output_far(struct ll_task *task, uint32_t source)
 {
     struct ll_host *h = task->h;
     struct ll_block *b = &h->block[source];
-    uint32_t slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.answer_bytes;
+    uint32_t slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.output_bytes;
     enum epa_status status = EPA_OK;
 
     while (h->left[source] != 0 && status == EPA_OK) {
@@ -281,24 +281,24 @@ static enum epa_status answer_far(struct ll_task *task, uint32_t source)
             n = slice;
         status = make(task, b->row, b->row + n);
         if (status == EPA_OK)
-            status = put_block(h, task->set, source, b->row, b->answer, n);
+            status = put_block(h, task->set, source, b->row, b->output, n);
         if (status == EPA_OK)
             status = h->t->ops->progress(h->t);
         b->row += n;
-        b->answer += n;
+        b->output += n;
     }
     return status;
 }
 
-/* Sent once: rows stand by source. First those whose answers have a way to go. */
-static enum epa_status answer_by_source(struct ll_task *task)
+/* Sent once: rows stand by source. First those whose expert outputs have a way to go. */
+static enum epa_status output_by_source(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
         if (!reachable(h, peer_at(h, i)))
-            status = answer_far(task, peer_at(h, i));
+            status = output_far(task, peer_at(h, i));
     }
     for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
         uint32_t begin = h->block[source].row, end = begin;
@@ -310,32 +310,32 @@ static enum epa_status answer_by_source(struct ll_task *task)
     return status;
 }
 
-/* Answers that are not sent as experts gave them are made first. */
-static enum epa_status send_answers(struct ll_task *task)
+/* Expert outputs that are not sent as experts gave them are made first. */
+static enum epa_status send_outputs(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     const struct ll_set *s = task->set;
-    bool apart = h->l.answer_fp8 || task->m->y != h->t->heap + y_offset(h, s);
+    bool apart = h->l.output_fp8 || task->m->y != h->t->heap + y_offset(h, s);
 
-    if (h->l.once && !h->l.by_rank)
-        task->make = add_up_answers;
+    if (h->l.dedup && !h->l.by_rank)
+        task->make = add_up_outputs;
     else if (h->l.fused)
-        task->make = h->l.answer_fp8 || h->far != 0 ? answer_for_experts : NULL;
+        task->make = h->l.output_fp8 || h->far != 0 ? output_for_experts : NULL;
     else if (apart)
         task->make = h->l.by_rank ? take_rows : take_from_experts;
     if (h->far != 0)
-        begin_answers(h, s);
+        begin_outputs(h, s);
     if (h->far == 0)
-        return make(task, 0, h->l.once ? rows_that_came(h, s) : h->l.local);
-    return h->l.once ? answer_by_source(task) : answer_by_expert(task);
+        return make(task, 0, h->l.dedup ? rows_that_came(h, s) : h->l.local);
+    return h->l.dedup ? output_by_source(task) : output_by_expert(task);
 }
 
 /* The answers to token t and what they count; returns how many. */
-static inline uint32_t answers_to(const struct ll_task *task, uint32_t t, uint64_t leave,
+static inline uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave,
                                   uint64_t put, const uint16_t **row, float *by)
 {
     const struct ll_host *h = task->h;
-    const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+    const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
     const float *weight = task->m->weight + (size_t)t * h->l.topk;
     uint64_t bytes = h->l.sent_bytes;
     uint32_t n = 0;
@@ -345,21 +345,21 @@ static inline uint32_t answers_to(const struct ll_task *task, uint32_t t, uint64
 
         if (place[j].rank == NOWHERE)
             continue;
-        by[n] = h->l.once ? 1.0f : weight[j];
+        by[n] = h->l.dedup ? 1.0f : weight[j];
         at = reachable(h, place[j].rank)
                  ? heap_at(h, place[j].rank, leave + place[j].row * bytes)
-                 : h->t->heap + put + place[j].answer * bytes;
+                 : h->t->heap + put + place[j].output * bytes;
         row[n++] = (const uint16_t *)(const void *)at;
     }
     return n;
 }
 
-/* Fused, answers neither added up nor quantised: the same, of rows that are pulled. */
-static uint32_t answers_from_rows(const struct ll_task *task, uint32_t t, uint64_t put,
+/* Fused, expert outputs neither added up nor quantised: the same, of rows that are pulled. */
+static uint32_t outputs_from_rows(const struct ll_task *task, uint32_t t, uint64_t put,
                                   uint32_t worker, const uint16_t **row, float *by)
 {
     const struct ll_host *h = task->h;
-    const struct ll_place *place = task->set->place + (size_t)t * h->l.topk;
+    const struct ll_slot *place = task->set->place + (size_t)t * h->l.topk;
     const int32_t *expert = task->m->expert + (size_t)t * h->l.topk;
     uint64_t recv = recv_offset(h, task->set);
     uint32_t n = 0;
@@ -371,11 +371,11 @@ static uint32_t answers_from_rows(const struct ll_task *task, uint32_t t, uint64
             continue;
         by[n] = task->m->weight[(size_t)t * h->l.topk + k];
         if (reachable(h, place[k].rank))
-            answer(h, heap_at(h, place[k].rank, recv + place[k].row * h->l.message_bytes),
+            output(h, heap_at(h, place[k].rank, recv + place[k].row * h->l.message_bytes),
                    task->m->expert_factor[expert[k]], made);
         else
             made =
-                (uint16_t *)(void *)(h->t->heap + put + place[k].answer * h->l.sent_bytes);
+                (uint16_t *)(void *)(h->t->heap + put + place[k].output * h->l.sent_bytes);
         row[n++] = made;
     }
     return n;
@@ -386,7 +386,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     bool rows = h->l.fused && h->l.outbox_bytes == 0;
-    uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
+    uint64_t leave = leave_offset(h, task->set), put = outputs_offset(h, task->set);
     uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
     uint64_t begin = epa_trace_now(h->trace);
@@ -394,8 +394,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
         float by[LL_TOPK];
-        uint32_t n = rows ? answers_from_rows(task, t, put, worker, row, by)
-                          : answers_to(task, t, leave, put, row, by);
+        uint32_t n = rows ? outputs_from_rows(task, t, put, worker, row, by)
+                          : outputs_to(task, t, leave, put, row, by);
 
         h->kernels->reduce(row, by, n, h->l.hidden, h->store,
                            (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
@@ -409,7 +409,7 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
-    uint64_t leave = leave_offset(h, task->set), put = answers_offset(h, task->set);
+    uint64_t leave = leave_offset(h, task->set), put = outputs_offset(h, task->set);
     uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
     uint64_t begin = epa_trace_now(h->trace);
@@ -419,7 +419,7 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
         const uint8_t *code[LL_TOPK];
         const float *scale[LL_TOPK];
         float by[LL_TOPK];
-        uint32_t n = answers_to(task, t, leave, put, row, by);
+        uint32_t n = outputs_to(task, t, leave, put, row, by);
 
         for (uint32_t i = 0; i < n; i++) {
             code[i] = (const uint8_t *)row[i];
@@ -468,17 +468,17 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    status = send_answers(&task);
+    status = send_outputs(&task);
     if (status == EPA_OK)
-        status = ll_tell(h, LL_ANSWER, s->epoch);
+        status = ll_signal(h, LL_OUTPUT, s->epoch);
     if (ll_phase(h, status, LL_DO_RECV_WAIT))
-        status = ll_wait_and_leave(h, LL_ANSWER, s->epoch);
+        status = ll_wait_and_leave(h, LL_OUTPUT, s->epoch);
     if (ll_phase(h, status, LL_DO_TOPK_REDUCE)) {
         h->notes.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
         status = h->backend->ops->parallel(
-            h->backend, h->l.answer_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
+            h->backend, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
     }
     ll_end(h);
     s->open = false;

@@ -1,12 +1,12 @@
 /* ll_v2 on GPUs: the protocol, and what is queued for each stage.
  *
- * A dispatch is one kernel and a combine is one (`overlap: split`: two each). What a kernel
+ * A dispatch is one kernel and a combine is one (`split_phase: true`: two each). What a kernel
  * needs to know of the calls before it, how many there were, it counts itself in device
  * memory, so that a graph of them can be launched again and again. The host alternates
  * between the buffer sets; a graph keeps those it was recorded with.
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
- * carry these, and so do packets and lines (device/lines.cuh); they are
+ * carry these, and so do packets and lines (device/packets.cuh); they are
  * waited for with >=. COUNT of a rank is here what it tells of its choices, in packets. A
  * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
  * safe:
@@ -16,13 +16,13 @@
  *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
  *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
  *     (Combine reads no routes: what it needs of them, dispatch has copied.)
- *   - rows that combines make answers of (expert: fused), here or at the token's rank, are
+ *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank, are
  *     written after that, too: who stores a row straight to its place has COUNT m of all
  *     ranks first, which have then ended combine n; rows that came as lines their own rank
  *     copies, in its dispatch m.
  *   - y of the set that a dispatch m took is written after m has ended, which waited for
  *     COUNT m of every p: p has entered m, and so pulled all that it wanted of y before.
- *   - answers that are pushed go to the first of two regions after a dispatch: p read it
+ *   - expert outputs that are pushed go to the first of two regions after a dispatch: p read it
  *     last in a combine before that dispatch, which has ended here, so p has entered it. A
  *     combine that follows another takes the other region, which p read last before the one
  *     between.
@@ -63,7 +63,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.arrival = device_region(&c->d, l->arrival_at, l->arrival_bytes, set);
     a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
-    a.answers = device_region(&c->d, l->answers_at, l->answers_bytes, c->answers);
+    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->combine_mode);
     a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
     a.x_scale = m->x_scale;
     a.expert = m->expert;
@@ -71,7 +71,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.y = m->y;
     a.factor = m->expert_factor;
     a.out = m->out;
-    if (l->fused) { /* answers are made of these */
+    if (l->fused) { /* expert outputs are made of these */
         a.y_space = a.recv;
         a.y = device_own(&c->d, a.recv);
     }
@@ -113,7 +113,7 @@ static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_a
         return device_call_failed(&c->d, "launching a kernel", code);
     a->calls = c->calls[a->stage];
     a->most_blocks = c->resident[a->stage];
-    a->tickets = c->tickets[a->stage];
+    a->work_counters = c->work_counters[a->stage];
     return device_launch(&c->d, kernel, a,
                          (struct device_grid){.blocks = blocks,
                                               .threads = LL_THREADS,
@@ -136,7 +136,7 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
     uint64_t sends = (uint64_t)m->tokens * c->l.row_signals;
     uint64_t receives = (uint64_t)c->l.size * c->l.max_tokens;
 
-    if (c->mode == LL_ONCE)
+    if (c->mode == LL_DEDUP)
         receives *= c->l.units;
     a.publishers = publishers_for(c, room / 2);
     blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers
@@ -159,7 +159,7 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
                                       uint32_t set, uint32_t halves)
 {
     struct ll_args a = args_of(c, m, set);
-    uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.answer_fp8 ? 2 : 1);
+    uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.output_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
     uint32_t room = c->resident[LL_COMBINE];
     uint32_t blocks =
@@ -174,7 +174,7 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
     return launch(c, ll_combine_kernel(ll_cuda_combine_kind(c)), &a, blocks);
 }
 
-static void hand_out(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
+static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct ll_layout *l = &c->l;
     const struct ll_set *s = &c->set[set];
@@ -232,7 +232,7 @@ static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint3
     c->sets.set[set].epoch = ++c->sets.epoch;
     c->dispatched = true;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
-    hand_out(c, set, m);
+    publish_views(c, set, m);
     return launch_dispatch(c, m, set, halves);
 }
 
@@ -265,16 +265,16 @@ static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_probl
     return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->sets.n), LL_RECEIVE);
 }
 
-/* Answers that stand elsewhere are brought to where peers pull them from. In a combine that
+/* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
  * is called again peers may still pull those of the one before, which are the same. */
-static enum epa_status copy_answers(struct ll_cuda *c, const struct epa_moe *m,
+static enum epa_status copy_outputs(struct ll_cuda *c, const struct epa_moe *m,
                                     uint32_t set)
 {
     void *y = device_own(&c->d, y_offset(c, set));
 
     if (c->l.fused || m->y == y || c->l.pushes)
         return EPA_OK;
-    return device_copy(&c->d, "copying answers", y, m->y, c->l.rows * c->l.answer_bytes);
+    return device_copy(&c->d, "copying expert outputs", y, m->y, c->l.rows * c->l.output_bytes);
 }
 
 static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
@@ -294,10 +294,10 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     if (status != EPA_OK)
         return status;
     if ((halves & LL_SEND) != 0) {
-        c->answers = c->dispatched ? 0 : 1 - c->answers;
+        c->combine_mode = c->dispatched ? 0 : 1 - c->combine_mode;
         c->dispatched = false;
         c->half = halves == LL_SEND ? LL_HALF_COMBINE : LL_NO_HALF;
-        status = copy_answers(c, m, set);
+        status = copy_outputs(c, m, set);
     }
     if (status == EPA_OK)
         status = launch_combine(c, m, set, halves);
@@ -389,7 +389,7 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
             "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
             "%llu",
             stage, (unsigned long long)f->wanted,
-            f->what == LL_COUNT ? "counts" : "answers", f->peer,
+            f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
             (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
 }
 

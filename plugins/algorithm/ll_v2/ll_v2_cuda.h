@@ -36,12 +36,12 @@ struct ll_stamps {
     uint64_t at[LL_PHASES][2];
 };
 
-enum ll_ticket { LL_SENDING, LL_RECEIVING, LL_TICKETS };
+enum ll_work_counter { LL_SENDING, LL_RECEIVING, LL_WORK_COUNTERS };
 
 /* Units of a kernel's work that have been taken. Calls of a stage use two of these in turn,
  * by their number; each clears the other for the one after it. */
-struct ll_tickets {
-    uint32_t taken[2][LL_TICKETS];
+struct ll_work_counters {
+    uint32_t taken[2][LL_WORK_COUNTERS];
 };
 
 /* A received row's entry for one expert of this rank. */
@@ -61,22 +61,22 @@ struct ll_args {
     uint32_t padded, windows;
     uint32_t unit_bytes, share_bytes; /* of a part, as lines */
     uint64_t entries;                 /* that there is room for */
-    uint64_t counts, routes, arrival, recv, y_space, answers;
+    uint64_t counts, routes, arrival, recv, y_space, outputs;
     uint32_t message_bytes, scales_at, meta_at, choices_at;
-    uint32_t answer_bytes, sent_bytes;
+    uint32_t output_bytes, sent_bytes;
     uint32_t row_signals;    /* of a row: one for each part, or 1 for all */
     uint32_t receivers_from; /* blocks from here on only receive; 0: all do both */
     uint32_t publishers;     /* dispatch: blocks that count choices */
     uint32_t publish_parts;  /* into which the experts of a rank are divided for that */
     uint32_t counts_early;   /* the kernel before does not count calls of this kind */
     uint32_t words; /* windows that the block which counts choices takes at a time */
-    uint32_t strings, string; /* dispatch, in shared memory: where, bytes of a warp's */
+    uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
 
     const void *x;
     const float *x_scale;
     const int32_t *expert;
     const float *weight;
-    const void *y;       /* answers, answer_bytes apart; fused: the rows that came */
+    const void *y;       /* expert outputs, output_bytes apart; fused: the rows that came */
     const float *factor; /* fused: of all experts */
     void *out;
 
@@ -87,7 +87,7 @@ struct ll_args {
      * before it writes it anew. */
     unsigned long long *calls;
     uint32_t most_blocks;
-    struct ll_tickets *tickets; /* of this stage */
+    struct ll_work_counters *work_counters; /* of this stage */
     uint32_t *wanted; /* [slots]: which choices of the row are for experts here, as bits */
     struct ll_share *share; /* [slots][topk] */
     /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
@@ -107,9 +107,9 @@ struct ll_args {
 /* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
  * quantised before. */
 enum ll_input { LL_IN_PLAIN, LL_IN_QUANTISE, LL_IN_QUANTISE_F16, LL_IN_FP8, LL_INPUTS };
-enum ll_mode { LL_BY_RANK, LL_ONCE, LL_DIRECT, LL_MODES };
+enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
-/* What combine makes an answer of: what experts gave; with expert: fused the row that came,
+/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that came,
  * of 16 bits or in FP8. */
 enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES, LL_FROMS };
 
@@ -123,7 +123,7 @@ struct ll_combine_kind {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* NULL: there is none; with `profile`, of bf16 and of experts' answers alone. */
+/* NULL: there is none; with `profile`, of bf16 and of experts' expert outputs alone. */
 const void *ll_dispatch_kernel(enum ll_input, enum ll_mode, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
 const void *ll_fused_kernel(struct ll_combine_kind); /* those of rows that came */

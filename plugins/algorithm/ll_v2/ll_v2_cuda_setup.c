@@ -83,15 +83,15 @@ static uint64_t place_private(struct ll_cuda *c, char *memory)
     const struct ll_layout *l = &c->l;
     uint64_t at = 0, slots = (uint64_t)l->size * l->max_tokens;
     uint64_t choices = (uint64_t)l->max_tokens * l->topk;
-    uint64_t entries = c->mode == LL_ONCE ? 0 : l->entries;
+    uint64_t entries = c->mode == LL_DEDUP ? 0 : l->entries;
     uint64_t weights = l->by_rank ? l->entries : 0;
-    uint64_t shares = c->mode == LL_ONCE ? slots * l->topk : 0;
-    uint64_t chosen = !l->fused ? 0 : c->mode == LL_ONCE ? shares : l->pushes ? entries : 0;
+    uint64_t shares = c->mode == LL_DEDUP ? slots * l->topk : 0;
+    uint64_t chosen = !l->fused ? 0 : c->mode == LL_DEDUP ? shares : l->pushes ? entries : 0;
     uint32_t blocks = c->resident[0] > c->resident[1] ? c->resident[0] : c->resident[1];
 
     for (int i = 0; i < 2; i++) {
         c->calls[i] = device_take(memory, &at, c->resident[i] * sizeof(*c->calls[i]));
-        c->tickets[i] = device_take(memory, &at, sizeof(*c->tickets[i]));
+        c->work_counters[i] = device_take(memory, &at, sizeof(*c->work_counters[i]));
     }
     c->args.stamped = c->profile != NULL ? blocks * LL_WARPS : 0;
     c->args.stamps = device_take(memory, &at, c->args.stamped * sizeof(*c->args.stamps));
@@ -152,7 +152,7 @@ static enum epa_status alloc(struct ll_cuda *c, struct epa_error *err)
 /* Then a string for each warp. */
 static uint32_t dispatch_shared(const struct ll_cuda *c)
 {
-    return c->args.strings + (c->mode == LL_ONCE ? LL_WARPS * c->args.string : 0);
+    return c->args.payloads + (c->mode == LL_DEDUP ? LL_WARPS * c->args.payload : 0);
 }
 
 static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
@@ -184,13 +184,13 @@ static void fill_args(struct ll_cuda *c, const struct epa_algorithm_params *p)
         .scales_at = (uint32_t)l->scales_at,
         .meta_at = (uint32_t)l->meta_at,
         .choices_at = (uint32_t)l->choices_at,
-        .answer_bytes = (uint32_t)(l->fused ? l->message_bytes : l->answer_bytes),
+        .output_bytes = (uint32_t)(l->fused ? l->message_bytes : l->output_bytes),
         .sent_bytes = (uint32_t)l->sent_bytes,
         .publish_parts = parts_of(l),
         .words = words_of(l),
     };
-    c->args.strings = table_bytes(c);
-    c->args.string = device_up16(l->unit_bytes);
+    c->args.payloads = table_bytes(c);
+    c->args.payload = device_up16(l->unit_bytes);
 }
 
 static enum epa_status set_up(struct ll_cuda *c, const struct epa_algorithm_params *p,
@@ -198,11 +198,11 @@ static enum epa_status set_up(struct ll_cuda *c, const struct epa_algorithm_para
 {
     const struct ll_config *config = p->config;
     enum epa_status status = device_init("ll_v2", p, c->l.heap_bytes,
-                                         config->launch == LL_LAUNCH_EARLY, &c->d, err);
+                                         config->pdl, &c->d, err);
 
     if (status != EPA_OK)
         return status;
-    c->mode = c->l.by_rank ? LL_BY_RANK : c->l.once ? LL_ONCE : LL_DIRECT;
+    c->mode = c->l.by_rank ? LL_BY_RANK : c->l.dedup ? LL_DEDUP : LL_DIRECT;
     c->profile = config->profile;
     fill_args(c, p);
     c->shared_bytes[LL_DISPATCH] = dispatch_shared(c);
@@ -215,7 +215,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
                                struct epa_error *err)
 {
     const struct ll_config *config = p->config;
-    bool splits = config->overlap == LL_OVERLAP_SPLIT;
+    bool splits = config->split_phase;
     struct ll_cuda *c = calloc(1, sizeof(*c));
     enum epa_status status;
 

@@ -25,7 +25,7 @@ struct ll_cuda {
     struct ll_args args; /* what is the same in all calls */
     enum ll_mode mode;
     const char *profile;
-    uint32_t answers; /* region that this combine, or the last, pushes answers to */
+    uint32_t outputs; /* region that this combine, or the last, pushes answers to */
     bool dispatched;  /* since the last combine */
     unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
@@ -35,7 +35,7 @@ struct ll_cuda {
     /* By enum ll_cuda_stage; resident: blocks that fit on the device at once. */
     uint32_t resident[2];
     unsigned long long *calls[2];
-    struct ll_tickets *tickets[2];
+    struct ll_work_counters *work_counters[2];
     uint32_t shared_bytes[2];
 };
 
@@ -52,7 +52,7 @@ static inline struct ll_combine_kind ll_cuda_combine_kind(const struct ll_cuda *
                 : c->l.fp8  ? LL_FROM_CODES
                             : LL_FROM_ROWS,
         .f16 = c->l.dtype == EPA_F16,
-        .fp8 = c->l.answer_fp8,
+        .fp8 = c->l.output_fp8,
         .pushed = c->l.pushes,
         .profile = c->profile != NULL,
     };

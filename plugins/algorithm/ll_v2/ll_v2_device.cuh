@@ -3,7 +3,7 @@
 #ifndef LL_V2_DEVICE_CUH
 #define LL_V2_DEVICE_CUH
 
-#include "device/lines.cuh"
+#include "device/packets.cuh"
 #include "ll_v2.h"
 #include "ll_v2_cuda.h"
 
@@ -16,7 +16,7 @@ template <bool FP8> struct ll_width {
         HALVES = LANE / 8, /* 16 bytes each of bf16 */
         UNIT_SWEEPS = LL_UNIT_CHANNELS / SWEEP,
         SHARE_CHANNELS =
-            FP8 ? LL_CODE_LINES * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
+            FP8 ? LL_CODE_PACKETS * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
         SHARE_SWEEPS = (SHARE_CHANNELS + SWEEP - 1) / SWEEP
     };
 };
@@ -35,8 +35,8 @@ static __device__ __forceinline__ uint64_t ll_begin(const struct ll_args &a)
     if (!a.counts_early)
         ended = __ldcg(a.calls + blockIdx.x);
     /* Of the call before, which has ended. */
-    if (blockIdx.x == 0 && threadIdx.x < LL_TICKETS)
-        a.tickets->taken[ended % 2][threadIdx.x] = 0;
+    if (blockIdx.x == 0 && threadIdx.x < LL_WORK_COUNTERS)
+        a.work_counters->taken[ended % 2][threadIdx.x] = 0;
     return ended + 1;
 }
 
@@ -52,10 +52,10 @@ static __device__ __forceinline__ void ll_end(const struct ll_args &a, uint64_t 
 
 /* For the next unit (dev_next); one warp. */
 static __device__ __forceinline__ uint32_t ll_ask(const struct ll_args &a,
-                                                  enum ll_ticket which, uint64_t epoch,
+                                                  enum ll_work_counter which, uint64_t epoch,
                                                   uint32_t warps, uint32_t all)
 {
-    return dev_ask(&a.tickets->taken[epoch % 2][which], warps, all);
+    return dev_ask(&a.work_counters->taken[epoch % 2][which], warps, all);
 }
 
 static __device__ __forceinline__ uint32_t ll_signal_of(const struct ll_args &a,
@@ -82,7 +82,7 @@ static __device__ __forceinline__ bool ll_wait_all(const struct ll_args &a, uint
 
 /* After __syncthreads(): every rank learns that this block, or the kernel before, is
  * done. */
-static __device__ __forceinline__ void ll_tell_all(const struct ll_args &a,
+static __device__ __forceinline__ void ll_signal_all(const struct ll_args &a,
                                                    enum ll_signal kind, uint64_t epoch)
 {
     if (threadIdx.x < a.v.size)

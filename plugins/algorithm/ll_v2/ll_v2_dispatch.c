@@ -35,7 +35,7 @@ static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint3
         if (m->expert[i] >= 0)
             count[m->expert[i]]++;
     }
-    for (uint32_t t = 0; h->l.once && t < m->tokens; t++) {
+    for (uint32_t t = 0; h->l.dedup && t < m->tokens; t++) {
         for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1)
             count[h->l.experts + (uint32_t)__builtin_ctzll(ranks)]++;
     }
@@ -57,7 +57,7 @@ static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s,
         uint64_t deadline = 0;
 
         h->last.peer = p;
-        epa_trace_give(h->trace, 0, p, signal_of(h, LL_COUNT, h->world.rank), s->epoch);
+        epa_trace_flow_begin(h->trace, 0, p, signal_of(h, LL_COUNT, h->world.rank), s->epoch);
         do {
             status = epa_put_signal(h->t, mine, h->t->heap + mine, row,
                                     signal_of(h, LL_COUNT, h->world.rank), s->epoch, p);
@@ -156,14 +156,14 @@ static enum epa_status lay_out_rows(struct ll_host *h, struct ll_set *s)
     return EPA_OK;
 }
 
-/* Answers that are put stand at the source by expert (or rank), in the order of its rows.
+/* Expert outputs that are put stand at the source by expert (or rank), in the order of its rows.
  */
-static void lay_out_answers(const struct ll_host *h, const struct ll_set *s)
+static void lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
 {
-    uint32_t n = h->l.once ? h->l.size : h->l.experts, end = 0;
-    uint32_t *restrict next = h->next_answer;
+    uint32_t n = h->l.dedup ? h->l.size : h->l.experts, end = 0;
+    uint32_t *restrict next = h->next_output;
     const uint32_t *restrict count =
-        h->l.once ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
+        h->l.dedup ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
 
     for (uint32_t i = 0; i < n; i++) {
         next[i] = end;
@@ -179,10 +179,10 @@ static void place_by_expert(const struct ll_host *h, struct ll_set *s,
     for (uint32_t i = 0; i < choices; i++) {
         int32_t e = m->expert[i];
 
-        s->place[i] = (struct ll_place){.rank = NOWHERE};
+        s->place[i] = (struct ll_slot){.rank = NOWHERE};
         if (e >= 0)
             s->place[i] =
-                (struct ll_place){rank_of(h, e), h->next[e]++, h->next_answer[e]++};
+                (struct ll_slot){rank_of(h, e), h->next[e]++, h->next_output[e]++};
     }
 }
 
@@ -190,16 +190,16 @@ static void place_by_rank(const struct ll_host *h, struct ll_set *s,
                           const struct epa_moe *m)
 {
     for (uint32_t t = 0; t < m->tokens; t++) {
-        struct ll_place *place = s->place + (size_t)t * h->l.places;
+        struct ll_slot *place = s->place + (size_t)t * h->l.places;
         uint32_t n = 0;
 
         for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1) {
             uint32_t r = (uint32_t)__builtin_ctzll(ranks);
 
-            place[n++] = (struct ll_place){r, h->next_row[r]++, h->next_answer[r]++};
+            place[n++] = (struct ll_slot){r, h->next_row[r]++, h->next_output[r]++};
         }
         for (; n < h->l.places; n++)
-            place[n] = (struct ll_place){.rank = NOWHERE};
+            place[n] = (struct ll_slot){.rank = NOWHERE};
         for (size_t i = (size_t)t * h->l.topk; i < (size_t)(t + 1) * h->l.topk; i++) {
             if (m->expert[i] >= 0)
                 s->entry[i] = h->next[m->expert[i]]++;
@@ -212,15 +212,15 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
 {
     enum epa_status status = lay_out_entries(h, s);
 
-    if (status == EPA_OK && h->l.once)
+    if (status == EPA_OK && h->l.dedup)
         status = lay_out_rows(h, s);
     if (status != EPA_OK)
         return status;
     if (h->l.puts)
-        lay_out_answers(h, s);
+        lay_out_outputs(h, s);
     if (h->far != 0)
         ll_begin_rows(h, s);
-    if (h->l.once)
+    if (h->l.dedup)
         place_by_rank(h, s, m);
     else
         place_by_expert(h, s, m);
@@ -264,7 +264,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, const uint16
                             uint32_t worker)
 {
     const struct ll_host *h = task->h;
-    const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+    const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
     uint64_t recv = recv_offset(h, task->set);
     char *msg = NULL;
     void *to[LL_TOPK], *copy[LL_TOPK];
@@ -294,7 +294,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
 {
     const struct ll_host *h = task->h;
     const struct ll_layout *l = &h->l;
-    const struct ll_place *place = task->set->place + (size_t)t * l->places;
+    const struct ll_slot *place = task->set->place + (size_t)t * l->places;
     uint64_t recv = arrival_offset(h, task->set);
     char *scratch = h->scratch + worker * l->message_bytes, *first = NULL;
     bool again = false; /* the token stands in scratch */
@@ -329,8 +329,8 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, const uint16_t
 static uint64_t rows_sent(const struct ll_host *h, const struct ll_set *s)
 {
     const uint32_t *count =
-        h->l.once ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
-    uint32_t n = h->l.once ? h->l.size : h->l.experts;
+        h->l.dedup ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
+    uint32_t n = h->l.dedup ? h->l.size : h->l.experts;
     uint64_t rows = 0;
 
     for (uint32_t i = 0; i < n; i++)
@@ -350,7 +350,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 
         if (task->m->x != NULL && t + 1 < end)
             next = (const uint16_t *)task->m->x + (size_t)(t + 1) * task->h->l.hidden;
-        if (task->h->l.once)
+        if (task->h->l.dedup)
             send_to_ranks(task, t, next, worker);
         else
             send_to_experts(task, t, next, worker);
@@ -456,11 +456,11 @@ enum epa_status ll_dispatch(struct epa_algorithm *a, struct epa_problem *problem
     if (status == EPA_OK)
         status = store_rows(h, &task);
     if (status == EPA_OK)
-        status = ll_tell(h, LL_DATA, s->epoch);
+        status = ll_signal(h, LL_DATA, s->epoch);
     if (ll_phase(h, status, LL_DO_WAIT))
         status = ll_wait_and_leave(h, LL_DATA, s->epoch);
     if (ll_phase(h, status, LL_DO_POSTPROCESS))
-        status = ll_hand_out(&task);
+        status = ll_publish_views(&task);
     ll_end(h);
     epa_trace_count(h->trace, 0, h->notes.rows, m->recv_rows);
     return status;

@@ -2,7 +2,7 @@
  * rows at the ranks that want them, quantised on the way, without waiting for that: where a
  * row arrives at a rank that gets it once is fixed by who sends it and its number. The last
  * blocks take in what came. Only rows that go straight to their experts' rows (layout
- * expert, once: false) wait for the counts of all ranks, which say where they stand.
+ * expert, dedup: false) wait for the counts of all ranks, which say where they stand.
  *
  * Routes and counts travel in packets that carry the epoch. Rows that are copied to their
  * experts (once) travel as lines that do so, too. Rows that are read where they arrive have
@@ -24,8 +24,8 @@ static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t ep
     uint32_t *first = shared + a.experts, warps = blocks * LL_WARPS;
     uint32_t units = a.units / a.row_signals; /* that a warp takes in one go */
     uint32_t all = a.tokens * a.row_signals;
-    uint64_t *string = reinterpret_cast<uint64_t *>(
-        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / DEV_WARP * a.string);
+    uint64_t *payload = reinterpret_cast<uint64_t *>(
+        reinterpret_cast<char *>(shared) + a.payloads + threadIdx.x / DEV_WARP * a.payload);
 
     if (blockIdx.x < a.publishers) {
         dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_COUNT_PUT, false);
@@ -34,17 +34,17 @@ static __device__ __forceinline__ bool send(const struct ll_args &a, uint64_t ep
     }
     if (blockIdx.x < a.publishers && apart)
         return true;
-    if (MODE == LL_DIRECT && !ll_places(a, epoch, shared, first))
+    if (MODE == LL_DIRECT && !ll_slots(a, epoch, shared, first))
         return false;
     dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_QUANT_AND_PUT, false);
-    for (uint32_t u = dev_warp_of(block, blocks), ticket; u < all;
-         u = dev_next(ticket, warps, all)) {
-        struct told t;
+    for (uint32_t u = dev_warp_of(block, blocks), work_index; u < all;
+         u = dev_next(work_index, warps, all)) {
+        struct reported t;
         float carried = 0.0f;
 
-        ticket = ll_ask(a, LL_SENDING, epoch, warps, all);
+        work_index = ll_ask(a, LL_SENDING, epoch, warps, all);
         for (uint32_t i = u * units; i < (u + 1) * units; i++)
-            t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, string,
+            t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, payload,
                                     &carried);
         tell_row<MODE>(a, t, epoch);
     }
@@ -58,16 +58,16 @@ static __device__ __forceinline__ void
 receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
               const uint32_t *tokens, uint32_t block, uint32_t blocks)
 {
-    uint64_t *string = reinterpret_cast<uint64_t *>(
-        reinterpret_cast<char *>(shared) + a.strings + threadIdx.x / DEV_WARP * a.string);
-    uint32_t units = MODE == LL_ONCE ? a.units : 1, all = a.v.size * a.max_tokens * units;
+    uint64_t *payload = reinterpret_cast<uint64_t *>(
+        reinterpret_cast<char *>(shared) + a.payloads + threadIdx.x / DEV_WARP * a.payload);
+    uint32_t units = MODE == LL_DEDUP ? a.units : 1, all = a.v.size * a.max_tokens * units;
 
-    for (uint32_t u = dev_warp_of(block, blocks), ticket; u < all;
-         u = dev_next(ticket, blocks * LL_WARPS, all)) {
+    for (uint32_t u = dev_warp_of(block, blocks), work_index; u < all;
+         u = dev_next(work_index, blocks * LL_WARPS, all)) {
         uint32_t source, token, unit = u % units;
         bool ok = true, sent;
 
-        ticket = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
+        work_index = ll_ask(a, LL_RECEIVING, epoch, blocks * LL_WARPS, all);
         ll_slot_at(a.v.size, a.v.rank, u / units, &source, &token);
         sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok);
         if (ok && !sent && unit == 0 && dev_lane() == 0)
@@ -80,7 +80,7 @@ receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
             dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, true);
         } else if (ok) {
             ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch,
-                                           string);
+                                           payload);
         }
         if (!ok)
             return;
@@ -148,8 +148,8 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     if (sends && (first == 0 || blockIdx.x < first))
         ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     __syncthreads(); /* shared memory is used anew */
-    if (ok && receives && (MODE == LL_ONCE || blockIdx.x >= first))
-        receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_ONCE ? gridDim.x : blocks);
+    if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
+        receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
     ll_end(a, epoch);
 }
 
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(LL_THREADS, 4)
     }
 #define MODES(in) \
     { \
-        KERNELS(in, LL_BY_RANK), KERNELS(in, LL_ONCE), KERNELS(in, LL_DIRECT) \
+        KERNELS(in, LL_BY_RANK), KERNELS(in, LL_DEDUP), KERNELS(in, LL_DIRECT) \
     }
 #define KERNEL(in, mode) \
     { \
@@ -171,7 +171,7 @@ const void *ll_dispatch_kernel(enum ll_input in, enum ll_mode mode, bool profile
     static const void *const kernel[LL_INPUTS][LL_MODES][2] = {
         MODES(LL_IN_PLAIN),
         MODES(LL_IN_QUANTISE),
-        {KERNEL(LL_IN_QUANTISE_F16, LL_BY_RANK), KERNEL(LL_IN_QUANTISE_F16, LL_ONCE),
+        {KERNEL(LL_IN_QUANTISE_F16, LL_BY_RANK), KERNEL(LL_IN_QUANTISE_F16, LL_DEDUP),
          KERNEL(LL_IN_QUANTISE_F16, LL_DIRECT)},
         MODES(LL_IN_FP8)};
 

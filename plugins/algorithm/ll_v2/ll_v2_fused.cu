@@ -15,12 +15,12 @@ const void *ll_fused_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[2][2] = KERNELS(LL_DIRECT, false);
     static const void *const pushes[2][2] = KERNELS(LL_DIRECT, true);
-    static const void *const sums[2][2] = KERNELS(LL_ONCE, true);
+    static const void *const sums[2][2] = KERNELS(LL_DEDUP, true);
     uint32_t codes = k.from == LL_FROM_CODES;
 
     if (k.profile || k.fp8 || k.mode == LL_BY_RANK)
         return NULL;
-    return k.mode == LL_ONCE ? sums[codes][k.f16]
+    return k.mode == LL_DEDUP ? sums[codes][k.f16]
            : k.pushed        ? pushes[codes][k.f16]
                              : pulls[codes][k.f16];
 }

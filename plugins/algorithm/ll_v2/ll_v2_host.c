@@ -2,11 +2,11 @@
  *
  * Ranks tell each other how many rows they have for whom; from then on each knows where its
  * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
- * the answers from where the experts wrote them and adds them up. Peers that loads and
+ * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
- * answers back by puts; the last put to a peer brings the signal. With `once` in layout expert
- * rows come to `arrival` and their receiver copies them to its experts; what it answers stands
- * in `outbox`, as do answers that are quantised.
+ * expert outputs back by puts; the last put to a peer brings the signal. With `once` in layout expert
+ * rows come to `arrival` and their receiver copies them to its experts; what it expert outputs stands
+ * in `outbox`, as do expert outputs that are quantised.
  *
  * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
  * peers when this rank next calls it, and experts may take long. It takes no longer than the
@@ -18,19 +18,19 @@
  * epoch m take the set that epoch n had, n < m, combine n called before dispatch m. Then
  *   - rows of m are written at p after COUNT m of p is seen, so p has entered dispatch m, and
  *     has done its experts and combine of n before;
- *   - answers of m are written at p after its dispatch m has ended, so every rank has
- *     entered that one, and has pulled or used the answers of n before;
+ *   - expert outputs of m are written at p after its dispatch m has ended, so every rank has
+ *     entered that one, and has pulled or used the expert outputs of n before;
  *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
  *     its combine n; rows copied out of it p writes itself, after that;
- *   - rows that a combine n reads at p (expert: fused) are read before its rank enters dispatch
+ *   - rows that a combine n reads at p (fuse_expert: true) are read before its rank enters dispatch
  *     m, and tells COUNT m, without which nobody writes rows of m;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
- *     p has its DATA, and so has pulled the answers of n; where they were put, the quiet() at
+ *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet() at
  *     the end of combine n has seen them arrive, as that of dispatch n has what was staged;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
  *     DATA m - 1, and copied the counts of n long before.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
- * dispatches: each kind of signal is one word a source, and the answers of a later epoch would
+ * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch would
  * pass for those of an earlier one. */
 #include "ll_v2_host.h"
 
@@ -40,7 +40,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const doing_name[LL_DOINGS] = {
+static const char *const phase_name[LL_PHASES] = {
     [LL_DO_CREATE] = "create",
     [LL_DO_COUNT_PUT] = "count_put",
     [LL_DO_QUANT_AND_PUT] = "quant_and_put",
@@ -52,7 +52,7 @@ static const char *const doing_name[LL_DOINGS] = {
     [LL_DO_TOPK_REDUCE] = "topk_reduce",
 };
 static const char *const wait_name[LL_SIGNALS] = {
-    [LL_COUNT] = "counts_from", [LL_DATA] = "rows_from", [LL_ANSWER] = "answers_from"};
+    [LL_COUNT] = "counts_from", [LL_DATA] = "rows_from", [LL_OUTPUT] = "answers_from"};
 
 uint64_t ll_now_ns(void)
 {
@@ -92,7 +92,7 @@ bool ll_again(struct ll_host *h, enum epa_status *status, uint64_t *deadline)
 }
 
 /* Puts what there is and tells the peer with it, after all that was put to it before. */
-static enum epa_status put_and_tell(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
+static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
                                     uint64_t dst, const void *src, size_t bytes,
                                     uint32_t peer)
 {
@@ -102,7 +102,7 @@ static enum epa_status put_and_tell(struct ll_host *h, enum ll_signal kind, uint
 
     if (status != EPA_OK)
         return status;
-    epa_trace_give(h->trace, 0, peer, word, epoch);
+    epa_trace_flow_begin(h->trace, 0, peer, word, epoch);
     do {
         if (bytes == 0)
             status = h->t->ops->signal(h->t, word, epoch, EPA_SIGNAL_SET, peer);
@@ -122,8 +122,8 @@ enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, uint64_t epoch, u
     h->last.peer = peer;
     h->left[peer] -= rows;
     if (h->left[peer] == 0) {
-        h->told |= 1ull << peer;
-        return put_and_tell(h, kind, epoch, dst, src, bytes, peer);
+        h->reported |= 1ull << peer;
+        return put_and_signal(h, kind, epoch, dst, src, bytes, peer);
     }
     do {
         status = epa_put(h->t, dst, src, bytes, peer);
@@ -131,16 +131,16 @@ enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, uint64_t epoch, u
     return status;
 }
 
-enum epa_status ll_tell(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
+enum epa_status ll_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
         h->last.peer = peer_at(h, i);
-        if ((h->told >> h->last.peer & 1) == 0)
-            status = put_and_tell(h, kind, epoch, 0, NULL, 0, h->last.peer);
+        if ((h->reported >> h->last.peer & 1) == 0)
+            status = put_and_signal(h, kind, epoch, 0, NULL, 0, h->last.peer);
     }
-    h->told = 0;
+    h->reported = 0;
     return status;
 }
 
@@ -157,7 +157,7 @@ enum epa_status ll_wait(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
         status = epa_wait(h->t, word, epoch, h->timeout_ns);
         end = epa_trace_slice(h->trace, 0, h->notes.from[kind], begin, peer, 0, 0);
         if (status == EPA_OK)
-            epa_trace_take(h->trace, 0, begin, end, peer, word, epoch);
+            epa_trace_flow_end(h->trace, 0, begin, end, peer, word, epoch);
     }
     return status;
 }
@@ -170,10 +170,10 @@ enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64
 }
 
 static const char *const signal_name[LL_SIGNALS] = {
-    [LL_COUNT] = "counts", [LL_DATA] = "rows", [LL_ANSWER] = "answers"};
+    [LL_COUNT] = "counts", [LL_DATA] = "rows", [LL_OUTPUT] = "expert outputs"};
 
 /* The inverse of signal_of(). */
-static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
     const struct ll_host *h = (const struct ll_host *)(const void *)a;
     uint32_t kind = (w->number - h->signal) / h->l.size;
@@ -191,12 +191,12 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 
     if (h->last.text[0] != 0) {
         (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage,
-                       doing_name[h->last.doing], h->last.text);
+                       phase_name[h->last.phase], h->last.text);
         return;
     }
     h->t->ops->explain(h->t, &inner);
     (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s of rank %u: %s",
-                   h->last.stage, doing_name[h->last.doing], (unsigned long long)h->epoch,
+                   h->last.stage, phase_name[h->last.phase], (unsigned long long)h->epoch,
                    signal_name[h->last.signal], h->last.peer, inner.text);
 }
 
@@ -223,7 +223,7 @@ static void destroy(struct epa_algorithm *a)
     free(h->sum);
     free(h->next);
     free(h->next_row);
-    free(h->next_answer);
+    free(h->next_output);
     free(h->block);
     free(h->left);
     free(h->scratch);
@@ -239,14 +239,14 @@ static bool set_alloc(const struct ll_layout *l, struct ll_set *s)
     s->count = calloc(l->size, l->count_words * sizeof(*s->count));
     s->recv_count = calloc(l->local, sizeof(*s->recv_count));
     s->recv_start = calloc(l->local, sizeof(*s->recv_start));
-    if (l->once)
+    if (l->dedup)
         s->entry = calloc(tokens * l->topk, sizeof(*s->entry));
     if (l->by_rank) {
         s->recv_row = calloc(l->entries, sizeof(*s->recv_row));
         s->recv_weight = calloc(l->entries, sizeof(*s->recv_weight));
     }
     return s->place != NULL && s->count != NULL && s->recv_count != NULL &&
-           s->recv_start != NULL && (!l->once || s->entry != NULL) &&
+           s->recv_start != NULL && (!l->dedup || s->entry != NULL) &&
            (!l->by_rank || (s->recv_row != NULL && s->recv_weight != NULL));
 }
 
@@ -286,17 +286,17 @@ static bool host_alloc(struct ll_host *h)
     h->sum = calloc(l->experts, sizeof(*h->sum));
     h->next = calloc(l->experts, sizeof(*h->next));
     h->next_row = calloc(l->size, sizeof(*h->next_row));
-    h->next_answer = calloc(l->experts, sizeof(*h->next_answer));
+    h->next_output = calloc(l->experts, sizeof(*h->next_output));
     h->block = calloc(l->experts, sizeof(*h->block));
     h->left = calloc(l->size, sizeof(*h->left));
     h->scratch = aligned_alloc(4096, (h->workers * l->message_bytes + 4095) / 4096 * 4096);
     if (h->scratch != NULL)
         memset(h->scratch, 0, h->workers * l->message_bytes);
     if (ll_sums(l) != 0)
-        h->sums = calloc((size_t)h->workers * ll_sums(l), l->answer_bytes);
+        h->sums = calloc((size_t)h->workers * ll_sums(l), l->output_bytes);
     return ok && (ll_sums(l) == 0 || h->sums != NULL) && h->rank_of != NULL &&
            h->sum != NULL && h->next != NULL && h->next_row != NULL &&
-           h->next_answer != NULL && h->block != NULL && h->left != NULL &&
+           h->next_output != NULL && h->block != NULL && h->left != NULL &&
            h->scratch != NULL;
 }
 
@@ -306,20 +306,20 @@ static void choose_store(struct ll_host *h, int stores)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     double rows = (double)h->world.local_size * h->l.max_tokens * h->l.places;
-    double share = rows * (double)(h->l.message_bytes + h->l.answer_bytes) /
+    double share = rows * (double)(h->l.message_bytes + h->l.output_bytes) /
                    (double)(cache > 0 ? cache : 32 << 20);
 
-    h->store = stores == LL_STORES_STREAM || (stores == LL_STORES_AUTO && share > 1)
+    h->store = stores == LL_NONTEMPORAL_ON || (stores == LL_NONTEMPORAL_AUTO && share > 1)
                    ? KERNELS_STORE_STREAM
                    : KERNELS_STORE_CACHED;
-    if (stores == LL_STORES_AUTO && share <= 1 && share > 1.0 / 16)
+    if (stores == LL_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
         h->trial.left = 2 * LL_TRIALS;
 }
 
 static void name_notes(struct ll_host *h)
 {
-    for (uint32_t i = LL_DO_CREATE + 1; i < LL_DOINGS; i++)
-        h->notes.doing[i] = epa_trace_name(h->trace, doing_name[i]);
+    for (uint32_t i = LL_DO_CREATE + 1; i < LL_PHASES; i++)
+        h->notes.phase[i] = epa_trace_name(h->trace, phase_name[i]);
     h->notes.rows = epa_trace_name(h->trace, "rows");
     for (uint32_t i = 0; i < LL_SIGNALS; i++)
         h->notes.from[i] = epa_trace_name(h->trace, wait_name[i]);
@@ -338,7 +338,7 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
     *h = (struct ll_host){
         .base = {.stages = ll_host_stages,
                  .n_stages = 2,
-                 .awaits = awaits,
+                 .wait_describe = wait_describe,
                  .explain = explain,
                  .destroy = destroy},
         .l = *l,
@@ -350,10 +350,10 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,
         .trace = p->trace,
-        .last = {.stage = "create", .doing = LL_DO_CREATE},
+        .last = {.stage = "create", .phase = LL_DO_CREATE},
     };
     name_notes(h);
-    choose_store(h, config->stores);
+    choose_store(h, config->nontemporal);
     status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);
     if (status == EPA_OK && !host_alloc(h))
         status = epa_fail(err, EPA_ERR_NOMEM,

@@ -12,14 +12,14 @@ static const uint32_t NOWHERE = UINT32_MAX;
 /* Where one row of a token stands: at `rank` in place `row` (sent once) or entry; its
  * answer, if it has to be put, comes to place `answer` here. rank NOWHERE: there is none.
  */
-struct ll_place {
-    uint32_t rank, row, answer;
+struct ll_slot {
+    uint32_t rank, row, output;
 };
 
 /* Rows of this rank for one expert or, if sent once, one rank. They stand in the order of
- * tokens, side by side there and, as their answers do, here. */
+ * tokens, side by side there and, as their expert outputs do, here. */
 struct ll_block {
-    uint32_t row, answer; /* the next to be put: where it goes, and where it is */
+    uint32_t row, output; /* the next to be put: where it goes, and where it is */
     uint32_t made;        /* answer of the first that has not been made */
 };
 
@@ -28,7 +28,7 @@ struct ll_block {
 struct ll_set {
     bool open;
     uint64_t epoch;
-    struct ll_place *place; /* [max_tokens][places] */
+    struct ll_slot *place; /* [max_tokens][places] */
     uint32_t *entry;        /* once: [max_tokens][topk], at the receivers */
     uint32_t *count;        /* [source][count_words], a copy */
     uint32_t *recv_count;   /* [local] */
@@ -46,7 +46,7 @@ struct ll_trial {
 };
 
 /* Phases of the two stages, and what a worker does in them: for explain() and traces. */
-enum ll_doing {
+enum ll_phase {
     LL_DO_CREATE,
     LL_DO_COUNT_PUT,
     LL_DO_QUANT_AND_PUT,
@@ -56,12 +56,12 @@ enum ll_doing {
     LL_DO_COPY_AND_PUT,
     LL_DO_RECV_WAIT,
     LL_DO_TOPK_REDUCE,
-    LL_DOINGS,
+    LL_PHASES,
 };
 
 /* What is noted where somebody profiles: names, and since when the phase is. */
 struct ll_notes {
-    uint16_t doing[LL_DOINGS], from[LL_SIGNALS]; /* from: a wait for one peer */
+    uint16_t phase[LL_PHASES], from[LL_SIGNALS]; /* from: a wait for one peer */
     uint16_t rows;                               /* that a dispatch brought, a counter */
     uint64_t begin_ns, bytes;                    /* of the phase, and what it moves */
     uint32_t tokens;
@@ -81,20 +81,20 @@ struct ll_host {
     struct ll_set set[2];
     uint8_t *rank_of; /* [experts] */
     /* While places are given out: rows so far for an expert or, if sent once, a rank. */
-    uint32_t *sum, *next, *next_answer; /* [experts]; next_answer by rank if sent once */
+    uint32_t *sum, *next, *next_output; /* [experts]; next_output by rank if sent once */
     uint32_t *next_row;                 /* [size] */
     uint32_t far;                       /* ranks that loads and stores do not reach */
     struct ll_block *block;             /* [experts], or by rank if sent once */
     uint32_t *left;                     /* [size] rows of this phase still to be put */
-    uint64_t told;                      /* ranks whose last put has told them, a bit each */
+    uint64_t reported;                      /* ranks whose last put has told them, a bit each */
     char *scratch;                      /* [workers] messages, each a worker's own */
-    char *sums; /* [workers][ll_sums()] answers before they are sent or added up */
+    char *sums; /* [workers][ll_sums()] expert outputs before they are sent or added up */
     uint32_t workers;
     struct epa_trace *trace;
     struct ll_notes notes;
     struct { /* for explain() */
         const char *stage;
-        enum ll_doing doing;
+        enum ll_phase phase;
         uint32_t peer;
         enum ll_signal signal;
         enum epa_status status; /* of `text` */
@@ -106,7 +106,7 @@ struct ll_task {
     struct ll_host *h;
     struct ll_set *set;
     struct epa_moe *m;
-    /* combine: makes answers in the outbox; NULL: they are sent as they stand */
+    /* combine: makes expert outputs in the outbox; NULL: they are sent as they stand */
     void (*make)(void *, uint32_t worker, uint32_t workers);
     uint32_t begin, end; /* what is done now: tokens, rows or experts */
     uint64_t wrong;      /* 1 + a row that came and says what cannot be; 0: none */
@@ -129,11 +129,11 @@ static inline struct ll_host *host_of(struct epa_algorithm *a)
 }
 
 /* A stage begins, with this phase. */
-static inline void ll_begin(struct ll_host *h, const char *stage, enum ll_doing doing)
+static inline void ll_begin(struct ll_host *h, const char *stage, enum ll_phase phase)
 {
     h->last.text[0] = '\0'; /* of a call that was refused before */
     h->last.stage = stage;
-    h->last.doing = doing;
+    h->last.phase = phase;
     h->notes.begin_ns = epa_trace_now(h->trace);
 }
 
@@ -142,18 +142,18 @@ static inline void ll_end(struct ll_host *h)
 {
     struct ll_notes *n = &h->notes;
 
-    n->begin_ns = epa_trace_slice(h->trace, 0, n->doing[h->last.doing], n->begin_ns,
+    n->begin_ns = epa_trace_slice(h->trace, 0, n->phase[h->last.phase], n->begin_ns,
                                   EPA_TRACE_NOBODY, n->bytes, n->tokens);
     n->bytes = n->tokens = 0;
 }
 
 /* Another phase begins if all is well so far; true if so. */
-static inline bool ll_phase(struct ll_host *h, enum epa_status status, enum ll_doing doing)
+static inline bool ll_phase(struct ll_host *h, enum epa_status status, enum ll_phase phase)
 {
     if (status != EPA_OK)
         return false;
     ll_end(h);
-    h->last.doing = doing;
+    h->last.phase = phase;
     return true;
 }
 
@@ -162,7 +162,7 @@ static inline void ll_worked(const struct ll_host *h, uint32_t worker, uint32_t 
                              uint64_t begin_ns, uint32_t tokens)
 {
     if (workers > 1)
-        (void)epa_trace_slice(h->trace, worker, h->notes.doing[h->last.doing], begin_ns,
+        (void)epa_trace_slice(h->trace, worker, h->notes.phase[h->last.phase], begin_ns,
                               EPA_TRACE_NOBODY, 0, tokens);
 }
 
@@ -189,16 +189,16 @@ static inline uint64_t arrival_offset(const struct ll_host *h, const struct ll_s
                                    : recv_offset(h, s);
 }
 
-/* Where peers get answers. */
+/* Where peers get expert outputs. */
 static inline uint64_t leave_offset(const struct ll_host *h, const struct ll_set *s)
 {
     return h->l.outbox_bytes != 0 ? region(h, s, h->l.outbox_at, h->l.outbox_bytes)
                                   : y_offset(h, s);
 }
 
-static inline uint64_t answers_offset(const struct ll_host *h, const struct ll_set *s)
+static inline uint64_t outputs_offset(const struct ll_host *h, const struct ll_set *s)
 {
-    return region(h, s, h->l.answers_at, h->l.answers_bytes);
+    return region(h, s, h->l.outputs_at, h->l.outputs_bytes);
 }
 
 /* The counts that `source` gave: rows for each expert, then rows for each rank. */
@@ -256,7 +256,7 @@ static inline char *heap_at(const struct ll_host *h, uint32_t rank, uint64_t off
     return (rank == h->world.rank ? h->t->heap : h->t->peer_heap[rank]) + offset;
 }
 
-/* Answers that a worker makes before they go on: a sum of them, and those that it is of. */
+/* Expert outputs that a worker makes before they go on: a sum of them, and those that it is of. */
 static inline uint32_t ll_sums(const struct ll_layout *l)
 {
     return l->fused ? 1 + l->topk : l->outbox_bytes != 0;
@@ -276,7 +276,7 @@ enum epa_status ll_fail(struct ll_host *, enum epa_status status, const char *fm
 bool ll_again(struct ll_host *, enum epa_status *status, uint64_t *deadline);
 /* Tells who was not told with a put. All that was stored or put for the epoch so far is seen
  * before. Partner: ll_wait(). */
-enum epa_status ll_tell(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+enum epa_status ll_signal(struct ll_host *, enum ll_signal kind, uint64_t epoch);
 /* Until every other rank has told at least `epoch`. */
 enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch);
 /* The same; then nothing that this rank has put or told is held back. */
@@ -285,7 +285,7 @@ enum epa_status ll_wait_and_leave(struct ll_host *, enum ll_signal kind, uint64_
 /* To ranks out of reach. Where the message of a place of token t is made: where its answer is
  * counted or, if it is the same for all who get it, once for each token. */
 char *ll_staging_at(const struct ll_host *, const struct ll_set *, uint32_t t,
-                    const struct ll_place *);
+                    const struct ll_slot *);
 /* Notes what is to be put to whom and where blocks begin, before places are given out. */
 void ll_begin_rows(struct ll_host *, const struct ll_set *);
 /* The messages of the tokens that were just made; in blocks, of long ones, all with the last.
@@ -293,7 +293,7 @@ void ll_begin_rows(struct ll_host *, const struct ll_set *);
 enum epa_status ll_put_rows(const struct ll_task *);
 
 /* After the last message has come: what it means for the experts, and the views of it. */
-enum epa_status ll_hand_out(struct ll_task *);
+enum epa_status ll_publish_views(struct ll_task *);
 
 enum epa_status ll_dispatch(struct epa_algorithm *, struct epa_problem *);
 enum epa_status ll_combine(struct epa_algorithm *, struct epa_problem *);

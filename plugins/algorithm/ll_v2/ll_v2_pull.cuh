@@ -1,9 +1,9 @@
-/* Combine where answers are pulled: a warp loads the rows that answer a token, and adds
+/* Combine where expert outputs are pulled: a warp loads the rows that answer a token, and adds
  * them up.
  *
  * It takes a share of a row, a batch of rows at a time, all of them on their way before the
  * first is added; and they are added in one order, whichever comes first. FROM: what the rows
- * are; F16: the type of answers. */
+ * are; F16: the type of expert outputs. */
 #ifndef LL_V2_PULL_CUH
 #define LL_V2_PULL_CUH
 
@@ -11,7 +11,7 @@
 
 /* Bits of the ranks that have answers to a token, or of its choices; lane k has choice
  * k. */
-struct answers {
+struct outputs {
     uint32_t expert; /* of this lane's choice */
     float weight;
     uint32_t ranks, choices;
@@ -29,10 +29,10 @@ static __device__ __forceinline__ struct part part_at(const struct ll_args &a,
     return {share, first, min(a.share_channels, a.hidden - first)};
 }
 
-static __device__ __forceinline__ struct answers answers_of(const struct ll_args &a,
+static __device__ __forceinline__ struct outputs outputs_of(const struct ll_args &a,
                                                             uint32_t token)
 {
-    struct answers of = {~0u, 0.0f, 0, 0};
+    struct outputs of = {~0u, 0.0f, 0, 0};
     size_t choice = (size_t)token * a.topk + dev_lane();
 
     if (dev_lane() < a.topk) {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ struct answers answers_of(const struct ll_args
     return of;
 }
 
-/* ---- answers that are made of rows that came ---- */
+/* ---- expert outputs that are made of rows that came ---- */
 
 static __device__ __forceinline__ uint4 load_codes(const struct ll_args &a, const char *row,
                                                    uint32_t channel)
@@ -59,7 +59,7 @@ static __device__ __forceinline__ uint4 load_codes(const struct ll_args &a, cons
 
 /* The answer to eight channels: times the expert's factor, rounded, then to its type. */
 template <int FROM, bool F16>
-static __device__ __forceinline__ void make_answer(float factor, float *value)
+static __device__ __forceinline__ void make_output(float factor, float *value)
 {
     if constexpr (FROM != LL_FROM_Y) {
 #pragma unroll
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void make_answer(float factor, float *value)
 }
 
 template <int FROM, bool F16>
-static __device__ __forceinline__ void unpack_answer(uint4 raw, float factor, float *value)
+static __device__ __forceinline__ void unpack_output(uint4 raw, float factor, float *value)
 {
     if (FROM == LL_FROM_CODES) {
         dev_unpack_fp8(raw.x, __uint_as_float(raw.z), value);
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void unpack_answer(uint4 raw, float factor, fl
     } else {
         dev_unpack<F16>(raw, value);
     }
-    make_answer<FROM, F16>(factor, value);
+    make_output<FROM, F16>(factor, value);
 }
 
 /* ---- sums ---- */
@@ -107,7 +107,7 @@ static __device__ __forceinline__ uint32_t channel(const struct part &p, int swe
     return p.first + sweep * ll_width<FP8>::SWEEP + dev_lane() * ll_width<FP8>::LANE;
 }
 
-/* What a lane takes of a row that an answer is made of; of codes eight, and their scale. */
+/* What a lane takes of a row that an expert output is made of; of codes eight, and their scale. */
 template <int FROM, bool FP8>
 static __device__ __forceinline__ void load_row(const struct ll_args &a,
                                                 const struct part &p, const char *row,
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void add(const struct sweeps<FP8> &row, float 
         for (int h = 0; h < ll_width<FP8>::HALVES; h++) {
             float value[8];
 
-            unpack_answer<FROM, F16>(row.v[i][h], factor, value);
+            unpack_output<FROM, F16>(row.v[i][h], factor, value);
             add8(value, weight, s->v[i] + 8 * h);
         }
 }
@@ -173,9 +173,9 @@ struct term {
 /* Where the answers to a token are that it pulls, or the rows that they are made of: *out is
  * of this lane's. Returns which lanes have one; they are added in order. */
 template <int MODE, int FROM>
-static __device__ __forceinline__ uint32_t list_answers(const struct ll_args &a,
+static __device__ __forceinline__ uint32_t list_outputs(const struct ll_args &a,
                                                         uint32_t token,
-                                                        const struct answers &of,
+                                                        const struct outputs &of,
                                                         struct term *out)
 {
     uint32_t lane = dev_lane(), place = ~0u;
@@ -185,12 +185,12 @@ static __device__ __forceinline__ uint32_t list_answers(const struct ll_args &a,
         place = __ldcg(a.place + (size_t)token * a.topk + lane);
     if (MODE == LL_DIRECT && place != ~0u)
         out->from = a.v.peer_heap[of.expert / a.local] + a.y_space +
-                    (uint64_t)place * a.answer_bytes;
+                    (uint64_t)place * a.output_bytes;
     if (FROM != LL_FROM_Y && place != ~0u)
         out->factor = __ldg(a.factor + of.expert);
     if (MODE != LL_DIRECT && lane < a.v.size)
         out->from = a.v.peer_heap[lane] + a.y_space +
-                    (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.answer_bytes;
+                    (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.output_bytes;
     return MODE == LL_DIRECT ? __ballot_sync(DEV_ALL, place != ~0u) : of.ranks;
 }
 

@@ -1,4 +1,4 @@
-/* Combine where answers are pushed: a warp takes what experts answered to a row, adds it up
+/* Combine where expert outputs are pushed: a warp takes what experts answered to a row, adds it up
  * and quantises it where it has to, and stores it as lines at the row's rank.
  *
  * In 16 bits each lane has the channels of its words of the lines from beginning to end; in
@@ -9,7 +9,7 @@
 #include "ll_v2_device.cuh"
 #include "ll_v2_pull.cuh"
 
-/* ---- answers that are pushed, in 16 bits: each lane has the channels of its words ---- */
+/* ---- expert outputs that are pushed, in 16 bits: each lane has the channels of its words ---- */
 
 enum { PUSH_GROUPS = 4, CHANNELS = 4 }; /* fours of lines of a share; channels of a word */
 
@@ -41,12 +41,12 @@ static __device__ __forceinline__ void load_code_words(const struct ll_args &a,
         v[g].w[0] = v[g].w[1] = 0;
         if (has_word(p, at))
             v[g].w[0] = load_code_word(a, row, channel);
-        if (!dev_ends_line() && has_word(p, at + 1))
+        if (!dev_ends_packet() && has_word(p, at + 1))
             v[g].w[1] = load_code_word(a, row, channel + CHANNELS);
     }
 }
 
-/* This lane's words of a row of answers: 0 where it has none. */
+/* This lane's words of a row of expert outputs: 0 where it has none. */
 static __device__ __forceinline__ void load_words(const struct part &p, const char *row,
                                                   struct dev_words *v)
 {
@@ -59,7 +59,7 @@ static __device__ __forceinline__ void load_words(const struct part &p, const ch
         v[g].w[0] = v[g].w[1] = 0;
         if (has_word(p, at))
             v[g].w[0] = __ldcg(reinterpret_cast<const unsigned long long *>(from + 8 * at));
-        if (!dev_ends_line() && has_word(p, at + 1))
+        if (!dev_ends_packet() && has_word(p, at + 1))
             v[g].w[1] =
                 __ldcg(reinterpret_cast<const unsigned long long *>(from + 8 * at + 8));
     }
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void unpack_words(struct dev_words v, float fa
                                    (uint32_t)v.w[1], (uint32_t)(v.w[1] >> 32)),
                         value);
     }
-    make_answer<FROM, F16>(factor, value);
+    make_output<FROM, F16>(factor, value);
 }
 
 template <int FROM, bool F16>
@@ -136,15 +136,15 @@ add_word_rows(const struct part &p, uint32_t n, const char *from, float by)
 static __device__ __forceinline__ void
 push_words(const struct part &p, const struct dev_words *v, char *to, uint64_t epoch)
 {
-    uint32_t lines = dev_lines_of(2 * p.channels);
+    uint32_t packets = dev_packets_of(2 * p.channels);
 
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++)
-        if (dev_has_line(g, lines))
-            dev_line_store(to, g, v[g], epoch);
+        if (dev_has_packet(g, packets))
+            dev_packet128_store(to, g, v[g], epoch);
 }
 
-/* ---- answers that are pushed, in FP8: quantised as a token is, and put into lines ---- */
+/* ---- expert outputs that are pushed, in FP8: quantised as a token is, and put into lines ---- */
 
 template <bool F16, bool FP8>
 static __device__ __forceinline__ struct sweeps<FP8> rounded(const struct sum<FP8> &s) {
@@ -178,7 +178,7 @@ template <int GROUP>
 static __device__ __forceinline__ struct dev_words
 words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q, const uint32_t *scale)
 {
-    uint32_t line = GROUP * DEV_LINES + dev_lane() / 8, slot = dev_lane() % 8;
+    uint32_t line = GROUP * DEV_PACKETS + dev_lane() / 8, slot = dev_lane() % 8;
     uint32_t chunks = ll_chunks_of(a.group), at = line * chunks + slot, s[4];
     uint32_t first = chunks < LL_MOST_CHUNKS && slot == 7 ? 4 : 0;
     uint4 codes = {
@@ -202,7 +202,7 @@ push_codes(const struct ll_args &a, const struct part &p, const struct sweeps<tr
            char *to, uint64_t epoch)
 {
     enum { SWEEPS = ll_width<true>::SHARE_SWEEPS };
-    uint32_t n = p.channels / LL_CHUNK, lines = ll_code_lines(p.channels, a.group);
+    uint32_t n = p.channels / LL_CHUNK, packets = ll_code_packets(p.channels, a.group);
     uint32_t scale[SWEEPS];
     uint4 q[SWEEPS];
 
@@ -215,24 +215,24 @@ push_codes(const struct ll_args &a, const struct part &p, const struct sweeps<tr
     }
     struct dev_words first = words_of_codes<0>(a, n, q, scale);
 
-    if (dev_has_line(0, lines))
-        dev_line_store(to, 0, first, epoch);
-    if (lines <= DEV_LINES)
+    if (dev_has_packet(0, packets))
+        dev_packet128_store(to, 0, first, epoch);
+    if (packets <= DEV_PACKETS)
         return;
     struct dev_words second = words_of_codes<1>(a, n, q, scale);
 
-    if (dev_has_line(1, lines))
-        dev_line_store(to, 1, second, epoch);
+    if (dev_has_packet(1, packets))
+        dev_packet128_store(to, 1, second, epoch);
 }
 
 /* ---- pushing ---- */
 
-/* Where a share of an answer arrives. */
-static __device__ __forceinline__ uint64_t answer_at(const struct ll_args &a,
+/* Where a share of an expert output arrives. */
+static __device__ __forceinline__ uint64_t output_at(const struct ll_args &a,
                                                      uint32_t token, uint32_t place,
                                                      uint32_t share)
 {
-    return a.answers + ((uint64_t)token * a.places + place) * a.sent_bytes +
+    return a.outputs + ((uint64_t)token * a.places + place) * a.sent_bytes +
            (uint64_t)share * a.share_bytes;
 }
 
@@ -273,7 +273,7 @@ static __device__ __forceinline__ float factor_of(const struct ll_args &a, size_
 
 /* Fused, one warp: a part of a row that came, to its rank, as one expert's answer. */
 template <int FROM, bool F16>
-static __device__ __forceinline__ void push_answer(const struct ll_args &a, uint32_t share,
+static __device__ __forceinline__ void push_output(const struct ll_args &a, uint32_t share,
                                                    const char *row, float factor, char *to,
                                                    uint64_t epoch)
 {
@@ -320,19 +320,19 @@ static __device__ __forceinline__ void push_slot(const struct ll_args &a, uint32
                                                  uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.max_tokens, source, token);
-    uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_ONCE ? __popc(wanted) : 1;
+    uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_DEDUP ? __popc(wanted) : 1;
     const char *y = static_cast<const char *>(a.y),
-               *from = y + (uint64_t)slot * a.answer_bytes;
-    char *to = a.v.peer_heap[source] + answer_at(a, token, a.v.rank, share);
+               *from = y + (uint64_t)slot * a.output_bytes;
+    char *to = a.v.peer_heap[source] + output_at(a, token, a.v.rank, share);
     float by = 1.0f, factor = 1.0f;
 
     if (wanted == 0)
         return;
-    if (MODE == LL_ONCE && dev_lane() < n) {
+    if (MODE == LL_DEDUP && dev_lane() < n) {
         size_t at = (size_t)slot * a.topk + dev_lane();
         uint2 s = __ldcg(reinterpret_cast<const uint2 *>(a.share) + at);
 
-        from = y + (uint64_t)s.x * a.answer_bytes;
+        from = y + (uint64_t)s.x * a.output_bytes;
         by = __uint_as_float(s.y);
         if (FROM != LL_FROM_Y)
             factor = factor_of(a, at);
@@ -343,7 +343,7 @@ static __device__ __forceinline__ void push_slot(const struct ll_args &a, uint32
     }
     /* A lone answer counts with its weight, too: rounding the product is part of the
      * sum. */
-    if (MODE == LL_ONCE)
+    if (MODE == LL_DEDUP)
         by = __shfl_sync(DEV_ALL, by, dev_lane() < n ? dev_lane() : 0);
     push_rows<F16, FP8>(a, share, n, from, by, to, epoch);
 }
@@ -356,11 +356,11 @@ static __device__ __forceinline__ void push_entry(const struct ll_args &a, uint3
     uint32_t entry = __ldcg(a.recv_row + i);
     uint4 meta = dev_load16(a.v.peer_heap[a.v.rank] + a.recv +
                             (uint64_t)entry * a.message_bytes + a.meta_at);
-    char *to = a.v.peer_heap[meta.x] + answer_at(a, meta.y, meta.w, share);
-    const char *from = static_cast<const char *>(a.y) + (uint64_t)entry * a.answer_bytes;
+    char *to = a.v.peer_heap[meta.x] + output_at(a, meta.y, meta.w, share);
+    const char *from = static_cast<const char *>(a.y) + (uint64_t)entry * a.output_bytes;
 
     if constexpr (FROM != LL_FROM_Y)
-        push_answer<FROM, F16>(a, share, from, factor_of(a, i), to, epoch);
+        push_output<FROM, F16>(a, share, from, factor_of(a, i), to, epoch);
     else
         push_rows<F16, FP8>(a, share, 1, from, 1.0f, to, epoch);
 }

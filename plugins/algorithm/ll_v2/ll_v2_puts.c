@@ -5,9 +5,9 @@
 #include "ll_v2_host.h"
 
 char *ll_staging_at(const struct ll_host *h, const struct ll_set *s, uint32_t t,
-                    const struct ll_place *place)
+                    const struct ll_slot *place)
 {
-    uint64_t slot = h->l.once || h->l.blocks ? place->answer : t;
+    uint64_t slot = h->l.dedup || h->l.blocks ? place->output : t;
 
     return h->t->heap + region(h, s, h->l.staging_at, h->l.staging_bytes) +
            slot * h->l.message_bytes;
@@ -15,9 +15,9 @@ char *ll_staging_at(const struct ll_host *h, const struct ll_set *s, uint32_t t,
 
 void ll_begin_rows(struct ll_host *h, const struct ll_set *s)
 {
-    uint32_t each = h->l.once ? 1 : h->l.local;
+    uint32_t each = h->l.dedup ? 1 : h->l.local;
     const uint32_t *count =
-        h->l.once ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
+        h->l.dedup ? rank_counts(h, s, h->world.rank) : expert_counts(h, s, h->world.rank);
 
     for (uint32_t i = 1; i < h->l.size; i++) {
         uint32_t peer = peer_at(h, i), rows = 0;
@@ -29,9 +29,9 @@ void ll_begin_rows(struct ll_host *h, const struct ll_set *s)
         h->left[peer] = rows;
         for (uint32_t at = peer * each; h->l.blocks && at < (peer + 1) * each; at++)
             h->block[at] = (struct ll_block){
-                .row = h->l.once ? h->next_row[at] : h->next[at],
-                .answer = h->next_answer[at],
-                .made = h->next_answer[at],
+                .row = h->l.dedup ? h->next_row[at] : h->next[at],
+                .output = h->next_output[at],
+                .made = h->next_output[at],
             };
     }
 }
@@ -49,7 +49,7 @@ static enum epa_status put_rows(const struct ll_task *task)
     enum epa_status status = EPA_OK;
 
     for (uint32_t t = task->begin; t < task->end; t++) {
-        const struct ll_place *place = task->set->place + (size_t)t * h->l.places;
+        const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
 
         for (uint32_t j = 0; j < h->l.places && status == EPA_OK; j++) {
             if (place[j].rank != NOWHERE && !reachable(h, place[j].rank))
@@ -68,11 +68,11 @@ static void extend_blocks(const struct ll_task *task)
     size_t end = (size_t)task->end * h->l.places;
 
     for (size_t i = (size_t)task->begin * h->l.places; i < end; i++) {
-        const struct ll_place *place = &task->set->place[i];
+        const struct ll_slot *place = &task->set->place[i];
 
         if (place->rank != NOWHERE && !reachable(h, place->rank))
-            h->block[h->l.once ? place->rank : (uint32_t)task->m->expert[i]].made =
-                place->answer + 1;
+            h->block[h->l.dedup ? place->rank : (uint32_t)task->m->expert[i]].made =
+                place->output + 1;
     }
 }
 
@@ -81,15 +81,15 @@ static enum epa_status put_blocks(const struct ll_task *task)
 {
     bool last = task->end == task->m->tokens;
     struct ll_host *h = task->h;
-    uint32_t each = h->l.once ? 1 : h->l.local, n = h->l.size * each;
+    uint32_t each = h->l.dedup ? 1 : h->l.local, n = h->l.size * each;
     enum epa_status status = EPA_OK;
 
     extend_blocks(task);
     for (uint32_t i = each; i < n && status == EPA_OK; i++) {
         uint32_t at = (h->world.rank * each + i) % n;
         struct ll_block *b = &h->block[at];
-        const struct ll_place from = {.answer = b->answer};
-        uint32_t rows = b->made - b->answer, peer = at / each;
+        const struct ll_slot from = {.output = b->output};
+        uint32_t rows = b->made - b->output, peer = at / each;
 
         if (reachable(h, peer) || rows == 0 ||
             (!last && rows * h->l.message_bytes < LL_BLOCK_BYTES))
@@ -97,7 +97,7 @@ static enum epa_status put_blocks(const struct ll_task *task)
         status = put_message(h, task->set, b->row, ll_staging_at(h, task->set, 0, &from),
                              rows, peer);
         b->row += rows;
-        b->answer += rows;
+        b->output += rows;
     }
     return status;
 }

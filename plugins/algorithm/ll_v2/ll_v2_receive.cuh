@@ -40,7 +40,7 @@ static __device__ __forceinline__ uint32_t find_entries(const struct ll_args &a,
     return __ballot_sync(DEV_ALL, here);
 }
 
-/* Combine finds here what it answers: routes themselves may be those of the next dispatch
+/* Combine finds here what it expert outputs: routes themselves may be those of the next dispatch
  * by then. */
 static __device__ __forceinline__ void keep_choices(const struct ll_args &a, uint32_t slot,
                                                     uint32_t wanted, uint32_t entry,
@@ -78,19 +78,19 @@ static __device__ __forceinline__ bool wait_choices(const struct ll_args &a,
                                                     const char *from, uint32_t source,
                                                     uint64_t epoch, uint2 *out)
 {
-    struct epa_dev_patience patience = {0, 0, 0};
+    struct epa_dev_poll poll = {0, 0, 0};
     struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
     uint32_t lane = dev_lane(), n;
-    uint64_t came;
+    uint64_t received;
 
     from += (lane < a.topk ? lane : 0) * LL_PACKET_BYTES;
     for (;;) {
-        *out = dev_packet_load(from, &came);
-        n = __shfl_sync(DEV_ALL, came >= epoch ? ll_choice_n(out->x) : DEV_WARP, 0);
-        if (__all_sync(DEV_ALL, came >= epoch || lane >= n))
+        *out = dev_packet_load(from, &received);
+        n = __shfl_sync(DEV_ALL, received >= epoch ? ll_choice_n(out->x) : DEV_WARP, 0);
+        if (__all_sync(DEV_ALL, received >= epoch || lane >= n))
             break;
         if (!__all_sync(DEV_ALL,
-                        epa_dev_patient(a.v, &patience, a.timeout_ns, w, came, epoch)))
+                        epa_dev_patient(a.v, &poll, a.timeout_ns, w, received, epoch)))
             return false;
     }
     out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
@@ -122,16 +122,16 @@ static __device__ __forceinline__ bool receive_row(const struct ll_args &a,
 /* A part that stands as a string in shared memory, to the rows of its experts. */
 template <int IN>
 static __device__ __forceinline__ void
-copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
-            const struct ll_string &s, const uint64_t *string, uint32_t wanted,
+copy_payload(const struct ll_args &a, uint32_t source, const struct part &p,
+            const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
             uint32_t entry, uint64_t epoch)
 {
     enum {
         BYTES = IN == LL_IN_PLAIN ? 2 : 1,
         VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / DEV_WARP
     };
-    const uint4 *token = reinterpret_cast<const uint4 *>(string + s.token / 8) + dev_lane();
-    const float *scales = reinterpret_cast<const float *>(string + s.scales / 8);
+    const uint4 *token = reinterpret_cast<const uint4 *>(payload + s.token / 8) + dev_lane();
+    const float *scales = reinterpret_cast<const float *>(payload + s.scales / 8);
     uint32_t groups = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
     uint4 v[VECTORS];
 
@@ -159,12 +159,12 @@ copy_string(const struct ll_args &a, uint32_t source, const struct part &p,
 template <int IN, bool PROFILE>
 static __device__ __forceinline__ bool
 receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
-             const struct part &p, uint64_t epoch, uint64_t *string)
+             const struct part &p, uint64_t epoch, uint64_t *payload)
 {
     enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, GROUPS = IN == LL_IN_PLAIN ? 9 : 6 };
     uint32_t slot = ll_slot(a.max_tokens, source, p.token), wanted, entry, expert = ~0u;
     uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
-    struct ll_string s = ll_string_of(a.topk, scales, p.channels * BYTES);
+    struct ll_payload s = ll_payload_of(a.topk, scales, p.channels * BYTES);
     const char *from =
         dev_own(a.v, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
     struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, p.token};
@@ -172,28 +172,28 @@ receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
     float weight = 0.0f;
 
     dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, false);
-    if (!dev_lines_read<GROUPS>(a, from, dev_lines_of(s.bytes), epoch, w, v))
+    if (!dev_packets_read<GROUPS>(a, from, dev_packets_of(s.bytes), epoch, w, v))
         return false;
     dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_WAIT, true);
     dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_POSTPROCESS, false);
     __syncwarp(); /* the string before this one has been read */
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        if (!dev_has_line(g, dev_lines_of(s.bytes)))
+        if (!dev_has_packet(g, dev_packets_of(s.bytes)))
             continue;
-        string[dev_word_at(g)] = v[g].w[0];
-        if (!dev_ends_line())
-            string[dev_word_at(g) + 1] = v[g].w[1];
+        payload[dev_word_at(g)] = v[g].w[0];
+        if (!dev_ends_packet())
+            payload[dev_word_at(g) + 1] = v[g].w[1];
     }
     __syncwarp();
     if (dev_lane() < a.topk) {
-        expert = reinterpret_cast<const uint16_t *>(string)[dev_lane()];
-        weight = reinterpret_cast<const float *>(string + s.weights / 8)[dev_lane()];
+        expert = reinterpret_cast<const uint16_t *>(payload)[dev_lane()];
+        weight = reinterpret_cast<const float *>(payload + s.weights / 8)[dev_lane()];
     }
     wanted = find_entries(a, cell, source, p.token, expert, epoch, &entry);
     if (p.unit == 0)
         keep_choices(a, slot, wanted, entry, expert, weight);
-    copy_string<IN>(a, source, p, s, string, wanted, entry, epoch);
+    copy_payload<IN>(a, source, p, s, payload, wanted, entry, epoch);
     dev_stamp<PROFILE, LL_WARPS>(a.stamps, LL_POSTPROCESS, true);
     return true;
 }

@@ -163,7 +163,7 @@ static __device__ __forceinline__ bool ll_position(const struct ll_args &a, uint
 
 /* Layout expert, rows sent straight to their place: first[expert] is where this rank's rows
  * for it begin at its rank. `sum` is room for [experts]. False: not all ranks have told. */
-static __device__ bool ll_places(const struct ll_args &a, uint64_t epoch, uint32_t *sum,
+static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_t *sum,
                                  uint32_t *first)
 {
     uint32_t carry = 0;
@@ -200,7 +200,7 @@ static __device__ bool ll_places(const struct ll_args &a, uint64_t epoch, uint32
 /* Of a local expert, by one thread: what experts are to know. With padding its cells
  * move. */
 static __device__ __forceinline__ void
-hand_out(const struct ll_args &a, uint32_t e, uint32_t rows, uint32_t start, uint32_t *cell)
+publish_views(const struct ll_args &a, uint32_t e, uint32_t rows, uint32_t start, uint32_t *cell)
 {
     uint32_t to = a.padded ? e * a.v.size * a.max_tokens : start;
 
@@ -239,7 +239,7 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
     if (!__syncthreads_and(ok))
         return false;
     for (uint32_t e = threadIdx.x; e < a.local; e += LL_THREADS)
-        hand_out(a, e, (e + 1 < a.local ? begin[e + 1] : *total) - begin[e], begin[e],
+        publish_views(a, e, (e + 1 < a.local ? begin[e + 1] : *total) - begin[e], begin[e],
                  cell + e * a.v.size);
     __syncthreads();
     return true;

@@ -1,7 +1,7 @@
 /* Dispatch, the half that sends: a part of a token to all who want it.
  *
  * There are three ways, by enum ll_mode. LL_DIRECT: to the row of each expert. LL_BY_RANK:
- * to its slot at each rank. LL_ONCE: there too, but as lines, for the rank to copy to its
+ * to its slot at each rank. LL_DEDUP: there too, but as lines, for the rank to copy to its
  * experts. Rows of the first two are followed by signals, of the third by none. */
 #ifndef LL_V2_SEND_CUH
 #define LL_V2_SEND_CUH
@@ -86,17 +86,17 @@ static __device__ __forceinline__ void send_choices(const struct ll_args &a, uin
  * lines. */
 template <int IN>
 static __device__ __forceinline__ void
-send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
-           uint32_t expert, float weight, uint32_t ranks, uint64_t epoch, uint64_t *string)
+send_packets(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
+           uint32_t expert, float weight, uint32_t ranks, uint64_t epoch, uint64_t *payload)
 {
     enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, LANE = load<IN>::width::LANE };
     uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
-    struct ll_string at = ll_string_of(a.topk, scales, p.channels * BYTES);
-    uint32_t lines = dev_lines_of(at.bytes);
+    struct ll_payload at = ll_payload_of(a.topk, scales, p.channels * BYTES);
+    uint32_t packets = dev_packets_of(at.bytes);
     uint64_t to = a.arrival +
                   ((uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.units + p.unit) *
                       a.unit_bytes;
-    char *bytes = reinterpret_cast<char *>(string);
+    char *bytes = reinterpret_cast<char *>(payload);
 
     __syncwarp(); /* the string before this one has left */
     if (dev_lane() < a.topk) {
@@ -116,36 +116,36 @@ send_lines(const struct ll_args &a, const struct part &p, const struct load<IN> 
         }
     }
     __syncwarp();
-    for (uint32_t g = 0; g * DEV_LINES < lines; g++) {
-        if (!dev_has_line(g, lines))
+    for (uint32_t g = 0; g * DEV_PACKETS < packets; g++) {
+        if (!dev_has_packet(g, packets))
             continue;
-        struct dev_words words = dev_words_of(string, g);
+        struct dev_words words = dev_words_of(payload, g);
 
         for (uint32_t i = 1; i <= a.v.size; i++) {
             uint32_t r = (a.v.rank + p.token + i) % a.v.size;
 
             if ((ranks >> r & 1) != 0)
-                dev_line_store(a.v.peer_heap[r] + to, g, words, epoch);
+                dev_packet128_store(a.v.peer_heap[r] + to, g, words, epoch);
         }
     }
 }
 
 /* What a warp has stored and has still to tell. */
-struct told {
+struct reported {
     uint32_t row, unit, ranks; /* LL_BY_RANK: bits; the row is its slot */
     uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
 };
 
 /* One warp: a part of a token from x to all who want it. */
 template <int IN, int MODE>
-static __device__ __forceinline__ struct told
+static __device__ __forceinline__ struct reported
 send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch,
-          const uint32_t *first, uint64_t *string, float *carried)
+          const uint32_t *first, uint64_t *payload, float *carried)
 {
     struct part p = part_at(a, token, unit);
-    struct told t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
+    struct reported t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
-    bool weighs = MODE == LL_ONCE || (MODE == LL_BY_RANK && unit == 0);
+    bool weighs = MODE == LL_DEDUP || (MODE == LL_BY_RANK && unit == 0);
     size_t choice = (size_t)token * a.topk + dev_lane();
     float weight = 0.0f;
     struct raw<IN> raw;
@@ -162,14 +162,14 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
     quantise_part<IN>(a, raw, &l);
-    if (IN != LL_IN_PLAIN && MODE != LL_ONCE)
+    if (IN != LL_IN_PLAIN && MODE != LL_DEDUP)
         scales = join_scales(a, p, gather_scales<IN>(a, raw, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
     else if (MODE == LL_BY_RANK)
         send_to_ranks<IN>(a, p, l, scales, t.ranks);
     else
-        send_lines<IN>(a, p, l, t.expert, weight, t.ranks, epoch, string);
+        send_packets<IN>(a, p, l, t.expert, weight, t.ranks, epoch, payload);
     return t;
 }
 
@@ -177,7 +177,7 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
  * or of the last part for all of the row. Pairs with the acquire in wait_row(). */
 template <int MODE>
 static __device__ __forceinline__ void tell_row(const struct ll_args &a,
-                                                const struct told &t, uint64_t epoch)
+                                                const struct reported &t, uint64_t epoch)
 {
     uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = dev_lane();
 

@@ -2,72 +2,65 @@
 #include "token_flag.h"
 
 static const struct tf_config defaults = {
-    .wire = TF_WIRE_DTYPE,
-    .lock = TF_LOCK_TOKEN,
-    .expert = TF_EXPERT_APART,
-    .reset = TF_RESET_FOLDED,
-    .split = TF_SPLIT_FLAT,
-    .stores = TF_STORES_CACHED,
+    .dispatch_dtype = TF_DTYPE_NATIVE,
+    .flag_granularity = TF_FLAG_PER_TOKEN,
+    .counter_reset = TF_COUNTER_RESET_INLINE,
+    .work_partition = TF_PARTITION_FLAT,
+    .nontemporal = TF_NONTEMPORAL_OFF,
     .chunks = 1,
     .buffers = 2,
 };
 
 static const struct epa_choice wires[] = {
-    {"fp8", TF_WIRE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"dtype", TF_WIRE_DTYPE, "as the tokens are"},
+    {"fp8", TF_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"native", TF_DTYPE_NATIVE, "as the tokens are"},
     {0},
 };
 
 static const struct epa_choice locks[] = {
-    {"rank", TF_LOCK_RANK, "a flag for each source, after all its rows"},
-    {"token", TF_LOCK_TOKEN, "a flag for each row; counts are sent meanwhile"},
+    {"rank", TF_FLAG_PER_RANK, "a flag for each source, after all its rows"},
+    {"token", TF_FLAG_PER_TOKEN, "a flag for each row; counts are sent meanwhile"},
     {0},
 };
 
-static const struct epa_choice experts[] = {
-    {"apart", TF_EXPERT_APART, "between dispatch and combine, by others"},
-    {"fused", TF_EXPERT_FUSED, "in combine_send, on the way out"},
-    {0},
-};
 
 static const struct epa_choice resets[] = {
-    {"memset", TF_RESET_MEMSET, "in a pass of its own before dispatch_send"},
-    {"folded", TF_RESET_FOLDED, "by the other half of dispatch, along with its work"},
+    {"memset", TF_COUNTER_RESET_MEMSET, "in a pass of its own before dispatch_send"},
+    {"inline", TF_COUNTER_RESET_INLINE, "by the other half of dispatch, along with its work"},
     {0},
 };
 
 static const struct epa_choice splits[] = {
-    {"by_source", TF_SPLIT_BY_SOURCE,
-     "a worker takes the rows of a source, and the answers of an expert"},
-    {"flat", TF_SPLIT_FLAT, "workers take all rows in turn, and all answers"},
+    {"by_source", TF_PARTITION_BY_SOURCE,
+     "a worker takes the rows of a source, and the expert outputs of an expert"},
+    {"flat", TF_PARTITION_FLAT, "workers take all rows in turn, and all expert outputs"},
     {0},
 };
 
 static const struct epa_choice stores[] = {
-    {"cached", TF_STORES_CACHED, "ordinary stores"},
-    {"stream", TF_STORES_STREAM, "past the cache"},
+    {"off", TF_NONTEMPORAL_OFF, "ordinary stores"},
+    {"on", TF_NONTEMPORAL_ON, "past the cache"},
     {0},
 };
 
 static const struct epa_option options[] = {
-    {.name = "wire",
-     EPA_CHOICE(struct tf_config, wire),
+    {.name = "dispatch_dtype",
+     EPA_CHOICE(struct tf_config, dispatch_dtype),
      .choices = wires,
      .help = "what dispatch sends"},
-    {.name = "lock",
-     EPA_CHOICE(struct tf_config, lock),
+    {.name = "flag_granularity",
+     EPA_CHOICE(struct tf_config, flag_granularity),
      .choices = locks,
-     .help = "what a flag of dispatch vouches for; combine has one for each answer"},
-    {.name = "expert",
-     EPA_CHOICE(struct tf_config, expert),
-     .choices = experts,
+     .help = "what a flag of dispatch vouches for; combine has one for each expert output"},
+    {.name = "fuse_expert",
+     EPA_BOOL(struct tf_config, fuse_expert),
      .help = "where the experts' work is done"},
-    {.name = "reset",
-     EPA_CHOICE(struct tf_config, reset),
+    {.name = "counter_reset",
+     EPA_CHOICE(struct tf_config, counter_reset),
      .choices = resets,
      .help = "how counters are zero again for the next iteration"},
-    {.name = "split",
-     EPA_CHOICE(struct tf_config, split),
+    {.name = "work_partition",
+     EPA_CHOICE(struct tf_config, work_partition),
      .choices = splits,
      .help = "how what a rank receives is divided among its workers"},
     {.name = "chunks",
@@ -75,9 +68,9 @@ static const struct epa_option options[] = {
      .min = 1,
      .max = 1024,
      .help = "parts of the tokens that dispatch_send sends in turn; between two of them it "
-             "takes in what has come; more than 1 needs lock: token"},
-    {.name = "stores",
-     EPA_CHOICE(struct tf_config, stores),
+             "takes in what has come; more than 1 needs flag_granularity: token"},
+    {.name = "nontemporal",
+     EPA_CHOICE(struct tf_config, nontemporal),
      .choices = stores,
      .help = "how rows are written"},
     {.name = "buffers",
@@ -131,7 +124,7 @@ static enum epa_status check_limits(const struct epa_moe *m, const struct epa_wo
         return epa_fail(err, EPA_ERR_CONFIG,
                         "token_flag takes up to %d experts a rank, not %u", TF_LOCAL,
                         m->experts / world->size);
-    /* Rows, and the signals of rows and answers in two sets. */
+    /* Rows, and the signals of rows and expert outputs in two sets. */
     if ((uint64_t)(world->size + 1) * m->max_tokens * m->topk >= UINT32_MAX / 4)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -151,20 +144,20 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct tf_conf
         return epa_fail(err, EPA_ERR_CONFIG,
                         "token_flag needs moe.hidden (%u) to be a multiple of 16",
                         m->hidden);
-    if (c->wire == TF_WIRE_FP8 && (m->group == 0 || m->hidden % m->group != 0))
+    if (c->dispatch_dtype == TF_DTYPE_FP8 && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "token_flag with wire: fp8 needs moe.hidden (%u) to be a multiple of moe.group "
-            "(%u); choose another group or wire: dtype",
-            m->hidden, m->group);
-    if (c->wire == TF_WIRE_DTYPE && m->x_dtype == EPA_FP8_E4M3)
+            "token_flag with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of moe.fp8_group_size "
+            "(%u); choose another group or dispatch_dtype: native",
+            m->hidden, m->fp8_group_size);
+    if (c->dispatch_dtype == TF_DTYPE_NATIVE && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag with wire: dtype cannot send input that is quantised "
-                        "already; set wire: fp8 or moe.input: dtype");
-    if (c->chunks > 1 && c->lock == TF_LOCK_RANK)
+                        "token_flag with dispatch_dtype: native cannot send input that is quantised "
+                        "already; set dispatch_dtype: fp8 or moe.input_dtype: native");
+    if (c->chunks > 1 && c->flag_granularity == TF_FLAG_PER_RANK)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "token_flag: chunks: %u needs lock: token; with lock: rank nothing can be taken "
+            "token_flag: chunks: %u needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
             "in before the flag that follows the last row",
             c->chunks);
     return EPA_OK;
@@ -182,7 +175,7 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
                         c->blocks != 0 ? "blocks" : "profile");
     if (!device)
         return EPA_OK;
-    if (c->stores != TF_STORES_CACHED)
+    if (c->nontemporal != TF_NONTEMPORAL_OFF)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "token_flag: stores is for hosts; leave it out");
     if (world->size > EPA_DEVICE_RANKS)
@@ -193,25 +186,25 @@ static enum epa_status check_place(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "token_flag on GPUs takes up to %d moe.experts, not %u",
                         TF_DEVICE_EXPERTS, m->experts);
-    if (c->wire == TF_WIRE_FP8 &&
-        (m->group < 16 || m->group > 256 || (m->group & (m->group - 1)) != 0))
+    if (c->dispatch_dtype == TF_DTYPE_FP8 &&
+        (m->fp8_group_size < 16 || m->fp8_group_size > 256 || (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "token_flag on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
-                        "channels; moe.group is %u",
-                        m->group);
+                        "channels; moe.fp8_group_size is %u",
+                        m->fp8_group_size);
     return EPA_OK;
 }
 
-/* Lines of a message and of an answer; what kernels count in 32 bits, and hold in a block. */
+/* Lines of a message and of an expert output; what kernels count in 32 bits, and hold in a block. */
 static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
 
-    l->lines = dev_lines_of((uint32_t)(l->scales_at + scales) + 8 * TF_META_WORDS);
-    l->answer_lines = dev_lines_of((uint32_t)l->answer_bytes);
-    l->wire_bytes = (uint64_t)l->lines * DEV_LINE;
-    l->slot_bytes = (uint64_t)l->answer_lines * DEV_LINE;
-    units = tf_units_of(l->lines > l->answer_lines ? l->lines : l->answer_lines);
+    l->packets = dev_packets_of((uint32_t)(l->scales_at + scales) + 8 * TF_META_WORDS);
+    l->output_packets = dev_packets_of((uint32_t)l->output_bytes);
+    l->wire_bytes = (uint64_t)l->packets * DEV_PACKET;
+    l->slot_bytes = (uint64_t)l->output_packets * DEV_PACKET;
+    units = tf_units_of(l->packets > l->output_packets ? l->packets : l->output_packets);
     if (l->wire_bytes > TF_DEVICE_ROW)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -231,12 +224,12 @@ static void make_messages(struct tf_layout *l)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
 
-    l->answer_bytes = 2 * (uint64_t)l->hidden;
-    l->token_bytes = l->fp8 ? l->hidden : l->answer_bytes;
+    l->output_bytes = 2 * (uint64_t)l->hidden;
+    l->token_bytes = l->fp8 ? l->hidden : l->output_bytes;
     l->scales_at = l->token_bytes;
     l->message_bytes = up(l->scales_at + scales + TF_META_BYTES, TF_LINE);
     l->meta_at = l->message_bytes - TF_META_BYTES;
-    l->slot_bytes = up(l->answer_bytes + TF_FLAG_BYTES, TF_LINE);
+    l->slot_bytes = up(l->output_bytes + TF_FLAG_BYTES, TF_LINE);
     l->wire_bytes = l->message_bytes;
 }
 
@@ -246,20 +239,20 @@ static void place_regions(struct tf_layout *l)
 
     l->counts_bytes = up((uint64_t)l->size * l->count_words * 4, TF_LINE);
     if (!l->device) /* counts leave from where a block has them */
-        l->told_bytes = l->counts_bytes;
+        l->reported_bytes = l->counts_bytes;
     l->comm_bytes = l->rows * l->wire_bytes;
     l->grouped_bytes = l->rows * l->message_bytes;
-    if (!l->fused || l->puts) /* for experts, or for answers on their way */
-        l->y_bytes = up(l->rows * l->answer_bytes, TF_LINE);
-    l->answers_bytes = flat * l->slot_bytes;
+    if (!l->fused || l->puts) /* for experts, or for expert outputs on their way */
+        l->y_bytes = up(l->rows * l->output_bytes, TF_LINE);
+    l->outputs_bytes = flat * l->slot_bytes;
     if (l->puts)
         l->staging_bytes = flat * l->message_bytes;
-    l->told_at = place(&end, l->told_bytes, 1);
+    l->reported_at = place(&end, l->reported_bytes, 1);
     l->counts_at = place(&end, l->counts_bytes, 2);
     l->comm_at = place(&end, l->comm_bytes, l->buffers);
     l->grouped_at = place(&end, l->grouped_bytes, l->buffers);
     l->y_at = place(&end, l->y_bytes, l->buffers);
-    l->answers_at = place(&end, l->answers_bytes, l->buffers);
+    l->outputs_at = place(&end, l->outputs_bytes, l->buffers);
     l->staging_at = place(&end, l->staging_bytes, 1);
     l->heap_bytes = up(end, TF_PAGE);
 }
@@ -275,14 +268,14 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         .max_tokens = m->max_tokens,
         .topk = m->topk,
         .hidden = m->hidden,
-        .group = m->group,
+        .group = m->fp8_group_size,
         .buffers = c->buffers,
         .chunks = c->chunks,
-        .fp8 = c->wire == TF_WIRE_FP8,
-        .by_token = c->lock == TF_LOCK_TOKEN,
-        .fused = c->expert == TF_EXPERT_FUSED,
-        .folded = c->reset == TF_RESET_FOLDED,
-        .flat = c->split == TF_SPLIT_FLAT,
+        .fp8 = c->dispatch_dtype == TF_DTYPE_FP8,
+        .by_token = c->flag_granularity == TF_FLAG_PER_TOKEN,
+        .fused = c->fuse_expert,
+        .folded = c->counter_reset == TF_COUNTER_RESET_INLINE,
+        .flat = c->work_partition == TF_PARTITION_FLAT,
         .device = device,
     };
     enum epa_status status = check_limits(m, world, err);
@@ -306,8 +299,8 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
-    l.answer_signals = l.puts ? m->max_tokens * m->topk : 0;
-    l.signals = 2 * l.size + l.buffers * (l.row_signals + l.answer_signals);
+    l.output_signals = l.puts ? m->max_tokens * m->topk : 0;
+    l.signals = 2 * l.size + l.buffers * (l.row_signals + l.output_signals);
     *out = l;
     return EPA_OK;
 }
@@ -338,13 +331,13 @@ static enum epa_status plan(const struct epa_problem *problem,
         .layout = EPA_LAYOUT_EXPERT,
         .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
         .sum = EPA_SUM_ORDERED,
-        .answer_dtype = (enum epa_dtype)m->dtype,
+        .output_dtype = (enum epa_dtype)m->dtype,
         .fused = l.fused,
         .in_flight = l.buffers,
         .dispatch_row_bytes = l.wire_bytes,
         .dispatch_token_bytes = l.token_bytes,
         .combine_row_bytes = l.slot_bytes,
-        .combine_token_bytes = l.answer_bytes,
+        .combine_token_bytes = l.output_bytes,
         .control_bytes = (uint64_t)l.count_words * 4 + 8,
     };
     return EPA_OK;

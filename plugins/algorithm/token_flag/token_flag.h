@@ -4,28 +4,28 @@
  * and steps.
  *
  * A flat token is a choice of a token, (token, k). A message is what crosses for one on its
- * way out: token | scales (wire: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
+ * way out: token | scales (dispatch_dtype: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
  * a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
  * ends what it vouches for.
  *
  * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each
- * line the epoch (device/lines.cuh); where it ends, a message stands as on hosts. */
+ * line the epoch (device/packets.cuh); where it ends, a message stands as on hosts. */
 #ifndef TOKEN_FLAG_H
 #define TOKEN_FLAG_H
 
 #include <epa2a/algorithm.h>
 
-#include "device/lines.h"
+#include "device/packets.h"
 
-enum tf_wire { TF_WIRE_FP8, TF_WIRE_DTYPE };
-enum tf_lock { TF_LOCK_RANK, TF_LOCK_TOKEN };
-enum tf_expert { TF_EXPERT_APART, TF_EXPERT_FUSED };
-enum tf_reset { TF_RESET_MEMSET, TF_RESET_FOLDED };
-enum tf_split { TF_SPLIT_BY_SOURCE, TF_SPLIT_FLAT };
-enum tf_stores { TF_STORES_CACHED, TF_STORES_STREAM };
+enum tf_dtype { TF_DTYPE_FP8, TF_DTYPE_NATIVE };
+enum tf_flag_granularity { TF_FLAG_PER_RANK, TF_FLAG_PER_TOKEN };
+enum tf_counter_reset { TF_COUNTER_RESET_MEMSET, TF_COUNTER_RESET_INLINE };
+enum tf_work_partition { TF_PARTITION_BY_SOURCE, TF_PARTITION_FLAT };
+enum tf_nontemporal { TF_NONTEMPORAL_OFF, TF_NONTEMPORAL_ON };
 
 struct tf_config {
-    int wire, lock, expert, reset, split, stores; /* the enums above */
+    int dispatch_dtype, flag_granularity, counter_reset, work_partition, nontemporal; /* enums */
+    bool fuse_expert; /* combine_send does the experts' work */
     uint32_t chunks, buffers;
     uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
@@ -36,7 +36,7 @@ struct tf_meta {
     uint16_t k;      /* which choice of that token */
     uint16_t expert; /* of the receiver's own */
     uint32_t row;    /* of the receiver's rows from that source */
-    uint64_t flag;   /* the epoch, lock: token */
+    uint64_t flag;   /* the epoch, flag_granularity: token */
 };
 
 enum { TF_LINE = 64, TF_PAGE = 4096, TF_META_BYTES = 24, TF_FLAG_BYTES = 8 };
@@ -55,27 +55,27 @@ struct tf_layout {
     bool fp8, by_token, fused, folded, flat;
     bool puts;                    /* some peers may have to be reached by puts */
     bool device;                  /* the layout of the CUDA code */
-    uint32_t lines, answer_lines; /* GPUs: of a message and an answer on their way */
+    uint32_t packets, output_packets; /* GPUs: of a message and an expert output on their way */
     uint32_t source_rows;         /* that one rank can send to another */
     uint32_t count_words;         /* 1 + local */
     uint64_t rows;                /* that a rank has room for */
     uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
     uint64_t wire_bytes; /* of a message on its way; hosts: as it stands */
-    uint64_t answer_bytes, slot_bytes;
-    uint64_t told_at, told_bytes;       /* [size] counts, on their way out */
+    uint64_t output_bytes, slot_bytes;
+    uint64_t reported_at, reported_bytes;       /* [size] counts, on their way out */
     uint64_t counts_at, counts_bytes;   /* [2][source] counts, as they come */
     uint64_t comm_at, comm_bytes;       /* [buffers][source][source_rows] messages */
     uint64_t grouped_at, grouped_bytes; /* [buffers][rows] messages, by expert */
-    uint64_t y_at, y_bytes;             /* [buffers][rows] answers */
-    uint64_t answers_at, answers_bytes; /* [buffers][max_tokens][topk] slots */
+    uint64_t y_at, y_bytes;             /* [buffers][rows] expert outputs */
+    uint64_t outputs_at, outputs_bytes; /* [buffers][max_tokens][topk] slots */
     uint64_t staging_at, staging_bytes; /* puts: [max_tokens][topk] messages */
     uint64_t heap_bytes;
-    uint32_t row_signals, answer_signals; /* [buffers] of each; 0: none are put */
+    uint32_t row_signals, output_signals; /* [buffers] of each; 0: none are put */
     uint32_t signals;
 };
 
 /* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
- * 1. Rows (lock: token) and answers that are put: a word each, the epoch. */
+ * 1. Rows (flag_granularity: token) and expert outputs that are put: a word each, the epoch. */
 DEV_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
     return epoch << 32 | (rows + 1u);
@@ -93,10 +93,10 @@ static inline uint32_t tf_row_signal(const struct tf_layout *l, uint32_t set,
     return 2 * l->size + set * l->row_signals + source * l->source_rows + row;
 }
 
-static inline uint32_t tf_answer_signal(const struct tf_layout *l, uint32_t set,
+static inline uint32_t tf_output_signal(const struct tf_layout *l, uint32_t set,
                                         uint32_t token, uint32_t k)
 {
-    return 2 * l->size + l->buffers * l->row_signals + set * l->answer_signals +
+    return 2 * l->size + l->buffers * l->row_signals + set * l->output_signals +
            token * l->topk + k;
 }
 
@@ -108,11 +108,11 @@ enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared 
 enum { TF_META_WORDS = 3 };
 
 /* Lines that a warp takes in one go, and the bytes that stand in these. */
-enum { TF_UNIT_LINES = 16, TF_UNIT_BYTES = TF_UNIT_LINES * DEV_LINE_WORDS * 8 };
+enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * DEV_PACKET_WORDS * 8 };
 
-DEV_BOTH uint32_t tf_units_of(uint32_t lines)
+DEV_BOTH uint32_t tf_units_of(uint32_t packets)
 {
-    return (lines + TF_UNIT_LINES - 1) / TF_UNIT_LINES;
+    return (packets + TF_UNIT_PACKETS - 1) / TF_UNIT_PACKETS;
 }
 
 /* Rows of a source that dispatch_send takes in while it sends: those of all chunks but

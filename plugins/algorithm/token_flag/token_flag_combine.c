@@ -7,51 +7,51 @@
 /* ---- combine_send ---- */
 
 /* The answer to entry i, of local expert e, made where it is wanted. */
-static void make_answer(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
+static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
 {
     const struct tf_host *h = task->h;
     const struct tf_layout *l = &h->l;
     const char *msg = h->t->heap + grouped_offset(h, task->set) + i * l->message_bytes;
-    const char *y = (const char *)task->m->y + i * l->answer_bytes;
+    const char *y = (const char *)task->m->y + i * l->output_bytes;
     float factor;
 
     if (!l->fused) {
-        if (((uintptr_t)y | l->answer_bytes) % TF_LINE == 0)
-            h->kernels->spread(&(void *){to}, 1, y, l->answer_bytes, h->store);
+        if (((uintptr_t)y | l->output_bytes) % TF_LINE == 0)
+            h->kernels->spread(&(void *){to}, 1, y, l->output_bytes, h->store);
         else
-            memcpy(to, y, l->answer_bytes);
+            memcpy(to, y, l->output_bytes);
         return;
     }
     factor = task->m->expert_factor[h->world.rank * l->local + e];
     if (l->fp8)
-        h->kernels->answer_fp8((const uint8_t *)msg,
+        h->kernels->output_fp8((const uint8_t *)msg,
                                (const float *)(const void *)(msg + l->scales_at), l->hidden,
                                l->group, factor, (uint16_t *)(void *)to);
     else
-        h->kernels->answer((const uint16_t *)(const void *)msg, l->hidden, factor,
+        h->kernels->output((const uint16_t *)(const void *)msg, l->hidden, factor,
                            (uint16_t *)(void *)to);
 }
 
 /* To its slot; or, where it is put, to this rank's y, if it does not stand there. */
-static void send_answer(const struct tf_task *task, uint32_t e, uint64_t i)
+static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
 {
     const struct tf_host *h = task->h;
-    char *came = h->t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
-    const struct tf_meta *meta = meta_of(h, came);
+    char *received = h->t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
+    const struct tf_meta *meta = meta_of(h, received);
     char *y = h->t->heap + y_offset(h, task->set);
     char *slot;
 
     if (!reachable(h, meta->origin.rank)) {
         if (h->l.fused || task->m->y != y)
-            make_answer(task, e, i, y + i * h->l.answer_bytes);
+            make_output(task, e, i, y + i * h->l.output_bytes);
         return;
     }
     slot = heap_at(h, meta->origin.rank,
                    slot_offset(h, task->set, meta->origin.token, meta->k));
-    make_answer(task, e, i, slot);
+    make_output(task, e, i, slot);
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
-    /* Release: pairs with the acquire of has_come(); the answer is in place. */
+    /* Release: pairs with the acquire of has_arrived(); the answer is in place. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
 
@@ -66,7 +66,7 @@ static void bounds(const struct tf_task *task, uint32_t e, uint64_t *begin, uint
         *end = task->end;
 }
 
-static void send_answers(void *arg, uint32_t worker, uint32_t workers)
+static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct tf_task *task = arg;
     const struct tf_layout *l = &task->h->l;
@@ -75,34 +75,34 @@ static void send_answers(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t e = 0; e < l->local && l->flat; e++) {
         bounds(task, e, &begin, &end);
         for (; mine < end; mine += workers)
-            send_answer(task, e, mine);
+            send_output(task, e, mine);
     }
     for (uint32_t e = worker; e < l->local && !l->flat; e += workers) {
         bounds(task, e, &begin, &end);
         for (uint64_t i = begin; i < end; i++)
-            send_answer(task, e, i);
+            send_output(task, e, i);
     }
     if (task->h->store == KERNELS_STORE_STREAM)
         kernels_drain();
 }
 
-static enum epa_status put_answers(const struct tf_task *task)
+static enum epa_status put_outputs(const struct tf_task *task)
 {
     struct tf_host *h = task->h;
-    char *came = h->t->heap + grouped_offset(h, task->set);
+    char *received = h->t->heap + grouped_offset(h, task->set);
     const char *y = h->t->heap + y_offset(h, task->set);
     uint32_t set = set_number(h, task->set);
     enum epa_status status;
 
     for (uint64_t i = task->begin; i < task->end; i++) {
-        const struct tf_meta *meta = meta_of(h, came + i * h->l.message_bytes);
+        const struct tf_meta *meta = meta_of(h, received + i * h->l.message_bytes);
         uint32_t token = meta->origin.token;
 
         if (reachable(h, meta->origin.rank))
             continue;
         status = tf_put_signal(h, slot_offset(h, task->set, token, meta->k),
-                               y + i * h->l.answer_bytes, h->l.answer_bytes,
-                               tf_answer_signal(&h->l, set, token, meta->k),
+                               y + i * h->l.output_bytes, h->l.output_bytes,
+                               tf_output_signal(&h->l, set, token, meta->k),
                                task->set->epoch, meta->origin.rank);
         if (status != EPA_OK)
             return status;
@@ -120,18 +120,18 @@ enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *pro
     uint64_t entries, slice;
 
     h->last.stage = "combine_send";
-    h->last.doing = "answers";
+    h->last.phase = "expert outputs";
     s = tf_set_of(h, m->epoch, TF_RECEIVED);
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct tf_task){.h = h, .set = s, .m = m};
     entries = s->recv_start[h->l.local - 1] + s->recv_count[h->l.local - 1];
-    slice = h->far != 0 ? 1 + TF_SLICE_BYTES / h->l.answer_bytes : entries;
+    slice = h->far != 0 ? 1 + TF_SLICE_BYTES / h->l.output_bytes : entries;
     for (; task.begin < entries && status == EPA_OK; task.begin = task.end) {
         task.end = entries - task.begin > slice ? task.begin + slice : entries;
-        status = tf_parallel(&task, send_answers);
+        status = tf_parallel(&task, send_outputs);
         if (status == EPA_OK && h->far != 0)
-            status = put_answers(&task);
+            status = put_outputs(&task);
     }
     if (tf_phase(h, status, "quiet"))
         status = h->t->ops->quiet(h->t);
@@ -154,7 +154,7 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
     const struct tf_layout *l = &h->l;
     const int32_t *expert = task->m->expert + (size_t)t * l->topk;
     const float *weight = task->m->weight + (size_t)t * l->topk;
-    const uint16_t *answer[TF_TOPK];
+    const uint16_t *output[TF_TOPK];
     float by[TF_TOPK];
     uint32_t n = 0;
 
@@ -169,9 +169,9 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
             !tf_await(task, flag_of_slot(h, slot), worker, "the answer, to token", rank, t))
             return false;
         by[n] = weight[k];
-        answer[n++] = (const uint16_t *)(const void *)slot;
+        output[n++] = (const uint16_t *)(const void *)slot;
     }
-    h->kernels->reduce(answer, by, n, l->hidden, h->store,
+    h->kernels->reduce(output, by, n, l->hidden, h->store,
                        (uint16_t *)task->m->out + (size_t)t * l->hidden);
     return true;
 }
@@ -190,7 +190,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     tf_tend(task, worker, workers);
 }
 
-/* Answers to tokens from `begin` to `end` that are put have signals, which only this thread
+/* Expert outputs to tokens from `begin` to `end` that are put have signals, which only this thread
  * may wait for. */
 static enum epa_status wait_for_signals(const struct tf_task *task)
 {
@@ -206,7 +206,7 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
         rank = h->rank_of[task->m->expert[i]];
         if (!is_put(h, rank))
             continue;
-        status = tf_wait(h, tf_answer_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
+        status = tf_wait(h, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
                          task->set->epoch, "the answer, to token", rank, t);
         if (status != EPA_OK)
             return status;
@@ -225,7 +225,7 @@ enum epa_status tf_combine_recv(struct epa_algorithm *a, struct epa_problem *pro
     uint64_t batch;
 
     h->last.stage = "combine_recv";
-    h->last.doing = "answers";
+    h->last.phase = "expert outputs";
     s = tf_set_of(h, m->epoch, TF_ANSWERED);
     if (s == NULL)
         return EPA_ERR_CONFIG;

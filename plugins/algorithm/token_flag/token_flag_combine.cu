@@ -17,7 +17,7 @@ static __device__ __forceinline__ uint32_t word_of(const struct tf_part &p, uint
 static __device__ __forceinline__ bool has_word(const struct tf_args &a, uint32_t word,
                                                 int second)
 {
-    return word + second < a.hidden / CHANNELS && !(second && dev_ends_line());
+    return word + second < a.hidden / CHANNELS && !(second && dev_ends_packet());
 }
 
 /* ---- combine_send ---- */
@@ -64,7 +64,7 @@ static __device__ __forceinline__ void load_words(const struct tf_args &a, const
             v[g].w[i] = 0;
             if (!has_word(a, word, i))
                 continue;
-            if (KIND == TF_ANSWER_FP8)
+            if (KIND == TF_OUTPUT_FP8)
                 v[g].w[i] = (uint64_t)__float_as_uint(
                                 __ldcg(scale + (word + i) * CHANNELS / a.group))
                                 << 32 |
@@ -93,46 +93,46 @@ static __device__ __forceinline__ struct whose whose_row(const struct tf_args &a
 
 /* One warp: a part of the answer to a row. */
 template <int KIND, bool F16>
-static __device__ __forceinline__ void answer_part(const struct tf_args &a, uint64_t epoch,
+static __device__ __forceinline__ void output_part(const struct tf_args &a, uint64_t epoch,
                                                    uint64_t entry, uint32_t unit)
 {
-    struct tf_part p = tf_part_at(a.answer_lines, unit);
+    struct tf_part p = tf_part_at(a.output_packets, unit);
     const char *row = dev_own(a.v, a.grouped + entry * a.message_bytes);
-    const char *y = static_cast<const char *>(a.y) + entry * a.answer_bytes;
+    const char *y = static_cast<const char *>(a.y) + entry * a.output_bytes;
     struct whose of = whose_row(a, row);
     struct dev_words v[TF_FOURS];
-    char *to = a.v.peer_heap[of.rank] + a.answers +
+    char *to = a.v.peer_heap[of.rank] + a.outputs +
                ((uint64_t)of.token * a.topk + of.k) * a.slot_bytes +
-               unit * TF_UNIT_LINES * DEV_LINE;
+               unit * TF_UNIT_PACKETS * DEV_PACKET;
     float factor = 1.0f;
 
-    load_words<KIND>(a, KIND == TF_ANSWER_GIVEN ? y : row, p, v);
-    if (KIND != TF_ANSWER_GIVEN)
+    load_words<KIND>(a, KIND == TF_OUTPUT_GIVEN ? y : row, p, v);
+    if (KIND != TF_OUTPUT_GIVEN)
         factor = __ldg(a.factor + a.v.rank * a.local + of.expert);
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            if (KIND == TF_ANSWER_DTYPE)
+            if (KIND == TF_OUTPUT_DTYPE)
                 v[g].w[i] = times<F16>(v[g].w[i], factor);
-            if (KIND == TF_ANSWER_FP8)
+            if (KIND == TF_OUTPUT_FP8)
                 v[g].w[i] =
                     times_fp8<F16>((uint32_t)v[g].w[i],
                                    __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
         }
-        if (dev_has_line(g, p.lines))
-            dev_line_store(to, g, v[g], epoch);
+        if (dev_has_packet(g, p.packets))
+            dev_packet128_store(to, g, v[g], epoch);
     }
 }
 
 /* The i-th of all rows, in the order in which they were sent: so that the answers to a token
  * come one soon after the other. */
 static __device__ __forceinline__ uint32_t entry_at(const struct tf_args &a,
-                                                    const uint32_t *came, uint32_t i)
+                                                    const uint32_t *received, uint32_t i)
 {
     uint32_t source, row;
 
-    tf_row_at(a.v.size, a.v.rank, came, i, &source, &row);
+    tf_row_at(a.v.size, a.v.rank, received, i, &source, &row);
     return __ldcg(a.entry + (uint64_t)source * a.source_rows + row);
 }
 
@@ -141,27 +141,27 @@ static __global__ void __launch_bounds__(TF_THREADS, 4)
     combine_send(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = tf_begin(a, false);
-    uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * TF_WARPS;
     uint32_t all = __ldcg(a.rows) * units;
-    __shared__ uint32_t came[EPA_DEVICE_RANKS];
+    __shared__ uint32_t received[EPA_DEVICE_RANKS];
 
     tf_stamps_clear<PROFILE>(a);
     tf_stamp<PROFILE>(a, TF_SENDING, false);
     if (threadIdx.x < a.v.size)
-        came[threadIdx.x] = __ldcg(a.came + threadIdx.x);
+        received[threadIdx.x] = __ldcg(a.received + threadIdx.x);
     __syncthreads();
-    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), ticket = 0; a.flat && u < all;
-         u = dev_next(ticket, warps, all)) {
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), work_index = 0; a.flat && u < all;
+         u = dev_next(work_index, warps, all)) {
         if (dev_lane() == 0)
-            ticket = tf_ask(a, epoch, warps, all);
-        answer_part<KIND, F16>(a, epoch, entry_at(a, came, u / units), u % units);
+            work_index = tf_ask(a, epoch, warps, all);
+        output_part<KIND, F16>(a, epoch, entry_at(a, received, u / units), u % units);
     }
     for (uint32_t e = blockIdx.x; !a.flat && e < a.local; e += gridDim.x) {
         uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.recv_start) + e);
         uint32_t n = __ldcg(a.recv_count + e) * units;
 
         for (uint32_t u = threadIdx.x / DEV_WARP; u < n; u += TF_WARPS)
-            answer_part<KIND, F16>(a, epoch, start + u / units, u % units);
+            output_part<KIND, F16>(a, epoch, start + u / units, u % units);
     }
     tf_stamp<PROFILE>(a, TF_SENDING, true);
 }
@@ -213,29 +213,29 @@ static __device__ __forceinline__ void add(const struct dev_words *v, float weig
 static __device__ __forceinline__ const char *
 slot_of(const struct tf_args &a, uint32_t token, uint32_t k, const struct tf_part &p)
 {
-    return dev_own(a.v, a.answers + ((uint64_t)token * a.topk + k) * a.slot_bytes +
-                            p.unit * TF_UNIT_LINES * DEV_LINE);
+    return dev_own(a.v, a.outputs + ((uint64_t)token * a.topk + k) * a.slot_bytes +
+                            p.unit * TF_UNIT_PACKETS * DEV_PACKET);
 }
 
-/* One warp: a part of a token's answers, weighted and added up, one at a time: with few
+/* One warp: a part of a token's expert outputs, weighted and added up, one at a time: with few
  * registers more warps have one on its way. False: one has not come. */
 template <bool F16>
-static __device__ __forceinline__ bool add_answers(const struct tf_args &a, uint64_t epoch,
+static __device__ __forceinline__ bool add_outputs(const struct tf_args &a, uint64_t epoch,
                                                    uint32_t token, const struct tf_part &p,
                                                    const struct choices &of, struct sum *s)
 {
-    struct epa_dev_patience patience = {0, 0, 0};
+    struct epa_dev_poll poll = {0, 0, 0};
     uint32_t list = of.list;
 
     while (list != 0) {
         uint32_t k = __ffs(list) - 1, expert = __shfl_sync(DEV_ALL, of.expert, k);
-        struct epa_dev_wait w = {a.stage, TF_WAIT_ANSWER, expert / a.local, token};
+        struct epa_dev_wait w = {a.stage, TF_WAIT_OUTPUT, expert / a.local, token};
         const char *slot = slot_of(a, token, k, p);
         struct dev_words v[TF_FOURS];
 
-        if (!dev_lines_load<TF_FOURS>(slot, p.lines, epoch, v)) {
+        if (!dev_packets_load<TF_FOURS>(slot, p.packets, epoch, v)) {
             bool ok =
-                dev_lane() != 0 || dev_line_wait(a, slot, p.lines, epoch, w, &patience);
+                dev_lane() != 0 || dev_packet128_wait(a, slot, p.packets, epoch, w, &poll);
 
             if (!__all_sync(DEV_ALL, ok))
                 return false;
@@ -253,16 +253,16 @@ static __device__ __forceinline__ void store_sum(const struct tf_args &a, uint32
                                                  const struct sum &s)
 {
     uint64_t *out = reinterpret_cast<uint64_t *>(static_cast<char *>(a.out) +
-                                                 (size_t)token * a.answer_bytes);
+                                                 (size_t)token * a.output_bytes);
 
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
         uint4 packed = dev_pack<F16>(s.v[g]);
         uint32_t word = word_of(p, g);
 
-        if (dev_has_line(g, p.lines) && has_word(a, word, 0))
+        if (dev_has_packet(g, p.packets) && has_word(a, word, 0))
             out[word] = (uint64_t)packed.y << 32 | packed.x;
-        if (dev_has_line(g, p.lines) && has_word(a, word, 1))
+        if (dev_has_packet(g, p.packets) && has_word(a, word, 1))
             out[word + 1] = (uint64_t)packed.w << 32 | packed.z;
     }
 }
@@ -271,18 +271,18 @@ template <bool F16, bool PROFILE>
 static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
                                                      uint64_t epoch)
 {
-    uint32_t units = tf_units_of(a.answer_lines), warps = gridDim.x * TF_WARPS;
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * TF_WARPS;
     uint32_t all = a.tokens * units;
 
-    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), ticket = 0; u < all;
-         u = dev_next(ticket, warps, all)) {
-        struct tf_part p = tf_part_at(a.answer_lines, u % units);
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), work_index = 0; u < all;
+         u = dev_next(work_index, warps, all)) {
+        struct tf_part p = tf_part_at(a.output_packets, u % units);
         struct choices of = choices_of(a, u / units);
         struct sum s = {};
 
         if (dev_lane() == 0)
-            ticket = tf_ask(a, epoch, warps, all);
-        if (!add_answers<F16>(a, epoch, u / units, p, of, &s))
+            work_index = tf_ask(a, epoch, warps, all);
+        if (!add_outputs<F16>(a, epoch, u / units, p, of, &s))
             return;
         store_sum<F16>(a, u / units, p, s);
     }
@@ -307,12 +307,12 @@ static __global__ void __launch_bounds__(TF_THREADS, 3)
             (const void *)combine_send<kind, f16, true> \
     }
 
-const void *tf_combine_send_kernel(enum tf_answer kind, bool f16, bool profile)
+const void *tf_combine_send_kernel(enum tf_output kind, bool f16, bool profile)
 {
-    static const void *const kernel[TF_ANSWERS][2][2] = {
-        {KERNELS(TF_ANSWER_GIVEN, false), KERNELS(TF_ANSWER_GIVEN, false)},
-        {KERNELS(TF_ANSWER_DTYPE, false), KERNELS(TF_ANSWER_DTYPE, true)},
-        {KERNELS(TF_ANSWER_FP8, false), KERNELS(TF_ANSWER_FP8, true)}};
+    static const void *const kernel[TF_OUTPUTS][2][2] = {
+        {KERNELS(TF_OUTPUT_GIVEN, false), KERNELS(TF_OUTPUT_GIVEN, false)},
+        {KERNELS(TF_OUTPUT_DTYPE, false), KERNELS(TF_OUTPUT_DTYPE, true)},
+        {KERNELS(TF_OUTPUT_FP8, false), KERNELS(TF_OUTPUT_FP8, true)}};
 
     return kernel[kind][f16][profile];
 }

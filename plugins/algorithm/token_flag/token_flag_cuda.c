@@ -7,7 +7,7 @@
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Counts
  * (epoch << 32 | count + 1, a word for each source and expert), the flags of sources (lock:
- * rank) and the lines of rows and answers (device/lines.cuh) carry these, are waited for
+ * rank) and the lines of rows and expert outputs (device/packets.cuh) carry these, are waited for
  * with >=, and are never cleared. A rank stores into its peers' memory as soon as a kernel
  * starts, without asking. That is safe:
  *   - counts of dispatch m go to one of two places at p, of odd and even epochs, whatever the
@@ -25,7 +25,7 @@
  *   - a line of an earlier call that stood where a new one is waited for has a smaller
  *     number: places belong to a set, whose dispatches, and whose combines, come in order.
  * For this each dispatch_recv waits for counts of all ranks, also of those with no row for
- * it; with lock: rank for their flags before.
+ * it; with flag_granularity: rank for their flags before.
  *
  * One set is enough for D1 C1 D2 C2, two for D1 D2 C1 D3 C2. */
 #include <cuda_runtime_api.h>
@@ -51,9 +51,9 @@ const void *tf_kernel_of(const struct tf_cuda *c, enum tf_stage stage, enum tf_i
     if (stage == TF_DISPATCH_RECV)
         return tf_dispatch_recv_kernel(profile);
     if (stage == TF_COMBINE_SEND)
-        return tf_combine_send_kernel(!l->fused ? TF_ANSWER_GIVEN
-                                      : l->fp8  ? TF_ANSWER_FP8
-                                                : TF_ANSWER_DTYPE,
+        return tf_combine_send_kernel(!l->fused ? TF_OUTPUT_GIVEN
+                                      : l->fp8  ? TF_OUTPUT_FP8
+                                                : TF_OUTPUT_DTYPE,
                                       c->f16, profile);
     return tf_combine_recv_kernel(c->f16, profile);
 }
@@ -75,7 +75,7 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
     a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, 0);
     a.comm = device_region(&c->d, l->comm_at, l->comm_bytes, set);
     a.grouped = device_region(&c->d, l->grouped_at, l->grouped_bytes, set);
-    a.answers = device_region(&c->d, l->answers_at, l->answers_bytes, set);
+    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, set);
     a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
     a.x_scale = m->x_scale;
     a.expert = m->expert;
@@ -86,15 +86,15 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
     a.recv_count = s->recv_count;
     a.recv_start = s->recv_start;
     a.rows = s->rows;
-    a.came = s->came;
+    a.received = s->received;
     a.entry = s->entry;
     return a;
 }
 
 /* Of what may come, two blocks' worth of warps for each: counts stay on the device. */
-static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t lines)
+static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t packets)
 {
-    return device_blocks_for(room, (c->l.rows * tf_units_of(lines) + 3) / 4);
+    return device_blocks_for(room, (c->l.rows * tf_units_of(packets) + 3) / 4);
 }
 
 /* With chunks half of the blocks send, and the others receive meanwhile. */
@@ -106,7 +106,7 @@ static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
 
     a->publishers = !c->l.by_token ? 0 : c->l.size < most ? c->l.size : most;
     a->senders = device_blocks_for(most, (uint64_t)a->tokens + a->publishers);
-    return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.lines) : 0);
+    return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.packets) : 0);
 }
 
 static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
@@ -116,10 +116,10 @@ static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
     if (a->stage == TF_DISPATCH_SEND)
         return divide_send(c, a);
     if (a->stage == TF_DISPATCH_RECV)
-        return blocks_for_rows(c, room, c->l.lines);
+        return blocks_for_rows(c, room, c->l.packets);
     if (a->stage == TF_COMBINE_SEND)
-        return blocks_for_rows(c, room, c->l.answer_lines);
-    return device_blocks_for(room, (uint64_t)a->tokens * tf_units_of(c->l.answer_lines));
+        return blocks_for_rows(c, room, c->l.output_packets);
+    return device_blocks_for(room, (uint64_t)a->tokens * tf_units_of(c->l.output_packets));
 }
 
 static enum epa_status clear_counters(struct tf_cuda *c)
@@ -152,7 +152,7 @@ static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m,
 
 /* ---- stages ---- */
 
-static void hand_out(const struct tf_cuda *c, const struct tf_cuda_set *s,
+static void publish_views(const struct tf_cuda *c, const struct tf_cuda_set *s,
                      struct epa_moe *m)
 {
     const struct tf_layout *l = &c->l;
@@ -234,7 +234,7 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
             c->l.buffers);
     s->state = TF_CUDA_SENT;
     s->epoch = m->epoch = ++c->epoch;
-    hand_out(c, s, m);
+    publish_views(c, s, m);
     return launch(c, m, s, TF_DISPATCH_SEND);
 }
 
@@ -297,7 +297,7 @@ const struct epa_stage tf_cuda_stages[TF_STAGES] = {
 static void explain_fault(const struct epa_fault *f, struct epa_error *err)
 {
     const char *stage = f->stage < TF_STAGES ? call_name[f->stage] : "unknown stage";
-    const char *phase = f->stage >= TF_COMBINE_SEND                       ? "answers"
+    const char *phase = f->stage >= TF_COMBINE_SEND                       ? "expert outputs"
                         : f->what == TF_WAIT_ROW || f->what == TF_BAD_ROW ? "rows"
                                                                           : "counts";
     double waited = (double)f->waited_ns * 1e-9;

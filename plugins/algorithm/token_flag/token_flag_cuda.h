@@ -17,9 +17,9 @@ enum tf_stage {
 /* What a kernel gives up for. */
 enum tf_what {
     TF_WAIT_COUNTS, /* of an expert, from a source */
-    TF_WAIT_ROWS,   /* lock: rank: the flag of a source */
+    TF_WAIT_ROWS,   /* flag_granularity: rank: the flag of a source */
     TF_WAIT_ROW,
-    TF_WAIT_ANSWER,
+    TF_WAIT_OUTPUT,
     TF_BAD_ROW /* its META names what cannot be */
 };
 
@@ -33,18 +33,18 @@ struct tf_stamps {
 
 /* Units of a stage's work that have been taken. Calls use two of these in turn, by their
  * number; each clears the other for the one after it. */
-struct tf_tickets {
+struct tf_work_counters {
     uint32_t taken[2][TF_STAGES];
 };
 
 /* Rows that have been given a place so far, and what it takes to know that all have left:
  * what `reset` is about. */
 struct tf_counters {
-    uint32_t arrived; /* blocks that are done sending, lock: rank */
+    uint32_t arrived; /* blocks that are done sending, flag_granularity: rank */
     uint32_t pad[15];
     uint32_t sent[EPA_DEVICE_RANKS]; /* to each rank */
     uint32_t
-        chosen[TF_DEVICE_EXPERTS]; /* lock: rank: for each expert; [experts] are there */
+        chosen[TF_DEVICE_EXPERTS]; /* flag_granularity: rank: for each expert; [experts] are there */
 };
 
 /* By value. Offsets are from the start of any rank's heap, of the buffer set at hand. */
@@ -56,16 +56,16 @@ struct tf_args {
     uint64_t timeout_ns;
     uint32_t tokens, max_tokens, hidden, group, experts, local, topk;
     uint32_t source_rows, chunks;
-    uint32_t lines, answer_lines;      /* of a message and an answer on their way */
+    uint32_t packets, output_packets;      /* of a message and an expert output on their way */
     uint32_t wire_bytes, slot_bytes;   /* these lines */
     uint32_t content_bytes, scales_at; /* token and scales; of a message where it ends */
-    uint32_t message_bytes, meta_at, answer_bytes;
+    uint32_t message_bytes, meta_at, output_bytes;
     uint32_t by_token, flat, folded; /* the options */
-    uint32_t publishers; /* dispatch_send: blocks that count first, lock: token */
+    uint32_t publishers; /* dispatch_send: blocks that count first, flag_granularity: token */
     uint32_t senders;    /* dispatch_send: blocks that send; those after only receive */
-    uint32_t string;     /* where in shared memory what follows the tables begins */
+    uint32_t payload;     /* where in shared memory what follows the tables begins */
     uint64_t counts, counts_bytes; /* counts: of even epochs, those of odd ones follow */
-    uint64_t comm, grouped, answers;
+    uint64_t comm, grouped, outputs;
 
     const void *x;
     const float *x_scale;
@@ -81,12 +81,12 @@ struct tf_args {
      * before it writes it anew. */
     unsigned long long *calls;
     uint32_t most_blocks;
-    struct tf_tickets *tickets;
+    struct tf_work_counters *work_counters;
     struct tf_counters *counters;
     uint32_t *recv_count;
     uint64_t *recv_start;
     uint32_t *rows;           /* in use */
-    uint32_t *came;           /* of each source */
+    uint32_t *received;           /* of each source */
     uint32_t *entry;          /* of those, [source][row]: where by expert each stands */
     struct tf_stamps *stamps; /* of `stamped` warps */
     uint32_t stamped;
@@ -94,7 +94,7 @@ struct tf_args {
 
 /* What dispatch_send makes of x, and combine_send of what its experts have. */
 enum tf_input { TF_IN_DTYPE, TF_IN_QUANTISE, TF_IN_FP8, TF_INPUTS };
-enum tf_answer { TF_ANSWER_GIVEN, TF_ANSWER_DTYPE, TF_ANSWER_FP8, TF_ANSWERS };
+enum tf_output { TF_OUTPUT_GIVEN, TF_OUTPUT_DTYPE, TF_OUTPUT_FP8, TF_OUTPUTS };
 
 /* The kernels; all take a struct tf_args and TF_THREADS threads a block. */
 #ifdef __cplusplus
@@ -102,7 +102,7 @@ extern "C" {
 #endif
 const void *tf_dispatch_send_kernel(enum tf_input, bool f16, bool profile);
 const void *tf_dispatch_recv_kernel(bool profile);
-const void *tf_combine_send_kernel(enum tf_answer, bool f16, bool profile);
+const void *tf_combine_send_kernel(enum tf_output, bool f16, bool profile);
 const void *tf_combine_recv_kernel(bool f16, bool profile);
 #ifdef __cplusplus
 }

@@ -53,7 +53,7 @@ static uint64_t place_private(struct tf_cuda *c, char *memory)
     uint64_t at = 0;
 
     a->most_blocks = most_blocks(c);
-    a->tickets = device_take(memory, &at, sizeof(*a->tickets));
+    a->work_counters = device_take(memory, &at, sizeof(*a->work_counters));
     a->counters = device_take(memory, &at, tf_counter_bytes(l));
     for (int i = 0; i < 2; i++)
         c->calls[i] = device_take(memory, &at, a->most_blocks * sizeof(*c->calls[i]));
@@ -65,7 +65,7 @@ static uint64_t place_private(struct tf_cuda *c, char *memory)
         s->rows = device_take(memory, &at, sizeof(*s->rows));
         s->recv_count = device_take(memory, &at, l->local * sizeof(*s->recv_count));
         s->recv_start = device_take(memory, &at, l->local * sizeof(*s->recv_start));
-        s->came = device_take(memory, &at, l->size * sizeof(*s->came));
+        s->received = device_take(memory, &at, l->size * sizeof(*s->received));
         s->entry = device_take(memory, &at,
                                (uint64_t)l->size * l->source_rows * sizeof(*s->entry));
     }
@@ -101,19 +101,19 @@ static void fill_args(struct tf_cuda *c, const struct epa_algorithm_params *p)
         .topk = l->topk,
         .source_rows = l->source_rows,
         .chunks = l->chunks,
-        .lines = l->lines,
-        .answer_lines = l->answer_lines,
+        .packets = l->packets,
+        .output_packets = l->output_packets,
         .wire_bytes = (uint32_t)l->wire_bytes,
         .slot_bytes = (uint32_t)l->slot_bytes,
         .content_bytes = (uint32_t)((l->scales_at + scales + 7) / 8 * 8),
         .scales_at = (uint32_t)l->scales_at,
         .message_bytes = (uint32_t)l->message_bytes,
         .meta_at = (uint32_t)l->meta_at,
-        .answer_bytes = (uint32_t)l->answer_bytes,
+        .output_bytes = (uint32_t)l->output_bytes,
         .by_token = l->by_token,
         .flat = l->flat,
         .folded = l->folded,
-        .string = device_up16((l->experts + 1) * 4),
+        .payload = device_up16((l->experts + 1) * 4),
         .counts_bytes = l->counts_bytes,
     };
 }
@@ -123,10 +123,10 @@ static void size_shared(struct tf_cuda *c)
 {
     uint32_t send = device_up16(c->args.content_bytes), receive = TF_WARPS * TF_UNIT_BYTES;
 
-    c->shared_bytes[TF_DISPATCH_SEND] = c->args.string + send;
+    c->shared_bytes[TF_DISPATCH_SEND] = c->args.payload + send;
     if (c->l.chunks > 1 && receive > send)
-        c->shared_bytes[TF_DISPATCH_SEND] = c->args.string + receive;
-    c->shared_bytes[TF_DISPATCH_RECV] = c->args.string + receive;
+        c->shared_bytes[TF_DISPATCH_SEND] = c->args.payload + receive;
+    c->shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive;
 }
 
 static enum epa_status set_up(struct tf_cuda *c, const struct epa_algorithm_params *p,

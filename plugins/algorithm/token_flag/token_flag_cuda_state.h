@@ -13,7 +13,7 @@ enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_ANSWE
 struct tf_cuda_set {
     enum tf_cuda_state state;
     uint64_t epoch;
-    uint32_t *recv_count, *rows, *came, *entry;
+    uint32_t *recv_count, *rows, *received, *entry;
     uint64_t *recv_start;
 };
 
@@ -42,7 +42,7 @@ static inline size_t tf_counter_bytes(const struct tf_layout *l)
     return offsetof(struct tf_counters, chosen) + l->experts * sizeof(uint32_t);
 }
 
-/* What makes rows of x, and answers. */
+/* What makes rows of x, and expert outputs. */
 enum tf_input tf_input_of(const struct tf_layout *, const struct epa_moe *);
 const void *tf_kernel_of(const struct tf_cuda *, enum tf_stage, enum tf_input);
 

@@ -1,13 +1,13 @@
 /* What the kernels of token_flag share: calls and their numbers, work that is taken by
- * tickets, and stamps. */
+ * work counters, and stamps. */
 #ifndef TOKEN_FLAG_DEVICE_CUH
 #define TOKEN_FLAG_DEVICE_CUH
 
-#include "device/lines.cuh"
+#include "device/packets.cuh"
 #include "token_flag_cuda.h"
 
 enum {
-    TF_FOURS = TF_UNIT_LINES / DEV_LINES,
+    TF_FOURS = TF_UNIT_PACKETS / DEV_PACKETS,
     TF_META_LANE = 6 /* of the eight that have the last line */
 };
 
@@ -26,7 +26,7 @@ static __device__ __forceinline__ uint64_t tf_begin(const struct tf_args &a, boo
     ended = __ldcg(a.calls + blockIdx.x);
     /* Of the call before, which has ended. */
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        a.tickets->taken[ended % 2][a.stage] = 0;
+        a.work_counters->taken[ended % 2][a.stage] = 0;
     return ended + 1;
 }
 
@@ -46,17 +46,17 @@ static __device__ __forceinline__ void tf_end(const struct tf_args &a, uint64_t 
 static __device__ __forceinline__ uint32_t tf_ask(const struct tf_args &a, uint64_t epoch,
                                                   uint32_t workers, uint32_t all)
 {
-    return dev_ask(&a.tickets->taken[epoch % 2][a.stage], workers, all);
+    return dev_ask(&a.work_counters->taken[epoch % 2][a.stage], workers, all);
 }
 
 /* A part of a row or answer: lines of it that one warp takes, and its words. */
 struct tf_part {
-    uint32_t unit, lines;
+    uint32_t unit, packets;
 };
 
-static __device__ __forceinline__ struct tf_part tf_part_at(uint32_t lines, uint32_t unit)
+static __device__ __forceinline__ struct tf_part tf_part_at(uint32_t packets, uint32_t unit)
 {
-    return {unit, min(lines - unit * TF_UNIT_LINES, (uint32_t)TF_UNIT_LINES)};
+    return {unit, min(packets - unit * TF_UNIT_PACKETS, (uint32_t)TF_UNIT_PACKETS)};
 }
 
 template <bool PROFILE>

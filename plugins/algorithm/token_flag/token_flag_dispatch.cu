@@ -1,6 +1,6 @@
 /* Dispatch on GPUs, a kernel for each half. dispatch_send: blocks give each choice of their
  * tokens the next row of this rank's part of the receiver's buffer, and store it there; with
- * lock: token the first blocks count for the receivers meanwhile, with lock: rank the last
+ * flag_granularity: token the first blocks count for the receivers meanwhile, with flag_granularity: rank the last
  * block that is done tells what was sent. dispatch_recv: warps copy what came to rows by
  * expert. With chunks some of the blocks of dispatch_send do so already. */
 #include "token_flag_receive.cuh"
@@ -8,12 +8,12 @@
 /* Of the block: tables by expert first, then a message, or a part of one for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
-static __device__ __forceinline__ char *string_of(const struct tf_args &a)
+static __device__ __forceinline__ char *payload_of(const struct tf_args &a)
 {
-    return reinterpret_cast<char *>(shared) + a.string;
+    return reinterpret_cast<char *>(shared) + a.payload;
 }
 
-/* reset: folded: the counters of the half before, which has ended. */
+/* counter_reset: inline: the counters of the half before, which has ended. */
 static __device__ __forceinline__ void clear_counters(const struct tf_args &a)
 {
     uint32_t i = blockIdx.x * TF_THREADS + threadIdx.x;
@@ -38,9 +38,9 @@ static __device__ __forceinline__ void send(const struct tf_args &a, uint64_t ep
         tf_stamp<PROFILE>(a, TF_COUNTING, true);
     }
     tf_stamp<PROFILE>(a, TF_SENDING, false);
-    tf_send<IN, F16>(a, epoch, block, a.senders, shared, string_of(a));
+    tf_send<IN, F16>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
-        tf_tell_when_all_sent(a, epoch);
+        tf_signal_when_all_sent(a, epoch);
     tf_stamp<PROFILE>(a, TF_SENDING, true);
 }
 
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 4)
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
                             alone ? gridDim.x : gridDim.x - a.senders, shared,
-                            string_of(a));
+                            payload_of(a));
 }
 
 template <bool PROFILE>
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 4)
     uint64_t epoch = tf_begin(a, true);
 
     tf_stamps_clear<PROFILE>(a);
-    tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, string_of(a));
+    tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
     tf_end(a, epoch);
     if (a.folded)
         clear_counters(a);

@@ -8,10 +8,10 @@
  * by puts.
  *
  * Flags. Counts: a signal, epoch << 32 | rows + 1, so that it says two things at once and is
- * never cleared; with lock: rank it comes after all rows, with lock: token before them, and
- * then each row has a flag, the epoch. So has each answer. Of what is stored, the flag is the
+ * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token before them, and
+ * then each row has a flag, the epoch. So has each expert output. Of what is stored, the flag is the
  * last word of the message or slot: written by a release, waited for by an acquire. Of what
- * is put, it is a signal of its own that comes with the put. How its rows and answers come a
+ * is put, it is a signal of its own that comes with the put. How its rows and expert outputs come a
  * rank says with its counts. All flags of a dispatch and its combine carry its epoch, count
  * up, and are waited for with >=.
  *
@@ -29,10 +29,10 @@
  *   - Slots of m are written at p by a rank that has ended dispatch_recv m, so it has seen p's
  *     counts of m, and p has ended combine n, which read the slots.
  *   - Counts and their signal have two places, of odd and even epochs, whatever the set: a
- *     rank with no row for p does not wait for p's answers. It writes those of m + 2 after its
+ *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after its
  *     dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
- *   - Signals of rows and answers are apart for each set, as flags are, being in its memory:
- *     two dispatches may be open, and an answer of the later must not pass for one of the
+ *   - Signals of rows and expert outputs are apart for each set, as flags are, being in its memory:
+ *     two dispatches may be open, and an expert output of the later must not pass for one of the
  *     earlier, which another rank owes. */
 #include "token_flag_host.h"
 
@@ -85,7 +85,7 @@ static bool stopped(const struct tf_task *task)
     return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
 }
 
-static bool has_come(const uint64_t *flag, uint64_t epoch)
+static bool has_arrived(const uint64_t *flag, uint64_t epoch)
 {
     /* Acquire: pairs with the release after the row or answer was stored. */
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
@@ -95,18 +95,18 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
               uint32_t peer, uint32_t row)
 {
     struct tf_host *h = task->h;
-    struct epa_waiting w = {.kind = EPA_WAITING_DATA,
+    struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
                             .what = what,
                             .number = row,
                             .peer = peer,
                             .wanted = task->set->epoch};
-    uint64_t begun = 0, waited = 0, told = 0;
+    uint64_t begun = 0, waited = 0, reported = 0;
 
-    for (uint32_t look = 1; !has_come(flag, task->set->epoch); look++) {
+    for (uint32_t poll_launch = 1; !has_arrived(flag, task->set->epoch); poll_launch++) {
         enum epa_status status = EPA_OK;
 
         clock_pause(waited, h->crowded ? 0 : SPIN_NS);
-        if (look % LOOKS != 0 && !h->crowded)
+        if (poll_launch % LOOKS != 0 && !h->crowded)
             continue;
         if (stopped(task))
             return false;
@@ -119,7 +119,7 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
             status = EPA_ERR_TIMEOUT;
         w.waited_ns = waited;
         w.seen = __atomic_load_n(flag, __ATOMIC_RELAXED);
-        epa_waits(h->onlooker, &w, &told);
+        epa_wait_report(h->observer, &w, &reported);
         if (status == EPA_OK)
             continue;
         if (tf_stop(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
@@ -127,7 +127,7 @@ bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const
                           (double)waited * 1e-9, what, row, peer);
         return false;
     }
-    epa_waits_no_more(h->onlooker, told);
+    epa_wait_clear(h->observer, reported);
     return true;
 }
 
@@ -162,7 +162,7 @@ enum epa_status tf_wait(struct tf_host *h, uint32_t signal, uint64_t value,
 }
 
 /* Called inside of tf_wait(), by its own thread. */
-static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
+static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
     const struct tf_host *h = (const struct tf_host *)(const void *)a;
     uint32_t signal = w->number - h->signal, counts = 2 * h->l.size;
@@ -171,7 +171,7 @@ static void awaits(const struct epa_algorithm *a, struct epa_waiting *w)
     if (w->number < h->signal || signal >= h->l.signals)
         return;
     w->peer = h->last.peer;
-    w->what = signal < counts ? "counts" : signal < rows ? "rows" : "answers";
+    w->what = signal < counts ? "counts" : signal < rows ? "rows" : "expert outputs";
 }
 
 /* After a call that may have had no room (EPA_AGAIN): true if it must be made again.
@@ -255,12 +255,12 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 
     if (h->last.text[0] != 0) {
         (void)epa_fail(err, h->last.status, "%s, %s, epoch %llu: %s", h->last.stage,
-                       h->last.doing, (unsigned long long)h->epoch, h->last.text);
+                       h->last.phase, (unsigned long long)h->epoch, h->last.text);
         return;
     }
     h->t->ops->explain(h->t, &inner);
     (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s %u of rank %u: %s",
-                   h->last.stage, h->last.doing, (unsigned long long)h->epoch, h->last.what,
+                   h->last.stage, h->last.phase, (unsigned long long)h->epoch, h->last.what,
                    h->last.row, h->last.peer, inner.text);
 }
 
@@ -382,7 +382,7 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p,
     *h = (struct tf_host){
         .base = {.stages = stages,
                  .n_stages = 4,
-                 .awaits = awaits,
+                 .wait_describe = wait_describe,
                  .explain = explain,
                  .destroy = destroy},
         .l = *l,
@@ -391,12 +391,12 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p,
         .backend = p->backend,
         .kernels = kernels_get((enum epa_dtype)p->problem->u.moe.dtype, NULL),
         .store =
-            c->stores == TF_STORES_STREAM ? KERNELS_STORE_STREAM : KERNELS_STORE_CACHED,
+            c->nontemporal == TF_NONTEMPORAL_ON ? KERNELS_STORE_STREAM : KERNELS_STORE_CACHED,
         .heap = p->heap,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,
-        .onlooker = p->onlooker,
-        .last = {.stage = "create", .doing = "create", .what = "nothing"},
+        .observer = p->observer,
+        .last = {.stage = "create", .phase = "create", .what = "nothing"},
     };
     status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);
     if (status == EPA_OK && !host_alloc(h))

@@ -32,7 +32,7 @@ struct tf_host {
     struct epa_world world;
     struct epa_transport *t;
     struct epa_backend *backend;
-    struct epa_onlooker *onlooker;
+    struct epa_wait_observer *observer;
     const struct kernels *kernels;
     enum kernels_store store;
     uint64_t heap, timeout_ns, epoch;
@@ -49,7 +49,7 @@ struct tf_host {
     char *scratch;   /* [workers] messages, each a worker's own */
     uint32_t far;    /* ranks that loads and stores do not reach */
     struct {         /* for explain() */
-        const char *stage, *doing, *what;
+        const char *stage, *phase, *what;
         uint32_t peer, row; /* of `what` */
         enum epa_status status;
         char text[200]; /* empty: it was the transport that failed */
@@ -83,7 +83,7 @@ static inline struct tf_host *host_of(struct epa_algorithm *a)
 static inline bool tf_phase(struct tf_host *h, enum epa_status status, const char *name)
 {
     if (status == EPA_OK)
-        h->last.doing = name;
+        h->last.phase = name;
     return status == EPA_OK;
 }
 
@@ -120,16 +120,16 @@ static inline uint64_t y_offset(const struct tf_host *h, const struct tf_set *s)
 static inline uint64_t slot_offset(const struct tf_host *h, const struct tf_set *s,
                                    uint32_t token, uint32_t k)
 {
-    return region(h, s, h->l.answers_at, h->l.answers_bytes) +
+    return region(h, s, h->l.outputs_at, h->l.outputs_bytes) +
            ((uint64_t)token * h->l.topk + k) * h->l.slot_bytes;
 }
 
 /* What this rank tells `rank`, before it leaves. */
-static inline uint32_t *told_to(const struct tf_host *h, uint32_t rank)
+static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
 {
-    char *told = h->t->heap + h->heap + h->l.told_at;
+    char *reported = h->t->heap + h->heap + h->l.reported_at;
 
-    return (uint32_t *)(void *)told + (size_t)rank * h->l.count_words;
+    return (uint32_t *)(void *)reported + (size_t)rank * h->l.count_words;
 }
 
 /* Where what `source` tells arrives. */

@@ -12,7 +12,7 @@ static const uint32_t *counts_of(const struct tf_host *h, const struct tf_set *s
                                  uint32_t source)
 {
     return source == h->world.rank
-               ? told_to(h, source)
+               ? reported_to(h, source)
                : (const uint32_t *)(const void *)(h->t->heap +
                                                   counts_offset(h, s->epoch, source));
 }
@@ -63,7 +63,7 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct tf_set *s)
 
 /* Without a wait: whether a signal has come that far, in which case it is waited for so that
  * what it vouches for can be read. */
-static bool came(struct tf_host *h, uint32_t signal, uint64_t value)
+static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
 {
     return h->t->ops->read(h->t, h->signal + signal) >= value &&
            epa_wait(h->t, h->signal + signal, value, h->timeout_ns) == EPA_OK;
@@ -229,19 +229,19 @@ static enum epa_status take_rest(struct tf_task *task)
 static bool counts_came(struct tf_host *h, const struct tf_set *s)
 {
     for (uint32_t i = 1; i < h->l.size; i++) {
-        if (!came(h, tf_count_signal(&h->l, s->epoch, peer_at(h, i)),
+        if (!received(h, tf_count_signal(&h->l, s->epoch, peer_at(h, i)),
                   tf_count_flag(s->epoch, 0)))
             return false;
     }
     return true;
 }
 
-static bool row_came(struct tf_host *h, struct tf_set *s, uint32_t source, uint32_t row)
+static bool row_received(struct tf_host *h, struct tf_set *s, uint32_t source, uint32_t row)
 {
     char *msg = h->t->heap + comm_offset(h, s, source, row);
 
     if (is_put(h, source))
-        return came(h, tf_row_signal(&h->l, set_number(h, s), source, row), s->epoch);
+        return received(h, tf_row_signal(&h->l, set_number(h, s), source, row), s->epoch);
     /* Acquire: as in tf_await(). */
     return __atomic_load_n(&meta_of(h, msg)->flag, __ATOMIC_ACQUIRE) >= s->epoch;
 }
@@ -261,7 +261,7 @@ enum epa_status tf_take_some(struct tf_host *h, struct tf_set *s, struct epa_moe
         struct tf_source *from = &h->source[i];
 
         for (from->end = from->taken; from->end < from->rows; from->end++) {
-            if (!row_came(h, s, i, from->end))
+            if (!row_received(h, s, i, from->end))
                 break;
         }
     }
@@ -270,7 +270,7 @@ enum epa_status tf_take_some(struct tf_host *h, struct tf_set *s, struct epa_moe
 
 /* ---- dispatch_recv ---- */
 
-static void hand_out(const struct tf_host *h, const struct tf_set *s, struct epa_moe *m)
+static void publish_views(const struct tf_host *h, const struct tf_set *s, struct epa_moe *m)
 {
     const char *recv = h->t->heap + grouped_offset(h, s);
     uint32_t last = h->l.local - 1;
@@ -295,7 +295,7 @@ enum epa_status tf_dispatch_recv(struct epa_algorithm *a, struct epa_problem *pr
     enum epa_status status = EPA_OK;
 
     h->last.stage = "dispatch_recv";
-    h->last.doing = "counts";
+    h->last.phase = "counts";
     task = (struct tf_task){.h = h, .set = tf_set_of(h, m->epoch, TF_SENT), .m = m};
     if (task.set == NULL)
         return EPA_ERR_CONFIG;
@@ -306,7 +306,7 @@ enum epa_status tf_dispatch_recv(struct epa_algorithm *a, struct epa_problem *pr
         status = take_rest(&task);
     if (status != EPA_OK)
         return status;
-    hand_out(h, task.set, m);
+    publish_views(h, task.set, m);
     task.set->state = TF_RECEIVED;
     return EPA_OK;
 }

@@ -9,14 +9,14 @@
 #include "token_flag_send.cuh"
 
 /* Of the block, in shared memory. */
-struct tf_came {
+struct tf_received {
     uint32_t rows[EPA_DEVICE_RANKS];                       /* of each source */
     uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* to be taken in now */
 };
 
 /* ---- counts ---- */
 
-/* lock: rank: until all rows of all sources are here; blocks only. */
+/* flag_granularity: rank: until all rows of all sources are here; blocks only. */
 static __device__ __forceinline__ bool tf_wait_sources(const struct tf_args &a,
                                                        uint64_t epoch)
 {
@@ -39,11 +39,11 @@ static __device__ __forceinline__ bool tf_count(const struct tf_args &a, uint64_
     const char *from = dev_own(a.v, tf_counts_of(a, epoch, source));
     const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
     struct epa_dev_wait w = {a.stage, TF_WAIT_COUNTS, source, expert};
-    struct epa_dev_patience patience = {0, 0, 0};
+    struct epa_dev_poll poll = {0, 0, 0};
     uint64_t seen;
 
     while ((seen = epa_dev_load_relaxed(word)) < tf_count_flag(epoch, 0))
-        if (!epa_dev_patient(a.v, &patience, a.timeout_ns, w, seen, epoch))
+        if (epa_dev_poll_expired(a.v, &poll, a.timeout_ns, w, seen, epoch))
             return false;
     *out = (uint32_t)seen - 1;
     return true;
@@ -78,10 +78,10 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 
 /* What experts and combine_send are to know, by one block. */
 static __device__ __forceinline__ void
-tf_hand_out(const struct tf_args &a, const uint32_t *base, const uint32_t *rows)
+tf_publish_views(const struct tf_args &a, const uint32_t *base, const uint32_t *rows)
 {
     if (threadIdx.x < a.v.size)
-        a.came[threadIdx.x] = rows[threadIdx.x];
+        a.received[threadIdx.x] = rows[threadIdx.x];
     for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS) {
         a.recv_count[e] = base[(e + 1) * a.v.size] - base[e * a.v.size];
         a.recv_start[e] = base[e * a.v.size];
@@ -104,21 +104,21 @@ tf_await_part(const struct tf_args &a, const char *message, const struct tf_part
               uint64_t epoch, struct epa_dev_wait w, struct dev_words *v,
               struct dev_words *meta)
 {
-    const char *from = message + p.unit * TF_UNIT_LINES * DEV_LINE;
-    const char *last = message + (a.lines - 1) * DEV_LINE;
-    uint64_t wanted = a.by_token ? epoch : 0; /* lock: rank: all has come */
-    struct epa_dev_patience patience = {0, 0, 0};
+    const char *from = message + p.unit * TF_UNIT_PACKETS * DEV_PACKET;
+    const char *last = message + (a.packets - 1) * DEV_PACKET;
+    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has come */
+    struct epa_dev_poll poll = {0, 0, 0};
 
     for (;;) {
-        bool came, ok = true;
+        bool received, ok = true;
 
         epa_dev_load_pair(last + dev_lane() % 8 * 16, &meta->w[0], &meta->w[1]);
-        came = dev_lines_load<TF_FOURS>(from, p.lines, wanted, v);
-        if (__all_sync(DEV_ALL, came && (!dev_ends_line() || meta->w[1] >= wanted)))
+        received = dev_packets_load<TF_FOURS>(from, p.packets, wanted, v);
+        if (__all_sync(DEV_ALL, received && (!dev_ends_packet() || meta->w[1] >= wanted)))
             return true;
         if (dev_lane() < 2)
-            ok = dev_line_wait(a, dev_lane() == 0 ? from : last,
-                               dev_lane() == 0 ? p.lines : 1, epoch, w, &patience);
+            ok = dev_packet128_wait(a, dev_lane() == 0 ? from : last,
+                               dev_lane() == 0 ? p.packets : 1, epoch, w, &poll);
         if (!__all_sync(DEV_ALL, ok))
             return false;
     }
@@ -146,21 +146,21 @@ static __device__ __forceinline__ bool tf_read_meta(const struct tf_args &a,
 /* Through shared memory, so that lanes store 16 bytes each. One warp. */
 static __device__ __forceinline__ void
 tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_part &p,
-             uint64_t epoch, const struct dev_words *v, uint64_t *string)
+             uint64_t epoch, const struct dev_words *v, uint64_t *payload)
 {
     char *message = dev_own(a.v, a.grouped + (uint64_t)r.entry * a.message_bytes);
-    const char *bytes = reinterpret_cast<const char *>(string);
+    const char *bytes = reinterpret_cast<const char *>(payload);
     uint32_t begin = p.unit * TF_UNIT_BYTES;
     uint32_t n = begin < a.content_bytes ? min(a.content_bytes - begin, TF_UNIT_BYTES) : 0;
 
     __syncwarp(); /* the part before this one has been read */
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
-        if (!dev_has_line(g, p.lines))
+        if (!dev_has_packet(g, p.packets))
             continue;
-        string[dev_word_at(g)] = v[g].w[0];
-        if (!dev_ends_line())
-            string[dev_word_at(g) + 1] = v[g].w[1];
+        payload[dev_word_at(g)] = v[g].w[0];
+        if (!dev_ends_packet())
+            payload[dev_word_at(g) + 1] = v[g].w[1];
     }
     __syncwarp();
 #pragma unroll
@@ -168,7 +168,7 @@ tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_pa
         if (at + 16 <= n)
             dev_store16(message + begin + at, *reinterpret_cast<const uint4 *>(bytes + at));
     if (n % 16 != 0 && dev_lane() == 0)
-        *reinterpret_cast<uint64_t *>(message + begin + n - 8) = string[n / 8 - 1];
+        *reinterpret_cast<uint64_t *>(message + begin + n - 8) = payload[n / 8 - 1];
     if (p.unit == 0 && dev_lane() == 0) {
         uint64_t *meta = reinterpret_cast<uint64_t *>(message + a.meta_at);
 
@@ -183,11 +183,11 @@ tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_pa
 template <bool PROFILE>
 static __device__ __forceinline__ bool
 tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                uint32_t source, uint32_t row, uint32_t unit, uint64_t *string)
+                uint32_t source, uint32_t row, uint32_t unit, uint64_t *payload)
 {
     const char *message =
         dev_own(a.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
-    struct tf_part p = tf_part_at(a.lines, unit);
+    struct tf_part p = tf_part_at(a.packets, unit);
     struct epa_dev_wait w = {a.stage, TF_WAIT_ROW, source, row};
     struct tf_row r = {source, row, 0, 0, 0, 0};
     struct dev_words v[TF_FOURS], meta;
@@ -203,7 +203,7 @@ tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
             epa_dev_fault(a.v, EPA_ERR_MISMATCH, w, r.token, r.expert, 0);
         return false;
     }
-    tf_copy_part(a, r, p, epoch, v, string);
+    tf_copy_part(a, r, p, epoch, v, payload);
     tf_stamp<PROFILE>(a, TF_RECEIVING, true);
     return true;
 }
@@ -222,39 +222,39 @@ static __device__ __forceinline__ void tf_part_to_come(const struct tf_args &a, 
     *unit = units - 1 - u / n;
 }
 
-/* split: flat: parts of all rows, one after the other. */
+/* work_partition: flat: parts of all rows, one after the other. */
 template <bool PROFILE>
 static __device__ __forceinline__ void
 tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                const struct tf_came *c, uint32_t block, uint32_t blocks, uint64_t *string)
+                const struct tf_received *c, uint32_t block, uint32_t blocks, uint64_t *payload)
 {
-    uint32_t units = tf_units_of(a.lines), warps = blocks * TF_WARPS, all = 0;
-    bool asks = a.stage == TF_DISPATCH_RECV; /* else tickets are for tokens */
+    uint32_t units = tf_units_of(a.packets), warps = blocks * TF_WARPS, all = 0;
+    bool asks = a.stage == TF_DISPATCH_RECV; /* else work counters are for tokens */
 
     for (uint32_t s = 0; s < a.v.size; s++)
         all += c->n[s] * units;
-    for (uint32_t u = dev_warp_of(block, blocks), ticket = 0; u < all;
-         u = asks ? dev_next(ticket, warps, all) : u + warps) {
+    for (uint32_t u = dev_warp_of(block, blocks), work_index = 0; u < all;
+         u = asks ? dev_next(work_index, warps, all) : u + warps) {
         uint32_t source, row, unit;
 
         if (asks && dev_lane() == 0)
-            ticket = tf_ask(a, epoch, warps, all);
+            work_index = tf_ask(a, epoch, warps, all);
         tf_part_to_come(a, u, all / units, units, &row, &unit);
         tf_row_at(a.v.size, a.v.rank, c->n, row, &source, &row);
         if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row, unit,
-                                      string))
+                                      payload))
             return;
     }
 }
 
-/* split: by_source: each source has its blocks, as many as others. */
+/* work_partition: by_source: each source has its blocks, as many as others. */
 template <bool PROFILE>
 static __device__ __forceinline__ void
 tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                     const struct tf_came *c, uint32_t block, uint32_t blocks,
-                     uint64_t *string)
+                     const struct tf_received *c, uint32_t block, uint32_t blocks,
+                     uint64_t *payload)
 {
-    uint32_t units = tf_units_of(a.lines);
+    uint32_t units = tf_units_of(a.packets);
 
     for (uint32_t s = block % a.v.size; s < a.v.size; s += blocks) {
         uint32_t number = block / a.v.size,
@@ -262,7 +262,7 @@ tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *ba
 
         for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * TF_WARPS)
             if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units,
-                                          u % units, string))
+                                          u % units, payload))
                 return;
     }
 }
@@ -272,29 +272,29 @@ tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *ba
 template <bool PROFILE>
 static __device__ __forceinline__ void tf_receive(const struct tf_args &a, uint64_t epoch,
                                                   uint32_t block, uint32_t blocks,
-                                                  uint32_t *base, char *strings)
+                                                  uint32_t *base, char *payloads)
 {
-    __shared__ struct tf_came came;
-    uint64_t *string = reinterpret_cast<uint64_t *>(strings) +
+    __shared__ struct tf_received received;
+    uint64_t *payload = reinterpret_cast<uint64_t *>(payloads) +
                        threadIdx.x / DEV_WARP * (TF_UNIT_BYTES / 8);
     bool ok = a.by_token || tf_wait_sources(a, epoch);
 
-    if (!ok || !tf_count_all(a, epoch, base, came.rows))
+    if (!ok || !tf_count_all(a, epoch, base, received.rows))
         return;
     if (block == 0 && a.stage == TF_DISPATCH_RECV)
-        tf_hand_out(a, base, came.rows);
+        tf_publish_views(a, base, received.rows);
     if (threadIdx.x < a.v.size) {
-        uint32_t rows = came.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
+        uint32_t rows = received.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
         bool now = a.stage == TF_DISPATCH_SEND;
 
-        came.first[threadIdx.x] = now ? 0 : early;
-        came.n[threadIdx.x] = now ? early : rows - early;
+        received.first[threadIdx.x] = now ? 0 : early;
+        received.n[threadIdx.x] = now ? early : rows - early;
     }
     __syncthreads();
     if (a.flat)
-        tf_receive_flat<PROFILE>(a, epoch, base, &came, block, blocks, string);
+        tf_receive_flat<PROFILE>(a, epoch, base, &received, block, blocks, payload);
     else
-        tf_receive_by_source<PROFILE>(a, epoch, base, &came, block, blocks, string);
+        tf_receive_by_source<PROFILE>(a, epoch, base, &received, block, blocks, payload);
 }
 
 #endif

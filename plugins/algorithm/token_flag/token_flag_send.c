@@ -1,5 +1,5 @@
 /* dispatch_send: every flat token to the buffer that its expert's rank has for this one. With
- * lock: token counts go first, with lock: rank they come last and are the flag. */
+ * flag_granularity: token counts go first, with flag_granularity: rank they come last and are the flag. */
 #include "token_flag_host.h"
 
 #include <string.h>
@@ -11,29 +11,29 @@ static void count_rows(const struct tf_host *h, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * h->l.topk;
 
-    memset(told_to(h, 0), 0, (size_t)h->l.size * h->l.count_words * sizeof(uint32_t));
+    memset(reported_to(h, 0), 0, (size_t)h->l.size * h->l.count_words * sizeof(uint32_t));
     for (uint32_t r = 0; r < h->l.size; r++)
-        told_to(h, r)[0] = reachable(h, r) ? TF_STORED : TF_PUT;
+        reported_to(h, r)[0] = reachable(h, r) ? TF_STORED : TF_PUT;
     for (uint32_t i = 0; i < choices; i++) {
         if (m->expert[i] >= 0) {
             uint32_t e = (uint32_t)m->expert[i], r = h->rank_of[e];
 
-            told_to(h, r)[1 + e - r * h->l.local]++;
+            reported_to(h, r)[1 + e - r * h->l.local]++;
         }
     }
 }
 
 static uint32_t rows_for(const struct tf_host *h, uint32_t rank)
 {
-    const uint32_t *told = told_to(h, rank);
+    const uint32_t *reported = reported_to(h, rank);
     uint32_t rows = 0;
 
     for (uint32_t e = 0; e < h->l.local; e++)
-        rows += told[1 + e];
+        rows += reported[1 + e];
     return rows;
 }
 
-/* Counts, and the flag that says them. lock: rank: after all rows. */
+/* Counts, and the flag that says them. flag_granularity: rank: after all rows. */
 static enum epa_status tell(struct tf_host *h, const struct tf_set *s, bool after_rows)
 {
     uint64_t bytes = h->l.count_words * sizeof(uint32_t);
@@ -46,7 +46,7 @@ static enum epa_status tell(struct tf_host *h, const struct tf_set *s, bool afte
         if (after_rows)
             status = h->t->ops->fence(h->t, p);
         if (status == EPA_OK)
-            status = tf_put_signal(h, counts_offset(h, s->epoch, me), told_to(h, p), bytes,
+            status = tf_put_signal(h, counts_offset(h, s->epoch, me), reported_to(h, p), bytes,
                                    tf_count_signal(&h->l, s->epoch, me),
                                    tf_count_flag(s->epoch, rows_for(h, p)), p);
     }
@@ -125,7 +125,7 @@ static void send_token(const struct tf_task *task, uint32_t t, const uint16_t *n
     if (h->store == KERNELS_STORE_STREAM)
         kernels_drain();
     for (uint32_t i = 0; i < n_stored; i++) {
-        /* Release: pairs with the acquire of has_come(); the row is in place. */
+        /* Release: pairs with the acquire of has_arrived(); the row is in place. */
         __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
     }
 }
@@ -280,7 +280,7 @@ enum epa_status tf_dispatch_send(struct epa_algorithm *a, struct epa_problem *pr
     enum epa_status status = EPA_OK;
 
     h->last.stage = "dispatch_send";
-    h->last.doing = "rows";
+    h->last.phase = "rows";
     task = (struct tf_task){.h = h, .set = take_set(h), .m = m};
     if (task.set == NULL)
         return EPA_ERR_CONFIG;

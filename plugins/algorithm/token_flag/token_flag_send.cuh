@@ -14,7 +14,7 @@ enum { TF_CARRIERS = TF_THREADS - DEV_WARP }; /* threads that bring the row */
 enum { TF_AHEAD = 4 };
 
 /* Where the choices of a token go, those that were dropped left out. */
-struct tf_places {
+struct tf_slots {
     uint32_t n;
     char *to[TF_TOPK];
     uint32_t expert[TF_TOPK];
@@ -31,7 +31,7 @@ static __device__ __forceinline__ uint64_t tf_counts_of(const struct tf_args &a,
 }
 
 /* Word and epoch are one store, so it needs no fence. */
-static __device__ __forceinline__ void tf_tell_count(const struct tf_args &a,
+static __device__ __forceinline__ void tf_signal_count(const struct tf_args &a,
                                                      uint64_t epoch, uint32_t rank,
                                                      uint32_t expert, uint32_t count)
 {
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void tf_tell_count(const struct tf_args &a,
                           tf_count_flag(epoch, count));
 }
 
-/* lock: token: the first blocks count, each for other ranks, while others send already. */
+/* flag_granularity: token: the first blocks count, each for other ranks, while others send already. */
 static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
 {
     uint32_t choices = a.tokens * a.topk;
@@ -58,15 +58,15 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
         }
         __syncthreads();
         for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS)
-            tf_tell_count(a, epoch, r, e, count[e]);
+            tf_signal_count(a, epoch, r, e, count[e]);
         __syncthreads(); /* counted anew */
     }
 }
 
-/* lock: rank: the block that is done last tells. What a block has stored is seen before it
+/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen before it
  * arrives (the fence), what all have stored before the flags (the releases): each thread's
  * stores, the barrier, the fence, the counter, and the same again, are one chain. */
-static __device__ void tf_tell_when_all_sent(const struct tf_args &a, uint64_t epoch)
+static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t epoch)
 {
     __shared__ bool last;
 
@@ -80,7 +80,7 @@ static __device__ void tf_tell_when_all_sent(const struct tf_args &a, uint64_t e
     if (!last)
         return;
     for (uint32_t i = threadIdx.x; i < a.experts; i += TF_THREADS)
-        tf_tell_count(a, epoch, i / a.local, i % a.local, __ldcg(&a.counters->chosen[i]));
+        tf_signal_count(a, epoch, i / a.local, i % a.local, __ldcg(&a.counters->chosen[i]));
     __syncthreads();
     if (threadIdx.x < a.v.size)
         epa_dev_signal(a.v, a.signal + epoch % 2 * a.v.size + a.v.rank,
@@ -91,8 +91,8 @@ static __device__ void tf_tell_when_all_sent(const struct tf_args &a, uint64_t e
 /* ---- rows ---- */
 
 /* One warp. A rank's rows are added at once, and numbered by lane. */
-static __device__ __forceinline__ void tf_place(const struct tf_args &a, uint32_t token,
-                                                struct tf_places *p)
+static __device__ __forceinline__ void tf_slot(const struct tf_args &a, uint32_t token,
+                                                struct tf_slots *p)
 {
     uint32_t lane = dev_lane(), lower = (1u << lane) - 1, expert = ~0u, rank = ~0u;
     uint32_t all, same = 0, row = 0;
@@ -169,11 +169,11 @@ static __device__ __forceinline__ void tf_carry(const void *from, size_t row, ui
 /* 512 channels a warp. */
 template <bool F16>
 static __device__ __forceinline__ void tf_quantise(const struct tf_args &a, uint32_t token,
-                                                   char *string)
+                                                   char *payload)
 {
     enum { LANE = 16, SWEEP = LANE * DEV_WARP };
     const char *x = static_cast<const char *>(a.x) + (size_t)token * a.hidden * 2;
-    float *scales = reinterpret_cast<float *>(string + a.scales_at);
+    float *scales = reinterpret_cast<float *>(payload + a.scales_at);
     uint32_t lanes = a.group / LANE;
 
     for (uint32_t at = (threadIdx.x / DEV_WARP - 1) * SWEEP; at < a.hidden;
@@ -189,7 +189,7 @@ static __device__ __forceinline__ void tf_quantise(const struct tf_args &a, uint
         }
         low = dev_quantise16<F16>(low, high, lanes, &scale);
         if (channel < a.hidden)
-            dev_store16(string + channel, low);
+            dev_store16(payload + channel, low);
         if (channel < a.hidden && dev_lane() % lanes == 0)
             scales[channel / a.group] = scale;
     }
@@ -198,17 +198,17 @@ static __device__ __forceinline__ void tf_quantise(const struct tf_args &a, uint
 /* The token and its scales to shared memory, by all warps but the first. */
 template <int IN, bool F16>
 static __device__ __forceinline__ void tf_fill(const struct tf_args &a, uint32_t token,
-                                               char *string)
+                                               char *payload)
 {
     uint32_t groups = IN == TF_IN_DTYPE ? 0 : a.hidden / a.group;
-    float *scales = reinterpret_cast<float *>(string + a.scales_at);
+    float *scales = reinterpret_cast<float *>(payload + a.scales_at);
 
     if (IN == TF_IN_DTYPE)
-        tf_carry(a.x, token, a.hidden / 8, reinterpret_cast<uint4 *>(string));
+        tf_carry(a.x, token, a.hidden / 8, reinterpret_cast<uint4 *>(payload));
     if (IN == TF_IN_QUANTISE)
-        tf_quantise<F16>(a, token, string);
+        tf_quantise<F16>(a, token, payload);
     if (IN == TF_IN_FP8) {
-        tf_carry(a.x, token, a.hidden / 16, reinterpret_cast<uint4 *>(string));
+        tf_carry(a.x, token, a.hidden / 16, reinterpret_cast<uint4 *>(payload));
         for (uint32_t i = threadIdx.x - DEV_WARP; i < groups; i += TF_CARRIERS)
             scales[i] = __ldg(a.x_scale + (size_t)token * groups + i);
     }
@@ -219,30 +219,30 @@ static __device__ __forceinline__ void tf_fill(const struct tf_args &a, uint32_t
 /* This block's lines, to all who want them; it begins with different ones, as the links are
  * as many. The last lines go first: META is in them, without which no part can be taken in. */
 static __device__ __forceinline__ void
-tf_send_lines(const struct tf_args &a, uint32_t token, uint64_t epoch,
-              const uint64_t *string, const struct tf_places *p, const uint32_t *before)
+tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t epoch,
+              const uint64_t *payload, const struct tf_slots *p, const uint32_t *before)
 {
     uint32_t words = a.content_bytes / 8, warp = threadIdx.x / DEV_WARP, n = p->n;
-    uint32_t fours = n != 0 ? (a.lines + DEV_LINES - 1) / DEV_LINES : 0;
+    uint32_t fours = n != 0 ? (a.packets + DEV_PACKETS - 1) / DEV_PACKETS : 0;
 
     for (uint32_t i = warp; i < fours; i += TF_WARPS) {
         uint32_t g = fours - 1 - i, at = dev_word_at(g),
-                 line = g * DEV_LINES + dev_lane() / 8;
-        bool meta = line + 1 == a.lines && dev_lane() % 8 == TF_META_LANE;
+                 line = g * DEV_PACKETS + dev_lane() / 8;
+        bool meta = line + 1 == a.packets && dev_lane() % 8 == TF_META_LANE;
         struct dev_words v = {{0, 0}};
 
-        if (line >= a.lines)
+        if (line >= a.packets)
             continue;
         if (at < words)
-            v.w[0] = string[at];
-        if (!dev_ends_line() && at + 1 < words)
-            v.w[1] = string[at + 1];
+            v.w[0] = payload[at];
+        if (!dev_ends_packet() && at + 1 < words)
+            v.w[1] = payload[at + 1];
         for (uint32_t k = 0, j = (token + warp) % n; k < n;
              k++, j = j + 1 < n ? j + 1 : 0) {
             if (meta)
                 v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32,
                       p->meta[j].w[1]}};
-            dev_line_store(p->to[j], g, v, epoch);
+            dev_packet128_store(p->to[j], g, v, epoch);
         }
     }
 }
@@ -251,13 +251,13 @@ tf_send_lines(const struct tf_args &a, uint32_t token, uint64_t epoch,
  * when the row is on its way. */
 template <int IN, bool F16>
 static __device__ __forceinline__ void tf_bring(const struct tf_args &a, uint32_t done,
-                                                uint32_t token, char *string,
+                                                uint32_t token, char *payload,
                                                 uint32_t *before)
 {
     uint32_t begin = done * a.topk, end = token * a.topk, expert[TF_AHEAD];
 
     tf_look_ahead(a, begin, end, expert);
-    tf_fill<IN, F16>(a, token, string);
+    tf_fill<IN, F16>(a, token, payload);
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++)
         tf_count_choice(a, expert[j], before);
@@ -273,9 +273,9 @@ static __device__ __forceinline__ void tf_bring(const struct tf_args &a, uint32_
 template <int IN, bool F16>
 static __device__ __forceinline__ void tf_send(const struct tf_args &a, uint64_t epoch,
                                                uint32_t block, uint32_t blocks,
-                                               uint32_t *before, char *string)
+                                               uint32_t *before, char *payload)
 {
-    __shared__ struct tf_places places;
+    __shared__ struct tf_slots places;
     __shared__ uint32_t next;
 
     for (uint32_t e = threadIdx.x; e < a.experts; e += TF_THREADS)
@@ -283,19 +283,19 @@ static __device__ __forceinline__ void tf_send(const struct tf_args &a, uint64_t
     __syncthreads();
     for (uint32_t token = block, done = 0; token < a.tokens; done = token, token = next) {
         bool asks = threadIdx.x == DEV_WARP;
-        uint32_t ticket = 0;
+        uint32_t work_index = 0;
 
         if (asks)
-            ticket = tf_ask(a, epoch, blocks, a.tokens);
+            work_index = tf_ask(a, epoch, blocks, a.tokens);
         if (threadIdx.x < DEV_WARP)
-            tf_place(a, token, &places);
+            tf_slot(a, token, &places);
         else
-            tf_bring<IN, F16>(a, done, token, string, before);
+            tf_bring<IN, F16>(a, done, token, payload, before);
         __syncthreads();
-        tf_send_lines(a, token, epoch, reinterpret_cast<const uint64_t *>(string), &places,
+        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
                       before);
         if (asks)
-            next = a.tokens <= blocks ? a.tokens : blocks + ticket;
+            next = a.tokens <= blocks ? a.tokens : blocks + work_index;
         __syncthreads(); /* what is shared is used anew */
     }
 }

@@ -12,7 +12,7 @@
 enum {
     SPINS = 2000,  /* questions of about a microsecond before others may have the core */
     YIELDS = 2000, /* and again before this thread sleeps in between */
-    NAP_NS = 20000,
+    BACKOFF_NS = 20000,
     QUERIES = 64, /* between two looks at the clock */
     SETTLE_S = 3, /* that kernels have to leave once *stop is up */
 };
@@ -60,7 +60,7 @@ static void pause_after(const struct epa_world *world, uint64_t questions)
     uint64_t spins = world->local_size > world->local_cores ? 0 : SPINS;
 
     if (questions > spins + YIELDS)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = BACKOFF_NS}, NULL);
     else if (questions >= spins)
         sched_yield();
 }
@@ -73,31 +73,31 @@ static void raise_stop(struct cuda *c)
 }
 
 /* What a kernel waits for the host does not see. */
-static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *told_ns)
+static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *reported_ns)
 {
     uint64_t now = clock_ns();
 
     if (*begun == 0)
         *begun = now;
-    epa_waits(c->boot->onlooker,
-              &(struct epa_waiting){.kind = EPA_WAITING_DEVICE,
-                                    .peer = EPA_WAITING_NOBODY,
-                                    .number = EPA_WAITING_NOBODY,
+    epa_wait_report(c->boot->observer,
+              &(struct epa_wait_state){.kind = EPA_WAIT_DEVICE,
+                                    .peer = EPA_WAIT_NOBODY,
+                                    .number = EPA_WAIT_NOBODY,
                                     .waited_ns = now - *begun},
-              told_ns);
+              reported_ns);
 }
 
 /* Kernels bound their own waits, so there is no limit before a rank has failed. */
 enum epa_status cuda_drain(struct cuda *c, bool stop)
 {
-    uint64_t begun = 0, told = 0, end = 0;
+    uint64_t begun = 0, reported = 0, end = 0;
 
     for (uint64_t i = 0;; i++) {
         cudaError_t status = cudaStreamQuery(c->stream);
 
         if (status != cudaErrorNotReady) {
             (void)cudaGetLastError(); /* "not ready" is left there, too */
-            epa_waits_no_more(c->boot->onlooker, told);
+            epa_wait_clear(c->boot->observer, reported);
             return cuda_check(c, status, "cudaStreamQuery");
         }
         if (end == 0 && (stop || epa_aborted(c->boot))) {
@@ -113,7 +113,7 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
                 c->base.device, SETTLE_S);
         }
         if (i % QUERIES == QUERIES - 1)
-            tell_of_wait(c, &begun, &told);
+            tell_of_wait(c, &begun, &reported);
         pause_after(&c->boot->world, i);
     }
 }

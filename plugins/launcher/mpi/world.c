@@ -29,7 +29,7 @@ static enum epa_status check(int code, const char *what, struct epa_error *err)
     return epa_fail(err, EPA_ERR_SYSTEM, "mpi: %s: %s", what, text);
 }
 
-static enum epa_status check_place(const struct epa_place *place, struct epa_error *err)
+static enum epa_status check_place(const struct epa_process_id *place, struct epa_error *err)
 {
     int rank = -1, size = -1;
     enum epa_status status =
@@ -44,11 +44,11 @@ static enum epa_status check_place(const struct epa_place *place, struct epa_err
             "mpi: MPI says rank %d of %d, and the environment %s: its variables "
             "are of another job, or epa2a was built with another MPI than the "
             "one whose mpirun started it",
-            rank, size, place->how);
+            rank, size, place->source);
     return status;
 }
 
-enum epa_status mpi_world_join(const struct epa_place *place, struct epa_error *err)
+enum epa_status mpi_world_join(const struct epa_process_id *place, struct epa_error *err)
 {
     int given = MPI_THREAD_SINGLE;
     enum epa_status status = make_global(err);
@@ -67,7 +67,7 @@ enum epa_status mpi_world_join(const struct epa_place *place, struct epa_error *
     return status == EPA_OK ? check_place(place, err) : status;
 }
 
-enum epa_status mpi_world_tell(void *bytes, size_t n, struct epa_error *err)
+enum epa_status mpi_world_report(void *bytes, size_t n, struct epa_error *err)
 {
     return check(MPI_Bcast(bytes, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast", err);
 }

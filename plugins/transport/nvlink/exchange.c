@@ -6,7 +6,7 @@
  * know: a message counts only with the token of who gets it, from a process of the same
  * user. All that is needed of a peer is in its socket's queue once it has sent, so no rank
  * waits for another that waits for it: all connect and send first, then serve who comes,
- * then read answers. */
+ * then read expert outputs. */
 #include "exchange.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 
-enum { LOOK_MS = 20, TOKEN_WORDS = 2 };
+enum { POLL_MS = 20, TOKEN_WORDS = 2 };
 
 /* For who has connected and says nothing; a rank sends at once. */
 static const uint64_t visit_ns = 2000000000u;
@@ -59,7 +59,7 @@ static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
 {
     for (;;) {
         struct pollfd one = {.fd = fd, .events = POLLIN};
-        int n = poll(&one, 1, LOOK_MS);
+        int n = poll(&one, 1, POLL_MS);
 
         if (n > 0)
             return EPA_OK;
@@ -279,7 +279,7 @@ static enum epa_status serve_all(struct exchange *x)
     return status;
 }
 
-static enum epa_status read_answers(struct exchange *x)
+static enum epa_status read_outputs(struct exchange *x)
 {
     enum epa_status status = EPA_OK;
 
@@ -341,7 +341,7 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32
     if (status == EPA_OK)
         status = serve_all(&x);
     if (status == EPA_OK)
-        status = read_answers(&x);
+        status = read_outputs(&x);
     close_all(x.to, x.size);
     close_all(&x.listener, 1);
     if (status != EPA_OK)

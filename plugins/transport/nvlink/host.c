@@ -55,7 +55,7 @@ enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t end
                 .at = FAILED_QUIET, .status = status, .waited_ns = now - begun};
             return status;
         }
-        board_pause(&n->memory.board, now - begun);
+        exchange_page_pause(&n->memory.exchange_page, now - begun);
     }
 }
 
@@ -119,10 +119,10 @@ static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
     status =
         nvlink_cuda(n,
                     cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
-                                    sizeof(*out), cudaMemcpyDeviceToHost, n->look),
+                                    sizeof(*out), cudaMemcpyDeviceToHost, n->poll_launch),
                     "a copy of a signal");
     if (status == EPA_OK)
-        status = nvlink_drain(n, n->look, later(clock_ns(), stuck_ns), false);
+        status = nvlink_drain(n, n->poll_launch, later(clock_ns(), stuck_ns), false);
     if (status == EPA_OK)
         *out = *n->pinned;
     return status;
@@ -146,24 +146,24 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0, told = 0;
+    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0, reported = 0;
 
     for (;;) {
         enum epa_status status = look_at(n, signal, &seen);
 
         if (status == EPA_OK && reached(seen, compare, value))
-            epa_waits_no_more(n->boot->onlooker, told);
+            epa_wait_clear(n->boot->observer, reported);
         if (status != EPA_OK || reached(seen, compare, value))
             return status;
         now = clock_ns();
-        epa_waits(n->boot->onlooker,
-                  &(struct epa_waiting){.kind = EPA_WAITING_SIGNAL,
-                                        .peer = EPA_WAITING_NOBODY,
+        epa_wait_report(n->boot->observer,
+                  &(struct epa_wait_state){.kind = EPA_WAIT_SIGNAL,
+                                        .peer = EPA_WAIT_NOBODY,
                                         .number = signal,
                                         .seen = seen,
                                         .wanted = value,
                                         .waited_ns = now - begun},
-                  &told);
+                  &reported);
         if (epa_aborted(n->boot))
             status = EPA_ERR_ABORTED;
         else if (now >= end_ns)
@@ -197,12 +197,12 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 
     if (status != EPA_OK)
         return status;
-    status = board_barrier(&n->memory.board, end_ns, &late);
+    status = exchange_page_barrier(&n->memory.exchange_page, end_ns, &late);
     if (status != EPA_OK)
         n->failure = (struct failure){.at = FAILED_BARRIER,
                                       .status = status,
                                       .late = late,
-                                      .want = n->memory.board.barriers,
+                                      .want = n->memory.exchange_page.barriers,
                                       .waited_ns = clock_ns() - begun};
     return status;
 }
@@ -278,7 +278,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
         n->boot->explain(n->boot, err);
         (void)epa_fail(err, f->status, "nvlink: rank %u %s%s", t->rank, f->what, why);
         break;
-    case FAILED_LIMIT:
+    case FAILED_PEAK:
         (void)epa_fail(
             err, f->status,
             "nvlink: rank %u waited %.3f s for rank %u while links were measured, "
@@ -307,7 +307,7 @@ const struct epa_transport_ops nvlink_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = nvlink_limit,
+    .limit = nvlink_peak,
     .explain = explain,
     .close = nvlink_close,
 };

@@ -39,13 +39,13 @@ struct ping_run {
     uint32_t batches, turns; /* batches: LIMIT_BATCHES at most; turns of each */
     uint64_t base;           /* what is counted up from */
     uint64_t timeout_ns;
-    uint64_t *times; /* NULL: answers only */
+    uint64_t *times; /* NULL: expert outputs only */
 };
 
 /* Bring kernels to the thread's device. A kernel that is loaded when it is first launched
  * may have to wait for those that run there, which may wait for it. */
 cudaError_t nvlink_load_signal(void);
-cudaError_t nvlink_load_limit(void);
+cudaError_t nvlink_load_peak(void);
 
 /* Each queues one kernel. */
 cudaError_t nvlink_queue_signal(cudaStream_t, uint64_t *word, uint64_t value, bool add);

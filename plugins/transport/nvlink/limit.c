@@ -74,7 +74,7 @@ static enum epa_status check_fault(struct nvlink *n)
         return status;
     memcpy(&fault, n->pinned, sizeof(fault));
     if (fault.claimed != 0)
-        n->failure = (struct failure){.at = FAILED_LIMIT,
+        n->failure = (struct failure){.at = FAILED_PEAK,
                                       .status = fault.status,
                                       .peer = fault.peer,
                                       .want = fault.wanted,
@@ -83,7 +83,7 @@ static enum epa_status check_fault(struct nvlink *n)
     return fault.status;
 }
 
-static enum epa_status store_once(struct nvlink *n, const struct epa_device_view *view,
+static enum epa_status store_dedup(struct nvlink *n, const struct epa_device_view *view,
                                   const struct store_run *run, double *out)
 {
     enum epa_status status;
@@ -184,7 +184,7 @@ static enum epa_status measure(struct nvlink *n, const struct store_run *stores,
     status = nvlink_cuda(n, cudaMemsetAsync(view.fault, 0, sizeof(*view.fault), n->stream),
                          "zeroing a fault");
     for (uint32_t i = 0; i < RUNS && stores->passes > 0 && status == EPA_OK; i++)
-        status = store_once(n, &view, stores, &out->store_ns[i]);
+        status = store_dedup(n, &view, stores, &out->store_ns[i]);
     for (uint32_t i = 0; i < pairs_rounds(n->base.size) && status == EPA_OK; i++) {
         turns.peer = pairs_partner(n->base.size, i, n->base.rank);
         if (turns.peer < n->base.size)
@@ -196,7 +196,7 @@ static enum epa_status measure(struct nvlink *n, const struct store_run *stores,
 
 /* The slowest rank counts, in each run and in the end. */
 static void sum_up(struct nvlink *n, const struct store_run *stores,
-                   const struct measured *all, struct epa_limit *out)
+                   const struct measured *all, struct epa_peak *out)
 {
     double slowest[RUNS] = {0}, bytes;
 
@@ -215,8 +215,8 @@ static void sum_up(struct nvlink *n, const struct store_run *stores,
 
 /* One rank has no links: 0 is "unknown". A rank that fails still tells the others, so that
  * all return the same. */
-enum epa_status nvlink_limit(struct epa_transport *t, uint64_t scratch,
-                             struct epa_limit *out)
+enum epa_status nvlink_peak(struct epa_transport *t, uint64_t scratch,
+                             struct epa_peak *out)
 {
     struct nvlink *n = (struct nvlink *)t;
     struct measured mine = {.status = EPA_OK}, all[EPA_DEVICE_RANKS];
@@ -224,7 +224,7 @@ enum epa_status nvlink_limit(struct epa_transport *t, uint64_t scratch,
     enum epa_status status;
 
     if (t->size == 1) {
-        *out = (struct epa_limit){.bytes_per_ns = 0};
+        *out = (struct epa_peak){.bytes_per_ns = 0};
         return EPA_OK;
     }
     stores = plan_stores(n, scratch);

@@ -183,7 +183,7 @@ static enum epa_status create_ipc(struct memory *m, struct epa_error *err)
     m->region[m->rank] =
         (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
     /* Relaxed: the allgather orders it before anybody else looks. */
-    __atomic_store_n(&m->board.page[m->rank]->users.word, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&m->exchange_page.page[m->rank]->users.word, 1, __ATOMIC_RELAXED);
     return EPA_OK;
 }
 
@@ -194,7 +194,7 @@ static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card
 {
     int other = m->params.gpu[r].number;
 
-    if (!board_share(m->board.page[r]))
+    if (!exchange_page_share(m->exchange_page.page[r]))
         return epa_fail(err, EPA_ERR_ABORTED, "nvlink: rank %u has left during set-up", r);
     m->region[r] =
         (struct region){.kind = REGION_SHARED, .base = card->base, .bytes = card->bytes};
@@ -222,20 +222,20 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
     m->region[r] =
         (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
     /* Relaxed: the owner looks at it only after the barrier that ends the set-up. */
-    __atomic_add_fetch(&m->board.page[r]->mapped.word, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&m->exchange_page.page[r]->mapped.word, 1, __ATOMIC_RELAXED);
     return EPA_OK;
 }
 
 /* To free what another process still has open is undefined. */
 static void wait_for_others(const struct memory *m)
 {
-    const uint64_t *mapped = &m->board.page[m->rank]->mapped.word;
+    const uint64_t *mapped = &m->exchange_page.page[m->rank]->mapped.word;
     uint64_t begun = clock_ns(), now = begun;
 
     /* Acquire: pairs with the release in detach(). */
     while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
            !epa_aborted(m->params.boot)) {
-        board_pause(&m->board, now - begun);
+        exchange_page_pause(&m->exchange_page, now - begun);
         now = clock_ns();
     }
 }
@@ -245,7 +245,7 @@ static void wait_for_others(const struct memory *m)
 static void detach(struct memory *m, uint32_t r)
 {
     struct region *region = &m->region[r];
-    struct page *page = m->board.page != NULL ? m->board.page[r] : NULL;
+    struct page *page = m->exchange_page.page != NULL ? m->exchange_page.page[r] : NULL;
 
     switch (region->kind) {
     case REGION_NONE:
@@ -262,7 +262,7 @@ static void detach(struct memory *m, uint32_t r)
         wait_for_others(m);
         /* fall through */
     case REGION_SHARED:
-        if (board_leave(page))
+        if (exchange_page_leave(page))
             (void)cudaFree(region->base);
         break;
     }
@@ -291,7 +291,7 @@ void memory_finish(struct memory *m)
     }
     detach(m, m->rank); /* last: others may wait for this rank to leave theirs */
     close_own(m);
-    board_finish(&m->board);
+    exchange_page_finish(&m->exchange_page);
     m->size = 0;
 }
 
@@ -331,7 +331,7 @@ static enum epa_status attach_all(struct memory *m, const struct card *cards,
                                   struct epa_error *err)
 {
     bool vmm = m->params.kind == MEMORY_VMM, same[EPA_DEVICE_RANKS];
-    const int mine[EXCHANGE_FDS] = {m->board.fd, m->fd};
+    const int mine[EXCHANGE_FDS] = {m->exchange_page.fd, m->fd};
     uint32_t n = vmm ? 2 : 1;
     int fds[FDS_MOST];
     enum epa_status status =
@@ -342,7 +342,7 @@ static enum epa_status attach_all(struct memory *m, const struct card *cards,
     for (uint32_t r = 0; r < m->size && status == EPA_OK; r++) {
         if (r == m->rank)
             continue;
-        status = board_map(&m->board, r, fds[r * n], err);
+        status = exchange_page_map(&m->exchange_page, r, fds[r * n], err);
         if (status == EPA_OK)
             status = vmm ? attach_vmm(m, r, &cards[r], fds[r * n + 1], same[r], err)
                          : attach_ipc(m, r, &cards[r], same[r], err);
@@ -400,7 +400,7 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
     m->heap_at =
         round_up(((uint64_t)p->signals + OWN_WORDS) * sizeof(uint64_t), HEAP_ALIGN);
     m->bytes = round_up(m->heap_at + p->heap_bytes, GRANULE);
-    status = board_init(&m->board, p->boot, err);
+    status = exchange_page_init(&m->exchange_page, p->boot, err);
     if (status != EPA_OK)
         return status;
     m->size = p->boot->world.size; /* from here on there is something to finish */
@@ -412,6 +412,6 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
         return status;
     }
     close_own(m); /* mappings hold the memory now, and nobody else can get at it */
-    board_close_fd(&m->board);
+    exchange_page_close_fd(&m->exchange_page);
     return EPA_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef MEMORY_H
 #define MEMORY_H
 
-#include "board.h"
+#include "exchange_page.h"
 #include "kernels.h"
 #include "pairs.h"
 
@@ -62,7 +62,7 @@ struct memory_params {
 
 struct memory {
     struct memory_params params;
-    struct board board;
+    struct exchange_page exchange_page;
     uint32_t rank, size;
     uint64_t bytes, heap_at; /* of a region; where the heap begins in it */
     uint64_t handle;         /* VMM: of the own region, until all have mapped it */

@@ -30,12 +30,12 @@ static void destroy(struct nvlink *n, bool lost)
         memory_finish(&n->memory);
         if (n->stream != NULL)
             (void)cudaStreamDestroy(n->stream);
-        if (n->look != NULL)
-            (void)cudaStreamDestroy(n->look);
+        if (n->poll_launch != NULL)
+            (void)cudaStreamDestroy(n->poll_launch);
         if (n->pinned != NULL)
             (void)cudaFreeHost(n->pinned);
     }
-    board_finish(&n->memory.board);
+    exchange_page_finish(&n->memory.exchange_page);
     (void)cudaGetLastError(); /* nobody else is to stumble over it */
     free(n);
 }
@@ -50,7 +50,7 @@ void nvlink_close(struct epa_transport *t)
 
     (void)n->backend->ops->sync(n->backend);
     lost = nvlink_drain(n, n->stream, end_ns, false) == EPA_ERR_TIMEOUT ||
-           nvlink_drain(n, n->look, end_ns, false) == EPA_ERR_TIMEOUT ||
+           nvlink_drain(n, n->poll_launch, end_ns, false) == EPA_ERR_TIMEOUT ||
            cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
     destroy(n, lost);
 }
@@ -101,7 +101,7 @@ static enum epa_status create_streams(struct nvlink *n)
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = cudaStreamCreateWithFlags(&n->look, cudaStreamNonBlocking);
+        error = cudaStreamCreateWithFlags(&n->poll_launch, cudaStreamNonBlocking);
     for (uint32_t i = 0; i < 2 && error == cudaSuccess; i++)
         error = cudaEventCreate(&n->event[i]);
     if (error == cudaSuccess)
@@ -110,7 +110,7 @@ static enum epa_status create_streams(struct nvlink *n)
     if (error == cudaSuccess)
         error = nvlink_load_signal();
     if (error == cudaSuccess)
-        error = nvlink_load_limit();
+        error = nvlink_load_peak();
     return nvlink_cuda(n, error, what);
 }
 

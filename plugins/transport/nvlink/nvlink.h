@@ -10,7 +10,7 @@ enum failed_at {
     FAILED_QUIET,
     FAILED_BARRIER,
     FAILED_SET_UP, /* a collective of the bootstrap */
-    FAILED_LIMIT,
+    FAILED_PEAK,
     FAILED_CUDA,
 };
 
@@ -35,7 +35,7 @@ struct nvlink {
     struct gpu gpu[EPA_DEVICE_RANKS];
     struct memory memory;
     struct epa_device_view view;
-    cudaStream_t stream, look; /* puts and signals, in order; copies of words back */
+    cudaStream_t stream, poll_launch; /* puts and signals, in order; copies of words back */
     cudaEvent_t event[2];
     uint64_t *pinned;      /* [PINNED_WORDS]: where words are copied to */
     uint64_t meets, turns; /* of limit(), the same on all ranks: its words count up, too */
@@ -52,7 +52,7 @@ enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t end_ns,
 extern const struct epa_transport_ops nvlink_ops;
 void nvlink_close(struct epa_transport *);
 
-enum epa_status nvlink_limit(struct epa_transport *, uint64_t scratch,
-                             struct epa_limit *out);
+enum epa_status nvlink_peak(struct epa_transport *, uint64_t scratch,
+                             struct epa_peak *out);
 
 #endif

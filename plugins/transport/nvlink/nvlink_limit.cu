@@ -43,7 +43,7 @@ static __global__ void __launch_bounds__(STORE_THREADS)
     }
 }
 
-/* One thread here, one at the peer: who has `times` begins each turn, the other answers. */
+/* One thread here, one at the peer: who has `times` begins each turn, the other expert outputs. */
 static __global__ void ping(const __grid_constant__ epa_device_view v,
                             const __grid_constant__ struct ping_run run)
 {
@@ -68,7 +68,7 @@ static __global__ void ping(const __grid_constant__ epa_device_view v,
     }
 }
 
-cudaError_t nvlink_load_limit(void)
+cudaError_t nvlink_load_peak(void)
 {
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, meet_all);

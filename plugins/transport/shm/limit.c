@@ -27,7 +27,7 @@ enum way { BY_PUT, CACHED, STREAMED };
 
 /* More ranks than cores take longer for the same: after these times no round is begun. */
 static const uint64_t pings_ns = 8000000, runs_ns = 25000000;
-static const uint64_t patience_ns = 30000000000u;
+static const uint64_t default_timeout_ns = 30000000000u;
 static const uint64_t out_least = 64u << 10; /* out of a rank in one run: fits in an L2 */
 static const uint64_t out_most = 1u << 20;   /* and what hardly does */
 
@@ -70,7 +70,7 @@ static enum epa_status meet(struct shm *s, uint64_t end_ns, bool *enough)
     /* Relaxed: the barrier orders it. */
     if (t->rank == 0)
         __atomic_store_n(word, clock_ns() > end_ns, __ATOMIC_RELAXED);
-    status = t->ops->barrier(t, patience_ns);
+    status = t->ops->barrier(t, default_timeout_ns);
     *enough = __atomic_load_n(word, __ATOMIC_RELAXED) != 0;
     return status;
 }
@@ -134,14 +134,14 @@ static void on_workers(const struct shm *s, void (*fn)(void *, uint32_t, uint32_
 static enum epa_status run_once(struct shm *s, struct work *w, struct run *out)
 {
     struct epa_transport *t = &s->base;
-    enum epa_status status = t->ops->barrier(t, patience_ns);
+    enum epa_status status = t->ops->barrier(t, default_timeout_ns);
 
     out->begun = clock_ns();
     if (status == EPA_OK)
         on_workers(s, store_part, w);
     out->ended = clock_ns();
     if (status == EPA_OK)
-        status = t->ops->barrier(t, patience_ns);
+        status = t->ops->barrier(t, default_timeout_ns);
     if (status == EPA_OK)
         on_workers(s, load_parts, w);
     return status;
@@ -186,14 +186,14 @@ static uint32_t partner(uint32_t size, uint32_t round, uint32_t rank)
 
 static enum epa_status ping(struct shm *s, uint32_t peer, uint64_t turn)
 {
-    struct failure failure = {.at = FAILED_LIMIT};
+    struct failure failure = {.at = FAILED_PEAK};
     bool first = s->base.rank < peer;
     enum epa_status status = EPA_OK;
 
     /* Release: pairs with the acquire in shm_await(), as any signal. */
     if (first)
         __atomic_store_n(own_line(s, peer, LINE_PING), turn, __ATOMIC_RELEASE);
-    status = shm_await(s, own_line(s, s->base.rank, LINE_PING), EPA_GE, turn, patience_ns,
+    status = shm_await(s, own_line(s, s->base.rank, LINE_PING), EPA_GE, turn, default_timeout_ns,
                        &failure);
     if (status != EPA_OK)
         shm_remember(s, &failure);
@@ -278,9 +278,9 @@ static double rate_of(const struct measured *all, uint32_t ranks, uint32_t size,
 }
 
 static void judge(const struct measured *all, uint32_t ranks, const uint64_t *part,
-                  struct epa_limit *out)
+                  struct epa_peak *out)
 {
-    *out = (struct epa_limit){.bytes_per_ns = 0};
+    *out = (struct epa_peak){.bytes_per_ns = 0};
     for (uint32_t i = 0; i < SIZES * WAYS && part[0] > 0; i++) {
         double rate = rate_of(all, ranks, i / WAYS, i % WAYS, part[i / WAYS] * (ranks - 1));
 
@@ -309,7 +309,7 @@ static uint64_t part_of(const struct shm *s, uint64_t out, uint64_t room)
 }
 
 /* One rank has no links; a heap without room leaves the rate unknown, which is 0. */
-enum epa_status shm_limit(struct epa_transport *t, uint64_t scratch, struct epa_limit *out)
+enum epa_status shm_peak(struct epa_transport *t, uint64_t scratch, struct epa_peak *out)
 {
     static const _Alignas(64) char row[ROW] = {1};
     struct shm *s = (struct shm *)t;
@@ -320,7 +320,7 @@ enum epa_status shm_limit(struct epa_transport *t, uint64_t scratch, struct epa_
     uint64_t part[SIZES];
     enum epa_status status;
 
-    *out = (struct epa_limit){.bytes_per_ns = 0};
+    *out = (struct epa_peak){.bytes_per_ns = 0};
     if (t->size == 1)
         return EPA_OK;
     part[0] = part_of(s, out_least, room);
@@ -334,7 +334,7 @@ enum epa_status shm_limit(struct epa_transport *t, uint64_t scratch, struct epa_
     if (status == EPA_OK)
         judge(all, t->size, part, out);
     else if (s->failure.status == EPA_OK)
-        shm_remember(s, &(struct failure){.at = FAILED_LIMIT, .status = status});
+        shm_remember(s, &(struct failure){.at = FAILED_PEAK, .status = status});
     free(all);
     return status;
 }

@@ -104,19 +104,19 @@ static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
 
 /* A barrier is waited for at `peer`, whose word it is. */
 static void tell_of_wait(const struct shm *s, const struct failure *f, uint64_t seen,
-                         uint64_t want, uint64_t *told_ns)
+                         uint64_t want, uint64_t *reported_ns)
 {
     bool barrier = f->at == FAILED_BARRIER;
 
-    epa_waits(
-        s->boot->onlooker,
-        &(struct epa_waiting){.kind = barrier ? EPA_WAITING_BARRIER : EPA_WAITING_SIGNAL,
-                              .peer = barrier ? f->peer : EPA_WAITING_NOBODY,
-                              .number = barrier ? EPA_WAITING_NOBODY : f->signal,
+    epa_wait_report(
+        s->boot->observer,
+        &(struct epa_wait_state){.kind = barrier ? EPA_WAIT_BARRIER : EPA_WAIT_SIGNAL,
+                              .peer = barrier ? f->peer : EPA_WAIT_NOBODY,
+                              .number = barrier ? EPA_WAIT_NOBODY : f->signal,
                               .seen = seen,
                               .wanted = want,
                               .waited_ns = f->waited_ns},
-        told_ns);
+        reported_ns);
 }
 
 /* Polls `word` until it is what is wanted. The clock is read only once a burst of polls has
@@ -126,7 +126,7 @@ enum epa_status shm_await(const struct shm *s, const uint64_t *word,
                           enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
                           struct failure *failure)
 {
-    uint64_t begun = 0, told = 0, seen = 0;
+    uint64_t begun = 0, reported = 0, seen = 0;
 
     for (;;) {
         uint64_t now;
@@ -135,7 +135,7 @@ enum epa_status shm_await(const struct shm *s, const uint64_t *word,
             /* Acquire: pairs with the release in raise_signal() and pass_barrier(). */
             seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
             if (reached(seen, compare, want)) {
-                epa_waits_no_more(s->boot->onlooker, told);
+                epa_wait_clear(s->boot->observer, reported);
                 return EPA_OK;
             }
             clock_relax();
@@ -144,7 +144,7 @@ enum epa_status shm_await(const struct shm *s, const uint64_t *word,
         if (begun == 0)
             begun = now;
         failure->waited_ns = now - begun;
-        tell_of_wait(s, failure, seen, want, &told);
+        tell_of_wait(s, failure, seen, want, &reported);
         failure->status = EPA_ERR_TIMEOUT;
         if (epa_aborted(s->boot))
             failure->status = EPA_ERR_ABORTED;
@@ -288,7 +288,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
         (void)epa_fail(err, f.status, "shm: rank %u could not reset its signals%s", t->rank,
                        why);
         break;
-    case FAILED_LIMIT:
+    case FAILED_PEAK:
         (void)epa_fail(err, f.status,
                        "shm: rank %u waited %.3f s for another rank while it measured the "
                        "links%s",
@@ -321,7 +321,7 @@ static const struct epa_transport_ops ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = shm_limit,
+    .limit = shm_peak,
     .explain = explain,
     .close = close_all,
 };

@@ -11,7 +11,7 @@ enum failed_at {
     FAILED_SIGNAL,
     FAILED_BARRIER,
     FAILED_RESET,
-    FAILED_LIMIT
+    FAILED_PEAK
 };
 
 struct failure {
@@ -47,6 +47,6 @@ enum epa_status shm_await(const struct shm *, const uint64_t *word, enum epa_com
                           uint64_t want, uint64_t timeout_ns, struct failure *);
 void shm_remember(struct shm *, const struct failure *);
 
-enum epa_status shm_limit(struct epa_transport *, uint64_t scratch, struct epa_limit *out);
+enum epa_status shm_peak(struct epa_transport *, uint64_t scratch, struct epa_peak *out);
 
 #endif

@@ -45,8 +45,8 @@ static enum epa_status put_part(struct ucx *u, uint64_t at, uint64_t bytes, uint
         status = wait_progress(u);
         if (status != EPA_OK)
             return status;
-        if (ucx_now_ns() - begun > u->config.patience_ns) {
-            u->failure = (struct failure){.at = FAILED_LIMIT, .status = EPA_ERR_TIMEOUT};
+        if (ucx_now_ns() - begun > u->config.default_timeout_ns) {
+            u->failure = (struct failure){.at = FAILED_PEAK, .status = EPA_ERR_TIMEOUT};
             return EPA_ERR_TIMEOUT;
         }
     }
@@ -54,11 +54,11 @@ static enum epa_status put_part(struct ucx *u, uint64_t at, uint64_t bytes, uint
 }
 
 /* All ranks at once: `passes` times `bytes` to each other. */
-static enum epa_status put_once(struct ucx *u, uint64_t at, uint64_t bytes, uint32_t passes,
+static enum epa_status put_dedup(struct ucx *u, uint64_t at, uint64_t bytes, uint32_t passes,
                                 double *out)
 {
     struct epa_transport *t = &u->base;
-    enum epa_status status = wait_barrier(u, u->config.patience_ns);
+    enum epa_status status = wait_barrier(u, u->config.default_timeout_ns);
     uint64_t begun = ucx_now_ns();
 
     for (uint32_t pass = 0; pass < passes; pass++) {
@@ -87,18 +87,18 @@ static enum epa_status ping(struct ucx *u, uint32_t peer)
 {
     const uint64_t *own =
         (const uint64_t *)(const void *)(u->region.base + u->region.ping_at);
-    const struct failure failure = {.at = FAILED_LIMIT};
+    const struct failure failure = {.at = FAILED_PEAK};
     uint64_t value = ++u->pings;
     bool first = u->base.rank < peer;
     enum epa_status status = EPA_OK;
 
     if (!first)
-        status = wait_word(u, own, EPA_EQ, value, u->config.patience_ns, failure);
+        status = wait_word(u, own, EPA_EQ, value, u->config.default_timeout_ns, failure);
     if (status == EPA_OK)
         status =
-            wait_raised(u, u->region.ping_at, value, peer, u->config.patience_ns, failure);
+            wait_raised(u, u->region.ping_at, value, peer, u->config.default_timeout_ns, failure);
     if (first && status == EPA_OK)
-        status = wait_word(u, own, EPA_EQ, value, u->config.patience_ns, failure);
+        status = wait_word(u, own, EPA_EQ, value, u->config.default_timeout_ns, failure);
     return status;
 }
 
@@ -131,7 +131,7 @@ static enum epa_status play_all(struct ucx *u, double *latency_ns)
     for (uint32_t round = 0; round < rounds && status == EPA_OK; round++) {
         uint32_t peer = partner(size, round, u->base.rank);
 
-        status = wait_barrier(u, u->config.patience_ns);
+        status = wait_barrier(u, u->config.default_timeout_ns);
         if (status == EPA_OK && peer < size)
             status = play(u, peer, latency_ns);
         else
@@ -145,11 +145,11 @@ static enum epa_status tell_all(struct ucx *u, struct measured *mine, struct mea
     enum epa_status status = u->boot->allgather(u->boot, mine, sizeof(*mine), all);
 
     if (status != EPA_OK)
-        u->failure = (struct failure){.at = FAILED_LIMIT, .status = status};
+        u->failure = (struct failure){.at = FAILED_PEAK, .status = status};
     for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++) {
         status = all[r].status;
         if (status != EPA_OK && mine->status == EPA_OK)
-            u->failure = (struct failure){.at = FAILED_LIMIT, .status = status};
+            u->failure = (struct failure){.at = FAILED_PEAK, .status = status};
     }
     return status;
 }
@@ -167,16 +167,16 @@ static double slowest(const struct measured *all, uint32_t ranks, uint32_t run)
 
 /* Each rank puts its own part: `bytes` at scratch + rank * bytes, at every other. */
 static enum epa_status measure(struct ucx *u, uint64_t at, uint64_t bytes,
-                               struct measured *all, struct epa_limit *out)
+                               struct measured *all, struct epa_peak *out)
 {
     struct measured mine = {.status = EPA_OK};
     uint32_t size = u->base.size, passes;
     double each[RUNS];
     enum epa_status status;
 
-    mine.status = put_once(u, at, bytes, 1, &mine.put_ns[0]); /* the first is slow */
+    mine.status = put_dedup(u, at, bytes, 1, &mine.put_ns[0]); /* the first is slow */
     if (mine.status == EPA_OK)
-        mine.status = put_once(u, at, bytes, 1, &mine.put_ns[0]);
+        mine.status = put_dedup(u, at, bytes, 1, &mine.put_ns[0]);
     if (mine.status == EPA_OK)
         mine.status = play_all(u, &mine.latency_ns);
     status = tell_all(u, &mine, all);
@@ -191,7 +191,7 @@ static enum epa_status measure(struct ucx *u, uint64_t at, uint64_t bytes,
     if (passes > run_bytes_most / bytes / (size - 1))
         passes = (uint32_t)(run_bytes_most / bytes / (size - 1)) + 1;
     for (uint32_t i = 0; i < RUNS && mine.status == EPA_OK; i++)
-        mine.status = put_once(u, at, bytes, passes, &mine.put_ns[i]);
+        mine.status = put_dedup(u, at, bytes, passes, &mine.put_ns[i]);
     status = tell_all(u, &mine, all);
     for (uint32_t i = 0; i < RUNS; i++)
         each[i] = slowest(all, size, i);
@@ -200,7 +200,7 @@ static enum epa_status measure(struct ucx *u, uint64_t at, uint64_t bytes,
 }
 
 /* One rank has no links, and a heap without room cannot tell: 0 is "unknown". */
-enum epa_status ucx_limit(struct epa_transport *t, uint64_t scratch, struct epa_limit *out)
+enum epa_status ucx_peak(struct epa_transport *t, uint64_t scratch, struct epa_peak *out)
 {
     struct ucx *u = ucx_of(t);
     uint64_t at = (scratch + ALIGN - 1) / ALIGN * ALIGN, bytes;
@@ -210,12 +210,12 @@ enum epa_status ucx_limit(struct epa_transport *t, uint64_t scratch, struct epa_
     bytes = at < t->heap_bytes ? (t->heap_bytes - at) / t->size / ALIGN * ALIGN : 0;
     if (bytes > PART_MOST)
         bytes = PART_MOST;
-    *out = (struct epa_limit){.bytes_per_ns = 0};
+    *out = (struct epa_peak){.bytes_per_ns = 0};
     if (t->size == 1 || bytes == 0)
         return EPA_OK;
     all = calloc(t->size, sizeof(*all));
     if (all == NULL) {
-        u->failure = (struct failure){.at = FAILED_LIMIT, .status = EPA_ERR_NOMEM};
+        u->failure = (struct failure){.at = FAILED_PEAK, .status = EPA_ERR_NOMEM};
         return EPA_ERR_NOMEM;
     }
     status = measure(u, at, bytes, all, out);

@@ -71,7 +71,7 @@ static bool needs_helper(const struct ucx *u)
  * is. */
 static enum epa_status meet(struct ucx *u, struct epa_error *err)
 {
-    enum epa_status status = wait_barrier(u, u->config.patience_ns);
+    enum epa_status status = wait_barrier(u, u->config.default_timeout_ns);
 
     if (status != EPA_OK) {
         ucx_explain(&u->base, err);
@@ -121,7 +121,7 @@ static const struct epa_choice progress_kinds[] = {
 static const struct config defaults = {.tls = "",
                                        .devices = "",
                                        .outstanding = 256,
-                                       .patience_ns = 30000000000u,
+                                       .default_timeout_ns = 30000000000u,
                                        .progress = PROGRESS_AUTO,
                                        .direct = true};
 
@@ -146,8 +146,8 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct config, progress),
      .choices = progress_kinds,
      .help = "who takes in what peers send while this rank is elsewhere"},
-    {.name = "patience",
-     EPA_DURATION(struct config, patience_ns),
+    {.name = "default_timeout",
+     EPA_DURATION(struct config, default_timeout_ns),
      .min = 1,
      .help = "longest wait where the caller gives no limit: connections, quiet, reset"},
     {0},

@@ -147,7 +147,7 @@ static enum epa_status flush_split(struct peer *peer, bool dirty)
     if (!peer->split || !dirty)
         return EPA_OK;
     return wait_flushed(
-        u, u->config.patience_ns,
+        u, u->config.default_timeout_ns,
         (struct failure){.at = FAILED_QUIET, .peer = ucx_number_of(u, peer)});
 }
 
@@ -294,7 +294,7 @@ static enum epa_status quiet(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return wait_flushed(u, u->config.patience_ns, (struct failure){.at = FAILED_QUIET});
+    return wait_flushed(u, u->config.default_timeout_ns, (struct failure){.at = FAILED_QUIET});
 }
 
 static const uint64_t *word_of(const struct ucx *u, uint32_t signal)
@@ -332,13 +332,13 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);
-    enum epa_status status = wait_barrier(u, u->config.patience_ns);
+    enum epa_status status = wait_barrier(u, u->config.default_timeout_ns);
 
     if (status == EPA_OK) {
         for (uint32_t i = 0; i < u->signals; i++)
             __atomic_store_n((uint64_t *)(void *)(u->region.base + signal_at(u, i)), 0,
                              __ATOMIC_RELAXED);
-        status = wait_barrier(u, u->config.patience_ns);
+        status = wait_barrier(u, u->config.default_timeout_ns);
     }
     return status;
 }
@@ -368,7 +368,7 @@ const struct epa_transport_ops ucx_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = ucx_limit,
+    .limit = ucx_peak,
     .describe = ucx_describe,
     .explain = ucx_explain,
     .close = close_all,

@@ -26,7 +26,7 @@ enum progress_kind { PROGRESS_AUTO, PROGRESS_THREAD, PROGRESS_CALLS };
 struct config {
     const char *tls, *devices;
     uint32_t outstanding;
-    uint64_t patience_ns;
+    uint64_t default_timeout_ns;
     int progress; /* enum progress_kind */
     bool direct;
 };
@@ -74,7 +74,7 @@ enum failed_at {
     FAILED_QUIET,
     FAILED_START, /* of a put or a signal */
     FAILED_LINK,
-    FAILED_LIMIT,
+    FAILED_PEAK,
     FAILED_PROGRESS,
 };
 
@@ -199,7 +199,7 @@ enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_si
                           uint32_t peer);
 
 /* limit.c, report.c: for the table. */
-enum epa_status ucx_limit(struct epa_transport *, uint64_t scratch, struct epa_limit *out);
+enum epa_status ucx_peak(struct epa_transport *, uint64_t scratch, struct epa_peak *out);
 void ucx_describe(struct epa_transport *,
                   void (*say)(void *arg, const char *key, const char *value), void *arg);
 void ucx_explain(struct epa_transport *, struct epa_error *);

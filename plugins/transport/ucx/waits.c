@@ -11,7 +11,7 @@ static const uint64_t grace_ns = 1000000000u;
 static const uint64_t find_ns = 50000000;
 
 struct turns {
-    uint64_t begun, timeout_ns, told_ns;
+    uint64_t begun, timeout_ns, reported_ns;
 };
 
 /* Why nobody should go on, whatever he does. */
@@ -41,23 +41,23 @@ static enum epa_status give_up(struct ucx *u, struct failure failure,
 /* Who looks from outside sees what `f` would be a failure of. */
 static void tell_of_wait(const struct ucx *u, struct turns *turns, const struct failure *f)
 {
-    struct epa_waiting w = {.kind = EPA_WAITING_PUTS,
+    struct epa_wait_state w = {.kind = EPA_WAIT_PUTS,
                             .peer = f->peer,
-                            .number = EPA_WAITING_NOBODY,
+                            .number = EPA_WAIT_NOBODY,
                             .seen = f->seen,
                             .wanted = f->want,
                             .waited_ns = f->waited_ns};
 
     if (f->at == FAILED_SIGNAL) {
-        w.kind = EPA_WAITING_SIGNAL;
-        w.peer = EPA_WAITING_NOBODY;
+        w.kind = EPA_WAIT_SIGNAL;
+        w.peer = EPA_WAIT_NOBODY;
         w.number = f->signal;
     } else if (f->at == FAILED_BARRIER) {
-        w.kind = EPA_WAITING_BARRIER;
+        w.kind = EPA_WAIT_BARRIER;
     }
     if (w.peer == u->base.rank) /* none in particular */
-        w.peer = EPA_WAITING_NOBODY;
-    epa_waits(u->boot->onlooker, &w, &turns->told_ns);
+        w.peer = EPA_WAIT_NOBODY;
+    epa_wait_report(u->boot->observer, &w, &turns->reported_ns);
 }
 
 /* After a burst of polls in vain: whether to go on. */
@@ -117,7 +117,7 @@ enum epa_status wait_word(struct ucx *u, const uint64_t *word, enum epa_compare 
         for (uint32_t i = 0; i < u->burst; i++) {
             failure.seen = poll_word(u, word);
             if (reached(failure.seen, compare, want)) {
-                epa_waits_no_more(u->boot->onlooker, turns.told_ns);
+                epa_wait_clear(u->boot->observer, turns.reported_ns);
                 return EPA_OK;
             }
             clock_relax();
@@ -175,7 +175,7 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
     for (;;) {
         for (uint32_t i = 0; i < u->burst; i++) {
             if (is_done(u, request, true)) {
-                epa_waits_no_more(u->boot->onlooker, turns.told_ns);
+                epa_wait_clear(u->boot->observer, turns.reported_ns);
                 return EPA_OK;
             }
         }
@@ -254,7 +254,7 @@ enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t
         enum epa_status status = ucx_raise(u, at, value, EPA_SIGNAL_SET, peer);
 
         if (status != EPA_AGAIN) {
-            epa_waits_no_more(u->boot->onlooker, turns.told_ns);
+            epa_wait_clear(u->boot->observer, turns.reported_ns);
             return status;
         }
         (void)ucx_pump(u);

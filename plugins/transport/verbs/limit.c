@@ -16,7 +16,7 @@ enum {
 
 static const double run_ns = 5e6;
 static const uint64_t run_bytes_most = 256u << 20;
-static const uint64_t patience_ns = 60000000000u;
+static const uint64_t default_timeout_ns = 60000000000u;
 
 struct measured {
     int32_t status;
@@ -39,7 +39,7 @@ static double median(double *values, uint32_t n)
 static enum epa_status put_part(struct verbs *v, uint64_t at, uint64_t bytes, uint32_t peer)
 {
     struct epa_transport *t = &v->base;
-    struct waiting w = {.timeout_ns = patience_ns};
+    struct waiting w = {.timeout_ns = default_timeout_ns};
     uint64_t place = at + t->rank * bytes;
     enum epa_status status;
 
@@ -49,16 +49,16 @@ static enum epa_status put_part(struct verbs *v, uint64_t at, uint64_t bytes, ui
             break;
     }
     if (status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT)
-        v->failure = (struct failure){.at = FAILED_LIMIT, .status = status};
+        v->failure = (struct failure){.at = FAILED_PEAK, .status = status};
     return status;
 }
 
 /* All ranks at once: `passes` times `bytes` to each other. */
-static enum epa_status put_once(struct verbs *v, uint64_t at, uint64_t bytes,
+static enum epa_status put_dedup(struct verbs *v, uint64_t at, uint64_t bytes,
                                 uint32_t passes, double *out)
 {
     struct epa_transport *t = &v->base;
-    enum epa_status status = verbs_barrier(v, patience_ns);
+    enum epa_status status = verbs_barrier(v, default_timeout_ns);
     uint64_t begun = clock_ns();
 
     for (uint32_t pass = 0; pass < passes; pass++) {
@@ -90,11 +90,11 @@ static enum epa_status ping(struct verbs *v, uint32_t peer, uint64_t turn)
     enum epa_status status = EPA_OK;
 
     if (!first)
-        status = verbs_wait(v, line_ping(v), EPA_GE, turn, patience_ns, FAILED_LIMIT);
+        status = verbs_wait(v, line_ping(v), EPA_GE, turn, default_timeout_ns, FAILED_PEAK);
     if (status == EPA_OK)
-        status = verbs_set(v, line_ping(v), turn, peer, patience_ns);
+        status = verbs_set(v, line_ping(v), turn, peer, default_timeout_ns);
     if (first && status == EPA_OK)
-        status = verbs_wait(v, line_ping(v), EPA_GE, turn, patience_ns, FAILED_LIMIT);
+        status = verbs_wait(v, line_ping(v), EPA_GE, turn, default_timeout_ns, FAILED_PEAK);
     return status;
 }
 
@@ -126,7 +126,7 @@ static enum epa_status play_all(struct verbs *v, double *latency_ns)
     for (uint32_t round = 0; round < rounds && status == EPA_OK; round++) {
         uint32_t peer = partner(size, round, v->base.rank);
 
-        status = verbs_barrier(v, patience_ns);
+        status = verbs_barrier(v, default_timeout_ns);
         if (status == EPA_OK && peer < size)
             status = play(v, peer, latency_ns);
         v->turns += BATCHES * TURNS;
@@ -143,7 +143,7 @@ static enum epa_status share(struct verbs *v, const struct measured *mine,
     for (uint32_t r = 0; r < v->base.size && status == EPA_OK; r++)
         status = all[r].status;
     if (status != EPA_OK && mine->status == EPA_OK) /* else that is what there is to tell */
-        v->failure = (struct failure){.at = FAILED_LIMIT, .status = status};
+        v->failure = (struct failure){.at = FAILED_PEAK, .status = status};
     return mine->status != EPA_OK ? mine->status : status;
 }
 
@@ -159,14 +159,14 @@ static double slowest(const struct measured *all, uint32_t ranks, uint32_t run)
 }
 
 static enum epa_status measure(struct verbs *v, uint64_t at, uint64_t bytes,
-                               struct measured *all, struct epa_limit *out)
+                               struct measured *all, struct epa_peak *out)
 {
     struct measured mine = {.status = EPA_OK};
     uint64_t a_pass = bytes * (v->base.size - 1), passes;
     double each[RUNS];
     enum epa_status status;
 
-    mine.status = put_once(v, at, bytes, 1, &mine.put_ns[0]);
+    mine.status = put_dedup(v, at, bytes, 1, &mine.put_ns[0]);
     if (mine.status == EPA_OK)
         mine.status = play_all(v, &mine.latency_ns);
     status = share(v, &mine, all);
@@ -176,7 +176,7 @@ static enum epa_status measure(struct verbs *v, uint64_t at, uint64_t bytes,
     if (passes > run_bytes_most / a_pass + 1)
         passes = run_bytes_most / a_pass + 1;
     for (uint32_t i = 0; i < RUNS && mine.status == EPA_OK; i++)
-        mine.status = put_once(v, at, bytes, (uint32_t)passes, &mine.put_ns[i]);
+        mine.status = put_dedup(v, at, bytes, (uint32_t)passes, &mine.put_ns[i]);
     status = share(v, &mine, all);
     if (status != EPA_OK)
         return status;
@@ -192,8 +192,8 @@ static enum epa_status measure(struct verbs *v, uint64_t at, uint64_t bytes,
 }
 
 /* One rank has no links, and a heap without room cannot tell: 0 is "unknown". */
-enum epa_status verbs_limit(struct epa_transport *t, uint64_t scratch,
-                            struct epa_limit *out)
+enum epa_status verbs_peak(struct epa_transport *t, uint64_t scratch,
+                            struct epa_peak *out)
 {
     struct verbs *v = (struct verbs *)t;
     uint64_t at = (scratch + ALIGN - 1) / ALIGN * ALIGN, bytes;
@@ -203,12 +203,12 @@ enum epa_status verbs_limit(struct epa_transport *t, uint64_t scratch,
     bytes = at < t->heap_bytes ? (t->heap_bytes - at) / t->size / ALIGN * ALIGN : 0;
     if (bytes > PART_MOST)
         bytes = PART_MOST;
-    *out = (struct epa_limit){.bytes_per_ns = 0};
+    *out = (struct epa_peak){.bytes_per_ns = 0};
     if (t->size == 1 || bytes == 0)
         return EPA_OK;
     all = calloc(t->size, sizeof(*all));
     if (all == NULL) {
-        v->failure = (struct failure){.at = FAILED_LIMIT, .status = EPA_ERR_NOMEM};
+        v->failure = (struct failure){.at = FAILED_PEAK, .status = EPA_ERR_NOMEM};
         return EPA_ERR_NOMEM;
     }
     status = measure(v, at, bytes, all, out);

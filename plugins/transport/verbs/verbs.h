@@ -20,7 +20,7 @@ enum failed_at {
     FAILED_REQUEST, /* see queues.failure */
     FAILED_SOURCE,
     FAILED_SET_UP,
-    FAILED_LIMIT,
+    FAILED_PEAK,
 };
 
 struct failure {
@@ -91,12 +91,12 @@ static inline uint64_t remote_line(const struct queue *q, uint32_t line)
 /* ---- waits.c ---- */
 
 struct waiting {
-    uint64_t begun, timeout_ns, waited_ns, told_ns;
+    uint64_t begun, timeout_ns, waited_ns, reported_ns;
 };
 
 /* Whether `word` is what is wanted, in two looks that saw the same, with `pause` in between:
  * what was seen in the middle of a write does not count. */
-bool look(const uint64_t *word, enum epa_compare, uint64_t want,
+bool poll_launch(const uint64_t *word, enum epa_compare, uint64_t want,
           void (*pause)(const void *arg), const void *arg);
 /* A value that two looks saw alike. */
 uint64_t look_up(const uint64_t *word, void (*pause)(const void *arg), const void *arg);
@@ -122,8 +122,8 @@ enum epa_status verbs_set(struct verbs *, uint32_t line, uint64_t value, uint32_
 extern const struct epa_transport_ops verbs_ops;
 void verbs_close(struct epa_transport *);
 
-enum epa_status verbs_limit(struct epa_transport *, uint64_t scratch,
-                            struct epa_limit *out);
+enum epa_status verbs_peak(struct epa_transport *, uint64_t scratch,
+                            struct epa_peak *out);
 void verbs_explain(struct epa_transport *, struct epa_error *);
 void verbs_describe(struct epa_transport *,
                     void (*say)(void *arg, const char *key, const char *value), void *arg);

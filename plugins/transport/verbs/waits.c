@@ -18,7 +18,7 @@ static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
  * it becomes, so nothing that is waited for with >= comes too early.
  * Acquire: pairs with the release of a direct peer's store. What a device wrote is ordered by
  * the device: data before the signal behind it. */
-bool look(const uint64_t *word, enum epa_compare compare, uint64_t want,
+bool poll_launch(const uint64_t *word, enum epa_compare compare, uint64_t want,
           void (*pause)(const void *arg), const void *arg)
 {
     uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -107,8 +107,8 @@ static enum epa_status give_up(struct verbs *v, enum epa_status status,
 /* The wait is over, well; another may begin with the same `w`. */
 static enum epa_status done(const struct verbs *v, struct waiting *w)
 {
-    epa_waits_no_more(v->boot->onlooker, w->told_ns);
-    w->told_ns = 0;
+    epa_wait_clear(v->boot->observer, w->reported_ns);
+    w->reported_ns = 0;
     return EPA_OK;
 }
 
@@ -118,25 +118,25 @@ static void tell_of_line(const struct verbs *v, uint32_t line, uint64_t seen, ui
 {
     bool barrier = line >= v->segments.params.signals;
 
-    epa_waits(v->boot->onlooker,
-              &(struct epa_waiting){
-                  .kind = barrier ? EPA_WAITING_BARRIER : EPA_WAITING_SIGNAL,
-                  .peer = barrier ? line - line_arrived(v, 0) : EPA_WAITING_NOBODY,
-                  .number = barrier ? EPA_WAITING_NOBODY : line,
+    epa_wait_report(v->boot->observer,
+              &(struct epa_wait_state){
+                  .kind = barrier ? EPA_WAIT_BARRIER : EPA_WAIT_SIGNAL,
+                  .peer = barrier ? line - line_arrived(v, 0) : EPA_WAIT_NOBODY,
+                  .number = barrier ? EPA_WAIT_NOBODY : line,
                   .seen = seen,
                   .wanted = want,
                   .waited_ns = w->waited_ns},
-              &w->told_ns);
+              &w->reported_ns);
 }
 
 static void tell_of_puts(const struct verbs *v, uint32_t peer, struct waiting *w)
 {
-    epa_waits(v->boot->onlooker,
-              &(struct epa_waiting){.kind = EPA_WAITING_PUTS,
+    epa_wait_report(v->boot->observer,
+              &(struct epa_wait_state){.kind = EPA_WAIT_PUTS,
                                     .peer = peer,
-                                    .number = EPA_WAITING_NOBODY,
+                                    .number = EPA_WAIT_NOBODY,
                                     .waited_ns = w->waited_ns},
-              &w->told_ns);
+              &w->reported_ns);
 }
 
 static enum epa_status wait_until(struct verbs *v, uint32_t line, enum epa_compare compare,
@@ -147,7 +147,7 @@ static enum epa_status wait_until(struct verbs *v, uint32_t line, enum epa_compa
 
     for (;;) {
         for (uint32_t i = 0; i < v->burst; i++) {
-            if (look(word, compare, want, settle, v))
+            if (poll_launch(word, compare, want, settle, v))
                 return done(v, w);
             clock_relax();
         }

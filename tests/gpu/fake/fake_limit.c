@@ -1,4 +1,4 @@
-/* In place of nvlink_limit.cu, whose kernels would take minutes on CPUs: they move gigabytes
+/* In place of nvlink_peak.cu, whose kernels would take minutes on CPUs: they move gigabytes
  * and count thousands of signals. The same effects, by the thread of the stream. */
 #include "fake_cuda.h"
 
@@ -19,7 +19,7 @@ struct queued {
     } u;
 };
 
-cudaError_t nvlink_load_limit(void)
+cudaError_t nvlink_load_peak(void)
 {
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }

@@ -10,7 +10,7 @@
 #include "fake_cuda.h"
 
 /* Nobody yields in a loop: see rest() in ../simt/block.c. */
-enum { NAP_NS = 20000, QUESTION_NS = 100000 };
+enum { BACKOFF_NS = 20000, QUESTION_NS = 100000 };
 
 struct op {
     struct op *next;
@@ -225,7 +225,7 @@ static bool is_busy(struct CUstream_st *s)
     return busy;
 }
 
-static void nap(uint32_t ns)
+static void backoff(uint32_t ns)
 {
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
@@ -235,7 +235,7 @@ static bool stays_busy(struct CUstream_st *s)
 {
     if (!is_busy(s))
         return false;
-    nap(QUESTION_NS);
+    backoff(QUESTION_NS);
     return is_busy(s);
 }
 
@@ -274,7 +274,7 @@ cudaError_t cudaDeviceSynchronize(void)
 
     (void)cudaGetDevice(&device);
     while (device_is_busy(device))
-        nap(NAP_NS);
+        backoff(BACKOFF_NS);
     return cudaSuccess;
 }
 
@@ -301,7 +301,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     /* Acquire: pairs with the release in run_event(), which no longer uses it then. */
     while (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) != 0)
-        nap(NAP_NS);
+        backoff(BACKOFF_NS);
     free(event);
     fake_count(-1);
     return cudaSuccess;

@@ -22,8 +22,8 @@ enum {
     PAGE = 4096,
     GARBAGE = 0xa5,
     COLOUR_BYTES = 192,
-    LEAST_NAP_NS = 20000,
-    MOST_NAP_NS = 20000000,
+    MIN_BACKOFF_NS = 20000,
+    MAX_BACKOFF_NS = 20000000,
     TOLD = 12, /* groups of threads */
 };
 
@@ -82,7 +82,7 @@ static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
 void simt_die(const struct worker *w, const char *fmt, ...)
 {
     const uint3 block = w->lane[0].thread->place.block;
-    uint32_t told = 0, first = 0;
+    uint32_t reported = 0, first = 0;
     va_list args;
 
     fprintf(stderr, "simt: block %u,%u,%u: ", block.x, block.y, block.z);
@@ -90,12 +90,12 @@ void simt_die(const struct worker *w, const char *fmt, ...)
     vfprintf(stderr, fmt, args);
     va_end(args);
     fprintf(stderr, "; where its threads are (addr2line -e FILE PLACE says the line):\n");
-    for (uint32_t i = 1; i <= w->lanes && told < TOLD; i++) {
+    for (uint32_t i = 1; i <= w->lanes && reported < TOLD; i++) {
         if (i < w->lanes && is_alike(w, &w->lane[first], &w->lane[i]))
             continue;
         tell_group(w, first, i - 1);
         first = i;
-        told++;
+        reported++;
     }
     abort();
 }
@@ -248,7 +248,7 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
         };
         lane->number = i;
         lane->polls = 0;
-        lane->word = lane->pair = (struct look){NULL, 0, 0};
+        lane->word = lane->pair = (struct poll_launch){NULL, 0, 0};
         simt_is_ready(w, lane);
     }
     for (uint32_t i = 0; i < SIMT_WARPS; i++) {
@@ -272,12 +272,12 @@ static bool all_wait(const struct worker *w)
  * other groups for a minute. */
 static void rest(uint64_t *since)
 {
-    uint64_t now = clock_ns(), nap;
+    uint64_t now = clock_ns(), backoff;
 
     *since = *since == 0 ? now : *since;
-    nap = (now - *since) / 4;
-    nap = nap < LEAST_NAP_NS ? LEAST_NAP_NS : nap < MOST_NAP_NS ? nap : MOST_NAP_NS;
-    nanosleep(&(struct timespec){.tv_nsec = (long)nap}, NULL);
+    backoff = (now - *since) / 4;
+    backoff = backoff < MIN_BACKOFF_NS ? MIN_BACKOFF_NS : backoff < MAX_BACKOFF_NS ? backoff : MAX_BACKOFF_NS;
+    nanosleep(&(struct timespec){.tv_nsec = (long)backoff}, NULL);
 }
 
 void simt_block_run(struct worker *w, const struct simt_grid *grid,

@@ -38,7 +38,7 @@ enum lane_state {
 };
 
 /* What a lane looked at last, and what it found. */
-struct look {
+struct poll_launch {
     const void *at;
     uint64_t first, second;
 };
@@ -53,7 +53,7 @@ struct lane {
     uint32_t mask;
     uint32_t polls; /* of other things, since it last met others */
     const void *caller;
-    struct look word, pair;
+    struct poll_launch word, pair;
     uint32_t number;
     bool begun;
     struct thread *thread; /* NULL: there never was such a lane */

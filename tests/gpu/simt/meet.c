@@ -190,14 +190,14 @@ uint64_t simt_time(void)
 }
 
 /* True: the lane found the same there when it last looked, so it waits. */
-static bool is_in_vain(struct worker *w, struct look *last, const void *at, uint64_t first,
+static bool is_in_vain(struct worker *w, struct poll_launch *last, const void *at, uint64_t first,
                        uint64_t second)
 {
     bool same = last->at == at && last->first == first && last->second == second;
 
     if (!same && last->at == at) /* it has come */
         warp_of(w, w->now)->meetings = SIMT_MEETINGS;
-    *last = (struct look){at, first, second};
+    *last = (struct poll_launch){at, first, second};
     return same;
 }
 

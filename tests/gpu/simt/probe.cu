@@ -1,7 +1,7 @@
 /* See probe.h. Blocks have two warps. */
 #include "probe.h"
 
-#include "device/lines.cuh"
+#include "device/packets.cuh"
 
 #include <cuda_runtime.h>
 
@@ -50,22 +50,22 @@ static __global__ void behind_memory(int *words)
 
 /* ---- the time is up ---- */
 
-enum { LINES = 8, MOST_LOOKS = 1000 };
+enum { PACKETS = 8, MOST_LOOKS = 1000 };
 
 /* What kernels look at while they wait, and a row. */
 struct late {
     struct epa_fault fault;
     uint32_t stop;
-    __align__(128) char row[LINES * DEV_LINE];
+    __align__(128) char row[PACKETS * DEV_PACKET];
     unsigned looks;
 };
 
 /* Polls as kernels do, until all of the row is there, which is when the time is up. */
 static __global__ void late_row(struct late *l, bool last)
 {
-    uint64_t *first_count = (uint64_t *)(l->row + DEV_LINE) - 1;
-    uint64_t *last_count = (uint64_t *)(l->row + LINES * DEV_LINE) - 1;
-    struct epa_dev_patience patience = {};
+    uint64_t *first_count = (uint64_t *)(l->row + DEV_PACKET) - 1;
+    uint64_t *last_count = (uint64_t *)(l->row + PACKETS * DEV_PACKET) - 1;
+    struct epa_dev_poll poll = {};
     struct {
         struct epa_device_view v;
         uint64_t timeout_ns;
@@ -80,9 +80,9 @@ static __global__ void late_row(struct late *l, bool last)
             l->looks = i;
             return;
         }
-        if (!dev_line_wait(a, l->row, LINES, 1, {}, &patience))
+        if (!dev_packet128_wait(a, l->row, PACKETS, 1, {}, &poll))
             return;
-        if (patience.late)
+        if (poll.late)
             *first_count = *last_count = 1;
     }
 }
@@ -90,11 +90,11 @@ static __global__ void late_row(struct late *l, bool last)
 static __global__ void late_word(struct late *l)
 {
     struct epa_device_view v = {};
-    struct epa_dev_patience patience = {};
+    struct epa_dev_poll poll = {};
 
     v.fault = &l->fault;
     v.stop = &l->stop;
-    for (l->looks = 1; epa_dev_patient(v, &patience, 0, {}, 0, 1); l->looks++)
+    for (l->looks = 1; epa_dev_patient(v, &poll, 0, {}, 0, 1); l->looks++)
         ;
 }
 

@@ -35,8 +35,8 @@ refused() {
 
 refused 0 3 'needs ranks that mpirun started: run mpirun -n 4 epa2a'
 refused 0 2 'mode: shared needs all 4 ranks on one node, which has 2; set mode: messages' \
-    algorithm.mode=shared ranks_per_node=2 transport=weak transport.peers=node
-refused 0 2 'wire: dtype cannot send input that is quantised already' algorithm.wire=dtype moe.input=fp8
+    algorithm.mode=shared ranks_per_node=2 transport=reorder transport.peers=node
+refused 0 2 'dispatch_dtype: native cannot send input that is quantised already' algorithm.dispatch_dtype=native moe.input_dtype=fp8
 for mode in messages shared; do
     refused 4 2 'would receive [0-9]+ rows and has room for [0-9]+: raise algorithm.capacity' \
         algorithm.mode=$mode algorithm.capacity=1.01 routing.kind=hot routing.share=0.9

@@ -63,7 +63,7 @@ static uint16_t word_of(uint64_t call, uint32_t rank, uint32_t token, uint32_t c
 }
 
 /* A small whole number, so that sums are exact. */
-static uint32_t answer_of(uint64_t call, uint32_t rank, uint32_t token, int32_t expert)
+static uint32_t output_of(uint64_t call, uint32_t rank, uint32_t token, int32_t expert)
 {
     return 1 + (uint32_t)(mix(((call * RANKS + rank) * TOKENS + token) * EXPERTS +
                               (uint32_t)expert) %
@@ -116,7 +116,7 @@ static void take_row(struct run *run, const struct epa_moe *m, uint64_t call, ui
     claim(run->r, wanted && same, "dispatch %llu, entry %llu: token %u of rank %u",
           (unsigned long long)call, (unsigned long long)i, origin->token, origin->rank);
     for (uint32_t h = 0; h < HIDDEN; h++)
-        y[h] = bf16(answer_of(call, origin->rank, origin->token, expert));
+        y[h] = bf16(output_of(call, origin->rank, origin->token, expert));
 }
 
 static uint32_t rows_for(uint64_t call, int32_t expert)
@@ -175,7 +175,7 @@ static bool combine(struct run *run, struct open *o)
             int32_t expert = o->expert[t * TOPK + k];
 
             if (expert >= 0)
-                sum += answer_of(o->call, run->r->me, t, expert);
+                sum += output_of(o->call, run->r->me, t, expert);
         }
         for (uint32_t h = 0; h < HIDDEN; h++) {
             if (!claim(run->r, o->out[t * HIDDEN + h] == bf16(sum),
@@ -230,17 +230,17 @@ static struct epa_problem problem(void)
                                           .hidden = HIDDEN,
                                           .experts = EXPERTS,
                                           .topk = TOPK,
-                                          .group = HIDDEN,
+                                          .fp8_group_size = HIDDEN,
                                           .dtype = EPA_BF16,
                                           .x_dtype = EPA_BF16}};
 }
 
 static struct v1_config config_of(int exchange)
 {
-    return (struct v1_config){.wire = V1_WIRE_DTYPE,
+    return (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE,
                               .exchange = exchange,
                               .buffers = 2,
-                              .stores = V1_STORES_CACHED};
+                              .nontemporal = V1_NONTEMPORAL_OFF};
 }
 
 static struct v1_layout layout_of(uint32_t flags, const struct v1_config *c)
@@ -267,7 +267,7 @@ static void make_calls(struct rank *r, int exchange)
                                                 .config = &c,
                                                 .transport_flags =
                                                     r->subject->plugin->flags,
-                                                .timeout_ns = PATIENCE_NS};
+                                                .timeout_ns = DEFAULT_TIMEOUT_NS};
 
     if (!claim(r, epa_plugin.create(&params, &run.a, &err) == EPA_OK, "%s", err.text))
         return;
@@ -302,12 +302,12 @@ static void run_with(void **state, int exchange, void (*body)(struct rank *))
                                        .body = body});
 }
 
-static void calls_come_in_any_order_and_answers_are_pulled(void **state)
+static void calls_come_in_any_order_and_outputs_are_pulled(void **state)
 {
     run_with(state, V1_EXCHANGE_PULL, pull);
 }
 
-static void calls_come_in_any_order_and_answers_are_pushed(void **state)
+static void calls_come_in_any_order_and_outputs_are_pushed(void **state)
 {
     run_with(state, V1_EXCHANGE_PUSH, push);
 }
@@ -316,8 +316,8 @@ int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(calls_come_in_any_order_and_answers_are_pulled, &subject),
-        cmocka_unit_test_prestate(calls_come_in_any_order_and_answers_are_pushed, &subject),
+        cmocka_unit_test_prestate(calls_come_in_any_order_and_outputs_are_pulled, &subject),
+        cmocka_unit_test_prestate(calls_come_in_any_order_and_outputs_are_pushed, &subject),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,173 @@
+/* The pages of board.h: sealed memfds, whose descriptors the exchange passes on.
+ *
+ * Barriers between ranks go through host memory: a rank that meets the others has nothing
+ * to do on its GPU then, a look costs nanoseconds and not a copy, and it is known who is
+ * late. */
+#include "exchange_page.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u /* Linux 6.3 */
+#endif
+
+enum {
+    PAGE = 4096,
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+    POLLS = 64, /* between two looks at the clock and at `aborted` */
+    SPIN_NS = 20000,
+};
+
+void exchange_page_pause(const struct exchange_page *b, uint64_t waited_ns)
+{
+    clock_pause(waited_ns, b->spin_ns);
+}
+
+enum epa_status exchange_page_map(struct exchange_page *b, uint32_t r, int fd, struct epa_error *err)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+    void *page;
+
+    /* Else who owns it could cut it short, and a look at it would be a SIGBUS. */
+    if (fstat(fd, &st) != 0 || st.st_size != PAGE || seals < 0 || (seals & SEALS) != SEALS)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "nvlink: what rank %u sent is not a sealed page of memory", r);
+    page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: mmap of the page of rank %u: %s", r,
+                        strerror(errno));
+    b->page[r] = page;
+    return EPA_OK;
+}
+
+static enum epa_status create_own(struct exchange_page *b, struct epa_error *err)
+{
+    /* vm.memfd_noexec may insist on the flag; kernels before 6.3 do not know it. */
+    b->fd = memfd_create("epa2a-nvlink", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (b->fd < 0 && errno == EINVAL)
+        b->fd = memfd_create("epa2a-nvlink", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (b->fd < 0 || ftruncate(b->fd, PAGE) != 0 || fcntl(b->fd, F_ADD_SEALS, SEALS) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: a memfd of %d bytes: %s", PAGE,
+                        strerror(errno));
+    return exchange_page_map(b, b->rank, b->fd, err);
+}
+
+enum epa_status exchange_page_init(struct exchange_page *out, const struct epa_bootstrap *boot,
+                           struct epa_error *err)
+{
+    const struct epa_world *world = &boot->world;
+    struct exchange_page b = {.boot = boot, .rank = world->rank, .size = world->size, .fd = -1};
+    enum epa_status status;
+
+    b.spin_ns = world->local_size > world->local_cores ? 0 : SPIN_NS;
+    b.page = calloc(b.size, sizeof(*b.page));
+    if (b.page == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", b.size);
+    status = create_own(&b, err);
+    if (status != EPA_OK)
+        exchange_page_finish(&b);
+    *out = b;
+    return status;
+}
+
+void exchange_page_close_fd(struct exchange_page *b)
+{
+    if (b->fd >= 0)
+        close(b->fd);
+    b->fd = -1;
+}
+
+void exchange_page_finish(struct exchange_page *b)
+{
+    if (b->page == NULL)
+        return;
+    for (uint32_t r = 0; r < b->size; r++) {
+        if (b->page[r] != NULL)
+            munmap(b->page[r], PAGE);
+    }
+    exchange_page_close_fd(b);
+    free(b->page);
+    b->page = NULL;
+}
+
+static void find_late(const struct exchange_page *b, struct late *late)
+{
+    for (uint32_t r = b->size; r-- > 0;) {
+        uint64_t arrived = __atomic_load_n(&b->page[r]->arrived.word, __ATOMIC_RELAXED);
+
+        if (arrived < b->barriers) {
+            late->missing++;
+            late->first = r;
+        }
+    }
+}
+
+static enum epa_status await(const struct exchange_page *b, const uint64_t *word, uint64_t end_ns)
+{
+    uint64_t begun = 0;
+
+    for (;;) {
+        uint64_t now;
+
+        for (uint32_t i = 0; i < POLLS; i++) {
+            /* Acquire: pairs with the release in board_barrier(). */
+            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= b->barriers)
+                return EPA_OK;
+            if (b->spin_ns == 0)
+                break;
+            clock_relax();
+        }
+        now = clock_ns();
+        if (begun == 0)
+            begun = now;
+        if (epa_aborted(b->boot))
+            return EPA_ERR_ABORTED;
+        if (now >= end_ns)
+            return EPA_ERR_TIMEOUT;
+        exchange_page_pause(b, now - begun);
+    }
+}
+
+enum epa_status exchange_page_barrier(struct exchange_page *b, uint64_t end_ns, struct late *late)
+{
+    uint64_t epoch = ++b->barriers;
+
+    /* Release: pairs with the acquire in await(); what this rank has done comes first. */
+    __atomic_store_n(&b->page[b->rank]->arrived.word, epoch, __ATOMIC_RELEASE);
+    for (uint32_t i = 1; i < b->size; i++) {
+        uint32_t r = (b->rank + i) % b->size; /* not all at the same line at once */
+        enum epa_status status = await(b, &b->page[r]->arrived.word, end_ns);
+
+        if (status != EPA_OK) {
+            *late = (struct late){.missing = 0};
+            find_late(b, late);
+            return status;
+        }
+    }
+    return EPA_OK;
+}
+
+bool exchange_page_share(struct page *page)
+{
+    uint64_t n = __atomic_load_n(&page->users.word, __ATOMIC_RELAXED);
+
+    while (n > 0 && !__atomic_compare_exchange_n(&page->users.word, &n, n + 1, false,
+                                                 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    }
+    return n > 0;
+}
+
+bool exchange_page_leave(struct page *page)
+{
+    /* Acquire and release: all that the others did with it comes before the end of it. */
+    return __atomic_sub_fetch(&page->users.word, 1, __ATOMIC_ACQ_REL) == 0;
+}

@@ -1,0 +1,488 @@
+/* The weakest transport that the contract allows, for tests: shm, with every ordering taken
+ * away that transport.h does not give. What leans on what shm happens to do fails here.
+ *
+ * Each put and each signal goes into a short queue. It lands piece by piece, last bytes
+ * first, and out of turn, from a source that is read only then; and only while its rank is
+ * inside a function that makes progress. Just the source's rank knows of the queue, so what
+ * is left in it when the rank closes is lost. Ranks may be on several nodes, though shm below
+ * is told of one: that is for ranks_per_node, which splits a host. */
+#include <epa2a/transport.h>
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+enum { ROOM = 64, DAWDLE_NS = 4000 };
+enum peers { PEERS_NONE, PEERS_PAIR, PEERS_NODE };
+
+struct config {
+    uint64_t seed;
+    uint32_t room;
+    int peers; /* enum peers */
+};
+
+struct held {
+    uint32_t peer, signal;
+    bool signals;
+    enum epa_signal_op op;
+    uint64_t dst, value;
+    const char *src;
+    size_t left;     /* of the payload, from its beginning */
+    uint64_t fences; /* to this peer, before this */
+};
+
+struct reorder {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_transport *inner;
+    struct epa_bootstrap *boot;
+    struct epa_bootstrap one_node; /* boot, as shm sees it */
+    uint64_t random;
+    uint32_t signals, room, n, busy;
+    struct held held[ROOM];
+    uint64_t *fences; /* [size] so far */
+    char **peer_heap;
+    struct epa_error error;
+};
+
+extern const struct epa_transport_plugin shm_plugin;
+
+static struct reorder *reorder_of(struct epa_transport *t)
+{
+    return (struct reorder *)t;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* 0 to n - 1 (xorshift64*). */
+static uint64_t draw(struct reorder *w, uint64_t n)
+{
+    w->random ^= w->random >> 12;
+    w->random ^= w->random << 25;
+    w->random ^= w->random >> 27;
+    return (w->random * 2685821657736338717u >> 16) % n;
+}
+
+/* Without EPA_TRANSPORT_THREADS two threads must not be in here at once; whoever lets them
+ * is a bug that nothing else would show. */
+static struct reorder *enter(struct epa_transport *t)
+{
+    struct reorder *w = reorder_of(t);
+
+    if (__atomic_exchange_n(&w->busy, 1, __ATOMIC_ACQUIRE) != 0) {
+        fprintf(stderr, "weak: two threads of rank %u are in the transport at once\n",
+                t->rank);
+        abort();
+    }
+    return w;
+}
+
+static enum epa_status leave(struct reorder *w, enum epa_status status)
+{
+    __atomic_store_n(&w->busy, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+static bool is_held_by_fence(const struct reorder *w, const struct held *held)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct held *other = &w->held[i];
+
+        if (other->peer == held->peer && other->fences < held->fences)
+            return true;
+    }
+    return false;
+}
+
+/* A moment in which a peer can look at a signal whose neighbours have yet to come. */
+static void dawdle(struct reorder *w)
+{
+    uint64_t end = now_ns() + draw(w, DAWDLE_NS);
+
+    do
+        sched_yield();
+    while (now_ns() < end);
+}
+
+/* Lets one piece of what is held land. */
+static void land(struct reorder *w)
+{
+    struct epa_transport *inner = w->inner;
+    uint32_t i = (uint32_t)draw(w, w->n);
+    struct held *held;
+
+    while (is_held_by_fence(w, &w->held[i])) /* what has fewest fences is not */
+        i = (i + 1) % w->n;
+    held = &w->held[i];
+    if (held->left != 0) {
+        size_t piece = 1 + draw(w, held->left);
+
+        held->left -= piece;
+        memcpy(inner->peer_heap[held->peer] + held->dst + held->left,
+               held->src + held->left, piece);
+        if (held->left != 0)
+            return;
+    }
+    if (held->signals)
+        (void)inner->ops->signal(inner, held->signal, held->value, held->op, held->peer);
+    *held = w->held[--w->n];
+    if (w->n != 0 && draw(w, 2) == 0)
+        dawdle(w);
+}
+
+static enum epa_status wrong(struct reorder *w, const char *what, uint64_t value,
+                             uint64_t limit)
+{
+    w->error = (struct epa_error){EPA_OK, ""};
+    return epa_fail(&w->error, EPA_ERR_CONFIG,
+                    "weak: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank,
+                    what, value, limit);
+}
+
+static enum epa_status check(struct reorder *w, const struct held *held)
+{
+    const struct epa_transport *t = &w->base;
+    uintptr_t src = (uintptr_t)held->src, heap = (uintptr_t)t->heap;
+
+    if (held->peer >= t->size)
+        return wrong(w, "peer", held->peer, t->size);
+    if (held->signals && held->signal >= w->signals)
+        return wrong(w, "signal", held->signal, w->signals);
+    if (held->left == 0)
+        return EPA_OK;
+    if (held->dst >= t->heap_bytes || held->left > t->heap_bytes - held->dst)
+        return wrong(w, "heap offset of the last byte", held->dst + held->left - 1,
+                     t->heap_bytes);
+    if (src < heap || src - heap >= t->heap_bytes ||
+        held->left > t->heap_bytes - (src - heap))
+        return wrong(w, "a source outside the heap, offset", src - heap, t->heap_bytes);
+    return EPA_OK;
+}
+
+static enum epa_status hold(struct epa_transport *t, const struct held *held)
+{
+    struct reorder *w = enter(t);
+    enum epa_status status = check(w, held);
+
+    if (status != EPA_OK)
+        return leave(w, status);
+    if (w->n >= w->room || draw(w, 8) == 0)
+        return leave(w, EPA_AGAIN);
+    w->held[w->n] = *held;
+    w->held[w->n++].fences = w->fences[held->peer];
+    if (draw(w, 4) == 0) /* some things do begin at once */
+        land(w);
+    return leave(w, EPA_OK);
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    return hold(t, &(struct held){.peer = peer, .dst = dst, .src = src, .left = bytes});
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    return hold(t, &(struct held){.peer = peer,
+                                  .signal = signal,
+                                  .signals = true,
+                                  .op = op,
+                                  .dst = dst,
+                                  .value = value,
+                                  .src = src,
+                                  .left = bytes});
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    return put_signal(t, 0, NULL, 0, signal, value, op, peer);
+}
+
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    struct reorder *w = enter(t);
+
+    w->fences[peer]++;
+    return leave(w, EPA_OK);
+}
+
+static void land_all(struct reorder *w)
+{
+    while (w->n != 0)
+        land(w);
+}
+
+static enum epa_status quiet(struct epa_transport *t)
+{
+    struct reorder *w = enter(t);
+
+    land_all(w);
+    return leave(w, w->inner->ops->quiet(w->inner));
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    struct reorder *w = enter(t);
+    uint64_t value = w->inner->ops->read(w->inner, signal);
+
+    (void)leave(w, EPA_OK);
+    return value;
+}
+
+static enum epa_status give_up(struct reorder *w, enum epa_status status, uint32_t signal,
+                               enum epa_compare compare, uint64_t value, uint64_t waited_ns)
+{
+    w->error = (struct epa_error){EPA_OK, ""};
+    return epa_fail(
+        &w->error, status,
+        "weak: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
+        "%s; it holds back %u operations of its own",
+        w->base.rank, (double)waited_ns * 1e-9, signal,
+        compare == EPA_EQ ? "==" : ">=", value, w->inner->ops->read(w->inner, signal),
+        status == EPA_ERR_ABORTED ? ", when another rank had failed" : "", w->n);
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct reorder *w = enter(t);
+    uint64_t begun = now_ns();
+
+    for (;;) {
+        uint64_t seen = w->inner->ops->read(w->inner, signal), waited;
+
+        if (compare == EPA_EQ ? seen == value : seen >= value)
+            return leave(w, EPA_OK);
+        waited = now_ns() - begun;
+        if (epa_aborted(w->boot))
+            return leave(w, give_up(w, EPA_ERR_ABORTED, signal, compare, value, waited));
+        if (waited >= timeout_ns)
+            return leave(w, give_up(w, EPA_ERR_TIMEOUT, signal, compare, value, waited));
+        if (w->n != 0)
+            land(w);
+        else
+            clock_pause(waited, 0);
+    }
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    struct reorder *w = enter(t);
+
+    for (uint64_t i = 1 + draw(w, 4); i > 0 && w->n != 0; i--)
+        land(w);
+    return leave(w, epa_aborted(w->boot) ? EPA_ERR_ABORTED : EPA_OK);
+}
+
+/* Keeps what the transport below says of its failure: it is the last one. */
+static enum epa_status inner_leave(struct reorder *w, enum epa_status status)
+{
+    if (status != EPA_OK) {
+        w->error = (struct epa_error){EPA_OK, ""};
+        w->inner->ops->explain(w->inner, &w->error);
+    }
+    return leave(w, status);
+}
+
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    struct reorder *w = enter(t);
+
+    land_all(w);
+    return inner_leave(w, w->inner->ops->barrier(w->inner, timeout_ns));
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    struct reorder *w = enter(t);
+
+    land_all(w);
+    return inner_leave(w, w->inner->ops->reset(w->inner));
+}
+
+static void explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct reorder *w = enter(t);
+
+    if (w->error.status == EPA_OK)
+        w->inner->ops->explain(w->inner, err);
+    else
+        (void)epa_fail(err, w->error.status, "%s", w->error.text);
+    (void)leave(w, EPA_OK);
+}
+
+static void close_all(struct epa_transport *t)
+{
+    struct reorder *w = reorder_of(t);
+
+    if (w->inner != NULL)
+        w->inner->ops->close(w->inner);
+    free(w->fences);
+    free(w->peer_heap);
+    free(w);
+}
+
+static struct reorder *reorder_below(struct epa_bootstrap *one_node)
+{
+    return (struct reorder *)(void *)((char *)one_node - offsetof(struct reorder, one_node));
+}
+
+static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine,
+                              size_t bytes, void *all)
+{
+    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
+
+    return boot->allgather(boot, mine, bytes, all);
+}
+
+static enum epa_status meet(struct epa_bootstrap *one_node)
+{
+    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
+
+    return boot->barrier(boot);
+}
+
+static void raise_abort(struct epa_bootstrap *one_node)
+{
+    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
+
+    boot->abort(boot);
+}
+
+static void explain_boot(struct epa_bootstrap *one_node, struct epa_error *err)
+{
+    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
+
+    boot->explain(boot, err);
+}
+
+static void set_one_node(struct reorder *w)
+{
+    w->one_node = *w->boot;
+    w->one_node.world.local_rank = w->boot->world.rank;
+    w->one_node.world.local_size = w->boot->world.size;
+    w->one_node.world.node = NULL;
+    w->one_node.allgather = gather;
+    w->one_node.barrier = meet;
+    w->one_node.abort = raise_abort;
+    w->one_node.explain = explain_boot;
+}
+
+static const struct epa_transport_ops ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .explain = explain,
+    .close = close_all,
+};
+
+static bool reaches(const struct reorder *w, int peers, uint32_t r)
+{
+    uint32_t rank = w->boot->world.rank;
+
+    return r == rank || (peers == PEERS_PAIR && r == (rank ^ 1)) ||
+           (peers == PEERS_NODE && epa_same_node(&w->boot->world, r));
+}
+
+/* The own heap is always in reach; `pair` adds the rank whose number differs in the last
+ * bit, so that a rank has peers of both kinds. */
+static void set_base(struct reorder *w, const struct config *config)
+{
+    const struct epa_transport *inner = w->inner;
+
+    for (uint32_t r = 0; r < inner->size; r++) {
+        if (reaches(w, config->peers, r))
+            w->peer_heap[r] = inner->peer_heap[r];
+    }
+    w->base = *inner;
+    w->base.ops = &ops;
+    w->base.flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_NODES;
+    w->base.peer_heap = w->peer_heap;
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p,
+                                struct epa_transport **out, struct epa_error *err)
+{
+    const struct config *config = p->config;
+    struct epa_transport_params inner = *p;
+    uint32_t size = p->boot->world.size;
+    struct reorder *w = calloc(1, sizeof(*w));
+    enum epa_status status;
+
+    if (w == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "weak: no memory");
+    w->boot = p->boot;
+    w->signals = p->signals;
+    w->room = config->room;
+    w->random = (config->seed + p->boot->world.rank + 1) * 0x9e3779b97f4a7c15u | 1;
+    w->fences = calloc(size, sizeof(*w->fences));
+    w->peer_heap = calloc(size, sizeof(*w->peer_heap));
+    set_one_node(w);
+    inner.boot = &w->one_node;
+    inner.config = shm_plugin.plugin.options.defaults;
+    if (w->fences == NULL || w->peer_heap == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "weak: no memory for %u ranks", size);
+    else
+        status = shm_plugin.open(&inner, &w->inner, err);
+    if (status != EPA_OK) {
+        close_all(&w->base);
+        return status;
+    }
+    set_base(w, config);
+    *out = &w->base;
+    return EPA_OK;
+}
+
+static const struct epa_choice peers[] = {
+    {"none", PEERS_NONE, "no rank but this one"},
+    {"pair", PEERS_PAIR, "ranks 0 and 1, 2 and 3, and so on"},
+    {"node", PEERS_NODE, "those of the same node"},
+    {0},
+};
+
+static const struct config defaults = {.seed = 1, .room = 16, .peers = PEERS_NONE};
+
+static const struct epa_option options[] = {
+    {.name = "seed", EPA_U64(struct config, seed), .help = "of what lands when"},
+    {.name = "room",
+     EPA_U32(struct config, room),
+     .min = 1,
+     .max = ROOM,
+     .help = "operations held back at most; one more must try again"},
+    {.name = "peers",
+     EPA_CHOICE(struct config, peers),
+     .choices = peers,
+     .help = "whose heap loads and stores reach"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "reorder",
+               .summary = "shm without the ordering that the contract does not give",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_NODES,
+    .memory = EPA_MEMORY_HOST,
+    .open = open_all,
+};

@@ -1,0 +1,215 @@
+/* The check of combine holds an algorithm to how it says that answers are added up, rounded
+ * and quantised: the same expert outputs, put together in any other way, are wrong. bf16 hides
+ * most of what float32 does, so some ways are told apart in a few of a million elements. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "fake_moe.h"
+
+struct promise {
+    enum epa_layout layout;
+    enum epa_sum sum;
+    enum epa_dtype output;
+};
+
+static const struct promise promises[] = {
+    {EPA_LAYOUT_EXPERT, EPA_SUM_ORDERED, EPA_FP8_E4M3},
+    {EPA_LAYOUT_EXPERT, EPA_SUM_BY_RANK, EPA_BF16},
+    {EPA_LAYOUT_EXPERT, EPA_SUM_BY_RANK, EPA_FP8_E4M3},
+    {EPA_LAYOUT_EXPERT, EPA_SUM_ANY, EPA_FP8_E4M3},
+    {EPA_LAYOUT_RANK, EPA_SUM_ORDERED, EPA_FP8_E4M3},
+    {EPA_LAYOUT_RANK, EPA_SUM_ANY, EPA_FP8_E4M3},
+    {EPA_LAYOUT_EXPERT, EPA_SUM_BY_RANK, EPA_F16},
+    {EPA_LAYOUT_EXPERT, EPA_SUM_ANY, EPA_F16},
+};
+
+/* Elements that are wrong after so many iterations of adding up that way. */
+static uint64_t wrong_of(struct promise p, enum fake_way way, uint64_t iterations,
+                         struct epa_error *reported)
+{
+    struct fake f = fake_of(p.layout, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+
+    f.footprint.sum = p.sum;
+    if (p.output == EPA_F16)
+        fake_to_f16(&f);
+    f.footprint.output_dtype = p.output;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    for (uint64_t i = 0; i < iterations; i++) {
+        fake_inputs(&f, 0, i);
+        fake_dispatch(&f, 0);
+        assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
+        fake_combine(&f, 0, way);
+        for (uint32_t r = 0; r < RANKS; r++)
+            op_moe_check_combine(f.op[r], 0, &compared, &wrong, reported);
+    }
+    fake_close(&f);
+    assert_int_equal(compared, iterations * RANKS * TOKENS * HIDDEN);
+    return wrong;
+}
+
+static void what_is_promised_passes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
+        struct epa_error err = {EPA_OK, ""};
+
+        assert_int_equal(wrong_of(promises[i], RIGHT, 200, &err), 0);
+        assert_string_equal(err.text, "");
+    }
+}
+
+static void another_order_is_wrong_unless_any_will_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
+        /* Three numbers in 16 bits add up to the same in most orders. */
+        uint64_t iterations = promises[i].output != EPA_FP8_E4M3 ? 10000 : 2000;
+        uint64_t wrong = wrong_of(promises[i], BACKWARDS, iterations, NULL);
+
+        if (promises[i].sum == EPA_SUM_ANY)
+            assert_int_equal(wrong, 0);
+        else
+            assert_in_range(wrong, 1, 5000);
+    }
+}
+
+/* Of the choices of one rank the first k comes first, whichever expert that is. */
+static void a_rank_adds_up_its_choices_by_k(void **state)
+{
+    (void)state;
+    assert_in_range(wrong_of(promises[1], EXPERTS_ASCENDING, 5000, NULL), 1, 100);
+}
+
+static void a_sum_by_rank_is_no_sum_over_choices(void **state)
+{
+    (void)state;
+    assert_true(wrong_of(promises[1], ONE_STEP, 5, NULL) > 50);
+    assert_true(wrong_of(promises[2], ONE_STEP, 5, NULL) > 50);
+}
+
+static void a_sum_over_choices_is_no_sum_by_rank(void **state)
+{
+    const struct promise ordered = {EPA_LAYOUT_EXPERT, EPA_SUM_ORDERED, EPA_BF16};
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+
+    (void)state;
+    f.footprint.sum = ordered.sum;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    fake_inputs(&f, 0, 3);
+    fake_dispatch(&f, 0);
+    assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
+    f.footprint.sum = EPA_SUM_BY_RANK; /* the fake's; op_moe has a copy */
+    fake_combine(&f, 0, RIGHT);
+    for (uint32_t r = 0; r < RANKS; r++)
+        op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
+    assert_true(wrong > 10);
+    fake_close(&f);
+}
+
+static void the_output_of_a_rank_is_rounded_before_it_counts(void **state)
+{
+    (void)state;
+    assert_true(wrong_of(promises[1], PART_NOT_ROUNDED, 5, NULL) > 50);
+    assert_true(wrong_of(promises[2], PART_NOT_ROUNDED, 5, NULL) > 50);
+    assert_true(wrong_of(promises[6], PART_NOT_ROUNDED, 5, NULL) > 50);
+}
+
+/* Where the order is free the bound must be tight enough to see it. */
+static void an_output_that_was_not_quantised_is_wrong(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++)
+        if (promises[i].output == EPA_FP8_E4M3)
+            assert_true(wrong_of(promises[i], NOT_QUANTISED, 5, NULL) > 1000);
+}
+
+static void an_output_that_need_not_be_quantised_must_not_be(void **state)
+{
+    const struct promise by_rank = {EPA_LAYOUT_EXPERT, EPA_SUM_BY_RANK, EPA_FP8_E4M3};
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+
+    (void)state;
+    f.footprint.sum = by_rank.sum;
+    assert_int_equal(fake_open(&f, &err), EPA_OK);
+    fake_inputs(&f, 0, 3);
+    fake_dispatch(&f, 0);
+    assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
+    f.footprint.output_dtype = by_rank.output;
+    fake_combine(&f, 0, RIGHT);
+    for (uint32_t r = 0; r < RANKS; r++)
+        op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
+    assert_true(wrong > 500);
+    fake_close(&f);
+}
+
+static void what_travels_is_quantised_not_what_each_expert_says(void **state)
+{
+    (void)state;
+    assert_true(wrong_of(promises[2], EACH_QUANTISED, 5, NULL) > 1000);
+}
+
+static void one_bit_of_a_scale_or_a_code_is_reported(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
+        struct epa_error err = {EPA_OK, ""};
+
+        if (promises[i].output != EPA_FP8_E4M3)
+            continue;
+        /* Columns of the first group are right. */
+        assert_true(wrong_of(promises[i], SCALE_BIT, 1, &err) > 200);
+        assert_non_null(strstr(err.text, "iteration 0, combine on rank 0: token "));
+        assert_non_null(strstr(err.text, ", column 32 is "));
+        err = (struct epa_error){EPA_OK, ""};
+        assert_in_range(wrong_of(promises[i], CODE_BIT, 1, &err), 10, RANKS * TOKENS);
+        assert_non_null(strstr(err.text, "column 63 is "));
+    }
+}
+
+static void outputs_that_cannot_be_checked_are_refused(void **state)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+
+    (void)state;
+    f.x.moe.fp8_group_size = 48;
+    f.footprint.output_dtype = EPA_FP8_E4M3;
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "moe.hidden (64) is no multiple of moe.fp8_group_size (48)");
+    fake_close(&f);
+    f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
+    f.footprint.output_dtype = EPA_F32;
+    err = (struct epa_error){EPA_OK, ""};
+    assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
+    assert_string_equal(err.text,
+                        "the algorithm sends expert outputs that are neither bf16, as moe.dtype "
+                        "is, nor FP8");
+    fake_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_promised_passes),
+        cmocka_unit_test(another_order_is_wrong_unless_any_will_do),
+        cmocka_unit_test(a_rank_adds_up_its_choices_by_k),
+        cmocka_unit_test(a_sum_by_rank_is_no_sum_over_choices),
+        cmocka_unit_test(a_sum_over_choices_is_no_sum_by_rank),
+        cmocka_unit_test(the_output_of_a_rank_is_rounded_before_it_counts),
+        cmocka_unit_test(an_output_that_was_not_quantised_is_wrong),
+        cmocka_unit_test(an_output_that_need_not_be_quantised_must_not_be),
+        cmocka_unit_test(what_travels_is_quantised_not_what_each_expert_says),
+        cmocka_unit_test(one_bit_of_a_scale_or_a_code_is_reported),
+        cmocka_unit_test(outputs_that_cannot_be_checked_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,447 @@
+/* The hub, played with by agents that are none: many at once, silent ones, liars. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "launch/conn.h"
+#include "launch/rendezvous.h"
+
+enum { MOST = 64, ROOM = 256 };
+
+struct game {
+    struct rendezvous *rendezvous;
+    struct epa_launch asked;
+    struct conn client[MOST];
+    uint32_t n;
+    char block[MOST][100];
+};
+
+static void begin(struct game *g, uint32_t size, uint64_t start_ns, uint64_t heartbeat_ns)
+{
+    struct rendezvous_params params = {.asked = &g->asked,
+                                .token = "token",
+                                .start_ns = start_ns,
+                                .heartbeat_ns = heartbeat_ns};
+
+    memset(g, 0, sizeof(*g));
+    g->asked = (struct epa_launch){.ranks = size,
+                                   .fingerprint = "a: 1\n",
+                                   .timeout_ns = 100000000,
+                                   .block = g->block[0],
+                                   .block_bytes = sizeof(g->block[0])};
+    assert_int_equal(rendezvous_create(&params, &g->rendezvous, NULL), EPA_OK);
+}
+
+static void finish(struct game *g)
+{
+    for (uint32_t i = 0; i < g->n; i++)
+        conn_finish(&g->client[i]);
+    rendezvous_destroy(g->rendezvous);
+}
+
+static struct conn *connect_one(struct game *g)
+{
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    rendezvous_adopt(g->rendezvous, ends[0]);
+    conn_init(&g->client[g->n], ends[1], 1 << 22);
+    return &g->client[g->n++];
+}
+
+/* A turn of the hub and of all agents. */
+static void turn(struct game *g)
+{
+    struct pollfd fds[ROOM];
+    uint32_t n = rendezvous_polls(g->rendezvous, fds);
+
+    assert_true(rendezvous_poll_room(g->rendezvous) <= ROOM);
+    (void)poll(fds, n, 1);
+    rendezvous_turn(g->rendezvous, fds, n);
+    for (uint32_t i = 0; i < g->n; i++)
+        conn_turn(&g->client[i], POLLIN);
+}
+
+/* Waits for a message of one type, and lets others of the kinds that come anyhow pass. */
+static struct conn_message expect(struct game *g, struct conn *client, uint32_t type)
+{
+    uint64_t end = clock_ns() + 10000000000u;
+    struct conn_message m = {0};
+
+    while (clock_ns() < end) {
+        while (conn_take(client, &m)) {
+            if (m.type == type)
+                return m;
+            assert_true(m.type == WIRE_ALIVE || m.type == WIRE_ABORT);
+        }
+        assert_true(client->fd >= 0);
+        turn(g);
+    }
+    fail_msg("message %u has not come", type);
+    return m;
+}
+
+static struct wire_word expect_word(struct game *g, struct conn *client, uint32_t type)
+{
+    struct conn_message m = expect(g, client, type);
+    struct wire_word word;
+
+    assert_true(wire_get_word(m.data, m.bytes, &word));
+    return word;
+}
+
+static void greet(struct conn *client, const char *token)
+{
+    struct wire_greet greet = {.protocol = WIRE_PROTOCOL};
+    unsigned char *at = conn_begin(client, WIRE_GREET, WIRE_GREET_MAX);
+
+    snprintf(greet.token, sizeof(greet.token), "%s", token);
+    conn_end(client, wire_put_greet(at, WIRE_GREET_MAX, &greet));
+}
+
+static void hello_as(struct conn *client, uint32_t rank, uint32_t size, uint32_t abi,
+                     const char *fingerprint)
+{
+    struct wire_hello hello = {.rank = rank,
+                               .size = size,
+                               .pid = 1000 + rank,
+                               .abi = abi,
+                               .host = "h",
+                               .machine = "m",
+                               .identity = "i",
+                               .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
+    unsigned char *at;
+
+    at = conn_begin(client, WIRE_HELLO, 2000);
+    conn_end(client, wire_put_hello(at, 2000, &hello));
+}
+
+static struct conn *join(struct game *g, uint32_t rank)
+{
+    struct conn *client = connect_one(g);
+
+    greet(client, "token");
+    hello_as(client, rank, g->asked.ranks, EPA_ABI, "a: 1\n");
+    return client;
+}
+
+static void join_all(struct game *g)
+{
+    for (uint32_t r = 0; r < g->asked.ranks; r++)
+        join(g, r);
+    for (uint32_t r = 0; r < g->asked.ranks; r++)
+        expect(g, &g->client[r], WIRE_WELCOME);
+}
+
+static void say(struct conn *client, enum epa_status status)
+{
+    struct wire_word word = {.status = status, .rank = UINT32_MAX};
+
+    conn_put_word(client, WIRE_WORD, &word);
+}
+
+static void send_piece(struct conn *client, uint32_t type, uint64_t number, const void *data,
+                       size_t bytes)
+{
+    struct wire_piece piece = {number, {data, bytes}};
+
+    conn_put_piece(client, type, &piece);
+}
+
+static void assert_verdict(struct game *g, struct conn *client, enum epa_status status,
+                           const char *text)
+{
+    struct wire_word word = expect_word(g, client, WIRE_VERDICT);
+
+    assert_int_equal(word.status, status);
+    if (strstr(word.text, text) == NULL)
+        fail_msg("'%s' is not in '%s'", text, word.text);
+}
+
+static void sixty_four_ranks_gather_and_end(void **state)
+{
+    static struct game g;
+    static unsigned char data[16000];
+
+    (void)state;
+    begin(&g, MOST, 10000000000, 10000000000);
+    join_all(&g);
+    for (uint64_t number = 0; number < 4; number++) {
+        size_t bytes = number == 2 ? 0 : sizeof(data) >> number;
+
+        for (uint32_t r = 0; r < MOST; r++) {
+            memset(data, (int)(r + number), sizeof(data));
+            send_piece(&g.client[r], WIRE_GATHER, number, data, bytes);
+        }
+        for (uint32_t r = 0; r < MOST; r++) {
+            struct conn_message m = expect(&g, &g.client[r], WIRE_ALL);
+            struct wire_piece all;
+
+            assert_true(wire_get_piece(m.data, m.bytes, &all));
+            assert_true(all.number == number);
+            assert_int_equal(all.data.bytes, bytes * MOST);
+            for (size_t i = 0; i < all.data.bytes; i += 61)
+                assert_int_equal(all.data.data[i], i / bytes + number);
+        }
+    }
+    for (uint32_t r = 0; r < MOST; r++) {
+        say(&g.client[r], EPA_OK);
+        conn_put(&g.client[r], WIRE_DONE);
+    }
+    for (uint32_t r = 0; r < MOST; r++)
+        assert_verdict(&g, &g.client[r], EPA_OK, "");
+    finish(&g);
+}
+
+static void blocks_land_where_they_belong_and_nowhere_else(void **state)
+{
+    static struct game g;
+
+    (void)state;
+    begin(&g, 2, 10000000000, 10000000000);
+    join_all(&g);
+    send_piece(&g.client[1], WIRE_BLOCK, 90, "0123456789", 10);
+    send_piece(&g.client[1], WIRE_BLOCK, 0, "abc", 3);
+    for (uint32_t i = 0; i < 20; i++)
+        turn(&g);
+    assert_memory_equal(g.block[1], "abc\0", 4);
+    assert_memory_equal(g.block[1] + 90, "0123456789", 10);
+    send_piece(&g.client[1], WIRE_BLOCK, 91, "0123456789", 10);
+    conn_put(&g.client[0], WIRE_DONE);
+    assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "what its rank left has no room here");
+    assert_int_equal(g.block[2][0], 0);
+    finish(&g);
+}
+
+static void strangers_are_dropped_and_disturb_nobody(void **state)
+{
+    static struct game g;
+
+    (void)state;
+    begin(&g, 2, 10000000000, 10000000000);
+    for (uint32_t i = 0; i < 50; i++) { /* more than there are places for */
+        struct conn *stranger = connect_one(&g);
+        ssize_t n = write(stranger->fd, "GET / HTTP/1.1\r\n\r\n", 4 * (i % 5));
+
+        assert_true(n >= 0);
+        turn(&g);
+    }
+    assert_int_equal(g.client[2].fd, -1); /* it asked for more bytes than a greeting has */
+    join(&g, 0);
+    join(&g, 1);
+    expect(&g, &g.client[50], WIRE_WELCOME);
+    expect(&g, &g.client[51], WIRE_WELCOME);
+    finish(&g);
+}
+
+static void assert_refusal(struct conn *client, struct game *g, const char *text)
+{
+    struct wire_word word = expect_word(g, client, WIRE_REFUSED);
+
+    assert_int_equal(word.status, EPA_ERR_CONFIG);
+    if (strstr(word.text, text) == NULL)
+        fail_msg("'%s' is not in '%s'", text, word.text);
+}
+
+static void another_token_is_refused_and_reported_of_when_ranks_are_missing(void **state)
+{
+    static struct game g;
+    struct conn *client;
+
+    (void)state;
+    begin(&g, 2, 300000000, 10000000000);
+    client = connect_one(&g);
+    greet(client, "tokem");
+    hello_as(client, 1, 2, EPA_ABI, "a: 1\n");
+    assert_refusal(client, &g, "another job: its token is not rank 0's");
+    client = join(&g, 0);
+    expect(&g, client, WIRE_ABORT);
+    conn_put(client, WIRE_DONE);
+    assert_verdict(&g, client, EPA_ERR_TIMEOUT,
+                   "rank 1 of 2 did not come within 0.3 s; refused "
+                   "somebody: another job");
+    finish(&g);
+}
+
+static void who_differs_is_refused_and_ends_the_launch(void **state)
+{
+    static const struct {
+        uint32_t rank, size, abi;
+        const char *fingerprint, *want;
+    } cases[] = {
+        {1, 2, EPA_ABI + 1, "a: 1\n", "runs an epa2a of another plugin ABI"},
+        {1, 2, EPA_ABI, "a: 2\n",
+         "was started with another experiment: a: 2 there, 1 here"},
+        {1, 3, EPA_ABI, "a: 1\n", "is rank 1 of 3 there, and there are 2 ranks here"},
+        {2, 2, EPA_ABI, "a: 1\n", "is rank 2 of 2 there"},
+        {0, 2, EPA_ABI, "a: 1\n",
+         "rank 0 (host h, pid 1000) came twice: the first was rank 0"},
+    };
+    static struct game g;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct conn *client, *other;
+
+        begin(&g, 2, 10000000000, 10000000000);
+        client = join(&g, 0);
+        expect(&g, client, WIRE_ALIVE);
+        other = connect_one(&g);
+        greet(other, "token");
+        hello_as(other, cases[i].rank, cases[i].size, cases[i].abi, cases[i].fingerprint);
+        assert_refusal(other, &g, cases[i].want);
+        expect(&g, client, WIRE_ABORT);
+        conn_put(client, WIRE_DONE);
+        assert_verdict(&g, client, EPA_ERR_CONFIG, cases[i].want);
+        finish(&g);
+    }
+}
+
+static void who_comes_after_a_failure_hears_of_it(void **state)
+{
+    static struct game g;
+    struct conn *late;
+
+    (void)state;
+    begin(&g, 3, 10000000000, 10000000000);
+    join(&g, 0);
+    say(&g.client[0], EPA_ERR_NOMEM);
+    conn_put(&g.client[0], WIRE_DONE);
+    join(&g, 1);
+    expect(&g, &g.client[1], WIRE_ABORT);
+    conn_put(&g.client[1], WIRE_DONE);
+    late = join(&g, 2);
+    expect(&g, late, WIRE_ABORT);
+    conn_put(late, WIRE_DONE);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_verdict(&g, &g.client[r], EPA_ERR_NOMEM, "");
+    finish(&g);
+}
+
+static void a_silent_client_is_gone(void **state)
+{
+    static struct game g;
+
+    (void)state;
+    begin(&g, 2, 10000000000, 200000000);
+    join_all(&g);
+    for (uint32_t i = 0; i < 1000 && !rendezvous_over(g.rendezvous); i++) {
+        conn_keep_alive(&g.client[0], clock_ns(), 20000000);
+        if (i == 0)
+            conn_put(&g.client[0], WIRE_DONE);
+        turn(&g);
+    }
+    assert_verdict(
+        &g, &g.client[0], EPA_ERR_DIED,
+        "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s");
+    finish(&g);
+}
+
+static void a_death_explains_what_others_saw_of_it(void **state)
+{
+    static struct game g;
+
+    (void)state;
+    begin(&g, 3, 10000000000, 10000000000);
+    join_all(&g);
+    say(&g.client[0], EPA_ERR_ABORTED);
+    say(&g.client[0], EPA_ERR_SYSTEM);
+    expect(&g, &g.client[0], WIRE_ABORT);
+    conn_finish(&g.client[1]);
+    conn_put(&g.client[0], WIRE_DONE);
+    conn_put(&g.client[2], WIRE_DONE);
+    assert_verdict(&g, &g.client[2], EPA_ERR_DIED, "its connection was closed");
+    finish(&g);
+}
+
+/* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
+static void liars_are_dropped(void **state)
+{
+    static const unsigned char much[WIRE_GATHER_MAX + 100];
+    static struct game g;
+
+    (void)state;
+    for (uint32_t lie = 0; lie < 6; lie++) {
+        struct conn *liar;
+
+        begin(&g, 2, 10000000000, 10000000000);
+        join_all(&g);
+        liar = &g.client[1];
+        if (lie == 0)
+            send_piece(liar, WIRE_GATHER, 7, "x", 1);
+        else if (lie == 1)
+            send_piece(liar, WIRE_GATHER, 0, much, WIRE_GATHER_MAX / 2 + 1);
+        else if (lie == 2)
+            send_piece(liar, WIRE_GATHER, 0, much, sizeof(much));
+        else if (lie == 3)
+            conn_put(liar, WIRE_VERDICT);
+        else if (lie == 4)
+            conn_put(liar, WIRE_WORD);
+        else {
+            conn_put(liar, WIRE_DONE);
+            say(liar, EPA_OK);
+        }
+        expect(&g, &g.client[0], WIRE_ABORT);
+        conn_put(&g.client[0], WIRE_DONE);
+        assert_verdict(&g, &g.client[0], EPA_ERR_DIED,
+                       "rank 1 (host h, pid 1001) is gone: it");
+        finish(&g);
+    }
+}
+
+static void pieces_of_other_lengths_end_the_launch(void **state)
+{
+    static struct game g;
+
+    (void)state;
+    begin(&g, 2, 10000000000, 10000000000);
+    join_all(&g);
+    send_piece(&g.client[0], WIRE_GATHER, 0, "abc", 3);
+    send_piece(&g.client[1], WIRE_GATHER, 0, "abcd", 4);
+    conn_put(&g.client[0], WIRE_DONE);
+    conn_put(&g.client[1], WIRE_DONE);
+    assert_verdict(&g, &g.client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
+    finish(&g);
+}
+
+static void who_is_late_is_reported_to_those_who_wait(void **state)
+{
+    static struct game g;
+    struct wire_word word;
+
+    (void)state;
+    begin(&g, 3, 10000000000, 10000000000);
+    join_all(&g);
+    send_piece(&g.client[0], WIRE_GATHER, 0, "a", 1);
+    send_piece(&g.client[2], WIRE_GATHER, 0, "c", 1);
+    word = expect_word(&g, &g.client[2], WIRE_LATE);
+    assert_int_equal(word.rank, 1);
+    finish(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sixty_four_ranks_gather_and_end),
+        cmocka_unit_test(blocks_land_where_they_belong_and_nowhere_else),
+        cmocka_unit_test(strangers_are_dropped_and_disturb_nobody),
+        cmocka_unit_test(another_token_is_refused_and_reported_of_when_ranks_are_missing),
+        cmocka_unit_test(who_differs_is_refused_and_ends_the_launch),
+        cmocka_unit_test(who_comes_after_a_failure_hears_of_it),
+        cmocka_unit_test(a_silent_client_is_gone),
+        cmocka_unit_test(a_death_explains_what_others_saw_of_it),
+        cmocka_unit_test(liars_are_dropped),
+        cmocka_unit_test(pieces_of_other_lengths_end_the_launch),
+        cmocka_unit_test(who_is_late_is_reported_to_those_who_wait),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
