@@ -279,7 +279,6 @@ static void check_bench(const struct checking *c)
                  "with bench.cache: cold one call is timed at a time, as the next would "
                  "find a warm cache");
     check_unused(c, "bench", "barrier", "bench.clock", "remove it");
-    check_unused(c, "bench", "cache", "bench.clock", "remove it");
     if (given &&
         (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
         conflict(c, "bench.calls_per_graph", "bench.clock", "remove it, or set bench.clock: graph",
@@ -303,8 +302,8 @@ static void check_bench(const struct checking *c)
                  "not see them",
                  c->x->backend.plugin->name);
     if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
-        conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
-                 "bench.cache: cold is for GPUs, not for backend '%s'",
+        conflict(c, "bench.cache", "backend.name", "set bench.clock: end_to_end",
+                 "bench.cache: cold on backend '%s' needs bench.clock: end_to_end",
                  c->x->backend.plugin->name);
 }
 
@@ -423,8 +422,8 @@ static void check_footprint(const struct checking *c, const struct epa_footprint
         conflict(
             c, "bench.clock", "algorithm.name",
             "set events or graph, or an algorithm that does the experts' work itself",
-            "bench.clock: end_to_end, cache: cold has the experts in it, whose stand-in is the host's "
-            "work with '%s': no time of backend '%s'",
+            "bench.clock: end_to_end includes the experts, which '%s' leaves to the host: not a "
+            "time of backend '%s'",
             name, x->backend.plugin->name);
 }
 

@@ -191,10 +191,10 @@ static void a_map_that_names_the_plugin_stands_for_the_section(void **state)
     (void)state;
     assert_labels(batch, "algorithm={buffers: 2}|algorithm={name: ll_v2, buffers: 2}|"
                          "algorithm=ll_v2|");
-    assert_int_equal(merged->wire, 1);
+    assert_int_equal(merged->dispatch_dtype, 1);
     assert_int_equal(merged->buffers, 2);
-    assert_int_equal(whole->wire, 0);
-    assert_int_equal(bare->wire, 0);
+    assert_int_equal(whole->dispatch_dtype, 0);
+    assert_int_equal(bare->dispatch_dtype, 0);
     batch_destroy(batch);
 }
 

@@ -268,7 +268,7 @@ static void visit_tells_strings_from_numbers(void **state)
     assert_non_null(strstr(seen.text,
                            "transport.name='shm'\ntransport.wait='auto'\n"
                            "transport.prefault=false\ntransport.ring='64KiB'\n"));
-    assert_non_null(strstr(seen.text, "tokens.kind='list'\ntokens.each=[3, 4]\n"));
+    assert_non_null(strstr(seen.text, "tokens.kind='list'\ntokens.per_rank=[3, 4]\n"));
     assert_null(strstr(seen.text, "routing.exponent"));
     experiment_destroy(x);
 }

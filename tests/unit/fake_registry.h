@@ -55,20 +55,20 @@ static const struct epa_option fake_transport_options[] = {
 };
 
 struct fake_algorithm {
-    int wire;
+    int dispatch_dtype;
     uint32_t buffers;
     bool fused;
 };
-static const struct epa_choice fake_wires[] = {
+static const struct epa_choice fake_dtypes[] = {
     {"fp8", 0, "a byte a channel"},
-    {"dtype", 1, "two"},
+    {"native", 1, "two"},
     {0},
 };
 static const struct fake_algorithm fake_algorithm_defaults = {.buffers = 2};
 static const struct epa_option fake_algorithm_options[] = {
-    {.name = "wire",
-     EPA_CHOICE(struct fake_algorithm, wire),
-     .choices = fake_wires,
+    {.name = "dispatch_dtype",
+     EPA_CHOICE(struct fake_algorithm, dispatch_dtype),
+     .choices = fake_dtypes,
      .help = "what dispatch sends"},
     {.name = "buffers",
      EPA_U32(struct fake_algorithm, buffers),
@@ -91,13 +91,13 @@ static enum epa_status fake_plan(const struct epa_problem *problem,
 
     (void)world;
     (void)transport_flags;
-    if (c->wire == 0 && m->hidden % m->fp8_group_size != 0)
+    if (c->dispatch_dtype == 0 && m->hidden % m->fp8_group_size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2 with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
                         "moe.fp8_group_size (%u)",
                         m->hidden, m->fp8_group_size);
     out->heap_bytes = m->hidden;
-    out->recv_dtype = c->wire == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
+    out->recv_dtype = c->dispatch_dtype == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
     out->output_dtype = (enum epa_dtype)m->dtype;
     out->fused = c->fused;
     return EPA_OK;

@@ -322,9 +322,9 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
     assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
                      EPA_ERR_CONFIG);
-    assert_string_equal(second.text, "ll_v2: launch is for GPUs; leave it out");
+    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out");
     assert_int_equal(make(&decode, 2, stream, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: stores is for hosts; leave it out");
+    assert_string_equal(err.text, "ll_v2: nontemporal is for hosts; leave it out");
     assert_int_equal(make(&decode, 2, blocks, &l, &err), EPA_OK);
     assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
 }

@@ -129,7 +129,7 @@ static void rates_and_parts_are_at_least(void **state)
     f.experiment.expect.bottleneck = "dispatch 40"; /* 2 MB in 105 us */
     end(&f, EPA_OK);
     assert_string_equal(f.result.error,
-                        "expected dispatch bus >= 40 GB/s, it is 19.05 GB/s (-52.4 %)");
+                        "expected dispatch bottleneck >= 40 GB/s, it is 19.05 GB/s (-52.4 %)");
     fake_finish(&f);
 }
 
