@@ -1,11 +1,5 @@
 /* What doctor finds wrong or missing in a machine that is made up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "doctor/doctor.h"
 
@@ -71,7 +65,7 @@ static void finds(struct doctor *d, bool missing, const char *what, const char *
     assert_true(d->finding[0].missing == missing);
 }
 
-static void a_good_machine_has_no_findings(void **state)
+TEST_IN(set_up, tear_down, a_good_machine_has_no_findings)
 {
     struct doctor *d = *state;
 
@@ -81,7 +75,7 @@ static void a_good_machine_has_no_findings(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void a_slow_governor_is_reported_with_its_command(void **state)
+TEST_IN(set_up, tear_down, a_slow_governor_is_reported_with_its_command)
 {
     struct doctor *d = *state;
 
@@ -89,7 +83,7 @@ static void a_slow_governor_is_reported_with_its_command(void **state)
     finds(d, false, "governor is powersave", "cpupower frequency-set -g performance");
 }
 
-static void no_governor_is_no_slow_governor(void **state)
+TEST_IN(set_up, tear_down, no_governor_is_no_slow_governor)
 {
     struct doctor *d = *state;
 
@@ -98,7 +92,7 @@ static void no_governor_is_no_slow_governor(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void a_crowded_machine_is_reported(void **state)
+TEST_IN(set_up, tear_down, a_crowded_machine_is_reported)
 {
     struct doctor *d = *state;
 
@@ -106,7 +100,7 @@ static void a_crowded_machine_is_reported(void **state)
     finds(d, false, "a load of 4.5 on 8 cores", "top");
 }
 
-static void a_quota_below_the_cores_is_reported(void **state)
+TEST_IN(set_up, tear_down, a_quota_below_the_cores_is_reported)
 {
     struct doctor *d = *state;
 
@@ -117,7 +111,7 @@ static void a_quota_below_the_cores_is_reported(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void cores_that_may_not_be_used_are_reported(void **state)
+TEST_IN(set_up, tear_down, cores_that_may_not_be_used_are_reported)
 {
     struct doctor *d = *state;
 
@@ -125,7 +119,7 @@ static void cores_that_may_not_be_used_are_reported(void **state)
     finds(d, false, "only 4 of 8 cores", "taskset");
 }
 
-static void another_clock_matters_where_there_could_be_tsc(void **state)
+TEST_IN(set_up, tear_down, another_clock_matters_where_there_could_be_tsc)
 {
     struct doctor *d = *state;
 
@@ -136,7 +130,7 @@ static void another_clock_matters_where_there_could_be_tsc(void **state)
     assert_int_equal(d->findings, 0);
 }
 
-static void huge_pages_that_are_forbidden_are_reported(void **state)
+TEST_IN(set_up, tear_down, huge_pages_that_are_forbidden_are_reported)
 {
     struct doctor *d = *state;
 
@@ -144,7 +138,7 @@ static void huge_pages_that_are_forbidden_are_reported(void **state)
     finds(d, false, "huge pages of shared memory: never", "shmem_enabled");
 }
 
-static void a_small_dev_shm_is_reported(void **state)
+TEST_IN(set_up, tear_down, a_small_dev_shm_is_reported)
 {
     struct doctor *d = *state;
 
@@ -152,7 +146,7 @@ static void a_small_dev_shm_is_reported(void **state)
     finds(d, false, "/dev/shm has 64.0 MiB free", "--shm-size");
 }
 
-static void leftovers_are_reported_with_the_first_of_them(void **state)
+TEST_IN(set_up, tear_down, leftovers_are_reported_with_the_first_of_them)
 {
     struct doctor *d = *state;
 
@@ -163,7 +157,7 @@ static void leftovers_are_reported_with_the_first_of_them(void **state)
           "rm /dev/shm/ucx_shm_posix_1 and the like");
 }
 
-static void locked_memory_matters_only_with_rdma(void **state)
+TEST_IN(set_up, tear_down, locked_memory_matters_only_with_rdma)
 {
     struct doctor *d = *state;
 
@@ -173,7 +167,7 @@ static void locked_memory_matters_only_with_rdma(void **state)
     finds(d, true, "no RDMA device", "rdma_rxe");
 }
 
-static void a_port_that_is_down_is_named(void **state)
+TEST_IN(set_up, tear_down, a_port_that_is_down_is_named)
 {
     struct doctor *d = *state;
 
@@ -181,7 +175,7 @@ static void a_port_that_is_down_is_named(void **state)
     finds(d, false, "no port is ACTIVE (mlx5_0", "rdma link show");
 }
 
-static void gpus_without_a_driver_want_one(void **state)
+TEST_IN(set_up, tear_down, gpus_without_a_driver_want_one)
 {
     struct doctor *d = *state;
 
@@ -189,7 +183,7 @@ static void gpus_without_a_driver_want_one(void **state)
     finds(d, true, "1 GPUs of NVIDIA and no driver", "nvidia-driver");
 }
 
-static void no_mpirun_names_its_package(void **state)
+TEST_IN(set_up, tear_down, no_mpirun_names_its_package)
 {
     struct doctor *d = *state;
 
@@ -197,7 +191,7 @@ static void no_mpirun_names_its_package(void **state)
     finds(d, true, "no mpirun on PATH", "apt install openmpi-bin");
 }
 
-static void a_plugin_that_is_not_built_names_what_it_is_built_with(void **state)
+TEST_IN(set_up, tear_down, a_plugin_that_is_not_built_names_what_it_is_built_with)
 {
     struct doctor *d = *state;
 
@@ -205,7 +199,7 @@ static void a_plugin_that_is_not_built_names_what_it_is_built_with(void **state)
     finds(d, true, "transport ucx is not built", "apt install libucx-dev; build again");
 }
 
-static void a_library_that_is_missing_names_its_package(void **state)
+TEST_IN(set_up, tear_down, a_library_that_is_missing_names_its_package)
 {
     struct doctor *d = *state;
 
@@ -214,29 +208,4 @@ static void a_library_that_is_missing_names_its_package(void **state)
              "its library libucp.so.0 is missing");
     finds(d, true, "transport ucx cannot be loaded: its library libucp.so.0 is missing",
           "apt install libucx0");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define MADE_UP(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-        MADE_UP(a_good_machine_has_no_findings),
-        MADE_UP(a_slow_governor_is_reported_with_its_command),
-        MADE_UP(no_governor_is_no_slow_governor),
-        MADE_UP(a_crowded_machine_is_reported),
-        MADE_UP(a_quota_below_the_cores_is_reported),
-        MADE_UP(cores_that_may_not_be_used_are_reported),
-        MADE_UP(another_clock_matters_where_there_could_be_tsc),
-        MADE_UP(huge_pages_that_are_forbidden_are_reported),
-        MADE_UP(a_small_dev_shm_is_reported),
-        MADE_UP(leftovers_are_reported_with_the_first_of_them),
-        MADE_UP(locked_memory_matters_only_with_rdma),
-        MADE_UP(a_port_that_is_down_is_named),
-        MADE_UP(gpus_without_a_driver_want_one),
-        MADE_UP(no_mpirun_names_its_package),
-        MADE_UP(a_plugin_that_is_not_built_names_what_it_is_built_with),
-        MADE_UP(a_library_that_is_missing_names_its_package),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* Ranks that somebody else has started: who they are, what they gather, how they end. */
 #include <errno.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <cmocka.h>
 
 #include "plugin/builtin.h"
 #include "started.h"
@@ -119,11 +114,10 @@ static enum epa_status note_world(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void ranks_of_one_host_are_on_one_node(void **state)
+TEST(ranks_of_one_host_are_on_one_node)
 {
     struct started *s = run(4, (struct plan){.rank_main = note_world});
 
-    (void)state;
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 4; r++) {
         const struct epa_world *w = &s->rank[r].world;
@@ -138,11 +132,10 @@ static void ranks_of_one_host_are_on_one_node(void **state)
     started_destroy(s);
 }
 
-static void ranks_per_node_makes_nodes(void **state)
+TEST(ranks_per_node_makes_nodes)
 {
     struct started *s = run(5, (struct plan){.rank_main = note_world, .ranks_per_node = 2});
 
-    (void)state;
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 5; r++) {
         assert_int_equal(s->rank[r].node[r], r / 2);
@@ -152,11 +145,10 @@ static void ranks_per_node_makes_nodes(void **state)
     started_destroy(s);
 }
 
-static void hosts_are_nodes_however_ranks_are_dealt(void **state)
+TEST(hosts_are_nodes_however_ranks_are_dealt)
 {
     struct started *s = run(5, (struct plan){.rank_main = note_world, .hosts = true});
 
-    (void)state;
     if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
         started_destroy(s);
         print_message("this user may not make a host name of its own\n");
@@ -171,13 +163,12 @@ static void hosts_are_nodes_however_ranks_are_dealt(void **state)
     started_destroy(s);
 }
 
-static void one_rank_needs_no_address(void **state)
+TEST(one_rank_needs_no_address)
 {
     struct started *s = started_create(1);
     struct epa_launch asked = started_launch(s, note_world);
     struct epa_error err;
 
-    (void)state;
     set_job(0, 1, 1, 1);
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
@@ -186,11 +177,10 @@ static void one_rank_needs_no_address(void **state)
     started_destroy(s);
 }
 
-static void launches_follow_each_other_at_one_port(void **state)
+TEST(launches_follow_each_other_at_one_port)
 {
     struct started *s = run(3, (struct plan){.rank_main = note_world, .launches = 9});
 
-    (void)state;
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 3; r++)
         assert_int_equal(s->rank[r].runs, 10);
@@ -228,11 +218,10 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void every_rank_gathers_what_all_have(void **state)
+TEST(every_rank_gathers_what_all_have)
 {
     struct started *s = run(4, (struct plan){.rank_main = gather_much});
 
-    (void)state;
     assert_all(s, EPA_OK);
     started_destroy(s);
 }
@@ -251,11 +240,10 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void nobody_passes_a_barrier_early(void **state)
+TEST(nobody_passes_a_barrier_early)
 {
     struct started *s = run(5, (struct plan){.rank_main = meet_often});
 
-    (void)state;
     assert_all(s, EPA_OK);
     assert_int_equal(s->count, 5 * ROUNDS);
     started_destroy(s);
@@ -272,11 +260,10 @@ static enum epa_status leave_block(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void what_ranks_leave_comes_to_rank_0_even_of_a_killed_one(void **state)
+TEST(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one)
 {
     struct started *s = run(3, (struct plan){.rank_main = leave_block, .blocks = true});
 
-    (void)state;
     assert_all(s, EPA_ERR_DIED);
     assert_int_equal(s->rank[0].failed_rank, 2);
     for (uint32_t r = 0; r < 3; r++)
@@ -305,12 +292,11 @@ static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
     return me->barrier;
 }
 
-static void a_killed_rank_is_named_and_frees_the_others(void **state)
+TEST(a_killed_rank_is_named_and_frees_the_others)
 {
     struct started *s = run(4, (struct plan){.rank_main = rank_1_is_killed});
     char host[65] = "", want[200];
 
-    (void)state;
     assert_all(s, EPA_ERR_DIED);
     gethostname(host, sizeof(host) - 1);
     snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)",
@@ -338,11 +324,10 @@ static enum epa_status rank_2_is_wrong(struct epa_bootstrap *boot, void *arg)
     return s->rank[boot->world.rank].barrier;
 }
 
-static void the_status_of_one_is_the_status_of_all(void **state)
+TEST(the_status_of_one_is_the_status_of_all)
 {
     struct started *s = run(4, (struct plan){.rank_main = rank_2_is_wrong});
 
-    (void)state;
     assert_all(s, EPA_ERR_MISMATCH);
     assert_int_equal(s->rank[0].barrier, EPA_ERR_ABORTED);
     assert_string_equal(s->rank[0].text, ""); /* the rank has said why */
@@ -363,13 +348,12 @@ static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
     return me->barrier;
 }
 
-static void who_comes_late_is_named(void **state)
+TEST(who_comes_late_is_named)
 {
     struct started *s =
         run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000});
     uint32_t reported = 0;
 
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
     for (uint32_t r = 0; r < 2; r++) {
         char want[100];
@@ -393,24 +377,22 @@ static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-static void the_last_must_return_within_the_limit(void **state)
+TEST(the_last_must_return_within_the_limit)
 {
     struct started *s =
         run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
 
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
     assert_string_equal(s->rank[0].text,
                         "rank 1 did not return within 0.2 s of the first that did");
     started_destroy(s);
 }
 
-static void another_experiment_is_refused_with_the_difference(void **state)
+TEST(another_experiment_is_refused_with_the_difference)
 {
     struct started *s =
         run(3, (struct plan){.rank_main = note_world, .odd_alike = "toast\n"});
 
-    (void)state;
     assert_all(s, EPA_ERR_CONFIG);
     assert_non_null(strstr(s->rank[0].text, "was started with another experiment: toast "
                                             "there, test here"));
@@ -433,9 +415,8 @@ static void assert_refused(const char *want)
     started_destroy(s);
 }
 
-static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
+TEST(what_cannot_be_found_is_reported_with_what_to_set)
 {
-    (void)state;
     clearenv();
     assert_refused("set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, all four");
     set_job(0, 4, 2, 9);
@@ -460,9 +441,8 @@ static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
     clearenv();
 }
 
-static void the_first_host_of_a_slurm_step_is_found(void **state)
+TEST(the_first_host_of_a_slurm_step_is_found)
 {
-    (void)state;
     clearenv();
     setenv("SLURM_STEP_ID", "0", 1);
     setenv("SLURM_PROCID", "0", 1);
@@ -473,27 +453,4 @@ static void the_first_host_of_a_slurm_step_is_found(void **state)
     setenv("SLURM_STEP_NODELIST", "127.0.0.3,b3", 1);
     assert_refused("'127.0.0.3' is the loopback");
     clearenv();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_host_are_on_one_node),
-        cmocka_unit_test(ranks_per_node_makes_nodes),
-        cmocka_unit_test(hosts_are_nodes_however_ranks_are_dealt),
-        cmocka_unit_test(one_rank_needs_no_address),
-        cmocka_unit_test(launches_follow_each_other_at_one_port),
-        cmocka_unit_test(every_rank_gathers_what_all_have),
-        cmocka_unit_test(nobody_passes_a_barrier_early),
-        cmocka_unit_test(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one),
-        cmocka_unit_test(a_killed_rank_is_named_and_frees_the_others),
-        cmocka_unit_test(the_status_of_one_is_the_status_of_all),
-        cmocka_unit_test(who_comes_late_is_named),
-        cmocka_unit_test(the_last_must_return_within_the_limit),
-        cmocka_unit_test(another_experiment_is_refused_with_the_difference),
-        cmocka_unit_test(what_cannot_be_found_is_reported_with_what_to_set),
-        cmocka_unit_test(the_first_host_of_a_slurm_step_is_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

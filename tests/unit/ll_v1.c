@@ -1,9 +1,5 @@
 /* ll_v1: the layout of its heap, which code for hosts and for devices shares. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 
@@ -58,7 +54,7 @@ static void assert_apart(const struct v1_layout *l)
                               1, 1, l->buffers, l->buffers, l->buffers, l->buffers, 2};
     uint64_t end = 0;
 
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+    for (size_t i = 0; i < LENGTH(times); i++) {
         assert_int_equal(regions[i]->at % 4096, 0);
         assert_int_equal(regions[i]->bytes % V1_LINE, 0);
         assert_true(regions[i]->at >= end);
@@ -88,11 +84,10 @@ static void check_shape(const struct epa_moe *m, uint32_t i)
     assert_true(l.y.bytes >= l.rows * l.output_bytes);
 }
 
-static void regions_stand_apart_in_every_shape(void **state)
+TEST(regions_stand_apart_in_every_shape)
 {
     static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
 
-    (void)state;
     for (uint32_t i = 0; i < 5 * 64; i++) {
         struct epa_moe m = decode;
 
@@ -102,14 +97,13 @@ static void regions_stand_apart_in_every_shape(void **state)
     }
 }
 
-static void the_largest_shape_keeps_in_64_bits(void **state)
+TEST(the_largest_shape_keeps_in_64_bits)
 {
     struct epa_moe m = decode;
     struct v1_config c = {.pdl = true, 
         .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
     struct v1_layout l;
 
-    (void)state;
     m.max_tokens = TOKENS;
     m.topk = TOPK;
     m.hidden = HIDDEN;
@@ -120,11 +114,10 @@ static void the_largest_shape_keeps_in_64_bits(void **state)
     assert_int_equal(l.slot.bytes, l.rows * 2 * HIDDEN);
 }
 
-static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
+TEST(the_decode_shape_has_the_sizes_of_the_readme)
 {
     struct v1_layout l = made(&decode, 8, false, &pulled);
 
-    (void)state;
     assert_int_equal(l.local, 32);
     assert_int_equal(l.max_m, 128 * 8);
     assert_int_equal(l.rows, 8 * 128 * 8);
@@ -132,12 +125,11 @@ static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
     assert_int_equal(l.scales_bytes, 256);
 }
 
-static void only_who_pushes_or_puts_has_slots_and_outputs(void **state)
+TEST(only_who_pushes_or_puts_has_slots_and_outputs)
 {
     struct v1_config pushed = {.pdl = true, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
     struct v1_layout l = made(&decode, 4, false, &pulled);
 
-    (void)state;
     assert_int_equal(l.slot.bytes + l.slot_scales.bytes + l.out.bytes + l.outputs.bytes, 0);
     l = made(&decode, 4, false, &pushed);
     assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
@@ -148,12 +140,11 @@ static void only_who_pushes_or_puts_has_slots_and_outputs(void **state)
     assert_int_equal(l.out.bytes, 128 * 8 * l.row_bytes);
 }
 
-static void max_m_is_what_one_rank_can_send_to_another(void **state)
+TEST(max_m_is_what_one_rank_can_send_to_another)
 {
     struct v1_config c = pulled;
     struct epa_moe m = decode;
 
-    (void)state;
     m.experts = 16; /* 2 of a rank: a token has no more choices there */
     assert_int_equal(made(&m, 8, false, &c).max_m, 128 * 2);
     m.experts = 256;
@@ -163,11 +154,10 @@ static void max_m_is_what_one_rank_can_send_to_another(void **state)
     assert_int_equal(made(&m, 8, false, &c).max_m, 128 * 8);
 }
 
-static void every_call_has_words_of_its_own_mode_and_position(void **state)
+TEST(every_call_has_words_of_its_own_mode_and_position)
 {
     bool seen[V1_MODES * V1_POSITIONS * 5] = {false};
 
-    (void)state;
     for (int mode = 0; mode < V1_MODES; mode++) {
         for (uint64_t call = 7; call < 7 + V1_POSITIONS; call++) {
             for (uint32_t source = 0; source < 5; source++) {
@@ -193,12 +183,11 @@ static void assert_refused(const struct epa_moe *m, uint32_t ranks,
     assert_string_equal(err.text, why);
 }
 
-static void what_cannot_be_is_refused_in_words(void **state)
+TEST(what_cannot_be_is_refused_in_words)
 {
     struct v1_config raw = {.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2};
     struct epa_moe m = decode;
 
-    (void)state;
     assert_refused(&m, 3, &pulled,
                    "ll_v1 needs moe.experts (256) to be a multiple of ranks (3)");
     assert_refused(&m, 128, &pulled, "ll_v1 takes 1 to 64 ranks, not 128");
@@ -228,14 +217,13 @@ static void what_cannot_be_is_refused_in_words(void **state)
                    "(536870912) x moe.topk (8) exceed");
 }
 
-static void the_plan_says_what_crosses(void **state)
+TEST(the_plan_says_what_crosses)
 {
     struct epa_problem p = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 8, .local_size = 8, .local_cores = 1};
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     p.u.moe.dtype = EPA_F16;
     assert_int_equal(
         epa_plugin.plan(&p, &world, EPA_TRANSPORT_LOAD_STORE, &pulled, &plan, &err),
@@ -247,20 +235,4 @@ static void the_plan_says_what_crosses(void **state)
     assert_int_equal(plan.control_bytes, (32 + 1) * 4 + 16);
     assert_int_equal(plan.in_flight, 2);
     assert_false(plan.dedup);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_stand_apart_in_every_shape),
-        cmocka_unit_test(the_largest_shape_keeps_in_64_bits),
-        cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
-        cmocka_unit_test(only_who_pushes_or_puts_has_slots_and_outputs),
-        cmocka_unit_test(max_m_is_what_one_rank_can_send_to_another),
-        cmocka_unit_test(every_call_has_words_of_its_own_mode_and_position),
-        cmocka_unit_test(what_cannot_be_is_refused_in_words),
-        cmocka_unit_test(the_plan_says_what_crosses),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
  * makes of what comes. */
 #include "ll_v1_peer.h"
 
-static void a_slice_is_sorted_by_expert_then_token(void **state)
+TEST(a_slice_is_sorted_by_expert_then_token)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     const uint32_t *mine, *peers;
 
-    (void)state;
     f->problem.u.moe.tokens = 3;
     memcpy(f->expert, (int32_t[]){3, 1, 2, 3, -1, 1}, 6 * sizeof(int32_t));
     (void)dispatch(f);
@@ -18,7 +17,7 @@ static void a_slice_is_sorted_by_expert_then_token(void **state)
     finish(f);
 }
 
-static void rows_stand_by_expert_then_source_then_token(void **state)
+TEST(rows_stand_by_expert_then_source_then_token)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     struct epa_moe *m = &f->problem.u.moe;
@@ -26,7 +25,6 @@ static void rows_stand_by_expert_then_source_then_token(void **state)
     const struct epa_origin expected[] = {{0, 1}, {1, 7}, {0, 0}, {1, 3}, {1, 9}};
     char *slot = f->t.heap + f->l.slot.at + f->l.slot.bytes + f->l.max_m * f->l.row_bytes;
 
-    (void)state;
     m->tokens = 2;
     memcpy(f->expert, (int32_t[]){1, 2, 0, 3}, 4 * sizeof(int32_t));
     memcpy(in_splits(f, 1), splits, sizeof(splits));
@@ -50,11 +48,10 @@ static void rows_stand_by_expert_then_source_then_token(void **state)
     finish(f);
 }
 
-static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
+TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
 
-    (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
     assert_explained(
@@ -78,12 +75,11 @@ static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
     finish(f);
 }
 
-static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
+TEST(more_rows_than_max_m_end_a_dispatch_in_words)
 {
     struct fixture *f =
         create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1});
 
-    (void)state;
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(
         f, EPA_ERR_CONFIG,
@@ -95,11 +91,10 @@ static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
 /* ---- blocks ---- */
 
 /* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
-static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
+TEST(a_block_is_one_stretch_with_splits_then_a_signal)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
 
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * 2 * HIDDEN);
     assert_int_equal(f->splits_bytes, (LOCAL + 1 + 48) * 4);
@@ -109,11 +104,10 @@ static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
     finish(f);
 }
 
-static void scales_bring_the_signal_after_a_fence(void **state)
+TEST(scales_bring_the_signal_after_a_fence)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * HIDDEN);
     assert_int_equal(f->scales_bytes, 48 * HIDDEN / 128 * 4);
@@ -122,11 +116,10 @@ static void scales_bring_the_signal_after_a_fence(void **state)
     finish(f);
 }
 
-static void who_gets_no_rows_is_reported_all_the_same(void **state)
+TEST(who_gets_no_rows_is_reported_all_the_same)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
-    (void)state;
     f->problem.u.moe.tokens = 0;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_string_equal(f->trace, "fswq");
@@ -136,11 +129,10 @@ static void who_gets_no_rows_is_reported_all_the_same(void **state)
 }
 
 /* The peer sent rows 5 to 7 of what it had sorted. */
-static void outputs_return_side_by_side_from_recv_offset_on(void **state)
+TEST(outputs_return_side_by_side_from_recv_offset_on)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
 
-    (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_int_equal(f->output_bytes, 3 * 2 * HIDDEN);
@@ -148,12 +140,11 @@ static void outputs_return_side_by_side_from_recv_offset_on(void **state)
     finish(f);
 }
 
-static void outputs_are_taken_from_where_the_slice_began(void **state)
+TEST(outputs_are_taken_from_where_the_slice_began)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     uint64_t epoch;
 
-    (void)state;
     epoch = dispatch(f);
     for (uint32_t i = 0; i < 48; i++) /* token i of expert 2, then of expert 3 */
         *(uint16_t *)(void *)(f->t.heap + f->l.outputs.at + f->l.outputs.bytes +
@@ -164,46 +155,25 @@ static void outputs_are_taken_from_where_the_slice_began(void **state)
     finish(f);
 }
 
-static void nothing_is_held_back_when_a_call_has_ended(void **state)
+TEST(nothing_is_held_back_when_a_call_has_ended)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
     uint64_t epoch = dispatch(f);
 
-    (void)state;
     assert_int_equal(f->held, 0);
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(f->held, 0);
     finish(f);
 }
 
-static void a_transport_without_room_ends_in_a_timeout_that_says_so(void **state)
+TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
-    (void)state;
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
     assert_explained(f, EPA_ERR_TIMEOUT,
                      "dispatch, send: for 0.001 s the transport had no room for what goes "
                      "to rank 1");
     finish(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_is_sorted_by_expert_then_token),
-        cmocka_unit_test(rows_stand_by_expert_then_source_then_token),
-        cmocka_unit_test(splits_that_cannot_be_end_a_dispatch_in_words),
-        cmocka_unit_test(more_rows_than_max_m_end_a_dispatch_in_words),
-        cmocka_unit_test(a_block_is_one_stretch_with_splits_then_a_signal),
-        cmocka_unit_test(scales_bring_the_signal_after_a_fence),
-        cmocka_unit_test(who_gets_no_rows_is_reported_all_the_same),
-        cmocka_unit_test(outputs_return_side_by_side_from_recv_offset_on),
-        cmocka_unit_test(outputs_are_taken_from_where_the_slice_began),
-        cmocka_unit_test(nothing_is_held_back_when_a_call_has_ended),
-        cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,10 @@
 /* ll_v1: which calls a rank may make, in which order, and what is said of others. */
 #include "ll_v1_peer.h"
 
-static void calls_of_a_mode_take_positions_in_turn(void **state)
+TEST(calls_of_a_mode_take_positions_in_turn)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
-    (void)state;
     for (uint64_t call = 1; call <= 4; call++) {
         assert_int_equal(combine(f, dispatch(f)), EPA_OK);
         assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, call, 0)], call);
@@ -14,12 +13,11 @@ static void calls_of_a_mode_take_positions_in_turn(void **state)
     finish(f);
 }
 
-static void combines_go_in_the_order_of_dispatches(void **state)
+TEST(combines_go_in_the_order_of_dispatches)
 {
     struct fixture *f = alone(2);
     uint64_t first, second;
 
-    (void)state;
     memset(f->expert, 0, sizeof(f->expert));
     first = dispatch(f);
     second = dispatch(f);
@@ -32,12 +30,11 @@ static void combines_go_in_the_order_of_dispatches(void **state)
     finish(f);
 }
 
-static void a_combine_may_be_called_again_until_the_next_dispatch(void **state)
+TEST(a_combine_may_be_called_again_until_the_next_dispatch)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2});
     uint64_t first, second;
 
-    (void)state;
     assert_true(f->a->combines_again);
     first = dispatch(f);
     assert_int_equal(combine(f, first), EPA_OK);
@@ -52,12 +49,11 @@ static void a_combine_may_be_called_again_until_the_next_dispatch(void **state)
     finish(f);
 }
 
-static void only_the_last_dispatch_is_discarded_and_its_set_is_free(void **state)
+TEST(only_the_last_dispatch_is_discarded_and_its_set_is_free)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2});
     uint64_t first = dispatch(f);
 
-    (void)state;
     (void)dispatch(f);
     f->problem.u.moe.epoch = first;
     assert_int_equal(f->a->discard(f->a, &f->problem), EPA_ERR_CONFIG);
@@ -73,11 +69,10 @@ static void only_the_last_dispatch_is_discarded_and_its_set_is_free(void **state
     finish(f);
 }
 
-static void no_more_dispatches_are_open_than_buffers(void **state)
+TEST(no_more_dispatches_are_open_than_buffers)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
 
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(f, EPA_ERR_CONFIG,
@@ -86,12 +81,11 @@ static void no_more_dispatches_are_open_than_buffers(void **state)
     finish(f);
 }
 
-static void peers_out_of_reach_against_the_plan_are_refused(void **state)
+TEST(peers_out_of_reach_against_the_plan_are_refused)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(
         try_create(f, 2, EPA_TRANSPORT_LOAD_STORE, (struct v1_config){.pdl = true, .buffers = 1}, &err),
         EPA_ERR_UNSUPPORTED);
@@ -99,18 +93,4 @@ static void peers_out_of_reach_against_the_plan_are_refused(void **state)
                         "ll_v1: loads and stores do not reach rank 1, though the transport "
                         "said that they reach all");
     finish(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_a_mode_take_positions_in_turn),
-        cmocka_unit_test(combines_go_in_the_order_of_dispatches),
-        cmocka_unit_test(a_combine_may_be_called_again_until_the_next_dispatch),
-        cmocka_unit_test(only_the_last_dispatch_is_discarded_and_its_set_is_free),
-        cmocka_unit_test(no_more_dispatches_are_open_than_buffers),
-        cmocka_unit_test(peers_out_of_reach_against_the_plan_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

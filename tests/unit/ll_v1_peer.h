@@ -4,13 +4,7 @@
 #ifndef LL_V1_PEER_H
 #define LL_V1_PEER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 

@@ -1,9 +1,5 @@
 /* ll_v2: the layout of its heap, which code for hosts and for devices shares. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
 
@@ -61,7 +57,7 @@ static void assert_apart(const struct ll_layout *l)
                               l->outbox_bytes};
     uint64_t end = 0;
 
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         assert_int_equal(at[i] % 4096, 0);
         assert_int_equal(bytes[i] % LL_LINE, 0);
         assert_true(at[i] >= end);
@@ -96,9 +92,8 @@ static void check_regions(const struct ll_layout *l, const struct epa_moe *m)
     assert_apart(l);
 }
 
-static void regions_stand_apart_in_every_shape(void **state)
+TEST(regions_stand_apart_in_every_shape)
 {
-    (void)state;
     each_shape(check_regions);
 }
 
@@ -117,9 +112,8 @@ static void check_message(const struct ll_layout *l, const struct epa_moe *m)
     assert_int_equal(l->message_bytes % LL_LINE, 0);
 }
 
-static void the_parts_of_a_message_are_aligned_and_fill_it(void **state)
+TEST(the_parts_of_a_message_are_aligned_and_fill_it)
 {
-    (void)state;
     assert_int_equal(sizeof(struct ll_meta), LL_META_BYTES);
     each_shape(check_message);
 }
@@ -143,18 +137,16 @@ static void check_output(const struct ll_layout *l, const struct epa_moe *m)
                     (l->dedup ? l->size * l->max_tokens : l->rows));
 }
 
-static void outputs_that_are_made_on_the_way_have_an_outbox(void **state)
+TEST(outputs_that_are_made_on_the_way_have_an_outbox)
 {
-    (void)state;
     each_shape(check_output);
 }
 
-static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
+TEST(the_decode_shape_has_the_sizes_of_the_readme)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 8, false, &c);
 
-    (void)state;
     assert_int_equal(l.message_bytes, 116 * LL_LINE);
     assert_int_equal(l.local, 32);
     assert_int_equal(l.entries, 8 * 128 * 8);
@@ -162,23 +154,21 @@ static void the_decode_shape_has_the_sizes_of_the_readme(void **state)
     assert_int_equal(l.y_bytes, l.rows * 7168 * 2);
 }
 
-static void by_rank_a_token_stands_once(void **state)
+TEST(by_rank_a_token_stands_once)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 2);
     struct ll_layout l = made(&decode, 4, false, &c);
 
-    (void)state;
     assert_int_equal(l.places, 4);
     assert_int_equal(l.rows, 4 * 128);
     assert_int_equal(l.entries, 4 * 128 * 8);
 }
 
-static void a_token_that_crosses_once_arrives_once_and_stands_for_each_expert(void **state)
+TEST(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
-    (void)state;
     c.dedup = true;
     l = made(&decode, 4, true, &c);
     assert_int_equal(l.places, 4);
@@ -192,11 +182,10 @@ static void a_token_that_crosses_once_arrives_once_and_stands_for_each_expert(vo
     assert_int_equal(l.arrival_bytes, (256 + 1) * l.message_bytes);
 }
 
-static void padded_an_expert_has_room_for_every_token(void **state)
+TEST(padded_an_expert_has_room_for_every_token)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
-    (void)state;
     c.recv_layout = LL_RECV_PADDED;
     c.capacity = 1; /* means nothing then */
     assert_int_equal(made(&decode, 8, false, &c).entries, 32 * 8 * 128);
@@ -206,34 +195,31 @@ static void padded_an_expert_has_room_for_every_token(void **state)
     assert_int_equal(made(&decode, 8, false, &c).rows, 8 * 128);
 }
 
-static void fp8_outputs_are_half_as_long_and_a_line_of_scales(void **state)
+TEST(fp8_outputs_are_half_as_long_and_a_line_of_scales)
 {
     struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
-    (void)state;
     c.combine_dtype = LL_DTYPE_FP8;
     l = made(&decode, 8, false, &c);
     assert_int_equal(l.sent_bytes, 7168 + 256);
     assert_int_equal(l.outbox_bytes, l.rows * l.sent_bytes);
 }
 
-static void a_rank_with_few_experts_needs_few_entries(void **state)
+TEST(a_rank_with_few_experts_needs_few_entries)
 {
     struct epa_moe m = decode;
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
-    (void)state;
     m.experts = 16;
     assert_int_equal(made(&m, 8, false, &c).entries, 8 * 128 * 2);
 }
 
-static void only_puts_need_staging(void **state)
+TEST(only_puts_need_staging)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout near = made(&decode, 8, false, &c), far = made(&decode, 8, true, &c);
 
-    (void)state;
     assert_int_equal(near.staging_bytes, 0);
     assert_int_equal(near.outputs_bytes, 0);
     assert_int_equal(far.staging_bytes, 128 * far.message_bytes);
@@ -243,35 +229,32 @@ static void only_puts_need_staging(void **state)
     assert_int_equal(far.staging_bytes, 128 * 4 * far.message_bytes);
 }
 
-static void one_rank_needs_no_staging(void **state)
+TEST(one_rank_needs_no_staging)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 1, true, &c);
 
-    (void)state;
     assert_int_equal(l.staging_bytes + l.outputs_bytes, 0);
 }
 
-static void blocks_are_staged_row_by_row(void **state)
+TEST(blocks_are_staged_row_by_row)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
-    (void)state;
     c.puts = LL_PUTS_BLOCKS;
     l = made(&decode, 8, true, &c);
     assert_int_equal(l.staging_bytes, 128 * 8 * l.message_bytes);
     assert_int_equal(made(&decode, 8, false, &c).staging_bytes, 0);
 }
 
-static void ranks_on_several_nodes_need_staging(void **state)
+TEST(ranks_on_several_nodes_need_staging)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_world world = {.size = 8, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
 
-    (void)state;
     assert_int_equal(ll_layout_make(&decode, &world,
                                     EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_NODES, &c, &l,
                                     &err),
@@ -279,13 +262,12 @@ static void ranks_on_several_nodes_need_staging(void **state)
     assert_true(l.puts);
 }
 
-static void the_largest_shape_fits_into_64_bits(void **state)
+TEST(the_largest_shape_fits_into_64_bits)
 {
     struct epa_moe m = decode;
     struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
-    (void)state;
     m.max_tokens = TOKENS;
     m.hidden = HIDDEN;
     m.topk = TOPK;
@@ -297,11 +279,10 @@ static void the_largest_shape_fits_into_64_bits(void **state)
     assert_true(l.heap_bytes > 2 * l.entries * 4 * HIDDEN);
 }
 
-static void capacity_is_a_multiple_of_the_even_share(void **state)
+TEST(capacity_is_a_multiple_of_the_even_share)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
-    (void)state;
     c.capacity = 1.5;
     assert_int_equal(made(&decode, 8, false, &c).entries, 1536 + 1);
     c.layout = EPA_LAYOUT_RANK;
@@ -310,12 +291,11 @@ static void capacity_is_a_multiple_of_the_even_share(void **state)
     assert_int_equal(made(&decode, 8, false, &c).rows, 512 + 1);
 }
 
-static void capacity_never_asks_for_more_than_the_worst_case(void **state)
+TEST(capacity_never_asks_for_more_than_the_worst_case)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     uint64_t worst = made(&decode, 8, false, &c).entries;
 
-    (void)state;
     c.capacity = 1024;
     assert_int_equal(made(&decode, 8, false, &c).entries, worst);
 }
@@ -330,11 +310,10 @@ static void refuse(struct epa_moe m, uint32_t ranks, int wire, const char *why)
     assert_string_equal(err.text, why);
 }
 
-static void what_it_cannot_do_is_refused_in_words(void **state)
+TEST(what_it_cannot_do_is_refused_in_words)
 {
     struct epa_moe m;
 
-    (void)state;
     m = decode, m.dtype = EPA_F32;
     refuse(m, 8, LL_DTYPE_FP8, "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
@@ -361,14 +340,13 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
         "or moe.input_dtype: native");
 }
 
-static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
+TEST(more_padded_entries_than_can_be_numbered_are_refused)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
 
-    (void)state;
     m.max_tokens = 1u << 20;
     m.experts = 1u << 12;
     c.recv_layout = LL_RECV_PADDED;
@@ -380,13 +358,12 @@ static void more_padded_entries_than_can_be_numbered_are_refused(void **state)
     assert_int_equal(make(&m, 8, false, &c, &l, &err), EPA_OK);
 }
 
-static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
+TEST(what_only_gpus_can_do_is_refused_on_hosts)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
     struct epa_error err;
 
-    (void)state;
     c.split_phase = true;
     assert_int_equal(make(&decode, 8, false, &c, &l, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text, "ll_v2: split_phase: true is for GPUs; leave it out, or set "
@@ -397,14 +374,13 @@ static void what_only_gpus_can_do_is_refused_on_hosts(void **state)
                                   "backend.name: cuda");
 }
 
-static void how_to_put_is_refused_on_gpus(void **state)
+TEST(how_to_put_is_refused_on_gpus)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_world world = {.size = 8, .local_size = 8};
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
 
-    (void)state;
     c.puts = LL_PUTS_BLOCKS;
     assert_int_equal(ll_layout_make(&decode, &world,
                                     EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l,
@@ -426,11 +402,10 @@ static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footpr
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err), EPA_OK);
 }
 
-static void the_plan_says_how_outputs_are_added_and_travel(void **state)
+TEST(the_plan_says_how_outputs_are_added_and_travel)
 {
     struct epa_footprint plan;
 
-    (void)state;
     plan_of(EPA_LAYOUT_EXPERT, false, LL_DTYPE_NATIVE, &plan);
     assert_true(plan.sum == EPA_SUM_ORDERED && plan.output_dtype == EPA_BF16 && !plan.dedup);
     plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
@@ -441,7 +416,7 @@ static void the_plan_says_how_outputs_are_added_and_travel(void **state)
     assert_true(plan.sum == EPA_SUM_ORDERED && plan.dedup);
 }
 
-static void the_plan_says_what_the_layout_has(void **state)
+TEST(the_plan_says_what_the_layout_has)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 1);
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
@@ -450,7 +425,6 @@ static void the_plan_says_what_the_layout_has(void **state)
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
         EPA_OK);
@@ -461,34 +435,4 @@ static void the_plan_says_what_the_layout_has(void **state)
     assert_int_equal(plan.in_flight, 1);
     assert_int_equal(plan.layout, EPA_LAYOUT_RANK);
     assert_int_equal(plan.dispatch_row_bytes, l.message_bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_stand_apart_in_every_shape),
-        cmocka_unit_test(the_parts_of_a_message_are_aligned_and_fill_it),
-        cmocka_unit_test(outputs_that_are_made_on_the_way_have_an_outbox),
-        cmocka_unit_test(the_decode_shape_has_the_sizes_of_the_readme),
-        cmocka_unit_test(by_rank_a_token_stands_once),
-        cmocka_unit_test(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert),
-        cmocka_unit_test(padded_an_expert_has_room_for_every_token),
-        cmocka_unit_test(fp8_outputs_are_half_as_long_and_a_line_of_scales),
-        cmocka_unit_test(a_rank_with_few_experts_needs_few_entries),
-        cmocka_unit_test(only_puts_need_staging),
-        cmocka_unit_test(one_rank_needs_no_staging),
-        cmocka_unit_test(blocks_are_staged_row_by_row),
-        cmocka_unit_test(ranks_on_several_nodes_need_staging),
-        cmocka_unit_test(the_largest_shape_fits_into_64_bits),
-        cmocka_unit_test(capacity_is_a_multiple_of_the_even_share),
-        cmocka_unit_test(capacity_never_asks_for_more_than_the_worst_case),
-        cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
-        cmocka_unit_test(more_padded_entries_than_can_be_numbered_are_refused),
-        cmocka_unit_test(what_only_gpus_can_do_is_refused_on_hosts),
-        cmocka_unit_test(how_to_put_is_refused_on_gpus),
-        cmocka_unit_test(the_plan_says_how_outputs_are_added_and_travel),
-        cmocka_unit_test(the_plan_says_what_the_layout_has),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

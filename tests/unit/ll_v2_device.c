@@ -1,12 +1,7 @@
 /* ll_v2 on GPUs, as far as no GPU is needed: its layout, who takes up which row, the words
  * that ranks tell each other of routing, and the quotient that quantising rests on. The
  * kernels compile from the same headers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
@@ -68,11 +63,10 @@ static const struct ll_config all_configs[] = {
      .recv_layout = LL_RECV_PADDED},
 };
 
-enum { CONFIGS = sizeof(all_configs) / sizeof(all_configs[0]) };
+enum { CONFIGS = LENGTH(all_configs) };
 
-static void regions_are_apart_and_in_the_heap(void **state)
+TEST(regions_are_apart_and_in_the_heap)
 {
-    (void)state;
     for (uint32_t i = 0; i < CONFIGS; i++) {
         struct ll_layout l = made(&decode, 8, all_configs[i]);
         const uint64_t region[][3] = {
@@ -95,9 +89,8 @@ static void regions_are_apart_and_in_the_heap(void **state)
     }
 }
 
-static void what_warps_store_begins_with_a_packet(void **state)
+TEST(what_warps_store_begins_with_a_packet)
 {
-    (void)state;
     for (uint32_t i = 0; i < CONFIGS; i++) {
         struct ll_layout l = made(&decode, 4, all_configs[i]);
 
@@ -117,12 +110,11 @@ static void what_warps_store_begins_with_a_packet(void **state)
     }
 }
 
-static void the_parts_of_a_row_cover_it(void **state)
+TEST(the_parts_of_a_row_cover_it)
 {
     struct epa_moe m = decode;
     struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE};
 
-    (void)state;
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
         struct ll_layout l = made(&m, 4, c);
 
@@ -135,12 +127,11 @@ static void the_parts_of_a_row_cover_it(void **state)
     }
 }
 
-static void every_signal_is_used_for_one_thing(void **state)
+TEST(every_signal_is_used_for_one_thing)
 {
     struct epa_moe m = decode;
     static uint8_t used[1 << 18];
 
-    (void)state;
     m.max_tokens = 5;
     for (uint32_t i = 0; i < CONFIGS; i++) {
         struct ll_layout l = made(&m, 4, all_configs[i]);
@@ -158,11 +149,10 @@ static void every_signal_is_used_for_one_thing(void **state)
     }
 }
 
-static void each_slot_is_taken_up_once(void **state)
+TEST(each_slot_is_taken_up_once)
 {
     enum { SIZE = 5, TOKENS = 9 };
 
-    (void)state;
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         uint8_t seen[SIZE * TOKENS] = {0};
 
@@ -178,9 +168,8 @@ static void each_slot_is_taken_up_once(void **state)
     }
 }
 
-static void a_choice_says_how_many_there_are(void **state)
+TEST(a_choice_says_how_many_there_are)
 {
-    (void)state;
     for (uint32_t expert = 0; expert < LL_DEVICE_EXPERTS; expert++)
         for (uint32_t n = 1; n <= LL_TOPK; n++) {
             assert_int_equal(ll_choice_expert(ll_choice_of(expert, n)), expert);
@@ -190,9 +179,8 @@ static void a_choice_says_how_many_there_are(void **state)
 
 /* The parts of a string are apart, in words of their own, and fit the lines it has room
  * for. */
-static void a_payload_fits_its_packets(void **state)
+TEST(a_payload_fits_its_packets)
 {
-    (void)state;
     for (uint32_t topk = 0; topk <= LL_TOPK; topk++) {
         for (uint32_t scales = 0; scales <= 128; scales += 1 + topk % 7) {
             struct ll_payload s = ll_payload_of(topk, scales, 2048);
@@ -213,12 +201,11 @@ static void a_payload_fits_its_packets(void **state)
 
 /* Expert outputs in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in its
  * line, whatever part of a share there is. */
-static void each_chunk_of_an_output_finds_its_scale(void **state)
+TEST(each_chunk_of_an_output_finds_its_scale)
 {
     struct epa_moe m = decode;
     struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_FP8};
 
-    (void)state;
     for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
         struct ll_layout l = made(&m, 4, c);
         uint32_t chunks = ll_chunks_of(m.fp8_group_size), scales = chunks == 7 ? 2 : 6;
@@ -271,25 +258,22 @@ static void compare_quotients(bool f16, uint32_t of)
     }
 }
 
-static void the_quotient_is_the_division(void **state)
+TEST(the_quotient_is_the_division)
 {
-    (void)state;
     compare_quotients(false, 12);
 }
 
-static void the_quotient_of_f16_is_the_division(void **state)
+TEST(the_quotient_of_f16_is_the_division)
 {
-    (void)state;
     compare_quotients(true, 8);
 }
 
-static void what_gpus_cannot_do_is_refused(void **state)
+TEST(what_gpus_cannot_do_is_refused)
 {
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
 
-    (void)state;
     m.fp8_group_size = 512;
     m.hidden = 1024;
     assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
@@ -306,7 +290,7 @@ static void what_gpus_cannot_do_is_refused(void **state)
     assert_non_null(strstr(err.text, "up to 4096 moe.experts"));
 }
 
-static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
+TEST(an_option_of_the_other_kind_of_memory_is_refused)
 {
     struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
     struct ll_config blocks = {.pdl = true, .buffers = 2, .blocks = 3},
@@ -316,7 +300,6 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     struct ll_layout l;
     struct epa_error err = {EPA_OK, ""}, second = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
                      EPA_ERR_CONFIG);
     assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
@@ -329,14 +312,13 @@ static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
     assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
 }
 
-static void a_profile_is_of_bf16_and_of_outputs_by_others(void **state)
+TEST(a_profile_is_of_bf16_and_of_outputs_by_others)
 {
     struct ll_config c = {.pdl = true, .profile = "trace"};
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
 
-    (void)state;
     assert_int_equal(make(&m, 4, c, &l, &err), EPA_OK);
     m.dtype = EPA_F16;
     assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
@@ -350,13 +332,12 @@ static void a_profile_is_of_bf16_and_of_outputs_by_others(void **state)
 }
 
 /* Nobody writes answers for others to read then. */
-static void outputs_made_in_combine_need_no_room(void **state)
+TEST(outputs_made_in_combine_need_no_room)
 {
     struct ll_config c = {.pdl = true, .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true};
     struct ll_layout l, apart;
     struct epa_error err;
 
-    (void)state;
     for (uint32_t way = 0; way < 4; way++) {
         c.dedup = way % 2 != 0;
         c.dispatch_dtype = way / 2 != 0 ? LL_DTYPE_FP8 : LL_DTYPE_NATIVE;
@@ -377,12 +358,11 @@ static void outputs_made_in_combine_need_no_room(void **state)
 }
 
 /* On hosts. */
-static void a_plan_has_rows_and_outputs_in_dtype(void **state)
+TEST(a_plan_has_rows_and_outputs_in_dtype)
 {
     static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
     struct epa_world world = {.size = 4, .local_size = 4};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct ll_config c = {.pdl = true, 
             .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 1};
@@ -400,7 +380,7 @@ static void a_plan_has_rows_and_outputs_in_dtype(void **state)
 }
 
 /* On hosts: rooms for expert outputs are for those that are put. */
-static void a_plan_says_that_outputs_are_made_in_combine(void **state)
+TEST(a_plan_says_that_outputs_are_made_in_combine)
 {
     struct ll_config c = {.pdl = true, 
         .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
@@ -410,7 +390,6 @@ static void a_plan_says_that_outputs_are_made_in_combine(void **state)
     struct epa_footprint plan;
     struct ll_layout l;
 
-    (void)state;
     assert_int_equal(
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
         EPA_OK);
@@ -429,28 +408,4 @@ static void a_plan_says_that_outputs_are_made_in_combine(void **state)
     assert_string_equal(
         err.text, "ll_v2: fuse_expert: true makes an expert output for each expert, which layout: "
                   "rank does not have; set layout: expert");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_are_apart_and_in_the_heap),
-        cmocka_unit_test(what_warps_store_begins_with_a_packet),
-        cmocka_unit_test(the_parts_of_a_row_cover_it),
-        cmocka_unit_test(every_signal_is_used_for_one_thing),
-        cmocka_unit_test(each_slot_is_taken_up_once),
-        cmocka_unit_test(a_choice_says_how_many_there_are),
-        cmocka_unit_test(a_payload_fits_its_packets),
-        cmocka_unit_test(each_chunk_of_an_output_finds_its_scale),
-        cmocka_unit_test(the_quotient_is_the_division),
-        cmocka_unit_test(the_quotient_of_f16_is_the_division),
-        cmocka_unit_test(what_gpus_cannot_do_is_refused),
-        cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
-        cmocka_unit_test(a_profile_is_of_bf16_and_of_outputs_by_others),
-        cmocka_unit_test(outputs_made_in_combine_need_no_room),
-        cmocka_unit_test(a_plan_has_rows_and_outputs_in_dtype),
-        cmocka_unit_test(a_plan_says_that_outputs_are_made_in_combine),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Descriptors with one thing wrong in each: the sentence that it gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include <string.h>
+#include "test.h"
 
 #include <epa2a/algorithm.h>
 
@@ -82,12 +77,11 @@ static void assert_refused(const struct subject *s, const char *why)
     assert_string_equal(err.text, why);
 }
 
-static void good_descriptor_is_taken(void **state)
+TEST(good_descriptor_is_taken)
 {
     struct epa_error err = {EPA_OK, ""};
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     assert_int_equal(
         plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
@@ -96,14 +90,13 @@ static void good_descriptor_is_taken(void **state)
         plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
 }
 
-static void built_in_plugins_pass_the_same_check(void **state)
+TEST(built_in_plugins_pass_the_same_check)
 {
     const struct epa_plugin *const all[] = {&backend_host_plugin.plugin,
                                             &launch_fork_plugin.plugin,
                                             &launch_thread_plugin.plugin};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    for (size_t i = 0; i < LENGTH(all); i++) {
         struct epa_error err = {EPA_OK, ""};
 
         if (plugin_check(all[i], all[i]->kind, all[i]->name, &err) != EPA_OK)
@@ -111,11 +104,10 @@ static void built_in_plugins_pass_the_same_check(void **state)
     }
 }
 
-static void functions_that_must_be_there_are_named(void **state)
+TEST(functions_that_must_be_there_are_named)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.algorithm.create = NULL;
     assert_refused(&s, "its function create is missing");
@@ -123,7 +115,7 @@ static void functions_that_must_be_there_are_named(void **state)
     assert_refused(&s, "its function plan is missing");
 }
 
-static void each_kind_must_have_its_function(void **state)
+TEST(each_kind_must_have_its_function)
 {
     struct epa_backend_plugin backend = {
         .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
@@ -143,8 +135,7 @@ static void each_kind_must_have_its_function(void **state)
                  {&launcher.plugin, "its function launch is missing"},
                  {&transport.plugin, "its function open is missing"}};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         struct epa_error err = {EPA_OK, ""};
 
         assert_int_equal(plugin_check(cases[i].plugin, cases[i].plugin->kind, "x", &err),
@@ -153,22 +144,20 @@ static void each_kind_must_have_its_function(void **state)
     }
 }
 
-static void unknown_kind_is_refused(void **state)
+TEST(unknown_kind_is_refused)
 {
     struct plugin_numbers numbers = {EPA_ABI, 64, 17};
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text, "it is of the unknown kind 17");
 }
 
-static void texts_must_be_one_printable_line(void **state)
+TEST(texts_must_be_one_printable_line)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.algorithm.plugin.summary = "two\nlines";
     assert_refused(&s, "its summary is not one line of text");
@@ -180,21 +169,19 @@ static void texts_must_be_one_printable_line(void **state)
     assert_refused(&s, "its name is not 1 to 32 of a-z, 0-9 and _");
 }
 
-static void memory_must_be_said(void **state)
+TEST(memory_must_be_said)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.algorithm.memory = 0;
     assert_refused(&s, "it says of no kind of memory that it works there");
 }
 
-static void options_need_defaults(void **state)
+TEST(options_need_defaults)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.algorithm.plugin.options.defaults = NULL;
     assert_refused(&s, "it has options and no defaults");
@@ -203,11 +190,10 @@ static void options_need_defaults(void **state)
     assert_refused(&s, "it has options and no defaults");
 }
 
-static void options_must_lie_in_the_struct(void **state)
+TEST(options_must_lie_in_the_struct)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.table[2].offset = 16;
     assert_refused(
@@ -224,23 +210,21 @@ static void options_must_lie_in_the_struct(void **state)
         EPA_ERR_UNSUPPORTED);
 }
 
-static void option_types_must_be_known(void **state)
+TEST(option_types_must_be_known)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.table[0].type = (enum epa_option_type)42;
     assert_refused(&s, "its option 'depth' has the unknown type 42");
 }
 
-static void choices_must_hold_the_default(void **state)
+TEST(choices_must_hold_the_default)
 {
     static const struct epa_choice none[] = {{0}};
     static const struct epa_choice other[] = {{"slow", SLOW, "one by one"}, {0}};
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.table[1].choices = NULL;
     assert_refused(&s, "its option 'speed' has no choices");
@@ -250,11 +234,10 @@ static void choices_must_hold_the_default(void **state)
     assert_refused(&s, "the default of its option 'speed' (1) is none of the choices");
 }
 
-static void option_names_must_be_usable_as_keys(void **state)
+TEST(option_names_must_be_usable_as_keys)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.table[1].name = "De pth";
     assert_refused(&s, "the name of its option 1 is not made of a-z, 0-9 and _");
@@ -264,35 +247,13 @@ static void option_names_must_be_usable_as_keys(void **state)
     assert_refused(&s, "its option 'name' has the key that names the plugin");
 }
 
-static void options_must_be_explained_and_allow_a_value(void **state)
+TEST(options_must_be_explained_and_allow_a_value)
 {
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     s.table[0].min = 10;
     assert_refused(&s, "its option 'depth' allows no value");
     s.table[0].help = NULL;
     assert_refused(&s, "its option 'depth' has no line of help");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_descriptor_is_taken),
-        cmocka_unit_test(built_in_plugins_pass_the_same_check),
-        cmocka_unit_test(functions_that_must_be_there_are_named),
-        cmocka_unit_test(each_kind_must_have_its_function),
-        cmocka_unit_test(unknown_kind_is_refused),
-        cmocka_unit_test(texts_must_be_one_printable_line),
-        cmocka_unit_test(memory_must_be_said),
-        cmocka_unit_test(options_need_defaults),
-        cmocka_unit_test(options_must_lie_in_the_struct),
-        cmocka_unit_test(option_types_must_be_known),
-        cmocka_unit_test(choices_must_hold_the_default),
-        cmocka_unit_test(option_names_must_be_usable_as_keys),
-        cmocka_unit_test(options_must_be_explained_and_allow_a_value),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* The arithmetic of memory, on machines made of files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_root.h"
 #include "fake_session.h"
@@ -46,7 +42,7 @@ static enum epa_status check(struct fixture *x)
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
 }
 
-static void what_fits_passes(void **state)
+TEST_IN(set_up, tear_down, what_fits_passes)
 {
     struct fixture *x = *state;
 
@@ -55,7 +51,7 @@ static void what_fits_passes(void **state)
     assert_string_equal(x->err.text, "");
 }
 
-static void a_refusal_shows_the_sum_and_the_limit(void **state)
+TEST_IN(set_up, tear_down, a_refusal_shows_the_sum_and_the_limit)
 {
     struct fixture *x = *state;
 
@@ -68,7 +64,7 @@ static void a_refusal_shows_the_sum_and_the_limit(void **state)
     assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
 }
 
-static void what_an_algorithm_takes_beside_the_heap_counts(void **state)
+TEST_IN(set_up, tear_down, what_an_algorithm_takes_beside_the_heap_counts)
 {
     struct fixture *x = *state;
 
@@ -78,7 +74,7 @@ static void what_an_algorithm_takes_beside_the_heap_counts(void **state)
     assert_non_null(strstr(x->err.text, "8 ranks x (heap and buffers 1.50 GiB + inputs "));
 }
 
-static void ranks_of_other_hosts_do_not_count(void **state)
+TEST_IN(set_up, tear_down, ranks_of_other_hosts_do_not_count)
 {
     struct fixture *x = *state;
 
@@ -87,7 +83,7 @@ static void ranks_of_other_hosts_do_not_count(void **state)
     assert_int_equal(check(x), EPA_OK);
 }
 
-static void a_cgroup_is_named_as_the_limit(void **state)
+TEST_IN(set_up, tear_down, a_cgroup_is_named_as_the_limit)
 {
     struct fixture *x = *state;
 
@@ -99,7 +95,7 @@ static void a_cgroup_is_named_as_the_limit(void **state)
     assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
 }
 
-static void a_sum_that_overflows_is_refused(void **state)
+TEST_IN(set_up, tear_down, a_sum_that_overflows_is_refused)
 {
     struct fixture *x = *state;
 
@@ -108,7 +104,7 @@ static void a_sum_that_overflows_is_refused(void **state)
     assert_non_null(strstr(x->err.text, "more than 64 bits count"));
 }
 
-static void a_machine_that_tells_nothing_refuses_nothing(void **state)
+TEST_IN(set_up, tear_down, a_machine_that_tells_nothing_refuses_nothing)
 {
     struct fixture *x = *state;
 
@@ -116,7 +112,7 @@ static void a_machine_that_tells_nothing_refuses_nothing(void **state)
 }
 
 /* What of 1 GiB is left must not be all kept free: small machines have work too. */
-static void a_small_machine_keeps_a_quarter_free_at_most(void **state)
+TEST_IN(set_up, tear_down, a_small_machine_keeps_a_quarter_free_at_most)
 {
     struct fixture *x = *state;
 
@@ -129,7 +125,7 @@ static void a_small_machine_keeps_a_quarter_free_at_most(void **state)
     assert_int_equal(check(x), EPA_OK);
 }
 
-static void every_slot_of_inputs_counts(void **state)
+TEST_IN(set_up, tear_down, every_slot_of_inputs_counts)
 {
     struct fixture *x = *state;
 
@@ -147,7 +143,7 @@ static void every_slot_of_inputs_counts(void **state)
     assert_true(session_checks(&x->fake.session));
 }
 
-static void samples_count_where_they_are_many(void **state)
+TEST_IN(set_up, tear_down, samples_count_where_they_are_many)
 {
     struct fixture *x = *state;
 
@@ -161,7 +157,7 @@ static void samples_count_where_they_are_many(void **state)
 
 /* What a host's workers write before a cold sample is memory like any other; a device has its
  * own. */
-static void what_makes_caches_cold_counts(void **state)
+TEST_IN(set_up, tear_down, what_makes_caches_cold_counts)
 {
     struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
@@ -188,7 +184,7 @@ static void what_makes_caches_cold_counts(void **state)
 }
 
 /* The heap is the device's then, and so are expert outputs; copies of what it holds are not. */
-static void memory_of_a_device_is_not_memory_of_the_host(void **state)
+TEST_IN(set_up, tear_down, memory_of_a_device_is_not_memory_of_the_host)
 {
     struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
@@ -203,25 +199,4 @@ static void memory_of_a_device_is_not_memory_of_the_host(void **state)
     assert_non_null(strstr(x->err.text, "8 ranks x (inputs "));
     assert_null(strstr(x->err.text, "heap"));
     assert_null(strstr(x->err.text, "algorithm.buffers"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-        IN_ROOT(what_fits_passes),
-        IN_ROOT(a_refusal_shows_the_sum_and_the_limit),
-        IN_ROOT(what_an_algorithm_takes_beside_the_heap_counts),
-        IN_ROOT(ranks_of_other_hosts_do_not_count),
-        IN_ROOT(a_cgroup_is_named_as_the_limit),
-        IN_ROOT(a_sum_that_overflows_is_refused),
-        IN_ROOT(a_machine_that_tells_nothing_refuses_nothing),
-        IN_ROOT(a_small_machine_keeps_a_quarter_free_at_most),
-        IN_ROOT(every_slot_of_inputs_counts),
-        IN_ROOT(samples_count_where_they_are_many),
-        IN_ROOT(what_makes_caches_cold_counts),
-        IN_ROOT(memory_of_a_device_is_not_memory_of_the_host),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

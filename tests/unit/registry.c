@@ -4,7 +4,7 @@
 
 #include "registry_fixture.h"
 
-static void good_plugin_is_loaded_and_its_constructor_leaves_the_mark(void **state)
+TEST_IN(set_up, tear_down, good_plugin_is_loaded_and_its_constructor_leaves_the_mark)
 {
     struct fixture *f = *state;
 
@@ -13,7 +13,7 @@ static void good_plugin_is_loaded_and_its_constructor_leaves_the_mark(void **sta
     assert_int_equal(access(f->mark, F_OK), 0);
 }
 
-static void plugin_with_the_older_hash_table_is_loaded(void **state)
+TEST_IN(set_up, tear_down, plugin_with_the_older_hash_table_is_loaded)
 {
     struct fixture *f = *state;
 
@@ -21,7 +21,7 @@ static void plugin_with_the_older_hash_table_is_loaded(void **state)
     assert_int_equal(find_in(f, f->folder, "sysv_hash"), EPA_OK);
 }
 
-static void names_are_read_without_running_any_code(void **state)
+TEST_IN(set_up, tear_down, names_are_read_without_running_any_code)
 {
     struct fixture *f = *state;
 
@@ -30,7 +30,7 @@ static void names_are_read_without_running_any_code(void **state)
     assert_no_code_ran(f);
 }
 
-static void other_abi_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, other_abi_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -39,7 +39,7 @@ static void other_abi_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void other_kind_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, other_kind_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -48,7 +48,7 @@ static void other_kind_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void other_descriptor_size_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, other_descriptor_size_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
     char why[160];
@@ -61,7 +61,7 @@ static void other_descriptor_size_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void missing_symbol_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, missing_symbol_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -70,7 +70,7 @@ static void missing_symbol_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void descriptor_that_is_a_function_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, descriptor_that_is_a_function_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -79,7 +79,7 @@ static void descriptor_that_is_a_function_is_refused_before_its_code_runs(void *
     assert_no_code_ran(f);
 }
 
-static void missing_function_is_named(void **state)
+TEST_IN(set_up, tear_down, missing_function_is_named)
 {
     struct fixture *f = *state;
 
@@ -87,7 +87,7 @@ static void missing_function_is_named(void **state)
     assert_refused(f, "null_function", "its function open is missing");
 }
 
-static void name_must_be_that_of_the_file(void **state)
+TEST_IN(set_up, tear_down, name_must_be_that_of_the_file)
 {
     struct fixture *f = *state;
 
@@ -95,7 +95,7 @@ static void name_must_be_that_of_the_file(void **state)
     assert_refused(f, "other_name", "it calls itself 'someone_else'");
 }
 
-static void missing_library_is_named(void **state)
+TEST_IN(set_up, tear_down, missing_library_is_named)
 {
     struct fixture *f = *state;
 
@@ -104,7 +104,7 @@ static void missing_library_is_named(void **state)
     assert_no_code_ran(f);
 }
 
-static void undefined_function_is_named(void **state)
+TEST_IN(set_up, tear_down, undefined_function_is_named)
 {
     struct fixture *f = *state;
 
@@ -113,7 +113,7 @@ static void undefined_function_is_named(void **state)
     assert_no_code_ran(f);
 }
 
-static void file_cut_anywhere_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, file_cut_anywhere_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
     struct stat stat_buf;
@@ -131,7 +131,7 @@ static void file_cut_anywhere_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void text_file_is_refused(void **state)
+TEST_IN(set_up, tear_down, text_file_is_refused)
 {
     struct fixture *f = *state;
     FILE *file = fopen(path_of(f, "text"), "w");
@@ -144,7 +144,7 @@ static void text_file_is_refused(void **state)
     assert_refused(f, "text", "the file is not a shared object");
 }
 
-static void name_that_is_a_path_is_refused(void **state)
+TEST_IN(set_up, tear_down, name_that_is_a_path_is_refused)
 {
     struct fixture *f = *state;
     static const char *const names[] = {"",
@@ -156,14 +156,14 @@ static void name_that_is_a_path_is_refused(void **state)
                                         "a123456789012345678901234567890123"};
 
     copy(f, "good");
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < LENGTH(names); i++) {
         assert_int_equal(find_in(f, f->folder, names[i]), EPA_ERR_CONFIG);
         assert_non_null(strstr(f->err.text, "cannot name a plugin"));
     }
     assert_no_code_ran(f);
 }
 
-static void unknown_name_gets_the_nearest(void **state)
+TEST_IN(set_up, tear_down, unknown_name_gets_the_nearest)
 {
     struct fixture *f = *state;
 
@@ -172,7 +172,7 @@ static void unknown_name_gets_the_nearest(void **state)
     assert_string_equal(f->err.text, "there is no transport 'godo'; is it 'good'?");
 }
 
-static void name_that_is_near_to_none_gets_them_all(void **state)
+TEST_IN(set_up, tear_down, name_that_is_near_to_none_gets_them_all)
 {
     struct fixture *f = *state;
 
@@ -183,7 +183,7 @@ static void name_that_is_near_to_none_gets_them_all(void **state)
                         "there is no transport 'ethernet'; there is good, old_abi");
 }
 
-static void what_a_build_leaves_out_is_not_an_error_of_the_user(void **state)
+TEST_IN(set_up, tear_down, what_a_build_leaves_out_is_not_an_error_of_the_user)
 {
     struct fixture *f = *state;
 
@@ -193,7 +193,7 @@ static void what_a_build_leaves_out_is_not_an_error_of_the_user(void **state)
                         "(Debian: libucx-dev)");
 }
 
-static void without_any_plugin_the_folders_are_named(void **state)
+TEST_IN(set_up, tear_down, without_any_plugin_the_folders_are_named)
 {
     struct fixture *f = *state;
     char sentence[512];
@@ -204,7 +204,7 @@ static void without_any_plugin_the_folders_are_named(void **state)
     assert_string_equal(f->err.text, sentence);
 }
 
-static void folder_asked_for_must_be_there(void **state)
+TEST_IN(set_up, tear_down, folder_asked_for_must_be_there)
 {
     struct fixture *f = *state;
     char sentence[512];
@@ -216,7 +216,7 @@ static void folder_asked_for_must_be_there(void **state)
     assert_string_equal(f->err.text, sentence);
 }
 
-static void given_folder_comes_before_the_usual_one(void **state)
+TEST_IN(set_up, tear_down, given_folder_comes_before_the_usual_one)
 {
     struct fixture *f = *state;
 
@@ -228,7 +228,7 @@ static void given_folder_comes_before_the_usual_one(void **state)
     assert_int_equal(find_in(f, NULL, "good"), EPA_ERR_UNSUPPORTED);
 }
 
-static void relative_folder_of_the_environment_is_not_used(void **state)
+TEST_IN(set_up, tear_down, relative_folder_of_the_environment_is_not_used)
 {
     struct fixture *f = *state;
 
@@ -240,7 +240,7 @@ static void relative_folder_of_the_environment_is_not_used(void **state)
     assert_no_code_ran(f);
 }
 
-static void folder_that_limits_do_not_let_open_is_a_missing_resource(void **state)
+TEST_IN(set_up, tear_down, folder_that_limits_do_not_let_open_is_a_missing_resource)
 {
     struct fixture *f = *state;
     struct rlimit old, limit;
@@ -255,7 +255,7 @@ static void folder_that_limits_do_not_let_open_is_a_missing_resource(void **stat
     assert_non_null(strstr(f->err.text, "Too many open files"));
 }
 
-static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
+TEST_IN(set_up, tear_down, list_has_what_cannot_be_loaded_with_the_reason)
 {
     struct fixture *f = *state;
     const struct registry_entry *entry;
@@ -286,7 +286,7 @@ static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
     assert_int_equal(seen, 3);
 }
 
-static void built_in_plugins_are_there_without_any_file(void **state)
+TEST_IN(set_up, tear_down, built_in_plugins_are_there_without_any_file)
 {
     struct fixture *f = *state;
     static const struct {
@@ -297,7 +297,7 @@ static void built_in_plugins_are_there_without_any_file(void **state)
                 {EPA_PLUGIN_LAUNCHER, "thread"}};
 
     assert_int_equal(registry_create(NULL, &f->registry, &f->err), EPA_OK);
-    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+    for (size_t i = 0; i < LENGTH(want); i++) {
         const struct epa_plugin *plugin = NULL;
 
         assert_int_equal(
@@ -308,7 +308,7 @@ static void built_in_plugins_are_there_without_any_file(void **state)
 }
 
 /* Every byte of the parts that the reader interprets, set to values that lead astray. */
-static void corrupt_file_leads_to_no_crash_and_no_code(void **state)
+TEST_IN(set_up, tear_down, corrupt_file_leads_to_no_crash_and_no_code)
 {
     struct fixture *f = *state;
     static const unsigned char values[] = {0x00, 0x7f, 0xff};
@@ -330,40 +330,4 @@ static void corrupt_file_leads_to_no_crash_and_no_code(void **state)
     }
     close(fd);
     assert_no_code_ran(f);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(good_plugin_is_loaded_and_its_constructor_leaves_the_mark),
-        CASE(plugin_with_the_older_hash_table_is_loaded),
-        CASE(names_are_read_without_running_any_code),
-        CASE(other_abi_is_refused_before_its_code_runs),
-        CASE(other_kind_is_refused_before_its_code_runs),
-        CASE(other_descriptor_size_is_refused_before_its_code_runs),
-        CASE(missing_symbol_is_refused_before_its_code_runs),
-        CASE(descriptor_that_is_a_function_is_refused_before_its_code_runs),
-        CASE(missing_function_is_named),
-        CASE(name_must_be_that_of_the_file),
-        CASE(missing_library_is_named),
-        CASE(undefined_function_is_named),
-        CASE(file_cut_anywhere_is_refused_before_its_code_runs),
-        CASE(text_file_is_refused),
-        CASE(name_that_is_a_path_is_refused),
-        CASE(unknown_name_gets_the_nearest),
-        CASE(name_that_is_near_to_none_gets_them_all),
-        CASE(what_a_build_leaves_out_is_not_an_error_of_the_user),
-        CASE(without_any_plugin_the_folders_are_named),
-        CASE(folder_asked_for_must_be_there),
-        CASE(given_folder_comes_before_the_usual_one),
-        CASE(relative_folder_of_the_environment_is_not_used),
-        CASE(folder_that_limits_do_not_let_open_is_a_missing_resource),
-        CASE(list_has_what_cannot_be_loaded_with_the_reason),
-        CASE(built_in_plugins_are_there_without_any_file),
-        CASE(corrupt_file_leads_to_no_crash_and_no_code),
-    };
-
-    if (!fixture_begin(argc, argv))
-        return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,25 +1,18 @@
 /* What tests of the plugin loader share: a new folder for each test, and copies of the
- * plugins of tests/plugins/bad (argv[1]) in it, with the names and modes that the test
+ * plugins of tests/plugins/bad ($EPA2A_TEST_BAD_PLUGINS) in it, with the names and modes that the test
  * is about. */
 #ifndef REGISTRY_FIXTURE_H
 #define REGISTRY_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugin/registry.h"
 
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 #define BAD_PLUGINS_ENV "EPA2A_TEST_BAD_PLUGINS"
 
 struct fixture {
@@ -36,6 +29,7 @@ static inline int set_up(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
 
     assert_non_null(f);
+    umask(022);
     snprintf(f->top, sizeof(f->top), "/tmp/epa2a-registry-XXXXXX");
     assert_non_null(mkdtemp(f->top));
     snprintf(f->folder, sizeof(f->folder), "%s/plugins", f->top);
@@ -124,16 +118,6 @@ static inline void assert_refused(struct fixture *f, const char *name, const cha
 static inline void assert_no_code_ran(const struct fixture *f)
 {
     assert_int_equal(access(f->mark, F_OK), -1);
-}
-
-static inline bool fixture_begin(int argc, char **argv)
-{
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s FOLDER-OF-BAD-PLUGINS\n", argv[0]);
-        return false;
-    }
-    umask(022);
-    return setenv(BAD_PLUGINS_ENV, argv[1], 1) == 0;
 }
 
 #endif

@@ -3,7 +3,7 @@
  * of it runs. */
 #include "registry_fixture.h"
 
-static void pipe_is_refused_and_not_waited_for(void **state)
+TEST_IN(set_up, tear_down, pipe_is_refused_and_not_waited_for)
 {
     struct fixture *f = *state;
 
@@ -11,7 +11,7 @@ static void pipe_is_refused_and_not_waited_for(void **state)
     assert_refused(f, "pipe", "the file is a pipe");
 }
 
-static void folder_in_place_of_the_file_is_refused(void **state)
+TEST_IN(set_up, tear_down, folder_in_place_of_the_file_is_refused)
 {
     struct fixture *f = *state;
 
@@ -19,7 +19,7 @@ static void folder_in_place_of_the_file_is_refused(void **state)
     assert_refused(f, "folder", "the file is a folder");
 }
 
-static void symbolic_link_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, symbolic_link_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
     char target[PATH_MAX];
@@ -32,7 +32,7 @@ static void symbolic_link_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void file_that_others_can_write_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, file_that_others_can_write_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -44,7 +44,7 @@ static void file_that_others_can_write_is_refused_before_its_code_runs(void **st
     assert_no_code_ran(f);
 }
 
-static void file_of_another_user_is_refused_before_its_code_runs(void **state)
+TEST_IN(set_up, tear_down, file_of_another_user_is_refused_before_its_code_runs)
 {
     struct fixture *f = *state;
 
@@ -56,14 +56,14 @@ static void file_of_another_user_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void folder_that_others_can_write_is_refused_even_if_sticky(void **state)
+TEST_IN(set_up, tear_down, folder_that_others_can_write_is_refused_even_if_sticky)
 {
     struct fixture *f = *state;
     static const mode_t modes[] = {0777, 01777, 0775};
     char why[256];
 
     copy(f, "good");
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+    for (size_t i = 0; i < LENGTH(modes); i++) {
         assert_int_equal(chmod(f->folder, modes[i]), 0);
         snprintf(why, sizeof(why), "the folder %s can be written by others (mode %04o)",
                  f->folder, (unsigned)modes[i]);
@@ -72,7 +72,7 @@ static void folder_that_others_can_write_is_refused_even_if_sticky(void **state)
     assert_no_code_ran(f);
 }
 
-static void folder_above_that_others_can_write_is_refused_unless_sticky(void **state)
+TEST_IN(set_up, tear_down, folder_above_that_others_can_write_is_refused_unless_sticky)
 {
     struct fixture *f = *state;
     char why[256];
@@ -87,7 +87,7 @@ static void folder_above_that_others_can_write_is_refused_unless_sticky(void **s
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
 }
 
-static void link_into_a_folder_that_others_can_write_is_refused(void **state)
+TEST_IN(set_up, tear_down, link_into_a_folder_that_others_can_write_is_refused)
 {
     struct fixture *f = *state;
     char link[PATH_MAX];
@@ -102,22 +102,4 @@ static void link_into_a_folder_that_others_can_write_is_refused(void **state)
     assert_non_null(strstr(f->err.text, f->folder));
     assert_non_null(strstr(f->err.text, "can be written by others (mode 0777)"));
     assert_no_code_ran(f);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(pipe_is_refused_and_not_waited_for),
-        CASE(folder_in_place_of_the_file_is_refused),
-        CASE(symbolic_link_is_refused_before_its_code_runs),
-        CASE(file_that_others_can_write_is_refused_before_its_code_runs),
-        CASE(file_of_another_user_is_refused_before_its_code_runs),
-        CASE(folder_that_others_can_write_is_refused_even_if_sticky),
-        CASE(folder_above_that_others_can_write_is_refused_unless_sticky),
-        CASE(link_into_a_folder_that_others_can_write_is_refused),
-    };
-
-    if (!fixture_begin(argc, argv))
-        return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* The hub, played with by agents that are none: many at once, silent ones, liars. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "launch/conn.h"
@@ -166,12 +159,11 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
         fail_msg("'%s' is not in '%s'", text, word.text);
 }
 
-static void sixty_four_ranks_gather_and_end(void **state)
+TEST(sixty_four_ranks_gather_and_end)
 {
     static struct game g;
     static unsigned char data[16000];
 
-    (void)state;
     begin(&g, MOST, 10000000000, 10000000000);
     join_all(&g);
     for (uint64_t number = 0; number < 4; number++) {
@@ -201,11 +193,10 @@ static void sixty_four_ranks_gather_and_end(void **state)
     finish(&g);
 }
 
-static void blocks_land_where_they_belong_and_nowhere_else(void **state)
+TEST(blocks_land_where_they_belong_and_nowhere_else)
 {
     static struct game g;
 
-    (void)state;
     begin(&g, 2, 10000000000, 10000000000);
     join_all(&g);
     send_piece(&g.client[1], WIRE_BLOCK, 90, "0123456789", 10);
@@ -221,11 +212,10 @@ static void blocks_land_where_they_belong_and_nowhere_else(void **state)
     finish(&g);
 }
 
-static void strangers_are_dropped_and_disturb_nobody(void **state)
+TEST(strangers_are_dropped_and_disturb_nobody)
 {
     static struct game g;
 
-    (void)state;
     begin(&g, 2, 10000000000, 10000000000);
     for (uint32_t i = 0; i < 50; i++) { /* more than there are places for */
         struct conn *stranger = connect_one(&g);
@@ -251,12 +241,11 @@ static void assert_refusal(struct conn *client, struct game *g, const char *text
         fail_msg("'%s' is not in '%s'", text, word.text);
 }
 
-static void another_token_is_refused_and_reported_of_when_ranks_are_missing(void **state)
+TEST(another_token_is_refused_and_reported_of_when_ranks_are_missing)
 {
     static struct game g;
     struct conn *client;
 
-    (void)state;
     begin(&g, 2, 300000000, 10000000000);
     client = connect_one(&g);
     greet(client, "tokem");
@@ -271,7 +260,7 @@ static void another_token_is_refused_and_reported_of_when_ranks_are_missing(void
     finish(&g);
 }
 
-static void who_differs_is_refused_and_ends_the_launch(void **state)
+TEST(who_differs_is_refused_and_ends_the_launch)
 {
     static const struct {
         uint32_t rank, size, abi;
@@ -287,8 +276,7 @@ static void who_differs_is_refused_and_ends_the_launch(void **state)
     };
     static struct game g;
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         struct conn *client, *other;
 
         begin(&g, 2, 10000000000, 10000000000);
@@ -305,12 +293,11 @@ static void who_differs_is_refused_and_ends_the_launch(void **state)
     }
 }
 
-static void who_comes_after_a_failure_hears_of_it(void **state)
+TEST(who_comes_after_a_failure_hears_of_it)
 {
     static struct game g;
     struct conn *late;
 
-    (void)state;
     begin(&g, 3, 10000000000, 10000000000);
     join(&g, 0);
     say(&g.client[0], EPA_ERR_NOMEM);
@@ -326,11 +313,10 @@ static void who_comes_after_a_failure_hears_of_it(void **state)
     finish(&g);
 }
 
-static void a_silent_client_is_gone(void **state)
+TEST(a_silent_client_is_gone)
 {
     static struct game g;
 
-    (void)state;
     begin(&g, 2, 10000000000, 200000000);
     join_all(&g);
     for (uint32_t i = 0; i < 1000 && !rendezvous_over(g.rendezvous); i++) {
@@ -345,11 +331,10 @@ static void a_silent_client_is_gone(void **state)
     finish(&g);
 }
 
-static void a_death_explains_what_others_saw_of_it(void **state)
+TEST(a_death_explains_what_others_saw_of_it)
 {
     static struct game g;
 
-    (void)state;
     begin(&g, 3, 10000000000, 10000000000);
     join_all(&g);
     say(&g.client[0], EPA_ERR_ABORTED);
@@ -363,12 +348,11 @@ static void a_death_explains_what_others_saw_of_it(void **state)
 }
 
 /* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
-static void liars_are_dropped(void **state)
+TEST(liars_are_dropped)
 {
     static const unsigned char much[WIRE_GATHER_MAX + 100];
     static struct game g;
 
-    (void)state;
     for (uint32_t lie = 0; lie < 6; lie++) {
         struct conn *liar;
 
@@ -397,11 +381,10 @@ static void liars_are_dropped(void **state)
     }
 }
 
-static void pieces_of_other_lengths_end_the_launch(void **state)
+TEST(pieces_of_other_lengths_end_the_launch)
 {
     static struct game g;
 
-    (void)state;
     begin(&g, 2, 10000000000, 10000000000);
     join_all(&g);
     send_piece(&g.client[0], WIRE_GATHER, 0, "abc", 3);
@@ -412,12 +395,11 @@ static void pieces_of_other_lengths_end_the_launch(void **state)
     finish(&g);
 }
 
-static void who_is_late_is_reported_to_those_who_wait(void **state)
+TEST(who_is_late_is_reported_to_those_who_wait)
 {
     static struct game g;
     struct wire_word word;
 
-    (void)state;
     begin(&g, 3, 10000000000, 10000000000);
     join_all(&g);
     send_piece(&g.client[0], WIRE_GATHER, 0, "a", 1);
@@ -425,23 +407,4 @@ static void who_is_late_is_reported_to_those_who_wait(void **state)
     word = expect_word(&g, &g.client[2], WIRE_LATE);
     assert_int_equal(word.rank, 1);
     finish(&g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixty_four_ranks_gather_and_end),
-        cmocka_unit_test(blocks_land_where_they_belong_and_nowhere_else),
-        cmocka_unit_test(strangers_are_dropped_and_disturb_nobody),
-        cmocka_unit_test(another_token_is_refused_and_reported_of_when_ranks_are_missing),
-        cmocka_unit_test(who_differs_is_refused_and_ends_the_launch),
-        cmocka_unit_test(who_comes_after_a_failure_hears_of_it),
-        cmocka_unit_test(a_silent_client_is_gone),
-        cmocka_unit_test(a_death_explains_what_others_saw_of_it),
-        cmocka_unit_test(liars_are_dropped),
-        cmocka_unit_test(pieces_of_other_lengths_end_the_launch),
-        cmocka_unit_test(who_is_late_is_reported_to_those_who_wait),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
-/* The table as golden text, and the JSON read back. Called with a folder, it writes there
- * the documents that tests/cli/schema.py holds against the schema. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+/* The table as golden text, and the JSON read back. In the folder
+ * EPA2A_TEST_DOCUMENTS it leaves documents that tests/cli/schema.py holds against the schema. */
+#include "test.h"
 #include <jansson.h>
 
 #include "fake_root.h"
@@ -25,7 +21,7 @@ static char *table_of(const struct fake *f)
     return text;
 }
 
-static void the_table_of_a_bench_is_this_one(void **state)
+TEST(the_table_of_a_bench_is_this_one)
 {
     static const char want[] =
         "# epa2a bench: a fake\n"
@@ -70,7 +66,6 @@ static void the_table_of_a_bench_is_this_one(void **state)
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 200);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -80,12 +75,11 @@ static void the_table_of_a_bench_is_this_one(void **state)
     fake_finish(&f);
 }
 
-static void who_started_ranks_and_on_which_nodes_is_said(void **state)
+TEST(who_started_ranks_and_on_which_nodes_is_said)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 3, 5);
     fake_measure(&f, 5);
     strcpy(f.session.process_id.source, "Open MPI: rank 0 of 3");
@@ -101,7 +95,7 @@ static void who_started_ranks_and_on_which_nodes_is_said(void **state)
     fake_finish(&f);
 }
 
-static void the_table_of_graphs_is_this_one(void **state)
+TEST(the_table_of_graphs_is_this_one)
 {
     static const char head[] =
         "# build: epa2a 0.1.0, gcc 12.2.0, release, avx512 kernels\n"
@@ -127,7 +121,6 @@ static void the_table_of_graphs_is_this_one(void **state)
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_graphs(&f, 200);
     fake_peaks(&f);
@@ -147,12 +140,11 @@ static void the_table_of_graphs_is_this_one(void **state)
     fake_finish(&f);
 }
 
-static void tables_fit_100_columns(void **state)
+TEST(tables_fit_100_columns)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 64, 200);
     fake_measure(&f, 200);
     f.experiment.name = "a name that a careful person gave to an experiment so that nobody "
@@ -175,12 +167,11 @@ static void tables_fit_100_columns(void **state)
     fake_finish(&f);
 }
 
-static void what_was_not_measured_is_a_dash(void **state)
+TEST(what_was_not_measured_is_a_dash)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 200);
     assert_int_equal(fake_result(&f, EPA_ERR_DIED, "rank 1 was killed by signal 9"),
                      EPA_OK);
@@ -195,12 +186,11 @@ static void what_was_not_measured_is_a_dash(void **state)
     fake_finish(&f);
 }
 
-static void an_interrupted_bench_shows_what_it_has_and_says_so(void **state)
+TEST(an_interrupted_bench_shows_what_it_has_and_says_so)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 200);
     fake_measure(&f, 57);
     assert_int_equal(fake_result(&f, EPA_ERR_INTERRUPTED, "stopped by SIGINT"), EPA_OK);
@@ -213,12 +203,11 @@ static void an_interrupted_bench_shows_what_it_has_and_says_so(void **state)
     fake_finish(&f);
 }
 
-static void verify_says_how_much_it_compared(void **state)
+TEST(verify_says_how_much_it_compared)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_VERIFY, 1, 50);
     session_rank(&f.session, 0)->checked = 50;
     session_rank(&f.session, 0)->compared = 123456789;
@@ -231,12 +220,11 @@ static void verify_says_how_much_it_compared(void **state)
     fake_finish(&f);
 }
 
-static void run_says_that_it_checked_the_first_and_last(void **state)
+TEST(run_says_that_it_checked_the_first_and_last)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_RUN, 2, 10);
     fake_measure(&f, 10);
     for (uint32_t r = 0; r < 2; r++) {
@@ -251,12 +239,11 @@ static void run_says_that_it_checked_the_first_and_last(void **state)
     fake_finish(&f);
 }
 
-static void names_do_not_move_the_cursor(void **state)
+TEST(names_do_not_move_the_cursor)
 {
     struct fake f;
     char *table;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 1, 1);
     f.experiment.name = "two\nlines and \x1b[31mred";
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -266,14 +253,13 @@ static void names_do_not_move_the_cursor(void **state)
     fake_finish(&f);
 }
 
-static void warnings_are_one_a_line(void **state)
+TEST(warnings_are_one_a_line)
 {
     struct fake f;
     char *text = NULL;
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 1, 10);
     fake_measure(&f, 10);
     strcpy(f.facts.governor, "powersave");
@@ -328,7 +314,7 @@ static const char *text_at(const json_t *document, const char *path)
     return json_string_value(at(document, path));
 }
 
-static void json_holds_every_sample_and_whole_nanoseconds(void **state)
+TEST_IN(folder_set_up, folder_tear_down, json_holds_every_sample_and_whole_nanoseconds)
 {
     struct fake f;
     json_t *document;
@@ -356,7 +342,7 @@ static void json_holds_every_sample_and_whole_nanoseconds(void **state)
     fake_finish(&f);
 }
 
-static void json_holds_the_experiment_as_resolved(void **state)
+TEST_IN(folder_set_up, folder_tear_down, json_holds_the_experiment_as_resolved)
 {
     struct fake f;
     json_t *document;
@@ -379,7 +365,7 @@ static void json_holds_the_experiment_as_resolved(void **state)
     fake_finish(&f);
 }
 
-static void json_is_complete_whatever_happened(void **state)
+TEST_IN(folder_set_up, folder_tear_down, json_is_complete_whatever_happened)
 {
     static const struct {
         enum epa_status status;
@@ -392,7 +378,7 @@ static void json_is_complete_whatever_happened(void **state)
                {EPA_ERR_NOMEM, "failed", "nomem", 3},
                {EPA_ERR_ABORTED, "failed", "aborted", 6}};
 
-    for (size_t i = 0; i < sizeof(end) / sizeof(end[0]); i++) {
+    for (size_t i = 0; i < LENGTH(end); i++) {
         struct fake f;
         json_t *document;
 
@@ -413,7 +399,7 @@ static void json_is_complete_whatever_happened(void **state)
     }
 }
 
-static void text_that_is_no_utf8_is_made_so(void **state)
+TEST_IN(folder_set_up, folder_tear_down, text_that_is_no_utf8_is_made_so)
 {
     struct fake f;
     json_t *document;
@@ -486,29 +472,19 @@ static int write_documents(const char *folder)
     return failed;
 }
 
-int main(int argc, char **argv)
+TEST(documents_for_the_schema)
 {
-    const struct CMUnitTest tests[] = {
-#define IN_FOLDER(test) \
-    cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
-        cmocka_unit_test(the_table_of_a_bench_is_this_one),
-        cmocka_unit_test(who_started_ranks_and_on_which_nodes_is_said),
-        cmocka_unit_test(the_table_of_graphs_is_this_one),
-        cmocka_unit_test(tables_fit_100_columns),
-        cmocka_unit_test(what_was_not_measured_is_a_dash),
-        cmocka_unit_test(an_interrupted_bench_shows_what_it_has_and_says_so),
-        cmocka_unit_test(verify_says_how_much_it_compared),
-        cmocka_unit_test(run_says_that_it_checked_the_first_and_last),
-        cmocka_unit_test(names_do_not_move_the_cursor),
-        cmocka_unit_test(warnings_are_one_a_line),
-        IN_FOLDER(json_holds_every_sample_and_whole_nanoseconds),
-        IN_FOLDER(json_holds_the_experiment_as_resolved),
-        IN_FOLDER(json_is_complete_whatever_happened),
-        IN_FOLDER(text_that_is_no_utf8_is_made_so),
-    };
+    const char *folder = getenv("EPA2A_TEST_DOCUMENTS");
 
-    setenv("LC_ALL", "C", 1); /* characters of tables */
-    if (argc == 2)
-        return write_documents(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (folder != NULL)
+        assert_int_equal(write_documents(folder), 0);
 }
+
+/* Characters of tables. */
+static int speak_c(void **state)
+{
+    (void)state;
+    return setenv("LC_ALL", "C", 1);
+}
+
+TEST_GROUP(speak_c, NULL)

@@ -1,10 +1,6 @@
 /* The summary of several runs, as golden text in each form, and where its figures are from. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 
@@ -53,9 +49,9 @@ static const struct report_row rows[] = {
      .ci95 = 0.0095},
     {.who = "c", .file = "b.yaml", .label = "c"},
 };
-enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+enum { ROWS = LENGTH(rows) };
 
-static void the_table_is_this_one(void **state)
+TEST(the_table_is_this_one)
 {
     static const char want[] =
         "#\n"
@@ -79,20 +75,18 @@ static void the_table_is_this_one(void **state)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file, &(struct report_batch){VERB_BENCH, rows, ROWS, "declared", 0});
     fclose(file);
     assert_string_equal(text, want);
     free(text);
 }
 
-static void verify_tells_what_was_compared(void **state)
+TEST(verify_tells_what_was_compared)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file,
                       &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
     fclose(file);
@@ -103,11 +97,10 @@ static void verify_tells_what_was_compared(void **state)
     free(text);
 }
 
-static void markdown_is_this(void **state)
+TEST(markdown_is_this)
 {
     struct text text = {0};
 
-    (void)state;
     report_batch_markdown(&text,
                           &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
     assert_string_equal(
@@ -121,7 +114,7 @@ static void markdown_is_this(void **state)
     text_free(&text);
 }
 
-static void an_order_that_is_not_declared_is_reported(void **state)
+TEST(an_order_that_is_not_declared_is_reported)
 {
     const struct report_batch batch = {VERB_BENCH, rows, 3, "interleaved", UINT64_MAX};
     struct text markdown = {0};
@@ -129,7 +122,6 @@ static void an_order_that_is_not_declared_is_reported(void **state)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file, &batch);
     fclose(file);
     assert_non_null(strstr(text, "\n# order: interleaved, by seed 18446744073709551615\n"));
@@ -140,11 +132,10 @@ static void an_order_that_is_not_declared_is_reported(void **state)
     text_free(&markdown);
 }
 
-static void csv_is_this(void **state)
+TEST(csv_is_this)
 {
     struct text text = {0};
 
-    (void)state;
     report_batch_csv(&text, &(struct report_batch){VERB_BENCH, rows, ROWS, "shuffled", 7});
     assert_string_equal(
         text.data,
@@ -158,12 +149,11 @@ static void csv_is_this(void **state)
     text_free(&text);
 }
 
-static void figures_are_those_of_the_table(void **state)
+TEST(figures_are_those_of_the_table)
 {
     struct report_row row = {.who = "a"};
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 200);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -176,12 +166,11 @@ static void figures_are_those_of_the_table(void **state)
 }
 
 /* Two halves of a stage are one figure: of the sums, as of the row total. */
-static void halves_of_a_stage_are_one_figure(void **state)
+TEST(halves_of_a_stage_are_one_figure)
 {
     struct report_row row = {.who = "a"};
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 200);
     f.session.stage_kind[0] = EPA_STAGE_SEND;
@@ -192,12 +181,11 @@ static void halves_of_a_stage_are_one_figure(void **state)
     fake_finish(&f);
 }
 
-static void figures_of_graphs_are_their_rows(void **state)
+TEST(figures_of_graphs_are_their_rows)
 {
     struct report_row row = {.who = "a"};
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 3);
     fake_graphs(&f, 3);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -208,12 +196,11 @@ static void figures_of_graphs_are_their_rows(void **state)
     fake_finish(&f);
 }
 
-static void what_failed_before_a_sample_has_no_figures(void **state)
+TEST(what_failed_before_a_sample_has_no_figures)
 {
     struct report_row row = {.who = "a"};
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_VERIFY, 2, 3);
     assert_int_equal(fake_result(&f, EPA_ERR_DIED, "rank 1 was killed"), EPA_OK);
     assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
@@ -222,21 +209,4 @@ static void what_failed_before_a_sample_has_no_figures(void **state)
     assert_true(isnan(row.total_ns) && isnan(row.dispatch_ns));
     assert_true(isnan(report_ratio(&row, 1, 0)));
     fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_is_this_one),
-        cmocka_unit_test(verify_tells_what_was_compared),
-        cmocka_unit_test(markdown_is_this),
-        cmocka_unit_test(an_order_that_is_not_declared_is_reported),
-        cmocka_unit_test(csv_is_this),
-        cmocka_unit_test(figures_are_those_of_the_table),
-        cmocka_unit_test(halves_of_a_stage_are_one_figure),
-        cmocka_unit_test(figures_of_graphs_are_their_rows),
-        cmocka_unit_test(what_failed_before_a_sample_has_no_figures),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

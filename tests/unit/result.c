@@ -1,12 +1,8 @@
 /* Results from sessions made by hand: who is slowest, which bytes count where, what is told
  * when things went wrong. */
 #include <math.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "fake_root.h"
 #include "fake_session.h"
@@ -28,11 +24,10 @@ static bool warned(const struct fake *f, const char *words)
     return false;
 }
 
-static void a_sample_is_the_slowest_rank_of_its_iteration(void **state)
+TEST(a_sample_is_the_slowest_rank_of_its_iteration)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 3, 2);
     fake_measure(&f, 2);
     *fake_time(&f, 0, 0, 1) = 500000; /* rank 0 is slowest once, in dispatch alone */
@@ -44,11 +39,10 @@ static void a_sample_is_the_slowest_rank_of_its_iteration(void **state)
     fake_finish(&f);
 }
 
-static void total_adds_up_within_a_rank_before_the_slowest_is_taken(void **state)
+TEST(total_adds_up_within_a_rank_before_the_slowest_is_taken)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     *fake_time(&f, 0, 0, 0) = 10;
@@ -62,11 +56,10 @@ static void total_adds_up_within_a_rank_before_the_slowest_is_taken(void **state
     fake_finish(&f);
 }
 
-static void only_iterations_that_all_ranks_finished_count(void **state)
+TEST(only_iterations_that_all_ranks_finished_count)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 60);
     session_rank(&f.session, 2)->samples = 57;
@@ -76,11 +69,10 @@ static void only_iterations_that_all_ranks_finished_count(void **state)
     fake_finish(&f);
 }
 
-static void each_rank_has_statistics_of_its_own(void **state)
+TEST(each_rank_has_statistics_of_its_own)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 64, 3);
     fake_measure(&f, 3);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -90,11 +82,10 @@ static void each_rank_has_statistics_of_its_own(void **state)
     fake_finish(&f);
 }
 
-static void skew_and_straggler_are_of_the_total(void **state)
+TEST(skew_and_straggler_are_of_the_total)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 10);
     fake_measure(&f, 10);
     *fake_time(&f, 0, 1, 7) = 900000;
@@ -105,11 +96,10 @@ static void skew_and_straggler_are_of_the_total(void **state)
     fake_finish(&f);
 }
 
-static void rates_are_bytes_of_one_iteration_by_the_median(void **state)
+TEST(rates_are_bytes_of_one_iteration_by_the_median)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     session_rank(&f.session, 1)->traffic.dispatch_needed = 5000000;
@@ -127,11 +117,10 @@ static void rates_are_bytes_of_one_iteration_by_the_median(void **state)
     fake_finish(&f);
 }
 
-static void traffic_is_by_the_iterations_that_counted_it(void **state)
+TEST(traffic_is_by_the_iterations_that_counted_it)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 8);
     fake_measure(&f, 8);
     for (uint32_t r = 0; r < 2; r++) {
@@ -146,11 +135,10 @@ static void traffic_is_by_the_iterations_that_counted_it(void **state)
     fake_finish(&f);
 }
 
-static void stages_that_share_a_dispatch_have_no_rate_of_their_own(void **state)
+TEST(stages_that_share_a_dispatch_have_no_rate_of_their_own)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     f.session.stage_kind[1] = EPA_STAGE_DISPATCH;
@@ -161,11 +149,10 @@ static void stages_that_share_a_dispatch_have_no_rate_of_their_own(void **state)
     fake_finish(&f);
 }
 
-static void one_rank_has_no_skew_and_sends_nothing(void **state)
+TEST(one_rank_has_no_skew_and_sends_nothing)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 1, 5);
     fake_measure(&f, 5);
     session_rank(&f.session, 0)->traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
@@ -176,11 +163,10 @@ static void one_rank_has_no_skew_and_sends_nothing(void **state)
     fake_finish(&f);
 }
 
-static void no_sample_gives_nan_rates_and_keeps_its_stages(void **state)
+TEST(no_sample_gives_nan_rates_and_keeps_its_stages)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 200);
     assert_int_equal(fake_result(&f, EPA_ERR_TIMEOUT, "rank 0 waits for rank 1"), EPA_OK);
     assert_int_equal(f.result.n_samples, 0);
@@ -191,12 +177,11 @@ static void no_sample_gives_nan_rates_and_keeps_its_stages(void **state)
     fake_finish(&f);
 }
 
-static void a_session_that_never_had_ranks_makes_a_result(void **state)
+TEST(a_session_that_never_had_ranks_makes_a_result)
 {
     struct fake f;
     struct session bare;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 8, 200);
     bare = (struct session){
         .experiment = &f.experiment, .verb = VERB_BENCH, .iterations = 200};
@@ -207,11 +192,10 @@ static void a_session_that_never_had_ranks_makes_a_result(void **state)
     fake_finish(&f);
 }
 
-static void verify_counts_and_times_nothing(void **state)
+TEST(verify_counts_and_times_nothing)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_VERIFY, 2, 50);
     for (uint32_t r = 0; r < 2; r++) {
         session_rank(&f.session, r)->samples = 50;
@@ -228,9 +212,8 @@ static void verify_counts_and_times_nothing(void **state)
     fake_finish(&f);
 }
 
-static void exit_codes_follow_the_status(void **state)
+TEST(exit_codes_follow_the_status)
 {
-    (void)state;
     assert_int_equal(exit_code(EPA_OK, 0), 0);
     assert_int_equal(exit_code(EPA_ERR_MISMATCH, 0), 1);
     assert_int_equal(exit_code(EPA_ERR_CONFIG, 0), 2);
@@ -244,11 +227,10 @@ static void exit_codes_follow_the_status(void **state)
     assert_int_equal(exit_code(EPA_ERR_INTERRUPTED, SIGTERM), 143);
 }
 
-static void the_first_rank_that_failed_by_itself_explains(void **state)
+TEST(the_first_rank_that_failed_by_itself_explains)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 3, 5);
     session_rank(&f.session, 0)->status = EPA_ERR_ABORTED;
     session_rank(&f.session, 0)->failed_ns = 1;
@@ -263,21 +245,19 @@ static void the_first_rank_that_failed_by_itself_explains(void **state)
     fake_finish(&f);
 }
 
-static void a_start_is_reported_in_utc(void **state)
+TEST(a_start_is_reported_in_utc)
 {
     struct result result = {0};
 
-    (void)state;
     result_when(&result, 86400 + 3661, 1.5);
     assert_string_equal(result.started, "1970-01-02T01:01:01Z");
     assert_near(result.elapsed_s, 1.5);
 }
 
-static void a_quiet_bench_has_no_warning(void **state)
+TEST(a_quiet_bench_has_no_warning)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 200);
     fake_measure(&f, 200);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -285,11 +265,10 @@ static void a_quiet_bench_has_no_warning(void **state)
     fake_finish(&f);
 }
 
-static void doubtful_conditions_are_warned_of(void **state)
+TEST(doubtful_conditions_are_warned_of)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 4, 50);
     fake_measure(&f, 50);
     f.facts.cores = 2;
@@ -313,12 +292,11 @@ static void doubtful_conditions_are_warned_of(void **state)
     fake_finish(&f);
 }
 
-static void a_routing_file_that_starts_again_is_warned_of(void **state)
+TEST(a_routing_file_that_starts_again_is_warned_of)
 {
     struct fake f;
     char root[512], path[600];
 
-    (void)state;
     root_create(root, sizeof(root));
     snprintf(path, sizeof(path), "%s/routes.jsonl", root);
     root_put(root, "/routes.jsonl",
@@ -343,7 +321,7 @@ static void a_routing_file_that_starts_again_is_warned_of(void **state)
     root_destroy(root);
 }
 
-static void hidden_states_that_start_again_are_warned_of_without_routing(void **state)
+TEST(hidden_states_that_start_again_are_warned_of_without_routing)
 {
     static const unsigned char head[128] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', "
                                            "'fortran_order': False, 'shape': (1, 16)}";
@@ -351,7 +329,6 @@ static void hidden_states_that_start_again_are_warned_of_without_routing(void **
     struct fake f;
     FILE *file;
 
-    (void)state;
     root_create(root, sizeof(root));
     snprintf(path, sizeof(path), "%s/hidden.npy", root);
     memset(npy, ' ', sizeof(head));
@@ -374,11 +351,10 @@ static void hidden_states_that_start_again_are_warned_of_without_routing(void **
     root_destroy(root);
 }
 
-static void what_kernels_were_refused_is_reported_by_every_command(void **state)
+TEST(what_kernels_were_refused_is_reported_by_every_command)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_VERIFY, 4, 2);
     strcpy(f.facts.isa_refused, "avx9");
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -386,11 +362,10 @@ static void what_kernels_were_refused_is_reported_by_every_command(void **state)
     fake_finish(&f);
 }
 
-static void only_bench_is_warned_of_times(void **state)
+TEST(only_bench_is_warned_of_times)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_RUN, 4, 2);
     fake_measure(&f, 2);
     f.facts.cores = 1;
@@ -398,33 +373,4 @@ static void only_bench_is_warned_of_times(void **state)
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_int_equal(f.result.n_warnings, 0);
     fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_is_the_slowest_rank_of_its_iteration),
-        cmocka_unit_test(total_adds_up_within_a_rank_before_the_slowest_is_taken),
-        cmocka_unit_test(only_iterations_that_all_ranks_finished_count),
-        cmocka_unit_test(each_rank_has_statistics_of_its_own),
-        cmocka_unit_test(skew_and_straggler_are_of_the_total),
-        cmocka_unit_test(rates_are_bytes_of_one_iteration_by_the_median),
-        cmocka_unit_test(traffic_is_by_the_iterations_that_counted_it),
-        cmocka_unit_test(stages_that_share_a_dispatch_have_no_rate_of_their_own),
-        cmocka_unit_test(one_rank_has_no_skew_and_sends_nothing),
-        cmocka_unit_test(no_sample_gives_nan_rates_and_keeps_its_stages),
-        cmocka_unit_test(a_session_that_never_had_ranks_makes_a_result),
-        cmocka_unit_test(verify_counts_and_times_nothing),
-        cmocka_unit_test(exit_codes_follow_the_status),
-        cmocka_unit_test(the_first_rank_that_failed_by_itself_explains),
-        cmocka_unit_test(a_start_is_reported_in_utc),
-        cmocka_unit_test(a_quiet_bench_has_no_warning),
-        cmocka_unit_test(doubtful_conditions_are_warned_of),
-        cmocka_unit_test(a_routing_file_that_starts_again_is_warned_of),
-        cmocka_unit_test(hidden_states_that_start_again_are_warned_of_without_routing),
-        cmocka_unit_test(what_kernels_were_refused_is_reported_by_every_command),
-        cmocka_unit_test(only_bench_is_warned_of_times),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* Rows of results: those of graphs, halves of stages, limits, and what was checked. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 
@@ -13,11 +9,10 @@ static void assert_near(double is, double want)
     assert_true(fabs(is - want) <= 1e-9 * fabs(want));
 }
 
-static void halves_of_a_stage_have_no_rate_of_their_own(void **state)
+TEST(halves_of_a_stage_have_no_rate_of_their_own)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     fake_peaks(&f);
@@ -31,11 +26,10 @@ static void halves_of_a_stage_have_no_rate_of_their_own(void **state)
     fake_finish(&f);
 }
 
-static void graphs_have_a_total_that_was_measured(void **state)
+TEST(graphs_have_a_total_that_was_measured)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 3);
     fake_graphs(&f, 3);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -51,11 +45,10 @@ static void graphs_have_a_total_that_was_measured(void **state)
 }
 
 /* Two halves of each stage are one row by graphs. */
-static void rows_of_graphs_are_not_stages(void **state)
+TEST(rows_of_graphs_are_not_stages)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 3);
     fake_graphs(&f, 3);
     f.session.n_stages = 4;
@@ -65,11 +58,10 @@ static void rows_of_graphs_are_not_stages(void **state)
     fake_finish(&f);
 }
 
-static void what_graphs_cannot_measure_has_no_samples(void **state)
+TEST(what_graphs_cannot_measure_has_no_samples)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 3);
     fake_graphs(&f, 3);
     f.session.not_alone[FIGURE_COMBINE] = true;
@@ -82,11 +74,10 @@ static void what_graphs_cannot_measure_has_no_samples(void **state)
 }
 
 /* Of the other ranks' times none is looked at, slow as they are. */
-static void the_clock_on_the_wall_is_one_row_and_rank_0s(void **state)
+TEST(the_clock_on_the_wall_is_one_row_and_rank_0s)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 3, 4);
     fake_measure(&f, 4);
     fake_peaks(&f);
@@ -104,11 +95,10 @@ static void the_clock_on_the_wall_is_one_row_and_rank_0s(void **state)
     fake_finish(&f);
 }
 
-static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **state)
+TEST(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
@@ -124,11 +114,10 @@ static void a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency(void **sta
     fake_finish(&f);
 }
 
-static void a_rate_that_is_not_known_leaves_a_latency(void **state)
+TEST(a_rate_that_is_not_known_leaves_a_latency)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 2, 1);
     fake_measure(&f, 1);
     fake_peaks(&f);
@@ -140,11 +129,10 @@ static void a_rate_that_is_not_known_leaves_a_latency(void **state)
     fake_finish(&f);
 }
 
-static void one_rank_has_no_limit(void **state)
+TEST(one_rank_has_no_limit)
 {
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 1, 1);
     fake_measure(&f, 1);
     fake_peaks(&f);
@@ -154,12 +142,11 @@ static void one_rank_has_no_limit(void **state)
     fake_finish(&f);
 }
 
-static void a_bench_that_checked_nothing_says_why(void **state)
+TEST(a_bench_that_checked_nothing_says_why)
 {
     static struct session_notes notes = {.unchecked = "for a reason"};
     struct fake f;
 
-    (void)state;
     fake_init(&f, VERB_BENCH, 1, 1);
     fake_measure(&f, 1);
     f.session.notes = &notes;
@@ -176,11 +163,10 @@ static void a_bench_that_checked_nothing_says_why(void **state)
     fake_finish(&f);
 }
 
-static void times_of_a_gpu_are_not_held_against_the_clock_of_the_host(void **state)
+TEST(times_of_a_gpu_are_not_held_against_the_clock_of_the_host)
 {
     static const enum bench_clock clocks[] = {CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH};
 
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct fake f;
         bool reported = false;
@@ -195,22 +181,4 @@ static void times_of_a_gpu_are_not_held_against_the_clock_of_the_host(void **sta
         assert_int_equal(reported, clocks[i] == CLOCK_HOST);
         fake_finish(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_of_a_stage_have_no_rate_of_their_own),
-        cmocka_unit_test(graphs_have_a_total_that_was_measured),
-        cmocka_unit_test(rows_of_graphs_are_not_stages),
-        cmocka_unit_test(what_graphs_cannot_measure_has_no_samples),
-        cmocka_unit_test(the_clock_on_the_wall_is_one_row_and_rank_0s),
-        cmocka_unit_test(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency),
-        cmocka_unit_test(a_rate_that_is_not_known_leaves_a_latency),
-        cmocka_unit_test(one_rank_has_no_limit),
-        cmocka_unit_test(a_bench_that_checked_nothing_says_why),
-        cmocka_unit_test(times_of_a_gpu_are_not_held_against_the_clock_of_the_host),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

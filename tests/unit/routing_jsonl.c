@@ -1,11 +1,5 @@
 /* Routing as JSON lines: what is read, and what each bad file is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
 #include "moe/routing_file.h"
 
@@ -22,7 +16,7 @@ static void free_table(struct routing_table *t)
     free(t->weight);
 }
 
-static void json_lines_give_ids_and_weights(void **state)
+TEST(json_lines_give_ids_and_weights)
 {
     static const char text[] =
         "{\"type\": \"meta\", \"top_k\": 2, \"num_experts\": 8, \"model_id\": \"m\"}\n"
@@ -37,7 +31,6 @@ static void json_lines_give_ids_and_weights(void **state)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(
         routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err), EPA_OK);
     assert_int_equal(t.tokens, 3);
@@ -46,7 +39,7 @@ static void json_lines_give_ids_and_weights(void **state)
     free_table(&t);
 }
 
-static void one_layer_of_several_is_picked(void **state)
+TEST(one_layer_of_several_is_picked)
 {
     static const char text[] = "{\"layer\": 0, \"topk_ids\": [0, 1]}\n"
                                "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
@@ -55,7 +48,6 @@ static void one_layer_of_several_is_picked(void **state)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err),
                      EPA_OK);
     assert_int_equal(t.tokens, 1);
@@ -63,7 +55,7 @@ static void one_layer_of_several_is_picked(void **state)
     free_table(&t);
 }
 
-static void bad_json_lines_are_reported_line_and_column(void **state)
+TEST(bad_json_lines_are_reported_line_and_column)
 {
     static const struct bad bad[] = {
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0, 1\n", "f:2:18: no JSON: "},
@@ -113,7 +105,6 @@ static void bad_json_lines_are_reported_line_and_column(void **state)
          "f:1:1: the file ends without a token: a line with topk_ids"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
@@ -127,7 +118,7 @@ static void bad_json_lines_are_reported_line_and_column(void **state)
     }
 }
 
-static void a_layer_that_is_not_there_is_reported(void **state)
+TEST(a_layer_that_is_not_there_is_reported)
 {
     static const struct bad bad[] = {
         {"{\"layer\": 3, \"topk_ids\": [0, 1]}\n",
@@ -137,7 +128,6 @@ static void a_layer_that_is_not_there_is_reported(void **state)
     };
     struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
@@ -149,30 +139,16 @@ static void a_layer_that_is_not_there_is_reported(void **state)
     }
 }
 
-static void a_line_without_end_is_refused(void **state)
+TEST(a_line_without_end_is_refused)
 {
     size_t n = (1 << 20) + 100;
     char *text = malloc(n);
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    (void)state;
     memset(text, '[', n);
     assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err),
                      EPA_ERR_CONFIG);
     assert_string_equal(err.text, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines_give_ids_and_weights),
-        cmocka_unit_test(one_layer_of_several_is_picked),
-        cmocka_unit_test(bad_json_lines_are_reported_line_and_column),
-        cmocka_unit_test(a_layer_that_is_not_there_is_reported),
-        cmocka_unit_test(a_line_without_end_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 /* Boards: what is shown of ranks, and that nothing which may stand there does harm. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "session/status.h"
@@ -92,7 +84,7 @@ static void waits_for(const struct session_wait *note, const char *want)
     unmade(&f);
 }
 
-static void who_waits_says_for_what_and_whom(void **state)
+TEST(who_waits_says_for_what_and_whom)
 {
     static const struct {
         enum epa_wait_kind kind;
@@ -109,19 +101,17 @@ static void who_waits_says_for_what_and_whom(void **state)
         {EPA_WAIT_NOTHING, "", "-"},
     };
 
-    (void)state;
-    for (uint32_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+    for (uint32_t i = 0; i < LENGTH(c); i++) {
         struct session_wait note = note_of(c[i].kind, c[i].what);
 
         waits_for(&note, c[i].text);
     }
 }
 
-static void a_note_of_an_iteration_before_is_none(void **state)
+TEST(a_note_of_an_iteration_before_is_none)
 {
     struct session_wait note = note_of(EPA_WAIT_SIGNAL, "rows");
 
-    (void)state;
     note.iteration = 6;
     waits_for(&note, "-");
     note.iteration = 7;
@@ -129,14 +119,13 @@ static void a_note_of_an_iteration_before_is_none(void **state)
     waits_for(&note, "-");
 }
 
-static void a_line_for_each_rank_says_where_it_is(void **state)
+TEST(a_line_for_each_rank_says_where_it_is)
 {
     struct fixture f;
     struct status s;
     struct text text = {0};
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     made(&f);
     f.rank[0].finished = 1;
     f.rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
@@ -166,13 +155,12 @@ static void a_line_for_each_rank_says_where_it_is(void **state)
     unmade(&f);
 }
 
-static void pieces_hold_zeros_each_time(void **state)
+TEST(pieces_hold_zeros_each_time)
 {
     struct fixture f;
     uint64_t at = 0, first;
     char *p;
 
-    (void)state;
     made(&f);
     first = f.run.notes_at;
     status_page_unmap(f.status_page, f.rank, RANKS * sizeof(*f.rank));
@@ -186,13 +174,12 @@ static void pieces_hold_zeros_each_time(void **state)
     status_page_destroy(f.status_page);
 }
 
-static void another_build_is_refused_by_its_version(void **state)
+TEST(another_build_is_refused_by_its_version)
 {
     struct fixture f;
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     made(&f);
     assert_int_equal(
         status_page_read(status_page_file(f.status_page), 8, sizeof(struct session_notes), &head, &err),
@@ -216,12 +203,11 @@ static uint64_t draw(uint64_t *state)
 }
 
 /* Whatever a process has written there. */
-static void random_bytes_do_no_harm(void **state)
+TEST(random_bytes_do_no_harm)
 {
     uint64_t random = 88172645463325252u;
     struct fixture f;
 
-    (void)state;
     made(&f);
     for (uint32_t i = 0; i < 2000; i++) {
         struct epa_error err = {EPA_OK, ""};
@@ -253,13 +239,12 @@ static void random_bytes_do_no_harm(void **state)
     unmade(&f);
 }
 
-static void a_process_without_a_status_page_is_reported_apart(void **state)
+TEST(a_process_without_a_status_page_is_reported_apart)
 {
     struct epa_error err = {EPA_OK, ""};
     struct fixture f;
     int file = -1;
 
-    (void)state;
     assert_int_equal(status_page_open(getpid(), &file, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "runs no experiment of epa2a"));
     err = (struct epa_error){EPA_OK, ""};
@@ -270,19 +255,4 @@ static void a_process_without_a_status_page_is_reported_apart(void **state)
     assert_int_equal(status_page_open(getpid(), &file, &err), EPA_OK);
     close(file);
     unmade(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_says_for_what_and_whom),
-        cmocka_unit_test(a_note_of_an_iteration_before_is_none),
-        cmocka_unit_test(a_line_for_each_rank_says_where_it_is),
-        cmocka_unit_test(pieces_hold_zeros_each_time),
-        cmocka_unit_test(another_build_is_refused_by_its_version),
-        cmocka_unit_test(random_bytes_do_no_harm),
-        cmocka_unit_test(a_process_without_a_status_page_is_reported_apart),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* token_flag: its layout and its signals, what it refuses, and calls that come out of turn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/token_flag/token_flag.h"
 
@@ -85,7 +79,7 @@ static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
     uint64_t end = 0;
 
     (void)m;
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         assert_int_equal(at[i] % TF_PAGE, 0);
         assert_int_equal(bytes[i] % TF_LINE, 0);
         assert_true(at[i] >= end);
@@ -94,9 +88,8 @@ static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
     assert_true(end <= l->heap_bytes);
 }
 
-static void regions_stand_apart_in_every_shape(void **state)
+TEST(regions_stand_apart_in_every_shape)
 {
-    (void)state;
     each_shape(check_regions);
 }
 
@@ -114,32 +107,28 @@ static void check_message(const struct tf_layout *l, const struct epa_moe *m)
     assert_true(l->message_bytes < l->scales_at + scales + TF_META_BYTES + TF_LINE);
 }
 
-static void
-a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends(void **state)
+TEST(a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends)
 {
-    (void)state;
     assert_int_equal(sizeof(struct tf_meta), TF_META_BYTES);
     assert_int_equal(offsetof(struct tf_meta, flag), TF_META_BYTES - TF_FLAG_BYTES);
     each_shape(check_message);
 }
 
-static void counts_and_epoch_are_one_word_that_grows(void **state)
+TEST(counts_and_epoch_are_one_word_that_grows)
 {
-    (void)state;
     assert_true(tf_count_flag(1, 0) > 0);
     assert_true(tf_count_flag(2, 0) > tf_count_flag(1, UINT32_MAX - 1));
     assert_int_equal((uint32_t)tf_count_flag(7, 12) - 1, 12);
 }
 
 /* Counts, rows and expert outputs of all sets: no two in one word, and none beyond the last. */
-static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
+TEST(each_flag_that_is_put_has_a_signal_of_its_own)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
     uint8_t *used;
 
-    (void)state;
     m.max_tokens = 5;
     l = made(&m, 4, true, &c);
     used = calloc(l.signals, 1);
@@ -159,12 +148,11 @@ static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
     free(used);
 }
 
-static void only_what_is_put_has_signals_and_staging(void **state)
+TEST(only_what_is_put_has_signals_and_staging)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct tf_layout l = made(&decode, 8, false, &c);
 
-    (void)state;
     assert_int_equal(l.signals, 16);
     assert_int_equal(l.staging_bytes, 0);
     l = made(&decode, 8, true, &c);
@@ -177,23 +165,21 @@ static void only_what_is_put_has_signals_and_staging(void **state)
     assert_int_equal(l.staging_bytes, 0);
 }
 
-static void fused_outputs_need_no_room_of_their_own_but_to_be_put(void **state)
+TEST(fused_outputs_need_no_room_of_their_own_but_to_be_put)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 1);
 
-    (void)state;
     c.fuse_expert = true;
     assert_int_equal(made(&decode, 8, false, &c).y_bytes, 0);
     assert_int_equal(made(&decode, 8, true, &c).y_bytes, 8 * 1024 * 2 * 7168);
 }
 
-static void the_largest_shape_fits_into_64_bits(void **state)
+TEST(the_largest_shape_fits_into_64_bits)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
 
-    (void)state;
     m.max_tokens = TOKENS;
     m.hidden = HIDDEN;
     m.topk = TF_TOPK;
@@ -214,12 +200,11 @@ static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const c
     assert_string_equal(err.text, why);
 }
 
-static void what_it_cannot_do_is_refused_in_words(void **state)
+TEST(what_it_cannot_do_is_refused_in_words)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m;
 
-    (void)state;
     m = decode, m.dtype = EPA_F32;
     refuse(m, 8, c, "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
@@ -247,11 +232,10 @@ static void what_it_cannot_do_is_refused_in_words(void **state)
         "(96); choose another group or dispatch_dtype: native");
 }
 
-static void chunks_need_a_flag_for_each_row(void **state)
+TEST(chunks_need_a_flag_for_each_row)
 {
     struct tf_config c = config_of(TF_FLAG_PER_RANK, 2);
 
-    (void)state;
     c.chunks = 4;
     refuse(decode, 8, c,
            "token_flag: chunks: 4 needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
@@ -352,11 +336,10 @@ static void assert_says(struct fixture *f, uint32_t stage, const char *words)
         fail_msg("'%s' does not say: %s", err.text, words);
 }
 
-static void each_half_needs_the_one_before(void **state)
+TEST(each_half_needs_the_one_before)
 {
     struct fixture f = {.weight = {1}};
 
-    (void)state;
     set_up(&f, 2);
     f.problem.u.moe.epoch = 1;
     assert_says(&f, 1,
@@ -369,7 +352,7 @@ static void each_half_needs_the_one_before(void **state)
     tear_down(&f);
 }
 
-static void no_more_dispatches_are_open_than_there_are_sets(void **state)
+TEST(no_more_dispatches_are_open_than_there_are_sets)
 {
     for (uint32_t buffers = 1; buffers <= 2; buffers++) {
         struct fixture f = {.weight = {1}};
@@ -388,11 +371,10 @@ static void no_more_dispatches_are_open_than_there_are_sets(void **state)
     }
 }
 
-static void a_rank_alone_outputs_itself_for_as_long_as_it_likes(void **state)
+TEST(a_rank_alone_outputs_itself_for_as_long_as_it_likes)
 {
     struct fixture f = {.weight = {2}};
 
-    (void)state;
     set_up(&f, 1);
     for (uint16_t i = 1; i < 50; i++) {
         f.x[3] = (uint16_t)(0x3f80 + i);
@@ -404,25 +386,4 @@ static void a_rank_alone_outputs_itself_for_as_long_as_it_likes(void **state)
         assert_int_equal(f.out[3], f.x[3] + 0x80); /* times 2 */
     }
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_stand_apart_in_every_shape),
-        cmocka_unit_test(
-            a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends),
-        cmocka_unit_test(counts_and_epoch_are_one_word_that_grows),
-        cmocka_unit_test(each_flag_that_is_put_has_a_signal_of_its_own),
-        cmocka_unit_test(only_what_is_put_has_signals_and_staging),
-        cmocka_unit_test(fused_outputs_need_no_room_of_their_own_but_to_be_put),
-        cmocka_unit_test(the_largest_shape_fits_into_64_bits),
-        cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
-        cmocka_unit_test(chunks_need_a_flag_for_each_row),
-        cmocka_unit_test(each_half_needs_the_one_before),
-        cmocka_unit_test(no_more_dispatches_are_open_than_there_are_sets),
-        cmocka_unit_test(a_rank_alone_outputs_itself_for_as_long_as_it_likes),
-    };
-
-    return cmocka_run_group_tests_name("token_flag", tests, NULL, NULL);
 }

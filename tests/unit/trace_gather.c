@@ -1,10 +1,6 @@
 /* The events of all ranks on one clock: offsets and drift, flows that are whole, and records
  * that were left half done or by somebody else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 #include "trace/gather.h"
@@ -69,12 +65,11 @@ static void finish(struct noted *n, struct gathered *g)
     free(n->fake.session.block);
 }
 
-static void events_are_in_order_with_the_longest_first(void **state)
+TEST(events_are_in_order_with_the_longest_first)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     turn(&n, 0);
     add(&n, 0, EPA_TRACE_SLICE, 1010, 1020, 0);
@@ -91,13 +86,12 @@ static void events_are_in_order_with_the_longest_first(void **state)
     finish(&n, &g);
 }
 
-static void a_flow_without_its_other_end_is_cut(void **state)
+TEST(a_flow_without_its_other_end_is_cut)
 {
     struct noted n;
     struct gathered g;
     uint32_t cut = 0;
 
-    (void)state;
     noted_init(&n);
     turn(&n, 0);
     add(&n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
@@ -116,12 +110,11 @@ static void a_flow_without_its_other_end_is_cut(void **state)
     finish(&n, &g);
 }
 
-static void only_the_last_iterations_of_all_ranks_are_taken(void **state)
+TEST(only_the_last_iterations_of_all_ranks_are_taken)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     turn(&n, 3);
     add(&n, 0, EPA_TRACE_SLICE, 100, 200, 0);
@@ -138,14 +131,13 @@ static void only_the_last_iterations_of_all_ranks_are_taken(void **state)
 }
 
 /* Rank 1 is 500 ns ahead of rank 0 at 10 s, and 1500 ns at 20 s. */
-static void a_clock_that_drifts_is_put_right(void **state)
+TEST(a_clock_that_drifts_is_put_right)
 {
     const uint64_t s = 1000000000;
     struct noted n;
     struct gathered g;
     struct record *record;
 
-    (void)state;
     noted_init(&n);
     record = session_trace(&n.fake.session, 1);
     record->near = false;
@@ -163,12 +155,11 @@ static void a_clock_that_drifts_is_put_right(void **state)
     finish(&n, &g);
 }
 
-static void a_clock_that_was_never_compared_is_not_known(void **state)
+TEST(a_clock_that_was_never_compared_is_not_known)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     session_trace(&n.fake.session, 1)->near = false;
     turn(&n, 0);
@@ -178,12 +169,11 @@ static void a_clock_that_was_never_compared_is_not_known(void **state)
     finish(&n, &g);
 }
 
-static void what_makes_no_sense_is_left_out(void **state)
+TEST(what_makes_no_sense_is_left_out)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     turn(&n, 0);
     add(&n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
@@ -199,12 +189,11 @@ static void what_makes_no_sense_is_left_out(void **state)
     finish(&n, &g);
 }
 
-static void a_rank_that_left_nothing_is_missing(void **state)
+TEST(a_rank_that_left_nothing_is_missing)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     turn(&n, 0);
     add(&n, 0, EPA_TRACE_SLICE, 100, 200, 0);
@@ -216,31 +205,14 @@ static void a_rank_that_left_nothing_is_missing(void **state)
     finish(&n, &g);
 }
 
-static void nothing_was_noted(void **state)
+TEST(nothing_was_noted)
 {
     struct noted n;
     struct gathered g;
 
-    (void)state;
     noted_init(&n);
     g = gathered(&n);
     assert_int_equal(g.n, 0);
     assert_true(g.first > g.last);
     finish(&n, &g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_are_in_order_with_the_longest_first),
-        cmocka_unit_test(a_flow_without_its_other_end_is_cut),
-        cmocka_unit_test(only_the_last_iterations_of_all_ranks_are_taken),
-        cmocka_unit_test(a_clock_that_drifts_is_put_right),
-        cmocka_unit_test(a_clock_that_was_never_compared_is_not_known),
-        cmocka_unit_test(what_makes_no_sense_is_left_out),
-        cmocka_unit_test(a_rank_that_left_nothing_is_missing),
-        cmocka_unit_test(nothing_was_noted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

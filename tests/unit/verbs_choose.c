@@ -1,10 +1,6 @@
 /* Which port, GID and P_Key the verbs transport takes, what it says of a failure, and when a
  * signal counts, decided without a device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/transport/verbs/verbs.h"
 
@@ -45,18 +41,16 @@ static void says_no_port(uint32_t n, const char *device, uint32_t number, const 
     assert_null(out);
 }
 
-static void the_first_active_port_that_fits_is_taken(void **state)
+TEST(the_first_active_port_that_fits_is_taken)
 {
-    (void)state;
     assert_ptr_equal(chosen(NULL, 0), &ports[1]);
     assert_ptr_equal(chosen("mlx5_1", 0), &ports[1]);
     assert_ptr_equal(chosen("mlx5_1", 2), &ports[2]);
     assert_ptr_equal(chosen(NULL, 2), &ports[2]);
 }
 
-static void without_a_device_one_sentence_says_so(void **state)
+TEST(without_a_device_one_sentence_says_so)
 {
-    (void)state;
     says_no_port(0, NULL, 0,
                  "verbs: this machine has no RDMA device (`ibv_devices` lists none); take "
                  "transport ucx or shm");
@@ -65,9 +59,8 @@ static void without_a_device_one_sentence_says_so(void **state)
                  "transport ucx or shm");
 }
 
-static void ports_that_there_are_are_named(void **state)
+TEST(ports_that_there_are_are_named)
 {
-    (void)state;
     says_no_port(2, "mlx4_0", 0,
                  "verbs: this machine has no RDMA device mlx4_0; it has: mlx5_0 port 1 is "
                  "DOWN (Ethernet), mlx5_1 port 1 is ACTIVE (InfiniBand)");
@@ -87,14 +80,13 @@ static void ports_that_there_are_are_named(void **state)
         "set transport.device and transport.port");
 }
 
-static void a_device_that_cannot_be_opened_says_why(void **state)
+TEST(a_device_that_cannot_be_opened_says_why)
 {
     const struct port port = {.device = "rxe0", .refused = "cannot be opened: no"};
     const struct port_wish wish = {.device = NULL};
     const struct port *out = NULL;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(choose_port(&port, 1, &wish, &out, &err), EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "rxe0 cannot be opened: no"));
 }
@@ -109,7 +101,7 @@ static const struct gid gids[] = {
     {5, GID_ROCE_V2, {[10] = 0xff, 0xff, 10, 0, 0, 1}},
     {6, GID_ROCE_V2, {[10] = 0xff, 0xff, 10, 0, 0, 2}},
 };
-enum { GIDS = sizeof(gids) / sizeof(gids[0]) };
+enum { GIDS = LENGTH(gids) };
 
 static uint32_t chosen_gid(uint32_t n, const char *wish)
 {
@@ -120,9 +112,8 @@ static uint32_t chosen_gid(uint32_t n, const char *wish)
     return out.index;
 }
 
-static void of_roce_the_best_gid_is_taken_whatever_its_number(void **state)
+TEST(of_roce_the_best_gid_is_taken_whatever_its_number)
 {
-    (void)state;
     assert_int_equal(chosen_gid(GIDS, NULL), 5);
     assert_int_equal(chosen_gid(GIDS, "auto"), 5);
     assert_int_equal(chosen_gid(4, "auto"), 3);
@@ -130,9 +121,8 @@ static void of_roce_the_best_gid_is_taken_whatever_its_number(void **state)
     assert_int_equal(chosen_gid(1, "auto"), 0);
 }
 
-static void a_gid_can_be_asked_for_by_number_and_by_address(void **state)
+TEST(a_gid_can_be_asked_for_by_number_and_by_address)
 {
-    (void)state;
     assert_int_equal(chosen_gid(GIDS, "0"), 0);
     assert_int_equal(chosen_gid(GIDS, "6"), 6);
     assert_int_equal(chosen_gid(GIDS, "::ffff:10.0.0.2"), 6);
@@ -140,14 +130,13 @@ static void a_gid_can_be_asked_for_by_number_and_by_address(void **state)
     assert_int_equal(chosen_gid(GIDS, "fe80::1"), 1);
 }
 
-static void of_infiniband_the_first_gid_is_taken(void **state)
+TEST(of_infiniband_the_first_gid_is_taken)
 {
     const struct gid table[] = {{0, GID_INFINIBAND, {0xfe, 0x80, [15] = 7}},
                                 {1, GID_INFINIBAND, {0xfe, 0x80, [15] = 8}}};
     struct epa_error err = {EPA_OK, ""};
     struct gid out;
 
-    (void)state;
     assert_int_equal(choose_gid(table, 2, &ports[1], NULL, &out, &err), EPA_OK);
     assert_int_equal(out.index, 0);
     assert_int_equal(choose_gid(table, 2, &ports[1], "1", &out, &err), EPA_OK);
@@ -164,9 +153,8 @@ static void says_no_gid(uint32_t n, const char *wish, enum epa_status status,
     assert_string_equal(err.text, text);
 }
 
-static void a_gid_that_is_not_there_is_refused_with_those_that_are(void **state)
+TEST(a_gid_that_is_not_there_is_refused_with_those_that_are)
 {
-    (void)state;
     says_no_gid(2, "7", EPA_ERR_CONFIG,
                 "verbs: mlx5_1 port 2 has no GID '7'; it has: 0 is fe80::1 (RoCE v1), 1 is "
                 "fe80::1 (RoCE v2)");
@@ -182,14 +170,13 @@ static void a_gid_that_is_not_there_is_refused_with_those_that_are(void **state)
                 "(`ip address add`)");
 }
 
-static void a_global_header_goes_where_it_must(void **state)
+TEST(a_global_header_goes_where_it_must)
 {
     struct port p = {.link = LINK_INFINIBAND};
     const uint8_t mine[GID_BYTES] = {0xfe, 0x80, [15] = 1};
     const uint8_t near[GID_BYTES] = {0xfe, 0x80, [15] = 2};
     const uint8_t far[GID_BYTES] = {0xfe, 0x80, [7] = 1, [15] = 2};
 
-    (void)state;
     assert_false(needs_grh(&p, mine, 5, near));
     assert_true(needs_grh(&p, mine, 5, far));
     assert_true(needs_grh(&p, mine, 0, near));
@@ -201,13 +188,12 @@ static void a_global_header_goes_where_it_must(void **state)
 
 /* ---- P_Keys ---- */
 
-static void a_partition_is_found_by_its_key(void **state)
+TEST(a_partition_is_found_by_its_key)
 {
     const uint16_t pkey[] = {0xffff, 0, 0x0001, 0x8002};
     struct epa_error err = {EPA_OK, ""};
     uint32_t index = 99;
 
-    (void)state;
     assert_int_equal(choose_pkey(pkey, 4, &ports[1], "auto", &index, &err), EPA_OK);
     assert_int_equal(index, 0);
     assert_int_equal(choose_pkey(pkey, 4, &ports[1], "0x8001", &index, &err), EPA_OK);
@@ -226,11 +212,10 @@ static void a_partition_is_found_by_its_key(void **state)
 
 /* ---- pinned memory ---- */
 
-static void memory_that_may_not_be_pinned_is_refused_by_arithmetic(void **state)
+TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(check_memlock(65536, 65536, false, &err), EPA_OK);
     assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, &err), EPA_OK);
     assert_int_equal(check_memlock((uint64_t)1 << 60, 65536, true, &err), EPA_OK);
@@ -258,9 +243,8 @@ static void says_of_request(const struct queue_failure *failure, const char *tex
     assert_string_equal(out, text);
 }
 
-static void a_failed_request_names_peer_operation_status_and_what_to_look_at(void **state)
+TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
 {
-    (void)state;
     says_of_request(
         &(struct queue_failure){.failed = true,
                                 .status = IBV_WC_RETRY_EXC_ERR,
@@ -291,9 +275,8 @@ static void a_failed_request_names_peer_operation_status_and_what_to_look_at(voi
         "(errno 12); port 1 of rxe0 is ACTIVE");
 }
 
-static void every_status_leads_to_some_advice_that_fits(void **state)
+TEST(every_status_leads_to_some_advice_that_fits)
 {
-    (void)state;
     for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_GENERAL_ERR; status++) {
         const struct queue_failure failure = {
             .failed = true, .status = (enum ibv_wc_status)status, .peer = 65535};
@@ -329,9 +312,8 @@ static bool counts(uint64_t seen, uint64_t then, enum epa_compare compare, uint6
     return poll_launch(&w.word, compare, want, go_on_writing, &w);
 }
 
-static void a_signal_counts_once_two_looks_saw_the_same(void **state)
+TEST(a_signal_counts_once_two_looks_saw_the_same)
 {
-    (void)state;
     assert_true(counts(7, 7, EPA_GE, 7));
     assert_true(counts(7, 7, EPA_EQ, 7));
     assert_false(counts(6, 7, EPA_GE, 7)); /* is there at the next look */
@@ -339,42 +321,16 @@ static void a_signal_counts_once_two_looks_saw_the_same(void **state)
 }
 
 /* From 0xff to 0x100, the high byte first: larger than either. */
-static void half_a_signal_that_looks_larger_does_not_count(void **state)
+TEST(half_a_signal_that_looks_larger_does_not_count)
 {
-    (void)state;
     assert_false(counts(0x1ff, 0x100, EPA_GE, 0x180));
     assert_false(counts(0x1ff, 0x100, EPA_GE, 0x100)); /* but at the next look */
     assert_true(counts(0x100, 0x100, EPA_GE, 0x100));
 }
 
-static void reading_waits_until_the_value_is_whole(void **state)
+TEST(reading_waits_until_the_value_is_whole)
 {
     struct writer w = {.word = 0x1ff, .then = 0x100};
 
-    (void)state;
     assert_int_equal(look_up(&w.word, go_on_writing, &w), 0x100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_active_port_that_fits_is_taken),
-        cmocka_unit_test(without_a_device_one_sentence_says_so),
-        cmocka_unit_test(ports_that_there_are_are_named),
-        cmocka_unit_test(a_device_that_cannot_be_opened_says_why),
-        cmocka_unit_test(of_roce_the_best_gid_is_taken_whatever_its_number),
-        cmocka_unit_test(a_gid_can_be_asked_for_by_number_and_by_address),
-        cmocka_unit_test(of_infiniband_the_first_gid_is_taken),
-        cmocka_unit_test(a_gid_that_is_not_there_is_refused_with_those_that_are),
-        cmocka_unit_test(a_global_header_goes_where_it_must),
-        cmocka_unit_test(a_partition_is_found_by_its_key),
-        cmocka_unit_test(memory_that_may_not_be_pinned_is_refused_by_arithmetic),
-        cmocka_unit_test(a_failed_request_names_peer_operation_status_and_what_to_look_at),
-        cmocka_unit_test(every_status_leads_to_some_advice_that_fits),
-        cmocka_unit_test(a_signal_counts_once_two_looks_saw_the_same),
-        cmocka_unit_test(half_a_signal_that_looks_larger_does_not_count),
-        cmocka_unit_test(reading_waits_until_the_value_is_whole),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

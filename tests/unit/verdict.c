@@ -1,10 +1,6 @@
 /* Expectations of results made by hand: what meets them, and in which words they are missed. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 
@@ -25,11 +21,10 @@ static void end(struct fake *f, enum epa_status status)
     assert_int_equal(fake_result(f, status, status == EPA_OK ? NULL : "because"), EPA_OK);
 }
 
-static void nothing_expected_is_nothing_judged(void **state)
+TEST(nothing_expected_is_nothing_judged)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     end(&f, EPA_OK);
     assert_int_equal(f.result.n_verdicts, 0);
@@ -37,11 +32,10 @@ static void nothing_expected_is_nothing_judged(void **state)
     fake_finish(&f);
 }
 
-static void a_bare_bound_is_of_the_last_row(void **state)
+TEST(a_bare_bound_is_of_the_last_row)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.median = "310us";
     end(&f, EPA_OK);
@@ -53,12 +47,11 @@ static void a_bare_bound_is_of_the_last_row(void **state)
     fake_finish(&f);
 }
 
-static void what_is_missed_is_reported_with_how_much(void **state)
+TEST(what_is_missed_is_reported_with_how_much)
 {
     struct fake f;
     char words[256];
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.median = "dispatch 1s , combine 100us,total 248us";
     end(&f, EPA_OK);
@@ -77,12 +70,11 @@ static void what_is_missed_is_reported_with_how_much(void **state)
     fake_finish(&f);
 }
 
-static void each_figure_is_the_one_of_its_name(void **state)
+TEST(each_figure_is_the_one_of_its_name)
 {
     struct fake f;
     const struct stats *s;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect = (struct expect_options){.min = "1s",
                                                   .median = "1s",
@@ -120,11 +112,10 @@ static void each_figure_is_the_one_of_its_name(void **state)
     fake_finish(&f);
 }
 
-static void rates_and_parts_are_at_least(void **state)
+TEST(rates_and_parts_are_at_least)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.bottleneck = "dispatch 40"; /* 2 MB in 105 us */
     end(&f, EPA_OK);
@@ -133,11 +124,10 @@ static void rates_and_parts_are_at_least(void **state)
     fake_finish(&f);
 }
 
-static void what_is_not_known_misses(void **state)
+TEST(what_is_not_known_misses)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.of_peak = "dispatch 0%";
     f.experiment.expect.wrong = 0;
@@ -149,11 +139,10 @@ static void what_is_not_known_misses(void **state)
     fake_finish(&f);
 }
 
-static void wrong_wants_data_that_was_compared(void **state)
+TEST(wrong_wants_data_that_was_compared)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.wrong = 0;
     session_rank(&f.session, 1)->compared = 1000;
@@ -162,11 +151,10 @@ static void wrong_wants_data_that_was_compared(void **state)
     fake_finish(&f);
 }
 
-static void verify_looks_at_wrong_alone(void **state)
+TEST(verify_looks_at_wrong_alone)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_VERIFY);
     f.experiment.expect.median = "1ns";
     end(&f, EPA_OK);
@@ -180,11 +168,10 @@ static void verify_looks_at_wrong_alone(void **state)
     fake_finish(&f);
 }
 
-static void a_run_that_failed_is_not_judged(void **state)
+TEST(a_run_that_failed_is_not_judged)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     f.experiment.expect.median = "1ns";
     end(&f, EPA_ERR_TIMEOUT);
@@ -194,14 +181,13 @@ static void a_run_that_failed_is_not_judged(void **state)
     fake_finish(&f);
 }
 
-static void so_many_are_too_many(void **state)
+TEST(so_many_are_too_many)
 {
     struct expect_options x = {.wrong = UINT32_MAX};
     struct expectation all[EXPECT_MOST];
     struct value_error error;
     char text[4096] = "";
 
-    (void)state;
     for (int i = 0; i < EXPECT_MOST; i++)
         strcat(text, i == 0 ? "1s" : ", 1s");
     x.max = text;
@@ -216,11 +202,10 @@ static void so_many_are_too_many(void **state)
 }
 
 /* Why there are no more samples: the rule's word, or that all came. */
-static void a_result_says_why_it_stopped(void **state)
+TEST(a_result_says_why_it_stopped)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     end(&f, EPA_OK);
     assert_int_equal(f.result.stop, STOP_ITERATIONS);
@@ -236,23 +221,4 @@ static void a_result_says_why_it_stopped(void **state)
     end(&f, EPA_ERR_INTERRUPTED);
     assert_int_equal(f.result.stop, STOP_NOT);
     fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_expected_is_nothing_judged),
-        cmocka_unit_test(a_bare_bound_is_of_the_last_row),
-        cmocka_unit_test(what_is_missed_is_reported_with_how_much),
-        cmocka_unit_test(each_figure_is_the_one_of_its_name),
-        cmocka_unit_test(rates_and_parts_are_at_least),
-        cmocka_unit_test(what_is_not_known_misses),
-        cmocka_unit_test(wrong_wants_data_that_was_compared),
-        cmocka_unit_test(verify_looks_at_wrong_alone),
-        cmocka_unit_test(a_run_that_failed_is_not_judged),
-        cmocka_unit_test(so_many_are_too_many),
-        cmocka_unit_test(a_result_says_why_it_stopped),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
