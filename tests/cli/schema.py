@@ -71,8 +71,8 @@ def main(schema_path, *rest):
         print(f"{len(rest) - 1} valid")
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([rest[0], "documents*"], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "EPA2A_TEST_DOCUMENTS": folder})
+        subprocess.run([rest[0]], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "EPA2A_TEST": "documents*", "EPA2A_TEST_DOCUMENTS": folder})
         paths = sorted(pathlib.Path(folder).glob("*.json"))
         failed = 0 if paths else 1
         for path in paths:

@@ -1,8 +1,5 @@
 /* Runs of a file: which there are, in which order, what they are called and what they say. */
-#include "test.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
+#include "files.h"
 
 #include "config/batch.h"
 #include "config/diag.h"
@@ -11,44 +8,14 @@
 
 #define SMALL "version: 1\nmoe: {hidden: 128, experts: 8, topk: 2, fp8_group_size: 64}\n"
 
-static char folder[] = "/tmp/epa2a-batch-XXXXXX";
-
-static int enter_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL || chdir(folder) != 0 || mkdir("sub", 0700) != 0;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    unlink("a.yaml");
-    unlink("b.yaml");
-    unlink("sub/base.yaml");
-    unlink("sub/low.yaml");
-    return rmdir("sub") != 0 || chdir("/") != 0 || rmdir(folder) != 0;
-}
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-/* Sets end in NULL. */
 static struct batch *read_text(const char *text, const char *const *sets)
 {
     struct diag *diag = diag_create();
     struct batch *batch = NULL;
-    uint32_t n = 0;
 
     write_file("a.yaml", text);
-    while (sets != NULL && sets[n] != NULL)
-        n++;
-    if (batch_read("a.yaml", sets, n, BATCH_RUNS_MOST, NULL, diag, &batch) != EPA_OK)
+    if (batch_read("a.yaml", sets, count_sets(sets), BATCH_RUNS_MOST, NULL, diag, &batch) !=
+        EPA_OK)
         diag_print(diag, stderr);
     assert_non_null(batch);
     diag_destroy(diag);
@@ -63,12 +30,9 @@ static char *refuse(const char *text, const char *const *sets, uint32_t most)
     char *out = NULL;
     size_t bytes = 0;
     FILE *file;
-    uint32_t n = 0;
 
     write_file("a.yaml", text);
-    while (sets != NULL && sets[n] != NULL)
-        n++;
-    assert_int_equal(batch_read("a.yaml", sets, n, most, NULL, diag, &batch),
+    assert_int_equal(batch_read("a.yaml", sets, count_sets(sets), most, NULL, diag, &batch),
                      EPA_ERR_CONFIG);
     assert_null(batch);
     file = open_memstream(&out, &bytes);
@@ -271,12 +235,10 @@ TEST(files_that_include_each_other_are_refused)
 
     write_file("b.yaml", "include: a.yaml\n");
     said = refuse("version: 1\ninclude: b.yaml\n", NULL, 10);
-    assert_string_equal(
-        said, "b.yaml:1:10: error: include: a.yaml includes itself, by way of b.yaml\n"
-              "    1 | include: a.yaml\n      |          ^~~~~~\n");
+    assert_words(said, "b.yaml:1:10: error: .. a.yaml .. b.yaml");
     free(said);
     said = refuse("include: a.yaml\nversion: 1\n", NULL, 10);
-    assert_non_null(strstr(said, "a.yaml:1:10: error: include: a.yaml includes itself\n"));
+    assert_words(said, "a.yaml:1:10: error: .. a.yaml");
     free(said);
 }
 
@@ -285,19 +247,11 @@ TEST(an_error_of_many_runs_is_reported_once)
     char *said = refuse(
         SMALL "ranks: 3\nmatrix: {moe.topk: [1, 2], moe.max_tokens: [1, 0]}\n", NULL, 10);
 
-    assert_string_equal(
+    assert_words(
         said,
-        "a.yaml:2:29: error: moe.experts (8) is not a multiple of ranks (3)\n"
-        "    2 | moe: {hidden: 128, experts: 8, topk: 2, fp8_group_size: 64}\n"
-        "      |                             ^ write 6 or 9\n"
-        "a.yaml:3:8: note: 'ranks' was set here\n"
-        "    3 | ranks: 3\n      |        ^\n"
-        "a.yaml: note: in run 'moe.topk=1 moe.max_tokens=1' and 3 more\n"
-        "a.yaml:4:48: error: moe.max_tokens: 0 is out of range\n"
-        "    4 | matrix: {moe.topk: [1, 2], moe.max_tokens: [1, 0]}\n"
-        "      |                                                ^ expected a whole number, 1 to "
-        "4096\n"
-        "a.yaml: note: in run 'moe.topk=1 moe.max_tokens=0' and 1 more\n");
+        "a.yaml:2:29: error: .. a.yaml:3:8: note: .. 'moe.topk=1 moe.max_tokens=1' and 3 .. "
+        "a.yaml:4:48: error: .. 'moe.topk=1 moe.max_tokens=0' and 1");
+    assert_null(strstr(strstr(said, "moe.experts (8)") + 1, "moe.experts (8)"));
     free(said);
 }
 

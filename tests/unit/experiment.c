@@ -1,49 +1,17 @@
 /* From a file and --set to struct experiment and back to YAML. */
-#include "test.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
+#include "files.h"
 
 #include "config/diag.h"
 #include "config/experiment.h"
 #include "fake_registry.h"
 #include "base/text.h"
 
-static char folder[] = "/tmp/epa2a-experiment-XXXXXX";
-
-static int enter_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL || chdir(folder) != 0 || mkdir("sub", 0700) != 0;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    unlink("a.yaml");
-    unlink("sub/a.yaml");
-    return rmdir("sub") != 0 || chdir("/") != 0 || rmdir(folder) != 0;
-}
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-/* Sets end in NULL. */
 static struct experiment *read_file(const char *path, const char *const *sets)
 {
     struct diag *diag = diag_create();
     struct experiment *x = NULL;
-    uint32_t n = 0;
 
-    while (sets != NULL && sets[n] != NULL)
-        n++;
-    if (experiment_read(path, sets, n, NULL, diag, &x) != EPA_OK)
+    if (experiment_read(path, sets, count_sets(sets), NULL, diag, &x) != EPA_OK)
         diag_print(diag, stderr);
     assert_int_equal(diag_errors(diag), 0);
     assert_non_null(x);
@@ -224,49 +192,6 @@ TEST(origins_tell_default_file_and_set)
     assert_non_null(strstr(shown.data, "ranks: 2                                "
                                        "# default\n"));
     text_free(&shown);
-    experiment_destroy(x);
-}
-
-struct seen {
-    char text[4096];
-};
-
-static void note(void *arg, const char *key, const char *value, bool quoted)
-{
-    struct seen *seen = arg;
-    size_t n = strlen(seen->text);
-
-    snprintf(seen->text + n, sizeof(seen->text) - n, "%s=%s%s%s\n", key, quoted ? "'" : "",
-             value, quoted ? "'" : "");
-}
-
-TEST(visit_tells_strings_from_numbers)
-{
-    struct experiment *x = read_text("version: 1\ntokens: [3, 4]\n", NULL);
-    struct seen seen = {""};
-
-    experiment_visit(x, note, &seen);
-    assert_non_null(strstr(seen.text, "version=1\nname='a'\nranks=2\n"));
-    assert_non_null(strstr(seen.text, "timeout='5s'\n"));
-    assert_non_null(strstr(seen.text,
-                           "transport.name='shm'\ntransport.wait='auto'\n"
-                           "transport.prefault=false\ntransport.ring='64KiB'\n"));
-    assert_non_null(strstr(seen.text, "tokens.kind='list'\ntokens.per_rank=[3, 4]\n"));
-    assert_null(strstr(seen.text, "routing.exponent"));
-    experiment_destroy(x);
-}
-
-TEST(problem_has_the_shapes)
-{
-    struct experiment *x = read_text("version: 1\nmoe: {input_dtype: fp8, topk: 3}\n", NULL);
-    struct epa_problem problem = experiment_problem(x);
-
-    assert_int_equal(problem.op, EPA_OP_MOE);
-    assert_int_equal(problem.u.moe.hidden, 7168);
-    assert_int_equal(problem.u.moe.topk, 3);
-    assert_int_equal(problem.u.moe.dtype, EPA_BF16);
-    assert_int_equal(problem.u.moe.x_dtype, EPA_FP8_E4M3);
-    assert_null(problem.u.moe.x);
     experiment_destroy(x);
 }
 

@@ -13,8 +13,7 @@ static const struct epa_choice fake_waits[] = {
     {"yield", 2, "let others run"},
     {0},
 };
-const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536,
-                                                              .share = 0.25};
+const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536, .share = 0.25};
 const struct epa_option fake_transport_options[] = {
     {.name = "wait",
      EPA_CHOICE(struct fake_transport, wait),

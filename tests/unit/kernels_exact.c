@@ -1,23 +1,6 @@
 /* The definitions of dtype.h against references that share nothing with them, and the
  * quantisers of all sets against dtype.h: every bf16 next to every kind of amax. */
-#include "test.h"
-
-#include "base/dtype.h"
-#include "kernels/kernels.h"
-
-static const char *const isas[] = {"scalar", "avx2", "avx512"};
-
-enum {
-    ISAS = LENGTH(isas),
-};
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
+#include "kernel_rows.h"
 
 /* What a code stands for, from the format's description. */
 static double value_of(uint32_t code)
@@ -149,46 +132,7 @@ TEST(infinity_and_nan_leave_the_scale_alone)
     uint16_t x[6] = {0x3f80 /* 1 */, 0x7f80, 0xff80, 0x7fc0, 0xff81, 0xbf00 /* -0.5 */};
     uint8_t q[6];
 
-    assert_true(e4m3_group(x, 6, q) == 1.0f / 448.0f);
-    assert_int_equal(q[0], 0x7e);
-    assert_int_equal(q[1], 0x7e);
-    assert_int_equal(q[2], 0xfe);
-    assert_int_equal(q[3], 0x7f);
-    assert_int_equal(q[4], 0xff);
-    assert_int_equal(q[5], 0xf6); /* -224 */
-}
-
-/* One row of several groups through every set, held to dtype.h. x and q start off any
- * alignment; bytes behind the row must stay. */
-static void hold_row(const uint16_t *x, uint32_t hidden, uint32_t group)
-{
-    enum { GUARD = 64 };
-    uint8_t want[4096], got[4096 + GUARD];
-    float want_scale[512], got_scale[512 + 1];
-
-    for (uint32_t h = 0; h < hidden; h += group)
-        want_scale[h / group] = e4m3_group(x + h, group, want + h);
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], EPA_BF16);
-        uint32_t groups = hidden / group;
-
-        if (set == NULL)
-            continue;
-        memset(got, 0xa5, sizeof(got));
-        got_scale[groups] = -1.0f;
-        set->quantise(x, hidden, group, x, got + 1, got_scale);
-        for (uint32_t h = 0; h < hidden; h++) {
-            if (got[1 + h] != want[h])
-                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x",
-                         isas[k], group, h, x[h], (double)want_scale[h / group], got[1 + h],
-                         want[h]);
-        }
-        assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
-        assert_true(got_scale[groups] == -1.0f);
-        assert_int_equal(got[0], 0xa5);
-        for (uint32_t i = 1 + hidden; i < 1 + hidden + GUARD - 1; i++)
-            assert_int_equal(got[i], 0xa5);
-    }
+    hold_scale_beside_infinity(e4m3_group(x, 6, q), q);
 }
 
 /* Every value whose magnitude is at most amax, of both signs, in groups that have this
@@ -212,7 +156,7 @@ static void hold_amax(uint16_t amax, uint16_t other, uint32_t step)
                 value += i % 2 != 0 ? step : 0;
             }
         }
-        hold_row(x, GROUP * GROUPS, GROUP);
+        hold_row(EPA_BF16, x, GROUP * GROUPS, GROUP);
     }
 }
 
@@ -260,51 +204,10 @@ TEST(nan_and_infinity_beside_all_values_are_exact)
 
 TEST(every_nan_is_reported_from_a_number)
 {
-    uint16_t x[256];
-
-    for (uint32_t nan = 0x7f80; nan < 0x8000; nan += 64) {
-        for (uint32_t i = 0; i < 128; i++) {
-            x[i] = (uint16_t)(nan + i / 2) | (i % 2 != 0 ? 0x8000 : 0);
-            x[128 + i] = i % 3 == 0 ? x[i] : (uint16_t)(0x3f00 + i);
-        }
-        hold_row(x, 256, 128);
-    }
-}
-
-/* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
- * zeros; 4: magnitudes from tiny to large */
-static uint16_t random_value(uint64_t *seed, uint32_t kind)
-{
-    uint64_t r = next_random(seed);
-    float near = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) - 65536.0f) / 32768.0f;
-
-    if (kind == 0)
-        return (uint16_t)(r >> 48);
-    if (kind == 2 && r >> 57 == 0)
-        return bf16_of_float(near * 1000.0f);
-    if (kind == 3 && r >> 62 != 0)
-        return 0;
-    if (kind == 4)
-        return bf16_of_float(ldexpf(near, -(int)(r >> 59)));
-    return bf16_of_float(near);
+    hold_each_nan(EPA_BF16, 0x7f80, 0x3f00);
 }
 
 TEST(groups_of_any_size_are_exact)
 {
-    static const uint32_t groups[] = {1,   2,   7,   15,  16,  17,  31,   32,  33,  48,
-                                      63,  64,  65,  80,  96,  97,  100,  112, 127, 128,
-                                      144, 192, 200, 256, 448, 512, 1000, 2048};
-    static uint16_t row[1 + 4096];
-    uint64_t seed = 3;
-
-    for (size_t g = 0; g < LENGTH(groups); g++) {
-        for (uint32_t round = 0; round < 40; round++) {
-            uint32_t hidden = groups[g] * (1 + round % (groups[g] > 1024 ? 2 : 4));
-            uint16_t *x = row + round % 2;
-
-            for (uint32_t h = 0; h < hidden; h++)
-                x[h] = random_value(&seed, round % 5);
-            hold_row(x, hidden, groups[g]);
-        }
-    }
+    hold_groups_of_any_size(EPA_BF16);
 }

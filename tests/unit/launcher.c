@@ -107,9 +107,10 @@ static enum epa_status count_runs(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-TEST(one_process_runs_all_launches)
+#define TEST_OF_RANKS(name, begin) TEST_OF(name, struct started, s, begin, started_destroy)
+
+TEST_OF_RANKS(one_process_runs_all_launches, run(3, (struct plan){count_runs, meet, 0, 5}))
 {
-    struct started *s = run(3, (struct plan){count_runs, meet, 0, 5});
     cpu_set_t mask;
 
     assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
@@ -119,7 +120,6 @@ TEST(one_process_runs_all_launches)
         assert_int_equal(s->rank[r].left, 1);
         assert_int_equal(s->rank[r].failed_rank, CPU_COUNT(&mask)); /* the last did not pin */
     }
-    started_destroy(s);
 }
 
 static enum epa_status fail_twice(struct epa_bootstrap *boot, void *arg)
@@ -132,12 +132,10 @@ static enum epa_status fail_twice(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-TEST(a_launch_that_fails_leaves_the_next_alone)
+TEST_OF_RANKS(a_launch_that_fails_leaves_the_next_alone,
+              run(3, (struct plan){fail_twice, meet, 0, 2}))
 {
-    struct started *s = run(3, (struct plan){fail_twice, meet, 0, 2});
-
     assert_all(s, EPA_OK);
-    started_destroy(s);
 }
 
 static enum epa_status rank_2_dies(struct epa_bootstrap *boot, void *arg)
@@ -148,24 +146,19 @@ static enum epa_status rank_2_dies(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-TEST(a_lost_rank_is_named)
+TEST_OF_RANKS(a_lost_rank_is_named, run(3, (struct plan){rank_2_dies, meet, 0, 0}))
 {
-    struct started *s = run(3, (struct plan){rank_2_dies, meet, 0, 0});
-
     assert_all(s, EPA_ERR_DIED);
     assert_non_null(strstr(s->rank[0].text, "was killed by signal 9 (Killed)"));
-    started_destroy(s);
 }
 
-TEST(after_a_rank_was_lost_launches_are_refused_on_all)
+TEST_OF_RANKS(after_a_rank_was_lost_launches_are_refused_on_all,
+              run(3, (struct plan){rank_2_dies, meet, 0, 2}))
 {
-    struct started *s = run(3, (struct plan){rank_2_dies, meet, 0, 2});
-
     assert_all(s, EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(s->rank[0].text, "the process of rank 2 (host "));
     assert_non_null(strstr(s->rank[0].text, "was lost in an earlier run"));
     assert_int_equal(s->rank[0].left, 1);
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
@@ -176,12 +169,10 @@ static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
     return boot->world.rank == 0 ? EPA_ERR_TIMEOUT : boot->barrier(boot);
 }
 
-TEST(a_stopped_rank_is_killed_after_the_grace)
+TEST_OF_RANKS(a_stopped_rank_is_killed_after_the_grace,
+              run(3, (struct plan){rank_1_stops, meet, 0, 0}))
 {
-    struct started *s = run(3, (struct plan){rank_1_stops, meet, 0, 0});
-
     assert_all(s, EPA_ERR_TIMEOUT);
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *contact,
@@ -192,16 +183,14 @@ static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *co
     return meet(arg, contact, err);
 }
 
-TEST(a_rank_that_cannot_meet_says_why)
+TEST_OF_RANKS(a_rank_that_cannot_meet_says_why,
+              run(2, (struct plan){count_runs, rank_1_cannot_meet, 500000000, 0}))
 {
-    struct started *s = run(2, (struct plan){count_runs, rank_1_cannot_meet, 500000000, 0});
-
     assert_int_equal(s->rank[1].status, EPA_ERR_SYSTEM);
     assert_non_null(strstr(s->rank[1].text, "rank 1 (host "));
     assert_non_null(strstr(s->rank[1].text, "): no library here"));
     assert_int_equal(s->rank[0].status, EPA_ERR_TIMEOUT);
     assert_non_null(strstr(s->rank[0].text, "rank 1 of 2 did not come within 0.5 s"));
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *contact,
@@ -212,11 +201,9 @@ static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *co
     return meet(arg, contact, err);
 }
 
-TEST(a_rank_that_never_meets_is_killed)
+TEST_OF_RANKS(a_rank_that_never_meets_is_killed,
+              run(2, (struct plan){count_runs, rank_1_never_meets, 500000000, 0}))
 {
-    struct started *s = run(2, (struct plan){count_runs, rank_1_never_meets, 500000000, 0});
-
     assert_all(s, EPA_ERR_TIMEOUT);
     assert_non_null(strstr(s->rank[1].text, "did not meet the others within 0.5 s"));
-    started_destroy(s);
 }

@@ -1,5 +1,5 @@
 /* ll_v1: the layout of its heap, which code for hosts and for devices shares. */
-#include "test.h"
+#include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 
@@ -8,39 +8,9 @@ extern const struct epa_algorithm_plugin epa_plugin;
 /* The largest shape that an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, TOPK = 32, HIDDEN = 131072 };
 
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
 static const struct v1_config pulled = {.pdl = true, .exchange = V1_EXCHANGE_PULL, .buffers = 2};
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
-                            const struct v1_config *c, struct v1_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return v1_layout_make(
-        m, &world, EPA_TRANSPORT_HOST | (puts ? 0u : (uint32_t)EPA_TRANSPORT_LOAD_STORE), c,
-        out, err);
-}
-
-static struct v1_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
-                             const struct v1_config *c)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, puts, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(v1_layout, v1_config, v1_layout_make)
 
 /* Each region is on a page of its own, in order, and all of it is in the heap. */
 static void assert_apart(const struct v1_layout *l)
@@ -71,7 +41,7 @@ static void check_shape(const struct epa_moe *m, uint32_t i)
 
     c.exchange = (int)(i >> 4 & 1);
     c.capacity = (i >> 5 & 1) != 0 ? 1.5 : 0;
-    l = made(m, ranks, (i >> 3 & 1) != 0, &c);
+    l = made(m, ranks, (i >> 3 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
     assert_apart(&l);
     assert_true(l.row_bytes >= l.token_bytes && l.row_bytes < l.token_bytes + V1_LINE);
     assert_int_equal(l.row_bytes % V1_LINE, 0);
@@ -108,7 +78,7 @@ TEST(the_largest_shape_keeps_in_64_bits)
     m.topk = TOPK;
     m.hidden = HIDDEN;
     m.experts = RANKS * TOPK;
-    l = made(&m, RANKS, true, &c);
+    l = made(&m, RANKS, OVER_PUTS, &c);
     assert_apart(&l);
     assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TOPK);
     assert_int_equal(l.slot.bytes, l.rows * 2 * HIDDEN);
@@ -116,7 +86,7 @@ TEST(the_largest_shape_keeps_in_64_bits)
 
 TEST(the_decode_shape_has_the_sizes_of_the_readme)
 {
-    struct v1_layout l = made(&decode, 8, false, &pulled);
+    struct v1_layout l = made(&decode, 8, OVER_LOADS, &pulled);
 
     assert_int_equal(l.local, 32);
     assert_int_equal(l.max_m, 128 * 8);
@@ -128,14 +98,14 @@ TEST(the_decode_shape_has_the_sizes_of_the_readme)
 TEST(only_who_pushes_or_puts_has_slots_and_outputs)
 {
     struct v1_config pushed = {.pdl = true, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
-    struct v1_layout l = made(&decode, 4, false, &pulled);
+    struct v1_layout l = made(&decode, 4, OVER_LOADS, &pulled);
 
     assert_int_equal(l.slot.bytes + l.slot_scales.bytes + l.out.bytes + l.outputs.bytes, 0);
-    l = made(&decode, 4, false, &pushed);
+    l = made(&decode, 4, OVER_LOADS, &pushed);
     assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
     assert_int_equal(l.outputs.bytes, 128 * 8 * l.output_bytes);
     assert_int_equal(l.out.bytes, 0);
-    l = made(&decode, 4, true, &pulled);
+    l = made(&decode, 4, OVER_PUTS, &pulled);
     assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
     assert_int_equal(l.out.bytes, 128 * 8 * l.row_bytes);
 }
@@ -146,12 +116,12 @@ TEST(max_m_is_what_one_rank_can_send_to_another)
     struct epa_moe m = decode;
 
     m.experts = 16; /* 2 of a rank: a token has no more choices there */
-    assert_int_equal(made(&m, 8, false, &c).max_m, 128 * 2);
+    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 128 * 2);
     m.experts = 256;
     c.capacity = 2; /* the even share is 128 */
-    assert_int_equal(made(&m, 8, false, &c).max_m, 256 + 1);
+    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 256 + 1);
     c.capacity = 100;
-    assert_int_equal(made(&m, 8, false, &c).max_m, 128 * 8);
+    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 128 * 8);
 }
 
 TEST(every_call_has_words_of_its_own_mode_and_position)
@@ -173,48 +143,36 @@ TEST(every_call_has_words_of_its_own_mode_and_position)
     }
 }
 
-static void assert_refused(const struct epa_moe *m, uint32_t ranks,
-                           const struct v1_config *c, const char *why)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(m, ranks, false, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
-}
-
 TEST(what_cannot_be_is_refused_in_words)
 {
     struct v1_config raw = {.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2};
     struct epa_moe m = decode;
 
-    assert_refused(&m, 3, &pulled,
-                   "ll_v1 needs moe.experts (256) to be a multiple of ranks (3)");
-    assert_refused(&m, 128, &pulled, "ll_v1 takes 1 to 64 ranks, not 128");
+    assert_refused(&m, 3, OVER_LOADS, &pulled, "ll_v1 .. moe.experts (256) .. ranks (3)");
+    assert_refused(&m, 128, OVER_LOADS, &pulled, "ll_v1 takes 1 to 64 ranks, not 128");
     m.dtype = EPA_F32;
-    assert_refused(&m, 2, &pulled,
-                   "ll_v1 moves bf16 or f16 tokens; set moe.dtype to one of them");
+    assert_refused(&m, 2, OVER_LOADS, &pulled, "ll_v1 .. moe.dtype");
     m = decode;
     m.topk = 33;
-    assert_refused(&m, 2, &pulled, "ll_v1 takes moe.topk from 1 to 32, not 33");
+    assert_refused(&m, 2, OVER_LOADS, &pulled, "ll_v1 takes moe.topk from 1 to 32, not 33");
     m = decode;
     m.hidden = 7160;
-    assert_refused(&m, 2, &pulled, "ll_v1 needs moe.hidden (7160) to be a multiple of 16");
+    assert_refused(&m, 2, OVER_LOADS, &pulled,
+                   "ll_v1 needs moe.hidden (7160) to be a multiple of 16");
     m = decode;
     m.fp8_group_size = 96;
-    assert_refused(&m, 2, &pulled,
-                   "ll_v1 with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of "
-                   "moe.fp8_group_size (96); choose another group or dispatch_dtype: native");
+    assert_refused(
+        &m, 2, OVER_LOADS, &pulled,
+        "ll_v1 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
     m = decode;
     m.x_dtype = EPA_FP8_E4M3;
-    assert_refused(&m, 2, &raw,
-                   "ll_v1 with dispatch_dtype: native cannot send input that is quantised already; "
-                   "set dispatch_dtype: fp8 or moe.input_dtype: native");
+    assert_refused(&m, 2, OVER_LOADS, &raw,
+                   "ll_v1 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
     m = decode;
     m.max_tokens = 1u << 29;
-    assert_refused(&m, 2, &pulled,
-                   "ll_v1 numbers rows in 32 bits, which ranks (2) x moe.max_tokens "
-                   "(536870912) x moe.topk (8) exceed");
+    assert_refused(
+        &m, 2, OVER_LOADS, &pulled,
+        "ll_v1 .. 32 .. ranks (2) .. moe.max_tokens (536870912) .. moe.topk (8)");
 }
 
 TEST(the_plan_says_what_crosses)

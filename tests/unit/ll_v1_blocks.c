@@ -2,9 +2,11 @@
  * makes of what comes. */
 #include "ll_v1_peer.h"
 
-TEST(a_slice_is_sorted_by_expert_then_token)
+#define TEST_OF_BLOCKS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
+
+TEST_OF_BLOCKS(a_slice_is_sorted_by_expert_then_token,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     const uint32_t *mine, *peers;
 
     f->problem.u.moe.tokens = 3;
@@ -14,12 +16,11 @@ TEST(a_slice_is_sorted_by_expert_then_token)
     peers = out_splits(f, 1, 2);
     assert_memory_equal(mine, ((uint32_t[]){0, 2, 0, 0, 2}), 5 * sizeof(*mine));
     assert_memory_equal(peers, ((uint32_t[]){1, 2, 2, 1, 0, 1}), 6 * sizeof(*peers));
-    finish(f);
 }
 
-TEST(rows_stand_by_expert_then_source_then_token)
+TEST_OF_BLOCKS(rows_stand_by_expert_then_source_then_token,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     struct epa_moe *m = &f->problem.u.moe;
     const uint32_t splits[] = {1, 2, 5, 7, 3, 9}; /* of the peer: counts, start, tokens */
     const struct epa_origin expected[] = {{0, 1}, {1, 7}, {0, 0}, {1, 3}, {1, 9}};
@@ -45,7 +46,6 @@ TEST(rows_stand_by_expert_then_source_then_token)
                                 : i == 4 ? 0x102
                                          : 0x3f80 + expected[i].token);
     }
-    finish(f);
 }
 
 TEST(splits_that_cannot_be_end_a_dispatch_in_words)
@@ -54,95 +54,76 @@ TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says it sent 49 rows from place 0 on, of "
-        "48 it can have and 48 it may send");
+    assert_explained(f, EPA_ERR_MISMATCH,
+                     "dispatch, postprocess .. rank 1 .. 49 .. 0 .. 48");
     memcpy(in_splits(f, 2), (uint32_t[]){1, 0, 48}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says it sent 1 rows from place 48 on, of "
-        "48 it can have and 48 it may send");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 1 .. 48");
     finish(f);
     f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
     memcpy(in_splits(f, 1), (uint32_t[]){1, 0, 0, TOKENS}, 16);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says that a row is of a token it cannot "
-        "have, or that one token has more rows than choices");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1");
     finish(f);
 }
 
-TEST(more_rows_than_max_m_end_a_dispatch_in_words)
+TEST_OF_BLOCKS(more_rows_than_max_m_end_a_dispatch_in_words,
+               create(2, (struct v1_config){.pdl = true, 
+                             .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1}))
 {
-    struct fixture *f =
-        create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1});
-
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(
         f, EPA_ERR_CONFIG,
-        "dispatch, sort_and_quantise: rank 0 has 48 rows for rank 1, which has "
-        "room for 25 from each: raise algorithm.capacity, or set it to 0");
-    finish(f);
+        "dispatch, sort_and_quantise .. rank 0 .. 48 .. rank 1 .. 25 .. algorithm.capacity .. 0");
 }
 
 /* ---- blocks ---- */
 
 /* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
-TEST(a_block_is_one_stretch_with_splits_then_a_signal)
+TEST_OF_BLOCKS(a_block_is_one_stretch_with_splits_then_a_signal,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
-
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * 2 * HIDDEN);
     assert_int_equal(f->splits_bytes, (LOCAL + 1 + 48) * 4);
     assert_int_equal(f->scales_bytes, 0);
     assert_string_equal(f->trace, "ppppppp" /* 6 pieces, splits */ "fswq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
-    finish(f);
 }
 
-TEST(scales_bring_the_signal_after_a_fence)
+TEST_OF_BLOCKS(scales_bring_the_signal_after_a_fence,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * HIDDEN);
     assert_int_equal(f->scales_bytes, 48 * HIDDEN / 128 * 4);
     assert_string_equal(f->trace, "pppp" /* 3 pieces, splits */ "fPwq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
-    finish(f);
 }
 
-TEST(who_gets_no_rows_is_reported_all_the_same)
+TEST_OF_BLOCKS(who_gets_no_rows_is_reported_all_the_same,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
     f->problem.u.moe.tokens = 0;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_string_equal(f->trace, "fswq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
     assert_int_equal(f->signalled[v1_signal_of(2, V1_COMBINE, 1, 0)], 1);
-    finish(f);
 }
 
 /* The peer sent rows 5 to 7 of what it had sorted. */
-TEST(outputs_return_side_by_side_from_recv_offset_on)
+TEST_OF_BLOCKS(outputs_return_side_by_side_from_recv_offset_on,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
-
     memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_int_equal(f->output_bytes, 3 * 2 * HIDDEN);
     assert_string_equal(f->trace, "pp" /* an expert each */ "fswq");
-    finish(f);
 }
 
-TEST(outputs_are_taken_from_where_the_slice_began)
+TEST_OF_BLOCKS(outputs_are_taken_from_where_the_slice_began,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     uint64_t epoch;
 
     epoch = dispatch(f);
@@ -152,28 +133,22 @@ TEST(outputs_are_taken_from_where_the_slice_began)
     assert_int_equal(combine(f, epoch), EPA_OK);
     for (uint32_t t = 0; t < TOKENS; t++)
         assert_int_equal(f->out[(size_t)t * HIDDEN], t == 5 ? 0x4000 : 0);
-    finish(f);
 }
 
-TEST(nothing_is_held_back_when_a_call_has_ended)
+TEST_OF_BLOCKS(nothing_is_held_back_when_a_call_has_ended,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
     uint64_t epoch = dispatch(f);
 
     assert_int_equal(f->held, 0);
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(f->held, 0);
-    finish(f);
 }
 
-TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
+TEST_OF_BLOCKS(a_transport_without_room_ends_in_a_timeout_that_says_so,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT,
-                     "dispatch, send: for 0.001 s the transport had no room for what goes "
-                     "to rank 1");
-    finish(f);
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, send .. 0.001 .. rank 1");
 }

@@ -1,6 +1,6 @@
 /* ll_v1 on GPUs, as far as no GPU is needed: its layout, how work is divided among warps, and
  * the lines that parts travel as. The kernels compile from the same header. */
-#include "test.h"
+#include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 
@@ -10,40 +10,9 @@ extern const struct epa_algorithm_plugin epa_plugin;
  * in FP8, of one as it is. */
 enum { PACKETS = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
 
-static const uint32_t over_nvlink =
-    EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE;
-
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
 static const struct v1_config plain = {.pdl = true, .exchange = V1_EXCHANGE_AUTO, .buffers = 2};
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks,
-                            const struct v1_config *c, struct v1_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return v1_layout_make(m, &world, over_nvlink, c, out, err);
-}
-
-static struct v1_layout made(const struct epa_moe *m, uint32_t ranks,
-                             const struct v1_config *c)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(v1_layout, v1_config, v1_layout_make)
 
 static void assert_apart(const struct v1_layout *l)
 {
@@ -69,7 +38,7 @@ TEST(regions_stand_apart_and_hold_what_comes)
                               .exchange = (int)(i >> 1 & 1),
                               .buffers = 1 + (i >> 2 & 1),
                               .capacity = (i >> 3 & 1) != 0 ? 1.5 : 0};
-        struct v1_layout l = made(&decode, 8, &c);
+        struct v1_layout l = made(&decode, 8, OF_GPUS, &c);
 
         assert_apart(&l);
         assert_int_equal(l.splits.bytes, 256 * sizeof(struct v1_packet));
@@ -93,12 +62,12 @@ TEST(gpus_push_few_outputs_and_pull_many_unless_reported)
     struct v1_layout l;
 
     few.max_tokens = 32;
-    assert_true(made(&decode, 2, &c).pull);
-    assert_false(made(&few, 2, &c).pull);
+    assert_true(made(&decode, 2, OF_GPUS, &c).pull);
+    assert_false(made(&few, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_PUSH;
-    assert_false(made(&decode, 2, &c).pull);
+    assert_false(made(&decode, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_PULL;
-    assert_true(made(&few, 2, &c).pull);
+    assert_true(made(&few, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_AUTO;
     assert_int_equal(
         v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
@@ -116,7 +85,7 @@ TEST(parts_cover_a_row_and_fit_their_packets)
 
         for (m.hidden = 256; m.hidden <= 20480; m.hidden += 256) {
             for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
-                struct v1_layout l = made(&m, 4, &c);
+                struct v1_layout l = made(&m, 4, OF_GPUS, &c);
                 uint32_t last = m.hidden - (l.units - 1) * l.unit_channels;
                 uint32_t scales = fp8 ? l.unit_channels / m.fp8_group_size : 0;
                 struct v1_payload s = v1_payload_of(l.unit_channels * (fp8 ? 1 : 2), scales);
@@ -141,7 +110,7 @@ TEST(shares_and_pieces_cover_an_output)
 
     assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * DEV_PACKET_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
-        struct v1_layout l = made(&m, 4, &c);
+        struct v1_layout l = made(&m, 4, OF_GPUS, &c);
         uint32_t packets = l.sent_bytes / DEV_PACKET;
 
         assert_true(packets * DEV_PACKET_WORDS * 8 >= 2 * m.hidden);
@@ -168,32 +137,22 @@ TEST(an_entry_is_in_the_cell_that_has_it)
     assert_int_equal(v1_cell_of(begin, 1, 5), 0);
 }
 
-static void assert_refused(const struct epa_moe *m, uint32_t ranks,
-                           const struct v1_config *c, const char *why)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(m, ranks, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
-}
-
 TEST(what_gpus_cannot_do_is_refused_in_words)
 {
     struct v1_config c = plain;
     struct epa_moe m = decode;
 
-    assert_refused(&m, 32, &c, "ll_v1 on GPUs takes 1 to 16 ranks, not 32");
+    assert_refused(&m, 32, OF_GPUS, &c, "ll_v1 on GPUs takes 1 to 16 ranks, not 32");
     m.experts = 8192;
-    assert_refused(&m, 2, &c, "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
+    assert_refused(&m, 2, OF_GPUS, &c,
+                   "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
     m = decode;
     m.fp8_group_size = 512;
-    assert_refused(&m, 2, &c,
-                   "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-                   "moe.fp8_group_size is 512");
+    assert_refused(&m, 2, OF_GPUS, &c,
+                   "ll_v1 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     c.nontemporal = V1_NONTEMPORAL_OFF;
-    assert_refused(&m, 2, &c, "ll_v1: stores is for hosts; leave it out");
+    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: stores is for hosts; leave it out");
 }
 
 static void assert_for_gpus(const struct v1_config *c, const char *what)
@@ -207,7 +166,7 @@ static void assert_for_gpus(const struct v1_config *c, const char *what)
                      EPA_ERR_CONFIG);
     snprintf(why, sizeof(why),
              "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda", what);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
 TEST(what_is_for_gpus_is_refused_on_hosts)
@@ -230,14 +189,14 @@ TEST(the_plan_says_what_packets_take)
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
     assert_int_equal(plan.combine_row_bytes, 7168 * 2); /* pulled */
     c.exchange = V1_EXCHANGE_PUSH;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
     assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * DEV_PACKET);
     assert_int_equal(plan.combine_row_bytes, 120 * DEV_PACKET);
     assert_int_equal(plan.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
     assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * DEV_PACKET);
 }

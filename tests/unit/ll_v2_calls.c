@@ -135,66 +135,50 @@ static void assert_explained(struct fixture *f, enum epa_status status, const ch
 
     f->a->explain(f->a, &err);
     assert_int_equal(err.status, status);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
-TEST(bf16_needs_no_group)
-{
-    struct fixture *f = alone(1);
+#define TEST_OF_CALLS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
+TEST_OF_CALLS(bf16_needs_no_group, alone(1))
+{
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
-    finish(f);
 }
 
-TEST(combines_go_in_the_order_of_dispatches)
+TEST_OF_CALLS(combines_go_in_the_order_of_dispatches, alone(2))
 {
-    struct fixture *f = alone(2);
     uint64_t first = dispatch(f), second = dispatch(f);
 
     assert_int_equal(combine(f, second), EPA_ERR_CONFIG);
-    assert_explained(
-        f, EPA_ERR_CONFIG,
-        "combine, copy_and_put: dispatch 2 is to be combined before 1: they go "
-        "in order");
+    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 2 .. 1");
     assert_int_equal(combine(f, first), EPA_OK);
     assert_int_equal(combine(f, second), EPA_OK);
-    finish(f);
 }
 
-TEST(a_dispatch_is_combined_once)
+TEST_OF_CALLS(a_dispatch_is_combined_once, alone(2))
 {
-    struct fixture *f = alone(2);
     uint64_t epoch = dispatch(f);
 
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(combine(f, epoch), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG,
-                     "combine, copy_and_put: dispatch 1 is not open, or never was");
-    finish(f);
+    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 1");
 }
 
-TEST(no_more_dispatches_are_open_than_there_are_sets)
+TEST_OF_CALLS(no_more_dispatches_are_open_than_there_are_sets, alone(1))
 {
-    struct fixture *f = alone(1);
-
     (void)dispatch(f);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG,
-                     "dispatch, count_put: 1 dispatches are open, as many as there are "
-                     "buffer sets: combine one first");
-    finish(f);
+    assert_explained(f, EPA_ERR_CONFIG, "dispatch, count_put .. 1");
 }
 
-TEST(alternating_calls_stay_in_one_set)
+TEST_OF_CALLS(alternating_calls_stay_in_one_set, alone(2))
 {
-    struct fixture *f = alone(2);
     const void *recv;
 
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     recv = f->problem.u.moe.recv;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_ptr_equal(f->problem.u.moe.recv, recv);
-    finish(f);
 }
 
 TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
@@ -205,9 +189,7 @@ TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
 
     assert_int_equal(create(f, 2, EPA_TRANSPORT_HOST, &c, &err), EPA_OK);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT,
-                     "dispatch, count_put: for 0.001 s the transport had no room for what "
-                     "goes to rank 1");
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, count_put .. 0.001 .. rank 1");
     finish(f);
 }
 
@@ -218,9 +200,7 @@ TEST(peers_out_of_reach_against_the_plan_are_refused)
     struct epa_error err = {EPA_OK, ""};
 
     assert_int_equal(create(f, 2, EPA_TRANSPORT_LOAD_STORE, &c, &err), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(err.text,
-                        "ll_v2: loads and stores do not reach rank 1, though the transport "
-                        "said that they reach all");
+    assert_words(err.text, "ll_v2 .. rank 1");
     finish(f);
 }
 

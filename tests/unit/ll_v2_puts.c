@@ -234,10 +234,10 @@ TEST(auto_takes_blocks_where_a_token_crosses_once)
     assert_dispatch_puts((struct ll_config){.pdl = true, 0}, TOKENS * TOPK, TOKENS * TOPK);
 }
 
-TEST(who_gets_no_rows_is_reported_all_the_same)
-{
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
+#define TEST_OF_PUTS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
+TEST_OF_PUTS(who_gets_no_rows_is_reported_all_the_same, create((struct ll_config){.pdl = true, 0}))
+{
     f->problem.u.moe.tokens = 0;
     run(f, 0);
     assert_int_equal(f->puts, 0);
@@ -246,27 +246,21 @@ TEST(who_gets_no_rows_is_reported_all_the_same)
     run(f, 1);
     assert_int_equal(f->puts + f->put_signals, 0);
     assert_int_equal(f->signals, 1);
-    finish(f);
 }
 
-TEST(nothing_is_held_back_when_a_stage_has_ended)
+TEST_OF_PUTS(nothing_is_held_back_when_a_stage_has_ended, create((struct ll_config){.pdl = true, 0}))
 {
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
-
     run(f, 0);
     assert_int_equal(f->held, 0);
     run(f, 1);
     assert_int_equal(f->held, 0);
-    finish(f);
 }
 
-TEST(every_signal_has_a_fence_before_it_but_that_of_counts)
+TEST_OF_PUTS(every_signal_has_a_fence_before_it_but_that_of_counts,
+             create((struct ll_config){.pdl = true, 0}))
 {
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
-
     run(f, 0);
     assert_int_equal(f->fences, 1);
     run(f, 1);
     assert_int_equal(f->fences, 1);
-    finish(f);
 }

@@ -36,25 +36,23 @@ static int tear_down(void **state)
     return 0;
 }
 
+#define TEST_OF_MACHINE(name) TEST_WITH(set_up, tear_down, name, struct fixture *x)
+
 static enum epa_status check(struct fixture *x)
 {
     x->err = (struct epa_error){EPA_OK, ""};
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
 }
 
-TEST_IN(set_up, tear_down, what_fits_passes)
+TEST_OF_MACHINE(what_fits_passes)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
     assert_int_equal(check(x), EPA_OK);
     assert_string_equal(x->err.text, "");
 }
 
-TEST_IN(set_up, tear_down, a_refusal_shows_the_sum_and_the_limit)
+TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, "8 ranks x (heap 1.00 GiB + inputs "));
@@ -64,29 +62,23 @@ TEST_IN(set_up, tear_down, a_refusal_shows_the_sum_and_the_limit)
     assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
 }
 
-TEST_IN(set_up, tear_down, what_an_algorithm_takes_beside_the_heap_counts)
+TEST_OF_MACHINE(what_an_algorithm_takes_beside_the_heap_counts)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     x->fake.session.footprint.private_bytes = 512ull << 20;
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, "8 ranks x (heap and buffers 1.50 GiB + inputs "));
 }
 
-TEST_IN(set_up, tear_down, ranks_of_other_hosts_do_not_count)
+TEST_OF_MACHINE(ranks_of_other_hosts_do_not_count)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     x->fake.session.process_id = (struct epa_process_id){.size = 8, .local_size = 2};
     assert_int_equal(check(x), EPA_OK);
 }
 
-TEST_IN(set_up, tear_down, a_cgroup_is_named_as_the_limit)
+TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
     root_put(x->root, "/proc/self/cgroup", "0::/\n");
     root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
@@ -95,27 +87,21 @@ TEST_IN(set_up, tear_down, a_cgroup_is_named_as_the_limit)
     assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
 }
 
-TEST_IN(set_up, tear_down, a_sum_that_overflows_is_refused)
+TEST_OF_MACHINE(a_sum_that_overflows_is_refused)
 {
-    struct fixture *x = *state;
-
     x->fake.session.footprint.heap_bytes = UINT64_MAX / 4;
     assert_int_equal(check(x), EPA_ERR_NOMEM); /* and no /proc to compare with */
     assert_non_null(strstr(x->err.text, "more than 64 bits count"));
 }
 
-TEST_IN(set_up, tear_down, a_machine_that_tells_nothing_refuses_nothing)
+TEST_OF_MACHINE(a_machine_that_tells_nothing_refuses_nothing)
 {
-    struct fixture *x = *state;
-
     assert_int_equal(check(x), EPA_OK);
 }
 
 /* What of 1 GiB is left must not be all kept free: small machines have work too. */
-TEST_IN(set_up, tear_down, a_small_machine_keeps_a_quarter_free_at_most)
+TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
 {
-    struct fixture *x = *state;
-
     x->fake.session.footprint.heap_bytes = 4096;
     x->fake.experiment.ranks = 1;
     x->fake.experiment.moe.max_tokens = 1;
@@ -125,10 +111,8 @@ TEST_IN(set_up, tear_down, a_small_machine_keeps_a_quarter_free_at_most)
     assert_int_equal(check(x), EPA_OK);
 }
 
-TEST_IN(set_up, tear_down, every_slot_of_inputs_counts)
+TEST_OF_MACHINE(every_slot_of_inputs_counts)
 {
-    struct fixture *x = *state;
-
     x->fake.session.verb = VERB_BENCH;
     assert_int_equal(session_slots(&x->fake.session), 1);
     x->fake.experiment.bench.input_sets = 64;
@@ -143,10 +127,8 @@ TEST_IN(set_up, tear_down, every_slot_of_inputs_counts)
     assert_true(session_checks(&x->fake.session));
 }
 
-TEST_IN(set_up, tear_down, samples_count_where_they_are_many)
+TEST_OF_MACHINE(samples_count_where_they_are_many)
 {
-    struct fixture *x = *state;
-
     x->fake.session.verb = VERB_BENCH;
     x->fake.session.iterations = UINT32_MAX;
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
@@ -157,9 +139,8 @@ TEST_IN(set_up, tear_down, samples_count_where_they_are_many)
 
 /* What a host's workers write before a cold sample is memory like any other; a device has its
  * own. */
-TEST_IN(set_up, tear_down, what_makes_caches_cold_counts)
+TEST_OF_MACHINE(what_makes_caches_cold_counts)
 {
-    struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
     char cold[64], size[32];
 
@@ -184,9 +165,8 @@ TEST_IN(set_up, tear_down, what_makes_caches_cold_counts)
 }
 
 /* The heap is the device's then, and so are expert outputs; copies of what it holds are not. */
-TEST_IN(set_up, tear_down, memory_of_a_device_is_not_memory_of_the_host)
+TEST_OF_MACHINE(memory_of_a_device_is_not_memory_of_the_host)
 {
-    struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
 
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");

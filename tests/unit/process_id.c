@@ -114,13 +114,11 @@ TEST(sets_that_make_no_sense_are_refused_with_their_names)
 
     assert_int_equal(with("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", &job, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "Open MPI: OMPI_COMM_WORLD_RANK=4 is not below "
-                        "OMPI_COMM_WORLD_SIZE=4; if they are left over from another job, "
-                        "unset them or set launcher: fork");
+    assert_words(
+        err.text,
+        "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork");
     assert_int_equal(with("PMI_RANK=x PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "MPICH: PMI_RANK='x' is not a number; if it is left over "
-                                  "from another job, unset it or set launcher: fork");
+    assert_words(err.text, "MPICH .. PMI_RANK .. 'x' .. launcher: fork");
     assert_int_equal(with("PMI_RANK=-1 PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
     assert_int_equal(with("PMI_RANK=0 PMI_SIZE=99999999999", &job, &err), EPA_ERR_CONFIG);
     assert_int_equal(with("PMI_RANK=0 PMI_SIZE=4x", &job, &err), EPA_ERR_CONFIG);

@@ -98,30 +98,6 @@ TEST(nothing_in_a_label_moves_the_cursor)
     line_is(&f, 100, "bench 3/12 a?[2J???????z: iteration 1234/5000");
 }
 
-TEST(a_file_that_is_no_terminal_gets_nothing)
-{
-    struct progress p;
-    char seen[64];
-    int ends[2];
-
-    assert_int_equal(pipe(ends), 0);
-    setenv("TERM", "xterm", 1);
-    progress_init(&p, PROGRESS_AUTO, ends[1]);
-    assert_false(progress_due(&p, UINT64_MAX));
-    progress_init(&p, PROGRESS_NEVER, ends[1]);
-    assert_false(progress_due(&p, UINT64_MAX));
-    progress_clear(&p);
-    progress_init(&p, PROGRESS_ALWAYS, ends[1]);
-    assert_true(progress_due(&p, UINT64_MAX));
-    progress_draw(&p, &facts, 1);
-    progress_clear(&p);
-    progress_clear(&p);
-    close(ends[1]);
-    assert_int_equal(read(ends[0], seen, 7), 7);
-    assert_memory_equal(seen, "\rbench ", 7);
-    close(ends[0]);
-}
-
 TEST(only_standard_streams_are_coloured)
 {
     char *text = NULL;

@@ -4,118 +4,52 @@
 
 #include "registry_fixture.h"
 
-TEST_IN(set_up, tear_down, good_plugin_is_loaded_and_its_constructor_leaves_the_mark)
+TEST_OF_LOADER(good_plugin_is_loaded_and_its_constructor_leaves_the_mark)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
     assert_int_equal(access(f->mark, F_OK), 0);
 }
 
-TEST_IN(set_up, tear_down, plugin_with_the_older_hash_table_is_loaded)
+TEST_OF_LOADER(plugin_with_the_older_hash_table_is_loaded)
 {
-    struct fixture *f = *state;
-
     copy(f, "sysv_hash");
     assert_int_equal(find_in(f, f->folder, "sysv_hash"), EPA_OK);
 }
 
-TEST_IN(set_up, tear_down, names_are_read_without_running_any_code)
+TEST_OF_LOADER(names_are_read_without_running_any_code)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(registry_create(f->folder, &f->registry, &f->err), EPA_OK);
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, other_abi_is_refused_before_its_code_runs)
+TEST_OF_LOADER(each_bad_plugin_is_refused_with_the_reason)
 {
-    struct fixture *f = *state;
+    static const struct {
+        const char *name, *why;
+        bool runs; /* what is wrong is known only behind dlopen() */
+    } bad[] = {
+        {"old_abi", "ABI 4 .. 5", false},
+        {"wrong_kind", "launcher .. transport", false},
+        {"wrong_size", "descriptor .. bytes .. transport", false},
+        {"no_symbol", "epa_plugin", false},
+        {"code_symbol", "epa_plugin .. variable", false},
+        {"missing_library", "libepa2a-test-gone.so", false},
+        {"missing_symbol", "epa2a_test_nowhere", false},
+        {"null_function", "open", true},
+        {"other_name", "'someone_else'", true},
+    };
 
-    copy(f, "old_abi");
-    assert_refused(f, "old_abi", "it was built for plugin ABI 4, and this program has 5");
-    assert_no_code_ran(f);
+    for (size_t i = 0; i < LENGTH(bad); i++) {
+        copy(f, bad[i].name);
+        assert_refused(f, bad[i].name, bad[i].why);
+        assert_int_equal(access(f->mark, F_OK), bad[i].runs ? 0 : -1);
+    }
 }
 
-TEST_IN(set_up, tear_down, other_kind_is_refused_before_its_code_runs)
+TEST_OF_LOADER(file_cut_anywhere_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
-    copy(f, "wrong_kind");
-    assert_refused(f, "wrong_kind", "it is a launcher, not a transport");
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, other_descriptor_size_is_refused_before_its_code_runs)
-{
-    struct fixture *f = *state;
-    char why[160];
-
-    snprintf(why, sizeof(why),
-             "its descriptor has %zu bytes, and a transport of this program has %zu",
-             sizeof(struct epa_transport_plugin) - 8, sizeof(struct epa_transport_plugin));
-    copy(f, "wrong_size");
-    assert_refused(f, "wrong_size", why);
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, missing_symbol_is_refused_before_its_code_runs)
-{
-    struct fixture *f = *state;
-
-    copy(f, "no_symbol");
-    assert_refused(f, "no_symbol", "it exports no epa_plugin");
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, descriptor_that_is_a_function_is_refused_before_its_code_runs)
-{
-    struct fixture *f = *state;
-
-    copy(f, "code_symbol");
-    assert_refused(f, "code_symbol", "its epa_plugin is not a variable");
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, missing_function_is_named)
-{
-    struct fixture *f = *state;
-
-    copy(f, "null_function");
-    assert_refused(f, "null_function", "its function open is missing");
-}
-
-TEST_IN(set_up, tear_down, name_must_be_that_of_the_file)
-{
-    struct fixture *f = *state;
-
-    copy(f, "other_name");
-    assert_refused(f, "other_name", "it calls itself 'someone_else'");
-}
-
-TEST_IN(set_up, tear_down, missing_library_is_named)
-{
-    struct fixture *f = *state;
-
-    copy(f, "missing_library");
-    assert_refused(f, "missing_library", "its library libepa2a-test-gone.so is missing");
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, undefined_function_is_named)
-{
-    struct fixture *f = *state;
-
-    copy(f, "missing_symbol");
-    assert_refused(f, "missing_symbol", "undefined symbol: epa2a_test_nowhere");
-    assert_no_code_ran(f);
-}
-
-TEST_IN(set_up, tear_down, file_cut_anywhere_is_refused_before_its_code_runs)
-{
-    struct fixture *f = *state;
     struct stat stat_buf;
 
     copy(f, "good");
@@ -131,9 +65,8 @@ TEST_IN(set_up, tear_down, file_cut_anywhere_is_refused_before_its_code_runs)
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, text_file_is_refused)
+TEST_OF_LOADER(text_file_is_refused)
 {
-    struct fixture *f = *state;
     FILE *file = fopen(path_of(f, "text"), "w");
 
     assert_non_null(file);
@@ -141,12 +74,11 @@ TEST_IN(set_up, tear_down, text_file_is_refused)
         fputs("#!/bin/sh\n", file);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path_of(f, "text"), 0755), 0);
-    assert_refused(f, "text", "the file is not a shared object");
+    assert_refused(f, "text", "shared object");
 }
 
-TEST_IN(set_up, tear_down, name_that_is_a_path_is_refused)
+TEST_OF_LOADER(name_that_is_a_path_is_refused)
 {
-    struct fixture *f = *state;
     static const char *const names[] = {"",
                                         "../good",
                                         "/tmp/good",
@@ -163,39 +95,29 @@ TEST_IN(set_up, tear_down, name_that_is_a_path_is_refused)
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, unknown_name_gets_the_nearest)
+TEST_OF_LOADER(unknown_name_gets_the_nearest)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(find_in(f, f->folder, "godo"), EPA_ERR_CONFIG);
     assert_string_equal(f->err.text, "there is no transport 'godo'; is it 'good'?");
 }
 
-TEST_IN(set_up, tear_down, name_that_is_near_to_none_gets_them_all)
+TEST_OF_LOADER(name_that_is_near_to_none_gets_them_all)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     copy(f, "old_abi");
     assert_int_equal(find_in(f, f->folder, "ethernet"), EPA_ERR_CONFIG);
-    assert_string_equal(f->err.text,
-                        "there is no transport 'ethernet'; there is good, old_abi");
+    assert_words(f->err.text, "'ethernet' .. good, old_abi");
 }
 
-TEST_IN(set_up, tear_down, what_a_build_leaves_out_is_not_an_error_of_the_user)
+TEST_OF_LOADER(what_a_build_leaves_out_is_not_an_error_of_the_user)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(find_in(f, f->folder, "ucx"), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(f->err.text,
-                        "transport 'ucx' is not part of this build: building it needs UCX "
-                        "(Debian: libucx-dev)");
+    assert_words(f->err.text, "'ucx' .. UCX (Debian: libucx-dev)");
 }
 
-TEST_IN(set_up, tear_down, without_any_plugin_the_folders_are_named)
+TEST_OF_LOADER(without_any_plugin_the_folders_are_named)
 {
-    struct fixture *f = *state;
     char sentence[512];
 
     assert_int_equal(find_in(f, f->folder, "shm"), EPA_ERR_CONFIG);
@@ -204,22 +126,8 @@ TEST_IN(set_up, tear_down, without_any_plugin_the_folders_are_named)
     assert_string_equal(f->err.text, sentence);
 }
 
-TEST_IN(set_up, tear_down, folder_asked_for_must_be_there)
+TEST_OF_LOADER(given_folder_comes_before_the_usual_one)
 {
-    struct fixture *f = *state;
-    char sentence[512];
-
-    assert_int_equal(rmdir(f->folder), 0);
-    snprintf(sentence, sizeof(sentence), "the plugin path %s: No such file or directory",
-             f->folder);
-    assert_int_equal(registry_create(f->folder, &f->registry, &f->err), EPA_ERR_CONFIG);
-    assert_string_equal(f->err.text, sentence);
-}
-
-TEST_IN(set_up, tear_down, given_folder_comes_before_the_usual_one)
-{
-    struct fixture *f = *state;
-
     copy(f, "good");
     copy_part(f->empty, "old_abi", "good", SIZE_MAX);
     copy_part(f->empty, "sysv_hash", "sysv_hash", SIZE_MAX);
@@ -228,10 +136,8 @@ TEST_IN(set_up, tear_down, given_folder_comes_before_the_usual_one)
     assert_int_equal(find_in(f, NULL, "good"), EPA_ERR_UNSUPPORTED);
 }
 
-TEST_IN(set_up, tear_down, relative_folder_of_the_environment_is_not_used)
+TEST_OF_LOADER(relative_folder_of_the_environment_is_not_used)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(chdir(f->top), 0);
     setenv("EPA2A_PLUGIN_PATH", "plugins", 1);
@@ -240,9 +146,8 @@ TEST_IN(set_up, tear_down, relative_folder_of_the_environment_is_not_used)
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, folder_that_limits_do_not_let_open_is_a_missing_resource)
+TEST_OF_LOADER(folder_that_limits_do_not_let_open_is_a_missing_resource)
 {
-    struct fixture *f = *state;
     struct rlimit old, limit;
     enum epa_status status;
 
@@ -255,9 +160,8 @@ TEST_IN(set_up, tear_down, folder_that_limits_do_not_let_open_is_a_missing_resou
     assert_non_null(strstr(f->err.text, "Too many open files"));
 }
 
-TEST_IN(set_up, tear_down, list_has_what_cannot_be_loaded_with_the_reason)
+TEST_OF_LOADER(list_has_what_cannot_be_loaded_with_the_reason)
 {
-    struct fixture *f = *state;
     const struct registry_entry *entry;
     uint32_t n, seen = 0;
 
@@ -278,39 +182,16 @@ TEST_IN(set_up, tear_down, list_has_what_cannot_be_loaded_with_the_reason)
         if (strcmp(entry[i].name, "good") == 0)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
-            assert_string_equal(entry[i].why,
-                                "it was built for plugin ABI 4, and this program has 5");
+            assert_words(entry[i].why, "ABI 4 .. 5");
         if (strcmp(entry[i].name, "Capital") == 0)
-            assert_string_equal(entry[i].why, "a name is 1 to 32 of a-z, 0-9 and _");
+            assert_words(entry[i].why, "1 to 32 .. a-z, 0-9 and _");
     }
     assert_int_equal(seen, 3);
 }
 
-TEST_IN(set_up, tear_down, built_in_plugins_are_there_without_any_file)
-{
-    struct fixture *f = *state;
-    static const struct {
-        enum epa_plugin_kind kind;
-        const char *name;
-    } want[] = {{EPA_PLUGIN_BACKEND, "host"},
-                {EPA_PLUGIN_LAUNCHER, "fork"},
-                {EPA_PLUGIN_LAUNCHER, "thread"}};
-
-    assert_int_equal(registry_create(NULL, &f->registry, &f->err), EPA_OK);
-    for (size_t i = 0; i < LENGTH(want); i++) {
-        const struct epa_plugin *plugin = NULL;
-
-        assert_int_equal(
-            registry_find(f->registry, want[i].kind, want[i].name, &plugin, &f->err),
-            EPA_OK);
-        assert_string_equal(plugin->name, want[i].name);
-    }
-}
-
 /* Every byte of the parts that the reader interprets, set to values that lead astray. */
-TEST_IN(set_up, tear_down, corrupt_file_leads_to_no_crash_and_no_code)
+TEST_OF_LOADER(corrupt_file_leads_to_no_crash_and_no_code)
 {
-    struct fixture *f = *state;
     static const unsigned char values[] = {0x00, 0x7f, 0xff};
     char path[PATH_MAX];
     unsigned char was;

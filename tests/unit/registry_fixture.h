@@ -104,20 +104,20 @@ static inline enum epa_status find_in(struct fixture *f, const char *folder,
     return registry_find(f->registry, EPA_PLUGIN_TRANSPORT, name, &plugin, &f->err);
 }
 
-/* `why` is the whole sentence behind "cannot be loaded: ". */
 static inline void assert_refused(struct fixture *f, const char *name, const char *why)
 {
-    char sentence[512];
+    char words[512];
 
-    snprintf(sentence, sizeof(sentence), "transport plugin '%s' cannot be loaded: %s", name,
-             why);
+    snprintf(words, sizeof(words), "'%s' cannot be loaded: .. %s", name, why);
     assert_int_equal(find_in(f, f->folder, name), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(f->err.text, sentence);
+    assert_words(f->err.text, words);
 }
 
 static inline void assert_no_code_ran(const struct fixture *f)
 {
     assert_int_equal(access(f->mark, F_OK), -1);
 }
+
+#define TEST_OF_LOADER(name) TEST_WITH(set_up, tear_down, name, struct fixture *f)
 
 #endif

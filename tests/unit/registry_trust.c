@@ -3,25 +3,20 @@
  * of it runs. */
 #include "registry_fixture.h"
 
-TEST_IN(set_up, tear_down, pipe_is_refused_and_not_waited_for)
+TEST_OF_LOADER(pipe_is_refused_and_not_waited_for)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(mkfifo(path_of(f, "pipe"), 0600), 0);
     assert_refused(f, "pipe", "the file is a pipe");
 }
 
-TEST_IN(set_up, tear_down, folder_in_place_of_the_file_is_refused)
+TEST_OF_LOADER(folder_in_place_of_the_file_is_refused)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(mkdir(path_of(f, "folder"), 0755), 0);
     assert_refused(f, "folder", "the file is a folder");
 }
 
-TEST_IN(set_up, tear_down, symbolic_link_is_refused_before_its_code_runs)
+TEST_OF_LOADER(symbolic_link_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
     char target[PATH_MAX];
 
     copy(f, "good");
@@ -32,10 +27,8 @@ TEST_IN(set_up, tear_down, symbolic_link_is_refused_before_its_code_runs)
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, file_that_others_can_write_is_refused_before_its_code_runs)
+TEST_OF_LOADER(file_that_others_can_write_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(chmod(path_of(f, "good"), 0664), 0);
     assert_refused(f, "good", "the file can be written by others (mode 0664)");
@@ -44,10 +37,8 @@ TEST_IN(set_up, tear_down, file_that_others_can_write_is_refused_before_its_code
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, file_of_another_user_is_refused_before_its_code_runs)
+TEST_OF_LOADER(file_of_another_user_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
     if (geteuid() != 0)
         skip(); /* only root can give a file away */
     copy(f, "good");
@@ -56,9 +47,8 @@ TEST_IN(set_up, tear_down, file_of_another_user_is_refused_before_its_code_runs)
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, folder_that_others_can_write_is_refused_even_if_sticky)
+TEST_OF_LOADER(folder_that_others_can_write_is_refused_even_if_sticky)
 {
-    struct fixture *f = *state;
     static const mode_t modes[] = {0777, 01777, 0775};
     char why[256];
 
@@ -72,9 +62,8 @@ TEST_IN(set_up, tear_down, folder_that_others_can_write_is_refused_even_if_stick
     assert_no_code_ran(f);
 }
 
-TEST_IN(set_up, tear_down, folder_above_that_others_can_write_is_refused_unless_sticky)
+TEST_OF_LOADER(folder_above_that_others_can_write_is_refused_unless_sticky)
 {
-    struct fixture *f = *state;
     char why[256];
 
     copy(f, "good");
@@ -87,9 +76,8 @@ TEST_IN(set_up, tear_down, folder_above_that_others_can_write_is_refused_unless_
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
 }
 
-TEST_IN(set_up, tear_down, link_into_a_folder_that_others_can_write_is_refused)
+TEST_OF_LOADER(link_into_a_folder_that_others_can_write_is_refused)
 {
-    struct fixture *f = *state;
     char link[PATH_MAX];
 
     copy(f, "good");

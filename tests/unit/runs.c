@@ -41,15 +41,6 @@ static void is_mixed(const uint32_t *order, uint32_t from, uint32_t to, uint32_t
     assert_true(moved);
 }
 
-TEST(declared_is_as_it_stands)
-{
-    struct made m;
-
-    runs_order(make(&m), RUNS_DECLARED, 1);
-    for (uint32_t i = 0; i < RUNS; i++)
-        assert_int_equal(m.order[i], i);
-}
-
 TEST(interleaved_has_each_repetition_of_all_before_the_next)
 {
     struct made m;
@@ -61,14 +52,6 @@ TEST(interleaved_has_each_repetition_of_all_before_the_next)
     for (uint32_t i = 0; i < KINDS; i++)
         alike = alike && m.order[i] / REPEAT == m.order[KINDS + i] / REPEAT;
     assert_false(alike); /* each in an order of its own */
-}
-
-TEST(shuffled_is_one_order_of_all)
-{
-    struct made m;
-
-    runs_order(make(&m), RUNS_SHUFFLED, 1);
-    is_mixed(m.order, 0, RUNS, 0);
 }
 
 /* Processes of a launch, and other machines, come to the same. */
@@ -99,15 +82,4 @@ TEST(repetitions_may_be_missing)
     runs_order(&m.runs, RUNS_INTERLEAVED, 1);
     for (uint32_t at = 0; at < RUNS; at++)
         assert_int_equal(m.order[at] < 30, at >= 30);
-}
-
-TEST(orders_have_names)
-{
-    enum runs_order how = RUNS_USUAL;
-
-    for (enum runs_order want = RUNS_DECLARED; want <= RUNS_SHUFFLED; want++) {
-        assert_true(runs_order_find(runs_order_name(want), &how));
-        assert_int_equal(how, want);
-    }
-    assert_false(runs_order_find("random", &how));
 }

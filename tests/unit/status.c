@@ -119,18 +119,28 @@ TEST(a_note_of_an_iteration_before_is_none)
     waits_for(&note, "-");
 }
 
-TEST(a_line_for_each_rank_says_where_it_is)
+#define TEST_OF_STATUS_PAGE(name) \
+    static void name##_in(struct fixture *f); \
+    TEST(name) \
+    { \
+        struct fixture f; \
+\
+        made(&f); \
+        name##_in(&f); \
+        unmade(&f); \
+    } \
+    static void name##_in(struct fixture *f)
+
+TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
 {
-    struct fixture f;
     struct status s;
     struct text text = {0};
     struct epa_error err = {EPA_OK, ""};
 
-    made(&f);
-    f.rank[0].finished = 1;
-    f.rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
-    f.rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    f->rank[0].finished = 1;
+    f->rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
+    f->rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_int_equal(s.rank[0].state, STATUS_DONE);
     assert_int_equal(s.rank[1].state, STATUS_GONE);
     assert_int_equal(s.rank[2].state, STATUS_WAITING);
@@ -141,18 +151,17 @@ TEST(a_line_for_each_rank_says_where_it_is)
                                       "rank 1 for 0.00 s: came to barrier 6, wants 7\n"));
     text_free(&text);
     status_finish(&s);
-    f.notes->n_stages = 0;
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    f->notes->n_stages = 0;
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_string_equal(status_stage(&s, 0), "set-up");
     status_finish(&s);
-    status_page_show(f.status_page, NULL);
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    status_page_show(f->status_page, NULL);
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_int_equal(s.n, 0);
     status_print(&s, "", &text);
     assert_non_null(strstr(text.data, ": between two runs, after "));
     text_free(&text);
     status_finish(&s);
-    unmade(&f);
 }
 
 TEST(pieces_hold_zeros_each_time)
@@ -174,24 +183,21 @@ TEST(pieces_hold_zeros_each_time)
     status_page_destroy(f.status_page);
 }
 
-TEST(another_build_is_refused_by_its_version)
+TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
 {
-    struct fixture f;
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    made(&f);
     assert_int_equal(
-        status_page_read(status_page_file(f.status_page), 8, sizeof(struct session_notes), &head, &err),
+        status_page_read(status_page_file(f->status_page), 8, sizeof(struct session_notes), &head, &err),
         EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, ", another build than this"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(pwrite(status_page_file(f.status_page), "epa2a\0b\2", 8, 0), 8);
-    assert_int_equal(status_page_read(status_page_file(f.status_page), sizeof(struct session_rank),
+    assert_int_equal(pwrite(status_page_file(f->status_page), "epa2a\0b\2", 8, 0), 8);
+    assert_int_equal(status_page_read(status_page_file(f->status_page), sizeof(struct session_rank),
                                 sizeof(struct session_notes), &head, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
-    unmade(&f);
 }
 
 static uint64_t draw(uint64_t *state)
@@ -203,32 +209,30 @@ static uint64_t draw(uint64_t *state)
 }
 
 /* Whatever a process has written there. */
-TEST(random_bytes_do_no_harm)
+TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
 {
     uint64_t random = 88172645463325252u;
-    struct fixture f;
 
-    made(&f);
     for (uint32_t i = 0; i < 2000; i++) {
         struct epa_error err = {EPA_OK, ""};
         struct text text = {0};
-        struct status_page_run run = f.run;
+        struct status_page_run run = f->run;
         struct status s;
 
-        for (uint32_t k = 0; k < sizeof(*f.notes); k++)
-            ((unsigned char *)f.notes)[k] = (unsigned char)draw(&random);
-        for (uint32_t k = 0; k < RANKS * sizeof(*f.rank); k++)
-            ((unsigned char *)f.rank)[k] = (unsigned char)draw(&random);
-        f.rank[0].waiting.turn &= ~1ull;
-        f.rank[0].waiting.kind %= 9;
-        f.rank[0].waiting.stage = f.rank[0].stage;
-        f.rank[0].waiting.iteration = f.rank[0].iteration;
+        for (uint32_t k = 0; k < sizeof(*f->notes); k++)
+            ((unsigned char *)f->notes)[k] = (unsigned char)draw(&random);
+        for (uint32_t k = 0; k < RANKS * sizeof(*f->rank); k++)
+            ((unsigned char *)f->rank)[k] = (unsigned char)draw(&random);
+        f->rank[0].waiting.turn &= ~1ull;
+        f->rank[0].waiting.kind %= 9;
+        f->rank[0].waiting.stage = f->rank[0].stage;
+        f->rank[0].waiting.iteration = f->rank[0].iteration;
         if (i % 2 == 0)
             for (uint32_t k = 8; k < sizeof(run); k++)
                 ((unsigned char *)&run)[k] = (unsigned char)draw(&random);
         run.ranks %= 100;
-        status_page_show(f.status_page, &run);
-        assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+        status_page_show(f->status_page, &run);
+        assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
         status_print(&s, "", &text);
         assert_non_null(text.data);
         for (size_t k = 0; k < text.bytes; k++)
@@ -236,7 +240,6 @@ TEST(random_bytes_do_no_harm)
         text_free(&text);
         status_finish(&s);
     }
-    unmade(&f);
 }
 
 TEST(a_process_without_a_status_page_is_reported_apart)

@@ -1,5 +1,5 @@
-/* Runs all tests that the files of this program have added, or, with a pattern as the
- * argument, those whose names match. */
+/* Runs all tests that the files of this program have added, or those whose names match the
+ * pattern $EPA2A_TEST. */
 #include "test.h"
 
 enum { FILES = 16, TESTS = 64 };
@@ -11,6 +11,8 @@ struct group {
     size_t n;
 };
 
+int test_argc;
+char **test_argv;
 static struct group group[FILES];
 
 static struct group *group_of(const char *file)
@@ -40,12 +42,31 @@ void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction te
     group_of(file)->tear_down = tear_down;
 }
 
+void assert_words(const char *text, const char *words)
+{
+    const char *at = text;
+
+    for (const char *word = words, *end; word != NULL;
+         word = end == NULL ? NULL : end + 4) {
+        char part[512];
+
+        end = strstr(word, " .. ");
+        snprintf(part, sizeof(part), "%.*s", end == NULL ? -1 : (int)(end - word), word);
+        at = strstr(at, part);
+        if (at == NULL)
+            fail_msg("'%s' does not say: %s", text, words);
+        at += strlen(part);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;
 
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
+    test_argc = argc;
+    test_argv = argv;
+    if (getenv("EPA2A_TEST") != NULL)
+        cmocka_set_test_filter(getenv("EPA2A_TEST"));
     for (struct group *of = group; of < group + FILES && of->n > 0; of++)
         failed += _cmocka_run_group_tests(strrchr(of->file, '/') + 1, of->test, of->n,
                                           of->set_up, of->tear_down);

@@ -1,5 +1,5 @@
 /* token_flag: its layout and its signals, what it refuses, and calls that come out of turn. */
-#include "test.h"
+#include "layouts.h"
 
 #include "../../plugins/algorithm/token_flag/token_flag.h"
 
@@ -8,44 +8,13 @@ extern const struct epa_algorithm_plugin epa_plugin;
 /* The largest shape that it takes of what an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };
 
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
-
 static struct tf_config config_of(int lock, uint32_t buffers)
 {
     return (struct tf_config){
         .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = lock, .chunks = 1, .buffers = buffers};
 }
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
-                            const struct tf_config *c, struct tf_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return tf_layout_make(
-        m, &world, EPA_TRANSPORT_HOST | (puts ? 0u : (uint32_t)EPA_TRANSPORT_LOAD_STORE), c,
-        out, err);
-}
-
-static struct tf_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
-                             const struct tf_config *c)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, puts, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
 static void each_shape(void (*check)(const struct tf_layout *, const struct epa_moe *))
 {
@@ -60,7 +29,8 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
         m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         c.dispatch_dtype = (i >> 2 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
         c.fuse_expert = (i >> 3 & 1) != 0;
-        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0, &c);
+        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1,
+                 (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
         check(&l, &m);
     }
 }
@@ -130,7 +100,7 @@ TEST(each_flag_that_is_put_has_a_signal_of_its_own)
     uint8_t *used;
 
     m.max_tokens = 5;
-    l = made(&m, 4, true, &c);
+    l = made(&m, 4, OVER_PUTS, &c);
     used = calloc(l.signals, 1);
     assert_non_null(used);
     for (uint32_t source = 0; source < 4; source++)
@@ -151,17 +121,17 @@ TEST(each_flag_that_is_put_has_a_signal_of_its_own)
 TEST(only_what_is_put_has_signals_and_staging)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
-    struct tf_layout l = made(&decode, 8, false, &c);
+    struct tf_layout l = made(&decode, 8, OVER_LOADS, &c);
 
     assert_int_equal(l.signals, 16);
     assert_int_equal(l.staging_bytes, 0);
-    l = made(&decode, 8, true, &c);
+    l = made(&decode, 8, OVER_PUTS, &c);
     assert_int_equal(l.signals, 16 + 2 * (8 * 1024 + 1024));
     assert_int_equal(l.staging_bytes, 1024 * l.message_bytes);
     c.flag_granularity = TF_FLAG_PER_RANK;
-    l = made(&decode, 8, true, &c);
+    l = made(&decode, 8, OVER_PUTS, &c);
     assert_int_equal(l.signals, 16 + 2 * 1024);
-    l = made(&decode, 1, true, &c);
+    l = made(&decode, 1, OVER_PUTS, &c);
     assert_int_equal(l.staging_bytes, 0);
 }
 
@@ -170,8 +140,8 @@ TEST(fused_outputs_need_no_room_of_their_own_but_to_be_put)
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 1);
 
     c.fuse_expert = true;
-    assert_int_equal(made(&decode, 8, false, &c).y_bytes, 0);
-    assert_int_equal(made(&decode, 8, true, &c).y_bytes, 8 * 1024 * 2 * 7168);
+    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).y_bytes, 0);
+    assert_int_equal(made(&decode, 8, OVER_PUTS, &c).y_bytes, 8 * 1024 * 2 * 7168);
 }
 
 TEST(the_largest_shape_fits_into_64_bits)
@@ -184,20 +154,11 @@ TEST(the_largest_shape_fits_into_64_bits)
     m.hidden = HIDDEN;
     m.topk = TF_TOPK;
     m.experts = RANKS * TF_TOPK;
-    l = made(&m, RANKS, true, &c);
+    l = made(&m, RANKS, OVER_PUTS, &c);
     check_regions(&l, &m);
     assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TF_TOPK);
     assert_true(l.heap_bytes > 2 * l.rows * 6 * HIDDEN);
     assert_int_equal(tf_output_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
-}
-
-static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const char *why)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(&m, ranks, false, &c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
 }
 
 TEST(what_it_cannot_do_is_refused_in_words)
@@ -206,30 +167,31 @@ TEST(what_it_cannot_do_is_refused_in_words)
     struct epa_moe m;
 
     m = decode, m.dtype = EPA_F32;
-    refuse(m, 8, c, "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
-    refuse(m, 8, c, "token_flag takes moe.topk from 1 to 32, not 33");
+    assert_refused(&m, 8, OVER_LOADS, &c, "token_flag takes moe.topk from 1 to 32, not 33");
     m = decode, m.experts = 130;
-    refuse(m, 65, c, "token_flag takes 1 to 64 ranks, not 65");
-    refuse(decode, 7, c,
-           "token_flag needs moe.experts (256) to be a multiple of ranks (7)");
+    assert_refused(&m, 65, OVER_LOADS, &c, "token_flag takes 1 to 64 ranks, not 65");
+    assert_refused(&decode, 7, OVER_LOADS, &c,
+                   "token_flag .. moe.experts (256) .. ranks (7)");
     m = decode, m.experts = 1 << 20;
-    refuse(m, 8, c, "token_flag takes up to 65536 experts a rank, not 131072");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag takes up to 65536 experts a rank, not 131072");
     m = decode, m.max_tokens = 1u << 24;
-    refuse(m, 8, c,
-           "token_flag numbers rows and signals in 32 bits, which ranks (8) x "
-           "moe.max_tokens (16777216) x moe.topk (8) exceed");
+    assert_refused(
+        &m, 8, OVER_LOADS, &c,
+        "token_flag .. 32 .. ranks (8) .. moe.max_tokens (16777216) .. moe.topk (8)");
     m = decode, m.hidden = 24;
-    refuse(m, 8, c, "token_flag needs moe.hidden (24) to be a multiple of 16");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
-    refuse(m, 8, c,
-           "token_flag with dispatch_dtype: native cannot send input that is quantised already; set "
-           "dispatch_dtype: fp8 or moe.input_dtype: native");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
     m = decode, m.fp8_group_size = 96, c.dispatch_dtype = TF_DTYPE_FP8;
-    refuse(
-        m, 8, c,
-        "token_flag with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of moe.fp8_group_size "
-        "(96); choose another group or dispatch_dtype: native");
+    assert_refused(
+        &m, 8, OVER_LOADS, &c,
+        "token_flag .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
 }
 
 TEST(chunks_need_a_flag_for_each_row)
@@ -237,9 +199,8 @@ TEST(chunks_need_a_flag_for_each_row)
     struct tf_config c = config_of(TF_FLAG_PER_RANK, 2);
 
     c.chunks = 4;
-    refuse(decode, 8, c,
-           "token_flag: chunks: 4 needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
-           "in before the flag that follows the last row");
+    assert_refused(&decode, 8, OVER_LOADS, &c,
+                   "token_flag .. chunks: 4 .. flag_granularity: token .. flag_granularity: rank");
 }
 
 /* ---- calls out of turn: one rank, nothing of the transport but what it calls alone ---- */
@@ -291,7 +252,7 @@ static void set_up(struct fixture *f, uint32_t buffers)
                                                 .expert = f->expert,
                                                 .weight = f->weight,
                                                 .out = f->out}};
-    l = made(&f->problem.u.moe, 1, false, &c);
+    l = made(&f->problem.u.moe, 1, OVER_LOADS, &c);
     f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
     f->t = (struct epa_transport){.ops = &transport_ops,
                                   .size = 1,

@@ -120,9 +120,10 @@ static struct fake *make(uint32_t batch)
     return f;
 }
 
-TEST(a_put_is_cut_into_what_the_port_takes)
+#define TEST_OF_QUEUES(name, begin) TEST_OF(name, struct fake, f, begin, free)
+
+TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(1))
 {
-    struct fake *f = make(1);
     const struct request *r = f->log[1];
     uint64_t bytes = 2 * MOST + 100;
 
@@ -140,13 +141,10 @@ TEST(a_put_is_cut_into_what_the_port_takes)
         assert_int_equal(r[i].bytes, i < 2 ? MOST : 100);
         assert_int_equal(r[i].key, OWN_KEY);
     }
-    free(f);
 }
 
-TEST(puts_are_held_back_and_posted_together)
+TEST_OF_QUEUES(puts_are_held_back_and_posted_together, make(4))
 {
-    struct fake *f = make(4);
-
     for (int i = 0; i < 3; i++)
         queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
     assert_int_equal(f->posts, 0);
@@ -162,12 +160,10 @@ TEST(puts_are_held_back_and_posted_together)
     assert_int_equal(f->queues.held, 0);
     queues_post(&f->queues);
     assert_int_equal(f->posts, 2); /* nothing is not posted */
-    free(f);
 }
 
-TEST(a_signal_goes_behind_its_data_in_one_list)
+TEST_OF_QUEUES(a_signal_goes_behind_its_data_in_one_list, make(16))
 {
-    struct fake *f = make(16);
     const struct request *r = f->log[0];
     uint64_t value = 0;
 
@@ -183,14 +179,12 @@ TEST(a_signal_goes_behind_its_data_in_one_list)
     assert_true(r[1].flags & IBV_SEND_INLINE);
     memcpy(&value, (const void *)(uintptr_t)r[1].from, sizeof(value));
     assert_true(value == 0x123456789a);
-    free(f);
 }
 
 /* Without inline data the device reads a value when it gets to it: each has a place of its
  * own until its request is done. */
-TEST(values_stay_until_their_requests_are_done)
+TEST_OF_QUEUES(values_stay_until_their_requests_are_done, make(1))
 {
-    struct fake *f = make(1);
     uint64_t n = 0, value = 0;
 
     f->queue[0].inline_bytes = 0;
@@ -204,14 +198,12 @@ TEST(values_stay_until_their_requests_are_done)
         assert_int_equal(value, 100 + i);
         assert_false(f->log[0][i].flags & IBV_SEND_INLINE);
     }
-    free(f);
 }
 
 /* Random puts and signals, and a device that completes at random: it is never given more than
  * the queue was made for, whatever it would take, and all of it comes to an end. */
-TEST(a_queue_never_holds_more_than_it_was_made_for)
+TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
 {
-    struct fake *f = make(5);
     struct queue *q = &f->queue[0];
     uint64_t begun = 0;
 
@@ -240,12 +232,10 @@ TEST(a_queue_never_holds_more_than_it_was_made_for)
     assert_true(queue_is_done(q, q->built));
     assert_int_equal(f->done[0], f->posted[0]);
     assert_true(f->deepest > SLOTS / 2 && f->deepest <= SLOTS);
-    free(f);
 }
 
-TEST(completions_are_asked_for_now_and_then)
+TEST_OF_QUEUES(completions_are_asked_for_now_and_then, make(1))
 {
-    struct fake *f = make(1);
     uint32_t asked = 0;
 
     for (int i = 0; i < SLOTS - 1; i++)
@@ -256,12 +246,10 @@ TEST(completions_are_asked_for_now_and_then)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_int_equal(f->queue[0].done, 12); /* what the last of them stands for */
-    free(f);
 }
 
-TEST(what_nobody_asked_for_can_be_waited_for)
+TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
 {
-    struct fake *f = make(16);
     struct queue *q = &f->queue[0];
 
     queue_write(&f->queues, q, f->heap, 64, 0);
@@ -283,13 +271,11 @@ TEST(what_nobody_asked_for_can_be_waited_for)
     queue_ask(&f->queues, q); /* nothing is left */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 3);
-    free(f);
 }
 
 /* A full queue has room for the request that asks. */
-TEST(a_full_queue_can_still_be_asked)
+TEST_OF_QUEUES(a_full_queue_can_still_be_asked, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[0];
 
     while (queue_has_room(q, 1))
@@ -300,12 +286,10 @@ TEST(a_full_queue_can_still_be_asked)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(queue_is_done(q, q->built));
-    free(f);
 }
 
-TEST(an_addition_is_known_to_be_done_by_its_count)
+TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[0];
     const struct request *r = f->log[0];
     uint64_t mark;
@@ -330,13 +314,10 @@ TEST(an_addition_is_known_to_be_done_by_its_count)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(queue_is_done(q, mark));
-    free(f);
 }
 
-TEST(the_first_failure_is_reported_with_its_peer_and_request)
+TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
 {
-    struct fake *f = make(1);
-
     queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
     queue_write(&f->queues, &f->queue[1], f->heap, 333, 0);
     queue_write(&f->queues, &f->queue[1], f->heap, 444, 0);
@@ -350,13 +331,10 @@ TEST(the_first_failure_is_reported_with_its_peer_and_request)
     assert_int_equal(f->queues.failure.vendor, 0x51);
     assert_int_equal(f->queues.failure.opcode, IBV_WR_RDMA_WRITE);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED); /* and stays */
-    free(f);
 }
 
-TEST(a_device_that_takes_nothing_is_a_failure)
+TEST_OF_QUEUES(a_device_that_takes_nothing_is_a_failure, make(1))
 {
-    struct fake *f = make(1);
-
     f->refuse = EINVAL;
     queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_SYSTEM);
@@ -364,13 +342,11 @@ TEST(a_device_that_takes_nothing_is_a_failure)
     assert_int_equal(f->queues.failure.error, EINVAL);
     assert_int_equal(f->queues.failure.peer, 1);
     assert_int_equal(f->queues.held, 0);
-    free(f);
 }
 
 /* A completion tells the low half of its count. */
-TEST(counts_go_on_beyond_32_bits)
+TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[1];
 
     q->built = q->posted = q->done = q->asked = 0xfffffffd;
@@ -380,5 +356,4 @@ TEST(counts_go_on_beyond_32_bits)
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(q->done == 0x100000005);
     assert_true(queue_is_done(q, q->built));
-    free(f);
 }
