@@ -47,7 +47,7 @@ repeat: 3
 x-notes: {any: [thing]}
 moe: {x-why: because}
 tokens: [1, 2]
-tokens: {kind: list, 1, 2]}
+tokens: {kind: list, per_rank: [1, 2]}
 routing: zipf
 algorithm: {dispatch_dtype: native}
 launcher: {name: auto}
