@@ -31,7 +31,7 @@ TEST_OF_FAKE(the_table_of_a_bench_has_all_figures, VERB_BENCH, 4, 200)
     assert_words(
         table,
         "# epa2a bench: a fake\n .. ll_fake (buffers 2) .. shm .. host\n .. max_tokens 128, hidden "
-        "7168, experts 256, topk 8, group 128 .. zipf (exponent 1.5 .. 4 ranks by fork .. cores 0-3; "
+        "7168, experts 256, topk 8 .. 128 .. zipf (exponent 1.5 .. 4 ranks by fork .. cores 0-3; "
         "seed 1\n .. Some CPU @ 2.60GHz, 64 cores, 24.0 GiB, Linux 6.1.0, node1\n .. 0.1.0, gcc "
         "12.2.0, release, avx512");
     assert_words(
@@ -124,7 +124,8 @@ TEST_OF_FAKE(tables_fit_100_columns, VERB_BENCH, 64, 200)
         assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
         table = table_of(f);
         for (const char *at = table; *at != 0; at += strcspn(at, "\n") + 1)
-            assert_in_range(strcspn(at, "\n"), 1, 100);
+            if (strcspn(at, "\n") > 100)
+                fail_msg("%.*s", (int)strcspn(at, "\n"), at);
         free(table);
         result_finish(&f->result);
     }
