@@ -106,7 +106,7 @@ FILES = {
             WIRES,
             DTYPES,
             STORES,
-            {"compact": "", "padded": "algorithm.recv_layout: padded"},
+            {"packed": "", "padded": "algorithm.recv_layout: padded"},
             {"outputs as they are": "", "FP8 outputs": "algorithm.combine_dtype: fp8"},
             {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
             {"puts as they come": "", "in rows": "algorithm.puts: rows",
