@@ -108,9 +108,7 @@ static enum epa_status create_streams(struct nvlink *n)
         error = cudaHostAlloc((void **)&n->pinned, PINNED_WORDS * sizeof(*n->pinned),
                               cudaHostAllocPortable);
     if (error == cudaSuccess)
-        error = nvlink_load_signal();
-    if (error == cudaSuccess)
-        error = nvlink_load_peak();
+        error = nvlink_load_kernels();
     return nvlink_cuda(n, error, what);
 }
 

@@ -1,4 +1,4 @@
-/* One rank of the nvlink transport: what nvlink.c, host.c and limit.c share. */
+/* One rank of the nvlink transport: what nvlink.c and host.c share. */
 #ifndef NVLINK_H
 #define NVLINK_H
 
@@ -25,7 +25,7 @@ struct failure {
     const char *what; /* could not be done */
 };
 
-enum { PINNED_WORDS = 64 };
+enum { PINNED_WORDS = 16 };
 
 struct nvlink {
     struct epa_transport base; /* first: a pointer to it is one to all of this */
@@ -37,8 +37,9 @@ struct nvlink {
     struct epa_device_view view;
     cudaStream_t stream, poll_launch; /* puts and signals, in order; copies of words back */
     cudaEvent_t event[2];
-    uint64_t *pinned;      /* [PINNED_WORDS]: where words are copied to */
-    uint64_t meets, turns; /* of limit(), the same on all ranks: its words count up, too */
+    uint64_t *pinned; /* [PINNED_WORDS]: where words are copied to */
+    /* Of device_peak(), whose words count up, too: runs of stores; turns with each rank. */
+    uint64_t meets, turns[EPA_DEVICE_RANKS];
     struct failure failure;
 };
 
@@ -51,8 +52,5 @@ enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t end_ns,
 
 extern const struct epa_transport_ops nvlink_ops;
 void nvlink_close(struct epa_transport *);
-
-enum epa_status nvlink_peak(struct epa_transport *, uint64_t scratch,
-                             struct epa_peak *out);
 
 #endif

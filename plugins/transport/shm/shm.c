@@ -2,10 +2,11 @@
  *
  * What orders everything: a signal is raised by a release and seen by an acquire. Where the
  * memory comes from is in segments.c. */
-#include "shm.h"
+#include "segments.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,30 @@ struct config {
     int wait;       /* enum wait_kind */
     int huge_pages; /* enum huge_kind */
     bool prefault;
+};
+
+enum failed_at { FAILED_NOWHERE, FAILED_SIGNAL, FAILED_BARRIER, FAILED_RESET };
+
+struct failure {
+    enum failed_at at;
+    enum epa_status status;
+    enum epa_compare compare;
+    uint32_t signal, peer; /* peer: of a barrier, the one that is waited for */
+    uint64_t want, seen, waited_ns;
+    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
+};
+
+struct shm {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    const struct epa_bootstrap *boot;
+    struct segments segments;
+    struct peer *peer; /* segments.peer */
+    char **peer_heap;
+    uint32_t burst;          /* polls between two looks at the clock and at `aborted` */
+    uint64_t spin_ns;        /* how long wait() keeps the core to itself */
+    uint64_t barriers;       /* begun by this rank */
+    pthread_mutex_t failing; /* several threads may fail at once */
+    struct failure failure;
 };
 
 static struct shm *shm_of(struct epa_transport *t)
@@ -51,7 +76,7 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
     uint64_t *word = &s->peer[peer].segment->signal[signal].word;
 
     assert(signal < s->segments.params.signals && peer < t->size);
-    /* Release: pairs with the acquire in shm_await() and read_signal(); what this rank stored
+    /* Release: pairs with the acquire in await() and read_signal(); what this rank stored
      * before, by put or by itself, is in place for whoever sees the value. */
     if (op == EPA_SIGNAL_ADD)
         __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
@@ -122,9 +147,9 @@ static void tell_of_wait(const struct shm *s, const struct failure *f, uint64_t 
 /* Polls `word` until it is what is wanted. The clock is read only once a burst of polls has
  * failed: a signal that is there, or comes at once, costs a load. Does not sleep for the first
  * millisecond: waking up costs 40 us, and yielding little where a core is free. */
-enum epa_status shm_await(const struct shm *s, const uint64_t *word,
-                          enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
-                          struct failure *failure)
+static enum epa_status await(const struct shm *s, const uint64_t *word,
+                             enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
+                             struct failure *failure)
 {
     uint64_t begun = 0, reported = 0, seen = 0;
 
@@ -161,7 +186,7 @@ enum epa_status shm_await(const struct shm *s, const uint64_t *word,
     }
 }
 
-void shm_remember(struct shm *s, const struct failure *failure)
+static void remember(struct shm *s, const struct failure *failure)
 {
     pthread_mutex_lock(&s->failing);
     s->failure = *failure;
@@ -177,10 +202,10 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     enum epa_status status;
 
     assert(signal < s->segments.params.signals);
-    status = shm_await(s, &s->peer[t->rank].segment->signal[signal].word, compare, value,
-                       timeout_ns, &failure);
+    status = await(s, &s->peer[t->rank].segment->signal[signal].word, compare, value,
+                   timeout_ns, &failure);
     if (status != EPA_OK)
-        shm_remember(s, &failure);
+        remember(s, &failure);
     return status;
 }
 
@@ -211,18 +236,18 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
     struct failure failure = {.at = FAILED_BARRIER};
     uint64_t epoch = ++s->barriers;
 
-    /* Release: pairs with the acquire in shm_await(); what this rank has done comes first. */
+    /* Release: pairs with the acquire in await(); what this rank has done comes first. */
     __atomic_store_n(&s->peer[t->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < t->size; i++) {
         uint32_t r = (t->rank + i) % t->size; /* not all at the same line at once */
         enum epa_status status;
 
         failure.peer = r;
-        status = shm_await(s, &s->peer[r].segment->arrived.word, EPA_GE, epoch, timeout_ns,
-                           &failure);
+        status = await(s, &s->peer[r].segment->arrived.word, EPA_GE, epoch, timeout_ns,
+                       &failure);
         if (status != EPA_OK) {
             find_missing(s, &failure);
-            shm_remember(s, &failure);
+            remember(s, &failure);
             return status;
         }
     }
@@ -242,7 +267,7 @@ static enum epa_status reset_signals(struct epa_transport *t)
         status = boot->barrier(boot); /* nobody signals yet */
     }
     if (status != EPA_OK)
-        shm_remember(s, &(struct failure){.at = FAILED_RESET, .status = status});
+        remember(s, &(struct failure){.at = FAILED_RESET, .status = status});
     return status;
 }
 
@@ -288,12 +313,6 @@ static void explain(struct epa_transport *t, struct epa_error *err)
         (void)epa_fail(err, f.status, "shm: rank %u could not reset its signals%s", t->rank,
                        why);
         break;
-    case FAILED_PEAK:
-        (void)epa_fail(err, f.status,
-                       "shm: rank %u waited %.3f s for another rank while it measured the "
-                       "links%s",
-                       t->rank, (double)f.waited_ns * 1e-9, why);
-        break;
     case FAILED_NOWHERE:
         (void)epa_fail(err, EPA_ERR_SYSTEM, "shm: nothing has failed on rank %u", t->rank);
         break;
@@ -321,7 +340,6 @@ static const struct epa_transport_ops ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = shm_peak,
     .explain = explain,
     .close = close_all,
 };
@@ -360,7 +378,6 @@ static enum epa_status open_all(const struct epa_transport_params *p,
                                            .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
-                                           .own_lines = OWN_LINES,
                                            .huge_pages = config->huge_pages,
                                            .prefault = config->prefault};
     uint32_t size = p->boot->world.size;
@@ -380,7 +397,6 @@ static enum epa_status open_all(const struct epa_transport_params *p,
         return status;
     }
     s->boot = p->boot;
-    s->backend = p->backend;
     s->peer = s->segments.peer;
     s->peer_heap = peer_heap;
     for (uint32_t r = 0; r < size; r++)

@@ -164,8 +164,7 @@ enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error
     if (heap_bytes > INT64_MAX / 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ucx: a heap of %" PRIu64 " bytes is too large", heap_bytes);
-    u->region.ping_at = u->base.size * sizeof(struct line);
-    u->region.signals_at = u->region.ping_at + sizeof(struct line);
+    u->region.signals_at = u->base.size * sizeof(struct line);
     u->region.heap_at =
         round_up(u->region.signals_at + u->signals * sizeof(struct line), PAGE);
     u->region.bytes = u->region.heap_at + round_up(heap_bytes, PAGE);

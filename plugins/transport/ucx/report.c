@@ -143,11 +143,6 @@ void ucx_explain(struct epa_transport *t, struct epa_error *err)
     case FAILED_PROGRESS:
         (void)epa_fail(err, f->status, "ucx: rank %u gave up%s", t->rank, why);
         break;
-    case FAILED_PEAK:
-        u->boot->explain(u->boot, err);
-        (void)epa_fail(err, f->status, "ucx: rank %u could not measure its links%s",
-                       t->rank, why);
-        break;
     case FAILED_NOWHERE:
         (void)epa_fail(err, EPA_ERR_SYSTEM, "ucx: nothing has failed on rank %u", t->rank);
         break;

@@ -368,7 +368,6 @@ const struct epa_transport_ops ucx_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = ucx_peak,
     .describe = ucx_describe,
     .explain = ucx_explain,
     .close = close_all,

@@ -6,7 +6,6 @@
  *   waits.c    all that goes on until something has happened
  *   ucx.c      the functions of the data path
  *   plugin.c   opening, and the options
- *   limit.c    what the links can do
  *   report.c   describe, explain */
 #ifndef UCX_H
 #define UCX_H
@@ -36,12 +35,12 @@ struct line {
 };
 
 /* A rank's memory, in this order: a line for each rank in which that one counts the barriers
- * it has come to, a line for measurements, the signals, and the heap. Offsets are the same
+ * it has come to, the signals, and the heap. Offsets are the same
  * everywhere. */
 struct region {
     ucp_mem_h mem;
     char *base;
-    uint64_t bytes, ping_at, signals_at, heap_at;
+    uint64_t bytes, signals_at, heap_at;
 };
 
 struct ucx;
@@ -74,7 +73,6 @@ enum failed_at {
     FAILED_QUIET,
     FAILED_START, /* of a put or a signal */
     FAILED_LINK,
-    FAILED_PEAK,
     FAILED_PROGRESS,
 };
 
@@ -103,8 +101,8 @@ struct ucx {
     bool all_mapped; /* UCX has nothing to do after open */
     uint32_t burst;  /* polls between two looks at the clock and at `aborted` */
     uint64_t spin_ns;
-    uint64_t idle_since_ns;   /* since when progress finds nothing to do; 0: it did */
-    uint64_t barriers, pings; /* begun by this rank */
+    uint64_t idle_since_ns; /* since when progress finds nothing to do; 0: it did */
+    uint64_t barriers;      /* begun by this rank */
     /* Of puts and signals, all under `lock` where there is a helper. */
     uint32_t outstanding, started; /* started: since the last progress */
     bool unflushed;
@@ -198,8 +196,7 @@ extern const struct epa_transport_ops ucx_ops; /* ucx.c */
 enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_signal_op,
                           uint32_t peer);
 
-/* limit.c, report.c: for the table. */
-enum epa_status ucx_peak(struct epa_transport *, uint64_t scratch, struct epa_peak *out);
+/* report.c: for the table. */
 void ucx_describe(struct epa_transport *,
                   void (*say)(void *arg, const char *key, const char *value), void *arg);
 void ucx_explain(struct epa_transport *, struct epa_error *);

@@ -118,7 +118,7 @@ static enum epa_status make_memory(struct verbs *v, const struct epa_transport_p
                                            .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
-                                           .own_lines = own_lines(v->base.size),
+                                           .own_lines = v->base.size,
                                            .reach =
                                                v->config.direct ? REACH_NODE : REACH_OWN,
                                            .huge_pages = HUGE_AUTO,

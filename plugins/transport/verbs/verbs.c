@@ -267,7 +267,6 @@ const struct epa_transport_ops verbs_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = verbs_peak,
     .describe = verbs_describe,
     .explain = verbs_explain,
     .close = verbs_close,

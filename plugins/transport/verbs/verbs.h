@@ -20,7 +20,6 @@ enum failed_at {
     FAILED_REQUEST, /* see queues.failure */
     FAILED_SOURCE,
     FAILED_SET_UP,
-    FAILED_PEAK,
 };
 
 struct failure {
@@ -51,7 +50,6 @@ struct verbs {
     uint64_t spin_ns;   /* how long wait() keeps the core to itself */
     uint64_t settle_ns; /* between the two looks at a signal */
     uint64_t barriers;  /* begun by this rank */
-    uint64_t turns;     /* signals played for limit() */
     struct failure failure;
 };
 
@@ -59,16 +57,6 @@ struct verbs {
 static inline uint32_t line_arrived(const struct verbs *v, uint32_t from)
 {
     return v->segments.params.signals + from;
-}
-
-static inline uint32_t line_ping(const struct verbs *v)
-{
-    return v->segments.params.signals + v->base.size;
-}
-
-static inline uint32_t own_lines(uint32_t size)
-{
-    return size + 1;
 }
 
 /* Memory that loads and stores reach; always one's own. */
@@ -117,13 +105,11 @@ enum epa_status verbs_barrier(struct verbs *, uint64_t timeout_ns);
 enum epa_status verbs_set(struct verbs *, uint32_t line, uint64_t value, uint32_t peer,
                           uint64_t timeout_ns);
 
-/* ---- verbs.c, open.c, limit.c, words.c ---- */
+/* ---- verbs.c, open.c, words.c ---- */
 
 extern const struct epa_transport_ops verbs_ops;
 void verbs_close(struct epa_transport *);
 
-enum epa_status verbs_peak(struct epa_transport *, uint64_t scratch,
-                            struct epa_peak *out);
 void verbs_explain(struct epa_transport *, struct epa_error *);
 void verbs_describe(struct epa_transport *,
                     void (*say)(void *arg, const char *key, const char *value), void *arg);

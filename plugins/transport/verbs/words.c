@@ -144,11 +144,6 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
         (void)epa_fail(err, f->status, "verbs: rank %u could not reset its signals%s",
                        t->rank, why);
         break;
-    case FAILED_PEAK:
-        v->boot->explain(v->boot, err);
-        (void)epa_fail(err, f->status, "verbs: rank %u could not measure its links%s",
-                       t->rank, why);
-        break;
     case FAILED_ELSEWHERE:
         (void)epa_fail(err, f->status, "verbs: rank %u stopped, as another rank had failed",
                        t->rank);
