@@ -3,7 +3,7 @@
 
 #include "../../plugins/transport/nvlink/pairs.h"
 
-enum { SIZE = 4, MOST = 16 };
+enum { SIZE = 4 };
 
 struct world {
     struct gpu gpu[SIZE];

@@ -8,8 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 /* For what a GPU does in microseconds: longer means that it does nothing any more. */
 static const uint64_t stuck_ns = 60000000000u;
 
@@ -18,45 +16,40 @@ static struct nvlink *nvlink_of(struct epa_transport *t)
     return (struct nvlink *)t;
 }
 
-static uint64_t later(uint64_t now, uint64_t timeout_ns)
-{
-    return now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
-}
-
 enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return EPA_OK;
     (void)cudaGetLastError();
     n->failure = (struct failure){
-        .at = FAILED_CUDA, .status = EPA_ERR_SYSTEM, .error = error, .what = what};
+        .at = FAILED_CUDA, .status = EPA_ERR_SYSTEM, .code = (int)error, .what = what};
     return EPA_ERR_SYSTEM;
 }
 
-enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t end_ns,
+enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t timeout_ns,
                              bool heeds_abort)
 {
-    uint64_t begun = clock_ns(), now = begun;
+    static const uint32_t never = 0;
+    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct epa_wait_state state = {
+        .kind = EPA_WAIT_DEVICE, .peer = EPA_WAIT_NOBODY, .number = EPA_WAIT_NOBODY};
 
+    config.aborted = heeds_abort ? n->boot->aborted : &never;
     for (;;) {
         cudaError_t error = cudaStreamQuery(stream);
-        enum epa_status status = EPA_OK;
+        enum epa_status status;
 
         if (error == cudaSuccess)
-            return EPA_OK;
+            return epa_wait_done(&config, &wait);
         if (error != cudaErrorNotReady)
             return nvlink_cuda(n, error, "waiting for a stream");
-        now = clock_ns();
-        if (heeds_abort && epa_aborted(n->boot))
-            status = EPA_ERR_ABORTED;
-        else if (now >= end_ns)
-            status = EPA_ERR_TIMEOUT;
+        status = epa_wait_turn(&config, &wait, &state);
         if (status != EPA_OK) {
             n->failure = (struct failure){
-                .at = FAILED_QUIET, .status = status, .waited_ns = now - begun};
+                .at = FAILED_QUIET, .status = status, .waited_ns = wait.waited_ns};
             return status;
         }
-        exchange_page_pause(&n->memory.exchange_page, now - begun);
     }
 }
 
@@ -107,7 +100,7 @@ static enum epa_status quiet(struct epa_transport *t)
 {
     struct nvlink *n = nvlink_of(t);
 
-    return nvlink_drain(n, n->stream, later(clock_ns(), stuck_ns), true);
+    return nvlink_drain(n, n->stream, stuck_ns, true);
 }
 
 /* Copies a word of this rank's back. Behind no put: on a stream of its own. It is done
@@ -120,10 +113,10 @@ static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
     status =
         nvlink_cuda(n,
                     cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
-                                    sizeof(*out), cudaMemcpyDeviceToHost, n->poll_launch),
+                                    sizeof(*out), cudaMemcpyDeviceToHost, n->reads),
                     "a copy of a signal");
     if (status == EPA_OK)
-        status = nvlink_drain(n, n->poll_launch, later(clock_ns(), stuck_ns), false);
+        status = nvlink_drain(n, n->reads, stuck_ns, false);
     if (status == EPA_OK)
         *out = *n->pinned;
     return status;
@@ -137,47 +130,31 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
     return value;
 }
 
-static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
-{
-    return compare == EPA_EQ ? seen == want : seen >= want;
-}
-
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    enum epa_compare compare, uint64_t value,
                                    uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns), now, seen = 0, reported = 0;
+    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct failure f = {
+        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
+    config.spin_ns = UINT64_MAX; /* a look is a copy, which takes its time */
     for (;;) {
-        enum epa_status status = look_at(n, signal, &seen);
+        enum epa_status status = look_at(n, signal, &f.seen);
+        struct epa_wait_state state;
 
-        if (status == EPA_OK && reached(seen, compare, value))
-            epa_wait_clear(n->boot->observer, reported);
-        if (status != EPA_OK || reached(seen, compare, value))
+        if (status != EPA_OK)
             return status;
-        now = clock_ns();
-        epa_wait_report(n->boot->observer,
-                  &(struct epa_wait_state){.kind = EPA_WAIT_SIGNAL,
-                                        .peer = EPA_WAIT_NOBODY,
-                                        .number = signal,
-                                        .seen = seen,
-                                        .wanted = value,
-                                        .waited_ns = now - begun},
-                  &reported);
-        if (epa_aborted(n->boot))
-            status = EPA_ERR_ABORTED;
-        else if (now >= end_ns)
-            status = EPA_ERR_TIMEOUT;
-        if (status != EPA_OK) {
-            n->failure = (struct failure){.at = FAILED_SIGNAL,
-                                          .status = status,
-                                          .compare = compare,
-                                          .signal = signal,
-                                          .want = value,
-                                          .seen = seen,
-                                          .waited_ns = now - begun};
-            return status;
+        if (wait_reached(f.seen, compare, value))
+            return epa_wait_done(&config, &wait);
+        state = wait_state_of(&f);
+        f.status = epa_wait_turn(&config, &wait, &state);
+        f.waited_ns = wait.waited_ns;
+        if (f.status != EPA_OK) {
+            n->failure = f;
+            return f.status;
         }
     }
 }
@@ -192,40 +169,37 @@ static enum epa_status progress(struct epa_transport *t)
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = clock_ns(), end_ns = later(begun, timeout_ns);
-    struct late late = {0, 0};
-    enum epa_status status = nvlink_drain(n, n->stream, end_ns, true);
+    uint64_t begun = epa_now_ns(), waited;
+    struct failure f;
+    enum epa_status status = nvlink_drain(n, n->stream, timeout_ns, true);
 
     if (status != EPA_OK)
         return status;
-    status = exchange_page_barrier(&n->memory.exchange_page, end_ns, &late);
+    waited = epa_now_ns() - begun;
+    status = exchange_page_barrier(&n->memory.exchange_page,
+                                   timeout_ns > waited ? timeout_ns - waited : 0, &f);
     if (status != EPA_OK)
-        n->failure = (struct failure){.at = FAILED_BARRIER,
-                                      .status = status,
-                                      .late = late,
-                                      .want = n->memory.exchange_page.barriers,
-                                      .waited_ns = clock_ns() - begun};
+        n->failure = f;
     return status;
 }
 
-static enum epa_status meet_in_set_up(struct nvlink *n, const char *what)
+static enum epa_status meet_in_set_up(struct nvlink *n)
 {
     enum epa_status status = n->boot->barrier(n->boot);
 
     if (status != EPA_OK)
-        n->failure = (struct failure){.at = FAILED_SET_UP, .status = status, .what = what};
+        n->failure = (struct failure){.at = FAILED_SET_UP, .status = status};
     return status;
 }
 
 static enum epa_status reset_signals(struct epa_transport *t)
 {
-    static const char what[] = "could not reset its signals";
     struct nvlink *n = nvlink_of(t);
     size_t bytes = n->memory.params.signals * sizeof(uint64_t);
     enum epa_status status = quiet(t);
 
     if (status == EPA_OK)
-        status = meet_in_set_up(n, what); /* nobody signals any more */
+        status = meet_in_set_up(n); /* nobody signals any more */
     if (status == EPA_OK && bytes > 0)
         status = nvlink_cuda(
             n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
@@ -233,7 +207,7 @@ static enum epa_status reset_signals(struct epa_transport *t)
     if (status == EPA_OK)
         status = quiet(t);
     if (status == EPA_OK)
-        status = meet_in_set_up(n, what); /* nobody signals yet */
+        status = meet_in_set_up(n); /* nobody signals yet */
     return status;
 }
 
@@ -253,7 +227,7 @@ static enum epa_status fetch_time(struct nvlink *n, const uint64_t *own)
                                          "a copy of what was measured");
 
     if (status == EPA_OK)
-        status = nvlink_drain(n, n->stream, later(clock_ns(), kernels_ns), true);
+        status = nvlink_drain(n, n->stream, kernels_ns, true);
     if (status != EPA_OK)
         return status;
     memcpy(&fault, n->pinned + 1, sizeof(fault));
@@ -328,47 +302,18 @@ static enum epa_status device_peak(struct epa_transport *t, const struct epa_pea
     return status;
 }
 
-static void explain_barrier(const struct nvlink *n, const struct failure *f,
-                            const char *why, struct epa_error *err)
-{
-    char late[64] = "to which all had come by then";
-
-    if (f->late.missing != 0)
-        snprintf(late, sizeof(late), "for rank %u%s", f->late.first,
-                 f->late.missing > 1 ? " and others" : "");
-    (void)epa_fail(err, f->status,
-                   "nvlink: rank %u waited %.3f s at barrier %" PRIu64
-                   " %s, %u of %u missing%s",
-                   n->base.rank, (double)f->waited_ns * 1e-9, f->want, late,
-                   f->late.missing, n->base.size, why);
-}
-
 static void explain(struct epa_transport *t, struct epa_error *err)
 {
     struct nvlink *n = nvlink_of(t);
     const struct failure *f = &n->failure;
-    const char *why = f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
+    const char *why = wait_why(f);
     double waited_s = (double)f->waited_ns * 1e-9;
 
     switch (f->at) {
-    case FAILED_SIGNAL:
-        (void)epa_fail(err, f->status,
-                       "nvlink: rank %u waited %.3f s for signal %u %s %" PRIu64
-                       ", it is %" PRIu64 "%s",
-                       t->rank, waited_s, f->signal,
-                       f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, why);
-        break;
     case FAILED_QUIET:
         (void)epa_fail(err, f->status,
                        "nvlink: rank %u waited %.3f s for its own copies and signals%s",
                        t->rank, waited_s, why);
-        break;
-    case FAILED_BARRIER:
-        explain_barrier(n, f, why, err);
-        break;
-    case FAILED_SET_UP:
-        n->boot->explain(n->boot, err);
-        (void)epa_fail(err, f->status, "nvlink: rank %u %s%s", t->rank, f->what, why);
         break;
     case FAILED_PEAK:
         (void)epa_fail(err, f->status,
@@ -378,11 +323,11 @@ static void explain(struct epa_transport *t, struct epa_error *err)
         break;
     case FAILED_CUDA:
         (void)epa_fail(err, f->status, "nvlink: rank %u on GPU %d: %s: %s", t->rank,
-                       n->backend->device, f->what, cudaGetErrorString(f->error));
+                       n->backend->device, f->what,
+                       cudaGetErrorString((cudaError_t)f->code));
         break;
-    case FAILED_NOWHERE:
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "nvlink: nothing has failed on rank %u",
-                       t->rank);
+    default:
+        wait_explain("nvlink", t, n->boot, f, err);
         break;
     }
 }

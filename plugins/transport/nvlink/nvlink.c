@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
-
 enum {
     FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE |
             EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_ANY_SOURCE,
@@ -30,8 +28,8 @@ static void destroy(struct nvlink *n, bool lost)
         memory_finish(&n->memory);
         if (n->stream != NULL)
             (void)cudaStreamDestroy(n->stream);
-        if (n->poll_launch != NULL)
-            (void)cudaStreamDestroy(n->poll_launch);
+        if (n->reads != NULL)
+            (void)cudaStreamDestroy(n->reads);
         if (n->pinned != NULL)
             (void)cudaFreeHost(n->pinned);
     }
@@ -45,12 +43,11 @@ static void destroy(struct nvlink *n, bool lost)
 void nvlink_close(struct epa_transport *t)
 {
     struct nvlink *n = (struct nvlink *)t;
-    uint64_t end_ns = clock_ns() + leave_ns;
     bool lost;
 
     (void)n->backend->ops->sync(n->backend);
-    lost = nvlink_drain(n, n->stream, end_ns, false) == EPA_ERR_TIMEOUT ||
-           nvlink_drain(n, n->poll_launch, end_ns, false) == EPA_ERR_TIMEOUT ||
+    lost = nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
+           nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
            cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
     destroy(n, lost);
 }
@@ -101,7 +98,7 @@ static enum epa_status create_streams(struct nvlink *n)
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = cudaStreamCreateWithFlags(&n->poll_launch, cudaStreamNonBlocking);
+        error = cudaStreamCreateWithFlags(&n->reads, cudaStreamNonBlocking);
     for (uint32_t i = 0; i < 2 && error == cudaSuccess; i++)
         error = cudaEventCreate(&n->event[i]);
     if (error == cudaSuccess)

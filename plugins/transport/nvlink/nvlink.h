@@ -4,25 +4,10 @@
 
 #include "memory.h"
 
-enum failed_at {
-    FAILED_NOWHERE,
-    FAILED_SIGNAL,
-    FAILED_QUIET,
-    FAILED_BARRIER,
-    FAILED_SET_UP, /* a collective of the bootstrap */
+enum nvlink_failed_at {
+    FAILED_QUIET = FAILED_OTHER,
     FAILED_PEAK,
     FAILED_CUDA,
-};
-
-struct failure {
-    enum failed_at at;
-    enum epa_status status;
-    enum epa_compare compare;
-    uint32_t signal, peer;
-    uint64_t want, seen, waited_ns;
-    struct late late;
-    cudaError_t error;
-    const char *what; /* could not be done */
 };
 
 enum { PINNED_WORDS = 16 };
@@ -35,7 +20,7 @@ struct nvlink {
     struct gpu gpu[EPA_DEVICE_RANKS];
     struct memory memory;
     struct epa_device_view view;
-    cudaStream_t stream, poll_launch; /* puts and signals, in order; copies of words back */
+    cudaStream_t stream, reads; /* puts and signals, in order; copies of words back */
     cudaEvent_t event[2];
     uint64_t *pinned; /* [PINNED_WORDS]: where words are copied to */
     /* Of device_peak(), whose words count up, too: runs of stores; turns with each rank. */
@@ -45,9 +30,8 @@ struct nvlink {
 
 /* Records a failed call of CUDA. */
 enum epa_status nvlink_cuda(struct nvlink *, cudaError_t, const char *what);
-/* Until the stream is empty, or end_ns; or, where that is to be heeded, a rank has
- * failed. */
-enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t end_ns,
+/* Until the stream is empty; or, where that is to be heeded, a rank has failed. */
+enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t timeout_ns,
                              bool heeds_abort);
 
 extern const struct epa_transport_ops nvlink_ops;

@@ -24,7 +24,7 @@ void links_lose(struct peer *peer, ucs_status_t status)
     peer->lost = status;
     if (u->lost != NULL)
         return;
-    u->lost_ns = ucx_now_ns();
+    u->lost_ns = epa_now_ns();
     /* Release: pairs with the acquire in check_ranks(). */
     __atomic_store_n(&u->lost, peer, __ATOMIC_RELEASE);
 }

@@ -24,8 +24,7 @@ static enum epa_status create(const struct epa_transport_params *p, struct ucx *
                                      .rank = world->rank,
                                      .size = world->size,
                                      .heap_bytes = p->heap_bytes};
-    u->burst = world->local_size > world->local_cores ? 1 : 64;
-    u->spin_ns = world->local_size > world->local_cores ? 0 : 20000; /* as shm */
+    u->wait = wait_configure(p->boot, WAIT_AUTO);
     pthread_mutex_init(&u->lock, NULL);
     u->peer = calloc(world->size, sizeof(*u->peer));
     u->peer_heap = calloc(world->size, sizeof(*u->peer_heap));

@@ -75,31 +75,6 @@ void ucx_describe(struct epa_transport *t,
     say(arg, "dead peers", u->watched ? "seen by UCX" : "seen by the launcher alone");
 }
 
-static void explain_barrier(const struct ucx *u, const struct failure *f, const char *why,
-                            struct epa_error *err)
-{
-    char late[64] = "to which all had come by then";
-
-    if (f->missing != 0)
-        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
-                 f->missing > 1 ? " and others" : "");
-    (void)epa_fail(err, f->status,
-                   "ucx: rank %u waited %.3f s at barrier %" PRIu64
-                   " %s, %u of %u missing%s",
-                   u->base.rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
-                   u->base.size, why);
-}
-
-static void explain_signal(const struct ucx *u, const struct failure *f, const char *why,
-                           struct epa_error *err)
-{
-    (void)epa_fail(err, f->status,
-                   "ucx: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
-                   "%s",
-                   u->base.rank, (double)f->waited_ns * 1e-9, f->signal,
-                   f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, why);
-}
-
 static void explain_quiet(const struct ucx *u, const struct failure *f, const char *why,
                           struct epa_error *err)
 {
@@ -111,40 +86,31 @@ static void explain_quiet(const struct ucx *u, const struct failure *f, const ch
                    "ucx: rank %u waited %.3f s %suntil what it had put was in place, %u "
                    "requests under way%s%s",
                    u->base.rank, (double)f->waited_ns * 1e-9, whom, u->outstanding,
-                   f->ucs != UCS_OK ? ": " : why,
-                   f->ucs != UCS_OK ? ucs_status_string(f->ucs) : "");
+                   f->code != UCS_OK ? ": " : why,
+                   f->code != UCS_OK ? ucs_status_string((ucs_status_t)f->code) : "");
 }
 
 void ucx_explain(struct epa_transport *t, struct epa_error *err)
 {
     struct ucx *u = ucx_of(t);
     const struct failure *f = &u->failure;
-    const char *why = f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
+    const char *why = wait_why(f);
 
     switch (f->at) {
-    case FAILED_SIGNAL:
-        explain_signal(u, f, why, err);
-        break;
-    case FAILED_BARRIER:
-        explain_barrier(u, f, why, err);
-        break;
     case FAILED_QUIET:
         explain_quiet(u, f, why, err);
         break;
     case FAILED_START:
         (void)epa_fail(err, f->status, "ucx: rank %u to rank %u: %s: %s", t->rank, f->peer,
-                       f->what, ucs_status_string(f->ucs));
+                       f->what, ucs_status_string((ucs_status_t)f->code));
         break;
     case FAILED_LINK:
         (void)epa_fail(err, f->status, "ucx: rank %u has lost rank %u, over %s: %s",
                        t->rank, f->peer, u->peer[f->peer].lanes.names,
-                       ucs_status_string(f->ucs));
+                       ucs_status_string((ucs_status_t)f->code));
         break;
-    case FAILED_PROGRESS:
-        (void)epa_fail(err, f->status, "ucx: rank %u gave up%s", t->rank, why);
-        break;
-    case FAILED_NOWHERE:
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "ucx: nothing has failed on rank %u", t->rank);
+    default:
+        wait_explain("ucx", t, u->boot, f, err);
         break;
     }
 }

@@ -13,9 +13,9 @@
 #include <epa2a/transport.h>
 
 #include <pthread.h>
-#include <time.h>
 #include <ucp/api/ucp.h>
 
+#include "../../common/transport_wait.h"
 #include "lanes.h"
 
 enum { LINE = 64 };
@@ -66,25 +66,10 @@ struct value {
     struct value *next; /* free */
 };
 
-enum failed_at {
-    FAILED_NOWHERE,
-    FAILED_SIGNAL,
-    FAILED_BARRIER,
-    FAILED_QUIET,
+enum ucx_failed_at {
+    FAILED_QUIET = FAILED_OTHER,
     FAILED_START, /* of a put or a signal */
     FAILED_LINK,
-    FAILED_PROGRESS,
-};
-
-struct failure {
-    enum failed_at at;
-    enum epa_status status;
-    enum epa_compare compare;
-    uint32_t signal, peer;
-    uint64_t want, seen, waited_ns;
-    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
-    ucs_status_t ucs;
-    const char *what;
 };
 
 struct ucx {
@@ -99,8 +84,7 @@ struct ucx {
     char **peer_heap;
     bool watched;    /* UCX is to tell of peers that are gone */
     bool all_mapped; /* UCX has nothing to do after open */
-    uint32_t burst;  /* polls between two looks at the clock and at `aborted` */
-    uint64_t spin_ns;
+    struct epa_wait_config wait;
     uint64_t idle_since_ns; /* since when progress finds nothing to do; 0: it did */
     uint64_t barriers;      /* begun by this rank */
     /* Of puts and signals, all under `lock` where there is a helper. */
@@ -151,14 +135,6 @@ static inline bool ucx_pump(struct ucx *u)
     return moved;
 }
 
-static inline uint64_t ucx_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *peer)
 {
     return (uint32_t)(peer - u->peer);
@@ -178,12 +154,10 @@ void links_lose(struct peer *, ucs_status_t);
 enum epa_status helper_start(struct ucx *, struct epa_error *);
 void helper_stop(struct ucx *);
 
-/* waits.c. `failure` says what is waited for; why in vain is remembered in u->failure. */
-enum epa_status wait_word(struct ucx *, const uint64_t *word, enum epa_compare,
-                          uint64_t want, uint64_t timeout_ns, struct failure failure);
+/* waits.c. `failure` says what is waited for; why in vain is kept in u->failure. */
+enum epa_status wait_word(struct ucx *, const uint64_t *word, uint64_t timeout_ns,
+                          struct failure failure);
 enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns, struct failure failure);
-enum epa_status wait_raised(struct ucx *, uint64_t at, uint64_t value, uint32_t peer,
-                            uint64_t timeout_ns, struct failure failure);
 enum epa_status wait_barrier(struct ucx *, uint64_t timeout_ns);
 enum epa_status wait_progress(struct ucx *);
 /* For a request of UCX's own, on the way in or out; true: it is done. */
