@@ -1,12 +1,9 @@
 /* What the parts of the ucx transport share.
  *
- *   region.c   a rank's memory, made and registered by UCX
- *   links.c    who is where: addresses, keys, endpoints, pointers into peers' memory
- *   helper.c   takes in what peers send while this rank is elsewhere
- *   waits.c    all that goes on until something has happened
+ *   links.c    a rank's memory, and who is where: addresses, keys, endpoints, pointers
+ *   waits.c    all that goes on until something has happened, and the helper thread
  *   ucx.c      the functions of the data path
- *   plugin.c   opening, and the options
- *   report.c   describe, explain */
+ *   plugin.c   opening and the options; describe, explain, what UCX prints */
 #ifndef UCX_H
 #define UCX_H
 
@@ -140,7 +137,7 @@ static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *pee
     return (uint32_t)(peer - u->peer);
 }
 
-/* region.c. On failure what there is stays, for region_finish(). */
+/* links.c. On failure what there is stays, for region_finish(). */
 enum epa_status region_init(struct ucx *, uint64_t heap_bytes, struct epa_error *);
 void region_finish(struct ucx *);
 
@@ -150,7 +147,7 @@ void links_finish(struct ucx *);
 /* Remembers that a peer is gone, under the lock. */
 void links_lose(struct peer *, ucs_status_t);
 
-/* helper.c */
+/* waits.c: the helper. */
 enum epa_status helper_start(struct ucx *, struct epa_error *);
 void helper_stop(struct ucx *);
 
@@ -170,12 +167,12 @@ extern const struct epa_transport_ops ucx_ops; /* ucx.c */
 enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_signal_op,
                           uint32_t peer);
 
-/* report.c: for the table. */
+/* plugin.c: for the table. */
 void ucx_describe(struct epa_transport *,
                   void (*say)(void *arg, const char *key, const char *value), void *arg);
 void ucx_explain(struct epa_transport *, struct epa_error *);
 
-/* log.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
+/* plugin.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
  * expected and is told elsewhere. */
 void log_to_stderr(void);
 void log_mute(bool mute);
