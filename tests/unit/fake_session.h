@@ -195,8 +195,7 @@ static inline void fake_peaks(struct fake *f)
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
         struct session_rank *rank = session_rank(&f->session, r);
 
-        rank->has_peak = true;
-        rank->peak = (struct epa_peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
+        rank->peak = (struct peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
         rank->traffic.dispatch_least = rank->traffic.dispatch_in / 2;
         rank->traffic.combine_least = rank->traffic.combine_in / 2;
     }
