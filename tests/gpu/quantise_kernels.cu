@@ -6,15 +6,15 @@ template <bool F16>
 static __global__ void quantise(const uint4 *x, uint32_t sweeps, uint32_t group, uint4 *q,
                                 float *scale)
 {
-    uint32_t sweep = blockIdx.x * (blockDim.x / DEV_WARP) + threadIdx.x / DEV_WARP;
-    size_t at = (size_t)sweep * DEV_WARP + dev_lane();
+    uint32_t sweep = blockIdx.x * (blockDim.x / EPA_DEV_WARP) + threadIdx.x / EPA_DEV_WARP;
+    size_t at = (size_t)sweep * EPA_DEV_WARP + epa_dev_lane();
     float by;
     uint4 codes;
 
     if (sweep >= sweeps)
         return;
     codes =
-        dev_quantise16<F16>(x[2 * at], x[2 * at + 1], group / ll_width<true>::LANE, &by);
+        epa_dev_quantise16<F16>(x[2 * at], x[2 * at + 1], group / ll_width<true>::LANE, &by);
     q[at] = codes;
     scale[at * ll_width<true>::LANE / group] = by;
 }
