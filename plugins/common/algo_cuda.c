@@ -55,6 +55,8 @@ static enum epa_status explain_set_up(const struct device *d, enum epa_status st
 
 /* ---- the trace ---- */
 
+enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
+
 static bool took_part(const uint64_t *at)
 {
     return at[0] != 0 && at[1] >= at[0];
@@ -65,8 +67,8 @@ static bool took_part(const uint64_t *at)
 static void write_slice(FILE *f, const struct device *d, uint32_t i, const uint64_t *at,
                         uint64_t zero)
 {
-    uint32_t rank = d->t->rank, warp = i / d->args.phases, block = warp / DEVICE_WARPS;
-    const char *name = d->kind->phase[i % d->args.phases];
+    uint32_t rank = d->t->rank, warp = i / PHASES, block = warp / DEVICE_WARPS;
+    const char *name = d->kind->phase[i % PHASES];
 
     warp %= DEVICE_WARPS;
     fprintf(f,
@@ -95,7 +97,7 @@ static void write_slices(FILE *f, const struct device *d, const uint64_t *at, ui
             "\"args\": {\"name\": \"rank %u, kernels of %s\"}}",
             rank, zero, rank, rank, d->kind->name);
     for (uint32_t i = 0; i < n; i++)
-        if (d->kind->phase[i % d->args.phases] != NULL && took_part(at + 2 * i))
+        if (d->kind->phase[i % PHASES] != NULL && took_part(at + 2 * i))
             write_slice(f, d, i, at + 2 * i, zero);
     fprintf(f, "\n]}\n");
 }
@@ -103,7 +105,7 @@ static void write_slices(FILE *f, const struct device *d, const uint64_t *at, ui
 /* Into PROFILE.RANK.json; a failure is reported on stderr, as the run itself went well. */
 static void write_trace(const struct device *d)
 {
-    uint32_t n = d->args.stamped * d->args.phases;
+    uint32_t n = d->args.stamped;
     size_t bytes = n * sizeof(*d->args.stamps), room = strlen(d->profile) + 32;
     uint64_t *at = malloc(bytes);
     char *name = malloc(room);
@@ -119,7 +121,7 @@ static void write_trace(const struct device *d)
         snprintf(name, room, "%s.%u.json", d->profile, d->t->rank);
         f = fopen(name, "w");
         if (f != NULL)
-            write_slices(f, d, at, n);
+            write_slices(f, d, at, n * PHASES);
         if (f == NULL || fclose(f) != 0)
             fprintf(stderr, "%s: no complete trace in %s: %s\n", d->kind->name, name,
                     strerror(errno));
@@ -212,7 +214,6 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
         .experts = m->experts,
         .local = m->experts / d->t->size,
         .topk = m->topk,
-        .phases = kind->stages * DEVICE_PHASES,
     };
     memcpy(out, &d, sizeof(d)); /* a pointer to whatever struct it begins */
     return EPA_OK;
@@ -279,8 +280,7 @@ static uint64_t place_private(struct device *d, char *memory)
     d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
     d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
     d->args.stamped = d->profile != NULL ? d->args.most_blocks * DEVICE_WARPS : 0;
-    d->args.stamps = device_take(
-        memory, &at, (uint64_t)d->args.stamped * d->args.phases * sizeof(*d->args.stamps));
+    d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     for (uint32_t i = 0; i < d->sets; i++) {
         struct device_set *s = &d->set[i];
 

@@ -58,6 +58,30 @@ EPA_DEV void dev_end(const struct device_args &c, uint64_t call, bool last)
             c.calls[i] = call;
 }
 
+/* ---- signals ---- */
+
+/* One thread for each rank, whose signal `first` + this rank gets the value: all that the block,
+ * or the kernel before, has stored comes before it. Pairs with dev_wait_all(). */
+EPA_DEV void dev_signal_all(const struct device_args &c, uint32_t first, uint64_t value)
+{
+    if (threadIdx.x < c.v.size)
+        epa_dev_signal(c.v, c.signal + first + c.v.rank, value, threadIdx.x);
+}
+
+/* One thread for each source; true in all threads of the block if all have signalled. */
+EPA_DEV bool dev_wait_all(const struct device_args &c, uint32_t first, uint64_t value,
+                          uint32_t what)
+{
+    bool ok = true;
+
+    if (threadIdx.x < c.v.size) {
+        struct epa_dev_wait w = {c.stage, what, threadIdx.x, 0};
+
+        ok = epa_dev_wait_for(c.v, c.signal + first + threadIdx.x, value, c.timeout_ns, w);
+    }
+    return __syncthreads_and(ok);
+}
+
 /* ---- units ---- */
 
 enum { DEV_SENDING, DEV_RECEIVING }; /* what is counted */
@@ -114,6 +138,73 @@ static __device__ __forceinline__ uint32_t dev_scan(uint32_t value, uint32_t *to
         *total += warp_sum[i];
     }
     return before + sum - value;
+}
+
+/* ---- parts of rows ---- */
+
+/* A part that one warp takes: its channels from `first` on. */
+struct dev_part {
+    uint32_t token, unit, first, channels;
+};
+
+EPA_DEV struct dev_part dev_part_at(uint32_t token, uint32_t unit, uint32_t most,
+                                    uint32_t hidden)
+{
+    return {token, unit, unit * most, min(most, hidden - unit * most)};
+}
+
+/* How a warp takes a part of at most CHANNELS: 16 bytes a lane of what crosses at a time, since
+ * links carry half as much in packets of less. */
+template <int IN, int CHANNELS> struct dev_width {
+    enum {
+        INPUT = IN,
+        QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
+        BYTES = IN == DEVICE_PLAIN ? 2 : 1, /* of a channel that crosses */
+        LANE = 16 / BYTES,                  /* channels */
+        SWEEP = LANE * EPA_DEV_WARP,
+        SWEEPS = (CHANNELS + SWEEP - 1) / SWEEP,
+        HALVES = QUANTISES ? 2 : 1 /* 16 bytes that are read for 16 */
+    };
+};
+
+template <typename W> EPA_DEV bool dev_takes(const struct dev_part &p, int sweep)
+{
+    return sweep * W::SWEEP + epa_dev_lane() * W::LANE < p.channels;
+}
+
+/* A part as it is read: all loads leave before the first is used. */
+template <typename W> struct dev_raw {
+    uint4 v[W::SWEEPS][W::HALVES];
+};
+
+template <typename W>
+EPA_DEV void dev_read_part(const struct device_args &c, const struct dev_part &p,
+                           struct dev_raw<W> *to)
+{
+    size_t row =
+        ((size_t)p.token * c.hidden + p.first) * ((int)W::INPUT == (int)DEVICE_FP8 ? 1 : 2);
+    const char *x = static_cast<const char *>(c.x) + row + epa_dev_lane() * 16 * W::HALVES;
+
+#pragma unroll
+    for (int i = 0; i < W::SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < W::HALVES; h++) {
+            to->v[i][h] = make_uint4(0, 0, 0, 0);
+            if (dev_takes<W>(p, i))
+                to->v[i][h] = __ldg(reinterpret_cast<const uint4 *>(
+                    x + (i * EPA_DEV_WARP * W::HALVES + h) * 16));
+        }
+}
+
+/* A sweep of it as it crosses; *scale: of this lane's group, where it is quantised here. */
+template <typename W>
+EPA_DEV uint4 dev_sweep_of(const struct dev_raw<W> &raw, int sweep, uint32_t group,
+                           float *scale)
+{
+    if (!W::QUANTISES)
+        return raw.v[sweep][0];
+    return epa_dev_quantise16<(int)W::INPUT == (int)DEVICE_QUANTISE_F16>(
+        raw.v[sweep][0], raw.v[sweep][W::HALVES - 1], group / W::LANE, scale);
 }
 
 /* ---- sums of rows ---- */
@@ -207,7 +298,7 @@ EPA_DEV void dev_stamp(const struct device_args &c, uint32_t phase, bool ends)
     if (!PROFILE || epa_dev_lane() != 0)
         return;
     uint32_t warp = blockIdx.x * DEVICE_WARPS + threadIdx.x / EPA_DEV_WARP;
-    uint64_t *at = c.stamps[warp * c.phases + c.stage * DEVICE_PHASES + phase];
+    uint64_t *at = c.stamps[warp].at[c.stage * DEVICE_PHASES + phase];
 
     if (ends || at[0] == 0)
         at[ends] = epa_dev_time();
@@ -222,7 +313,7 @@ template <bool PROFILE> EPA_DEV void dev_stamps_clear(const struct device_args &
 
     for (uint32_t w = warp; w < c.stamped; w += gridDim.x * DEVICE_WARPS)
         for (uint32_t i = 0; i < DEVICE_PHASES; i++) {
-            uint64_t *at = c.stamps[w * c.phases + c.stage * DEVICE_PHASES + i];
+            uint64_t *at = c.stamps[w].at[c.stage * DEVICE_PHASES + i];
 
             at[0] = at[1] = 0;
         }

@@ -18,6 +18,46 @@ enum {
     DEVICE_COUNTERS = 2 /* of the work of a kernel */
 };
 
+/* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
+ * quantised before. */
+enum device_input {
+    DEVICE_PLAIN,
+    DEVICE_QUANTISE,
+    DEVICE_QUANTISE_F16,
+    DEVICE_FP8,
+    DEVICE_INPUTS
+};
+
+static inline enum device_input device_input_of(bool fp8, int dtype, int x_dtype)
+{
+    return !fp8                      ? DEVICE_PLAIN
+           : x_dtype == EPA_FP8_E4M3 ? DEVICE_FP8
+           : dtype == EPA_F16        ? DEVICE_QUANTISE_F16
+                                     : DEVICE_QUANTISE;
+}
+
+/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
+EPA_BOTH uint32_t device_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
+{
+    uint32_t low = 0;
+
+    while (n - low > 1) {
+        uint32_t middle = (low + n) / 2;
+
+        if (begin[middle] <= i)
+            low = middle;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* Of one warp: when it began and ended each phase of each stage, by the device's nanosecond
+ * clock; 0: it did not take part. */
+struct device_stamps {
+    uint64_t at[DEVICE_STAGES * DEVICE_PHASES][2];
+};
+
 /* What kernels are given, by value. */
 struct device_args {
     struct epa_device_view v;
@@ -45,10 +85,8 @@ struct device_args {
     /* Units of work that have been taken. Calls of a stage use two of these in turn; each clears
      * the other for the one after it. */
     uint32_t (*taken)[DEVICE_COUNTERS];
-    /* [stamped warps][phases]: when it began and ended a phase, by the device's nanosecond
-     * clock; 0: it did not take part. */
-    uint64_t (*stamps)[2];
-    uint32_t stamped, phases;
+    struct device_stamps *stamps; /* of `stamped` warps */
+    uint32_t stamped;
 };
 
 /* Views of what a dispatch received; rows: how many. */
@@ -65,8 +103,8 @@ struct device_kind {
     const char *name;
     uint32_t stages; /* kernels */
     uint32_t halves; /* kernels of a call: they count it together */
-    /* [stages][DEVICE_PHASES] names; NULL: there is no such phase */
-    const char *const *phase;
+    /* Names, by stage; NULL: there is no such phase */
+    const char *phase[DEVICE_STAGES * DEVICE_PHASES];
     /* Where what is its own stands in the rank's memory (device_take()). */
     void (*place)(struct device *, char *memory, uint64_t *at);
     /* What a kernel gave up waiting for, in the words of the host code. */

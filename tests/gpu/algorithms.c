@@ -193,7 +193,7 @@ static const struct epa_backend_ops backend_ops = {.alloc = backend_alloc,
 
 /* ---- one rank, that calls itself one of two ---- */
 
-enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS };
+enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS, SPLIT /* ll_v2, with split_phase: true */ };
 
 static struct {
     const char *name;
@@ -225,8 +225,11 @@ struct fixture {
 /* An H100 of its own, of which two blocks fit on a multiprocessor. */
 static void set_up(struct fixture *f, uint32_t which)
 {
-    const struct epa_options *options = &algorithms[which].plugin->plugin.options;
+    bool split = which == SPLIT;
+    const struct epa_options *options;
 
+    which = split ? LL_V2 : which;
+    options = &algorithms[which].plugin->plugin.options;
     memset(&gpu, 0, sizeof(gpu));
     gpu.major = 9;
     gpu.multiprocessors = 132;
@@ -239,7 +242,8 @@ static void set_up(struct fixture *f, uint32_t which)
     if (which == LL_V1)
         f->config.v1.exchange = V1_EXCHANGE_PULL;
     if (which == LL_V2)
-        f->config.ll.outputs = LL_COMBINE_PULL, f->config.ll.once = false;
+        f->config.ll.outputs = LL_COMBINE_PULL, f->config.ll.once = false,
+        f->config.ll.overlap = split ? LL_OVERLAP_SPLIT : LL_OVERLAP_FUSED;
     if (which == TOKEN_FLAG)
         f->config.tf.fuse_expert = false;
     f->problem.op = EPA_OP_MOE;
@@ -582,172 +586,110 @@ static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
     }
 }
 
-/* ---- calls that are refused ---- */
+/* ---- calls out of order ---- */
 
-enum { GIVE_UP = 9 };
-
-/* Calls in order: of which stage, for which epoch (0: that of the last dispatch), and what is
- * said; NULL: nothing, it succeeds. */
-struct step {
-    uint32_t stage;
-    uint64_t epoch;
-    const char *why;
+/* Calls: the stage's number, or x to give a dispatch up; @N: of dispatch N, else of the last;
+ * !: it is refused, and says the next of `why`. */
+static const struct {
+    uint32_t which, buffers;
+    const char *calls, *why[6];
+} orders[] = {
+    {LL_V1,
+     2,
+     "1! 0 1 1 0 1@1! 0 0! 1@3! 1@2 0",
+     {"combine: dispatch 0 is not open", "combine: dispatch 1 is not open",
+      "dispatch: 2 dispatches are open", "dispatch 2 is to be combined before 3"}},
+    {LL_V2,
+     2,
+     "1! 0 1 1 0 1@1! 0 0! 1@3! 1@2 0",
+     {"combine: dispatch 0 is not open", "combine: dispatch 1 is not open",
+      "dispatch: 2 dispatches are open", "dispatch 2 is to be combined before 3"}},
+    {TOKEN_FLAG,
+     2,
+     "1! 0 2! 0! 1 0 1 0! 2@2! 2@1 0! 3@1 3@1! 0",
+     {"dispatch_recv: called for dispatch 0, which is not sent",
+      "combine_send: called for dispatch 1, which is not received",
+      "dispatch_send: dispatch 1 has been sent and not received: call dispatch_recv first",
+      "dispatch_send: 2 dispatches are open", "dispatch 2, but 1 is the oldest",
+      "dispatch 1 has been answered and not combined: call combine_recv first"}},
+    {TOKEN_FLAG,
+     2,
+     "0 1 2 3 3!",
+     {"combine_recv: called for dispatch 1, which is not answered"}},
+    {TOKEN_FLAG, 1, "0 1 0!", {"dispatch_send: 1 dispatches are open"}},
+    /* A second half follows its own first. */
+    {SPLIT,
+     2,
+     "1! 0 3! 2! 0! 1@7!",
+     {"dispatch_recv: dispatch_send comes first",
+      "combine_recv: the second half of a dispatch is to come first",
+      "combine: the second half of a dispatch is to come first",
+      "dispatch: the second half of a dispatch is to come first",
+      "the last dispatch_send was of dispatch 1, not 7"}},
+    {SPLIT,
+     2,
+     "0 1 3! 2 1! 0! 2! 3 0",
+     {"combine_recv: combine_send comes first",
+      "dispatch_recv: the second half of a combine is to come first",
+      "dispatch: the second half of a combine is to come first",
+      "combine: the second half of a combine is to come first"}},
+    /* Only the last dispatch is given up, and no half of one. */
+    {LL_V1, 1, "0 x 0 x x!", {"dispatch 2 is not the last"}},
+    {LL_V1, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
+    {LL_V2, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
+    {SPLIT, 2, "0 x! 1 x", {"the second half of a dispatch is to come first"}},
+    {TOKEN_FLAG,
+     2,
+     "0 x! 1 x x! 0 1 x@1!",
+     {"dispatch 1 has been sent and not received", "dispatch 1 is not the last",
+      "dispatch 1 is not the last"}},
 };
 
-static void follow(struct fixture *f, const struct step *step, uint32_t n)
-{
-    uint64_t last = 0;
-
-    begin(f);
-    for (uint32_t i = 0; i < n; i++) {
-        bool ok = step[i].why == NULL;
-        enum epa_status status;
-
-        f->m->epoch = step[i].epoch != 0 ? step[i].epoch : last;
-        status = step[i].stage == GIVE_UP ? f->a->discard(f->a, &f->problem)
-                                          : call(f, step[i].stage);
-        if ((status == EPA_OK) != ok)
-            fail_msg("%s, step %u: %d", algorithms[f->which].name, i, status);
-        if (step[i].stage == 0 && ok)
-            last = f->m->epoch;
-        if (!ok)
-            assert_explained(f, EPA_ERR_CONFIG, step[i].why);
-    }
-    end(f);
-}
-
-#define FOLLOW(f, ...) \
-    follow((f), (const struct step[]){__VA_ARGS__}, \
-           sizeof((const struct step[]){__VA_ARGS__}) / sizeof(struct step))
-
-static void dispatches_and_combines_go_in_order(void **state)
+static void a_call_out_of_order_is_refused_and_changes_nothing(void **state)
 {
     struct fixture f;
 
     (void)state;
-    for (uint32_t which = LL_V1; which <= LL_V2; which++) {
-        set_up(&f, which);
-        FOLLOW(&f, {1, 0, "combine: dispatch 0 is not open, or never was"}, {0, 0, NULL},
-               {1, 0, NULL}, {1, 0, NULL}, /* again */
-               {0, 0, NULL}, {1, 1, "combine: dispatch 1 is not open, or never was"},
-               {0, 0, NULL},
-               {0, 0,
-                "dispatch: 2 dispatches are open, as many as there are buffer sets "
-                "(algorithm.buffers): combine dispatch 2 first"},
-               {1, 3, "combine: dispatch 2 is to be combined before 3: they go in order"},
-               {1, 2, NULL}, {0, 0, NULL});
-    }
-    set_up(&f, TOKEN_FLAG);
-    FOLLOW(
-        &f, {1, 0, "dispatch_recv: called for dispatch 0, which is not sent, or never was"},
-        {0, 0, NULL},
-        {2, 0, "combine_send: called for dispatch 1, which is not received, or never was"},
-        {0, 0,
-         "dispatch_send: dispatch 1 has been sent and not received: call dispatch_recv "
-         "first"},
-        {1, 0, NULL}, {0, 0, NULL}, {1, 0, NULL},
-        {0, 0,
-         "dispatch_send: 2 dispatches are open, as many as there are buffer sets "
-         "(algorithm.buffers): combine dispatch 1 first"},
-        {2, 2,
-         "combine_send: called for dispatch 2, but 1 is the oldest that is received: they "
-         "go in order"},
-        {2, 1, NULL},
-        {0, 0,
-         "dispatch_send: dispatch 1 has been answered and not combined: call combine_recv "
-         "first"},
-        {3, 1, NULL},
-        {3, 1, "combine_recv: called for dispatch 1, which is not answered, or never was"},
-        {0, 0, NULL});
-    set_up(&f, TOKEN_FLAG);
-    f.config.tf.buffers = 1;
-    FOLLOW(&f, {0, 0, NULL}, {1, 0, NULL},
-           {0, 0,
-            "dispatch_send: 1 dispatches are open, as many as there are buffer sets "
-            "(algorithm.buffers): combine dispatch 1 first"});
-}
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        const char *const *why = orders[i].why;
+        uint64_t last = 0;
 
-static void a_second_half_follows_its_own_first(void **state)
-{
-    static const char in_dispatch[] = "the second half of a dispatch is to come first",
-                      in_combine[] = "the second half of a combine is to come first";
-    struct fixture f;
-    char why[6][100];
-
-    (void)state;
-    snprintf(why[0], 100, "combine_recv: %s", in_dispatch);
-    snprintf(why[1], 100, "combine: %s", in_dispatch);
-    snprintf(why[2], 100, "dispatch: %s", in_dispatch);
-    snprintf(why[3], 100, "dispatch_recv: %s", in_combine);
-    snprintf(why[4], 100, "dispatch: %s", in_combine);
-    snprintf(why[5], 100, "combine: %s", in_combine);
-    set_up(&f, LL_V2);
-    f.config.ll.split_phase = true;
-    FOLLOW(&f, {1, 0, "dispatch_recv: dispatch_send comes first"}, {0, 0, NULL},
-           {3, 0, why[0]}, {2, 0, why[1]}, {0, 0, why[2]},
-           {1, 7, "dispatch_recv: the last dispatch_send was of dispatch 1, not 7"},
-           {1, 0, NULL}, {3, 0, "combine_recv: combine_send comes first"}, {2, 0, NULL},
-           {1, 0, why[3]}, {0, 0, why[4]}, {2, 0, why[5]}, {3, 0, NULL}, {0, 0, NULL});
-}
-
-static void only_the_last_dispatch_is_given_up(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
-        uint32_t buffers = i % 2 + 1;
-
-        set_up(&f, i / 2);
+        set_up(&f, orders[i].which);
         *(f.which == LL_V1   ? &f.config.v1.buffers
           : f.which == LL_V2 ? &f.config.ll.buffers
-                             : &f.config.tf.buffers) = buffers;
-        if (f.which == TOKEN_FLAG && buffers == 2)
-            FOLLOW(&f, {0, 0, NULL},
-                   {GIVE_UP, 0,
-                    "dispatch_send: dispatch 1 has been sent and not received: call "
-                    "dispatch_recv first"},
-                   {1, 0, NULL}, {GIVE_UP, 0, NULL},
-                   {GIVE_UP, 0, "dispatch 1 is not the last, or not open"}, {0, 0, NULL},
-                   {1, 0, NULL}, {GIVE_UP, 1, "dispatch 1 is not the last, or not open"});
-        else if (f.which == LL_V1 || buffers == 2)
-            FOLLOW(&f, {0, 0, NULL}, {GIVE_UP, 0, NULL}, {0, 0, NULL}, {GIVE_UP, 0, NULL},
-                   {GIVE_UP, 0, "dispatch 2 is not the last, or not open"}, {0, 0, NULL},
-                   {GIVE_UP, 2, "dispatch 2 is not the last, or not open"}, {1, 0, NULL});
-        else { /* its protocol counts on the combine */
-            begin(&f);
-            assert_null(f.a->discard);
-            end(&f);
-        }
-    }
-    set_up(&f, LL_V2);
-    f.config.ll.split_phase = true;
-    FOLLOW(&f, {0, 0, NULL},
-           {GIVE_UP, 0,
-            "giving up a dispatch: the second half of a dispatch is to come first"},
-           {1, 0, NULL}, {GIVE_UP, 0, NULL});
-}
-
-/* ---- what is said ---- */
-
-/* What the transport or the backend fails with later is theirs to explain. */
-static void a_refusal_is_forgotten_with_the_next_call(void **state)
-{
-    struct fixture f;
-    struct epa_error err = {EPA_OK, ""};
-
-    (void)state;
-    for (uint32_t which = 0; which < ALGORITHMS; which++) {
-        set_up(&f, which);
+                             : &f.config.tf.buffers) = orders[i].buffers;
         begin(&f);
-        f.m->epoch = 9;
-        assert_int_equal(call(&f, 1), EPA_ERR_CONFIG);
-        assert_int_equal(call(&f, 0), EPA_OK);
-        f.a->explain(f.a, &err);
-        assert_int_equal(err.status, EPA_OK);
+        for (const char *c = orders[i].calls; *c != '\0'; c += strspn(c, " ")) {
+            struct epa_error err = {EPA_OK, ""};
+            char stage = *c++;
+            enum epa_status status;
+
+            f.m->epoch = *c == '@' ? (uint64_t)(c[1] - '0') : last;
+            c += *c == '@' ? 2 : 0;
+            status = stage == 'x' ? f.a->discard(f.a, &f.problem)
+                                  : call(&f, (uint32_t)(stage - '0'));
+            if (stage == '0' && status == EPA_OK)
+                last = f.m->epoch;
+            f.a->explain(f.a, &err);
+            if (status != (*c == '!' ? EPA_ERR_CONFIG : EPA_OK) || err.status != status ||
+                (status != EPA_OK && strstr(err.text, *why) == NULL))
+                fail_msg("row %zu, before '%s': %s", i, c, err.text);
+            why += status != EPA_OK;
+            c += *c == '!';
+        }
+        end(&f);
+    }
+    /* Where the next dispatch counts on the combine of the one before, none is given up. */
+    for (uint32_t which = LL_V2; which <= TOKEN_FLAG; which++) {
+        set_up(&f, which);
+        *(which == LL_V2 ? &f.config.ll.buffers : &f.config.tf.buffers) = 1;
+        begin(&f);
+        assert_null(f.a->discard);
         end(&f);
     }
 }
+
+/* ---- what is said ---- */
 
 static void a_call_that_fails_is_explained(void **state)
 {
@@ -853,7 +795,7 @@ static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
 
 /* ---- the trace ---- */
 
-/* The trace tools take it: lanes are in order, and their phases are summed up. */
+/* The trace tools take it: lanes are in order, and their DEVICE_STAGES * DEVICE_PHASES are summed up. */
 static json_t *read_trace(const char *name, const char *summary)
 {
     struct trace_file file;
@@ -893,7 +835,6 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
     for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
         bool empty = i % 2 != 0;
         uint64_t(*at)[2];
-        uint32_t phases;
         json_t *trace, *events, *one;
 
         set_up(&f, i / 2);
@@ -903,15 +844,17 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
         f.t.rank = 1;
         begin(&f);
         iterate(&f);
-        at = gpu.args.shared.stamps;
-        phases = gpu.args.shared.phases;
+        at = gpu.args.shared.stamps->at;
         assert_true(gpu.args.shared.stamped >=
                     gpu.launched.gridDim.x * gpu.launched.blockDim.x / 32);
         if (!empty) {
             at[1][0] = 5000, at[1][1] = 7500;
             at[2][0] = 7000, at[2][1] = 8000; /* while the other phase goes on */
-            at[phases + 2][0] = 6000;         /* begun, not ended: no slice */
-            at[9 * phases + 5][0] = 9000, at[9 * phases + 5][1] = 9250;
+            at[DEVICE_STAGES * DEVICE_PHASES + 2][0] =
+                6000; /* begun, not ended: no slice */
+            at[9 * DEVICE_STAGES * DEVICE_PHASES + 5][0] = 9000,
+                                                   at[9 * DEVICE_STAGES * DEVICE_PHASES + 5]
+                                                     [1] = 9250;
         }
         end(&f);
         snprintf(summary[0], sizeof(summary[0]), "  %-28s", phase[f.which][1]);
@@ -950,10 +893,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_without_tokens_launches_all_the_same),
         cmocka_unit_test(some_block_sends_and_another_receives),
         cmocka_unit_test(outputs_that_stand_elsewhere_are_copied_for_who_pulls),
-        cmocka_unit_test(dispatches_and_combines_go_in_order),
-        cmocka_unit_test(a_second_half_follows_its_own_first),
-        cmocka_unit_test(only_the_last_dispatch_is_given_up),
-        cmocka_unit_test(a_refusal_is_forgotten_with_the_next_call),
+        cmocka_unit_test(a_call_out_of_order_is_refused_and_changes_nothing),
         cmocka_unit_test(a_call_that_fails_is_explained),
         cmocka_unit_test(a_fault_is_reported_though_a_call_was_refused_before),
         cmocka_unit_test(a_slice_is_a_warp_in_a_phase),

@@ -3,6 +3,7 @@
 #include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
+#include "../../plugins/common/algo_cuda.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -130,11 +131,11 @@ TEST(an_entry_is_in_the_cell_that_has_it)
     for (uint32_t i = 0; i < CELLS; total += rows[i++])
         begin[i] = total;
     for (uint32_t i = 0; i < total; i++) {
-        uint32_t cell = v1_cell_of(begin, CELLS, i);
+        uint32_t cell = device_cell_of(begin, CELLS, i);
 
         assert_in_range(i, begin[cell], begin[cell] + rows[cell] - 1);
     }
-    assert_int_equal(v1_cell_of(begin, 1, 5), 0);
+    assert_int_equal(device_cell_of(begin, 1, 5), 0);
 }
 
 TEST(what_gpus_cannot_do_is_refused_in_words)

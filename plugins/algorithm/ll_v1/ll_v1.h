@@ -133,22 +133,6 @@ EPA_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales
     return s;
 }
 
-/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
-EPA_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
-{
-    uint32_t low = 0;
-
-    while (n - low > 1) {
-        uint32_t middle = (low + n) / 2;
-
-        if (begin[middle] <= i)
-            low = middle;
-        else
-            n = middle;
-    }
-    return low;
-}
-
 /* The layout for a shape; refuses what it cannot do in a sentence. */
 enum epa_status v1_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct v1_config *,

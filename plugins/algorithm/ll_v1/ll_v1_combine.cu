@@ -17,17 +17,6 @@ struct v1_choices {
     uint32_t list; /* which lanes have one, as bits */
 };
 
-struct v1_share {
-    uint32_t first, channels; /* first: channel */
-};
-
-EPA_DEV struct v1_share v1_share_at(const struct v1_args &a, uint32_t share)
-{
-    uint32_t first = share * a.share_channels;
-
-    return {first, min(a.share_channels, a.c.hidden - first)};
-}
-
 EPA_DEV struct v1_choices v1_choices_of(const struct v1_args &a, uint32_t token)
 {
     struct v1_choices of = {0, ~0u, 0.0f, 0};
@@ -97,7 +86,7 @@ template <bool F16>
 EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t share,
                            const struct v1_choices &of, uint64_t call)
 {
-    struct v1_share s = v1_share_at(a, share);
+    struct dev_part s = dev_part_at(token, share, a.share_channels, a.c.hidden);
     uint32_t packets = epa_packets_of(2 * s.channels);
     struct epa_dev_poll poll = {0, 0, 0};
     struct epa_dev_words word;
@@ -155,7 +144,7 @@ template <bool F16>
 EPA_DEV void v1_pull_share(const struct v1_args &a, uint32_t token, uint32_t share,
                            const struct v1_choices &of)
 {
-    struct v1_share s = v1_share_at(a, share);
+    struct dev_part s = dev_part_at(token, share, a.share_channels, a.c.hidden);
     const uint32_t *starts = reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.starts));
     uint32_t at = 2 * s.first + 16 * epa_dev_lane();
     bool has = epa_dev_lane() * 8 < s.channels;
@@ -192,31 +181,6 @@ EPA_DEV void v1_pull_share(const struct v1_args &a, uint32_t token, uint32_t sha
 
 /* ---- the kernel ---- */
 
-/* After the kernel before has ended: the release covers what experts wrote there. Pairs with
- * the acquire in wait_begun() of the peer. */
-EPA_DEV void tell_begun(const struct v1_args &a, uint64_t call)
-{
-    if (threadIdx.x < a.c.v.size)
-        epa_dev_signal(a.c.v,
-                       a.c.signal + v1_signal_of(a.c.v.size, V1_COMBINE, call, a.c.v.rank),
-                       call, threadIdx.x);
-}
-
-/* One thread for each rank; true in all threads of the block if all have begun. */
-EPA_DEV bool wait_begun(const struct v1_args &a, uint64_t call)
-{
-    bool ok = true;
-
-    if (threadIdx.x < a.c.v.size) {
-        struct epa_dev_wait w = {V1_COMBINE, V1_WAIT_BEGUN, threadIdx.x, 0};
-
-        ok = epa_dev_wait_for(
-            a.c.v, a.c.signal + v1_signal_of(a.c.v.size, V1_COMBINE, call, threadIdx.x),
-            call, a.c.timeout_ns, w);
-    }
-    return __syncthreads_and(ok);
-}
-
 template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call)
 {
     uint32_t warps = a.senders * DEVICE_WARPS, all = __ldcg(a.c.recv_layout) * a.pieces;
@@ -242,7 +206,9 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block,
     if (u < all)
         of = v1_choices_of(a, u / a.shares);
     dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, false);
-    if ((PULL || block == 0) && !wait_begun(a, call))
+    if ((PULL || block == 0) &&
+        !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call,
+                      V1_WAIT_BEGUN))
         return;
     dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, true);
     dev_stamp<PROFILE>(a.c, V1_REDUCE, false);
@@ -270,8 +236,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     uint64_t call = dev_begin(a.c, false, true);
 
     dev_stamps_clear<PROFILE>(a.c);
-    if (blockIdx.x == 0)
-        tell_begun(a, call);
+    if (blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
+        dev_signal_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call);
     if (!PULL && blockIdx.x < a.senders)
         send<PROFILE>(a, call);
     if (blockIdx.x >= first)

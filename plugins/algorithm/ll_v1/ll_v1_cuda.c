@@ -48,13 +48,11 @@ static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r,
 
 /* ---- calls ---- */
 
-static const void *dispatch_kernel(const struct v1_cuda *c, enum epa_dtype x_dtype)
+static const void *dispatch_kernel(const struct v1_cuda *c, int x_dtype)
 {
-    enum v1_input in = !c->l.fp8                 ? V1_IN_DTYPE
-                       : x_dtype == EPA_FP8_E4M3 ? V1_IN_FP8
-                                                 : V1_IN_QUANTISE;
-
-    return v1_dispatch_kernel(in, c->l.f16, c->d.profile != NULL);
+    return v1_dispatch_kernel(
+        device_input_of(c->l.fp8, c->l.f16 ? EPA_F16 : EPA_BF16, x_dtype),
+        c->d.profile != NULL);
 }
 
 static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m,
@@ -90,8 +88,7 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     if (a.senders < c->l.size) /* each may tell a rank its splits */
         a.senders = device_blocks_for(most, c->l.size);
     blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
-    return device_launch(&c->d, dispatch_kernel(c, (enum epa_dtype)m->x_dtype), &a.c,
-                         blocks, false);
+    return device_launch(&c->d, dispatch_kernel(c, m->x_dtype), &a.c, blocks, false);
 }
 
 static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m,
@@ -217,21 +214,20 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     }
 }
 
-static const char *const phase_name[V1_MODES * DEVICE_PHASES] = {
-    [V1_SORT] = "sort",
-    [V1_QUANTISE_AND_SEND] = "quantise_and_send",
-    [V1_WAIT] = "wait",
-    [V1_POSTPROCESS] = "postprocess",
-    [V1_COMBINE * DEVICE_PHASES + V1_SEND_OUTPUTS] = "send_answers",
-    [V1_COMBINE * DEVICE_PHASES + V1_WAIT_OUTPUTS] = "wait_answers",
-    [V1_COMBINE * DEVICE_PHASES + V1_REDUCE] = "reduce",
-};
-
 static const struct device_kind ll_v1_kind = {
     .name = "ll_v1",
     .stages = V1_MODES,
     .halves = 1,
-    .phase = phase_name,
+    .phase =
+        {
+            [V1_SORT] = "sort",
+            [V1_QUANTISE_AND_SEND] = "quantise_and_send",
+            [V1_WAIT] = "wait",
+            [V1_POSTPROCESS] = "postprocess",
+            [V1_COMBINE * DEVICE_PHASES + V1_SEND_OUTPUTS] = "send_answers",
+            [V1_COMBINE * DEVICE_PHASES + V1_WAIT_OUTPUTS] = "wait_answers",
+            [V1_COMBINE * DEVICE_PHASES + V1_REDUCE] = "reduce",
+        },
     .place = place_sets,
     .explain = explain_fault,
 };

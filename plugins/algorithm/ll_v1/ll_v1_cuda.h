@@ -39,13 +39,11 @@ struct v1_args {
     struct v1_back *back; /* [rows] expert outputs are pushed: where they go */
 };
 
-enum v1_input { V1_IN_DTYPE, V1_IN_QUANTISE, V1_IN_FP8, V1_INPUTS };
-
 /* The kernels; all take a struct v1_args. */
 #ifdef __cplusplus
 extern "C" {
 #endif
-const void *v1_dispatch_kernel(enum v1_input, bool f16, bool profile);
+const void *v1_dispatch_kernel(enum device_input, bool profile);
 const void *v1_combine_kernel(bool f16, bool pull, bool profile);
 #ifdef __cplusplus
 }

@@ -143,91 +143,52 @@ EPA_DEV void v1_leave_chunk(const struct v1_args &a, const struct v1_sorted &s)
 
 /* ---- parts of rows ---- */
 
-/* A lane reads and stores 16 bytes of what crosses at a time. */
-template <int IN> struct v1_width {
-    enum {
-        BYTES = IN == V1_IN_DTYPE ? 2 : 1, /* of a channel that crosses */
-        LANE = 16 / BYTES,                 /* channels */
-        SWEEP = LANE * EPA_DEV_WARP,
-        CHANNELS = IN == V1_IN_DTYPE ? V1_UNIT_DTYPE : V1_UNIT_FP8,
-        SWEEPS = (CHANNELS + SWEEP - 1) / SWEEP,
-        HALVES = IN == V1_IN_QUANTISE ? 2 : 1, /* 16 bytes that are read for 16 */
-        /* Fours of lines. In FP8 groups of 16 channels are the most to hold. */
-        GROUPS = IN == V1_IN_DTYPE ? 4 : 3
-    };
-};
+template <int IN>
+using v1_width = dev_width<IN, IN == DEVICE_PLAIN ? V1_UNIT_DTYPE : V1_UNIT_FP8>;
 
-struct v1_part {
-    uint32_t token, unit, first, channels; /* first: channel */
-    uint32_t scales;                       /* that it has */
+struct v1_part : dev_part {
+    uint32_t scales; /* that it has */
     struct v1_payload at;
 };
 
 template <int IN>
 EPA_DEV struct v1_part v1_part_at(const struct v1_args &a, uint32_t token, uint32_t unit)
 {
-    uint32_t first = unit * a.unit_channels;
-    uint32_t channels = min(a.unit_channels, a.c.hidden - first);
-    uint32_t scales = IN == V1_IN_DTYPE ? 0 : channels / a.c.group;
+    struct dev_part p = dev_part_at(token, unit, a.unit_channels, a.c.hidden);
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
 
-    return {token,    unit,   first,
-            channels, scales, v1_payload_of(channels * v1_width<IN>::BYTES, scales)};
+    return {p, scales, v1_payload_of(p.channels * v1_width<IN>::BYTES, scales)};
 }
 
-template <int IN> EPA_DEV bool v1_takes(const struct v1_part &p, int sweep)
+/* Fours of packets of a part. In FP8 groups of 16 channels are the most to hold. */
+static __device__ constexpr int v1_groups(int in)
 {
-    return sweep * v1_width<IN>::SWEEP + epa_dev_lane() * v1_width<IN>::LANE < p.channels;
+    return in == DEVICE_PLAIN ? 4 : 3;
 }
 
 /* ---- sending ---- */
 
-/* A part as it is read: all loads leave before the first is used. */
-template <int IN> struct v1_raw {
-    uint4 v[v1_width<IN>::SWEEPS][v1_width<IN>::HALVES];
-};
-
-template <int IN>
-EPA_DEV void v1_read_part(const struct v1_args &a, const struct v1_part &p,
-                          struct v1_raw<IN> *to)
-{
-    enum { HALVES = v1_width<IN>::HALVES };
-    size_t row = ((size_t)p.token * a.c.hidden + p.first) * (IN == V1_IN_FP8 ? 1 : 2);
-    const char *x = static_cast<const char *>(a.c.x) + row + epa_dev_lane() * 16 * HALVES;
-
-#pragma unroll
-    for (int i = 0; i < v1_width<IN>::SWEEPS; i++)
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            to->v[i][h] = make_uint4(0, 0, 0, 0);
-            if (v1_takes<IN>(p, i))
-                to->v[i][h] = __ldg(reinterpret_cast<const uint4 *>(
-                    x + (i * EPA_DEV_WARP * HALVES + h) * 16));
-        }
-}
-
 /* Quantises a part where it has to, and makes it a string. One warp. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
-                            const struct v1_raw<IN> &raw, char *payload)
+                            const struct dev_raw<v1_width<IN>> &raw, char *payload)
 {
+    typedef v1_width<IN> width;
     float *scales = reinterpret_cast<float *>(payload + p.at.scales);
-    uint32_t lanes = IN == V1_IN_DTYPE ? 1 : a.c.group / v1_width<IN>::LANE;
+    uint32_t lanes = IN == DEVICE_PLAIN ? 1 : a.c.group / width::LANE;
 
 #pragma unroll
-    for (int i = 0; i < v1_width<IN>::SWEEPS; i++) {
-        uint4 v = raw.v[i][0];
+    for (int i = 0; i < width::SWEEPS; i++) {
         float scale = 0.0f;
+        uint4 v = dev_sweep_of<width>(raw, i, a.c.group, &scale);
+        uint32_t at = i * EPA_DEV_WARP + epa_dev_lane();
 
-        if (IN == V1_IN_QUANTISE)
-            v = epa_dev_quantise16<F16>(v, raw.v[i][v1_width<IN>::HALVES - 1], lanes,
-                                        &scale);
-        if (v1_takes<IN>(p, i))
-            *reinterpret_cast<uint4 *>(payload + (i * EPA_DEV_WARP + epa_dev_lane()) * 16) =
-                v;
-        if (IN == V1_IN_QUANTISE && v1_takes<IN>(p, i) && epa_dev_lane() % lanes == 0)
-            scales[(i * EPA_DEV_WARP + epa_dev_lane()) / lanes] = scale;
+        if (dev_takes<width>(p, i))
+            *reinterpret_cast<uint4 *>(payload + at * 16) = v;
+        if (width::QUANTISES && dev_takes<width>(p, i) && epa_dev_lane() % lanes == 0)
+            scales[at / lanes] = scale;
     }
-    if (IN == V1_IN_FP8)
+    if (IN == DEVICE_FP8)
         for (uint32_t g = epa_dev_lane(); g < p.scales; g += EPA_DEV_WARP)
             scales[g] = __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
                               p.first / a.c.group + g);
@@ -260,20 +221,20 @@ EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s,
 }
 
 /* One warp: a part of a token from x to the slots of all its choices. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
                           const struct v1_part &p, uint32_t bit, uint64_t call,
                           uint64_t *payload)
 {
-    enum { GROUPS = v1_width<IN>::GROUPS };
+    enum { GROUPS = v1_groups(IN) };
     uint32_t packets = epa_packets_of(p.at.bytes);
-    struct v1_raw<IN> raw;
+    struct dev_raw<v1_width<IN>> raw;
     struct epa_dev_words v[GROUPS];
     char *to;
 
-    v1_read_part<IN>(a, p, &raw);
+    dev_read_part<v1_width<IN>>(a.c, p, &raw);
     __syncwarp(); /* the string before this one has been read */
-    v1_make_payload<IN, F16>(a, p, raw, reinterpret_cast<char *>(payload));
+    v1_make_payload<IN>(a, p, raw, reinterpret_cast<char *>(payload));
     to = v1_slot(a, s, p, bit, call);
     __syncwarp();
 #pragma unroll
@@ -290,7 +251,7 @@ EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
 
 /* Chunk by chunk, each by the whole block. Chunks that a block takes go up, so that it counts
  * on from the one before. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void send_chunks(const struct v1_args &a, const struct v1_sorted &s, uint64_t call)
 {
     __shared__ uint32_t next;
@@ -304,15 +265,14 @@ EPA_DEV void send_chunks(const struct v1_args &a, const struct v1_sorted &s, uin
         v1_take_chunk(a, s, counted, begin, n);
         counted = begin;
         for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n * a.units; u += DEVICE_WARPS)
-            v1_send_part<IN, F16>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
-                                  u / a.units, call, payload_of(a));
+            v1_send_part<IN>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
+                             u / a.units, call, payload_of(a));
         chunk = chunks > a.senders ? next : chunks;
         v1_leave_chunk(a, s);
     }
 }
 
-template <int IN, bool F16, bool PROFILE>
-EPA_DEV bool send(const struct v1_args &a, uint64_t call)
+template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint64_t call)
 {
     struct v1_sorted s = {shared, shared + a.c.experts + 1, shared + 2 * a.c.experts + 1};
 
@@ -322,7 +282,7 @@ EPA_DEV bool send(const struct v1_args &a, uint64_t call)
     v1_send_splits(a, s, call);
     dev_stamp<PROFILE>(a.c, V1_SORT, true);
     dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, false);
-    send_chunks<IN, F16>(a, s, call);
+    send_chunks<IN>(a, s, call);
     dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, true);
     return true;
 }
@@ -342,7 +302,7 @@ struct v1_cells {
 EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c,
                                   uint32_t entry)
 {
-    uint32_t cell = v1_cell_of(c.entry, c.n, entry);
+    uint32_t cell = device_cell_of(c.entry, c.n, entry);
 
     return {cell % a.c.v.size, c.place[cell] + entry - c.entry[cell]};
 }
@@ -362,7 +322,7 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
     for (int i = 0; i < v1_width<IN>::SWEEPS; i++) {
         uint32_t at = (i * EPA_DEV_WARP + epa_dev_lane()) * 16;
 
-        if (v1_takes<IN>(p, i))
+        if (dev_takes<v1_width<IN>>(p, i))
             epa_dev_store16(row + at, *reinterpret_cast<const uint4 *>(payload + at));
     }
     for (uint32_t g = epa_dev_lane(); g < p.scales; g += EPA_DEV_WARP)
@@ -382,7 +342,7 @@ template <int IN, bool PROFILE>
 EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c,
                              uint32_t entry, uint32_t unit, uint64_t call, uint64_t *payload)
 {
-    enum { GROUPS = v1_width<IN>::GROUPS };
+    enum { GROUPS = v1_groups(IN) };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
     struct v1_back back = v1_back_of(a, c, entry);
     uint32_t packets = epa_packets_of(p.at.bytes), row = back.place - c.start[back.source];
@@ -483,7 +443,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
     }
 }
 
-template <int IN, bool F16, bool PROFILE>
+template <int IN, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct v1_args a)
 {
@@ -492,26 +452,23 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 
     dev_stamps_clear<PROFILE>(a.c);
     if (blockIdx.x < a.senders)
-        ok = send<IN, F16, PROFILE>(a, call);
+        ok = send<IN, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */
     if (ok)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
     dev_end(a.c, call, true);
 }
 
-#define KERNELS(in, f16) \
+#define KERNELS(in) \
     { \
-        (const void *)dispatch<in, f16, false>, (const void *)dispatch<in, f16, true> \
+        (const void *)dispatch<in, false>, (const void *)dispatch<in, true> \
     }
 
-const void *v1_dispatch_kernel(enum v1_input in, bool f16, bool profile)
+const void *v1_dispatch_kernel(enum device_input in, bool profile)
 {
-    /* Only who quantises asks which 16 bits they are. */
-    static const void *const kernel[V1_INPUTS][2] = {
-        [V1_IN_DTYPE] = KERNELS(V1_IN_DTYPE, false),
-        [V1_IN_QUANTISE] = KERNELS(V1_IN_QUANTISE, false),
-        [V1_IN_FP8] = KERNELS(V1_IN_FP8, false)};
-    static const void *const quantise_f16[2] = KERNELS(V1_IN_QUANTISE, true);
+    static const void *const kernel[DEVICE_INPUTS][2] = {
+        KERNELS(DEVICE_PLAIN), KERNELS(DEVICE_QUANTISE), KERNELS(DEVICE_QUANTISE_F16),
+        KERNELS(DEVICE_FP8)};
 
-    return in == V1_IN_QUANTISE && f16 ? quantise_f16[profile] : kernel[in][profile];
+    return kernel[in][profile];
 }

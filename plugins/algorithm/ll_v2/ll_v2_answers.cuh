@@ -15,7 +15,7 @@
 
 /* A lane stores 16 bytes at a time, of 8 channels in bf16 or 16 in FP8: links carry half as
  * much in packets of less. */
-template <bool FP8> struct ll_width {
+template <bool FP8> struct share_width {
     enum {
         LANE = FP8 ? 16 : 8, /* channels */
         SWEEP = LANE * EPA_DEV_WARP,
@@ -32,15 +32,9 @@ struct outputs {
     uint32_t ranks;
 };
 
-struct part {
-    uint32_t share, first, channels;
-};
-
-EPA_DEV struct part part_at(const struct ll_args &a, uint32_t share)
+EPA_DEV struct dev_part share_at(const struct ll_args &a, uint32_t share)
 {
-    uint32_t first = share * a.share_channels;
-
-    return {share, first, min(a.share_channels, a.c.hidden - first)};
+    return dev_part_at(0, share, a.share_channels, a.c.hidden);
 }
 
 EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
@@ -98,33 +92,35 @@ EPA_DEV void unpack_output(uint4 raw, float factor, float *value)
  * which that is. Rows of experts have 16 bits a channel even then: two halves of 16
  * bytes. */
 template <bool FP8> struct sweeps {
-    uint4 v[ll_width<FP8>::SHARE_SWEEPS][ll_width<FP8>::HALVES];
+    uint4 v[share_width<FP8>::SHARE_SWEEPS][share_width<FP8>::HALVES];
 };
 
 template <bool FP8> struct sum {
-    float v[ll_width<FP8>::SHARE_SWEEPS][ll_width<FP8>::LANE];
+    float v[share_width<FP8>::SHARE_SWEEPS][share_width<FP8>::LANE];
 };
 
-template <bool FP8> EPA_DEV bool takes(const struct part &p, int sweep)
+template <bool FP8> EPA_DEV bool takes(const struct dev_part &p, int sweep)
 {
-    return sweep * ll_width<FP8>::SWEEP + epa_dev_lane() * ll_width<FP8>::LANE < p.channels;
+    return sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE <
+           p.channels;
 }
 
 /* Channel of this lane in that sweep. */
-template <bool FP8> EPA_DEV uint32_t channel(const struct part &p, int sweep)
+template <bool FP8> EPA_DEV uint32_t channel(const struct dev_part &p, int sweep)
 {
-    return p.first + sweep * ll_width<FP8>::SWEEP + epa_dev_lane() * ll_width<FP8>::LANE;
+    return p.first + sweep * share_width<FP8>::SWEEP +
+           epa_dev_lane() * share_width<FP8>::LANE;
 }
 
 /* What a lane takes of a row that an expert output is made of; of codes eight, and their scale. */
 template <int FROM, bool FP8>
-EPA_DEV void load_row(const struct ll_args &a, const struct part &p, const char *row,
+EPA_DEV void load_row(const struct ll_args &a, const struct dev_part &p, const char *row,
                       struct sweeps<FP8> *to)
 {
 #pragma unroll
-    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
 #pragma unroll
-        for (int h = 0; h < ll_width<FP8>::HALVES; h++) {
+        for (int h = 0; h < share_width<FP8>::HALVES; h++) {
             to->v[i][h] = make_uint4(0, 0, 0, 0);
             if (takes<FP8>(p, i) && FROM == LL_FROM_CODES)
                 to->v[i][h] = load_codes(a, row, channel<FP8>(p, i) + 8 * h);
@@ -139,9 +135,9 @@ EPA_DEV void add(const struct sweeps<FP8> &row, float factor, float weight,
                  struct sum<FP8> *s)
 {
 #pragma unroll
-    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
 #pragma unroll
-        for (int h = 0; h < ll_width<FP8>::HALVES; h++) {
+        for (int h = 0; h < share_width<FP8>::HALVES; h++) {
             float value[8];
 
             unpack_output<FROM, F16>(row.v[i][h], factor, value);
@@ -150,15 +146,15 @@ EPA_DEV void add(const struct sweeps<FP8> &row, float factor, float weight,
 }
 
 template <bool F16, bool FP8>
-EPA_DEV void store_out(const struct ll_args &a, const struct part &p, uint32_t token,
+EPA_DEV void store_out(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                        const struct sum<FP8> &s)
 {
     char *to = static_cast<char *>(a.c.out) + 2 * (size_t)token * a.c.hidden;
 
 #pragma unroll
-    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
 #pragma unroll
-        for (int h = 0; h < ll_width<FP8>::HALVES; h++)
+        for (int h = 0; h < share_width<FP8>::HALVES; h++)
             if (takes<FP8>(p, i))
                 epa_dev_store16(to + 2 * channel<FP8>(p, i) + 16 * h,
                                 epa_dev_pack<F16>(s.v[i] + 8 * h));
@@ -225,8 +221,8 @@ EPA_DEV void add_batch(const struct batch<FP8> &b, uint32_t n, struct sum<FP8> *
  * begin with different rows (by `turn`), or all would ask the same rank first. WEIGHED:
  * each counts `by` its lane, else 1. */
 template <int FROM, bool F16, bool FP8, bool WEIGHED>
-EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct part &p, uint32_t list,
-                               const struct term &t, uint32_t turn) {
+EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p,
+                               uint32_t list, const struct term &t, uint32_t turn) {
     struct sum<FP8> s = {
     };
 
@@ -282,8 +278,8 @@ EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32
 }
 
 /* The same of codes. */
-EPA_DEV void load_code_words(const struct ll_args &a, const struct part &p, const char *row,
-                             struct epa_dev_words *v)
+EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p,
+                             const char *row, struct epa_dev_words *v)
 {
     uint32_t n = p.channels / DEV_CHANNELS;
 
@@ -300,7 +296,7 @@ EPA_DEV void load_code_words(const struct ll_args &a, const struct part &p, cons
 }
 
 /* This lane's words of a share of a row in 16 bits. */
-EPA_DEV void load_words(const struct part &p, const char *row, struct epa_dev_words *v)
+EPA_DEV void load_words(const struct dev_part &p, const char *row, struct epa_dev_words *v)
 {
     dev_words_load<PUSH_GROUPS>(row + 2 * p.first, p.channels / DEV_CHANNELS, v);
 }
@@ -346,8 +342,8 @@ EPA_DEV void round_words(const struct word_sum &s, struct epa_dev_words *v)
 
 /* The rows of n lanes, two on their way at a time. */
 template <bool F16>
-EPA_DEV struct word_sum add_word_rows(const struct part &p, uint32_t n, const char *from,
-                                      float by)
+EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n,
+                                      const char *from, float by)
 {
     struct word_sum s = {};
 
@@ -367,7 +363,7 @@ EPA_DEV struct word_sum add_word_rows(const struct part &p, uint32_t n, const ch
     return s;
 }
 
-EPA_DEV void push_words(const struct part &p, const struct epa_dev_words *v, char *to,
+EPA_DEV void push_words(const struct dev_part &p, const struct epa_dev_words *v, char *to,
                         uint64_t epoch)
 {
     epa_dev_packets_store<PUSH_GROUPS>(to, epa_packets_of(2 * p.channels), v, epoch);
@@ -379,9 +375,9 @@ template <bool F16, bool FP8> EPA_DEV struct sweeps<FP8> rounded(const struct su
     struct sweeps<FP8> row;
 
 #pragma unroll
-    for (int i = 0; i < ll_width<FP8>::SHARE_SWEEPS; i++)
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
 #pragma unroll
-        for (int h = 0; h < ll_width<FP8>::HALVES; h++)
+        for (int h = 0; h < share_width<FP8>::HALVES; h++)
             row.v[i][h] = epa_dev_pack<F16>(s.v[i] + 8 * h);
     return row;
 }
@@ -424,10 +420,10 @@ EPA_DEV struct epa_dev_words words_of_codes(const struct ll_args &a, uint32_t n,
 }
 
 template <bool F16>
-EPA_DEV void push_codes(const struct ll_args &a, const struct part &p,
+EPA_DEV void push_codes(const struct ll_args &a, const struct dev_part &p,
                         const struct sweeps<true> &row, char *to, uint64_t epoch)
 {
-    enum { SWEEPS = ll_width<true>::SHARE_SWEEPS };
+    enum { SWEEPS = share_width<true>::SHARE_SWEEPS };
     uint32_t n = p.channels / LL_CHUNK, packets = ll_code_packets(p.channels, a.c.group);
     uint32_t scale[SWEEPS];
     uint4 q[SWEEPS];
@@ -467,7 +463,7 @@ template <bool F16, bool FP8>
 EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n,
                        const char *from, float by, char *to, uint64_t epoch)
 {
-    struct part p = part_at(a, share);
+    struct dev_part p = share_at(a, share);
 
     if constexpr (FP8) {
         struct sweeps<true> row;
@@ -500,7 +496,7 @@ template <int FROM, bool F16>
 EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *row,
                          float factor, char *to, uint64_t epoch)
 {
-    struct part p = part_at(a, share);
+    struct dev_part p = share_at(a, share);
     struct epa_dev_words v[PUSH_GROUPS];
     struct word_sum s;
 
@@ -520,7 +516,7 @@ template <int FROM, bool F16>
 EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const char *row,
                       float factor, float by, char *to, uint64_t epoch)
 {
-    struct part p = part_at(a, share);
+    struct dev_part p = share_at(a, share);
     struct epa_dev_words v[PUSH_GROUPS];
     struct word_sum s = {};
 

@@ -16,7 +16,7 @@
 
 /* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
  * share, if it is in `list`. */
-EPA_DEV bool wait_outputs(const struct ll_args &a, const struct part &p, uint32_t token,
+EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                           uint32_t list, uint32_t skip, uint32_t packets,
                           const struct outputs &of, bool direct, uint64_t epoch,
                           struct epa_dev_poll *poll)
@@ -25,7 +25,7 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct part &p, uint32_
     struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.of.expert / a.c.local : place,
                              token};
     const char *from =
-        a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.share) + skip;
+        a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
     bool ok = (list >> place & 1) == 0 ||
               epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
 
@@ -37,7 +37,7 @@ enum { TAKE = 2 }; /* expert outputs that a warp holds at a time */
 /* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False: one
  * has not come. */
 template <bool F16>
-EPA_DEV bool take_words(const struct ll_args &a, const struct part &p, uint32_t token,
+EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                         uint32_t list, float by, const struct outputs &of, bool direct,
                         uint64_t epoch, struct word_sum *s)
 {
@@ -53,7 +53,7 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct part &p, uint32_t 
         for (int i = 0; i < TAKE; i++, left &= left - 1) {
             uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
             const char *from =
-                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.share);
+                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit);
 
             if (left != 0)
                 all = epa_dev_packets_load<PUSH_GROUPS>(from, packets, epoch, v[i]) && all;
@@ -77,7 +77,7 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct part &p, uint32_t 
 }
 
 template <bool F16>
-EPA_DEV void store_words(const struct ll_args &a, const struct part &p, uint32_t token,
+EPA_DEV void store_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                          const struct word_sum &s)
 {
     char *to = static_cast<char *>(a.c.out) + 2 * ((size_t)token * a.c.hidden + p.first);
@@ -99,7 +99,7 @@ struct code_place {
     bool has;
 };
 
-EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct part &p,
+EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct dev_part &p,
                                         uint32_t four)
 {
     uint32_t all = ll_code_packets(p.channels, a.c.group), chunks = ll_chunks_of(a.c.group);
@@ -151,7 +151,7 @@ enum { TAKE_CODES = 4 };
 
 /* DIRECT: expert outputs are of experts, with weights by lane; else of ranks, and count once. */
 template <bool DIRECT>
-EPA_DEV bool take_codes(const struct ll_args &a, const struct part &p,
+EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
                         const struct code_place &at, uint32_t token, uint32_t four,
                         uint32_t list, float by, const struct outputs &of, uint64_t epoch,
                         struct code_sum *to)
@@ -168,7 +168,7 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct part &p,
         for (int i = 0; i < TAKE_CODES; i++, left &= left - 1) {
             uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
             const char *from =
-                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.share) + skip;
+                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
 
             v[i].w[0] = v[i].w[1] = ~0ull; /* no epoch that is waited for */
             if (left != 0 && epa_dev_has_packet(0, at.packets))
@@ -199,7 +199,7 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct part &p,
 }
 
 template <bool F16>
-EPA_DEV void store_codes(const struct ll_args &a, const struct part &p,
+EPA_DEV void store_codes(const struct ll_args &a, const struct dev_part &p,
                          const struct code_place &at, uint32_t token,
                          const struct code_sum &sum)
 {
@@ -213,34 +213,6 @@ EPA_DEV void store_codes(const struct ll_args &a, const struct part &p,
 }
 
 /* ---- the kernel ---- */
-
-EPA_DEV uint32_t ll_signal_of(const struct ll_args &a, enum ll_signal kind, uint32_t source)
-{
-    return a.c.signal + (uint32_t)kind * a.c.v.size + source;
-}
-
-/* One thread for each source; true in all threads if all have come. Blocks only. */
-EPA_DEV bool ll_wait_all(const struct ll_args &a, uint32_t stage, enum ll_signal kind,
-                         uint64_t epoch)
-{
-    bool ok = true;
-
-    if (threadIdx.x < a.c.v.size) {
-        struct epa_dev_wait w = {stage, (uint32_t)kind, threadIdx.x, 0};
-
-        ok = epa_dev_wait_for(a.c.v, ll_signal_of(a, kind, threadIdx.x), epoch,
-                              a.c.timeout_ns, w);
-    }
-    return __syncthreads_and(ok);
-}
-
-/* After __syncthreads(): every rank learns that this block, or the kernel before, is
- * done. */
-EPA_DEV void ll_signal_all(const struct ll_args &a, enum ll_signal kind, uint64_t epoch)
-{
-    if (threadIdx.x < a.c.v.size)
-        epa_dev_signal(a.c.v, ll_signal_of(a, kind, a.c.v.rank), epoch, threadIdx.x);
-}
 
 template <int MODE, int FROM, bool F16, bool FP8, bool PROFILE>
 EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
@@ -275,7 +247,7 @@ template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED>
 EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
                     const struct outputs &of, uint64_t epoch, uint32_t turn)
 {
-    struct part p = part_at(a, share);
+    struct dev_part p = share_at(a, share);
     uint32_t list = MODE == LL_DIRECT ? of.of.list : of.ranks;
     float by = MODE == LL_DIRECT ? of.of.weight : 1.0f;
 
@@ -318,7 +290,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
     if (AHEAD && u < all)
         of = outputs_of(a, u / units);
     dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, false);
-    if ((!PUSHED || block == 0) && !ll_wait_all(a, LL_COMBINE, LL_OUTPUT, epoch))
+    if ((!PUSHED || block == 0) &&
+        !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
         return;
     dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, true);
     dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, false);
@@ -351,7 +324,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     if (sends)
         dev_stamps_clear<PROFILE>(a.c);
     if (sends && blockIdx.x == 0)
-        ll_signal_all(a, LL_OUTPUT, epoch);
+        dev_signal_all(a.c, LL_OUTPUT * a.c.v.size, epoch);
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))
         send<MODE, FROM, F16, FP8, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     if (receives && blockIdx.x >= first)

@@ -62,15 +62,10 @@ struct ll_cuda {
 
 /* ---- calls ---- */
 
-static const void *dispatch_kernel(const struct ll_cuda *c, enum epa_dtype x_dtype)
+static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype)
 {
-    enum ll_input in = LL_IN_PLAIN;
-
-    if (c->l.fp8)
-        in = x_dtype == EPA_FP8_E4M3 ? LL_IN_FP8
-             : c->l.dtype == EPA_F16 ? LL_IN_QUANTISE_F16
-                                     : LL_IN_QUANTISE;
-    return ll_dispatch_kernel(in, c->mode, c->d.profile != NULL);
+    return ll_dispatch_kernel(device_input_of(c->l.fp8, c->l.dtype, x_dtype), c->mode,
+                              c->d.profile != NULL);
 }
 
 static const void *combine_kernel(const struct ll_cuda *c)
@@ -176,8 +171,7 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.receivers_from = send;
-    return launch(c, dispatch_kernel(c, (enum epa_dtype)m->x_dtype), &a,
-                  room > 1 ? blocks : 1);
+    return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
 }
 
 static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m,
@@ -480,21 +474,20 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
     return EPA_OK;
 }
 
-static const char *const phase_name[2 * DEVICE_PHASES] = {
-    [LL_QUANT_AND_PUT] = "quant_and_put",
-    [LL_COUNT_PUT] = "count_put",
-    [LL_WAIT] = "wait",
-    [LL_POSTPROCESS] = "postprocess",
-    [LL_COMBINE * DEVICE_PHASES + LL_COPY_AND_PUT] = "copy_and_put",
-    [LL_COMBINE * DEVICE_PHASES + LL_RECV_WAIT] = "recv_wait",
-    [LL_COMBINE * DEVICE_PHASES + LL_TOPK_REDUCE] = "topk_reduce",
-};
-
 static const struct device_kind ll_v2_kind = {
     .name = "ll_v2",
     .stages = 2,
     .halves = 1,
-    .phase = phase_name,
+    .phase =
+        {
+            [LL_QUANT_AND_PUT] = "quant_and_put",
+            [LL_COUNT_PUT] = "count_put",
+            [LL_WAIT] = "wait",
+            [LL_POSTPROCESS] = "postprocess",
+            [LL_COMBINE * DEVICE_PHASES + LL_COPY_AND_PUT] = "copy_and_put",
+            [LL_COMBINE * DEVICE_PHASES + LL_RECV_WAIT] = "recv_wait",
+            [LL_COMBINE * DEVICE_PHASES + LL_TOPK_REDUCE] = "topk_reduce",
+        },
     .place = place_sets,
     .explain = explain_fault,
 };

@@ -57,9 +57,6 @@ struct ll_args {
     float *recv_weight;
 };
 
-/* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
- * quantised before. */
-enum ll_input { LL_IN_PLAIN, LL_IN_QUANTISE, LL_IN_QUANTISE_F16, LL_IN_FP8, LL_INPUTS };
 enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
 /* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that came,
@@ -77,7 +74,7 @@ struct ll_combine_kind {
 extern "C" {
 #endif
 /* NULL: there is none; with `profile`, of bf16 and of experts' expert outputs alone. */
-const void *ll_dispatch_kernel(enum ll_input, enum ll_mode, bool profile);
+const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
 #ifdef __cplusplus
 }

@@ -167,18 +167,18 @@ EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t
 
 /* A part that stands as a string in shared memory, to the rows of its experts. */
 template <int IN>
-EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct part &p,
+EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
                          const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
                          uint32_t entry, uint64_t epoch)
 {
     enum {
-        BYTES = load<IN>::BYTES,
+        BYTES = ll_width<IN>::BYTES,
         VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / EPA_DEV_WARP
     };
     const uint4 *token =
         reinterpret_cast<const uint4 *>(payload + s.token / 8) + epa_dev_lane();
     const float *scales = reinterpret_cast<const float *>(payload + s.scales / 8);
-    uint32_t groups = IN == LL_IN_PLAIN ? 0 : p.channels / a.c.group;
+    uint32_t groups = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
     uint4 v[VECTORS];
 
 #pragma unroll
@@ -205,11 +205,11 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
 /* Once, one warp: a part of a row that came as lines, to the rows of its experts. */
 template <int IN, bool PROFILE>
 EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
-                          const struct part &p, uint64_t epoch, uint64_t *payload)
+                          const struct dev_part &p, uint64_t epoch, uint64_t *payload)
 {
-    enum { BYTES = load<IN>::BYTES, GROUPS = IN == LL_IN_PLAIN ? 9 : 6 };
+    enum { BYTES = ll_width<IN>::BYTES, GROUPS = IN == DEVICE_PLAIN ? 9 : 6 };
     uint32_t slot = ll_slot(a.c.max_tokens, source, p.token), wanted, entry, expert = ~0u;
-    uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.c.group;
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
     struct ll_payload s = ll_payload_of(a.c.topk, scales, p.channels * BYTES);
     const char *from =
         dev_own(a.c.v, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
@@ -239,16 +239,10 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
  * is looked for only where it matters. `begin` [local] as compact rows would begin. */
 EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32_t i)
 {
-    uint32_t low = 0, high = a.c.local;
+    uint32_t low = 0;
 
-    while ((a.padded || a.chosen != NULL) && high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-
-        if (begin[middle] <= i)
-            low = middle;
-        else
-            high = middle;
-    }
+    if (a.padded || a.chosen != NULL)
+        low = device_cell_of(begin, a.c.local, i);
     if (a.chosen != NULL && epa_dev_lane() == 0)
         a.chosen[i] = (uint16_t)low;
     return a.padded ? low * a.c.v.size * a.c.max_tokens + (i - begin[low]) : i;
@@ -366,14 +360,14 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
         (const void *)dispatch<in, mode, false>, NULL \
     }
 
-const void *ll_dispatch_kernel(enum ll_input in, enum ll_mode mode, bool profile)
+const void *ll_dispatch_kernel(enum device_input in, enum ll_mode mode, bool profile)
 {
-    static const void *const kernel[LL_INPUTS][LL_MODES][2] = {
-        MODES(LL_IN_PLAIN),
-        MODES(LL_IN_QUANTISE),
-        {KERNEL(LL_IN_QUANTISE_F16, LL_BY_RANK), KERNEL(LL_IN_QUANTISE_F16, LL_DEDUP),
-         KERNEL(LL_IN_QUANTISE_F16, LL_DIRECT)},
-        MODES(LL_IN_FP8)};
+    static const void *const kernel[DEVICE_INPUTS][LL_MODES][2] = {
+        MODES(DEVICE_PLAIN),
+        MODES(DEVICE_QUANTISE),
+        {KERNEL(DEVICE_QUANTISE_F16, LL_BY_RANK), KERNEL(DEVICE_QUANTISE_F16, LL_DEDUP),
+         KERNEL(DEVICE_QUANTISE_F16, LL_DIRECT)},
+        MODES(DEVICE_FP8)};
 
     return kernel[in][mode][profile];
 }

@@ -263,93 +263,41 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
 
 /* ---- parts of rows ---- */
 
-/* Whether a token is quantised on its way. */
-static __device__ constexpr bool quantises(int in)
-{
-    return in == LL_IN_QUANTISE || in == LL_IN_QUANTISE_F16;
-}
+template <int IN> using ll_width = dev_width<IN, LL_UNIT_CHANNELS>;
 
-/* A part of a token on its way: what a lane stores of it, 16 bytes at a time: links carry half
- * as much in packets of less. */
+/* A part of a token on its way: what a lane stores of it. */
 template <int IN> struct load {
-    enum {
-        BYTES = IN == LL_IN_PLAIN ? 2 : 1, /* of a channel that crosses */
-        LANE = 16 / BYTES,                 /* channels */
-        SWEEP = LANE * EPA_DEV_WARP,
-        SWEEPS = LL_UNIT_CHANNELS / SWEEP
-    };
-    uint4 v[SWEEPS];
-    float scale[SWEEPS];
+    uint4 v[ll_width<IN>::SWEEPS];
+    float scale[ll_width<IN>::SWEEPS];
 };
 
-struct part {
-    uint32_t token, unit, first, channels; /* first: channel */
-};
-
-EPA_DEV struct part part_at(const struct ll_args &a, uint32_t token, uint32_t unit)
+EPA_DEV struct dev_part part_at(const struct ll_args &a, uint32_t token, uint32_t unit)
 {
-    uint32_t first = unit * a.unit_channels;
-
-    return {token, unit, first, min(a.unit_channels, a.c.hidden - first)};
+    return dev_part_at(token, unit, a.unit_channels, a.c.hidden);
 }
 
-/* The same as it is read. */
-template <int IN> struct raw {
-    enum { SWEEPS = load<IN>::SWEEPS, HALVES = quantises(IN) ? 2 : 1 };
-    uint4 v[SWEEPS][HALVES];
-    float scale; /* LL_IN_FP8: of group `lane` of the part */
-};
-
-/* Sets out to read it: what stands between this and the first use is for free. */
+/* Of input that is quantised: the scale of group `lane` of the part. */
 template <int IN>
-EPA_DEV void read_part(const struct ll_args &a, const struct part &p, struct raw<IN> *to)
+EPA_DEV float read_scale(const struct ll_args &a, const struct dev_part &p)
 {
-    enum { HALVES = raw<IN>::HALVES, SWEEP = load<IN>::SWEEP, LANE = load<IN>::LANE };
-    size_t row = ((size_t)p.token * a.c.hidden + p.first) * (IN == LL_IN_FP8 ? 1 : 2);
-    const char *x = static_cast<const char *>(a.c.x) + row + epa_dev_lane() * 16 * HALVES;
-
-#pragma unroll
-    for (int i = 0; i < raw<IN>::SWEEPS; i++)
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            to->v[i][h] = make_uint4(0, 0, 0, 0);
-            if (i * SWEEP + epa_dev_lane() * LANE < p.channels)
-                to->v[i][h] = __ldg(reinterpret_cast<const uint4 *>(
-                    x + (i * EPA_DEV_WARP * HALVES + h) * 16));
-        }
-    to->scale = 0.0f;
-    if (IN == LL_IN_FP8 && epa_dev_lane() < p.channels / a.c.group)
-        to->scale = __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
-                          p.first / a.c.group + epa_dev_lane());
-}
-
-template <int IN>
-EPA_DEV void quantise_part(const struct ll_args &a, const struct raw<IN> &from,
-                           struct load<IN> *l)
-{
-#pragma unroll
-    for (int i = 0; i < raw<IN>::SWEEPS; i++) {
-        l->v[i] = from.v[i][0];
-        if (quantises(IN))
-            l->v[i] = epa_dev_quantise16<IN == LL_IN_QUANTISE_F16>(
-                from.v[i][0], from.v[i][raw<IN>::HALVES - 1], a.c.group / load<IN>::LANE,
-                &l->scale[i]);
-    }
+    if (IN != DEVICE_FP8 || epa_dev_lane() >= p.channels / a.c.group)
+        return 0.0f;
+    return __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
+                 p.first / a.c.group + epa_dev_lane());
 }
 
 /* The scales of a part, one a lane, so that they leave in one packet. Up to a warp of
  * them. */
 template <int IN>
-EPA_DEV float gather_scales(const struct ll_args &a, const struct raw<IN> &from,
-                            const struct load<IN> &l)
+EPA_DEV float gather_scales(const struct ll_args &a, float mine, const struct load<IN> &l)
 {
-    enum { SWEEPS = load<IN>::SWEEPS, LANE = load<IN>::LANE };
-    uint32_t sweep = load<IN>::SWEEP / a.c.group;
-    float mine = from.scale;
+    typedef ll_width<IN> width;
+    uint32_t sweep = width::SWEEP / a.c.group;
 
 #pragma unroll
-    for (int i = 0; i < (quantises(IN) ? SWEEPS : 0); i++) {
-        uint32_t from = (epa_dev_lane() - i * sweep) * (a.c.group / LANE) % EPA_DEV_WARP;
+    for (int i = 0; i < (width::QUANTISES ? (int)width::SWEEPS : 0); i++) {
+        uint32_t from =
+            (epa_dev_lane() - i * sweep) * (a.c.group / width::LANE) % EPA_DEV_WARP;
         float scale = __shfl_sync(EPA_DEV_ALL, l.scale[i], from);
 
         mine = epa_dev_lane() / sweep == (uint32_t)i ? scale : mine;
@@ -359,18 +307,18 @@ EPA_DEV float gather_scales(const struct ll_args &a, const struct raw<IN> &from,
 
 /* More scales than lanes: groups of less than 64 channels. */
 template <int IN>
-EPA_DEV void store_many_scales(const struct ll_args &a, const struct part &p,
+EPA_DEV void store_many_scales(const struct ll_args &a, const struct dev_part &p,
                                const struct load<IN> &l, float *to)
 {
-    uint32_t lanes = a.c.group / load<IN>::LANE, groups = p.channels / a.c.group;
+    uint32_t lanes = a.c.group / ll_width<IN>::LANE, groups = p.channels / a.c.group;
     size_t at = (size_t)p.token * (a.c.hidden / a.c.group) + p.first / a.c.group;
 
 #pragma unroll
-    for (int i = 0; i < load<IN>::SWEEPS; i++) {
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++) {
         uint32_t g = (i * EPA_DEV_WARP + epa_dev_lane()) / lanes;
 
         if (epa_dev_lane() % lanes == 0 && g < groups)
-            to[g] = IN == LL_IN_FP8 ? __ldg(a.c.x_scale + at + g) : l.scale[i];
+            to[g] = IN == DEVICE_FP8 ? __ldg(a.c.x_scale + at + g) : l.scale[i];
     }
 }
 
@@ -382,18 +330,17 @@ struct scales {
 
 /* The part into a message; `message` may be at another rank. */
 template <int IN>
-EPA_DEV void store_part(const struct ll_args &a, const struct part &p,
+EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p,
                         const struct load<IN> &l, const struct scales &scales,
                         char *message)
 {
-    enum { SWEEP = load<IN>::SWEEP, LANE = load<IN>::LANE };
-    char *token = message + p.first * load<IN>::BYTES;
+    char *token = message + p.first * ll_width<IN>::BYTES;
 
 #pragma unroll
-    for (int i = 0; i < load<IN>::SWEEPS; i++)
-        if (i * SWEEP + epa_dev_lane() * LANE < p.channels)
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++)
+        if (dev_takes<ll_width<IN>>(p, i))
             epa_dev_store16(token + (i * EPA_DEV_WARP + epa_dev_lane()) * 16, l.v[i]);
-    if (IN == LL_IN_PLAIN)
+    if (IN == DEVICE_PLAIN)
         return;
     float *to = reinterpret_cast<float *>(message + a.scales_at);
 
@@ -405,8 +352,8 @@ EPA_DEV void store_part(const struct ll_args &a, const struct part &p,
 
 /* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
  * second. */
-EPA_DEV struct scales join_scales(const struct ll_args &a, const struct part &p, float mine,
-                                  float *carried)
+EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part &p,
+                                  float mine, float *carried)
 {
     uint32_t each = a.unit_channels / a.c.group, n = p.channels / a.c.group;
     bool joins = a.row_signals == 1 && 2 * each <= EPA_DEV_WARP;
@@ -437,7 +384,7 @@ EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token
 
 /* To the row of each expert that wants it. `first` as ll_places() made it. */
 template <int IN>
-EPA_DEV void send_to_experts(const struct ll_args &a, const struct part &p,
+EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
                              const struct load<IN> &l, const struct scales &scales,
                              uint32_t expert, uint64_t epoch, const uint32_t *first,
                              uint32_t *place)
@@ -471,7 +418,7 @@ EPA_DEV void send_to_experts(const struct ll_args &a, const struct part &p,
 
 /* To the slot that it has at each rank that wants it, with its choices. */
 template <int IN>
-EPA_DEV void send_to_ranks(const struct ll_args &a, const struct part &p,
+EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
                            const struct load<IN> &l, const struct scales &scales,
                            uint32_t ranks)
 {
@@ -510,12 +457,12 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
 /* As lines. The string is put together in shared memory, where lanes find the words of
  * lines. */
 template <int IN>
-EPA_DEV void send_packets(const struct ll_args &a, const struct part &p,
+EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
                         const struct load<IN> &l, uint32_t expert, float weight,
                         uint32_t ranks, uint64_t epoch, uint64_t *payload)
 {
-    enum { BYTES = load<IN>::BYTES, LANE = load<IN>::LANE };
-    uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.c.group;
+    enum { BYTES = ll_width<IN>::BYTES };
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
     struct ll_payload at = ll_payload_of(a.c.topk, scales, p.channels * BYTES);
     uint32_t packets = epa_packets_of(at.bytes);
     uint64_t to =
@@ -529,14 +476,14 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct part &p,
         reinterpret_cast<uint16_t *>(bytes)[epa_dev_lane()] = (uint16_t)expert;
         reinterpret_cast<float *>(bytes + at.weights)[epa_dev_lane()] = weight;
     }
-    if (IN != LL_IN_PLAIN)
+    if (IN != DEVICE_PLAIN)
         store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
 #pragma unroll
-    for (int i = 0; i < load<IN>::SWEEPS; i++) {
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++) {
         uint2 *v = reinterpret_cast<uint2 *>(bytes + at.token +
                                              (i * EPA_DEV_WARP + epa_dev_lane()) * 16);
 
-        if (i * load<IN>::SWEEP + epa_dev_lane() * LANE < p.channels) {
+        if (dev_takes<ll_width<IN>>(p, i)) {
             v[0] = make_uint2(l.v[i].x, l.v[i].y);
             v[1] = make_uint2(l.v[i].z, l.v[i].w);
         }
@@ -568,13 +515,13 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
                               uint64_t epoch, const uint32_t *first, uint64_t *payload,
                               float *carried)
 {
-    struct part p = part_at(a, token, unit);
+    struct dev_part p = part_at(a, token, unit);
     struct reported t = {ll_slot(a.c.max_tokens, a.c.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
     bool weighs = MODE == LL_DEDUP || (MODE == LL_BY_RANK && unit == 0);
     size_t choice = (size_t)token * a.c.topk + epa_dev_lane();
-    float weight = 0.0f;
-    struct raw<IN> raw;
+    float weight = 0.0f, scale;
+    struct dev_raw<ll_width<IN>> raw;
     struct load<IN> l;
 
     /* All loads are on their way before the first is used. */
@@ -582,14 +529,17 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
         t.expert = (uint32_t)__ldg(a.c.expert + choice);
     if (epa_dev_lane() < a.c.topk && weighs)
         weight = __ldg(a.c.weight + choice);
-    read_part<IN>(a, p, &raw);
+    dev_read_part<ll_width<IN>>(a.c, p, &raw);
+    scale = read_scale<IN>(a, p);
     t.ranks = __reduce_or_sync(EPA_DEV_ALL,
                                t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
-    quantise_part<IN>(a, raw, &l);
-    if (IN != LL_IN_PLAIN && MODE != LL_DEDUP)
-        scales = join_scales(a, p, gather_scales<IN>(a, raw, l), carried);
+#pragma unroll
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++)
+        l.v[i] = dev_sweep_of<ll_width<IN>>(raw, i, a.c.group, &l.scale[i]);
+    if (IN != DEVICE_PLAIN && MODE != LL_DEDUP)
+        scales = join_scales(a, p, gather_scales<IN>(a, scale, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
     else if (MODE == LL_BY_RANK)

@@ -7,15 +7,15 @@
 #include "../../common/algo_cuda.cuh"
 #include "token_flag_cuda.h"
 
-/* The answer's word for this lane, in the g-th four lines of a part. */
-EPA_DEV uint32_t word_of(const struct tf_part &p, uint32_t g)
+/* The first word of a part, and how many of the answer's follow. */
+EPA_DEV uint32_t first_word(const struct tf_part &p)
 {
-    return p.unit * (TF_UNIT_BYTES / 8) + epa_dev_word_at(g);
+    return p.unit * (TF_UNIT_BYTES / 8);
 }
 
-EPA_DEV bool has_word(const struct tf_args &a, uint32_t word, int second)
+EPA_DEV uint32_t words_of(const struct tf_args &a, const struct tf_part &p)
 {
-    return word + second < a.c.hidden / DEV_CHANNELS && !(second && epa_dev_ends_packet());
+    return min(a.c.hidden / DEV_CHANNELS - first_word(p), (uint32_t)TF_UNIT_BYTES / 8);
 }
 
 /* ---- combine_send ---- */
@@ -41,32 +41,35 @@ template <bool F16> EPA_DEV uint64_t times_fp8(uint32_t codes, float scale, floa
            epa_dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
 }
 
-/* This lane's words of a part: as experts gave them, or of the row that came. 0 where it has
- * none. FP8: codes in the low half, the scale in the high. */
+/* The codes of a word's channels in the low half, and their scale in the high. */
+EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t word)
+{
+    const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
+
+    return (uint64_t)__float_as_uint(__ldcg(scale + word * DEV_CHANNELS / a.c.group))
+               << 32 |
+           __ldcg(reinterpret_cast<const uint32_t *>(row) + word);
+}
+
+/* This lane's words of a part: as experts gave them, or of the row that came. */
 template <int KIND>
 EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct tf_part &p,
                         struct epa_dev_words *v)
 {
-    const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
+    uint32_t first = first_word(p), n = words_of(a, p);
 
+    if (KIND != TF_OUTPUT_FP8) {
+        dev_words_load<TF_FOURS>(row + first * 8, n, v);
+        return;
+    }
 #pragma unroll
-    for (int g = 0; g < TF_FOURS; g++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t word = word_of(p, g);
+    for (int g = 0; g < TF_FOURS; g++) {
+        uint32_t at = epa_dev_word_at(g);
 
-            v[g].w[i] = 0;
-            if (!has_word(a, word, i))
-                continue;
-            if (KIND == TF_OUTPUT_FP8)
-                v[g].w[i] = (uint64_t)__float_as_uint(
-                                __ldcg(scale + (word + i) * DEV_CHANNELS / a.c.group))
-                                << 32 |
-                            __ldcg(reinterpret_cast<const uint32_t *>(row) + word + i);
-            else
-                v[g].w[i] =
-                    __ldcg(reinterpret_cast<const unsigned long long *>(row) + word + i);
-        }
+        v[g].w[0] = at < n ? load_codes(a, row, first + at) : 0;
+        v[g].w[1] =
+            !epa_dev_ends_packet() && at + 1 < n ? load_codes(a, row, first + at + 1) : 0;
+    }
 }
 
 /* Where the answer to a row goes, as META of the row has it. */
@@ -218,14 +221,13 @@ EPA_DEV void store_sum(const struct tf_args &a, uint32_t token, const struct tf_
                        const struct sum &s)
 {
     struct epa_dev_words v[TF_FOURS];
-    uint32_t first = p.unit * (TF_UNIT_BYTES / 8), n = a.c.hidden / DEV_CHANNELS - first;
 
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++)
         v[g] = dev_pack_words<F16>(s.v[g]);
     dev_words_store<TF_FOURS>(static_cast<char *>(a.c.out) +
-                                  (size_t)token * a.output_bytes + first * 8,
-                              n < TF_UNIT_BYTES / 8 ? n : TF_UNIT_BYTES / 8, v);
+                                  (size_t)token * a.output_bytes + first_word(p) * 8,
+                              words_of(a, p), v);
 }
 
 template <bool F16, bool PROFILE>

@@ -53,18 +53,15 @@ static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combi
 
 /* ---- launches ---- */
 
-static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage,
-                             enum epa_dtype x_dtype)
+static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage, int x_dtype)
 {
     const struct tf_layout *l = &c->l;
     bool profile = c->d.profile != NULL;
 
     switch (stage) {
     case TF_DISPATCH_SEND:
-        return tf_dispatch_send_kernel(!l->fp8                   ? TF_IN_DTYPE
-                                       : x_dtype == EPA_FP8_E4M3 ? TF_IN_FP8
-                                                                 : TF_IN_QUANTISE,
-                                       c->f16, profile);
+        return tf_dispatch_send_kernel(
+            device_input_of(l->fp8, c->f16 ? EPA_F16 : EPA_BF16, x_dtype), profile);
     case TF_DISPATCH_RECV:
         return tf_dispatch_recv_kernel(profile);
     case TF_COMBINE_SEND:
@@ -151,8 +148,7 @@ static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32
 
     if (status != EPA_OK)
         return status;
-    return device_launch(&c->d, kernel_of(c, stage, (enum epa_dtype)m->x_dtype), &a.c,
-                         blocks, clears);
+    return device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks, clears);
 }
 
 /* ---- stages ---- */
@@ -345,30 +341,29 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     }
 }
 
-static const char *const phase_name[TF_STAGES * DEVICE_PHASES] = {
-    [TF_DISPATCH_SEND * DEVICE_PHASES + TF_COUNTING] = "dispatch_send, counts",
-    [TF_DISPATCH_SEND * DEVICE_PHASES + TF_SENDING] = "dispatch_send, send",
-    [TF_DISPATCH_SEND * DEVICE_PHASES + TF_AWAITING] = "dispatch_send, wait",
-    [TF_DISPATCH_SEND * DEVICE_PHASES + TF_RECEIVING] = "dispatch_send, receive",
-    [TF_DISPATCH_RECV * DEVICE_PHASES + TF_COUNTING] = "dispatch_recv, counts",
-    [TF_DISPATCH_RECV * DEVICE_PHASES + TF_SENDING] = "dispatch_recv, send",
-    [TF_DISPATCH_RECV * DEVICE_PHASES + TF_AWAITING] = "dispatch_recv, wait",
-    [TF_DISPATCH_RECV * DEVICE_PHASES + TF_RECEIVING] = "dispatch_recv, receive",
-    [TF_COMBINE_SEND * DEVICE_PHASES + TF_COUNTING] = "combine_send, counts",
-    [TF_COMBINE_SEND * DEVICE_PHASES + TF_SENDING] = "combine_send, send",
-    [TF_COMBINE_SEND * DEVICE_PHASES + TF_AWAITING] = "combine_send, wait",
-    [TF_COMBINE_SEND * DEVICE_PHASES + TF_RECEIVING] = "combine_send, receive",
-    [TF_COMBINE_RECV * DEVICE_PHASES + TF_COUNTING] = "combine_recv, counts",
-    [TF_COMBINE_RECV * DEVICE_PHASES + TF_SENDING] = "combine_recv, send",
-    [TF_COMBINE_RECV * DEVICE_PHASES + TF_AWAITING] = "combine_recv, wait",
-    [TF_COMBINE_RECV * DEVICE_PHASES + TF_RECEIVING] = "combine_recv, receive",
-};
-
 static const struct device_kind token_flag_kind = {
     .name = "token_flag",
     .stages = TF_STAGES,
     .halves = 2,
-    .phase = phase_name,
+    .phase =
+        {
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_COUNTING] = "dispatch_send, counts",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_SENDING] = "dispatch_send, send",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_AWAITING] = "dispatch_send, wait",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_RECEIVING] = "dispatch_send, receive",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_COUNTING] = "dispatch_recv, counts",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_SENDING] = "dispatch_recv, send",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_AWAITING] = "dispatch_recv, wait",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_RECEIVING] = "dispatch_recv, receive",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_COUNTING] = "combine_send, counts",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_SENDING] = "combine_send, send",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_AWAITING] = "combine_send, wait",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_RECEIVING] = "combine_send, receive",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_COUNTING] = "combine_recv, counts",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_SENDING] = "combine_recv, send",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_AWAITING] = "combine_recv, wait",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_RECEIVING] = "combine_recv, receive",
+        },
     .place = place_sets,
     .explain = explain_fault,
 };

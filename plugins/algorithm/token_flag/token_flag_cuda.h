@@ -76,15 +76,14 @@ struct tf_args {
     uint32_t *entry; /* of those, [source][row]: where by expert each stands */
 };
 
-/* What dispatch_send makes of x, and combine_send of what its experts have. */
-enum tf_input { TF_IN_DTYPE, TF_IN_QUANTISE, TF_IN_FP8, TF_INPUTS };
+/* What combine_send makes of what its experts have. */
 enum tf_output { TF_OUTPUT_GIVEN, TF_OUTPUT_DTYPE, TF_OUTPUT_FP8, TF_OUTPUTS };
 
 /* The kernels; all take a struct tf_args. */
 #ifdef __cplusplus
 extern "C" {
 #endif
-const void *tf_dispatch_send_kernel(enum tf_input, bool f16, bool profile);
+const void *tf_dispatch_send_kernel(enum device_input, bool profile);
 const void *tf_dispatch_recv_kernel(bool profile);
 const void *tf_combine_send_kernel(enum tf_output, bool f16, bool profile);
 const void *tf_combine_recv_kernel(bool f16, bool profile);

@@ -16,20 +16,6 @@ struct tf_received {
 
 /* ---- counts ---- */
 
-/* flag_granularity: rank: until all rows of all sources are here; blocks only. */
-EPA_DEV bool tf_wait_sources(const struct tf_args &a, uint64_t epoch)
-{
-    bool ok = true;
-
-    if (threadIdx.x < a.c.v.size) {
-        struct epa_dev_wait w = {a.c.stage, TF_WAIT_ROWS, threadIdx.x, 0};
-
-        ok = epa_dev_wait_for(a.c.v, a.c.signal + epoch % 2 * a.c.v.size + threadIdx.x,
-                              tf_count_flag(epoch, 0), a.c.timeout_ns, w);
-    }
-    return __syncthreads_and(ok);
-}
-
 /* Rows that `source` has for an expert here; waits until it has said so. One thread. */
 EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source,
                       uint32_t expert, uint32_t *out)
@@ -264,7 +250,8 @@ EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
     __shared__ struct tf_received received;
     uint64_t *payload = reinterpret_cast<uint64_t *>(payloads) +
                        threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
-    bool ok = a.by_token || tf_wait_sources(a, epoch);
+    bool ok = a.by_token || dev_wait_all(a.c, epoch % 2 * a.c.v.size,
+                                         tf_count_flag(epoch, 0), TF_WAIT_ROWS);
 
     if (!ok || !tf_count_all(a, epoch, base, received.rows))
         return;
@@ -307,8 +294,7 @@ EPA_DEV void clear_counters(const struct tf_args &a)
         a.counters->chosen[i] = 0;
 }
 
-template <int IN, bool F16, bool PROFILE>
-EPA_DEV void send(const struct tf_args &a, uint64_t epoch)
+template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint64_t epoch)
 {
     /* Who counts comes last to the tokens. */
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
@@ -319,13 +305,13 @@ EPA_DEV void send(const struct tf_args &a, uint64_t epoch)
         dev_stamp<PROFILE>(a.c, TF_COUNTING, true);
     }
     dev_stamp<PROFILE>(a.c, TF_SENDING, false);
-    tf_send<IN, F16>(a, epoch, block, a.senders, shared, payload_of(a));
+    tf_send<IN>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
         tf_signal_when_all_sent(a, epoch);
     dev_stamp<PROFILE>(a.c, TF_SENDING, true);
 }
 
-template <int IN, bool F16, bool PROFILE>
+template <int IN, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch_send(const __grid_constant__ struct tf_args a)
 {
@@ -334,7 +320,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 
     dev_stamps_clear<PROFILE>(a.c);
     if (blockIdx.x < a.senders)
-        send<IN, F16, PROFILE>(a, epoch);
+        send<IN, PROFILE>(a, epoch);
     __syncthreads(); /* shared memory is used anew */
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
@@ -358,21 +344,18 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
         clear_counters(a);
 }
 
-#define KERNELS(in, f16) \
+#define KERNELS(in) \
     { \
-        (const void *)dispatch_send<in, f16, false>, \
-            (const void *)dispatch_send<in, f16, true> \
+        (const void *)dispatch_send<in, false>, (const void *)dispatch_send<in, true> \
     }
 
-const void *tf_dispatch_send_kernel(enum tf_input in, bool f16, bool profile)
+const void *tf_dispatch_send_kernel(enum device_input in, bool profile)
 {
-    /* What is only copied is the same in either type. */
-    static const void *const kernel[TF_INPUTS][2][2] = {
-        {KERNELS(TF_IN_DTYPE, false), KERNELS(TF_IN_DTYPE, false)},
-        {KERNELS(TF_IN_QUANTISE, false), KERNELS(TF_IN_QUANTISE, true)},
-        {KERNELS(TF_IN_FP8, false), KERNELS(TF_IN_FP8, false)}};
+    static const void *const kernel[DEVICE_INPUTS][2] = {
+        KERNELS(DEVICE_PLAIN), KERNELS(DEVICE_QUANTISE), KERNELS(DEVICE_QUANTISE_F16),
+        KERNELS(DEVICE_FP8)};
 
-    return kernel[in][f16][profile];
+    return kernel[in][profile];
 }
 
 const void *tf_dispatch_recv_kernel(bool profile)

@@ -194,17 +194,17 @@ EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
 }
 
 /* The token and its scales to shared memory, by all warps but the first. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
 {
-    uint32_t groups = IN == TF_IN_DTYPE ? 0 : a.c.hidden / a.c.group;
+    uint32_t groups = IN == DEVICE_PLAIN ? 0 : a.c.hidden / a.c.group;
     float *scales = reinterpret_cast<float *>(payload + a.scales_at);
 
-    if (IN == TF_IN_DTYPE)
+    if (IN == DEVICE_PLAIN)
         tf_carry(a.c.x, token, a.c.hidden / 8, reinterpret_cast<uint4 *>(payload));
-    if (IN == TF_IN_QUANTISE)
-        tf_quantise<F16>(a, token, payload);
-    if (IN == TF_IN_FP8) {
+    if (IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16)
+        tf_quantise<IN == DEVICE_QUANTISE_F16>(a, token, payload);
+    if (IN == DEVICE_FP8) {
         tf_carry(a.c.x, token, a.c.hidden / 16, reinterpret_cast<uint4 *>(payload));
         for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < groups; i += TF_CARRIERS)
             scales[i] = __ldg(a.c.x_scale + (size_t)token * groups + i);
@@ -246,14 +246,14 @@ EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t e
 
 /* The row of a token, and the choices of those before it from `done` on, which are counted
  * when the row is on its way. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, char *payload,
                       uint32_t *before)
 {
     uint32_t begin = done * a.c.topk, end = token * a.c.topk, expert[TF_AHEAD];
 
     tf_look_ahead(a, begin, end, expert);
-    tf_fill<IN, F16>(a, token, payload);
+    tf_fill<IN>(a, token, payload);
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++)
         tf_count_choice(a, expert[j], before);
@@ -266,7 +266,7 @@ EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, ch
 }
 
 /* Tokens, by blocks that call themselves `block` of `blocks`. */
-template <int IN, bool F16>
+template <int IN>
 EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
                      uint32_t blocks, uint32_t *before, char *payload)
 {
@@ -285,7 +285,7 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
         if (threadIdx.x < EPA_DEV_WARP)
             tf_slot(a, token, &places);
         else
-            tf_bring<IN, F16>(a, done, token, payload, before);
+            tf_bring<IN>(a, done, token, payload, before);
         __syncthreads();
         tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
                       before);

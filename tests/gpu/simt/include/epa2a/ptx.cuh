@@ -39,14 +39,12 @@ EPA_DEV void epa_dev_fence(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-EPA_DEV void epa_dev_store_pair(char *to, uint64_t first,
-                                                          uint64_t second)
+EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
 {
     simt_store_pair(to, first, second);
 }
 
-EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first,
-                                                         uint64_t *second)
+EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *second)
 {
     simt_load_pair(from, first, second);
 }
