@@ -795,7 +795,7 @@ static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
 
 /* ---- the trace ---- */
 
-/* The trace tools take it: lanes are in order, and their DEVICE_STAGES * DEVICE_PHASES are summed up. */
+/* The trace tools take it: lanes are in order, and their phases are summed up. */
 static json_t *read_trace(const char *name, const char *summary)
 {
     struct trace_file file;
@@ -834,7 +834,7 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
     snprintf(name, sizeof(name), "%s.1.json", file);
     for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
         bool empty = i % 2 != 0;
-        uint64_t(*at)[2];
+        struct device_stamps *at;
         json_t *trace, *events, *one;
 
         set_up(&f, i / 2);
@@ -844,17 +844,15 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
         f.t.rank = 1;
         begin(&f);
         iterate(&f);
-        at = gpu.args.shared.stamps->at;
+        at = gpu.args.shared.stamps;
         assert_true(gpu.args.shared.stamped >=
                     gpu.launched.gridDim.x * gpu.launched.blockDim.x / 32);
         if (!empty) {
-            at[1][0] = 5000, at[1][1] = 7500;
-            at[2][0] = 7000, at[2][1] = 8000; /* while the other phase goes on */
-            at[DEVICE_STAGES * DEVICE_PHASES + 2][0] =
-                6000; /* begun, not ended: no slice */
-            at[9 * DEVICE_STAGES * DEVICE_PHASES + 5][0] = 9000,
-                                                   at[9 * DEVICE_STAGES * DEVICE_PHASES + 5]
-                                                     [1] = 9250;
+            at[0].at[1][0] = 5000, at[0].at[1][1] = 7500;
+            at[0].at[2][0] = 7000,
+            at[0].at[2][1] = 8000; /* while the other phase goes on */
+            at[1].at[2][0] = 6000; /* begun, not ended: no slice */
+            at[9].at[5][0] = 9000, at[9].at[5][1] = 9250;
         }
         end(&f);
         snprintf(summary[0], sizeof(summary[0]), "  %-28s", phase[f.which][1]);
