@@ -606,7 +606,7 @@ static const struct {
       "dispatch: 2 dispatches are open", "dispatch 2 is to be combined before 3"}},
     {TOKEN_FLAG,
      2,
-     "1! 0 2! 0! 1 0 1 0! 2@2! 2@1 0! 3@1 3@1! 0",
+     "1! 0 2! 0! 1 0 1 0! 2@2! 2@1 0! 3@1 0",
      {"dispatch_recv: called for dispatch 0, which is not sent",
       "combine_send: called for dispatch 1, which is not received",
       "dispatch_send: dispatch 1 has been sent and not received: call dispatch_recv first",
