@@ -443,5 +443,6 @@ enum epa_status device_copy_outputs(struct device *d, uint64_t at, const void *y
     code = cudaSetDevice(d->backend->device);
     if (code == cudaSuccess)
         code = cudaMemcpyAsync(to, y, bytes, cudaMemcpyDeviceToDevice, d->backend->stream);
-    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "copying expert outputs", code);
+    return code == cudaSuccess ? EPA_OK
+                               : device_call_failed(d, "copying expert outputs", code);
 }

@@ -140,8 +140,8 @@ EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t pack
     struct epa_dev_poll poll = {};
 
     while (!epa_dev_packets_load<GROUPS>(from, packets, call, v)) {
-        bool ok = epa_dev_lane() != 0 ||
-                  epa_dev_packet_wait(a, from, packets, call, w, &poll);
+        bool ok =
+            epa_dev_lane() != 0 || epa_dev_packet_wait(a, from, packets, call, w, &poll);
 
         if (!__all_sync(EPA_DEV_ALL, ok))
             return false;

@@ -568,7 +568,8 @@ static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
         set_up(&f, i / 3);
         if (f.which == LL_V1)
             f.config.v1.exchange = way == PULLS ? V1_EXCHANGE_PULL : V1_EXCHANGE_PUSH;
-        else if (way == FUSES) /* expert outputs are made of rows then: there is nothing to copy */
+        else if (way ==
+                 FUSES) /* expert outputs are made of rows then: there is nothing to copy */
             f.config.ll.fuse_expert = true, f.config.ll.combine_dtype = LL_DTYPE_NATIVE;
         else
             f.config.ll.outputs = way == PULLS ? LL_COMBINE_PULL : LL_COMBINE_PUSH;
@@ -711,7 +712,8 @@ static void a_call_that_fails_is_explained(void **state)
         f.m->y = y;
         if (which != TOKEN_FLAG) {
             assert_int_equal(call(&f, 1), EPA_ERR_SYSTEM);
-            assert_explained(&f, EPA_ERR_SYSTEM, "copying expert outputs on GPU 3: made up");
+            assert_explained(&f, EPA_ERR_SYSTEM,
+                             "copying expert outputs on GPU 3: made up");
         }
         end(&f);
     }

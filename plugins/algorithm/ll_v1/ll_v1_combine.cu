@@ -57,8 +57,8 @@ EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t pie
                            words, v);
     epa_dev_packets_store<GROUPS>(a.c.v.peer_heap[back.x] + a.outputs[call % V1_POSITIONS] +
                                       (uint64_t)back.y * a.sent_bytes + first * EPA_PACKET,
-                                  min(a.sent_bytes / EPA_PACKET - first, V1_PIECE_PACKETS), v,
-                                  call);
+                                  min(a.sent_bytes / EPA_PACKET - first, V1_PIECE_PACKETS),
+                                  v, call);
 }
 
 /* One warp: lane k waits for the last line of choice k's answer, if it is in `list`. */

@@ -28,8 +28,8 @@ struct v1_args {
     uint32_t shares, share_channels, pieces, sent_bytes, output_bytes;
     uint32_t row_bytes, scales_bytes;
     uint32_t pull;
-    uint32_t senders;         /* blocks from here on only receive */
-    uint32_t chunk;           /* dispatch: tokens that a block sorts in at a time */
+    uint32_t senders;           /* blocks from here on only receive */
+    uint32_t chunk;             /* dispatch: tokens that a block sorts in at a time */
     uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
     uint64_t splits[V1_POSITIONS], arrival[V1_POSITIONS], outputs[V1_POSITIONS];
     uint64_t recv, recv_scales, origin, y_space, starts;

@@ -171,7 +171,7 @@ static __device__ constexpr int v1_groups(int in)
 /* Quantises a part where it has to, and makes it a string. One warp. */
 template <int IN>
 EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
-                            const struct dev_raw<v1_width<IN>> &raw, char *payload)
+                             const struct dev_raw<v1_width<IN>> &raw, char *payload)
 {
     typedef v1_width<IN> width;
     float *scales = reinterpret_cast<float *>(payload + p.at.scales);
@@ -199,7 +199,7 @@ EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
 /* Where the lane's choice of the chunk's token number `bit` stands, and the part at its rank;
  * NULL: it was dropped. */
 EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s,
-                       const struct v1_part &p, uint32_t bit, uint64_t call)
+                      const struct v1_part &p, uint32_t bit, uint64_t call)
 {
     size_t choice = (size_t)p.token * a.c.topk + epa_dev_lane();
     uint32_t expert =
@@ -310,7 +310,8 @@ EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells
 /* A part that stands as a string in shared memory, to the row of its entry. */
 template <int IN>
 EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
-                            uint32_t entry, const struct v1_back &back, const char *payload)
+                             uint32_t entry, const struct v1_back &back,
+                             const char *payload)
 {
     char *row = dev_own(a.c.v, a.recv + (uint64_t)entry * a.row_bytes) +
                 p.first * v1_width<IN>::BYTES;
@@ -340,7 +341,8 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
 /* One warp: a part of the row of an entry, from its slot. False: it has not come. */
 template <int IN, bool PROFILE>
 EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c,
-                             uint32_t entry, uint32_t unit, uint64_t call, uint64_t *payload)
+                             uint32_t entry, uint32_t unit, uint64_t call,
+                             uint64_t *payload)
 {
     enum { GROUPS = v1_groups(IN) };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
@@ -403,7 +405,8 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
 }
 
 /* What experts are to know, and, where expert outputs are pulled, their sources. One block. */
-EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c, uint32_t total)
+EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
+                           uint32_t total)
 {
     if (threadIdx.x == 0)
         *a.c.recv_layout = total;

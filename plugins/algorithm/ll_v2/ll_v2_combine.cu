@@ -26,8 +26,8 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
                              token};
     const char *from =
         a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
-    bool ok = (list >> place & 1) == 0 ||
-              epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
+    bool ok =
+        (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
 
     return __all_sync(EPA_DEV_ALL, ok);
 }
@@ -95,7 +95,7 @@ struct code_sum {
 /* Where a warp is in a share: its four lines, and this lane's chunk of them. */
 struct code_place {
     uint32_t packets, line, slot, scale; /* lines: of the four, that the share has */
-    uint32_t channel;                  /* the chunk's first, in the share */
+    uint32_t channel;                    /* the chunk's first, in the share */
     bool has;
 };
 
@@ -105,11 +105,11 @@ EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct de
     uint32_t all = ll_code_packets(p.channels, a.c.group), chunks = ll_chunks_of(a.c.group);
     uint32_t line = four * EPA_DEV_PACKETS + epa_dev_lane() / 8, slot = epa_dev_lane() % 8;
     uint32_t packets = four * EPA_DEV_PACKETS < all
-                         ? min(all - four * EPA_DEV_PACKETS, EPA_DEV_PACKETS)
-                         : 0;
+                           ? min(all - four * EPA_DEV_PACKETS, EPA_DEV_PACKETS)
+                           : 0;
     uint32_t channel = (line * chunks + slot) * LL_CHUNK;
 
-    return {packets,   line,
+    return {packets, line,
             slot,    ll_scale_of(a.c.group, line, slot),
             channel, slot < chunks && channel < p.channels};
 }
@@ -217,7 +217,8 @@ EPA_DEV void store_codes(const struct ll_args &a, const struct dev_part &p,
 template <int MODE, int FROM, bool F16, bool FP8, bool PROFILE>
 EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
 {
-    uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.c.recv_layout) : a.c.v.size * a.c.max_tokens;
+    uint32_t rows =
+        MODE == LL_DIRECT ? __ldcg(a.c.recv_layout) : a.c.v.size * a.c.max_tokens;
     uint32_t warps = blocks * DEVICE_WARPS, all = rows * a.shares;
 
     dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, false);
@@ -354,8 +355,8 @@ static const void *fused_kernel(struct ll_combine_kind k)
     if (k.profile || k.fp8 || k.mode == LL_BY_RANK)
         return NULL;
     return k.mode == LL_DEDUP ? sums[codes][k.f16]
-           : k.pushed        ? pushes[codes][k.f16]
-                             : pulls[codes][k.f16];
+           : k.pushed         ? pushes[codes][k.f16]
+                              : pulls[codes][k.f16];
 }
 
 #define KERNELS(mode, fp8, pushed) \

@@ -434,7 +434,10 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     uint64_t entries = c->mode == LL_DEDUP ? 0 : l->entries;
     uint64_t weights = l->by_rank ? l->entries : 0;
     uint64_t shares = c->mode == LL_DEDUP ? slots * l->topk : 0;
-    uint64_t chosen = !l->fused ? 0 : c->mode == LL_DEDUP ? shares : l->pushes ? entries : 0;
+    uint64_t chosen = !l->fused             ? 0
+                      : c->mode == LL_DEDUP ? shares
+                      : l->pushes           ? entries
+                                            : 0;
 
     for (uint32_t i = 0; i < l->buffers; i++) {
         struct ll_set *s = &c->set[i];
@@ -532,8 +535,8 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
     bool splits = config->split_phase;
     struct ll_cuda *c;
     enum epa_status status =
-        device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers,
-                      config->pdl, config->profile, &c, err);
+        device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl,
+                      config->profile, &c, err);
 
     if (status != EPA_OK)
         return status;

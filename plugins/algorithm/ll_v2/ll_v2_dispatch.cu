@@ -133,11 +133,12 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
     from += (lane < a.c.topk ? lane : 0) * LL_PACKET_BYTES;
     for (;;) {
         *out = epa_dev_packet16_load(from, &received);
-        n = __shfl_sync(EPA_DEV_ALL, received >= epoch ? ll_choice_n(out->x) : EPA_DEV_WARP, 0);
+        n = __shfl_sync(EPA_DEV_ALL, received >= epoch ? ll_choice_n(out->x) : EPA_DEV_WARP,
+                        0);
         if (__all_sync(EPA_DEV_ALL, received >= epoch || lane >= n))
             break;
-        if (!__all_sync(EPA_DEV_ALL,
-                        !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, received, epoch)))
+        if (!__all_sync(EPA_DEV_ALL, !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w,
+                                                           received, epoch)))
             return false;
     }
     out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
@@ -167,9 +168,10 @@ EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t
 
 /* A part that stands as a string in shared memory, to the rows of its experts. */
 template <int IN>
-EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
-                         const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
-                         uint32_t entry, uint64_t epoch)
+EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source,
+                          const struct dev_part &p, const struct ll_payload &s,
+                          const uint64_t *payload, uint32_t wanted, uint32_t entry,
+                          uint64_t epoch)
 {
     enum {
         BYTES = ll_width<IN>::BYTES,

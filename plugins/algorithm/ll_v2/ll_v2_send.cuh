@@ -179,7 +179,7 @@ EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch
 /* Layout expert, rows sent straight to their place: first[expert] is where this rank's rows
  * for it begin at its rank. `sum` is room for [experts]. False: not all ranks have told. */
 static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_t *sum,
-                                 uint32_t *first)
+                                uint32_t *first)
 {
     uint32_t carry = 0;
     bool ok = true;
@@ -215,8 +215,8 @@ static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_
 
 /* Of a local expert, by one thread: what experts are to know. With padding its cells
  * move. */
-EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows, uint32_t start,
-                      uint32_t *cell)
+EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows,
+                           uint32_t start, uint32_t *cell)
 {
     uint32_t to = a.padded ? e * a.c.v.size * a.c.max_tokens : start;
 
@@ -255,8 +255,8 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
     if (!__syncthreads_and(ok))
         return false;
     for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
-        publish_views(a, e, (e + 1 < a.c.local ? begin[e + 1] : *total) - begin[e], begin[e],
-                 cell + e * a.c.v.size);
+        publish_views(a, e, (e + 1 < a.c.local ? begin[e + 1] : *total) - begin[e],
+                      begin[e], cell + e * a.c.v.size);
     __syncthreads();
     return true;
 }
@@ -458,8 +458,8 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
  * lines. */
 template <int IN>
 EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
-                        const struct load<IN> &l, uint32_t expert, float weight,
-                        uint32_t ranks, uint64_t epoch, uint64_t *payload)
+                          const struct load<IN> &l, uint32_t expert, float weight,
+                          uint32_t ranks, uint64_t epoch, uint64_t *payload)
 {
     enum { BYTES = ll_width<IN>::BYTES };
     uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
@@ -512,8 +512,8 @@ struct reported {
 /* One warp: a part of a token from x to all who want it. */
 template <int IN, int MODE>
 EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint32_t unit,
-                              uint64_t epoch, const uint32_t *first, uint64_t *payload,
-                              float *carried)
+                                  uint64_t epoch, const uint32_t *first, uint64_t *payload,
+                                  float *carried)
 {
     struct dev_part p = part_at(a, token, unit);
     struct reported t = {ll_slot(a.c.max_tokens, a.c.v.rank, token), unit, 0, ~0u, ~0u};

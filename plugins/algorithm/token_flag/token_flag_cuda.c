@@ -118,7 +118,8 @@ static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
         return blocks_for_rows(c, room, c->l.packets);
     if (a->c.stage == TF_COMBINE_SEND)
         return blocks_for_rows(c, room, c->l.output_packets);
-    return device_blocks_for(room, (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
+    return device_blocks_for(room,
+                             (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
 }
 
 /* Bytes of the counters that `reset` is about. */

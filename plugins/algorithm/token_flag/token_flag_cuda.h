@@ -49,8 +49,8 @@ struct tf_counters {
     uint32_t arrived; /* blocks that are done sending, flag_granularity: rank */
     uint32_t pad[15];
     uint32_t sent[EPA_DEVICE_RANKS]; /* to each rank */
-    uint32_t
-        chosen[TF_DEVICE_EXPERTS]; /* flag_granularity: rank: for each expert; [experts] are there */
+    uint32_t chosen
+        [TF_DEVICE_EXPERTS]; /* flag_granularity: rank: for each expert; [experts] are there */
 };
 
 /* Offsets are from the start of any rank's heap, of the buffer set at hand. */
@@ -59,21 +59,22 @@ struct tf_args {
      * those of even ones. */
     struct device_args c;
     uint32_t source_rows, chunks;
-    uint32_t packets, output_packets;      /* of a message and an expert output on their way */
+    uint32_t packets, output_packets;  /* of a message and an expert output on their way */
     uint32_t wire_bytes, slot_bytes;   /* these lines */
     uint32_t content_bytes, scales_at; /* token and scales; of a message where it ends */
     uint32_t message_bytes, meta_at, output_bytes;
     uint32_t by_token, flat, folded; /* the options */
-    uint32_t publishers; /* dispatch_send: blocks that count first, flag_granularity: token */
-    uint32_t senders;    /* dispatch_send: blocks that send; those after only receive */
-    uint32_t payload;     /* where in shared memory what follows the tables begins */
+    uint32_t
+        publishers;   /* dispatch_send: blocks that count first, flag_granularity: token */
+    uint32_t senders; /* dispatch_send: blocks that send; those after only receive */
+    uint32_t payload; /* where in shared memory what follows the tables begins */
     uint64_t counts, counts_bytes; /* counts: of even epochs, those of odd ones follow */
     uint64_t comm, grouped, outputs;
 
     /* This rank's alone. */
     struct tf_counters *counters;
-    uint32_t *received;  /* of each source */
-    uint32_t *entry; /* of those, [source][row]: where by expert each stands */
+    uint32_t *received; /* of each source */
+    uint32_t *entry;    /* of those, [source][row]: where by expert each stands */
 };
 
 /* What combine_send makes of what its experts have. */

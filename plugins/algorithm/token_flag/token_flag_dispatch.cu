@@ -62,7 +62,7 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 
 /* What experts and combine_send are to know, by one block. */
 EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base,
-                         const uint32_t *rows)
+                              const uint32_t *rows)
 {
     if (threadIdx.x < a.c.v.size)
         a.received[threadIdx.x] = rows[threadIdx.x];
@@ -101,9 +101,8 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message,
                        received && (!epa_dev_ends_packet() || meta->w[1] >= wanted)))
             return true;
         if (epa_dev_lane() < 2)
-            ok =
-                epa_dev_packet_wait(a.c, epa_dev_lane() == 0 ? from : last,
-                                    epa_dev_lane() == 0 ? p.packets : 1, epoch, w, &poll);
+            ok = epa_dev_packet_wait(a.c, epa_dev_lane() == 0 ? from : last,
+                                     epa_dev_lane() == 0 ? p.packets : 1, epoch, w, &poll);
         if (!__all_sync(EPA_DEV_ALL, ok))
             return false;
     }
@@ -158,7 +157,8 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r,
 /* One warp: a part of a row. False: it has not come. */
 template <bool PROFILE>
 EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                             uint32_t source, uint32_t row, uint32_t unit, uint64_t *payload)
+                             uint32_t source, uint32_t row, uint32_t unit,
+                             uint64_t *payload)
 {
     const char *message =
         dev_own(a.c.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
@@ -249,7 +249,7 @@ EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
 {
     __shared__ struct tf_received received;
     uint64_t *payload = reinterpret_cast<uint64_t *>(payloads) +
-                       threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
+                        threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
     bool ok = a.by_token || dev_wait_all(a.c, epoch % 2 * a.c.v.size,
                                          tf_count_flag(epoch, 0), TF_WAIT_ROWS);
 

@@ -32,7 +32,7 @@ EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t 
 
 /* Word and epoch are one store, so it needs no fence. */
 EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t rank,
-                           uint32_t expert, uint32_t count)
+                             uint32_t expert, uint32_t count)
 {
     char *to = a.c.v.peer_heap[rank] + tf_counts_of(a, epoch, a.c.v.rank);
 
@@ -80,7 +80,7 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
         return;
     for (uint32_t i = threadIdx.x; i < a.c.experts; i += DEVICE_THREADS)
         tf_signal_count(a, epoch, i / a.c.local, i % a.c.local,
-                      __ldcg(&a.counters->chosen[i]));
+                        __ldcg(&a.counters->chosen[i]));
     __syncthreads();
     if (threadIdx.x < a.c.v.size)
         epa_dev_signal(a.c.v, a.c.signal + epoch % 2 * a.c.v.size + a.c.v.rank,
@@ -216,8 +216,8 @@ EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
 /* This block's lines, to all who want them; it begins with different ones, as the links are
  * as many. The last lines go first: META is in them, without which no part can be taken in. */
 EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t epoch,
-                           const uint64_t *payload, const struct tf_slots *p,
-                           const uint32_t *before)
+                             const uint64_t *payload, const struct tf_slots *p,
+                             const uint32_t *before)
 {
     uint32_t words = a.content_bytes / 8, warp = threadIdx.x / EPA_DEV_WARP, n = p->n;
     uint32_t fours = n != 0 ? (a.packets + EPA_DEV_PACKETS - 1) / EPA_DEV_PACKETS : 0;
@@ -287,8 +287,8 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
         else
             tf_bring<IN>(a, done, token, payload, before);
         __syncthreads();
-        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
-                      before);
+        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload),
+                        &places, before);
         if (asks)
             next = a.c.tokens <= blocks ? a.c.tokens : blocks + asked;
         __syncthreads(); /* what is shared is used anew */
