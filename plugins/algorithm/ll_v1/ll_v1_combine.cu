@@ -183,7 +183,7 @@ EPA_DEV void v1_pull_share(const struct v1_args &a, uint32_t token, uint32_t sha
 
 template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call)
 {
-    uint32_t warps = a.senders * DEVICE_WARPS, all = __ldcg(a.c.recv_layout) * a.pieces;
+    uint32_t warps = a.senders * DEVICE_WARPS, all = __ldcg(a.c.rows) * a.pieces;
 
     dev_stamp<PROFILE>(a.c, V1_SEND_OUTPUTS, false);
     for (uint32_t u = dev_warp_of(blockIdx.x, a.senders), asked; u < all;

@@ -409,7 +409,7 @@ EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
                            uint32_t total)
 {
     if (threadIdx.x == 0)
-        *a.c.recv_layout = total;
+        *a.c.rows = total;
     for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS) {
         uint32_t begin = c.entry[e * a.c.v.size];
 

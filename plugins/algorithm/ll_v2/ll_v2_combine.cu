@@ -217,8 +217,7 @@ EPA_DEV void store_codes(const struct ll_args &a, const struct dev_part &p,
 template <int MODE, int FROM, bool F16, bool FP8, bool PROFILE>
 EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
 {
-    uint32_t rows =
-        MODE == LL_DIRECT ? __ldcg(a.c.recv_layout) : a.c.v.size * a.c.max_tokens;
+    uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.c.rows) : a.c.v.size * a.c.max_tokens;
     uint32_t warps = blocks * DEVICE_WARPS, all = rows * a.shares;
 
     dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, false);

@@ -101,7 +101,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.arrival = device_region(&c->d, l->arrival_at, l->arrival_bytes, set);
     a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
-    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->combine_mode);
+    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->outputs);
     if (l->fused) { /* expert outputs are made of these */
         a.y_space = a.recv;
         a.c.y = device_own(&c->d, a.recv);
@@ -290,7 +290,7 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     if (status != EPA_OK)
         return status;
     if ((halves & LL_SEND) != 0) {
-        c->combine_mode = c->dispatched ? 0 : 1 - c->combine_mode;
+        c->outputs = c->dispatched ? 0 : 1 - c->outputs;
         c->dispatched = false;
         c->half = halves == LL_SEND ? LL_HALF_COMBINE : LL_NO_HALF;
         /* In a combine that is called again peers may still pull those of the one before, which

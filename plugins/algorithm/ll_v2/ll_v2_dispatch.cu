@@ -318,7 +318,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
         return;
     }
     if (block == 0 && threadIdx.x == 0)
-        *a.c.recv_layout = total;
+        *a.c.rows = total;
     if (MODE == LL_DIRECT)
         receive_entries<PROFILE>(a, epoch, begin, total, block, blocks);
     else

@@ -137,7 +137,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 {
     uint64_t epoch = dev_begin(a.c, false, true);
     uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * DEVICE_WARPS;
-    uint32_t all = __ldcg(a.c.recv_layout) * units;
+    uint32_t all = __ldcg(a.c.rows) * units;
     __shared__ uint32_t received[EPA_DEVICE_RANKS];
 
     dev_stamps_clear<PROFILE>(a.c);

@@ -71,7 +71,7 @@ EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base,
         a.c.recv_start[e] = base[e * a.c.v.size];
     }
     if (threadIdx.x == 0)
-        *a.c.recv_layout = base[a.c.experts];
+        *a.c.rows = base[a.c.experts];
 }
 
 /* ---- rows ---- */
