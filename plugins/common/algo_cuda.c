@@ -338,9 +338,9 @@ enum epa_status device_open_set(struct device *d, const char *call, struct epa_m
 
     if (s->open)
         return device_fail(d, EPA_ERR_CONFIG,
-                           "%s: %u dispatches are open, as many as there are buffer sets "
-                           "(algorithm.buffers): combine dispatch %llu first",
-                           call, d->sets, (unsigned long long)s->epoch);
+                           "%s: %u dispatches are open, as many as there are buffer sets: "
+                           "combine one first",
+                           call, d->sets);
     s->open = true;
     s->epoch = m->epoch = ++d->epoch;
     /* Where counts are is known; what they are is not, until the kernel has run. */

@@ -242,8 +242,8 @@ static void set_up(struct fixture *f, uint32_t which)
     if (which == LL_V1)
         f->config.v1.exchange = V1_EXCHANGE_PULL;
     if (which == LL_V2)
-        f->config.ll.outputs = LL_COMBINE_PULL, f->config.ll.once = false,
-        f->config.ll.overlap = split ? LL_OVERLAP_SPLIT : LL_OVERLAP_FUSED;
+        f->config.ll.combine_mode = LL_COMBINE_PULL, f->config.ll.dedup = false,
+        f->config.ll.split_phase = split;
     if (which == TOKEN_FLAG)
         f->config.tf.fuse_expert = false;
     f->problem.op = EPA_OP_MOE;
@@ -448,11 +448,12 @@ static void kernels_are_set_up_early_where_nobody_shares_the_device(void **state
         set_up(&f, i / 4);
         f.backend.multiprocessors = whole ? 132 : 66;
         if (f.which == LL_V1)
-            f.config.v1.launch = asks ? V1_LAUNCH_EARLY : V1_LAUNCH_AFTER;
+            f.config.v1.pdl = asks;
         else if (f.which == LL_V2)
-            f.config.ll.launch = asks ? LL_LAUNCH_EARLY : LL_LAUNCH_AFTER;
+            f.config.ll.pdl = asks;
         else /* a kernel behind a memset is not: what comes before it is no kernel */
-            f.config.tf.reset = asks ? TF_COUNTER_RESET_INLINE : TF_COUNTER_RESET_MEMSET;
+            f.config.tf.counter_reset =
+                asks ? TF_COUNTER_RESET_INLINE : TF_COUNTER_RESET_MEMSET;
         begin(&f);
         iterate(&f);
         iterate(&f);
@@ -512,7 +513,8 @@ static void a_rank_without_tokens_launches_all_the_same(void **state)
     for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
         set_up(&f, i / 2);
         if (f.which == TOKEN_FLAG)
-            f.config.tf.lock = i % 2 == 0 ? TF_FLAG_PER_RANK : TF_FLAG_PER_TOKEN;
+            f.config.tf.flag_granularity =
+                i % 2 == 0 ? TF_FLAG_PER_RANK : TF_FLAG_PER_TOKEN;
         begin(&f);
         for (uint32_t stage = 0; stage < f.a->n_stages; stage++) {
             assert_int_equal(call(&f, stage), EPA_OK);
@@ -572,7 +574,7 @@ static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
                  FUSES) /* expert outputs are made of rows then: there is nothing to copy */
             f.config.ll.fuse_expert = true, f.config.ll.combine_dtype = LL_DTYPE_NATIVE;
         else
-            f.config.ll.outputs = way == PULLS ? LL_COMBINE_PULL : LL_COMBINE_PUSH;
+            f.config.ll.combine_mode = way == PULLS ? LL_COMBINE_PULL : LL_COMBINE_PUSH;
         begin(&f);
         assert_int_equal(call(&f, 0), EPA_OK);
         f.m->y = f.m->y_space;
