@@ -58,17 +58,18 @@ EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct t
 {
     uint32_t first = first_word(p), n = words_of(a, p);
 
-    if (KIND != TF_OUTPUT_FP8) {
+    if constexpr (KIND != TF_OUTPUT_FP8) {
         dev_words_load<TF_FOURS>(row + first * 8, n, v);
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int g = 0; g < TF_FOURS; g++) {
-        uint32_t at = epa_dev_word_at(g);
+        for (int g = 0; g < TF_FOURS; g++) {
+            uint32_t at = epa_dev_word_at(g);
 
-        v[g].w[0] = at < n ? load_codes(a, row, first + at) : 0;
-        v[g].w[1] =
-            !epa_dev_ends_packet() && at + 1 < n ? load_codes(a, row, first + at + 1) : 0;
+            v[g].w[0] = at < n ? load_codes(a, row, first + at) : 0;
+            v[g].w[1] = !epa_dev_ends_packet() && at + 1 < n
+                            ? load_codes(a, row, first + at + 1)
+                            : 0;
+        }
     }
 }
 
