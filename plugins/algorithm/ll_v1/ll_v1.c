@@ -176,7 +176,7 @@ static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
 {
     uint32_t scales = l->fp8 ? channels / l->group : 0;
 
-    return DEV_PACKET * dev_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+    return EPA_PACKET * epa_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
 }
 
 /* A part has as many channels as its lines hold, and the last what is left. */
@@ -191,8 +191,8 @@ static void divide_work(struct v1_layout *l)
     l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     if (l->pull)
         return;
-    l->sent_bytes = DEV_PACKET * dev_packets_of(2 * l->hidden);
-    l->pieces = (l->sent_bytes / DEV_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
+    l->sent_bytes = EPA_PACKET * epa_packets_of(2 * l->hidden);
+    l->pieces = (l->sent_bytes / EPA_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
 }
 
 /* What dispatch hands out, and where experts answer. */

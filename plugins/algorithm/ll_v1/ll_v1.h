@@ -10,7 +10,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
 enum v1_dtype { V1_DTYPE_FP8, V1_DTYPE_NATIVE };
 enum v1_nontemporal { V1_NONTEMPORAL_AUTO, V1_NONTEMPORAL_OFF, V1_NONTEMPORAL_ON };
@@ -81,7 +81,7 @@ struct v1_layout {
 };
 
 /* Signals, each with the count of the call: a word for each mode, position and source. */
-DEV_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
+EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
                                uint32_t source)
 {
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
@@ -123,7 +123,7 @@ struct v1_payload {
     uint32_t scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales)
+EPA_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales)
 {
     struct v1_payload s;
 
@@ -131,22 +131,6 @@ DEV_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales
     s.token = s.scales + scales * 4;
     s.bytes = s.token + 4;
     return s;
-}
-
-/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
-DEV_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
-{
-    uint32_t low = 0;
-
-    while (n - low > 1) {
-        uint32_t middle = (low + n) / 2;
-
-        if (begin[middle] <= i)
-            low = middle;
-        else
-            n = middle;
-    }
-    return low;
 }
 
 /* The layout for a shape; refuses what it cannot do in a sentence. */

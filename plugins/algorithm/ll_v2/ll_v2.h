@@ -14,7 +14,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
 enum ll_dtype { LL_DTYPE_FP8, LL_DTYPE_NATIVE };
 enum ll_nontemporal { LL_NONTEMPORAL_AUTO, LL_NONTEMPORAL_OFF, LL_NONTEMPORAL_ON };
@@ -133,29 +133,29 @@ enum { LL_WINDOW_TOKENS = 32 };
  * many there are) and weight, those alone that are for this rank, in order. */
 enum { LL_CHOICE_BITS = 16 };
 
-DEV_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
+EPA_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
 {
     return n << LL_CHOICE_BITS | expert;
 }
 
-DEV_BOTH uint32_t ll_choice_expert(uint32_t word)
+EPA_BOTH uint32_t ll_choice_expert(uint32_t word)
 {
     return word & ((1u << LL_CHOICE_BITS) - 1);
 }
 
-DEV_BOTH uint32_t ll_choice_n(uint32_t word)
+EPA_BOTH uint32_t ll_choice_n(uint32_t word)
 {
     return word >> LL_CHOICE_BITS;
 }
 
 /* Where a token of `source` arrives at any rank that is sent it once. */
-DEV_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
+EPA_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
 {
     return source * max_tokens + token;
 }
 
 /* Rows are taken up source by source in turn, so that no link idles: the i-th of them. */
-DEV_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
+EPA_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
                          uint32_t *token)
 {
     *token = i / size;
@@ -163,7 +163,7 @@ DEV_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *sou
 }
 
 /* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
-DEV_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
+EPA_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
 {
     return LL_SIGNALS * size + row * units + unit;
 }
@@ -174,7 +174,7 @@ struct ll_payload {
     uint32_t weights, scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
+EPA_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
 {
     struct ll_payload s;
 
@@ -190,18 +190,18 @@ DEV_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_
  * which do for groups as long as a line; six for one each. */
 enum { LL_CHUNK = 16, LL_MOST_CHUNKS = 7 };
 
-DEV_BOTH uint32_t ll_chunks_of(uint32_t group)
+EPA_BOTH uint32_t ll_chunks_of(uint32_t group)
 {
     return group > LL_MOST_CHUNKS * LL_CHUNK ? LL_MOST_CHUNKS : LL_MOST_CHUNKS - 1;
 }
 
-DEV_BOTH uint32_t ll_code_packets(uint32_t channels, uint32_t group)
+EPA_BOTH uint32_t ll_code_packets(uint32_t channels, uint32_t group)
 {
     return (channels / LL_CHUNK + ll_chunks_of(group) - 1) / ll_chunks_of(group);
 }
 
 /* Of which chunk the i-th scale of a line is; `n`: chunks in all. */
-DEV_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
+EPA_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
 {
     uint32_t chunks = ll_chunks_of(group);
     uint32_t at = line * chunks + (chunks == LL_MOST_CHUNKS && i == 1 ? chunks - 1 : i);
@@ -211,7 +211,7 @@ DEV_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint
 
 /* Which scale of its line chunk `slot` of that line has. A group's length is a power of
  * 2. */
-DEV_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
+EPA_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
 {
     uint32_t first = line * ll_chunks_of(group);
 

@@ -145,17 +145,17 @@ static void make_message(struct ll_layout *l)
     l->token_bytes = l->fp8 ? l->hidden : l->output_bytes;
     if (l->output_fp8) {
         l->sent_scales_at = l->hidden;
-        l->sent_bytes = up(l->hidden + l->hidden / l->group * sizeof(float), DEV_PACKET);
+        l->sent_bytes = up(l->hidden + l->hidden / l->group * sizeof(float), EPA_PACKET);
     }
     l->token_at = l->device ? 0 : LL_META_BYTES;
     l->scales_at = l->token_at + l->token_bytes;
     l->choices_at = l->scales_at + scales;
     if (l->device) {
         l->meta_at = up(l->choices_at, LL_META_BYTES);
-        l->choices_at = up(l->meta_at + LL_META_BYTES, DEV_PACKET);
+        l->choices_at = up(l->meta_at + LL_META_BYTES, EPA_PACKET);
         choices = l->by_rank ? l->topk * sizeof(struct ll_packet) : 0;
     }
-    l->message_bytes = up(l->choices_at + choices, l->device ? DEV_PACKET : LL_LINE);
+    l->message_bytes = up(l->choices_at + choices, l->device ? EPA_PACKET : LL_LINE);
 }
 
 /* How a row is divided among warps: into as few parts as a lane's registers allow, of whole
@@ -185,10 +185,10 @@ static void divide_work(struct ll_layout *l)
     }
     scales = l->fp8 ? l->unit_channels / groups : 0;
     bytes = ll_payload_of(l->topk, scales, l->unit_channels * (l->fp8 ? 1 : 2)).bytes;
-    l->unit_bytes = (uint64_t)dev_packets_of(bytes) * DEV_PACKET;
+    l->unit_bytes = (uint64_t)epa_packets_of(bytes) * EPA_PACKET;
     packets = l->output_fp8 ? ll_code_packets(l->share_channels, groups)
-                          : dev_packets_of(2 * l->share_channels);
-    l->share_bytes = (uint64_t)packets * DEV_PACKET;
+                          : epa_packets_of(2 * l->share_channels);
+    l->share_bytes = (uint64_t)packets * EPA_PACKET;
     if (l->pushes)
         l->sent_bytes = l->shares * l->share_bytes;
     l->row_signals = (uint64_t)l->max_tokens * l->units > LL_MANY_UNITS ? 1 : l->units;

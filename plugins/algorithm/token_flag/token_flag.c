@@ -200,10 +200,10 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
 
-    l->packets = dev_packets_of((uint32_t)(l->scales_at + scales) + 8 * TF_META_WORDS);
-    l->output_packets = dev_packets_of((uint32_t)l->output_bytes);
-    l->wire_bytes = (uint64_t)l->packets * DEV_PACKET;
-    l->slot_bytes = (uint64_t)l->output_packets * DEV_PACKET;
+    l->packets = epa_packets_of((uint32_t)(l->scales_at + scales) + 8 * TF_META_WORDS);
+    l->output_packets = epa_packets_of((uint32_t)l->output_bytes);
+    l->wire_bytes = (uint64_t)l->packets * EPA_PACKET;
+    l->slot_bytes = (uint64_t)l->output_packets * EPA_PACKET;
     units = tf_units_of(l->packets > l->output_packets ? l->packets : l->output_packets);
     if (l->wire_bytes > TF_DEVICE_ROW)
         return epa_fail(

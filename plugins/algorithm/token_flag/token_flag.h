@@ -15,7 +15,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
 enum tf_dtype { TF_DTYPE_FP8, TF_DTYPE_NATIVE };
 enum tf_flag_granularity { TF_FLAG_PER_RANK, TF_FLAG_PER_TOKEN };
@@ -76,7 +76,7 @@ struct tf_layout {
 
 /* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
  * 1. Rows (flag_granularity: token) and expert outputs that are put: a word each, the epoch. */
-DEV_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
+EPA_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
     return epoch << 32 | (rows + 1u);
 }
@@ -108,23 +108,23 @@ enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared 
 enum { TF_META_WORDS = 3 };
 
 /* Lines that a warp takes in one go, and the bytes that stand in these. */
-enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * DEV_PACKET_WORDS * 8 };
+enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * EPA_PACKET_WORDS * 8 };
 
-DEV_BOTH uint32_t tf_units_of(uint32_t packets)
+EPA_BOTH uint32_t tf_units_of(uint32_t packets)
 {
     return (packets + TF_UNIT_PACKETS - 1) / TF_UNIT_PACKETS;
 }
 
 /* Rows of a source that dispatch_send takes in while it sends: those of all chunks but
  * the last. */
-DEV_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
+EPA_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
 {
     return rows - rows / chunks;
 }
 
 /* The i-th of all rows that come, n[s] from source s: one of each source in turn, from source
  * `first` on, for as long as it has some. i is less than their sum. */
-DEV_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
+EPA_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
                         uint32_t *source, uint32_t *row)
 {
     uint32_t done = 0, s = first;
