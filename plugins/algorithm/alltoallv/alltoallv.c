@@ -9,7 +9,7 @@
 static const struct av_config defaults = {
     .mode = AV_MESSAGES,
     .dispatch_dtype = AV_FP8,
-    .nontemporal = KERNELS_STORE_CACHED,
+    .nontemporal = EPA_STORE_CACHED,
 };
 
 static const struct epa_choice modes[] = {
@@ -25,8 +25,8 @@ static const struct epa_choice wires[] = {
 };
 
 static const struct epa_choice stores[] = {
-    {"off", KERNELS_STORE_CACHED, "ordinary stores, as memcpy has them"},
-    {"on", KERNELS_STORE_STREAM, "past the cache"},
+    {"off", EPA_STORE_CACHED, "ordinary stores, as memcpy has them"},
+    {"on", EPA_STORE_NONTEMPORAL, "past the cache"},
     {0},
 };
 
@@ -295,8 +295,8 @@ static enum epa_status create(const struct epa_algorithm_params *p,
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = kernels_get(s.dtype, NULL),
-        .store = (enum kernels_store)c->nontemporal,
+        .kernels = epa_kernels_get(s.dtype, NULL),
+        .store = (enum epa_store)c->nontemporal,
         .timeout_ns = p->timeout_ns,
         .trace = p->trace,
         .observer = p->observer,

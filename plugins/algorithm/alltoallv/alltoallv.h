@@ -10,7 +10,7 @@
 #include <mpi.h>
 
 #include <epa2a/algorithm.h>
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 enum av_mode { AV_MESSAGES, AV_SHARED };
 enum av_dtype { AV_FP8, AV_DTYPE };
@@ -20,7 +20,7 @@ enum { AV_LINE = 64, AV_PAGE = 4096, AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
 struct av_config {
     int mode;   /* enum av_mode */
     int dispatch_dtype;   /* enum av_dtype */
-    int nontemporal; /* enum kernels_store */
+    int nontemporal; /* enum epa_store */
     double capacity;
 };
 
@@ -65,8 +65,8 @@ struct av {
     struct epa_backend *backend;
     struct epa_trace *trace;
     struct epa_wait_observer *observer;
-    const struct kernels *kernels;
-    enum kernels_store store;
+    const struct epa_kernels *kernels;
+    enum epa_store store;
     uint64_t timeout_ns, epoch;
     uint32_t workers;
     bool open;            /* a dispatch that has not been combined */

@@ -109,8 +109,8 @@ static void pack(void *arg, uint32_t worker, uint32_t workers)
         write_message(task, t, next, msg);
         a->kernels->spread(to, n, msg, s->message_bytes, a->store);
     }
-    if (a->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (a->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 enum epa_status av_pack(struct av *a, const struct epa_moe *m)
@@ -145,8 +145,8 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
         a->kernels->reduce(row, by, n, s->hidden, a->store,
                            (uint16_t *)task->m->out + (size_t)t * s->hidden);
     }
-    if (a->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (a->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 enum epa_status av_add_up(struct av *a, const struct epa_moe *m)

@@ -200,8 +200,8 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         copy_from(task, source, share_of(n, worker, workers),
                   share_of(n, worker + 1, workers));
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static int compare(const void *a, const void *b)
@@ -223,12 +223,12 @@ static void end_trial(struct v1_host *h, double ns_per_row)
 
     trial->ns_per_row[h->store][trial->n[h->store]++] = ns_per_row;
     if (--trial->left == 0)
-        h->store = median(trial->ns_per_row[KERNELS_STORE_STREAM],
-                          trial->n[KERNELS_STORE_STREAM]) <
-                           median(trial->ns_per_row[KERNELS_STORE_CACHED],
-                                  trial->n[KERNELS_STORE_CACHED])
-                       ? KERNELS_STORE_STREAM
-                       : KERNELS_STORE_CACHED;
+        h->store =
+            median(trial->ns_per_row[EPA_STORE_NONTEMPORAL],
+                   trial->n[EPA_STORE_NONTEMPORAL]) <
+                    median(trial->ns_per_row[EPA_STORE_CACHED], trial->n[EPA_STORE_CACHED])
+                ? EPA_STORE_NONTEMPORAL
+                : EPA_STORE_CACHED;
 }
 
 /* Whether a store that stays in the cache pays depends on what else is in that cache, which no
@@ -241,7 +241,7 @@ static enum epa_status regroup(struct v1_task *task, uint64_t rows)
     enum epa_status status;
 
     if (tries)
-        h->store = h->trial.left % 2 == 0 ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+        h->store = h->trial.left % 2 == 0 ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
     start = tries ? v1_now_ns() : 0;
     status = h->backend->ops->parallel(h->backend, copy_rows, task);
     if (tries)

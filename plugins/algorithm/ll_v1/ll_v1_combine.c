@@ -78,8 +78,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         h->kernels->reduce(row, weight, n, h->l.hidden, h->store,
                            (uint16_t *)m->out + (size_t)t * h->l.hidden);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static enum epa_status add_up(struct v1_task *task)

@@ -100,7 +100,7 @@ static void gather_rows(void *arg, uint32_t worker, uint32_t workers)
     char *to_scales = far ? here(h, &l->out_scales, 0) + start * l->scales_bytes
                           : there(h, task->peer, &l->slot_scales, position(task)) +
                                 slot_of(h, l->scales_bytes);
-    enum kernels_store store = far ? KERNELS_STORE_CACHED : h->store;
+    enum epa_store store = far ? EPA_STORE_CACHED : h->store;
     uint32_t n = task->end - task->begin;
     uint32_t end = task->begin + share_of(n, worker + 1, workers);
 
@@ -112,8 +112,8 @@ static void gather_rows(void *arg, uint32_t worker, uint32_t workers)
             h->kernels->spread(&scales, 1, from_scales + token[i] * l->scales_bytes,
                                l->scales_bytes, store);
     }
-    if (store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static enum epa_status send_rows(struct v1_task *task)

@@ -185,8 +185,8 @@ static void choose_store(struct v1_host *h, int stores)
                    (double)(cache > 0 ? cache : 32 << 20);
 
     h->store = stores == V1_NONTEMPORAL_ON || (stores == V1_NONTEMPORAL_AUTO && share > 1)
-                   ? KERNELS_STORE_STREAM
-                   : KERNELS_STORE_CACHED;
+                   ? EPA_STORE_NONTEMPORAL
+                   : EPA_STORE_CACHED;
     if (stores == V1_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
         h->trial.left = 2 * V1_TRIALS;
 }
@@ -224,7 +224,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p,
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = kernels_get((enum epa_dtype)p->problem->u.moe.dtype, NULL),
+        .kernels = epa_kernels_get((enum epa_dtype)p->problem->u.moe.dtype, NULL),
         .heap = p->heap,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,

@@ -5,7 +5,7 @@
 #define LL_V1_HOST_H
 
 #include "ll_v1.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static const uint32_t NOWHERE = UINT32_MAX;
 
@@ -32,7 +32,7 @@ struct v1_move {
 enum { V1_TRIALS = 8 };
 struct v1_trial {
     uint32_t left; /* dispatches still to be timed */
-    uint32_t n[2]; /* by enum kernels_store */
+    uint32_t n[2]; /* by enum epa_store */
     double ns_per_row[2][V1_TRIALS];
 };
 
@@ -42,8 +42,8 @@ struct v1_host {
     struct epa_world world;
     struct epa_transport *t;
     struct epa_backend *backend;
-    const struct kernels *kernels;
-    enum kernels_store store;
+    const struct epa_kernels *kernels;
+    enum epa_store store;
     struct v1_trial trial;
     uint64_t heap, timeout_ns;
     uint32_t signal, workers;

@@ -71,8 +71,8 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static enum epa_status copy_to_experts(struct ll_task *task)

@@ -168,13 +168,13 @@ static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
             by[c] = choice[c].weight;
         }
         h->kernels->reduce(row, by, n, h->l.hidden,
-                           h->l.output_fp8 ? KERNELS_STORE_CACHED : h->store,
+                           h->l.output_fp8 ? EPA_STORE_CACHED : h->store,
                            h->l.output_fp8 ? sum : (uint16_t *)(void *)to);
         if (h->l.output_fp8)
             quantise_output(h, sum, NULL, to);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 /* Expert outputs from `begin` to `end`: rows, or all of these experts. */
@@ -400,8 +400,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         h->kernels->reduce(row, by, n, h->l.hidden, h->store,
                            (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     ll_worked(h, worker, workers, begin, end - first);
 }
 
@@ -428,8 +428,8 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
         h->kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->store,
                                (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     ll_worked(h, worker, workers, begin, end - first);
 }
 

@@ -285,7 +285,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, const uint16
     write_token(task, t, next, msg);
     write_meta(task, t, 0, msg);
     h->kernels->spread(to, n, msg, h->l.message_bytes, h->store);
-    h->kernels->spread(copy, copies, msg, h->l.message_bytes, KERNELS_STORE_CACHED);
+    h->kernels->spread(copy, copies, msg, h->l.message_bytes, EPA_STORE_CACHED);
 }
 
 /* Token t once for each rank, with the choices that this rank is to answer. */
@@ -355,8 +355,8 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
         else
             send_to_experts(task, t, next, worker);
     }
-    if (task->h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (task->h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     ll_worked(task->h, worker, workers, begin, end - first);
 }
 
@@ -393,17 +393,17 @@ static double median(double *value, uint32_t n)
     return n > 0 ? value[n / 2] : 0;
 }
 
-static void end_trial(struct ll_trial *trial, enum kernels_store now, double ns_per_row,
-                      enum kernels_store *out)
+static void end_trial(struct ll_trial *trial, enum epa_store now, double ns_per_row,
+                      enum epa_store *out)
 {
     trial->ns_per_row[now][trial->n[now]++] = ns_per_row;
     if (--trial->left == 0)
-        *out = median(trial->ns_per_row[KERNELS_STORE_STREAM],
-                      trial->n[KERNELS_STORE_STREAM]) <
-                       median(trial->ns_per_row[KERNELS_STORE_CACHED],
-                              trial->n[KERNELS_STORE_CACHED])
-                   ? KERNELS_STORE_STREAM
-                   : KERNELS_STORE_CACHED;
+        *out =
+            median(trial->ns_per_row[EPA_STORE_NONTEMPORAL],
+                   trial->n[EPA_STORE_NONTEMPORAL]) <
+                    median(trial->ns_per_row[EPA_STORE_CACHED], trial->n[EPA_STORE_CACHED])
+                ? EPA_STORE_NONTEMPORAL
+                : EPA_STORE_CACHED;
 }
 
 /* Makes messages and stores them; those that are put leave a slice at a time. Whether a store
@@ -417,7 +417,7 @@ static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
     uint64_t start, ns = 0;
 
     if (tries)
-        h->store = h->trial.left % 2 == 0 ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+        h->store = h->trial.left % 2 == 0 ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
     if (h->far != 0)
         slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.message_bytes;
     for (task->begin = 0; task->begin < tokens && status == EPA_OK;

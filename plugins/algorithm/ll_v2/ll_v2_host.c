@@ -310,8 +310,8 @@ static void choose_store(struct ll_host *h, int stores)
                    (double)(cache > 0 ? cache : 32 << 20);
 
     h->store = stores == LL_NONTEMPORAL_ON || (stores == LL_NONTEMPORAL_AUTO && share > 1)
-                   ? KERNELS_STORE_STREAM
-                   : KERNELS_STORE_CACHED;
+                   ? EPA_STORE_NONTEMPORAL
+                   : EPA_STORE_CACHED;
     if (stores == LL_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
         h->trial.left = 2 * LL_TRIALS;
 }
@@ -345,7 +345,7 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p,
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = kernels_get(l->dtype, NULL),
+        .kernels = epa_kernels_get(l->dtype, NULL),
         .heap = p->heap,
         .signal = p->signal,
         .timeout_ns = p->timeout_ns,

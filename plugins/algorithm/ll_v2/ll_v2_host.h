@@ -5,7 +5,7 @@
 #define LL_V2_HOST_H
 
 #include "ll_v2.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static const uint32_t NOWHERE = UINT32_MAX;
 
@@ -41,7 +41,7 @@ struct ll_set {
 enum { LL_TRIALS = 8 };
 struct ll_trial {
     uint32_t left; /* dispatches still to be timed */
-    uint32_t n[2]; /* by enum kernels_store */
+    uint32_t n[2]; /* by enum epa_store */
     double ns_per_row[2][LL_TRIALS];
 };
 
@@ -73,8 +73,8 @@ struct ll_host {
     struct epa_world world;
     struct epa_transport *t;
     struct epa_backend *backend;
-    const struct kernels *kernels;
-    enum kernels_store store;
+    const struct epa_kernels *kernels;
+    enum epa_store store;
     struct ll_trial trial;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal;

@@ -49,8 +49,8 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
     slot = heap_at(h, meta->origin.rank,
                    slot_offset(h, task->set, meta->origin.token, meta->k));
     make_output(task, e, i, slot);
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     /* Release: pairs with the acquire of has_arrived(); the answer is in place. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
@@ -82,8 +82,8 @@ static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
         for (uint64_t i = begin; i < end; i++)
             send_output(task, e, i);
     }
-    if (task->h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (task->h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static enum epa_status put_outputs(const struct tf_task *task)
@@ -185,8 +185,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 
     while (t < end && reduce_token(task, (uint32_t)t, worker))
         t++;
-    if (task->h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (task->h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     tf_tend(task, worker, workers);
 }
 

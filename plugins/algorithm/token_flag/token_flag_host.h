@@ -5,7 +5,7 @@
 #define TOKEN_FLAG_HOST_H
 
 #include "token_flag.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 /* The calls that an iteration has made of its four; the next dispatch may take a set that is
  * FREE. */
@@ -33,8 +33,8 @@ struct tf_host {
     struct epa_transport *t;
     struct epa_backend *backend;
     struct epa_wait_observer *observer;
-    const struct kernels *kernels;
-    enum kernels_store store;
+    const struct epa_kernels *kernels;
+    enum epa_store store;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal, workers;
     bool crowded; /* more threads than cores: who waits lets another run */

@@ -150,8 +150,8 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
     else
         (void)copy_sources(task, worker, workers);
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     if (task->waits)
         tf_tend(task, worker, workers);
 }

@@ -122,8 +122,8 @@ static void send_token(const struct tf_task *task, uint32_t t, const uint16_t *n
     h->kernels->spread(to, n, msg, l->message_bytes - TF_LINE, h->store);
     if (!l->by_token)
         return;
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     for (uint32_t i = 0; i < n_stored; i++) {
         /* Release: pairs with the acquire of has_arrived(); the row is in place. */
         __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
@@ -154,8 +154,8 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
             next = (const uint16_t *)task->m->x + (size_t)(t + 1) * h->l.hidden;
         send_token(task, t, next, h->scratch + worker * h->l.message_bytes);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 /* What was just made in staging leaves. */

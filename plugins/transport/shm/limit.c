@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 enum {
     WAYS = 3,
@@ -78,9 +78,8 @@ static enum epa_status meet(struct shm *s, uint64_t end_ns, bool *enough)
 static void store_row(const struct work *w, uint64_t offset, size_t bytes)
 {
     const struct epa_transport *t = &w->s->base;
-    const struct kernels *k = kernels_get(EPA_BF16, NULL);
-    enum kernels_store store =
-        w->way == CACHED ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+    const struct epa_kernels *k = epa_kernels_get(EPA_BF16, NULL);
+    enum epa_store store = w->way == CACHED ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
 
     for (uint32_t i = 1; i < t->size; i += SPREAD) {
         uint32_t n = least(SPREAD, t->size - i);
@@ -103,7 +102,7 @@ static void store_part(void *arg, uint32_t worker, uint32_t workers)
     for (uint64_t at = worker * (uint64_t)ROW; at < w->part; at += workers * (uint64_t)ROW)
         store_row(w, base + at, w->part - at < ROW ? w->part - at : ROW);
     if (w->way == STREAMED)
-        kernels_drain();
+        epa_store_drain();
 }
 
 /* A word of each line that peers have stored. */
