@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 enum {
     RUNS = 7, /* of each way at most */

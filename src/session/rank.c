@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "session/peak.h"
 
 static const char *where(const struct rank *r)
@@ -200,7 +200,7 @@ static void describe_stages(const struct rank *r)
 
     if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
         return;
-    snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(EPA_BF16, NULL)->isa);
+    snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s",
                  r->algorithm->stages[i].name);

@@ -153,7 +153,7 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
                    "ll_v1 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     c.nontemporal = V1_NONTEMPORAL_OFF;
-    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: stores is for hosts; leave it out");
+    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: nontemporal is for hosts; leave it out");
 }
 
 static void assert_for_gpus(const struct v1_config *c, const char *what)

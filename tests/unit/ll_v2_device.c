@@ -285,10 +285,10 @@ TEST(an_option_of_the_other_kind_of_memory_is_refused)
 
     assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
+    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out, or set backend.name: cuda");
     assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
                      EPA_ERR_CONFIG);
-    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out");
+    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out, or set backend.name: cuda");
     assert_refused(&decode, 2, OF_GPUS, &stream,
                    "ll_v2: nontemporal is for hosts; leave it out");
     assert_int_equal(make(&decode, 2, OF_GPUS, &blocks, &l, &err), EPA_OK);

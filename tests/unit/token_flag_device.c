@@ -139,7 +139,7 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
                    "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk");
     c.nontemporal = TF_NONTEMPORAL_ON;
     assert_refused(&contest, 8, OF_GPUS, &c,
-                   "token_flag: stores is for hosts; leave it out");
+                   "token_flag: nontemporal is for hosts; leave it out");
     c = plain, c.dispatch_dtype = TF_DTYPE_FP8;
     m = contest, m.fp8_group_size = 512;
     assert_refused(&m, 8, OF_GPUS, &c,

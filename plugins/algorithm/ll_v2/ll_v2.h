@@ -16,26 +16,32 @@
 
 #include <epa2a/both.h>
 
-enum ll_dtype { LL_DTYPE_FP8, LL_DTYPE_NATIVE };
-enum ll_nontemporal { LL_NONTEMPORAL_AUTO, LL_NONTEMPORAL_OFF, LL_NONTEMPORAL_ON };
+#include "../../common/algo_options.h"
+
+enum ll_dtype { LL_DTYPE_FP8 = ALGO_DTYPE_FP8, LL_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
+enum ll_nontemporal {
+    LL_NONTEMPORAL_AUTO = ALGO_NONTEMPORAL_AUTO,
+    LL_NONTEMPORAL_OFF = ALGO_NONTEMPORAL_OFF,
+    LL_NONTEMPORAL_ON = ALGO_NONTEMPORAL_ON
+};
 enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
 enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
 enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 
 struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum ll_dtype */
-    int layout;             /* enum epa_layout */
-    bool dedup;              /* layout expert: a token crosses once for each rank */
-    int recv_layout;               /* enum ll_recv_layout: where an expert's entries start */
-    bool fuse_expert;             /* combine does the experts' work */
+    int layout;                        /* enum epa_layout */
+    bool dedup;       /* layout expert: a token crosses once for each rank */
+    int recv_layout;  /* enum ll_recv_layout: where an expert's entries start */
+    bool fuse_expert; /* combine does the experts' work */
     uint32_t buffers;
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
-    int nontemporal;      /* host code: enum ll_nontemporal */
+    int nontemporal; /* host code: enum ll_nontemporal */
     int puts;        /* host code: enum ll_puts */
-    bool split_phase;     /* CUDA code: sending and receiving are two kernels */
-    int combine_mode;     /* CUDA code: enum ll_combine_mode */
-    bool pdl;      /* CUDA code: programmatic dependent launch */
-    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    bool split_phase; /* CUDA code: sending and receiving are two kernels */
+    int combine_mode; /* CUDA code: enum ll_combine_mode */
+    bool pdl;         /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -112,7 +118,7 @@ enum {
     LL_UNIT_CHANNELS = 2048,
     LL_SHARE_CHANNELS = 512, /* of expert outputs that are pulled */
     LL_PUSH_CHANNELS = 960,  /* pushed in bf16: 16 lines */
-    LL_CODE_PACKETS = 8        /* pushed in FP8: lines, of which a warp receives four */
+    LL_CODE_PACKETS = 8      /* pushed in FP8: lines, of which a warp receives four */
 };
 
 /* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
@@ -225,13 +231,11 @@ enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct ll_config *,
                                struct ll_layout *out, struct epa_error *);
 
-/* Host code: the stage list, and the state behind it. */
-extern const struct epa_stage ll_host_stages[2];
 enum epa_status ll_host_create(const struct epa_algorithm_params *,
                                const struct ll_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 
-/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+/* CUDA code, where it is built in. */
 #ifdef __cplusplus
 extern "C"
 #endif
