@@ -163,9 +163,9 @@ static void store_row(const struct stores *s, const char *row, uint64_t offset,
                       size_t bytes)
 {
     const struct epa_transport *t = s->t;
-    const struct kernels *k = kernels_get(EPA_BF16, NULL);
-    enum kernels_store store =
-        s->way->means == BY_CACHED_STORE ? KERNELS_STORE_CACHED : KERNELS_STORE_STREAM;
+    const struct epa_kernels *k = epa_kernels_get(EPA_BF16, NULL);
+    enum epa_store store =
+        s->way->means == BY_CACHED_STORE ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
 
     for (uint32_t i = 1; i < t->size; i += SPREAD) {
         uint32_t n = (uint32_t)least(SPREAD, t->size - i);
@@ -189,7 +189,7 @@ static void store_parts(void *arg, uint32_t worker, uint32_t workers)
     for (uint64_t at = worker * (uint64_t)ROW; at < part; at += workers * (uint64_t)ROW)
         store_row(s, row, base + at, least(part - at, ROW));
     if (s->way->means == BY_STREAMING_STORE)
-        kernels_drain();
+        epa_store_drain();
 }
 
 /* A word of each line that peers have stored. */
