@@ -1,4 +1,4 @@
-/* That the weak transport is weak: what the contract does not promise must fail over it,
+/* That reorder reorders: what the contract does not promise must fail over it,
  * now and then, or tests over it show nothing. */
 #include <pthread.h>
 #include <setjmp.h>

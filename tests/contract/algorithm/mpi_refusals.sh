@@ -1,9 +1,9 @@
 #!/bin/bash
 # What alltoallv cannot do it says, and all ranks end.
-#   refusals.sh EPA2A CONFIG PLUGINS
+#   mpi_refusals.sh EPA2A CONFIG
 set -u
 . "$(dirname "$0")/mpirun.sh"
-epa2a=$1 config=$2 plugins=$3
+epa2a=$1 config=$2
 needs "$epa2a"
 err=$(mktemp) || exit 99
 trap 'rm -f "$err"' EXIT
@@ -18,10 +18,10 @@ refused() {
         args+=(--set "$setting")
     done
     if [ "$ranks" = 0 ]; then
-        timeout 60 "$epa2a" verify "$config" --set algorithm=alltoallv --plugin-path "$plugins" --set launcher=fork "${args[@]}" >"$err" 2>&1
+        timeout 60 "$epa2a" verify "$config" --set algorithm=alltoallv --set launcher=fork "${args[@]}" >"$err" 2>&1
         got=$?
     else
-        (run "$ranks" "$epa2a" verify "$config" --set launcher=mpi --set algorithm=alltoallv --plugin-path "$plugins" "${args[@]}") >"$err" 2>&1
+        (run "$ranks" "$epa2a" verify "$config" --set launcher=mpi --set algorithm=alltoallv "${args[@]}") >"$err" 2>&1
         got=$?
     fi
     if [ "$got" = "$code" ] && tr '\n' ' ' <"$err" | sed 's/ \+\(# \+\)\?/ /g' | grep -qE "$words"; then

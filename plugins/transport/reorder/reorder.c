@@ -1,5 +1,5 @@
-/* The weakest transport that the contract allows, for tests: shm, with every ordering taken
- * away that transport.h does not give. What leans on what shm happens to do fails here.
+/* The transport reorder: shm without every ordering that transport.h does not give. An algorithm
+ * that relies on what shm happens to do fails here.
  *
  * Each put and each signal goes into a short queue. It lands piece by piece, last bytes
  * first, and out of turn, from a source that is read only then; and only while its rank is
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../plugins/common/transport_wait.h"
+#include "../../common/transport_wait.h"
 
 enum { ROOM = 64, DAWDLE_NS = 4000 };
 enum peers { PEERS_NONE, PEERS_PAIR, PEERS_NODE };
