@@ -77,8 +77,6 @@ struct operation {
     void (*check_options)(const struct config_check *);
     /* The same, once the algorithm has planned: what this footprint excludes. NULL: nothing. */
     void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
-    /* Makes paths among the operation's options absolute. NULL: it has none. */
-    void (*resolve_paths)(struct experiment *, op_absolute *, void *arg);
     /* Shapes only; arrays NULL. */
     void (*shape)(const struct experiment *, struct epa_problem *out);
 
