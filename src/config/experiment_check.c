@@ -12,7 +12,7 @@
 #include "config/fault.h"
 #include "config/node.h"
 #include "config/options.h"
-#include "moe/routing_maxvio.h"
+#include "op/moe/routing_maxvio.h"
 
 struct checking {
     const struct experiment *x;

@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 enum { RANKS = 3, TOKENS = 6, HIDDEN = 64, GROUP = 32, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };

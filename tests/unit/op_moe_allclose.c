@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "fake_moe.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 static struct fake allclose_of(enum epa_dtype dtype)
 {

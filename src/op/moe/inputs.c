@@ -1,15 +1,15 @@
 /* A rank's side of the MoE problem: its memory, its inputs, its traffic. Memory that
  * an algorithm sees is the backend's; where that is not the host, each array has a second
  * copy here, and backend->ops->write carries it over. */
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "kernels/kernels.h"
-#include "moe/op_moe_state.h"
-#include "moe/random.h"
+#include "op/moe/moe.h"
+#include "base/random.h"
 
 static void buffer_free(struct op_moe *op, struct buffer *b)
 {

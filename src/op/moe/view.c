@@ -2,7 +2,7 @@
  * lying within what plan() promised, before anyone follows them, and copied to the host
  * where a device holds them. Of a device only what entries point to is copied: there may be
  * far more room than rows. */
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 #include <stdlib.h>
 

@@ -3,13 +3,13 @@
  * Nothing is drawn that could miss it. Of all tokens of an iteration, on whatever rank, every
  * so many-th wants the one hot expert, as many as it takes; all other choices are dealt to
  * the other experts in turn, so that none of them has more than the mean, rounded up. */
-#include "moe/routing_maxvio.h"
+#include "op/moe/routing_maxvio.h"
 
 #include <math.h>
 
 #include "config/experiment.h"
-#include "moe/random.h"
-#include "moe/routing.h"
+#include "base/random.h"
+#include "op/moe/routing.h"
 
 struct deal {
     uint64_t tokens, hot;                  /* of all ranks; how many want the hot expert */

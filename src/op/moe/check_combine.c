@@ -3,13 +3,13 @@
  * additions in any order can lose, rounded to dtype. The terms of that sum are expert outputs as
  * they arrive, rounded and quantised: what that costs is no fault of the transport, and
  * anything beyond it is. */
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/dtype.h"
-#include "moe/op_moe_check.h"
+#include "op/moe/check.h"
 
 /* Whether the experts of a rank make one expert output, and expert outputs are added up rank by rank. */
 static bool adds_by_rank(const struct op_moe *op)

@@ -1,10 +1,10 @@
 /* What an iteration moves: bytes that a rank needs moved, and those that its algorithm moves
  * for it, worked out from everybody's routing. */
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 #include <string.h>
 
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 struct rows {
     uint64_t all, once; /* one for each choice; one for each token and rank */

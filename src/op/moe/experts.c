@@ -3,13 +3,13 @@
  * checks do not use it. Layout rank: a row's answer is the weighted sum over the experts
  * that want it. Rows of a device come and expert outputs go a window at a time, so that memory of
  * the host does not grow with what a rank receives; only rows in use are written. */
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 #include <string.h>
 
 #include "base/dtype.h"
 #include "kernels/kernels.h"
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 /* Expert outputs on their way from a view to y. */
 struct outputs {

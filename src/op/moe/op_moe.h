@@ -8,7 +8,7 @@
 #include <epa2a/algorithm.h>
 
 #include "config/experiment.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 struct op_moe;
 

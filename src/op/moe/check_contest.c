@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "moe/op_moe_check.h"
+#include "op/moe/check.h"
 
 /* The kept choices of a token, experts ascending. Returns how many. */
 static uint32_t order_experts(uint32_t topk, const int32_t *expert, uint32_t *order)

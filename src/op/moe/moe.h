@@ -4,7 +4,7 @@
 #define OP_MOE_STATE_H
 
 #include "base/dtype.h"
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 /* Memory of the backend (`there`), and where the host works on it (`here`): the same place
  * where the backend is the host. */

@@ -3,13 +3,13 @@
  * received entry is filed under the choice that it expert outputs, (rank, token, k); what is left
  * empty then is missing, what would be filed twice is a duplicate, and one reference row
  * serves all entries of a token. */
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
-#include "moe/op_moe_check.h"
+#include "op/moe/check.h"
 
 uint64_t op_moe_check_bytes(const struct experiment *x)
 {

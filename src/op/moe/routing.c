@@ -3,15 +3,15 @@
  * lognormal) is a tree of integer sums: a choice is one way down, the drawn expert is
  * taken out, and put back when the token has all of its choices; integers make that
  * exact. */
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "config/experiment.h"
-#include "moe/random.h"
-#include "moe/routing_file.h"
-#include "moe/routing_maxvio.h"
+#include "base/random.h"
+#include "op/moe/routing_file.h"
+#include "op/moe/routing_maxvio.h"
 
 struct routing_source {
     struct routing_table table;

@@ -3,7 +3,7 @@
 #ifndef OP_MOE_CHECK_H
 #define OP_MOE_CHECK_H
 
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 struct range {
     uint64_t start, end;
