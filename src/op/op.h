@@ -56,13 +56,23 @@ struct op_bytes {
 
 struct op_traffic {
     struct op_bytes phase[OP_PHASES];
-    double flops;
+    double flops; /* of epa_footprint.flops, what the inputs of the iteration take */
 };
+
+static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffic *t)
+{
+    for (uint32_t i = 0; i < OP_PHASES; i++) {
+        sum->phase[i].needed += t->phase[i].needed;
+        sum->phase[i].sent += t->phase[i].sent;
+        sum->phase[i].received += t->phase[i].received;
+        sum->phase[i].least += t->phase[i].least;
+    }
+    sum->flops += t->flops;
+}
 
 struct operation {
     enum epa_op op;
-    const char *name;    /* "moe" */
-    const char *summary; /* one line: what goes in and what comes out */
+    const char *name; /* "moe" */
 
     /* ---- configuration ---- */
 
@@ -70,8 +80,8 @@ struct operation {
      * -e), plots and advice. */
     const char *size_key, *size_label;
     uint64_t (*size)(const struct experiment *); /* its value */
-    /* Sections in the lines that begin a report: groups of names, each a line, each ended by
-     * NULL; another NULL ends the list. */
+    /* Sections that a report begins with: names of a line, then NULL; another NULL ends the
+     * lines. */
     const char *const *head;
     /* Relations between the operation's options; wrong ones are reported. */
     void (*check_options)(const struct config_check *);
@@ -101,9 +111,9 @@ struct operation {
     /* Makes the inputs of `iteration` in `slot` and poisons its output. Fails if the backend
      * does. */
     enum epa_status (*inputs)(struct op_rank *, uint32_t slot, uint64_t iteration);
-    /* How many units (`unit`: "tokens") this rank has in `slot`: a counter of traces. */
-    uint32_t (*units)(struct op_rank *, uint32_t slot);
+    /* A counter of traces, "tokens", and how many this rank has in `slot`. */
     const char *unit;
+    uint32_t (*units)(struct op_rank *, uint32_t slot);
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     /* In a graph, in place of `between`: points combine at what `between` left in the
@@ -120,8 +130,6 @@ struct operation {
 
     uint32_t n_phases;
     struct op_phase phase[OP_PHASES];
-    /* What goodput, wire and bus are here, for `epa2a help bandwidth`. */
-    const char *bandwidth;
     /* Statistics of inputs: OP_STATS_BYTES or fewer, zeros at first, added up by rank 0 over
      * iterations. NULL, all of them: there are none. */
     void (*stats_add)(void *stats, const struct experiment *, const struct op_source *,
@@ -140,7 +148,10 @@ const struct operation *operation_of(enum epa_op);
 /* By position, for lists; NULL ends. */
 const struct operation *operation_at(uint32_t i);
 
-/* That of the experiment's algorithm; the first of all where there is no algorithm. */
+/* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
 const struct operation *operation_of_experiment(const struct experiment *);
+
+/* The shapes of a problem as plan() wants them. */
+struct epa_problem operation_problem(const struct experiment *);
 
 #endif
