@@ -130,7 +130,6 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
     f->experiment = fake_experiment(ranks);
     f->facts = fake_facts();
     s->experiment = &f->experiment;
-    s->operation = operation_of(EPA_OP_MOE);
     s->verb = verb;
     s->n_stages = 2;
     s->stage[0] = "dispatch";

@@ -253,8 +253,10 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct op_tr
     least = least_out > least_in ? least_out : least_in;
     assert_int_equal(t->phase[0].needed, kept * f->footprint.u.moe.dispatch_token_bytes);
     assert_int_equal(t->phase[1].needed, kept * f->footprint.u.moe.combine_token_bytes);
-    assert_int_equal(t->phase[0].sent, out * f->footprint.u.moe.dispatch_row_bytes + control);
-    assert_int_equal(t->phase[0].received, in * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[0].sent,
+                     out * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[0].received,
+                     in * f->footprint.u.moe.dispatch_row_bytes + control);
     assert_int_equal(t->phase[1].sent, in * f->footprint.u.moe.combine_row_bytes);
     assert_int_equal(t->phase[1].received, out * f->footprint.u.moe.combine_row_bytes);
     assert_int_equal(t->phase[0].least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));

@@ -321,11 +321,10 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     f.x.routing.kind = ROUTING_FILE;
     f.x.routing.path = path;
     assert_int_equal(routing_open(&f.x, &source, &err), EPA_OK);
-    assert_int_equal(
-        op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, source, &f.backend, 1,
-                                               false},
-                          &f.op[0], &err),
-        EPA_OK);
+    assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, source,
+                                                       &f.backend, 1, false},
+                                   &f.op[0], &err),
+                     EPA_OK);
     assert_int_equal(op_moe_inputs(f.op[0], 0, 0), EPA_OK);
     m = &op_moe_problem(f.op[0], 0)->u.moe;
     out = m->out;
@@ -333,7 +332,8 @@ static void an_infinite_reference_wants_that_infinity(void **state)
         out[i] = element(EPA_F16, float_of_f16(((const uint16_t *)m->x)[i]), m->expert,
                          m->weight, STEPS_BY_EXPERT);
     assert_int_equal(out[0] & 0x7fff, 0x7c00);
-    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err), EPA_OK);
+    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                     EPA_OK);
     out[0] ^= 0x8000;                    /* the other infinity */
     out[1] = (out[1] & 0x8000) | 0x7bff; /* the largest that is finite */
     assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL),

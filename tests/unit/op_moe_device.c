@@ -267,11 +267,10 @@ static void what_is_more_than_a_window_goes_through_it(void **state)
         f.x.moe.max_tokens = MANY;
         f.footprint.u.moe.recv_rows = 2 * MANY;
         f.footprint.u.moe.recv_entries = MANY;
-        assert_int_equal(
-            op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, NULL, &f.backend, 1,
-                                               false},
-                          &op, &err),
-            EPA_OK);
+        assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, NULL,
+                                                           &f.backend, 1, false},
+                                       &op, &err),
+                         EPA_OK);
         assert_int_equal(op_moe_inputs(op, 0, 0), EPA_OK);
         deliver(&f, d, &op_moe_problem(op, 0)->u.moe);
         assert_int_equal(op_moe_check_dispatch(op, 0, &compared, &wrong, &err), EPA_OK);

@@ -168,7 +168,8 @@ static void one_rank_has_no_skew_and_sends_nothing(void **state)
     (void)state;
     fake_init(&f, VERB_BENCH, 1, 5);
     fake_measure(&f, 5);
-    session_rank(&f.session, 0)->traffic = (struct op_traffic){{{500, 0, 0, 0}, {500, 0, 0, 0}}, 0};
+    session_rank(&f.session, 0)->traffic =
+        (struct op_traffic){{{500, 0, 0, 0}, {500, 0, 0, 0}}, 0};
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_near(f.result.skew_ns, 0);
     assert_near(f.result.stage[0].wire, 0);
