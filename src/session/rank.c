@@ -193,11 +193,9 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
     r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
     if (!bench)
         return EPA_OK;
-    if ((o->cache == CACHE_COLD || o->clock == CLOCK_END_TO_END) &&
-        r->backend->ops->flush_cache == NULL)
+    if (o->cache == CACHE_COLD && r->backend->ops->flush_cache == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.%s: backend '%s' cannot write a cache over",
-                        o->clock == CLOCK_END_TO_END ? "clock: end_to_end, cache: cold" : "cache: cold",
+                        "bench.cache: cold: backend '%s' cannot flush a cache",
                         x->backend.plugin->name);
     if (o->clock == CLOCK_END_TO_END)
         r->clock = CLOCK_END_TO_END;

@@ -1,19 +1,13 @@
 /* The sets of kernels: how one is chosen, what all have, and the copying that does not depend
  * on a type. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "kernels/kernels.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
 static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
 
-enum { ISAS = sizeof(isas) / sizeof(isas[0]) };
+enum { ISAS = LENGTH(isas) };
 
 static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
                         enum kernels_store store)
@@ -44,15 +38,14 @@ static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
     free(from);
 }
 
-static void spread_copies_to_each_and_no_further(void **state)
+TEST(spread_copies_to_each_and_no_further)
 {
     static const size_t sizes[] = {0, 64, 128, 192, 256, 320, 1024, 7360, 7424};
 
-    (void)state;
     for (uint32_t k = 0; k < 2 * ISAS; k++) {
         const struct kernels *set = kernels_by_name(isas[k / 2], dtypes[k % 2]);
 
-        for (size_t s = 0; set != NULL && s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (size_t s = 0; set != NULL && s < LENGTH(sizes); s++) {
             for (uint32_t n = 0; n <= 9; n++) {
                 hold_spread(set, n, sizes[s], KERNELS_STORE_CACHED);
                 hold_spread(set, n, sizes[s], KERNELS_STORE_STREAM);
@@ -84,16 +77,14 @@ static void choose(enum epa_dtype dtype)
     unsetenv("EPA2A_ISA");
 }
 
-static void environment_chooses_a_set_and_a_wrong_one_is_named(void **state)
+TEST(environment_chooses_a_set_and_a_wrong_one_is_named)
 {
-    (void)state;
     choose(EPA_BF16);
     choose(EPA_F16);
 }
 
-static void every_set_carries_its_name_and_all_kernels(void **state)
+TEST(every_set_carries_its_name_and_all_kernels)
 {
-    (void)state;
     assert_non_null(kernels_by_name("scalar", EPA_BF16));
     assert_non_null(kernels_by_name("scalar", EPA_F16));
     assert_null(kernels_by_name("scalar", EPA_FP8_E4M3));
@@ -109,15 +100,4 @@ static void every_set_carries_its_name_and_all_kernels(void **state)
         assert_non_null(set->reduce_fp8);
         assert_true(set->output_fp8 != NULL && set->output != NULL);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread_copies_to_each_and_no_further),
-        cmocka_unit_test(environment_chooses_a_set_and_a_wrong_one_is_named),
-        cmocka_unit_test(every_set_carries_its_name_and_all_kernels),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* ll_v2's trace of GPUs: what is made of the stamps of warps. The stamps are made up, and read
  * by a backend whose device memory is the host's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "../../plugins/algorithm/ll_v2/ll_v2_trace.h"
@@ -61,12 +54,11 @@ static json_t *trace_of(const struct ll_stamps *stamps, uint32_t warps, const ch
     return trace;
 }
 
-static void a_slice_is_a_warp_in_a_phase(void **state)
+TEST(a_slice_is_a_warp_in_a_phase)
 {
     struct ll_stamps stamps[LL_WARPS + 2] = {0};
     json_t *trace, *events, *one;
 
-    (void)state;
     stamps[0].at[LL_COUNT_PUT][0] = 5000;
     stamps[0].at[LL_COUNT_PUT][1] = 7500;
     stamps[0].at[LL_WAIT][0] = 7000; /* while counts are put */
@@ -100,22 +92,11 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
     json_decref(trace);
 }
 
-static void without_stamps_it_is_empty_and_valid(void **state)
+TEST(without_stamps_it_is_empty_and_valid)
 {
     struct ll_stamps stamps[4] = {0};
     json_t *trace = trace_of(stamps, 4, ": 0 slices");
 
-    (void)state;
     assert_int_equal(json_array_size(json_object_get(trace, "traceEvents")), 1);
     json_decref(trace);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_is_a_warp_in_a_phase),
-        cmocka_unit_test(without_stamps_it_is_empty_and_valid),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

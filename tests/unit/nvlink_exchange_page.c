@@ -1,12 +1,6 @@
 /* Pages that ranks map of each other: barriers, and who still uses what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "../../plugins/transport/nvlink/exchange_page.h"
 #include "../../plugins/transport/nvlink/exchange.h"
@@ -60,9 +54,8 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void nobody_passes_before_all_have_come(void **state)
+TEST(nobody_passes_before_all_have_come)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MOST; n += n < 3 ? 1 : 5) {
         all_good(run_ranks(&launch_fork_plugin, n, meet_often), n);
         all_good(run_ranks(&launch_thread_plugin, n, meet_often), n);
@@ -87,11 +80,10 @@ static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void who_is_late_is_known(void **state)
+TEST(who_is_late_is_known)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 4, leave_two_out);
 
-    (void)state;
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(shared->status[r], r % 2 == 0 ? EPA_ERR_TIMEOUT : EPA_OK);
         assert_int_equal(shared->wrong[r], 0);
@@ -115,11 +107,10 @@ static enum epa_status abort_one(struct epa_bootstrap *boot, void *arg)
     return shared->status[me];
 }
 
-static void an_abort_ends_a_barrier_without_limit(void **state)
+TEST(an_abort_ends_a_barrier_without_limit)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 3, abort_one);
 
-    (void)state;
     assert_int_equal(shared->status[1], EPA_ERR_ABORTED);
     assert_int_equal(shared->status[2], EPA_ERR_ABORTED);
     give_back(shared);
@@ -141,22 +132,20 @@ static enum epa_status send_what_can_shrink(struct epa_bootstrap *boot, void *ar
     return EPA_OK;
 }
 
-static void a_page_that_its_owner_can_cut_short_is_refused(void **state)
+TEST(a_page_that_its_owner_can_cut_short_is_refused)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 1, send_what_can_shrink);
 
-    (void)state;
     assert_int_equal(shared->status[0], EPA_ERR_SYSTEM);
     assert_string_equal(shared->err[0].text,
                         "nvlink: what rank 0 sent is not a sealed page of memory");
     give_back(shared);
 }
 
-static void the_last_to_leave_frees_and_nobody_joins_after(void **state)
+TEST(the_last_to_leave_frees_and_nobody_joins_after)
 {
     struct page page;
 
-    (void)state;
     memset(&page, 0, sizeof(page));
     assert_false(exchange_page_share(&page)); /* its owner has not made it */
     page.users.word = 1;
@@ -166,17 +155,4 @@ static void the_last_to_leave_frees_and_nobody_joins_after(void **state)
     assert_false(exchange_page_leave(&page));
     assert_true(exchange_page_leave(&page));
     assert_false(exchange_page_share(&page));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_passes_before_all_have_come),
-        cmocka_unit_test(who_is_late_is_known),
-        cmocka_unit_test(an_abort_ends_a_barrier_without_limit),
-        cmocka_unit_test(a_page_that_its_owner_can_cut_short_is_refused),
-        cmocka_unit_test(the_last_to_leave_frees_and_nobody_joins_after),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

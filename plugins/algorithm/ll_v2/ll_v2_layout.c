@@ -48,7 +48,7 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
         (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2 with %s: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.fp8_group_size (%u); choose another group or %s: dtype",
+                        "moe.fp8_group_size (%u); choose another group or %s: native",
                         c->dispatch_dtype == LL_DTYPE_FP8 ? "dispatch_dtype" : "combine_dtype", m->hidden,
                         m->fp8_group_size, c->dispatch_dtype == LL_DTYPE_FP8 ? "dispatch_dtype" : "combine_dtype");
     if (c->fuse_expert && c->layout == EPA_LAYOUT_RANK)

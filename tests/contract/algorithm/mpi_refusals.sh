@@ -18,10 +18,10 @@ refused() {
         args+=(--set "$setting")
     done
     if [ "$ranks" = 0 ]; then
-        timeout 60 "$epa2a" verify "$config" --plugin-path "$plugins" --set launcher=fork "${args[@]}" >"$err" 2>&1
+        timeout 60 "$epa2a" verify "$config" --set algorithm=alltoallv --plugin-path "$plugins" --set launcher=fork "${args[@]}" >"$err" 2>&1
         got=$?
     else
-        (run "$ranks" "$epa2a" verify "$config" --plugin-path "$plugins" "${args[@]}") >"$err" 2>&1
+        (run "$ranks" "$epa2a" verify "$config" --set launcher=mpi --set algorithm=alltoallv --plugin-path "$plugins" "${args[@]}") >"$err" 2>&1
         got=$?
     fi
     if [ "$got" = "$code" ] && tr '\n' ' ' <"$err" | sed 's/ \+\(# \+\)\?/ /g' | grep -qE "$words"; then

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../../../plugins/algorithm/ll_v1/ll_v1.h"
-#include "../../ranks.h"
+#include "../../../plugins/algorithm/ll_v1/ll_v1.h"
+#include "../ranks.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 

@@ -10,7 +10,7 @@ command -v pgrep >/dev/null || skip "pgrep is missing (Debian: procps)"
 err=$(mktemp) || exit 99
 trap 'rm -f "$err"' EXIT
 
-(run 4 "$epa2a" verify "$config" --set "algorithm.mode=$mode" --timeout 2s \
+(run 4 "$epa2a" verify "$config" --set launcher=mpi --set algorithm=alltoallv --set "algorithm.mode=$mode" --timeout 2s \
     --set verify.iterations=10000000) >"$err" 2>&1 &
 job=$!
 
