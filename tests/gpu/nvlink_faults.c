@@ -27,7 +27,7 @@ struct call {
 
 static const uint64_t default_timeout_ns = 20000000000u;
 
-/* A little of everything but limit(), whose kernels wait for seconds for a rank that
+/* A little of everything but device_peak(), whose kernels wait for seconds for a rank that
  * fails. Where it fails nobody may have waited for the copy: the source stays until close(),
  * which does. */
 static enum epa_status use(struct epa_transport *t, const uint64_t *source)

@@ -77,67 +77,6 @@ TEST(a_source_may_be_other_memory_of_the_gpu)
     run(state, 2, HEAP, send_from_device_memory, false);
 }
 
-/* ---- limits ---- */
-
-/* The same bits on all ranks; they leave them in shared memory. */
-static void compare_limits(struct rank *r, const struct epa_peak *limit)
-{
-    memcpy(r->shared->note[r->me], limit, sizeof(*limit));
-    meet(r);
-    for (uint32_t peer = 0; peer < r->size; peer++)
-        claim(r, memcmp(r->shared->note[peer], limit, sizeof(*limit)) == 0,
-              "rank %u has measured something else", peer);
-    meet(r);
-}
-
-static void measure(struct rank *r)
-{
-    struct epa_peak limit = {-1, -1};
-
-    for (uint64_t round = 1; round <= 2; round++) {
-        fill(r, 0, MIB, round);
-        if (!works(r, r->t->ops->limit(r->t, MIB, &limit)))
-            return;
-        claim(r, limit.bytes_per_ns > 0 && limit.latency_ns > 0, "%g bytes/ns, %g ns",
-              limit.bytes_per_ns, limit.latency_ns);
-        compare_limits(r, &limit);
-        is_filled(r, 0, MIB, round, r->me);
-        for (uint32_t i = 0; i < SIGNALS; i++)
-            claim(r, r->t->ops->read(r->t, i) == (i == 0 ? round - 1 : 0),
-                  "signal %u was changed", i);
-        meet(r); /* all have looked */
-        raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
-        if (!await(r, 0, round))
-            return;
-    }
-    if (r->me == 0)
-        printf("[%u ranks: %.1f GB/s out of each, signal %.0f ns]\n", r->size,
-               limit.bytes_per_ns, limit.latency_ns);
-}
-
-TEST(links_are_measured_and_nothing_else_is_touched)
-{
-    run(state, 2, HEAP, measure, false);
-    run(state, 3, HEAP, measure, false);
-    run(state, 4, 65 * MIB, measure, false);
-}
-
-static void measure_in_no_room(struct rank *r)
-{
-    struct epa_peak limit = {-1, -1};
-
-    works(r, r->t->ops->limit(r->t, 4096, &limit));
-    claim(r, limit.bytes_per_ns == 0, "%g bytes/ns without room", limit.bytes_per_ns);
-    claim(r, r->size == 1 ? limit.latency_ns == 0 : limit.latency_ns > 0, "%g ns",
-          limit.latency_ns);
-}
-
-TEST(what_cannot_be_measured_is_unknown)
-{
-    run(state, 1, HEAP, measure_in_no_room, false);
-    run(state, 2, 8192, measure_in_no_room, false);
-}
-
 /* ---- refusals ---- */
 
 /* Opens by hand, with what the harness does not offer; `text` must be in the refusal. */
@@ -328,7 +267,7 @@ static void wait_for_who_has_gone(struct rank *r)
 {
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
-    struct epa_peak limit;
+    double ns;
 
     if (r->me == 1) {
         gather(r, r->size);
@@ -341,7 +280,8 @@ static void wait_for_who_has_gone(struct rank *r)
     else if (r->me == 2)
         status = r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS);
     else
-        status = r->t->ops->limit(r->t, 0, &limit);
+        status = r->t->ops->device_peak(
+            r->t, &(struct epa_peak_run){.bytes = MIB, .passes = 1}, &ns);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
     r->t->ops->explain(r->t, &err);
     claim(r, err.status == EPA_ERR_ABORTED && strstr(err.text, "another rank") != NULL,
@@ -351,15 +291,17 @@ static void wait_for_who_has_gone(struct rank *r)
 /* In kernels that wait for it, too. */
 static void measure_who_has_gone(struct rank *r)
 {
-    struct epa_peak limit;
     enum epa_status status;
+    double ns;
 
     if (r->me == 1) {
-        (void)r->boot->barrier(r->boot); /* which limit() begins with */
+        (void)r->boot->barrier(r->boot);
         go(r);
         return;
     }
-    status = r->t->ops->limit(r->t, 0, &limit);
+    (void)r->boot->barrier(r->boot);
+    status =
+        r->t->ops->device_peak(r->t, &(struct epa_peak_run){.peer = 1, .turns = 1000}, &ns);
     claim(r, status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT, "status %d", status);
 }
 

@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static inline uint64_t next_random(uint64_t *state)
 {
@@ -32,7 +32,7 @@ static inline void hold_row(enum epa_dtype dtype, const uint16_t *x, uint32_t hi
         want_scale[h / group] = dtype == EPA_F16 ? e4m3_group_f16(x + h, group, want + h)
                                                  : e4m3_group(x + h, group, want + h);
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], dtype);
         uint32_t groups = hidden / group;
 
         if (set == NULL)

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
 
@@ -129,16 +129,16 @@ static void hold_reduce(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t
         rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         forget(rows);
-        set->reduce(row, rows->weight, n, hidden, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(row, rows->weight, n, hidden, EPA_STORE_CACHED, rows->got);
         hold_channels(isas[k], rows, hidden);
         forget(rows);
-        set->reduce(row, rows->weight, n, hidden, KERNELS_STORE_STREAM, rows->got);
-        kernels_drain();
+        set->reduce(row, rows->weight, n, hidden, EPA_STORE_NONTEMPORAL, rows->got);
+        epa_store_drain();
         hold_channels(isas[k], rows, hidden);
     }
 }
@@ -186,12 +186,12 @@ TEST_OF_ROWS(reduce_of_no_rows_is_zero)
 {
 
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         forget(rows);
-        set->reduce(NULL, NULL, 0, 48, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(NULL, NULL, 0, 48, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 48; h++)
             assert_int_equal(rows->got[h], 0);
     }
@@ -212,11 +212,11 @@ TEST_OF_ROWS(reduce_fuses_multiplication_and_addition)
     rows->weight[0] = product;
     rows->weight[1] = third;
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
-        set->reduce(row, rows->weight, 2, 32, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(row, rows->weight, 2, 32, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 32; h++)
             assert_int_equal(rows->got[h], word_of_float(rows->f16, left));
     }
@@ -243,14 +243,14 @@ static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint
         rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
-        for (int how = KERNELS_STORE_CACHED; set != NULL && how <= KERNELS_STORE_STREAM;
+        for (int how = EPA_STORE_CACHED; set != NULL && how <= EPA_STORE_NONTEMPORAL;
              how++) {
             forget(rows);
-            set->reduce_fp8(row, scale, rows->weight, n, hidden, group,
-                            (enum kernels_store)how, rows->got);
-            kernels_drain();
+            set->reduce_fp8(row, scale, rows->weight, n, hidden, group, (enum epa_store)how,
+                            rows->got);
+            epa_store_drain();
             hold_channels(isas[k], rows, hidden);
         }
     }
@@ -306,11 +306,11 @@ TEST_OF_ROWS(reduce_fp8_rounds_each_value_before_it_is_added)
     memset(one, 0x38, sizeof(one));
     memset(three, 0x44, sizeof(three));
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
-        set->reduce_fp8(row, scales, weight, 2, 64, 64, KERNELS_STORE_CACHED, rows->got);
+        set->reduce_fp8(row, scales, weight, 2, 64, 64, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 64; h++)
             assert_int_equal(rows->got[h], 0);
     }
@@ -333,7 +333,7 @@ static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
         rows->want[h] = word_of_float(rows->f16, value * factor);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -365,7 +365,7 @@ TEST_OF_ROWS(output_from_fp8_multiplies_by_the_scale_first)
     for (uint32_t h = 0; h < 112; h++)
         rows->want[h] = word_of_float(rows->f16, 0x1p-21f);
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -387,7 +387,7 @@ TEST_OF_ROWS(output_from_dtype_rounds_once)
             rows->want[h] =
                 word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
         for (uint32_t k = 0; k < ISAS; k++) {
-            const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+            const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
             if (set == NULL)
                 continue;

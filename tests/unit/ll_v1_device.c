@@ -3,6 +3,7 @@
 #include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
+#include "../../plugins/common/algo_cuda.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -43,8 +44,8 @@ TEST(regions_stand_apart_and_hold_what_comes)
         assert_apart(&l);
         assert_int_equal(l.splits.bytes, 256 * sizeof(struct v1_packet));
         assert_true(l.arrival.bytes >= l.rows * l.units * l.unit_bytes);
-        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
-        assert_int_equal(l.arrival.at % DEV_PACKET, 0);
+        assert_int_equal(l.unit_bytes % EPA_PACKET, 0);
+        assert_int_equal(l.arrival.at % EPA_PACKET, 0);
         assert_int_equal(l.arrival.bytes % V1_LINE, 0);
         assert_true(l.outputs.bytes >= (uint64_t)128 * 8 * l.sent_bytes);
         assert_int_equal(l.outputs.bytes == 0, l.pull);
@@ -93,8 +94,8 @@ TEST(parts_cover_a_row_and_fit_their_packets)
                 assert_in_range(last, 1, l.unit_channels);
                 assert_int_equal(fp8 ? l.unit_channels % m.fp8_group_size : 0, 0);
                 assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
-                assert_true(s.bytes <= l.unit_bytes / DEV_PACKET * DEV_PACKET_WORDS * 8);
-                assert_true(l.unit_bytes / DEV_PACKET <=
+                assert_true(s.bytes <= l.unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8);
+                assert_true(l.unit_bytes / EPA_PACKET <=
                             PACKETS * (fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
             }
         }
@@ -108,13 +109,13 @@ TEST(shares_and_pieces_cover_an_output)
     struct v1_config c = {.pdl = true, 
         .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
 
-    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * DEV_PACKET_WORDS * 8);
+    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * EPA_PACKET_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
         struct v1_layout l = made(&m, 4, OF_GPUS, &c);
-        uint32_t packets = l.sent_bytes / DEV_PACKET;
+        uint32_t packets = l.sent_bytes / EPA_PACKET;
 
-        assert_true(packets * DEV_PACKET_WORDS * 8 >= 2 * m.hidden);
-        assert_true((packets - 1) * DEV_PACKET_WORDS * 8 < 2 * m.hidden);
+        assert_true(packets * EPA_PACKET_WORDS * 8 >= 2 * m.hidden);
+        assert_true((packets - 1) * EPA_PACKET_WORDS * 8 < 2 * m.hidden);
         assert_int_equal(l.shares, (packets + PACKETS - 1) / PACKETS);
         assert_true(l.pieces * V1_PIECE_PACKETS >= packets);
         assert_true((l.pieces - 1) * V1_PIECE_PACKETS < packets);
@@ -130,11 +131,11 @@ TEST(an_entry_is_in_the_cell_that_has_it)
     for (uint32_t i = 0; i < CELLS; total += rows[i++])
         begin[i] = total;
     for (uint32_t i = 0; i < total; i++) {
-        uint32_t cell = v1_cell_of(begin, CELLS, i);
+        uint32_t cell = device_cell_of(begin, CELLS, i);
 
         assert_in_range(i, begin[cell], begin[cell] + rows[cell] - 1);
     }
-    assert_int_equal(v1_cell_of(begin, 1, 5), 0);
+    assert_int_equal(device_cell_of(begin, 1, 5), 0);
 }
 
 TEST(what_gpus_cannot_do_is_refused_in_words)
@@ -152,7 +153,7 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
                    "ll_v1 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     c.nontemporal = V1_NONTEMPORAL_OFF;
-    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: stores is for hosts; leave it out");
+    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: nontemporal is for hosts; leave it out");
 }
 
 static void assert_for_gpus(const struct v1_config *c, const char *what)
@@ -193,10 +194,10 @@ TEST(the_plan_says_what_packets_take)
     assert_int_equal(plan.u.moe.combine_row_bytes, 7168 * 2); /* pulled */
     c.exchange = V1_EXCHANGE_PUSH;
     assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.u.moe.dispatch_row_bytes, 7 * 9 * DEV_PACKET);
-    assert_int_equal(plan.u.moe.combine_row_bytes, 120 * DEV_PACKET);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, 7 * 9 * EPA_PACKET);
+    assert_int_equal(plan.u.moe.combine_row_bytes, 120 * EPA_PACKET);
     assert_int_equal(plan.u.moe.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
     assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.u.moe.dispatch_row_bytes, (2 * 9 + 2) * DEV_PACKET);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, (2 * 9 + 2) * EPA_PACKET);
 }

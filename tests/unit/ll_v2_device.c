@@ -5,7 +5,7 @@
 
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
-#include "device/quotient.h"
+#include <epa2a/both.h>
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -83,17 +83,17 @@ TEST(what_warps_store_begins_with_a_packet)
 
         assert_int_equal(l.counts_bytes,
                          (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
-        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
-        assert_int_equal(l.message_bytes % DEV_PACKET, 0);
+        assert_int_equal(l.unit_bytes % EPA_PACKET, 0);
+        assert_int_equal(l.message_bytes % EPA_PACKET, 0);
         assert_int_equal(l.token_at, 0);
         assert_true(l.scales_at >= l.token_bytes && l.scales_at % sizeof(float) == 0);
         assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
         assert_int_equal(l.meta_at % LL_META_BYTES, 0);
         assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
-        assert_int_equal(l.choices_at % DEV_PACKET, 0);
+        assert_int_equal(l.choices_at % EPA_PACKET, 0);
         assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
                     l.message_bytes);
-        assert_int_equal(l.sent_bytes % (l.pushes ? DEV_PACKET : 32), 0);
+        assert_int_equal(l.sent_bytes % (l.pushes ? EPA_PACKET : 32), 0);
     }
 }
 
@@ -177,13 +177,13 @@ TEST(a_payload_fits_its_packets)
             assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
             assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
             assert_int_equal(s.bytes, s.token + 2048);
-            assert_true(dev_packets_of(s.bytes) * DEV_PACKET_WORDS * 8 >= s.bytes);
-            assert_true((dev_packets_of(s.bytes) - 1) * DEV_PACKET_WORDS * 8 < s.bytes);
+            assert_true(epa_packets_of(s.bytes) * EPA_PACKET_WORDS * 8 >= s.bytes);
+            assert_true((epa_packets_of(s.bytes) - 1) * EPA_PACKET_WORDS * 8 < s.bytes);
             /* kernels read choices and scales from the first four lines that a warp has */
-            assert_true(s.scales <= 4 * DEV_PACKET_WORDS * 8);
+            assert_true(s.scales <= 4 * EPA_PACKET_WORDS * 8);
         }
     }
-    assert_int_equal(dev_packets_of(LL_PUSH_CHANNELS * 2) * DEV_PACKET_WORDS * 8,
+    assert_int_equal(epa_packets_of(LL_PUSH_CHANNELS * 2) * EPA_PACKET_WORDS * 8,
                      LL_PUSH_CHANNELS * 2);
 }
 
@@ -198,14 +198,14 @@ TEST(each_chunk_of_an_output_finds_its_scale)
         struct ll_layout l = made(&m, 4, OF_GPUS, &c);
         uint32_t chunks = ll_chunks_of(m.fp8_group_size), scales = chunks == 7 ? 2 : 6;
 
-        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= DEV_PACKET_WORDS * 8);
-        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * DEV_PACKET);
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= EPA_PACKET_WORDS * 8);
+        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * EPA_PACKET);
         assert_true(l.shares * l.share_channels >= m.hidden);
         for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16; n += m.fp8_group_size / 16) {
             uint32_t packets = ll_code_packets(n * 16, m.fp8_group_size);
 
             assert_true(packets * chunks >= n && (packets - 1) * chunks < n);
-            assert_true(packets * DEV_PACKET <= l.share_bytes);
+            assert_true(packets * EPA_PACKET <= l.share_bytes);
             for (uint32_t chunk = 0; chunk < n; chunk++) {
                 uint32_t line = chunk / chunks, slot = chunk % chunks;
                 uint32_t i = ll_scale_of(m.fp8_group_size, line, slot);
@@ -230,13 +230,13 @@ static void compare_quotients(bool f16, uint32_t of)
 
         if ((amax >> bits) % of != 7 % of)
             continue;
-        if (!(scale >= QUOTIENT_LEAST && scale <= QUOTIENT_MOST)) {
+        if (!(scale >= EPA_QUOTIENT_LEAST && scale <= EPA_QUOTIENT_MOST)) {
             assert_false(f16); /* all of its scales are in between */
             continue;
         }
         for (uint32_t x = 0; x <= amax; x++) {
             float value = float_of_word(f16, (uint16_t)x), right = value / scale;
-            float is = quotient_rounded(value, scale, inverse);
+            float is = epa_quotient(value, scale, inverse);
 
             if (e4m3_of_float(is) != e4m3_of_float(right) ||
                 (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
@@ -285,10 +285,10 @@ TEST(an_option_of_the_other_kind_of_memory_is_refused)
 
     assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
+    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out, or set backend.name: cuda");
     assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
                      EPA_ERR_CONFIG);
-    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out");
+    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out, or set backend.name: cuda");
     assert_refused(&decode, 2, OF_GPUS, &stream,
                    "ll_v2: nontemporal is for hosts; leave it out");
     assert_int_equal(make(&decode, 2, OF_GPUS, &blocks, &l, &err), EPA_OK);

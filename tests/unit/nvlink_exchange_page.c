@@ -10,7 +10,7 @@
 static const uint64_t default_timeout_ns = 30000000000u, short_ns = 50000000u;
 
 static enum epa_status open_exchange_page(struct epa_bootstrap *boot, struct shared *shared,
-                                  struct exchange_page *b)
+                                          struct exchange_page *b)
 {
     uint32_t me = boot->world.rank;
     struct epa_error *err = &shared->err[me];
@@ -39,10 +39,10 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     enum epa_status status = open_exchange_page(boot, shared, &b);
 
     for (uint64_t i = 1; i <= 500 && status == EPA_OK; i++) {
-        struct late late = {0, 0};
+        struct failure late;
 
         __atomic_store_n(&shared->note[me], i, __ATOMIC_RELAXED);
-        status = exchange_page_barrier(&b, clock_ns() + default_timeout_ns, &late);
+        status = exchange_page_barrier(&b, default_timeout_ns, &late);
         for (uint32_t r = 0; r < size && status == EPA_OK; r++) {
             uint64_t seen = __atomic_load_n(&shared->note[r], __ATOMIC_RELAXED);
 
@@ -66,13 +66,13 @@ static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
 {
     struct shared *shared = arg;
     uint32_t me = boot->world.rank;
-    struct late late = {0, 0};
+    struct failure late;
     struct exchange_page b;
     enum epa_status status = open_exchange_page(boot, shared, &b);
 
     if (status == EPA_OK && me != 1 && me != 3) {
-        status = exchange_page_barrier(&b, clock_ns() + short_ns, &late);
-        note_wrong(shared, me, late.missing != 2 || late.first != 1);
+        status = exchange_page_barrier(&b, short_ns, &late);
+        note_wrong(shared, me, late.missing != 2 || late.first_missing != 1);
     }
     shared->status[me] = status;
     status = boot->barrier(boot);
@@ -95,7 +95,7 @@ static enum epa_status abort_one(struct epa_bootstrap *boot, void *arg)
 {
     struct shared *shared = arg;
     uint32_t me = boot->world.rank;
-    struct late late = {0, 0};
+    struct failure late;
     struct exchange_page b;
     enum epa_status status = open_exchange_page(boot, shared, &b);
 

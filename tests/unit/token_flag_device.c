@@ -1,10 +1,8 @@
 /* token_flag on GPUs, what of it runs anywhere: the layout, lines and parts, which row comes
- * when, what is refused, and what is made of the stamps of warps. */
+ * when, and what is refused. */
 #include "layouts.h"
-#include <unistd.h>
-#include <jansson.h>
 
-#include "../../plugins/algorithm/token_flag/token_flag_trace.h"
+#include "../../plugins/algorithm/token_flag/token_flag.h"
 
 static const struct epa_moe contest = {
     .max_tokens = 256,
@@ -44,12 +42,12 @@ static void check_packets(const struct tf_layout *l)
     uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
     uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
 
-    assert_true(content <= 8ull * (l->packets * DEV_PACKET_WORDS - TF_META_WORDS));
-    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * DEV_PACKET_WORDS);
+    assert_true(content <= 8ull * (l->packets * EPA_PACKET_WORDS - TF_META_WORDS));
+    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * EPA_PACKET_WORDS);
     assert_true(content <= l->meta_at);
     assert_int_equal(l->wire_bytes, l->packets * 128);
     assert_int_equal(l->slot_bytes, l->output_packets * 128);
-    assert_true(l->output_bytes <= 8ull * l->output_packets * DEV_PACKET_WORDS);
+    assert_true(l->output_bytes <= 8ull * l->output_packets * EPA_PACKET_WORDS);
     assert_true(l->counts_bytes >= 8ull * l->size * l->local);
     assert_true(tf_units_of(l->packets) * TF_UNIT_PACKETS >= l->packets);
     assert_true((tf_units_of(l->packets) - 1) * TF_UNIT_PACKETS < l->packets);
@@ -141,7 +139,7 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
                    "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk");
     c.nontemporal = TF_NONTEMPORAL_ON;
     assert_refused(&contest, 8, OF_GPUS, &c,
-                   "token_flag: stores is for hosts; leave it out");
+                   "token_flag: nontemporal is for hosts; leave it out");
     c = plain, c.dispatch_dtype = TF_DTYPE_FP8;
     m = contest, m.fp8_group_size = 512;
     assert_refused(&m, 8, OF_GPUS, &c,
@@ -163,54 +161,4 @@ TEST(hosts_refuse_what_only_gpus_can_do)
     assert_int_equal(tf_layout_make(&contest, &world, EPA_TRANSPORT_HOST, &c, &l, &err),
                      EPA_ERR_CONFIG);
     assert_words(err.text, "token_flag: profile .. backend.name: cuda");
-}
-
-/* ---- the trace ---- */
-
-static enum epa_status read_here(struct epa_backend *b, void *to, const void *from,
-                                 size_t n)
-{
-    (void)b;
-    memcpy(to, from, n);
-    return EPA_OK;
-}
-
-TEST(a_slice_is_a_warp_in_a_phase_of_a_stage)
-{
-    static const struct epa_backend_ops ops = {.read = read_here};
-    struct epa_backend backend = {.ops = &ops, .memory = EPA_MEMORY_CUDA};
-    struct tf_stamps stamps[TF_WARPS + 2] = {0};
-    char folder[] = "/tmp/token_flag-trace-XXXXXX", file[64], name[80];
-    json_error_t why;
-    json_t *trace, *events, *one;
-
-    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][0] = 5000;
-    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][1] = 7500;
-    stamps[1].at[TF_DISPATCH_RECV * TF_PHASES + TF_AWAITING][0] =
-        6000; /* begun: no slice */
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][0] = 9000;
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][1] = 9250;
-    assert_non_null(mkdtemp(folder));
-    snprintf(file, sizeof(file), "%s/t", folder);
-    snprintf(name, sizeof(name), "%s.3.json", file);
-    tf_trace_write(file, 3, &backend, stamps, TF_WARPS + 2);
-    trace = json_load_file(name, 0, &why);
-    if (trace == NULL)
-        fail_msg("line %d: %s", why.line, why.text);
-    events = json_object_get(trace, "traceEvents");
-    /* The rank's name; each slice follows on its lane's. */
-    assert_int_equal(json_array_size(events), 5);
-    one = json_array_get(events, 2);
-    assert_string_equal(json_string_value(json_object_get(one, "name")),
-                        "dispatch_send, counts");
-    assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
-    one = json_array_get(events, 4);
-    assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
-    assert_int_equal(
-        json_integer_value(json_object_get(json_object_get(one, "args"), "block")), 1);
-    assert_int_equal(
-        json_integer_value(json_object_get(json_object_get(one, "args"), "warp")), 1);
-    json_decref(trace);
-    unlink(name);
-    rmdir(folder);
 }

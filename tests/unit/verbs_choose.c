@@ -277,7 +277,7 @@ static bool counts(uint64_t seen, uint64_t then, enum epa_compare compare, uint6
 {
     struct writer w = {.word = seen, .then = then};
 
-    return poll_launch(&w.word, compare, want, go_on_writing, &w);
+    return poll_settled(&w.word, compare, want, go_on_writing, &w);
 }
 
 TEST(a_signal_counts_once_two_looks_saw_the_same)
