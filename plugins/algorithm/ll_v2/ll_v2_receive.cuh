@@ -90,7 +90,7 @@ static __device__ __forceinline__ bool wait_choices(const struct ll_args &a,
         if (__all_sync(DEV_ALL, received >= epoch || lane >= n))
             break;
         if (!__all_sync(DEV_ALL,
-                        epa_dev_patient(a.v, &poll, a.timeout_ns, w, received, epoch)))
+                        !epa_dev_poll_expired(a.v, &poll, a.timeout_ns, w, received, epoch)))
             return false;
     }
     out->x = lane < n ? ll_choice_expert(out->x) : ~0u;

@@ -94,7 +94,7 @@ static __global__ void late_word(struct late *l)
 
     v.fault = &l->fault;
     v.stop = &l->stop;
-    for (l->looks = 1; epa_dev_patient(v, &poll, 0, {}, 0, 1); l->looks++)
+    for (l->looks = 1; !epa_dev_poll_expired(v, &poll, 0, {}, 0, 1); l->looks++)
         ;
 }
 
