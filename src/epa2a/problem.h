@@ -111,8 +111,8 @@ struct epa_allgather {
     const void *in;
 
     /* Out of the call. `out` is a view of the algorithm's heap, at the same offset on all
-     * ranks. It is good until (in_flight - 1) further calls have been made and the next of
-     * them begins here: with 2 buffer sets, until the next call begins. */
+     * ranks. It is good until the (in_flight - 1)th call after this one begins on this rank:
+     * with 2 buffer sets, until the next call begins. */
     uint64_t epoch;  /* which call this was: 1, 2, ... */
     const void *out; /* [rows[0] + ... + rows[size - 1]][row_bytes] */
     void *next_out;  /* `out` of the next call: this rank may write its own rows there */

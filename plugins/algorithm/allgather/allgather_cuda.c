@@ -1,0 +1,151 @@
+/* allgather on GPUs: the protocol, and what is queued for a call.
+ *
+ * A call is a kernel. It counts calls in device memory, as epochs e = 1, 2, ..., so that a graph
+ * can be launched again and again; the host takes buffer sets in turn, and a graph keeps those
+ * it was recorded with. All blocks are resident, so they may wait for those of peers.
+ *
+ * Pushed, blocks load this rank's rows once and store each 16 bytes at the same offset of its
+ * own set and of all peers' sets. Pulled, they store them in the own set alone, and load those
+ * of peers from theirs. The block that is the last to store its part of a chunk sets the word
+ * of that chunk at all peers to e, by a release: pushed, the chunk is in place there; pulled,
+ * it can be loaded. The kernel ends when it has seen e in the words of all chunks of all peers,
+ * and nothing is read or written after it.
+ *
+ * Why no barrier is needed, and two sets are enough (allgather_host.c has the same for hosts):
+ * kernel e begins (griddepcontrol.wait) after e - 1 ended, which saw the signals e - 1 of all
+ * peers; so each peer's kernel e - 1 has begun, and what its stream held before has ended.
+ *   - Pushed: what a peer has in the set of e is its output of e - 2, which was valid until its
+ *     call e - 1 began.
+ *   - Pulled: only the rank itself writes its set. Peers loaded from its part of the set of e in
+ *     kernel e - 2, which has ended.
+ *   - In place: what writes the own part for e is queued between e - 1 and e.
+ *   - A word is set once in a call, by one thread, and kernels of calls do not overlap. */
+#include <stdlib.h>
+
+#include "allgather_cuda.h"
+#include "device/setup.h"
+
+struct ag_cuda {
+    struct epa_algorithm base; /* first */
+    struct ag_layout l;
+    struct device d;
+    struct ag_args args; /* what is the same in all calls */
+    uint64_t epoch;      /* on the host: which set is next */
+    uint32_t blocks;
+};
+
+static struct ag_cuda *cuda_of(struct epa_algorithm *a)
+{
+    return (struct ag_cuda *)a; /* base is the first member */
+}
+
+static uint64_t set_offset(const struct ag_cuda *c, uint64_t epoch)
+{
+    return device_region(&c->d, 0, c->l.set_bytes, (uint32_t)(epoch % AG_SETS));
+}
+
+static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct ag_cuda *c = cuda_of(a);
+    struct epa_allgather *g = &problem->u.allgather;
+    struct ag_args args = c->args;
+
+    c->epoch++;
+    g->epoch = c->epoch;
+    g->out = device_own(&c->d, set_offset(c, c->epoch));
+    g->next_out = device_own(&c->d, set_offset(c, c->epoch + 1));
+    g->signal = c->args.signal;
+    g->chunks = c->l.chunks;
+    g->chunk_rows = c->l.chunk_rows;
+    args.set = set_offset(c, c->epoch);
+    args.rows = g->rows;
+    args.in = g->in;
+    return device_launch(&c->d, ag_kernel(c->l.pull), &args,
+                         (struct device_grid){.blocks = c->blocks, .threads = AG_THREADS});
+}
+
+static const struct epa_stage stages[] = {
+    {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = gather},
+};
+
+static void explain(struct epa_algorithm *a, struct epa_error *err)
+{
+    const struct ag_cuda *c = cuda_of(a);
+    const struct epa_fault *f = &c->d.backend->fault;
+
+    if (f->status == EPA_OK)
+        device_explain(&c->d, err);
+    else
+        (void)epa_fail(
+            err, (enum epa_status)f->status,
+            "waited %.3f s for chunk %u of rank %u: its signal is %llu, wants %llu",
+            (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
+            (unsigned long long)f->wanted);
+}
+
+/* ---- set-up ---- */
+
+static void destroy(struct epa_algorithm *a)
+{
+    struct ag_cuda *c = cuda_of(a);
+
+    device_finish(&c->d);
+    free(c);
+}
+
+static uint64_t place_private(struct ag_cuda *c, char *memory)
+{
+    uint64_t at = 0;
+
+    c->args.calls = device_take(memory, &at, c->blocks * sizeof(*c->args.calls));
+    c->args.stored = device_take(memory, &at, c->l.chunks * sizeof(*c->args.stored));
+    return at;
+}
+
+/* Blocks for the most rows that there can be: pulled, of all ranks; pushed, of this one. */
+static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa_error *err)
+{
+    const struct ag_layout *l = &c->l;
+    struct device_kernel kernel = {
+        .name = "allgather", .kernel = ag_kernel(l->pull), .threads = AG_THREADS};
+    uint64_t chunk_bytes = (uint64_t)l->chunk_rows * l->row_bytes;
+    uint64_t parts = (chunk_bytes + AG_PART_BYTES - 1) / AG_PART_BYTES * l->chunks;
+    enum epa_status status = device_count_blocks(&c->d, kernel, most, &c->blocks, err);
+
+    if (status == EPA_OK)
+        c->blocks = device_blocks_for(c->blocks, l->pull ? parts * l->size : parts);
+    return status;
+}
+
+enum epa_status ag_cuda_create(const struct epa_algorithm_params *p,
+                               const struct ag_layout *l, struct epa_algorithm **out,
+                               struct epa_error *err)
+{
+    const struct ag_config *config = p->config;
+    struct ag_cuda *c = calloc(1, sizeof(*c));
+    enum epa_status status;
+
+    if (c == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "allgather: no memory");
+    c->base = (struct epa_algorithm){
+        .stages = stages, .n_stages = 1, .explain = explain, .destroy = destroy};
+    c->l = *l;
+    status = device_init("allgather", p, l->heap_bytes, true, &c->d, err);
+    if (status == EPA_OK)
+        status = count_blocks(c, config->blocks, err);
+    if (status == EPA_OK)
+        status = device_alloc(&c->d, place_private(c, NULL), err);
+    if (status != EPA_OK) {
+        destroy(&c->base);
+        return status;
+    }
+    c->args = (struct ag_args){.v = *p->transport->view,
+                               .timeout_ns = p->timeout_ns,
+                               .signal = p->signal,
+                               .chunks = l->chunks,
+                               .chunk_rows = l->chunk_rows,
+                               .row_bytes = l->row_bytes};
+    (void)place_private(c, c->d.memory);
+    *out = &c->base;
+    return EPA_OK;
+}
