@@ -314,19 +314,3 @@ void experiment_destroy(struct experiment *x)
     if (x != NULL)
         arena_destroy(x->arena);
 }
-
-struct epa_problem experiment_problem(const struct experiment *x)
-{
-    const struct moe_options *m = &x->moe;
-
-    return (struct epa_problem){
-        .op = EPA_OP_MOE,
-        .u.moe = {.max_tokens = m->max_tokens,
-                  .hidden = m->hidden,
-                  .experts = m->experts,
-                  .topk = m->topk,
-                  .fp8_group_size = m->fp8_group_size,
-                  .dtype = m->dtype,
-                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
-    };
-}

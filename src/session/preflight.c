@@ -9,7 +9,7 @@
 
 #include "launch/cache.h"
 #include "session/memory.h"
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */

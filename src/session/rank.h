@@ -3,7 +3,7 @@
 #ifndef RANK_H
 #define RANK_H
 
-#include "moe/op_moe.h"
+#include "op/moe/op_moe.h"
 #include "session/session.h"
 #include "trace/record.h"
 

@@ -92,7 +92,7 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
             r->algorithm->explain(r->algorithm, err);
         return status;
     }
-    if (!r->session->footprint.fused &&
+    if (!r->session->footprint.u.moe.fused &&
         experiment_of(r)->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
         moe->y = moe->y_space;
     return run_combine(g, slot, err);

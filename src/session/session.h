@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "session/status_page.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 #include "session/stop.h"
 #include "trace/record.h"
 

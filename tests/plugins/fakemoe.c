@@ -433,18 +433,18 @@ static enum epa_status plan(const struct epa_problem *problem,
         return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input_dtype: native");
     *out = (struct epa_footprint){.heap_bytes = l.heap_bytes,
                                   .signals = 2 * world->size,
-                                  .recv_rows = l.entries,
-                                  .recv_entries = l.entries,
-                                  .layout = EPA_LAYOUT_EXPERT,
-                                  .recv_dtype = EPA_BF16,
-                                  .sum = EPA_SUM_ORDERED,
-                                  .output_dtype = EPA_BF16,
-                                  .fused = ((const struct config *)config)->fused,
+                                  .u.moe.recv_rows = l.entries,
+                                  .u.moe.recv_entries = l.entries,
+                                  .u.moe.layout = EPA_LAYOUT_EXPERT,
+                                  .u.moe.recv_dtype = EPA_BF16,
+                                  .u.moe.sum = EPA_SUM_ORDERED,
+                                  .u.moe.output_dtype = EPA_BF16,
+                                  .u.moe.fused = ((const struct config *)config)->fused,
                                   .in_flight = SETS,
-                                  .dispatch_row_bytes = m->hidden * 2,
-                                  .dispatch_token_bytes = m->hidden * 2,
-                                  .combine_row_bytes = m->hidden * 2,
-                                  .combine_token_bytes = m->hidden * 2};
+                                  .u.moe.dispatch_row_bytes = m->hidden * 2,
+                                  .u.moe.dispatch_token_bytes = m->hidden * 2,
+                                  .u.moe.combine_row_bytes = m->hidden * 2,
+                                  .u.moe.combine_token_bytes = m->hidden * 2};
     return EPA_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 #include "report/compare.h"
 
 enum { SAMPLES = 200, TRIALS = 100 };

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "fake_moe.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 static struct fake allclose_of(enum epa_dtype dtype)
 {
@@ -20,7 +20,7 @@ static struct fake allclose_of(enum epa_dtype dtype)
     f.x.verify.tolerance = TOLERANCE_ALLCLOSE;
     f.x.verify.rtol = 1e-2;
     f.x.verify.atol = 5e-3;
-    f.footprint.output_dtype = dtype;
+    f.footprint.u.moe.output_dtype = dtype;
     return f;
 }
 
@@ -110,7 +110,7 @@ static void fused_outputs_are_the_algorithms_own(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.footprint.fused = true;
+    f.footprint.u.moe.fused = true;
     f.rows = FAKE_COMPACT;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
@@ -141,7 +141,7 @@ static void fused_needs_layout_expert(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.footprint.fused = true;
+    f.footprint.u.moe.fused = true;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text,
                         "the algorithm does the experts' work itself and delivers rows by "

@@ -29,7 +29,7 @@ static struct message *row(struct fake *f, uint32_t e, uint32_t i)
 {
     uint64_t entry = got(f)->start[e] + i;
 
-    return &got(f)->message[f->footprint.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
+    return &got(f)->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
                                                                    : entry];
 }
 
@@ -96,7 +96,7 @@ static void stale_row(struct fake *f)
 static void stale_count(struct fake *f)
 {
     got(f)->count[0]++;
-    if (f->footprint.layout == EPA_LAYOUT_RANK)
+    if (f->footprint.u.moe.layout == EPA_LAYOUT_RANK)
         f->moe[ME][0]->recv_entries++;
 }
 
@@ -318,7 +318,7 @@ static void output_of_the_neighbour(struct fake *f)
     uint32_t owner = 0;
     uint64_t entry = fake_entry(f, 0, ME, 0, 0, &owner);
 
-    if (f->footprint.layout == EPA_LAYOUT_RANK)
+    if (f->footprint.u.moe.layout == EPA_LAYOUT_RANK)
         entry = f->received[owner][0]->row[entry];
     memcpy(f->received[owner][0]->y[entry], f->received[owner][0]->y[entry == 0],
            HIDDEN * sizeof(uint16_t));
@@ -363,7 +363,7 @@ static void harm_combine(enum epa_sum sum)
             if (m->layout >= 0 && m->layout != layout)
                 continue;
             f = fake_of(layout, EPA_BF16);
-            f.footprint.sum = sum;
+            f.footprint.u.moe.sum = sum;
             f.x.seed = 6;
             assert_int_equal(fake_open(&f, &err), EPA_OK);
             fake_inputs(&f, 0, 9);
@@ -403,7 +403,7 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    f.footprint.sum = sum;
+    f.footprint.u.moe.sum = sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint64_t i = 0; i < 1000; i++) {
         fake_inputs(&f, 0, i);

@@ -19,7 +19,7 @@ static struct received *got(struct fake *f)
 
 static bool by_rank(const struct fake *f)
 {
-    return f->footprint.layout == EPA_LAYOUT_RANK;
+    return f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
 }
 
 /* The row of entry i of local expert e. */
@@ -265,8 +265,8 @@ static void what_is_more_than_a_window_goes_through_it(void **state)
         f.backend.memory = EPA_MEMORY_CUDA;
         f.x.ranks = f.x.moe.experts = f.x.moe.topk = 1;
         f.x.moe.max_tokens = MANY;
-        f.footprint.recv_rows = 2 * MANY;
-        f.footprint.recv_entries = MANY;
+        f.footprint.u.moe.recv_rows = 2 * MANY;
+        f.footprint.u.moe.recv_entries = MANY;
         assert_int_equal(
             op_moe_create(&f.x, &world, &f.footprint, NULL, &f.backend, 1, &op, &err),
             EPA_OK);
@@ -414,11 +414,11 @@ static void memory_of_the_host_does_not_grow_with_gaps(void **state)
     (void)state;
     f.x.moe.max_tokens = 4096;
     f.x.moe.hidden = 7168;
-    f.footprint.dispatch_row_bytes = 7680;
-    f.footprint.recv_rows = f.footprint.recv_entries = 1u << 20;
+    f.footprint.u.moe.dispatch_row_bytes = 7680;
+    f.footprint.u.moe.recv_rows = f.footprint.u.moe.recv_entries = 1u << 20;
     checks = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true);
     bench = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, false);
-    f.footprint.recv_rows = f.footprint.recv_entries = 1u << 24;
+    f.footprint.u.moe.recv_rows = f.footprint.u.moe.recv_entries = 1u << 24;
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);
     f.x.expert.output = OUTPUT_SEPARATE; /* which the device has room for */
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 
 static void a_value_depends_on_its_place_alone(void **state)
 {

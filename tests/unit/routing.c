@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "config/experiment.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 enum { TOKENS = 256, EXPERTS = 64, TOPK = 8 };
 

@@ -12,8 +12,8 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "moe/routing.h"
-#include "moe/routing_file.h"
+#include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 
 static const struct routing_shape two_of_eight = {
     .topk = 2, .experts = 8, .layer = UINT32_MAX};

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/routing_file.h"
+#include "op/moe/routing_file.h"
 
 static const struct routing_shape two_of_eight = {
     .topk = 2, .experts = 8, .layer = UINT32_MAX};

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 #include "session/stop.h"
 
 struct series {
