@@ -45,6 +45,11 @@ struct epa_moe_footprint {
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
 };
 
+/* AllGather: what crosses beside the rows, which each rank sends to all others. */
+struct epa_allgather_footprint {
+    uint64_t control_bytes; /* to each peer in one iteration: signals */
+};
+
 /* What an algorithm needs and does, of one rank. */
 struct epa_footprint {
     uint64_t heap_bytes;
@@ -59,6 +64,7 @@ struct epa_footprint {
     double flops;
     union { /* by epa_algorithm_plugin.op */
         struct epa_moe_footprint moe;
+        struct epa_allgather_footprint allgather;
     } u;
 };
 

@@ -151,6 +151,10 @@ const struct operation *operation_at(uint32_t i);
 /* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
 const struct operation *operation_of_experiment(const struct experiment *);
 
+/* `tokens:` of a rank in an iteration, at most `most`. */
+uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank,
+                      uint64_t iteration);
+
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
 

@@ -61,7 +61,7 @@ static enum epa_status check_shape(const struct epa_allgather *g,
                         g->row_bytes);
     if (g->max_rows == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather needs allgather.rows of at least 1");
+                        "allgather needs allgather.max_rows of at least 1");
     return EPA_OK;
 }
 
@@ -134,7 +134,7 @@ static enum epa_status plan(const struct epa_problem *problem,
         .heap_bytes = l.heap_bytes,
         .signals = l.signals,
         .in_flight = AG_SETS,
-        .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
+        .u.allgather.control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
     };
     return EPA_OK;
 }
