@@ -1,8 +1,8 @@
 /* What checks between values share, for the core's and those of operations. Each error
  * stands at the value that is wrong, with a note where the other was set; a value that was
  * refused already is not complained about again. */
-#ifndef CHECK_H
-#define CHECK_H
+#ifndef CONFIG_CHECK_H
+#define CONFIG_CHECK_H
 
 #include <epa2a/status.h>
 #include <stdint.h>

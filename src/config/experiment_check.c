@@ -366,10 +366,21 @@ static void check_section(const struct config_check *c, const struct section *se
                        section->name, c->x->algorithm.plugin->name, op->name);
 }
 
+/* Without the algorithm that says which one: the one whose section the file has. */
+static const struct operation *guess_operation(const struct experiment *x)
+{
+    const struct operation *op = operation_of_experiment(x);
+
+    for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++)
+        if (node_find(x->origins->root, operation_at(i)->name) != NULL)
+            op = operation_at(i);
+    return op;
+}
+
 void experiment_check(const struct experiment *x, uint32_t before, struct diag *diag)
 {
     const struct config_check c = {x, diag};
-    const struct operation *op = operation_of_experiment(x);
+    const struct operation *op = guess_operation(x);
 
     check_shape(&c);
     if (op != NULL)

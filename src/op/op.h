@@ -59,14 +59,18 @@ struct op_traffic {
     double flops; /* of epa_footprint.flops, what the inputs of the iteration take */
 };
 
+static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
+{
+    sum->needed += b->needed;
+    sum->sent += b->sent;
+    sum->received += b->received;
+    sum->least += b->least;
+}
+
 static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffic *t)
 {
-    for (uint32_t i = 0; i < OP_PHASES; i++) {
-        sum->phase[i].needed += t->phase[i].needed;
-        sum->phase[i].sent += t->phase[i].sent;
-        sum->phase[i].received += t->phase[i].received;
-        sum->phase[i].least += t->phase[i].least;
-    }
+    for (uint32_t i = 0; i < OP_PHASES; i++)
+        op_bytes_add(&sum->phase[i], &t->phase[i]);
     sum->flops += t->flops;
 }
 
@@ -116,6 +120,7 @@ struct operation {
     uint32_t (*units)(struct op_rank *, uint32_t slot);
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
+    const char *between_name; /* in traces */
     /* In a graph, in place of `between`: points combine at what `between` left in the
      * algorithm's memory in an iteration before. NULL as above. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);

@@ -9,7 +9,6 @@
 
 #include "launch/cache.h"
 #include "session/memory.h"
-#include "op/moe/op_moe.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */
@@ -64,8 +63,8 @@ static struct sum sum_up(const struct session *s)
     if (sum.on_host)
         sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
     sum.buffers = s->footprint.private_bytes != 0;
-    sum.inputs = op_moe_bytes(x, &s->footprint, memory, slots, false);
-    all = op_moe_bytes(x, &s->footprint, memory, slots, session_checks(s));
+    sum.inputs = s->operation->bytes(x, &s->footprint, memory, slots, false);
+    all = s->operation->bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb !=
         VERB_VERIFY) /* the number of stages is known only once ranks are there */
@@ -128,7 +127,7 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)
         trace = ", profile.iterations";
-    snprintf(out, room, "lower moe.max_tokens, ranks%s%s%s%s%s", buffers, inputs,
+    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", s->operation->size_key, buffers, inputs,
              iterations, trace, capacity);
 }
 

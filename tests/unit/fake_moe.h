@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "op/moe/op_moe.h"
+#include "op/moe/moe.h"
 
 enum { RANKS = 3, TOKENS = 6, HIDDEN = 64, GROUP = 32, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };
@@ -65,7 +65,7 @@ struct fake {
     struct experiment x;
     struct epa_footprint footprint;
     struct epa_backend backend;
-    struct op_moe *op[RANKS];
+    struct op_rank *op[RANKS];
     struct epa_moe *moe[RANKS][SLOTS];
     struct received *received[RANKS][SLOTS];
 };

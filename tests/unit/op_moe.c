@@ -24,7 +24,7 @@ static uint64_t run_one(struct fake *f, uint32_t slot, uint64_t iteration,
     fake_experts(f, slot, &err);
     fake_combine(f, slot, way);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
+        op_moe_check_out(f->op[r], slot, &compared, &wrong, &err);
     assert_string_equal(err.text, "");
     assert_int_equal(wrong, 0);
     return compared;

@@ -71,7 +71,7 @@ static uint64_t wrong_combines(struct fake *f, uint32_t slot, struct epa_error *
     uint64_t compared = 0, wrong = 0;
 
     for (uint32_t r = 0; r < RANKS; r++)
-        (void)op_moe_check_combine(f->op[r], slot, &compared, &wrong, err);
+        (void)op_moe_check_out(f->op[r], slot, &compared, &wrong, err);
     assert_int_equal(compared, RANKS * TOKENS * HIDDEN);
     return wrong;
 }
@@ -331,10 +331,10 @@ static void an_infinite_reference_wants_that_infinity(void **state)
         out[i] = element(EPA_F16, float_of_f16(((const uint16_t *)m->x)[i]), m->expert,
                          m->weight, STEPS_BY_EXPERT);
     assert_int_equal(out[0] & 0x7fff, 0x7c00);
-    assert_int_equal(op_moe_check_combine(f.op[0], 0, &compared, &wrong, &err), EPA_OK);
+    assert_int_equal(op_moe_check_out(f.op[0], 0, &compared, &wrong, &err), EPA_OK);
     out[0] ^= 0x8000;                    /* the other infinity */
     out[1] = (out[1] & 0x8000) | 0x7bff; /* the largest that is finite */
-    assert_int_equal(op_moe_check_combine(f.op[0], 0, &compared, &wrong, NULL),
+    assert_int_equal(op_moe_check_out(f.op[0], 0, &compared, &wrong, NULL),
                      EPA_ERR_MISMATCH);
     assert_int_equal(wrong, 2);
     op_moe_destroy(f.op[0]);

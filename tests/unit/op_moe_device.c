@@ -260,7 +260,7 @@ static void what_is_more_than_a_window_goes_through_it(void **state)
         struct epa_world world = {.rank = 0, .size = 1};
         struct epa_error err = {EPA_OK, ""};
         uint64_t compared = 0, wrong = 0;
-        struct op_moe *op = NULL;
+        struct op_rank *op = NULL;
 
         f.backend.memory = EPA_MEMORY_CUDA;
         f.x.ranks = f.x.moe.experts = f.x.moe.topk = 1;
@@ -398,7 +398,7 @@ static void a_device_that_fails_is_reported(void **state)
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
+    assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err),
                      EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     assert_int_equal(op_moe_inputs(f.op[ME], 0, 10), EPA_ERR_SYSTEM);

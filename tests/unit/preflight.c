@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "launch/cache.h"
-#include "op/moe/op_moe.h"
+#include "op/moe/moe.h"
 #include "session/preflight.h"
 
 struct fixture {

@@ -1,7 +1,7 @@
 /* What the checks of dispatch and combine share: the reference row, and how findings are
  * counted and told. */
-#ifndef CHECK_H
-#define CHECK_H
+#ifndef MOE_CHECK_H
+#define MOE_CHECK_H
 
 #include "op/moe/moe.h"
 

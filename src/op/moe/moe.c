@@ -266,6 +266,7 @@ const struct operation op_moe = {
     .unit = "tokens",
     .units = tokens,
     .between = op_moe_experts,
+    .between_name = "experts",
     .between_in_graph = outputs_in_graph,
     .check = check,
     .traffic = op_moe_traffic,

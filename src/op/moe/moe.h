@@ -2,8 +2,8 @@
  * traffic (inputs.c), what an algorithm delivered (view.c), the synthetic experts
  * (experts.c), the checks (check.c, check_combine.c) and its table (moe.c). No others
  * include it, tests aside: the core sees op_moe. */
-#ifndef MOE_H
-#define MOE_H
+#ifndef OP_MOE_H
+#define OP_MOE_H
 
 #include "base/dtype.h"
 #include "op/moe/routing.h"
