@@ -15,7 +15,7 @@ static const struct epa_choice modes[] = {
 
 static const struct epa_choice nontemporal[] = {
     {"auto", AG_NONTEMPORAL_AUTO,
-     "on where a call writes more than the cache of a core holds"},
+     "on where the outputs of the ranks of a host take a third of its cache"},
     {"off", AG_NONTEMPORAL_OFF, "ordinary stores"},
     {"on", AG_NONTEMPORAL_ON, "past the cache"},
     {0},

@@ -422,15 +422,16 @@ static enum epa_status check_heap(const struct epa_algorithm_params *p,
     return EPA_OK;
 }
 
-static enum kernels_store choose_store(const struct ag_layout *l, int nontemporal)
+/* Ordinary stores leave rows in the last level cache, for whoever reads them; nontemporal ones
+ * are faster once the outputs of all ranks of the host take more than a third of it. */
+static enum kernels_store choose_store(const struct ag_layout *l,
+                                       const struct epa_world *world, int nontemporal)
 {
-    long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    uint64_t stored = (uint64_t)l->size * l->max_rows * l->row_bytes;
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    uint64_t third = (uint64_t)(cache > 0 ? cache : 32 << 20) / 3;
+    bool large = world->local_size * l->set_bytes > third;
 
-    if (cache <= 0)
-        cache = 1 << 20;
-    return nontemporal == AG_NONTEMPORAL_ON ||
-                   (nontemporal == AG_NONTEMPORAL_AUTO && stored > (uint64_t)cache)
+    return nontemporal == AG_NONTEMPORAL_ON || (nontemporal == AG_NONTEMPORAL_AUTO && large)
                ? KERNELS_STORE_STREAM
                : KERNELS_STORE_CACHED;
 }
@@ -460,7 +461,7 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p,
         .backend = p->backend,
         .trace = p->trace,
         .kernels = kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
-        .store = choose_store(l, config->nontemporal),
+        .store = choose_store(l, &p->world, config->nontemporal),
         .heap = p->heap,
         .timeout_ns = p->timeout_ns,
         .signal = p->signal,
