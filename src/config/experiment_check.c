@@ -58,11 +58,11 @@ static void check_shape(const struct config_check *c)
 
     if (node != 0 && ranks % node != 0)
         check_conflict(c, "ranks_per_node", "ranks", "0: all ranks are on one",
-                 "%s does not divide %s", check_value(c, "ranks_per_node", node),
-                 check_value(c, "ranks", ranks));
+                       "%s does not divide %s", check_value(c, "ranks_per_node", node),
+                       check_value(c, "ranks", ranks));
     if (c->x->verify.straggle_ns >= c->x->timeout_ns)
         check_conflict(c, "verify.straggle", "timeout", "a rank that sleeps is waited for",
-                 "verify.straggle is not shorter than timeout");
+                       "verify.straggle is not shorter than timeout");
 }
 
 /* Ranks that are threads share what would be killed or stopped with the launcher. */
@@ -75,8 +75,8 @@ static void check_fault(const struct config_check *c)
         return;
     if (f->rank >= c->x->ranks)
         check_conflict(c, "fault.rank", "ranks", "ranks count from 0",
-                 "there is no rank %u: fault.rank is not below %s", f->rank,
-                 check_value(c, "ranks", c->x->ranks));
+                       "there is no rank %u: fault.rank is not below %s", f->rank,
+                       check_value(c, "ranks", c->x->ranks));
     if (f->kind != FAULT_STRAGGLE && launcher != NULL &&
         strcmp(launcher->name, "thread") == 0)
         check_conflict(
@@ -97,7 +97,8 @@ static void check_kind(const struct config_check *c, const struct section *secti
 
         if (option_applies(c->x, section, option, &needs))
             continue;
-        check_conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key, needs);
+        check_conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key,
+                       needs);
     }
 }
 
@@ -111,15 +112,15 @@ static void check_tokens(const struct config_check *c, const struct operation *o
         return;
     if (each == NULL) {
         check_conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
-                 "tokens.kind list needs 'per_rank', one number for each rank");
+                       "tokens.kind list needs 'per_rank', one number for each rank");
         return;
     }
     if (each->refused)
         return;
     if (t->per_rank.n != c->x->ranks)
         check_conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
-                 "tokens.per_rank has %u numbers for %s", t->per_rank.n,
-                 check_value(c, "ranks", c->x->ranks));
+                       "tokens.per_rank has %u numbers for %s", t->per_rank.n,
+                       check_value(c, "ranks", c->x->ranks));
     for (uint32_t i = 0; i < t->per_rank.n; i++) {
         if (t->per_rank.item[i] <= op->size(c->x) || (max != NULL && max->refused))
             continue;
@@ -142,8 +143,8 @@ static void check_least(const struct config_check *c, const struct operation *op
 }
 
 /* An option that says nothing with another as it is; `needs` says with what it would. */
-static void check_unused(const struct config_check *c, const char *section, const char *option,
-                         const char *other, const char *hint)
+static void check_unused(const struct config_check *c, const char *section,
+                         const char *option, const char *other, const char *hint)
 {
     const char *key = arena_printf(c->x->arena, "%s.%s", section, option), *needs = "";
 
@@ -158,9 +159,10 @@ static void check_profile(const struct config_check *c)
 
     check_unused(c, "profile", "iterations", "profile.file", "such as profile: out/run");
     if (file != NULL && (file[0] == '\0' || file[strlen(file) - 1] == '/'))
-        check_conflict(c, "profile.file", NULL, "such as profile: out/run",
-                 "profile.file is what files begin with that end in .json, and this is a "
-                 "folder");
+        check_conflict(
+            c, "profile.file", NULL, "such as profile: out/run",
+            "profile.file is what files begin with that end in .json, and this is a "
+            "folder");
 }
 
 /* Stop rules of bench. */
@@ -172,7 +174,7 @@ static void check_stop(const struct config_check *c)
     check_unused(c, "bench", "min_time", NULL, "add ci95: 1%, or remove it");
     if (b->max_time_ns != 0 && b->min_time_ns > b->max_time_ns)
         check_conflict(c, "bench.min_time", "bench.max_time", NULL,
-                 "bench.min_time is longer than bench.max_time");
+                       "bench.min_time is longer than bench.max_time");
 }
 
 /* Texts of expect that cannot be read. Rows are known once there are ranks. */
@@ -207,26 +209,29 @@ static void check_bench(const struct config_check *c)
     bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
     if (b->calls_per_graph % 2 != 0)
-        check_conflict(c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
-                 "%s is odd: a graph must come back to the buffer set that it began with",
-                 check_value(c, "bench.calls_per_graph", b->calls_per_graph));
+        check_conflict(
+            c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
+            "%s is odd: a graph must come back to the buffer set that it began with",
+            check_value(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
-        check_conflict(c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
-                 "with bench.cache: cold one call is timed at a time, as the next would "
-                 "find a warm cache");
+        check_conflict(
+            c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
+            "with bench.cache: cold one call is timed at a time, as the next would "
+            "find a warm cache");
     check_unused(c, "bench", "barrier", "bench.clock", "remove it");
     check_unused(c, "bench", "cache", "bench.clock", "remove it");
     if (given &&
         (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
-        check_conflict(c, "bench.calls_per_graph", "bench.clock", "remove it, or set bench.clock: graph",
-                 "bench.calls_per_graph needs bench.clock: graph");
+        check_conflict(c, "bench.calls_per_graph", "bench.clock",
+                       "remove it, or set bench.clock: graph",
+                       "bench.calls_per_graph needs bench.clock: graph");
     if (backend == NULL)
         return;
     if (given && host && b->clock == CLOCK_AUTO && b->cache == CACHE_WARM &&
         b->calls_per_graph % 2 == 0)
         check_conflict(c, "bench.calls_per_graph", "backend.name", "leave bench.calls_per_graph out",
-                 "bench.calls_per_graph is for graphs, which backend '%s' has not",
-                 c->x->backend.plugin->name);
+                       "bench.calls_per_graph is for graphs, which backend '%s' has not",
+                       c->x->backend.plugin->name);
     if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
         check_conflict(
             c, "bench.clock", "backend.name", "set bench.clock: host",
@@ -234,14 +239,15 @@ static void check_bench(const struct config_check *c)
             "clock",
             c->x->backend.plugin->name);
     if (!host && b->clock == CLOCK_HOST)
-        check_conflict(c, "bench.clock", "backend.name", "set bench.clock: events",
-                 "on backend '%s' stages only queue their work, and the host's clock does "
-                 "not see them",
-                 c->x->backend.plugin->name);
+        check_conflict(
+            c, "bench.clock", "backend.name", "set bench.clock: events",
+            "on backend '%s' stages only queue their work, and the host's clock does "
+            "not see them",
+            c->x->backend.plugin->name);
     if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
         check_conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
-                 "bench.cache: cold is for GPUs, not for backend '%s'",
-                 c->x->backend.plugin->name);
+                       "bench.cache: cold is for GPUs, not for backend '%s'",
+                       c->x->backend.plugin->name);
 }
 
 /* An open loop: by the host's clock, without anything that ranks wait for in between. */
@@ -255,26 +261,30 @@ static void check_arrivals(const struct config_check *c)
     if (b->arrivals == ARRIVALS_CLOSED)
         return;
     if (!(b->load > 0) && !(b->rate > 0))
-        check_conflict(c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
-                 "an open loop needs to know how many are due: bench.load or bench.rate");
+        check_conflict(
+            c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
+            "an open loop needs to know how many are due: bench.load or bench.rate");
     if (b->load > 0 && b->rate > 0)
         check_conflict(c, "bench.load", "bench.rate", "keep one of them",
-                 "bench.load and bench.rate both say how many are due");
+                       "bench.load and bench.rate both say how many are due");
     if (b->load > 0 && b->warmup == 0)
-        check_conflict(c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
-                 "bench.load is a part of what warm-up measures, and bench.warmup is 0");
+        check_conflict(
+            c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
+            "bench.load is a part of what warm-up measures, and bench.warmup is 0");
     if (b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST)
         check_conflict(c, "bench.clock", "bench.arrivals", "set bench.clock: host",
-                 "an open loop is timed by the host's clock alone");
+                       "an open loop is timed by the host's clock alone");
     if (b->ci95 > 0 || b->max_time_ns > 0)
-        check_conflict(c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
-                 "remove it, and set bench.iterations",
-                 "ranks that look whether to stop exchange times, which what is due next "
-                 "would wait for");
+        check_conflict(
+            c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
+            "remove it, and set bench.iterations",
+            "ranks that look whether to stop exchange times, which what is due next "
+            "would wait for");
     if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
-        check_conflict(c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
-                 "an open loop is for hosts; on backend '%s' stages only queue their work",
-                 c->x->backend.plugin->name);
+        check_conflict(
+            c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
+            "an open loop is for hosts; on backend '%s' stages only queue their work",
+            c->x->backend.plugin->name);
 }
 
 /* Whether the plugins chosen go together, by what they say of themselves. */
@@ -287,9 +297,10 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
 
     if (operation_of(algorithm->op) == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' is for an operation that this program does not know",
-                        x->algorithm.plugin->name);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "algorithm '%s' is for an operation that this program does not know",
+            x->algorithm.plugin->name);
     if ((algorithm->memory & backend->memory) == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
                         x->algorithm.plugin->name, x->backend.plugin->name);

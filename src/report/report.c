@@ -161,10 +161,10 @@ static void print_clock(FILE *file, const struct result *result)
     if (s->clock != CLOCK_GRAPH)
         return;
     if (s->stage_kind[s->n_stages - 1] == EPA_STAGE_WHOLE) {
-        report_comment(
-            file, "clock: graph of %u call%s, cache %s; a sample is one launch%s",
-            session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
-            session_calls(s) == 1 ? "" : " divided by calls");
+        report_comment(file,
+                       "clock: graph of %u call%s, cache %s; a sample is one launch%s",
+                       session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
+                       session_calls(s) == 1 ? "" : " divided by calls");
         return;
     }
     report_comment(
@@ -286,10 +286,11 @@ static void print_stats(FILE *file, const struct session *s)
 {
     struct text lines = {0};
 
-    if (s->stats == NULL || s->operation->stats_lines == NULL)
+    if (s->stats == NULL || session_operation(s)->stats_lines == NULL)
         return;
-    s->operation->stats_lines(s->stats, &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
+    session_operation(s)->stats_lines(s->stats, &lines);
+    for (const char *at = lines.data; at != NULL && *at != '\0';
+         at += strcspn(at, "\n") + 1)
         report_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
     text_free(&lines);
 }
@@ -393,8 +394,8 @@ void report_table(FILE *file, const struct result *result)
         print_samples(file, result);
         report_sparks(file, result);
     }
-    for (uint32_t i = 0; i < s->operation->n_phases; i++)
-        print_traffic(file, s->operation->phase[i].name, &result->phase[i]);
+    for (uint32_t i = 0; i < session_operation(s)->n_phases; i++)
+        print_traffic(file, session_operation(s)->phase[i].name, &result->phase[i]);
     print_flops(file, result);
     print_scratch(file, s);
     print_stats(file, s);

@@ -80,7 +80,7 @@ static json_t *bytes_json(struct build *b, const struct result_traffic *t)
 
 static json_t *traffic_json(struct build *b, const struct result *result)
 {
-    const struct operation *op = result->session->operation;
+    const struct operation *op = session_operation(result->session);
     json_t *o = json_object();
 
     for (uint32_t i = 0; i < op->n_phases; i++)
@@ -272,7 +272,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "label", json_text(x->label != NULL ? x->label : x->name));
     set(b, o, "id", text_or_null(x->id));
     set(b, o, "verb", json_text(session_verb(s)));
-    set(b, o, "operation", json_text(s->operation->name));
+    set(b, o, "operation", json_text(session_operation(s)->name));
     set(b, o, "status", json_text(outcome(result)));
     set(b, o, "exit_code", json_integer(result->exit_code));
     set(b, o, "error", error_json(b, result));
@@ -289,9 +289,10 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "stop", stop_json(b, result));
     set(b, o, "stages", stages);
     set(b, o, "skew", skew_json(b, result));
-    if (s->operation->stats_json != NULL)
-        set(b, o, s->operation->stats_key,
-            s->stats != NULL ? s->operation->stats_json(s->stats, s->source) : json_null());
+    if (session_operation(s)->stats_json != NULL)
+        set(b, o, session_operation(s)->stats_key,
+            s->stats != NULL ? session_operation(s)->stats_json(s->stats, s->source)
+                             : json_null());
     set(b, o, "traffic", traffic_json(b, result));
     set(b, o, "compute", compute_json(b, result));
     set(b, o, "memory", memory_json(b, &s->footprint));

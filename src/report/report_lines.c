@@ -233,7 +233,7 @@ void report_header(FILE *file, const struct result *result)
     if (x->label != NULL)
         report_comment(file, "run: %s; id %s", x->label, x->id);
     print_sections(file, x, plugins, 3);
-    for (const char *const *line = s->operation->head; *line != NULL;) {
+    for (const char *const *line = session_operation(s)->head; *line != NULL;) {
         uint32_t n = 0;
 
         while (line[n] != NULL)

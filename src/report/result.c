@@ -230,8 +230,8 @@ static struct result_traffic traffic_of(const struct session *s, uint32_t first,
             continue;
         sum.needed += (double)all.needed / times / ranks;
         sum.out += (double)all.sent / times / ranks;
-        sum.bottleneck = fmax(
-            sum.bottleneck, (double)(all.received > all.sent ? all.received : all.sent) / times);
+        sum.bottleneck = fmax(sum.bottleneck,
+                       (double)(all.received > all.sent ? all.received : all.sent) / times);
         sum.least = fmax(sum.least, (double)all.least / times);
     }
     return sum;
@@ -240,7 +240,7 @@ static struct result_traffic traffic_of(const struct session *s, uint32_t first,
 static void count_traffic(struct result *result)
 {
     const struct session *s = result->session;
-    uint32_t phases = s->operation->n_phases, ranks = ranks_of(s);
+    uint32_t phases = session_operation(s)->n_phases, ranks = ranks_of(s);
 
     for (uint32_t i = 0; i < phases; i++)
         result->phase[i] = traffic_of(s, i, i + 1);
@@ -277,7 +277,7 @@ static void set_rates(const struct result *result, const struct result_traffic *
 {
     const struct result_peak *peak = &result->peak;
     bool all = traffic == &result->total;
-    uint32_t phases = all ? result->session->operation->n_phases : 1;
+    uint32_t phases = all ? session_operation(result->session)->n_phases : 1;
 
     stage->goodput = stage->wire = stage->bottleneck = stage->flops = stage->peak_ns = NAN;
     if (traffic == NULL)
@@ -299,7 +299,7 @@ static void set_rates(const struct result *result, const struct result_traffic *
 static const struct result_traffic *kind_traffic(const struct result *result,
                                                  enum epa_stage_kind kind)
 {
-    const struct operation *op = result->session->operation;
+    const struct operation *op = session_operation(result->session);
 
     if (kind == EPA_STAGE_WHOLE)
         return &result->total;

@@ -158,7 +158,7 @@ static void about_timer(struct result *result)
              "the clock moves in steps of %.0f ns (%s), more than 1 %% of %s (%.2f us): "
              "raise %s or read it with care",
              step, result->facts->clocksource, stage->name, stage->slowest.median / 1e3,
-             result->session->operation->size_key);
+             session_operation(result->session)->size_key);
         return;
     }
 }
@@ -175,10 +175,11 @@ static void about_inputs(struct result *result)
     const struct session *s = result->session;
     struct text lines = {0};
 
-    if (s->operation->warn == NULL)
+    if (session_operation(s)->warn == NULL)
         return;
-    s->operation->warn(s->experiment, s->source, inputs_made(s), &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
+    session_operation(s)->warn(s->experiment, s->source, inputs_made(s), &lines);
+    for (const char *at = lines.data; at != NULL && *at != '\0';
+         at += strcspn(at, "\n") + 1)
         warn(result, "%.*s", (int)strcspn(at, "\n"), at);
     text_free(&lines);
 }

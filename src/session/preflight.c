@@ -63,8 +63,8 @@ static struct sum sum_up(const struct session *s)
     if (sum.on_host)
         sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
     sum.buffers = s->footprint.private_bytes != 0;
-    sum.inputs = s->operation->bytes(x, &s->footprint, memory, slots, false);
-    all = s->operation->bytes(x, &s->footprint, memory, slots, session_checks(s));
+    sum.inputs = session_operation(s)->bytes(x, &s->footprint, memory, slots, false);
+    all = session_operation(s)->bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb !=
         VERB_VERIFY) /* the number of stages is known only once ranks are there */
@@ -127,8 +127,8 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)
         trace = ", profile.iterations";
-    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", s->operation->size_key, buffers, inputs,
-             iterations, trace, capacity);
+    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", session_operation(s)->size_key,
+             buffers, inputs, iterations, trace, capacity);
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else

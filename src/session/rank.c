@@ -134,7 +134,7 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
  * perhaps in two halves: how many make up the first; 0: they are something else. */
 static uint32_t count_first_stages(const struct rank *r)
 {
-    const struct operation *op = r->session->operation;
+    const struct operation *op = session_operation(r->session);
     uint32_t at = 0, first = 0, n = r->algorithm->n_stages;
     bool whole = n > 0 && last_kind(r) == EPA_STAGE_WHOLE;
 
@@ -168,10 +168,10 @@ static enum epa_status check_stages(struct rank *r, struct epa_error *err)
                         "%s has %u stages; %d are as many as can be", name, a->n_stages,
                         SESSION_STAGES);
     for (uint32_t i = 0; i < a->n_stages; i++)
-        if (!has_kind(r->session->operation, a->stages[i].kind))
+        if (!has_kind(session_operation(r->session), a->stages[i].kind))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "stage '%s' of %s is of a kind that %s does not have",
-                            a->stages[i].name, name, r->session->operation->name);
+                            a->stages[i].name, name, session_operation(r->session)->name);
     r->first_stages = count_first_stages(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -258,7 +258,7 @@ static enum epa_status create_operation(struct rank *r, struct epa_error *err)
     const struct session *s = r->session;
     bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
 
-    return s->operation->create(
+    return session_operation(s)->create(
         &(struct op_params){.x = s->experiment,
                             .world = &r->boot->world,
                             .footprint = &s->footprint,

@@ -27,10 +27,10 @@ struct rank {
     struct epa_transport *transport;
     struct epa_algorithm *algorithm;
     struct op_rank *op;
-    struct graphs *graphs;        /* NULL: none were made */
-    struct rank_stop *stop;       /* NULL: bench takes as many samples as it is told to */
-    enum bench_clock clock;       /* that bench and run use */
-    uint32_t fault_stage;         /* before which a planted fault strikes */
+    struct graphs *graphs;  /* NULL: none were made */
+    struct rank_stop *stop; /* NULL: bench takes as many samples as it is told to */
+    enum bench_clock clock; /* that bench and run use */
+    uint32_t fault_stage;   /* before which a planted fault strikes */
     /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
      * WHOLE. What the operation does between stages comes after it. 0: the list is of
      * another kind. */

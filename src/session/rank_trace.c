@@ -4,15 +4,17 @@
 #include "trace/align.h"
 
 static const char *const core_name[RANK_SLICES] = {
-    [SLICE_BARRIER] = "barrier", [SLICE_INPUTS] = "inputs",
-    [SLICE_CHECK] = "check",     [SLICE_SYNC] = "sync",
+    [SLICE_BARRIER] = "barrier",
+    [SLICE_INPUTS] = "inputs",
+    [SLICE_CHECK] = "check",
+    [SLICE_SYNC] = "sync",
 };
 
 void rank_trace_begin(struct rank *r)
 {
     struct record *record = session_trace(r->session, r->boot->world.rank);
 
-    const struct operation *op = r->session->operation;
+    const struct operation *op = session_operation(r->session);
 
     if (record == NULL)
         return;

@@ -28,7 +28,7 @@ static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t s
 }
 
 static enum epa_status verify_first(struct rank *r, uint64_t iteration, uint32_t slot,
-                                       struct epa_error *err)
+                                    struct epa_error *err)
 {
     enum epa_status status;
 

@@ -200,7 +200,7 @@ void session_destroy(struct session *s)
         unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);
     text_free(&s->fingerprint);
     if (s->source != NULL)
-        s->operation->close(s->source);
+        session_operation(s)->close(s->source);
     free(s);
 }
 
@@ -214,7 +214,6 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     if (s == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
     s->experiment = x;
-    s->operation = operation_of_experiment(x);
     s->verb = verb;
     s->status_page = status_page;
     count_iterations(s);
@@ -222,8 +221,8 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     status = find_place(s, err);
     if (status == EPA_OK)
         status = plan(s, err);
-    if (status == EPA_OK && s->operation->open != NULL)
-        status = s->operation->open(x, &s->source, err);
+    if (status == EPA_OK && session_operation(s)->open != NULL)
+        status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK)
         status = preflight_memory(s, err);
     if (status == EPA_OK)

@@ -80,8 +80,8 @@ struct session_rank {
     uint64_t failed_ns;       /* CLOCK_REALTIME when it failed; 0: it did not */
     uint32_t finished;        /* it returned, well or not */
     enum epa_status status;
-    char text[640];             /* an epa_error's, and where that was */
-    struct op_traffic traffic;  /* sums over traffic_n iterations */
+    char text[640];            /* an epa_error's, and where that was */
+    struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
     struct epa_peak peak; /* of the links, where has_peak */
     bool has_peak;
@@ -92,7 +92,6 @@ struct session_rank {
 
 struct session {
     const struct experiment *experiment;
-    const struct operation *operation; /* of its algorithm */
     enum verb verb;
     struct epa_footprint footprint;
     /* What the algorithm's stages are; 0 until ranks have created it. */
@@ -102,13 +101,13 @@ struct session {
     enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
     bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
     struct session_arrivals arrivals;
-    enum stop_reason stop;          /* by the rule of bench, where there is one */
-    uint32_t leaked_ranks;                  /* as in epa_launch, once it has run */
-    uint32_t warmup, iterations;    /* samples asked for after warm-up */
-    struct op_source *source;       /* file contents, read once by the parent; or NULL */
-    struct epa_process_id process_id;         /* rank 0 of 0: this process starts all ranks itself */
-    struct text fingerprint;              /* as in epa_launch */
-    struct record_shape trace;      /* lanes 0: nobody profiles */
+    enum stop_reason stop;       /* by the rule of bench, where there is one */
+    uint32_t leaked_ranks;               /* as in epa_launch, once it has run */
+    uint32_t warmup, iterations; /* samples asked for after warm-up */
+    struct op_source *source;    /* file contents, read once by the parent; or NULL */
+    struct epa_process_id process_id;      /* rank 0 of 0: this process starts all ranks itself */
+    struct text fingerprint;           /* as in epa_launch */
+    struct record_shape trace;   /* lanes 0: nobody profiles */
     bool (*poll_launch)(void *poll_arg, enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
     void *poll_arg;
 
@@ -133,6 +132,11 @@ struct session_notes {
     struct session_arrivals arrivals;
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
+
+static inline const struct operation *session_operation(const struct session *s)
+{
+    return operation_of_experiment(s->experiment);
+}
 
 static inline struct session_rank *session_rank(const struct session *s, uint32_t rank)
 {

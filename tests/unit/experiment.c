@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "op/op.h"
 #include "config/diag.h"
 #include "config/experiment.h"
 #include "fake_registry.h"
@@ -276,7 +277,7 @@ static void visit_tells_strings_from_numbers(void **state)
 static void problem_has_the_shapes(void **state)
 {
     struct experiment *x = read_text("version: 1\nmoe: {input_dtype: fp8, topk: 3}\n", NULL);
-    struct epa_problem problem = experiment_problem(x);
+    struct epa_problem problem = operation_problem(x);
 
     (void)state;
     assert_int_equal(problem.op, EPA_OP_MOE);

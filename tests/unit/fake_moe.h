@@ -201,7 +201,8 @@ static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
-        status = op_moe_create(&f->x, &world, &f->footprint, NULL, &f->backend, SLOTS,
+        status = op_moe.create(&(struct op_params){&f->x, &world, &f->footprint, NULL,
+                                                   &f->backend, SLOTS, false},
                                &f->op[r], err);
         for (uint32_t s = 0; s < SLOTS; s++)
             f->received[r][s] = calloc(1, sizeof(struct received));

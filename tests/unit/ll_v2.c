@@ -432,9 +432,11 @@ static void the_plan_says_how_outputs_are_added_and_travel(void **state)
 
     (void)state;
     plan_of(EPA_LAYOUT_EXPERT, false, LL_DTYPE_NATIVE, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 && !plan.u.moe.dedup);
+    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 &&
+                !plan.u.moe.dedup);
     plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK && plan.u.moe.output_dtype == EPA_FP8_E4M3);
+    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK &&
+                plan.u.moe.output_dtype == EPA_FP8_E4M3);
     assert_true(plan.u.moe.dedup);
     assert_int_equal(plan.u.moe.combine_row_bytes, 7168 + 256);
     plan_of(EPA_LAYOUT_RANK, true, LL_DTYPE_NATIVE, &plan);

@@ -29,8 +29,9 @@ static struct message *row(struct fake *f, uint32_t e, uint32_t i)
 {
     uint64_t entry = got(f)->start[e] + i;
 
-    return &got(f)->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
-                                                                   : entry];
+    return &got(f)
+                ->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
+                                                                       : entry];
 }
 
 static void swap_sources(struct fake *f)
@@ -370,11 +371,13 @@ static void harm_combine(enum epa_sum sum)
             fake_dispatch(&f, 0);
             assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
             fake_combine(&f, 0, RIGHT);
-            assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_OK);
+            assert_int_equal(
+                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                EPA_OK);
             m->harm(&f);
-            assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_ERR_MISMATCH);
+            assert_int_equal(
+                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                EPA_ERR_MISMATCH);
             if (strncmp(err.text, "iteration 9, combine on rank 1: ", 32) != 0 ||
                 strstr(err.text, m->reported) == NULL)
                 fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
@@ -411,7 +414,7 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
         assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
         fake_combine(&f, 0, BACKWARDS);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_out(f.op[r], 0, &compared, &wrong, NULL);
+            op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     }
     fake_close(&f);
     return wrong;
@@ -439,9 +442,10 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
     fake_combine(&f, 0, RIGHT);
-    assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                     EPA_OK);
     out_of(&f, 2)[5] = 0;
-    assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err),
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_MISMATCH);
     assert_string_equal(err.text, "iteration 0, combine on rank 1: token 2, column 5 was "
                                   "written, and there is no such token");

@@ -267,9 +267,10 @@ static void what_is_more_than_a_window_goes_through_it(void **state)
         f.x.moe.max_tokens = MANY;
         f.footprint.u.moe.recv_rows = 2 * MANY;
         f.footprint.u.moe.recv_entries = MANY;
-        assert_int_equal(
-            op_moe_create(&f.x, &world, &f.footprint, NULL, &f.backend, 1, &op, &err),
-            EPA_OK);
+        assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, NULL,
+                                                           &f.backend, 1, false},
+                                       &op, &err),
+                         EPA_OK);
         assert_int_equal(op_moe_inputs(op, 0, 0), EPA_OK);
         deliver(&f, d, &op_moe_problem(op, 0)->u.moe);
         assert_int_equal(op_moe_check_dispatch(op, 0, &compared, &wrong, &err), EPA_OK);
@@ -398,7 +399,7 @@ static void a_device_that_fails_is_reported(void **state)
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(op_moe_check_out(f.op[ME], 0, &compared, &wrong, &err),
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     assert_int_equal(op_moe_inputs(f.op[ME], 0, 10), EPA_ERR_SYSTEM);

@@ -44,7 +44,7 @@ static uint64_t wrong_of(struct promise p, enum fake_way way, uint64_t iteration
         assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
         fake_combine(&f, 0, way);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_out(f.op[r], 0, &compared, &wrong, reported);
+            op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, reported);
     }
     fake_close(&f);
     assert_int_equal(compared, iterations * RANKS * TOKENS * HIDDEN);
@@ -107,7 +107,7 @@ static void a_sum_over_choices_is_no_sum_by_rank(void **state)
     f.footprint.u.moe.sum = EPA_SUM_BY_RANK; /* the fake's; op_moe has a copy */
     fake_combine(&f, 0, RIGHT);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_out(f.op[r], 0, &compared, &wrong, NULL);
+        op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     assert_true(wrong > 10);
     fake_close(&f);
 }
@@ -145,7 +145,7 @@ static void an_output_that_need_not_be_quantised_must_not_be(void **state)
     f.footprint.u.moe.output_dtype = by_rank.output;
     fake_combine(&f, 0, RIGHT);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_out(f.op[r], 0, &compared, &wrong, NULL);
+        op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     assert_true(wrong > 500);
     fake_close(&f);
 }

@@ -435,10 +435,10 @@ static void dropped_choices_are_counted_apart(void **state)
 }
 
 /* Five tokens, whose choice is 10 + their number, on 2 ranks of 2. */
-static struct routing_source *open_five(struct experiment *x, char *path)
+static struct op_source *open_five(struct experiment *x, char *path)
 {
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     for (int t = 0; t < 5; t++)
@@ -458,7 +458,7 @@ static void a_file_is_dealt_in_order_and_begins_again(void **state)
         {{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}};
     struct experiment x = experiment_of(ROUTING_FILE);
     char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct routing_source *source = open_five(&x, path);
+    struct op_source *source = open_five(&x, path);
     int32_t expert[2];
     float weight[2];
 
@@ -482,7 +482,7 @@ static void skipped_tokens_are_not_there(void **state)
     struct experiment x = experiment_of(ROUTING_FILE);
     struct epa_error err = {EPA_OK, ""};
     char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct routing_source *source, *none = NULL;
+    struct op_source *source, *none = NULL;
     int32_t expert[2];
     float weight[2];
 
@@ -506,7 +506,7 @@ static void without_files_there_is_no_source_and_no_end(void **state)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source = (void *)&x;
+    struct op_source *source = (void *)&x;
 
     (void)state;
     assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
@@ -521,7 +521,7 @@ static void too_many_experts_are_refused(void **state)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
 
     (void)state;
     x.moe.experts = 4097;

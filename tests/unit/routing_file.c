@@ -306,7 +306,7 @@ static void hidden_states_wrap_by_themselves(void **state)
         .routing = {.kind = ROUTING_UNIFORM, .hidden_states = path, .layer = UINT32_MAX},
     };
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     (void)state;
@@ -337,7 +337,7 @@ static void hidden_states_are_skipped_with_their_tokens(void **state)
                     .layer = UINT32_MAX},
     };
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     (void)state;

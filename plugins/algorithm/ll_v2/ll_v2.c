@@ -155,7 +155,7 @@ static enum epa_status plan(const struct epa_problem *problem,
         .u.moe.combine_row_bytes = l.sent_bytes,
         .u.moe.combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
         .u.moe.control_bytes = (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
-                         (l.device ? l.routes_bytes / l.size : 0),
+                               (l.device ? l.routes_bytes / l.size : 0),
     };
     return EPA_OK;
 }

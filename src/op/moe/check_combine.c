@@ -236,7 +236,8 @@ static float rounded(bool f16, float value)
 }
 
 /* `total` becomes the reference of a token whose row is loaded. */
-static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert, const float *weight)
+static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert,
+                                  const float *weight)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden;
@@ -269,7 +270,7 @@ static bool is_close(const struct verify_options *v, float is, float want)
 }
 
 static void check_allclose(const struct op_moe *op, uint32_t token, const int32_t *expert,
-                   const float *weight, const uint16_t *out, struct finding *f)
+                          const float *weight, const uint16_t *out, struct finding *f)
 {
     const struct verify_options *v = &op->x->verify;
     const float *want = op->check->total;

@@ -153,7 +153,8 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 
 static enum epa_status refuse_shape(const struct experiment *x,
                                     const struct epa_world *world,
-                                    const struct epa_moe_footprint *f, struct epa_error *err)
+                                    const struct epa_moe_footprint *f,
+                                    struct epa_error *err)
 {
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 

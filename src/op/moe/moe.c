@@ -27,11 +27,10 @@ static void check_shape(const struct config_check *c)
                        "%s is not a multiple of 16",
                        check_value(c, "moe.hidden", m->hidden));
     if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
-        check_conflict(c, "moe.hidden", "moe.fp8_group_size",
-                       check_multiples(c, m->hidden, m->fp8_group_size),
-                       "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
-                       check_value(c, "moe.hidden", m->hidden),
-                       check_value(c, "moe.fp8_group_size", m->fp8_group_size));
+        check_conflict(
+            c, "moe.hidden", "moe.fp8_group_size", check_multiples(c, m->hidden, m->fp8_group_size),
+            "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
+            check_value(c, "moe.hidden", m->hidden), check_value(c, "moe.fp8_group_size", m->fp8_group_size));
 }
 
 static void check_routing(const struct config_check *c)

@@ -349,7 +349,7 @@ static uint64_t hot_of(const struct deal *d, uint64_t n)
 }
 
 static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iteration,
-                         uint32_t tokens, int32_t *expert)
+                        uint32_t tokens, int32_t *expert)
 {
     uint32_t topk = x->moe.topk, others = x->moe.experts - 1;
     struct deal d;
@@ -383,9 +383,8 @@ static void copy_rows(const struct experiment *x, const struct routing_table *ta
     }
 }
 
-void routing_fill(const struct experiment *x, const struct op_source *source,
-                  uint32_t rank, uint64_t iteration, uint32_t tokens, int32_t *expert,
-                  float *weight)
+void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
     struct popularity popularity;
@@ -408,9 +407,8 @@ void routing_fill(const struct experiment *x, const struct op_source *source,
     }
 }
 
-const uint16_t *routing_hidden(const struct op_source *source,
-                               const struct experiment *x, uint32_t rank,
-                               uint64_t iteration, uint32_t token)
+const uint16_t *routing_hidden(const struct op_source *source, const struct experiment *x,
+                               uint32_t rank, uint64_t iteration, uint32_t token)
 {
     uint64_t row;
 
