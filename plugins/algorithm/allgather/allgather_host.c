@@ -244,11 +244,9 @@ static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t 
     h->last.phase = "sending";
     h->last.peer = peer;
     h->last.chunk = chunk;
+    epa_trace_flow_begin(h->trace, 0, peer, signal, h->epoch);
     for (;;) {
-        enum epa_status status;
-
-        epa_trace_flow_begin(h->trace, 0, peer, signal, h->epoch);
-        status =
+        enum epa_status status =
             put ? epa_put_signal(h->t, at, h->t->heap + at, s.bytes, signal, h->epoch, peer)
                 : h->t->ops->signal(h->t, signal, h->epoch, EPA_SIGNAL_SET, peer);
         if (status == EPA_AGAIN)
