@@ -1,5 +1,5 @@
 /* `epa2a help [TOPIC]`. A topic is a page of prose, a command, a key of the experiment
- * (ranks, moe.hidden) or a map of keys (moe), a plugin (shm, transport.shm) or an option of
+ * (ranks, bench.warmup) or a map of keys (bench), a plugin (shm, transport.shm) or an option of
  * one (shm.wait, transport.shm.wait, transport.wait), a variable of the environment. All
  * come as one list from topics.c; help finds the one asked for, or the nearest. */
 #include "cli/cli.h"
@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 #include "base/text.h"
 
@@ -104,6 +105,14 @@ static void print_section(const struct section *section, const struct registry_e
                           uint32_t n)
 {
     printf("%s: %s\n", section->name, section->help);
+    if (section->ops != 0) {
+        printf("  for algorithms of ");
+        for (uint32_t i = 0, left = section->ops; operation_at(i) != NULL; i++)
+            if ((section->ops >> (uint32_t)operation_at(i)->op & 1) != 0) {
+                left &= ~(1u << (uint32_t)operation_at(i)->op);
+                printf("%s%s", operation_at(i)->name, left != 0 ? ", " : "\n");
+            }
+    }
     if (section->plugin) {
         printf("  `%s: %s` is short for `%s: {name: %s}`; options stand beside the name.\n",
                section->name, section->chosen, section->name, section->chosen);

@@ -1,5 +1,5 @@
 /* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
- * editors. Each option is a definition of its own ("moe.hidden", "algorithm.ll_v2.dispatch_dtype") to
+ * editors. Each option is a definition of its own ("bench.warmup", "algorithm.ll_v2.dispatch_dtype") to
  * which the sections, the runs and the matrix refer. What a schema cannot know (a range of
  * sizes with units, values that do not go together) it lets pass. */
 #include "cli/cmd_schema.h"
@@ -212,7 +212,7 @@ static void define_plugins(struct schema *s, const struct section *section)
 
 /* ---- runs ---- */
 
-/* Each key, of a section also as "moe.hidden"; `wrap` makes of a reference what stands
+/* Each key, of a section also as "bench.warmup"; `wrap` makes of a reference what stands
  * there. */
 static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
 {

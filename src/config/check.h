@@ -15,7 +15,7 @@ struct config_check {
     struct diag *diag;
 };
 
-/* "moe.experts (256, the default)" */
+/* "ranks (2, the default)" */
 const char *check_value(const struct config_check *, const char *key, uint64_t value);
 
 /* "write 112 or 128" */

@@ -91,7 +91,7 @@ static void read_section(struct building *b, const struct section *section,
         bool empty = value->kind == NODE_SCALAR && *value->text == 0;
 
         value->refused = true;
-        diag_error(b->diag, &value->location, "such as moe: {hidden: 4096, topk: 4}",
+        diag_error(b->diag, &value->location, "such as bench: {warmup: 10, iterations: 100}",
                    "'%s' %s", section->name,
                    empty ? "is empty; it is a map of keys" : "must be a map of keys");
         return;

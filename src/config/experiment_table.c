@@ -417,12 +417,16 @@ const struct section *section_find(const char *name)
     return NULL;
 }
 
-bool section_applies(const struct section *section, const struct experiment *x)
+bool section_is_for(const struct section *section,
+                    const struct epa_algorithm_plugin *algorithm)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
-
     return section->ops == 0 || algorithm == NULL ||
            (section->ops >> (uint32_t)algorithm->op & 1) != 0;
+}
+
+bool section_applies(const struct section *section, const struct experiment *x)
+{
+    return section_is_for(section, (const void *)x->algorithm.plugin);
 }
 
 const struct node *origin_find(const struct experiment *x, const char *key)

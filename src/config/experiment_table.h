@@ -26,7 +26,9 @@ extern const struct epa_option bench_table[]; /* bench_table.c */
 
 const struct section *section_find(const char *name);
 
-/* Whether it is for the operation of the experiment's algorithm. */
+/* Whether it is for the operation of this algorithm, or that of the experiment; of one that
+ * is not known (NULL) it may be. */
+bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);
 bool section_applies(const struct section *, const struct experiment *);
 
 /* Where values came from: the tree of the file with all --set in it, bare values made maps.
