@@ -99,18 +99,21 @@ static __device__ __forceinline__ void copy_span(const struct ag_args &a,
     }
 }
 
-/* True in the block that stored the last part of the chunk: it sees what all blocks stored. */
+/* True in the block that stored the last part of the chunk: its signal is a release of what all
+ * blocks have stored of it. */
 static __device__ __forceinline__ bool all_parts_stored(const struct ag_args &a,
                                                         uint32_t chunk, uint32_t parts)
 {
     __shared__ uint32_t last;
 
     __syncthreads();
+    if (parts == 1)
+        return true;
     if (threadIdx.x == 0) {
-        /* The block's stores before the count; with it, the stores of the blocks before. */
-        epa_dev_fence();
-        last = parts == 1 || atomicInc(a.stored + chunk, parts - 1) == parts - 1;
-        epa_dev_fence();
+        epa_dev_fence(); /* the block's stores come before it is counted */
+        last = atomicInc(a.stored + chunk, parts - 1) == parts - 1;
+        if (last)
+            epa_dev_fence(); /* those of the blocks counted before come before the signal */
     }
     __syncthreads();
     return last != 0;
