@@ -121,7 +121,7 @@ struct epa_allgather {
      * arrived. Rows are signalled in chunks of chunk_rows (the last one of a rank may be
      * shorter): those of chunk c of rank r are in `out` once this rank's signal word
      * `signal` + r * chunks + c is >= epoch. Chunks without rows are signalled, too. Own
-     * rows have no signal. */
+     * rows have no signal. chunks 0: rows are in `out` when the call has ended. */
     uint32_t signal, chunks, chunk_rows;
 };
 

@@ -55,7 +55,7 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
     g->out = device_own(&c->d, set_offset(c, c->epoch));
     g->next_out = device_own(&c->d, set_offset(c, c->epoch + 1));
     g->signal = c->args.signal;
-    g->chunks = c->l.chunks;
+    g->chunks = c->l.pull ? 0 : c->l.chunks;
     g->chunk_rows = c->l.chunk_rows;
     args.set = set_offset(c, c->epoch);
     args.rows = g->rows;

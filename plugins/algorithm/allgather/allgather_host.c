@@ -334,7 +334,7 @@ static void publish_views(const struct ag_host *h, struct epa_allgather *g)
     g->out = h->t->heap + set_offset(h, h->epoch);
     g->next_out = h->t->heap + set_offset(h, h->epoch + 1);
     g->signal = h->signal;
-    g->chunks = h->l.chunks;
+    g->chunks = h->l.pull ? 0 : h->l.chunks;
     g->chunk_rows = h->l.chunk_rows;
 }
 
