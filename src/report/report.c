@@ -266,9 +266,9 @@ static void print_flops(FILE *file, const struct result *result)
     if (!(result->flops > 0))
         return;
     if (isfinite(total->flops))
-        snprintf(rate, sizeof(rate), "; %.2f TFLOP/s in %s", total->flops / 1e12,
+        snprintf(rate, sizeof(rate), ", %.3g TFLOP/s in %s", total->flops / 1e12,
                  total->name);
-    report_comment(file, "computes: %.3f GFLOP of a rank an iteration%s",
+    report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s",
                    result->flops / 1e9, rate);
 }
 

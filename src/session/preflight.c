@@ -1,8 +1,9 @@
 /* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
  * what is asked for is what is used: a sum that does not fit ends in the kernel killing
  * processes, not in an error that could be told. All sums saturate: a shape that overflows
- * does not fit. What a device is to hold, what is written over its cache included, is for
- * its backend and transport to count, when they allocate. */
+ * does not fit. Of a device what the algorithm's plan takes is held against what is free
+ * there; inputs and what is written over its cache are for its backend to count, when it
+ * allocates. */
 #include "session/preflight.h"
 
 #include <string.h>
@@ -198,4 +199,23 @@ enum epa_status preflight_memory_from(const char *root, const struct session *s,
 enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
 {
     return preflight_memory_from("", s, err);
+}
+
+enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
+                                 struct epa_error *err)
+{
+    const struct epa_footprint *f = &s->footprint;
+    uint64_t need = add(f->heap_bytes, f->device_bytes);
+    struct sum sum = {.on_host = true, .heap = need, .total = need};
+    char fewer[160], heap[32], scratch[32], want[32], have[32];
+
+    if (free_bytes == 0 || need <= free_bytes)
+        return EPA_OK;
+    advice(s, &sum, fewer, sizeof(fewer));
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "heap %s + scratch %s = %s, but %s of the device's memory is free: %s",
+                    text_size(heap, sizeof(heap), f->heap_bytes),
+                    text_size(scratch, sizeof(scratch), f->device_bytes),
+                    text_size(want, sizeof(want), need),
+                    text_size(have, sizeof(have), free_bytes), fewer);
 }

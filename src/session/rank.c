@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "kernels/kernels.h"
+#include "session/preflight.h"
 
 static const char *where(const struct rank *r)
 {
@@ -241,6 +242,8 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
         (const struct epa_backend_plugin *)chosen->plugin;
     enum epa_status status = backend->open(chosen->config, r->boot, &r->backend, err);
 
+    if (status == EPA_OK)
+        status = preflight_device(r->session, r->backend->free_bytes, err);
     if (status == EPA_OK)
         status = open_transport(r, err);
     if (status == EPA_OK && r->transport->ops->describe != NULL)

@@ -1,4 +1,4 @@
-/* shm, for the memory of fakegpu, with limits of its links that are made up. Like a real
+/* shm, also for the memory of fakegpu, with limits of its links that are made up. Like a real
  * measurement that one leaves a mess: in the heap, and in a signal. */
 #include <epa2a/transport.h>
 
@@ -76,6 +76,6 @@ const struct epa_transport_plugin epa_plugin = {
                .name = "fakelink", .summary = "shm with limits that are made up",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
-    .memory = EPA_MEMORY_CUDA,
+    .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .open = open_all,
 };
