@@ -57,7 +57,7 @@ struct epa_footprint {
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
-     * before their combine. */
+     * before their combine; AllGather: outputs that are valid. */
     uint32_t in_flight;
     /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
      * two; 0: it moves data and adds up. */

@@ -100,8 +100,7 @@ struct epa_moe {
  * others in each call. `rows` and `in` are in the backend's memory: kernels read the counts on
  * the device, so that a recorded call works with the counts of the moment.
  *
- * Calls use epa_footprint.in_flight buffer sets in turn; all ranks make the same calls. No
- * barrier is needed between them. */
+ * All ranks make the same calls; no barrier is needed between them. */
 struct epa_allgather {
     uint32_t max_rows;    /* of one rank */
     uint32_t row_bytes;   /* a multiple of 16 */
@@ -111,8 +110,8 @@ struct epa_allgather {
     const void *in;
 
     /* Out of the call. `out` is a view of the algorithm's heap, at the same offset on all
-     * ranks. It is good until the (in_flight - 1)th call after this one begins on this rank:
-     * with 2 buffer sets, until the next call begins. */
+     * ranks. It is good until epa_footprint.in_flight further calls have begun on this rank:
+     * with 1, until the next call begins. */
     uint64_t epoch;  /* which call this was: 1, 2, ... */
     const void *out; /* [rows[0] + ... + rows[size - 1]][row_bytes] */
     void *next_out;  /* `out` of the next call: this rank may write its own rows there */

@@ -133,7 +133,7 @@ static enum epa_status plan(const struct epa_problem *problem,
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .signals = l.signals,
-        .in_flight = AG_SETS,
+        .in_flight = 1,
         .u.allgather.control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
     };
     return EPA_OK;

@@ -23,5 +23,6 @@ refuses 'tokens.per_rank: 17 .*rank 1' 'tokens=[1, 17, 0, 0]'
 refuses 'tokens.per_rank' 'tokens=[1, 2]'
 refuses 'mode: push' algorithm.mode=pull transport=reorder
 refuses 'blocks.*GPUs' algorithm.blocks=2
+refuses 'verify.order: pipelined' verify.order=pipelined
 refuses "'moe' is no section for algorithm 'allgather'" moe.hidden=512
 exit "$failed"
