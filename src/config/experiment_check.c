@@ -364,12 +364,12 @@ static void check_together(const struct config_check *c, const struct operation 
 }
 
 /* Sections of another operation than the algorithm's say nothing. */
-static void check_section(const struct config_check *c, const struct section *section)
+static void check_section(const struct config_check *c, const struct section *section,
+                          const struct operation *op)
 {
     const struct node *root = c->x->origins->root;
-    const struct operation *op = operation_of_experiment(c->x);
 
-    for (uint32_t i = 0; i < root->n; i++)
+    for (uint32_t i = 0; op != NULL && i < root->n; i++)
         if (strcmp(root->key[i]->text, section->name) == 0)
             diag_error(c->diag, &root->key[i]->location,
                        "remove it, or choose another algorithm; `epa2a list` shows them",
@@ -398,7 +398,7 @@ void experiment_check(const struct experiment *x, uint32_t before, struct diag *
         op->check_options(&c);
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
         if (!section_applies(s, x))
-            check_section(&c, s);
+            check_section(&c, s, op);
         else if (s->main != NULL && !s->plugin)
             check_kind(&c, s);
     check_fault(&c);
