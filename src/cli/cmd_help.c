@@ -104,15 +104,13 @@ static void print_plugin(const struct registry_entry *entry)
 static void print_section(const struct section *section, const struct registry_entry *entry,
                           uint32_t n)
 {
+    struct text operations = {0};
+
     printf("%s: %s\n", section->name, section->help);
-    if (section->ops != 0) {
-        printf("  for algorithms of ");
-        for (uint32_t i = 0, left = section->ops; operation_at(i) != NULL; i++)
-            if ((section->ops >> (uint32_t)operation_at(i)->op & 1) != 0) {
-                left &= ~(1u << (uint32_t)operation_at(i)->op);
-                printf("%s%s", operation_at(i)->name, left != 0 ? ", " : "\n");
-            }
-    }
+    operation_names(section->ops, &operations);
+    if (operations.bytes != 0)
+        printf("  for algorithms of %s\n", operations.data);
+    text_free(&operations);
     if (section->plugin) {
         printf("  `%s: %s` is short for `%s: {name: %s}`; options stand beside the name.\n",
                section->name, section->chosen, section->name, section->chosen);

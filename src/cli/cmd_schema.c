@@ -13,6 +13,7 @@
 #include "config/batch.h"
 #include "config/experiment_table.h"
 #include "config/options.h"
+#include "op/op.h"
 
 struct schema {
     json_t *definitions;
@@ -83,15 +84,22 @@ static json_t *properties_of(struct schema *s, const char *prefix,
 static void define_section(struct schema *s, const struct section *section)
 {
     json_t *forms = json_array();
+    struct text help = {0}, operations = {0};
 
+    operation_names(section->ops, &operations);
+    text_add(&help, "%s%s%s", section->help,
+             operations.bytes != 0 ? "; for algorithms of " : "",
+             operations.bytes != 0 ? operations.data : "");
     json_array_append_new(
-        forms, map_of(properties_of(s, section->name, &section->options), section->help));
+        forms, map_of(properties_of(s, section->name, &section->options), help.data));
     if (section->main != NULL)
         json_array_append_new(forms, ref("%s.%s", section->name, section->main));
     if (strcmp(section->name, "tokens") == 0)
         json_array_append_new(forms, ref("%s.per_rank", section->name));
-    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
+    define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms), "%s",
            section->name);
+    text_free(&help);
+    text_free(&operations);
 }
 
 /* The options of one plugin beside its name; of one that cannot be loaded, any. */

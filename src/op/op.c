@@ -28,6 +28,13 @@ const struct operation *operation_of_experiment(const struct experiment *x)
     return algorithm != NULL ? operation_of(algorithm->op) : NULL;
 }
 
+void operation_names(uint32_t ops, struct text *out)
+{
+    for (uint32_t i = 0; operations[i] != NULL; i++)
+        if ((ops >> (uint32_t)operations[i]->op & 1) != 0)
+            text_add(out, "%s%s", out->bytes == 0 ? "" : ", ", operations[i]->name);
+}
+
 struct epa_problem operation_problem(const struct experiment *x)
 {
     struct epa_problem problem;

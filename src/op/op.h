@@ -153,6 +153,9 @@ const struct operation *operation_of(enum epa_op);
 /* By position, for lists; NULL ends. */
 const struct operation *operation_at(uint32_t i);
 
+/* "moe, allgather": names of those in a set of bits 1 << enum epa_op. */
+void operation_names(uint32_t ops, struct text *out);
+
 /* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
 const struct operation *operation_of_experiment(const struct experiment *);
 
