@@ -61,7 +61,7 @@ static int set_up(void **state)
     assert_non_null(f);
     f->x = (struct experiment){.ranks = RANKS,
                                .seed = 9,
-                               .tokens = {.kind = TOKENS_LIST, .each = {counts, RANKS}},
+                               .tokens = {.kind = TOKENS_LIST, .per_rank = {counts, RANKS}},
                                .allgather = {.max_rows = ROWS, .row_bytes = ROW_BYTES}};
     f->backend = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_HOST};
     for (uint32_t r = 0; r < RANKS; r++) {
