@@ -4,16 +4,16 @@
 #include <signal.h>
 
 const struct exit_meaning exit_meanings[] = {
-    {EXIT_OK, "all is well"},
+    {EXIT_OK, "success"},
     {EXIT_WRONG, "the data is wrong, or a figure is not what `expect` asks for"},
-    {EXIT_USAGE, "the command line or a configuration cannot be"},
+    {EXIT_USAGE, "usage or configuration error"},
     {EXIT_RESOURCE,
-     "a resource is missing: memory, a plugin's library, a file that cannot be made"},
+     "a resource is missing: memory, a device, a library of a plugin, a file that cannot be written"},
     {EXIT_TIMEOUT, "timeout: a rank waited longer than the experiment allows"},
     {EXIT_DIED, "a rank died"},
     {EXIT_INTERNAL, "an internal error: please report it"},
     {EXIT_SLOWER, "compare: something became slower"},
-    {EXIT_SKIPPED, "every run was skipped: what they need is not here"},
+    {EXIT_SKIPPED, "all runs were skipped: a plugin or device that they need is missing"},
     {EXIT_SIGINT, "stopped by SIGINT; results so far were written"},
     {EXIT_SIGTERM, "stopped by SIGTERM; results so far were written"},
     {EXIT_OK, NULL},

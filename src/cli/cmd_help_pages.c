@@ -1,389 +1,40 @@
-/* Prose: what the three bandwidths are, how GPUs are timed, what the exit codes mean. */
+/* The pages of `epa2a help` that are prose: cli/help/TOPIC.txt, embedded in the program, and two
+ * that tables make. */
 #include "cli/cmd_help_pages.h"
 
 #include "base/exit_code.h"
 #include "cli/topics.h"
-
-static const char bandwidth[] =
-    "Bandwidths. Each is bytes of one iteration (the mean, where iterations differ),\n"
-    "divided by the median time of the stage; a sample is one iteration of the slowest\n"
-    "rank. 1 GB/s is 1e9 bytes a second.\n"
-    "\n"
-    "  goodput = mean over ranks of N(r) / time\n"
-    "      N(r): token bytes that rank r needed moved. Each choice of an expert that was\n"
-    "      not dropped counts once, those that stay on the rank too:\n"
-    "          N(r) = choices(r) * bytes of one token as it is sent\n"
-    "      No scales, padding, counts or flags are in it. It does not depend on how\n"
-    "      clever the algorithm is, so it compares algorithms that send tokens of one\n"
-    "      type.\n"
-    "\n"
-    "  wire = mean over ranks of W(r) / time\n"
-    "      W(r): all bytes that leave rank r for other ranks: whole messages with\n"
-    "      metadata, scales and padding, then counts, indices and flags. What stays on\n"
-    "      the rank is not in it. A token sent once to a rank for several of its experts\n"
-    "      counts once.\n"
-    "\n"
-    "  bus = max over ranks of max(W(r), R(r)) / time\n"
-    "      R(r): all bytes that come to rank r from other ranks. The largest of all\n"
-    "      ranks' outgoing or incoming bytes: what the busiest link had to carry.\n"
-    "      Compare this one with the limit of the hardware.\n"
-    "\n"
-    "Example: 8 ranks, 128 tokens each, top-8, 256 experts, hidden 7168, FP8: 1024\n"
-    "choices a rank make N(r) = 1024 * 7168 bytes = 7.34 MB; in 50 us that is 146.8 GB/s\n"
-    "of goodput. With uniform routing 7/8 of the choices leave the rank, so that wire is\n"
-    "near 7/8 of it, and more for scales and metadata.\n"
-    "\n"
-    "  limit = (max over ranks of max(A(r), B(r))) / rate + latency\n"
-    "      The least time that any algorithm could take on these links, where the transport\n"
-    "      measures them before the benchmark: rate is bytes a rank sends while every rank\n"
-    "      sends to all others, latency that of one signal. A(r) is the fewest bytes that\n"
-    "      must leave rank r: each token once to each other rank that wants it, as many\n"
-    "      bytes as it and its scales have on the wire, and nothing else; B(r) those that\n"
-    "      must come. The total has the sum of both stages' limits, and so has one stage that\n"
-    "      is both. `of limit` is the limit divided by the median. The rate is measured in the\n"
-    "      same run, and as uncertain.\n"
-    "      On shm the rate is that of stores: all ranks store into all others' memory at\n"
-    "      once, from a source in L1, by memcpy, by stores that stay in caches and by stores\n"
-    "      past them, 64 KiB and up to 1 MiB a rank; the fastest counts. What peers stored is\n"
-    "      read before it is overwritten, as an algorithm's rows are. `epa2a doctor` measures\n"
-    "      the same for every transport that runs.\n";
-
-static const char batches[] =
-    "Several runs from one file, or from several: run, bench and verify take them all.\n"
-    "\n"
-    "  include: base.yaml                    another file's keys are the base of this one's\n"
-    "  runs:                                 named runs, in order; what they leave out is\n"
-    "    plain: {}                           as in the file\n"
-    "    few: {moe.max_tokens: 8}\n"
-    "    few_bf16: {from: few, algorithm: {dispatch_dtype: native}}\n"
-    "  matrix:                               a run for each combination, last list fastest\n"
-    "    algorithm: [ll_v1, ll_v2]\n"
-    "    moe.max_tokens: [1, 8, 128]\n"
-    "    exclude: [{algorithm: ll_v1, moe.max_tokens: 128}]\n"
-    "    include: [{algorithm: ll_v2, moe.max_tokens: 512}]\n"
-    "  zip:                                  lists of one length, taken together\n"
-    "    ranks: [2, 4]\n"
-    "    moe.experts: [64, 128]\n"
-    "  repeat: 3                             each of them so often\n"
-    "\n"
-    "With more than one of these, each named run is done with each combination of the matrix\n"
-    "and each of the zip. A map laid over a section is merged with it key by key; one that\n"
-    "has `name` or `kind` stands for the whole section, as a bare value does. `exclude` is\n"
-    "done before `include`. --set reaches into every run, and into lists as in\n"
-    "--set matrix.algorithm=[ll_v1] or --set repeat=5.\n"
-    "\n"
-    "A run has a label (`few algorithm=ll_v2 #2`) and an id, which is a hash of the resolved\n"
-    "experiment: the same on every machine, for each repetition, and whatever its name. Traces\n"
-    "of the third run of a file with profile: out/run are out/run-3.json and so on.\n"
-    "  --dry-run           checks all and lists ids and labels\n"
-    "  --only GLOB         only runs of that label or id: --only '*ll_v2*'\n"
-    "  --order ORDER       declared: as they stand there. interleaved: the first repetition of\n"
-    "                      all in an order by a seed, then the second of all in another, so that\n"
-    "                      slow changes of a machine hit all alike; what bench does where runs\n"
-    "                      repeat. shuffled: all of them in one order by the seed\n"
-    "  --shuffle SEED      that seed, else 1; without --order: shuffled\n"
-    "  --fail-fast         the first run that fails is the last\n"
-    "  --max-runs N        a file may ask for more than 4096\n"
-    "  --markdown, --csv   the summary as a file; --json has it beside the results\n"
-    "  --json-lines FILE   the JSON of each run on a line of its own as soon as it ends\n"
-    "  --out-dir DIR       all of that in a folder, from which --resume goes on: help results\n"
-    "`epa2a config show FILE --run LABEL` prints one of them as it is resolved.\n"
-    "\n"
-    "Tables and files have runs in the order of the files, whatever the order they went in,\n"
-    "and say that order and its seed.\n"
-    "\n"
-    "A run that fails does not stop the others; the first exit code that is not 0 counts.\n"
-    "Where a plugin of a run is not in this build or cannot be loaded, or its transport or\n"
-    "backend finds no device, the run is skipped, and the exit code stays 0; where all runs\n"
-    "are skipped it is 77. A file that makes no sense is\n"
-    "refused before the first run. SIGINT ends the run that goes on and the command; files\n"
-    "are written again after runs, and hold what was measured whatever ends it.\n";
-
-static const char results[] =
-    "Results folders: all that a batch leaves behind, and how it goes on.\n"
-    "\n"
-    "  epa2a bench FILE... --out-dir DIR            begins a batch; DIR must be new or empty\n"
-    "  epa2a bench FILE... --out-dir DIR --resume   does what is not done in DIR\n"
-    "  epa2a compare DIR1 DIR2                      runs are paired by id\n"
-    "\n"
-    "  index.json        what is to be run, in which order, by which commands, and what came of\n"
-    "                    each run: planned, running, done, failed or skipped, its exit code and\n"
-    "                    error, the name of its result, and its row of the table\n"
-    "  ID.json, ID-2.json\n"
-    "                    the result of the first and the second run of that id, as --json\n"
-    "                    writes it\n"
-    "  results.jsonl     the same on one line for each run\n"
-    "  results.csv, .md  the table\n"
-    "\n"
-    "The result of a run, then the index, are written when it ends, the others from time to\n"
-    "time and at the end. Each is a new file that takes the name of the old one once it is on\n"
-    "disk, so all are whole whatever ends the command; what was killed is `running` in the\n"
-    "index. Where a file cannot be written, the run counts and the table is printed all the\n"
-    "same, writing is tried again after the next run, and the exit code is 3.\n"
-    "\n"
-    "--resume runs what failed, was skipped or cut short, or never began, in the order and by\n"
-    "the seed of the batch. Its table has all runs: those that were done before are read from\n"
-    "their files. Runs are known by their ids, so a file that asks for more runs now is good,\n"
-    "and one that asks for others is refused. Where DIR has no batch yet it begins one: jobs\n"
-    "that are queued again can say --resume always. A result that is not there any more is an\n"
-    "error; with --force that run is done again. --force without --resume begins again and\n"
-    "removes the results of before.\n"
-    "\n"
-    "One process at a time writes into a folder; which one has it is told to others. With\n"
-    "mpirun and its like all processes read the index, so DIR must be a folder that they share\n"
-    "for --resume. Schemas: epa2a-index.schema.json and epa2a-result.schema.json, installed\n"
-    "beside the experiments.\n";
-
-static const char traces[] =
-    "Traces: what each rank did when, in the last iterations of a run.\n"
-    "\n"
-    "  profile: out/run            in the file, or --set profile=out/run\n"
-    "  profile: {file: out/run, iterations: 50}\n"
-    "\n"
-    "writes out/run.json with all ranks, and out/run.RANK.json with one each, as Chrome traces:\n"
-    "stages, an algorithm's phases, waits with the rank that was waited for, experts, barriers,\n"
-    "arrows from a signal to the wait that it ended, and counters. Runs of one file have their\n"
-    "id in the name. Files that exist are kept, unless --force is given; they are written\n"
-    "whatever ends the run. Any viewer of Chrome traces opens them (ui.perfetto.dev).\n"
-    "\n"
-    "  epa2a trace check FILE...               all that must hold of a trace; exit code 1 if not\n"
-    "  epa2a trace summary FILE...             phases, who waited for whom, critical paths\n"
-    "  epa2a trace view FILE --out PAGE.html   a timeline for any browser, without network\n"
-    "  epa2a trace merge FILE... --out FILE    files of several ranks of one run as one\n"
-    "  epa2a trace pack FILE... --out A.tar    those files with a manifest for Perfetto\n"
-    "\n"
-    "Ranks of one host have one clock. Between hosts clocks are compared before the first and\n"
-    "after the last iteration; all times are on that of rank 0, and the file and the report say\n"
-    "how far they may be off. A slice takes 40 to 90 ns to note: nothing beside milliseconds, and\n"
-    "a seventh of a stage of 10 us, and ranks that wait for each other add theirs up. The report\n"
-    "says how often that was done; what it costs, `epa2a compare` with a run without. Times of a\n"
-    "profiled run are with it. What does not fit is counted as dropped.\n"
-    "\n"
-    "profile has what hosts do. For what runs in kernels of a GPU see algorithm.profile.\n";
-
-static const char clocks[] =
-    "How `epa2a bench` takes times (bench.clock).\n"
-    "\n"
-    "  host, events\n"
-    "      A mark before and one after each stage: the host's clock, or an event on the\n"
-    "      GPU's stream. The synthetic experts runs between the stages and is not timed;\n"
-    "      total is the sum of the stages. A mark is not free on a GPU: events add a few\n"
-    "      microseconds to a stage of tens.\n"
-    "\n"
-    "  graph\n"
-    "      bench.calls_per_graph dispatches and combines are recorded as one graph; a sample is the\n"
-    "      time of one launch between two events, divided by the calls, and that is the row\n"
-    "      total: a pair as measured, not a sum. Graphs of dispatches alone and of combines\n"
-    "      alone give the other rows, where the algorithm allows that. Call j uses inputs\n"
-    "      j % bench.input_sets. The experts do not run in graphs: their expert outputs are left in\n"
-    "      place by iterations before. With expert.output: separate each pair copies them, if\n"
-    "      the algorithm has to; combines alone repeat one, which may have them by then: the\n"
-    "      copy is then in the row total and not in the row combine.\n"
-    "      Before each sample an untimed launch of the same graph hides the start of the\n"
-    "      timed one and brings the ranks to the same point; with cadence back_to_back only\n"
-    "      before each block. Samples are taken in turn, in blocks of 8: pairs, combines,\n"
-    "      dispatches. bench.warmup counts samples of each. An algorithm of one stage has one\n"
-    "      graph, of whole iterations, and the row total.\n"
-    "\n"
-    "  end_to_end\n"
-    "      One figure, the row wall: how long a layer takes on the clock on the wall when it\n"
-    "      is called now and then. For each sample every rank writes caches over, on hosts\n"
-    "      twice the L2 of a core by each worker, on GPUs more than L2 holds, and waits for\n"
-    "      all others in a barrier; rank 0 reads its clock; dispatch, the synthetic experts\n"
-    "      and combine run, then each rank's work is waited for, and all ranks in one more\n"
-    "      barrier; rank 0 reads its clock again. Launches, skew and that barrier are in it.\n"
-    "      GPU MODE's contest for all2all was timed this way, mean of its samples, and its\n"
-    "      results are geometric means over shapes. Sample j uses inputs j % bench.input_sets.\n"
-    "      On GPUs the stand-in runs on the host, so that only an algorithm that does the\n"
-    "      experts' work itself can be timed so. L3 of a host is left as it is.\n"
-    "\n"
-    "  bench.cache: cold\n"
-    "      More memory than L2 holds is written before each sample, between its untimed\n"
-    "      launch and its mark. One call a launch, since the next would find a warm cache;\n"
-    "      two graphs of one call take turns, one for each buffer set.\n"
-    "\n"
-    "After the last sample `out` is overwritten with NaN, one more iteration (or launch) runs\n"
-    "and every element is compared (bench.check); a wrong one ends bench with exit code 1. By\n"
-    "graph this needs bench.input_sets to be no more than the dispatches that the algorithm can\n"
-    "have open (1 always is; with ll_v2, up to algorithm.buffers), else their expert outputs are gone.\n";
-
-static const char stopping[] =
-    "When `epa2a bench` has samples enough.\n"
-    "\n"
-    "  bench: {iterations: 200}              so many, and no rule: the default\n"
-    "  bench: {iterations: 20000, ci95: 1%}  until the median is known to 1 %, 20000 at most\n"
-    "  bench: {iterations: 20000, max_time: 10s}\n"
-    "  bench: {iterations: 20000, ci95: 1%, min_iterations: 100, min_time: 500ms, max_time: 10s}\n"
-    "\n"
-    "bench.iterations is the most there can be, as there is room for so many. bench.ci95 is the\n"
-    "width of the 95 % interval of the median of the last row (total, or wall), as a part of\n"
-    "that median. The interval is that of the sign test: of n sorted samples those numbered k\n"
-    "from both ends, k as large as a fair coin thrown n times allows; it asks for no\n"
-    "distribution. It does ask for samples that do not depend on each other. Those that follow\n"
-    "each other are more alike than that, and a rule that looks often finds what it looks for\n"
-    "a little too early: what two runs differ by is for `epa2a compare`. min_iterations and\n"
-    "min_time hold ci95 back; max_time counts from the first sample, and is met within the\n"
-    "next look.\n"
-    "\n"
-    "A look is an exchange of times between ranks after a sample and before the next, so that\n"
-    "all stop after the same one. It is in no sample, and takes place rarely: after\n"
-    "min_iterations, then at a quarter more samples each time; for max_time half way to the\n"
-    "end, and half way again. With barrier: false ranks meet there, as they else do not.\n"
-    "Without a rule nothing is exchanged. By graph samples come in blocks of 8.\n"
-    "\n"
-    "The report says how many there are, which rule ended it, and how wide the interval is; a\n"
-    "warning, if bench.iterations or max_time came before ci95. In JSON: `stop`, and `ci95` of\n"
-    "each stage. --timeout is something else: how long a rank waits before it gives up.\n";
-
-static const char comparing[] =
-    "What became slower: `epa2a compare A B`, of documents, JSON lines or folders.\n"
-    "\n"
-    "Runs are matched by id, or by label; those of one id are one experiment, repeated. For\n"
-    "each stage: the ratio B / A of the medians, its 95 % interval by the bootstrap, over runs\n"
-    "and over blocks of neighbours in them, and p, the chance that both are alike, by Mann and\n"
-    "Whitney. From 5 runs a side on p is of the medians of runs, else of those of blocks.\n"
-    "SLOWER is more than --threshold (3%) with p below --alpha (0.01), and exit code 10.\n"
-    "\n"
-    "Machines drift: neighbours, clocks, temperature. What is measured in one go knows nothing\n"
-    "of that, so two runs of the same can differ, and rightly be said to. Take turns:\n"
-    "  for i in 1 2 3 4 5 6 7; do\n"
-    "      old/epa2a bench x.yaml --quiet --json-lines - >>a.jsonl\n"
-    "      new/epa2a bench x.yaml --quiet --json-lines - >>b.jsonl\n"
-    "  done\n"
-    "  epa2a compare a.jsonl b.jsonl\n"
-    "In one batch `repeat: 7` does it: bench takes the first of all runs, then the second.\n";
-
-static const char expectations[] =
-    "What a result must come to: `expect:` in a file, or --set.\n"
-    "\n"
-    "  expect:\n"
-    "    median: 120us                       of the last row, total or wall: at most\n"
-    "    p99: dispatch 80us, total 200us     of these rows; in braces it needs quotes:\n"
-    "  expect: {p99: \"dispatch 80us, total 200us\", goodput: 40, of_peak: 50%, wrong: 0}\n"
-    "\n"
-    "Rows are those of the table: the algorithm's stages and total; by graph dispatch, combine\n"
-    "and total; with bench.clock: end_to_end, cache: cold only wall; in an open loop, service and latency\n"
-    "instead of total. One that there is not is refused, with\n"
-    "its place in the file, once ranks have set up. min, median, p95, p99, p999, max and\n"
-    "mean are durations, at most (p999 needs 1000 samples, else it misses); goodput, wire and\n"
-    "bus are GB/s, and of_peak a percentage, at least.\n"
-    "wrong: 0 wants data that was compared; wrong data ends a run without that, too.\n"
-    "\n"
-    "bench and run look at all of them once a run has ended well: the table has a line for\n"
-    "each, JSON the list `expect`, and what is missed is an error and exit code 1:\n"
-    "    small.yaml: error: expected total median <= 120 us, it is 131.4 us (+9.5 %)\n"
-    "A figure that is not known (a rate of half a dispatch, a limit that the transport does not\n"
-    "measure) misses. Of several runs each is judged by its own; the others go on, unless\n"
-    "--fail-fast. verify takes no times and looks at wrong alone. Expectations are not part of a\n"
-    "run's id, and `epa2a compare` takes results that miss them.\n";
-
-static const char faults[] =
-    "Failures that are planted, so that what comes of them can be rehearsed: `fault:` in a file,\n"
-    "or --set, for run, bench and verify.\n"
-    "\n"
-    "  fault: {kind: kill, rank: 1, stage: combine, iteration: 10}\n"
-    "      The rank kills itself with SIGKILL: exit code 5, and a sentence that says which rank\n"
-    "      was lost where.\n"
-    "  fault: {kind: stop, rank: 1, stage: dispatch, iteration: 10, for: 2s}\n"
-    "      Its process is stopped by SIGSTOP, and continued by a timer. Peers wait; for longer\n"
-    "      than `timeout` they give up: exit code 4, and whom they waited for.\n"
-    "  fault: {kind: straggle, rank: 1, stage: combine, iteration: 10, for: 100us, every: 1}\n"
-    "      It sleeps before that stage, here from iteration 10 on. With barrier: true it is\n"
-    "      late after the barrier and before its own mark: what others wait for it is in their\n"
-    "      times. verify.straggle makes all ranks late by turns.\n"
-    "\n"
-    "Iterations count from 0, those of warm-up too, as in messages. Without `stage` it is the\n"
-    "first; names are those of the table. kill and stop want ranks that are processes of their\n"
-    "own, and bench a clock other than graph, which runs stages where no host comes in between.\n"
-    "Several of them are runs of one file:\n"
-    "    matrix: {fault: [none, {kind: kill, rank: 1}, {kind: stop, rank: 0, for: 10s}]}\n"
-    "\n"
-    "What then happens is what would happen without a plan: nothing but the rank itself knows\n"
-    "of it. The report, a warning and `fault` in JSON say that it was planted and how often it\n"
-    "struck. A fault is part of a run's id, so --resume takes no such run for one without, and\n"
-    "`epa2a compare` refuses its times unless --force is given.\n";
-
-static const char arrivals[] =
-    "Open loop: `epa2a bench` where iterations are due by a schedule.\n"
-    "\n"
-    "  bench: {arrivals: poisson, load: 0.8}     0.8 of what a closed loop does a second\n"
-    "  bench: {arrivals: constant, rate: 2000}   2000 a second, one each 500 us\n"
-    "\n"
-    "Usually an iteration begins when the one before is over (closed), so that nobody asks for\n"
-    "anything while one is slow, and one slow iteration is one slow sample. In an open loop all\n"
-    "ranks begin iteration i when it is due, or as soon after as the one before lets them. Two\n"
-    "rows stand for total, both of the slowest rank, dispatch to combine with the experts'\n"
-    "stand-in:\n"
-    "  service   from when the rank began to when it was done\n"
-    "  latency   from when it was due to when it was done: the time in the queue counts\n"
-    "\n"
-    "load is a part of the rate of the second half of warm-up, a closed loop without barriers,\n"
-    "of its slowest rank. Near 1 queues grow long, above 1 without end. Gaps are even, or drawn\n"
-    "from the exponential distribution by the seed, alike on all ranks, which must be on one\n"
-    "host: their clock is CLOCK_MONOTONIC. Inputs are made beforehand. GPUs' clocks (events,\n"
-    "graph), end_to_end and the rules of bench.ci95 and bench.max_time are refused. Of latency\n"
-    "there are no bandwidths, and expectations without a row are of it.\n";
-
-static const char charts[] =
-    "Charts of results: of what --json, --json-lines and --out-dir wrote, of one run or many.\n"
-    "\n"
-    "  epa2a plot RESULTS...                 on standard output, drawn with characters\n"
-    "  epa2a plot RESULTS... -o chart.svg    by gnuplot; .png too, .txt as above\n"
-    "\n"
-    "  --kind tokens         median time against tokens of a rank, both axes logarithmic; a line\n"
-    "                        for each algorithm and transport, and for each value of what else\n"
-    "                        differs; whiskers from 5 % to 95 % of the samples\n"
-    "  --kind distribution   histogram of the samples of one run; of several, which part of their\n"
-    "                        samples took no longer than that\n"
-    "  --kind skew           each rank's median against that of all ranks, by stage or by run\n"
-    "  --kind stages         medians of stages on top of each other, and the limit of the links\n"
-    "  --stage NAME          times of this stage, else of total\n"
-    "  --only GLOB           only runs of that label or id\n"
-    "\n"
-    "Without --kind: tokens where runs differ in them, distribution of one run, else stages. Runs\n"
-    "that are alike are one run with all their samples; those of two files are kept apart. Runs\n"
-    "that ended early are left out, and told. `epa2a compare` says whether a difference is one,\n"
-    "and `epa2a rerun RESULT.json` measures again what a result holds.\n";
+#include "help_texts.h"
 
 static void add_exit_codes(struct text *out)
 {
     for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
         text_add(out, "  %3d  %s\n", (int)m->code, m->help);
-    text_add(out, "With several runs the first code that is not 0 counts.\n");
+    text_add(out, "In a batch the first code that is not 0 is the batch's.\n");
 }
 
 static void add_environment(struct text *out)
 {
     for (const struct variable *v = environment; v->name != NULL; v++)
         text_add(out, "  %-18s %s\n", v->name, v->help);
-    text_add(
-        out,
-        "A variable EPA2A_... that is none of these gets a warning.\n"
-        "\n"
-        "A value in an experiment's file may have others in it:\n"
-        "  ranks: ${RANKS}                       it must be set\n"
-        "  moe: {topk: \"${TOPK:-8}\"}             8 where it is not set, or empty; in braces\n"
-        "                                        it needs quotes\n"
-        "  name: costs $${5}                     a literal ${5}\n"
-        "They are put in when the file is read, not in keys and not in --set, and what comes\n"
-        "of it is one value and no list. The id of a run is that of the value as it came to\n"
-        "be; `epa2a config show --origin` says which values were made that way.\n");
+    text_add(out, "%s", environment_txt);
 }
 
 const struct help_page help_pages[] = {
-    {"arrivals", arrivals},
-    {"bandwidth", bandwidth},
-    {"batches", batches},
-    {"charts", charts},
-    {"clocks", clocks},
-    {"comparing", comparing},
-    {"environment", "Variables of the environment.\n", add_environment},
+    {"arrivals", arrivals_txt},
+    {"bandwidth", bandwidth_txt},
+    {"batches", batches_txt},
+    {"charts", charts_txt},
+    {"clocks", clocks_txt},
+    {"comparing", comparing_txt},
+    {"environment", "Environment variables.\n", add_environment},
     {"exit-codes", "Exit codes.\n", add_exit_codes},
-    {"expectations", expectations},
-    {"faults", faults},
-    {"stopping", stopping},
-    {"results", results},
-    {"traces", traces},
+    {"expectations", expectations_txt},
+    {"faults", faults_txt},
+    {"glossary", glossary_txt},
+    {"results", results_txt},
+    {"stopping", stopping_txt},
+    {"traces", traces_txt},
     {0},
 };
 

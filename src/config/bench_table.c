@@ -6,7 +6,7 @@ static const struct epa_choice clocks[] = {
     {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
     {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
     {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
-    {"end_to_end", CLOCK_END_TO_END, "rank 0's clock from barrier to barrier, caches cold"},
+    {"end_to_end", CLOCK_END_TO_END, "rank 0's clock from barrier to barrier, experts included"},
     {0},
 };
 static const struct epa_choice arrivals[] = {
@@ -17,7 +17,7 @@ static const struct epa_choice arrivals[] = {
 };
 static const struct epa_choice caches[] = {
     {"warm", CACHE_WARM, "as the call before left it"},
-    {"cold", CACHE_COLD, "on GPUs: L2 written over before each sample, untimed"},
+    {"cold", CACHE_COLD, "flushed before each sample, untimed: L2 of GPUs; hosts with clock: end_to_end"},
     {0},
 };
 const struct epa_option bench_table[] = {
@@ -58,7 +58,7 @@ const struct epa_option bench_table[] = {
      .help = "sets of inputs, made beforehand and used in turn"},
     {.name = "barrier",
      EPA_BOOL(struct bench_options, barrier),
-     .help = "what stands between stages"},
+     .help = "a barrier before each stage, or launch of a graph; false: back to back"},
     {.name = "clock",
      EPA_CHOICE(struct bench_options, clock),
      .choices = clocks,
@@ -86,7 +86,7 @@ const struct epa_option bench_table[] = {
     {.name = "cache",
      EPA_CHOICE(struct bench_options, cache),
      .choices = caches,
-     .help = "what a sample finds in the cache of a GPU"},
+     .help = "what a sample finds in the cache"},
     {.name = "check",
      EPA_BOOL(struct bench_options, check),
      .help = "compare every element of one more iteration; by graph, inputs up to the "

@@ -219,7 +219,6 @@ static void check_bench(const struct config_check *c)
             "with bench.cache: cold one call is timed at a time, as the next would "
             "find a warm cache");
     check_unused(c, "bench", "barrier", "bench.clock", "remove it");
-    check_unused(c, "bench", "cache", "bench.clock", "remove it");
     if (given &&
         (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
         check_conflict(c, "bench.calls_per_graph", "bench.clock",
@@ -245,8 +244,8 @@ static void check_bench(const struct config_check *c)
             "not see them",
             c->x->backend.plugin->name);
     if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
-        check_conflict(c, "bench.cache", "backend.name", "set bench.cache: warm",
-                       "bench.cache: cold is for GPUs, not for backend '%s'",
+        check_conflict(c, "bench.cache", "backend.name", "set bench.clock: end_to_end",
+                       "bench.cache: cold on backend '%s' needs bench.clock: end_to_end",
                        c->x->backend.plugin->name);
 }
 

@@ -64,10 +64,10 @@ bool option_applies(const struct experiment *x, const struct section *section,
         return calls_apply(x);
     }
     if (strcmp(section->name, "bench") == 0 &&
-        (strcmp(option, "cache") == 0 || strcmp(option, "barrier") == 0)) {
-        *needs = "a clock other than end_to_end, which has its own";
-        if (x->bench.clock == CLOCK_END_TO_END || strcmp(option, "cache") == 0)
-            return x->bench.clock != CLOCK_END_TO_END;
+        strcmp(option, "barrier") == 0) {
+        *needs = "a clock other than end_to_end, which has barriers of its own";
+        if (x->bench.clock == CLOCK_END_TO_END)
+            return false;
         *needs = "arrivals: closed; in an open loop no barrier stands anywhere";
         return x->bench.arrivals == ARRIVALS_CLOSED;
     }

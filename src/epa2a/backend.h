@@ -10,8 +10,8 @@ enum epa_memory {
     EPA_MEMORY_CUDA = 1u << 1,
 };
 
-/* Why a kernel gave up waiting. The first thread of a rank that does so fills it; what
- * `stage`, `what` and `index` mean is its algorithm's affair. */
+/* Why a kernel stopped waiting. Filled by the first thread of a rank that does; the algorithm
+ * defines `stage`, `what` and `index`. */
 struct epa_fault {
     uint32_t claimed; /* device: set by the thread that fills the rest */
     int32_t status;   /* enum epa_status; EPA_OK: there is none */
@@ -26,32 +26,31 @@ struct epa_backend {
     enum epa_memory memory;
     int device;   /* -1 on host */
     void *stream; /* cudaStream_t, NULL on host: work is queued here, in order */
-    /* CUDA; NULL on host. Kernels that wait look at both now and then, and leave when one
-     * is not 0: sync() raises *stop, while it waits, once a rank has failed, and
-     * *device_fault (device memory) is where the first of them says why. sync() brings it
-     * to `fault`. */
+    /* CUDA; NULL on host. Kernels that wait poll both, and exit when one is not 0: sync() sets
+     * *stop once a rank has failed; *device_fault (device memory) is where the first kernel
+     * that stops waiting records why. sync() copies it to `fault`. */
     const uint32_t *stop;
     struct epa_fault *device_fault;
     struct epa_fault fault;
     /* CUDA: memory of the device that was free when it was opened; 0: not known. */
     uint64_t free_bytes;
-    /* CUDA: multiprocessors for this rank: fewer than there are where ranks share a device,
-     * so that kernels which wait for each other fit in side by side. */
+    /* CUDA: multiprocessors for this rank. Ranks that share a device get a part each, so that
+     * kernels which wait for each other are resident together. */
     uint32_t multiprocessors;
 };
 
 struct epa_backend_ops {
-    /* After a failure what was queued may wait for ranks that are gone: sync() first, then
+    /* After a failure, queued work may wait for ranks that are lost: call sync() first, then
      * free(), graph_destroy() and close(). */
     enum epa_status (*alloc)(struct epa_backend *, size_t bytes, void **out);
     void (*free)(struct epa_backend *, void *);
-    /* Each is in order with what is queued. The bytes of `host` have been taken when
-     * write() returns; they are there when read() returns. Neither looks for a fault. */
+    /* In order with queued work. write() has copied `host` when it returns; read() has filled
+     * it. Neither checks for a fault. */
     enum epa_status (*write)(struct epa_backend *, void *to, const void *host, size_t);
     enum epa_status (*read)(struct epa_backend *, void *host, const void *from, size_t);
     enum epa_status (*fill)(struct epa_backend *, void *to, int byte, size_t);
-    /* All that was queued is done. While it waits it looks at `aborted`. A fault is the
-     * status it returns, and the algorithm that queued the kernel can explain it. */
+    /* Waits until all queued work is done, and polls `aborted` meanwhile. Returns the status of
+     * a fault; the algorithm that queued the kernel explains it. */
     enum epa_status (*sync)(struct epa_backend *);
     /* Host only: runs fn(arg, worker, workers) on each of the rank's worker threads and
      * returns when all are done. Threads are made once, pinned, and wait without sleeping
@@ -59,8 +58,8 @@ struct epa_backend_ops {
     enum epa_status (*parallel)(struct epa_backend *,
                                 void (*fn)(void *arg, uint32_t worker, uint32_t workers),
                                 void *arg);
-    /* Time: mark i, run something, mark j, sync, elapsed(i, j). Host reads a clock at a
-     * mark; CUDA records an event. */
+    /* Time: mark i, run something, mark j, sync, elapsed(i, j). A mark reads a clock on the
+     * host and records an event on CUDA. */
     enum epa_status (*mark)(struct epa_backend *, uint32_t i);
     enum epa_status (*elapsed)(struct epa_backend *, uint32_t i, uint32_t j, double *ns);
     /* CUDA; NULL on host. What is queued from capture_begin() to capture_end() is recorded,
@@ -69,10 +68,10 @@ struct epa_backend_ops {
     enum epa_status (*capture_end)(struct epa_backend *, struct epa_graph **out);
     enum epa_status (*graph_launch)(struct epa_backend *, struct epa_graph *);
     void (*graph_destroy)(struct epa_backend *, struct epa_graph *);
-    /* Queues a write of more memory than L2 holds; on the host that is each worker's. */
+    /* Queues a write of more memory than L2 holds; on the host each worker does so. */
     enum epa_status (*flush_cache)(struct epa_backend *);
-    /* What the machine is, for reports: say(arg, "driver", "580.159.04"), "device", "clock"
-     * (of the moment), "links" and so on, in any number. NULL: nothing to say. */
+    /* Facts for reports, any number: say(arg, "driver", "580.159.04"), "device", "clock" (now),
+     * "links" and so on. NULL: none. */
     void (*describe)(struct epa_backend *,
                      void (*say)(void *arg, const char *key, const char *value), void *arg);
     void (*explain)(struct epa_backend *, struct epa_error *); /* the last failure */
@@ -82,7 +81,7 @@ struct epa_backend_ops {
 struct epa_backend_plugin {
     struct epa_plugin plugin;
     enum epa_memory memory;
-    uint32_t (*threads)(const void *config); /* that a rank will run, itself included */
+    uint32_t (*threads)(const void *config); /* of a rank, its own included */
     enum epa_status (*open)(const void *config, struct epa_bootstrap *,
                             struct epa_backend **out, struct epa_error *);
 };

@@ -1,31 +1,31 @@
-/* For kernels: storing to peers, signals, and waits that end. The transport gives an
- * epa_device_view, which a kernel takes by value. Signals count up, are waited for with >=.
+/* For kernels: stores to peers, signals, and bounded waits. The transport gives an
+ * epa_device_view, which a kernel takes by value. Signals count up and are waited for with >=.
  *
  * Order: all threads of a block store to a peer, the block synchronizes, one thread calls
- * epa_dev_signal(): who then acquires the signal sees the stores of the whole block. */
+ * epa_dev_signal(). A thread that acquires the signal then sees the stores of the whole block. */
 #ifndef EPA2A_DEVICE_CUH
 #define EPA2A_DEVICE_CUH
 
 #include <epa2a/ptx.cuh>
 #include <epa2a/transport.h>
 
-/* In a wait: polls between two looks at the clock, and looks between two at the host. */
+/* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop word. */
 enum { EPA_DEV_POLLS = 32, EPA_DEV_STOP_POLLS = 64 };
 
-/* Who waits for what, for the sentence that the host makes of it. */
+/* What is waited for, for the host's error message. */
 struct epa_dev_wait {
     uint32_t stage, what, peer, index;
 };
 
-/* All that this thread has stored, or seen stored, comes before the value. Pairs with the
- * acquire in epa_dev_wait_for() of the peer. */
-static __device__ __forceinline__ void
-epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value, uint32_t peer)
+/* Release: all stores of this thread, and all that it has observed, are visible before the value.
+ * Pairs with the acquire in epa_dev_wait_for() of the peer. */
+EPA_DEV void epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value,
+                            uint32_t peer)
 {
     epa_dev_store_release(v.peer_signal[peer] + signal, value);
 }
 
-/* Records why this rank's kernels give up; the first to do so is believed. */
+/* Records why this rank's kernels stop waiting; only the first call counts. */
 static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int32_t status,
                                                   struct epa_dev_wait w, uint64_t seen,
                                                   uint64_t wanted, uint64_t waited_ns)
@@ -45,47 +45,45 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
     *(volatile int32_t *)&f->status = status;
 }
 
-/* How long a loop that polls has been at it; all 0 to begin with. */
+/* State of a polling loop; all 0 at its start. */
 struct epa_dev_poll {
     uint32_t polls, looks;
     uint64_t start;
-    bool late; /* the time is up: the next poll, of all that is waited for, is the last */
+    bool late; /* the time-out has expired: one last poll of everything follows */
 };
 
-/* Between two polls: now and then looks at the clock, and at whether a rank has failed.
- * False: it is time to leave; why has been recorded. When the time is up it lets the caller
- * poll once more: who was stopped for that long finds all that has come meanwhile. */
-static __device__ __forceinline__ bool
-epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p, uint64_t timeout_ns,
-                struct epa_dev_wait w, uint64_t seen, uint64_t wanted)
+/* Between two polls: reads the clock and the stop word now and then. True: leave the loop; the
+ * reason has been recorded. After the time-out the caller polls once more, so that a thread that
+ * was stopped for that long finds what arrived meanwhile. */
+EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p,
+                                  uint64_t timeout_ns, struct epa_dev_wait w, uint64_t seen,
+                                  uint64_t wanted)
 {
     uint64_t now;
     bool stop, late;
 
     if (++p->polls % EPA_DEV_POLLS != 0)
-        return true;
+        return false;
     now = epa_dev_time();
     p->start = p->start == 0 ? now : p->start;
     if (*(volatile uint32_t *)&v.fault->claimed != 0)
-        return false;
+        return true;
     stop = ++p->looks % EPA_DEV_STOP_POLLS == 0 && *(const volatile uint32_t *)v.stop != 0;
     late = now - p->start > timeout_ns;
     if (!stop && !(late && p->late)) {
         p->late = late;
-        p->polls -= late; /* and looks at the clock again then */
-        return true;
+        p->polls -= late; /* so that the clock is read again after the last poll */
+        return false;
     }
     epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted,
                   now - p->start);
-    return false;
+    return true;
 }
 
-/* Until this rank's own `signal` is at least `wanted`; false when the time is up or a rank
- * has failed: the kernel must leave then. One thread. */
-static __device__ __forceinline__ bool epa_dev_wait_for(const epa_device_view &v,
-                                                        uint32_t signal, uint64_t wanted,
-                                                        uint64_t timeout_ns,
-                                                        struct epa_dev_wait w)
+/* Waits until this rank's own `signal` is at least `wanted`. False after the time-out or once a
+ * rank has failed: the kernel must exit. One thread. */
+EPA_DEV bool epa_dev_wait_for(const epa_device_view &v, uint32_t signal, uint64_t wanted,
+                              uint64_t timeout_ns, struct epa_dev_wait w)
 {
     const uint64_t *word = v.peer_signal[v.rank] + signal;
     struct epa_dev_poll poll = {};

@@ -1,5 +1,5 @@
-/* An option is declared once, next to the struct field that holds it. The table drives
- * the YAML reader, --set, `epa2a help`, the man page and the completions. */
+/* An option is declared once, next to the struct field that holds it. The table drives the YAML
+ * reader, --set, `epa2a help`, the man page, the JSON Schema and the completions. */
 #ifndef EPA2A_OPTION_H
 #define EPA2A_OPTION_H
 

@@ -13,18 +13,18 @@
 enum {
     WIDTH = REPORT_WIDTH,
     NAME_LEAST = 10,
-    NAME_MOST = 20,  /* what five times and three rates leave of WIDTH */
-    NAME_LIMIT = 12, /* and with the limit in two more columns */
-    NAME_P999 = 17,  /* six times and three rates */
+    NAME_MOST = 19,  /* what five times and three rates leave of WIDTH */
+    NAME_LIMIT = 10, /* and with the limit in two more columns */
+    NAME_P999 = 15,  /* six times and three rates */
     TIMES = 6,       /* columns of times, of which this is not always there: */
     TIME_P999 = 4,
 };
 
 /* Widths of columns. */
 struct widths {
-    int name, time, rate, peak, share; /* limit 0: neither of the last two */
-    int digits;                         /* of microseconds */
-    bool p999;                          /* it has a column */
+    int name, time, rate, bottleneck, peak, share; /* peak 0: neither of the last two */
+    int digits;                                    /* of microseconds */
+    bool p999;                                     /* it has a column */
 };
 
 /* A column of `width` and a blank before it; "-" for what is not known. What is too long
@@ -55,7 +55,7 @@ static void print_row(FILE *file, const struct widths *w, const struct result_st
             cell(file, w->time, w->digits, column[i] / 1e3);
     rate_cell(file, w->rate, stage->goodput);
     rate_cell(file, w->rate, stage->wire);
-    rate_cell(file, w->rate, stage->bottleneck);
+    rate_cell(file, w->bottleneck, stage->bottleneck);
     if (w->peak > 0) {
         cell(file, w->peak, w->digits, stage->peak_ns / 1e3);
         cell(file, w->share, 1, 100 * stage->peak_ns / s->median);
@@ -72,13 +72,14 @@ static struct widths widths_of(const struct result *result)
 
     if (peak && p999)
         w = (struct widths){
-            .name = NAME_LEAST, .time = 7, .rate = 6, .peak = 6, .share = 8};
+            .name = NAME_LEAST, .time = 6, .rate = 7, .peak = 7, .share = 7};
     else if (peak)
         w = (struct widths){
-            .name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 8};
+            .name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 7};
     else if (p999)
         w.time = 8;
     w.p999 = p999;
+    w.bottleneck = 10;
     w.digits = median < 100e3 ? 2 : 1;
     for (uint32_t i = 0; i < result->n_stages; i++) {
         int n = (int)strlen(result->stage[i].name);
@@ -100,14 +101,14 @@ static void print_head(FILE *file, const struct widths *w)
         if (i != TIME_P999 || w->p999)
             fprintf(file, " %*s", w->time, time[i]);
     for (size_t i = 0; i < 3; i++)
-        fprintf(file, " %*s", w->rate, rate[i]);
+        fprintf(file, " %*s", i < 2 ? w->rate : w->bottleneck, rate[i]);
     if (w->peak > 0)
         fprintf(file, " %*s %*s", w->peak, "at peak", w->share, "of peak");
     fprintf(file, "\n# %-*s", w->name, "");
     for (size_t i = w->p999 ? 0 : 1; i < TIMES; i++)
         fprintf(file, " %*s", w->time, "[us]");
     for (size_t i = 0; i < 3; i++)
-        fprintf(file, " %*s", w->rate, "[GB/s]");
+        fprintf(file, " %*s", i < 2 ? w->rate : w->bottleneck, "[GB/s]");
     if (w->peak > 0)
         fprintf(file, " %*s %*s", w->peak, "[us]", w->share, "[%]");
     fputc('\n', file);

@@ -156,7 +156,7 @@ static json_t *timing_json(struct build *b, const struct result *result)
     o = json_object();
     set(b, o, "clock", json_text(result_clock_name(result)));
     set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
-    set(b, o, "cache", json_text(cold || wall ? "cold" : "warm"));
+    set(b, o, "cache", json_text(cold ? "cold" : "warm"));
     set(b, o, "total",
         json_text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured"
                                                                         : "sum"));

@@ -46,9 +46,8 @@ static uint64_t flush_bytes(const struct session *s)
 {
     const struct experiment *x = s->experiment;
     const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-    bool cold = x->bench.clock == CLOCK_END_TO_END || x->bench.cache == CACHE_COLD;
 
-    if (s->verb != VERB_BENCH || !cold || backend->memory != EPA_MEMORY_HOST)
+    if (s->verb != VERB_BENCH || x->bench.cache != CACHE_COLD || backend->memory != EPA_MEMORY_HOST)
         return 0;
     return times(backend->threads(x->backend.config), cache_flush_bytes());
 }

@@ -1,10 +1,10 @@
-/* bench by the clock on the wall: from a barrier of all ranks to the next, as rank 0 reads
- * it, with caches cold and all stages and experts in between. What a program that calls a
- * layer now and then would wait for it: launches, ranks that wait for each other and the
- * second barrier are in it; stages are not told apart.
+/* bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, as rank 0
+ * reads its clock, and holds all stages and the experts: what a program waits for when it calls
+ * a layer now and then. Launches, skew between ranks and the second barrier are in it; single
+ * stages cannot be told from it.
  *
- * Caches are written over before the first barrier, so that no rank's doing so is in
- * another's time. */
+ * With bench.cache: cold caches are flushed before the first barrier, so that no rank's flush
+ * is in another rank's time. */
 #include "session/rank.h"
 
 #include "base/clock.h"
@@ -31,8 +31,11 @@ static enum epa_status run_layer(struct rank *r, uint32_t slot, struct epa_error
 static enum epa_status run_sample(struct rank *r, uint32_t slot, uint64_t *ns,
                                   struct epa_error *err)
 {
-    enum epa_status status = rank_explain(r, r->backend->ops->flush_cache(r->backend), err);
+    enum epa_status status = EPA_OK;
     uint64_t start;
+
+    if (experiment_of(r)->bench.cache == CACHE_COLD)
+        status = rank_explain(r, r->backend->ops->flush_cache(r->backend), err);
 
     if (status == EPA_OK)
         status = rank_sync(r, err);

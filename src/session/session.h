@@ -9,6 +9,7 @@
 #include "config/experiment.h"
 #include "session/status_page.h"
 #include "op/op.h"
+#include "session/peak.h"
 #include "session/stop.h"
 #include "trace/record.h"
 
@@ -83,8 +84,7 @@ struct session_rank {
     char text[640];            /* an epa_error's, and where that was */
     struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
-    struct epa_peak peak; /* of the links, where has_peak */
-    bool has_peak;
+    struct peak peak; /* of the links */
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
     struct session_wait waiting;

@@ -12,7 +12,7 @@ enum { TOKENS = 16, HIDDEN = 512, TOPK = 6, LAYERS = 3, SLOTS = 4 };
 struct shape {
     const char *name;
     uint32_t max_tokens, hidden, experts, topk, buffers;
-    int layout, wire, overlap; /* as in struct ll_config */
+    int layout, dispatch_dtype, split_phase; /* as in struct ll_config */
     bool dedup;
     bool apart; /* experts answer elsewhere than in the heap */
 };

@@ -21,13 +21,14 @@
  *       frees the own set, from which puts read. */
 #include "allgather.h"
 
+#include <epa2a/quant.h>
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "kernels/kernels.h"
 
 /* A row block of this size stays in L1 and L2 between the copies to two peers. */
 enum { BLOCK_BYTES = 16 << 10, LINE = 64, ROW_ALIGN = 16 };
@@ -44,8 +45,8 @@ struct ag_host {
     struct epa_transport *t;
     struct epa_backend *backend;
     struct epa_trace *trace;
-    const struct kernels *kernels;
-    enum kernels_store store;
+    const struct epa_kernels *kernels;
+    enum epa_store store;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal;
     struct ag_names name;
@@ -191,8 +192,8 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     else
         for (uint32_t i = 0; i < c->n; i++)
             copy_to_all(c, &c->to[i], 1, c->from[i], c->bytes[i], worker, workers);
-    if (c->h->store == KERNELS_STORE_STREAM)
-        kernels_drain(); /* before the signal */
+    if (c->h->store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain(); /* before the signal */
     for (uint32_t i = 0; i < c->n; i++)
         bytes += c->bytes[c->spread ? 0 : i];
     (void)epa_trace_slice(c->h->trace, worker,
@@ -422,16 +423,16 @@ static enum epa_status check_heap(const struct epa_algorithm_params *p,
 
 /* Ordinary stores leave rows in the last level cache, for whoever reads them; nontemporal ones
  * are faster once the outputs of all ranks of the host take more than a third of it. */
-static enum kernels_store choose_store(const struct ag_layout *l,
-                                       const struct epa_world *world, int nontemporal)
+static enum epa_store choose_store(const struct ag_layout *l, const struct epa_world *world,
+                                   int nontemporal)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     uint64_t third = (uint64_t)(cache > 0 ? cache : 32 << 20) / 3;
     bool large = world->local_size * l->set_bytes > third;
 
     return nontemporal == AG_NONTEMPORAL_ON || (nontemporal == AG_NONTEMPORAL_AUTO && large)
-               ? KERNELS_STORE_STREAM
-               : KERNELS_STORE_CACHED;
+               ? EPA_STORE_NONTEMPORAL
+               : EPA_STORE_CACHED;
 }
 
 enum epa_status ag_host_create(const struct epa_algorithm_params *p,
@@ -458,7 +459,8 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p,
         .t = p->transport,
         .backend = p->backend,
         .trace = p->trace,
-        .kernels = kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
+        .kernels =
+            epa_kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
         .store = choose_store(l, &p->world, config->nontemporal),
         .heap = p->heap,
         .timeout_ns = p->timeout_ns,

@@ -5,9 +5,9 @@
  * fewer, of AG_PART_BYTES at least. Parts are dealt to blocks in turn, chunk after chunk. The
  * block that is the last to store its part of a chunk signals the chunk to all peers. */
 #include <epa2a/device.cuh>
+#include <epa2a/quant.cuh>
 
 #include "allgather_cuda.h"
-#include "device/rows.cuh"
 
 enum { AG_UNROLL = 4 };
 
@@ -18,7 +18,7 @@ struct ag_span {
 
 /* Where each rank's rows begin in the output, and where the last one's end, in vectors: `start`,
  * [size + 1] of the block. */
-static __device__ __forceinline__ void find_starts(const struct ag_args &a, uint64_t *start)
+EPA_DEV void find_starts(const struct ag_args &a, uint64_t *start)
 {
     __shared__ uint32_t rows[EPA_DEVICE_RANKS];
 
@@ -36,8 +36,8 @@ static __device__ __forceinline__ void find_starts(const struct ag_args &a, uint
 }
 
 /* A chunk of the rows of `rank`, maybe empty. */
-static __device__ __forceinline__ struct ag_span
-chunk_span(const struct ag_args &a, const uint64_t *start, uint32_t rank, uint32_t chunk)
+EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start,
+                                  uint32_t rank, uint32_t chunk)
 {
     uint64_t step = (uint64_t)a.chunk_rows * (a.row_bytes / 16);
     uint64_t first = start[rank] + chunk * step;
@@ -51,8 +51,7 @@ struct ag_part {
 };
 
 /* *dealt: the block that the next part goes to. */
-static __device__ __forceinline__ struct ag_part deal_parts(struct ag_span chunk,
-                                                            uint32_t *dealt)
+EPA_DEV struct ag_part deal_parts(struct ag_span chunk, uint32_t *dealt)
 {
     uint64_t most = (chunk.end - chunk.first + AG_THREADS - 1) / AG_THREADS;
     uint32_t parts = (uint32_t)min(max(most, (uint64_t)1), (uint64_t)gridDim.x);
@@ -63,8 +62,7 @@ static __device__ __forceinline__ struct ag_part deal_parts(struct ag_span chunk
     return {parts, mine};
 }
 
-static __device__ __forceinline__ struct ag_span part_span(struct ag_span chunk,
-                                                           struct ag_part part)
+EPA_DEV struct ag_span part_span(struct ag_span chunk, struct ag_part part)
 {
     uint64_t n = chunk.end - chunk.first;
 
@@ -74,9 +72,8 @@ static __device__ __forceinline__ struct ag_span part_span(struct ag_span chunk,
 
 /* A block copies `span` to the same place in the sets of some ranks, counted from this one on.
  * `from` is where the output's first vector would be. */
-static __device__ __forceinline__ void copy_span(const struct ag_args &a,
-                                                 struct ag_span span, const char *from,
-                                                 uint32_t first, uint32_t end)
+EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char *from,
+                       uint32_t first, uint32_t end)
 {
     for (uint64_t at = span.first + threadIdx.x; at < span.end;
          at += AG_UNROLL * AG_THREADS) {
@@ -85,7 +82,7 @@ static __device__ __forceinline__ void copy_span(const struct ag_args &a,
 #pragma unroll
         for (int i = 0; i < AG_UNROLL; i++)
             if (at + i * AG_THREADS < span.end)
-                v[i] = dev_load16(from + (at + i * AG_THREADS) * 16);
+                v[i] = epa_dev_load16(from + (at + i * AG_THREADS) * 16);
         for (uint32_t p = first; p < end; p++) {
             uint32_t rank =
                 a.v.rank + p < a.v.size ? a.v.rank + p : a.v.rank + p - a.v.size;
@@ -94,15 +91,14 @@ static __device__ __forceinline__ void copy_span(const struct ag_args &a,
 #pragma unroll
             for (int i = 0; i < AG_UNROLL; i++)
                 if (at + i * AG_THREADS < span.end)
-                    dev_store16(to + (at + i * AG_THREADS) * 16, v[i]);
+                    epa_dev_store16(to + (at + i * AG_THREADS) * 16, v[i]);
         }
     }
 }
 
 /* True in the block that stored the last part of the chunk: its signal is a release of what all
  * blocks have stored of it. */
-static __device__ __forceinline__ bool all_parts_stored(const struct ag_args &a,
-                                                        uint32_t chunk, uint32_t parts)
+EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t parts)
 {
     __shared__ uint32_t last;
 
@@ -119,8 +115,7 @@ static __device__ __forceinline__ bool all_parts_stored(const struct ag_args &a,
     return last != 0;
 }
 
-static __device__ __forceinline__ void signal_chunk(const struct ag_args &a, uint64_t epoch,
-                                                    uint32_t chunk)
+EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk)
 {
     if (threadIdx.x < a.v.size && threadIdx.x != a.v.rank)
         epa_dev_signal(a.v, a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x);
@@ -128,8 +123,7 @@ static __device__ __forceinline__ void signal_chunk(const struct ag_args &a, uin
 
 /* This rank's rows to its own set, unless they are there, and, pushed, to those of all peers. */
 template <bool PULL>
-static __device__ __forceinline__ void send_rows(const struct ag_args &a, uint64_t epoch,
-                                                 const uint64_t *start)
+EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
     const char *from =
         a.in != NULL ? a.in - start[a.v.rank] * 16 : a.v.peer_heap[a.v.rank] + a.set;
@@ -149,16 +143,15 @@ static __device__ __forceinline__ void send_rows(const struct ag_args &a, uint64
     }
 }
 
-static __device__ __forceinline__ bool
-wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t source, uint32_t chunk)
+EPA_DEV bool wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t source,
+                            uint32_t chunk)
 {
     return epa_dev_wait_for(a.v, a.signal + source * a.chunks + chunk, epoch, a.timeout_ns,
                             {0, 0, source, chunk});
 }
 
 /* The rows of all peers, beginning with the one after this rank; false: one did not come. */
-static __device__ __forceinline__ bool pull_rows(const struct ag_args &a, uint64_t epoch,
-                                                 const uint64_t *start)
+EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
     uint32_t dealt = 0;
 
@@ -179,7 +172,7 @@ static __device__ __forceinline__ bool pull_rows(const struct ag_args &a, uint64
 }
 
 /* One block; it ends with the last chunk, and so does the kernel. */
-static __device__ __forceinline__ void wait_for_all(const struct ag_args &a, uint64_t epoch)
+EPA_DEV void wait_for_all(const struct ag_args &a, uint64_t epoch)
 {
     for (uint32_t i = threadIdx.x; i < a.v.size * a.chunks; i += AG_THREADS) {
         uint32_t source = i / a.chunks;

@@ -105,8 +105,8 @@ static void check_footprint(const struct config_check *c,
         check_conflict(
             c, "bench.clock", "algorithm.name",
             "set events or graph, or an algorithm that does the experts' work itself",
-            "bench.clock: end_to_end, cache: cold has the experts in it, whose stand-in is the host's "
-            "work with '%s': no time of backend '%s'",
+            "bench.clock: end_to_end includes the experts, which '%s' leaves to the host: "
+            "not a time of backend '%s'",
             name, x->backend.plugin->name);
 }
 
