@@ -31,6 +31,7 @@ static const struct experiment defaults = {
                 .weights = WEIGHTS_SUM_TO_ONE},
     .tokens = {.kind = TOKENS_FULL},
     .expert = {.kind = EXPERT_SCALE, .output = OUTPUT_IN_PLACE},
+    .allgather = {.max_rows = 128, .row_bytes = 14336},
     .run = {.iterations = 10},
     .verify = {.iterations = 50,
                .order = ORDER_LOCKSTEP,
@@ -189,9 +190,23 @@ static const struct epa_option routing[] = {
     {0},
 };
 
+static const struct epa_option allgather[] = {
+    {.name = "max_rows",
+     EPA_U32(struct allgather_options, max_rows),
+     .min = 1,
+     .max = 65536,
+     .help = "rows that a rank has at most in an iteration; `tokens` says how many it has"},
+    {.name = "row_bytes",
+     EPA_U32(struct allgather_options, row_bytes),
+     .min = 16,
+     .max = 1048576,
+     .help = "bytes of a row, a multiple of 16"},
+    {0},
+};
+
 static const struct epa_choice token_kinds[] = {
-    {"full", TOKENS_FULL, "max_tokens on each rank"},
-    {"random", TOKENS_RANDOM, "`min` to max_tokens, another number each iteration"},
+    {"full", TOKENS_FULL, "moe.max_tokens, or allgather.max_rows, on each rank"},
+    {"random", TOKENS_RANDOM, "`least` to that many, another number each iteration"},
     {"list", TOKENS_LIST, "as `per_rank` says; `tokens: [128, 0]` is short for it"},
     {0},
 };
@@ -199,16 +214,16 @@ static const struct epa_option tokens[] = {
     {.name = "kind",
      EPA_CHOICE(struct tokens_options, kind),
      .choices = token_kinds,
-     .help = "how many tokens a rank has in an iteration"},
+     .help = "how many tokens a rank has in an iteration, or rows for an AllGather"},
     {.name = "min",
      EPA_U32(struct tokens_options, min),
      .min = 0,
-     .max = 4096,
+     .max = 65536,
      .help = "random: the fewest that a rank has"},
     {.name = "per_rank",
      EPA_U32_LIST(struct tokens_options, per_rank),
      .min = 0,
-     .max = 4096,
+     .max = 65536,
      .help = "list: one number for each rank"},
     {0},
 };
@@ -336,24 +351,33 @@ const struct section experiment_sections[] = {
      .kind = EPA_PLUGIN_ALGORITHM,
      .chosen = "ll_v2"},
     {.name = "moe",
+     .ops = 1u << EPA_OP_MOE,
      .help = "the shape of the layer",
      .offset = offsetof(struct experiment, moe),
      .options = {moe, sizeof(struct moe_options), &defaults.moe}},
     {.name = "routing",
+     .ops = 1u << EPA_OP_MOE,
      .help = "which experts tokens want",
      .main = "kind",
      .offset = offsetof(struct experiment, routing),
      .options = {routing, sizeof(struct routing_options), &defaults.routing}},
     {.name = "tokens",
-     .help = "how many tokens a rank has",
+     .ops = 1u << EPA_OP_MOE | 1u << EPA_OP_ALLGATHER,
+     .help = "how many tokens, or rows, a rank has",
      .main = "kind",
      .offset = offsetof(struct experiment, tokens),
      .options = {tokens, sizeof(struct tokens_options), &defaults.tokens}},
     {.name = "expert",
+     .ops = 1u << EPA_OP_MOE,
      .help = "the synthetic expert",
      .main = "kind",
      .offset = offsetof(struct experiment, expert),
      .options = {expert, sizeof(struct expert_options), &defaults.expert}},
+    {.name = "allgather",
+     .ops = 1u << EPA_OP_ALLGATHER,
+     .help = "the shape of an AllGather",
+     .offset = offsetof(struct experiment, allgather),
+     .options = {allgather, sizeof(struct allgather_options), &defaults.allgather}},
     {.name = "run",
      .help = "what `epa2a run` does",
      .offset = offsetof(struct experiment, run),
@@ -391,6 +415,18 @@ const struct section *section_find(const char *name)
         if (strcmp(s->name, name) == 0)
             return s;
     return NULL;
+}
+
+bool section_is_for(const struct section *section,
+                    const struct epa_algorithm_plugin *algorithm)
+{
+    return section->ops == 0 || algorithm == NULL ||
+           (section->ops >> (uint32_t)algorithm->op & 1) != 0;
+}
+
+bool section_applies(const struct section *section, const struct experiment *x)
+{
+    return section_is_for(section, (const void *)x->algorithm.plugin);
 }
 
 const struct node *origin_find(const struct experiment *x, const char *key)
