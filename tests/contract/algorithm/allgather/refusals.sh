@@ -1,15 +1,15 @@
 #!/bin/bash
 # What allgather refuses, each in a sentence that names the option to change.
-#   refusals.sh EPA2A CONFIG PLUGINS
+#   refusals.sh EPA2A CONFIG
 set -u
-epa2a=$1 config=$2 plugins=$3 failed=0
+epa2a=$1 config=$2 failed=0
 
 # refuses WORDS SETTING...
 refuses() {
     local words=$1 out code args=()
     shift
     for s in "$@"; do args+=(--set "$s"); done
-    out=$("$epa2a" verify "$config" --plugin-path "$plugins" "${args[@]}" 2>&1)
+    out=$("$epa2a" verify "$config" "${args[@]}" 2>&1)
     code=$?
     if [ "$code" != 2 ] || ! grep -Eq "$words" <<<"$out"; then
         echo "FAIL $*: exit code $code, wants 2 and: $words"

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""skeletons.py MESON BUILD CC...: what is installed is enough to build both skeletons, to test them by the contract
+and to run them; and the contract finds a fault that is planted in one."""
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+LINES = 250  # of a skeleton, at most
+FAULTS = {  # kind: (old text, new text) of its skeleton
+    "algorithm": [
+        ("status = m->t->ops->quiet(m->t);", "status = EPA_OK;"),
+        ("epoch % 2 * m->set_bytes", "0 * epoch"),
+        ("m->epoch, m->timeout_ns)", "m->epoch - 1, m->timeout_ns)"),
+    ],
+    "transport": [
+        ("i = 1; i < t->size && status", "i = t->size; i < t->size && status"),
+        ("w.seen == w.wanted : w.seen >=", "w.seen != w.wanted : w.seen >="),
+        ("word_of(t, t->rank, 1 + i), 0,", "word_of(t, t->rank, 1 + i), 1,"),
+    ],
+}
+
+
+def run(*command, env=None, expect=(0,)):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=200,
+                          env={**os.environ, **(env or {})})
+    if done.returncode not in expect:
+        sys.exit(f"FAIL: {command} ends with {done.returncode}, not one of {expect}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Installed:
+    def __init__(self, meson, build, compiler, work):
+        run(meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", f"{work}/stage")
+        (program,) = pathlib.Path(work, "stage").rglob("bin/epa2a")
+        self.prefix, self.compiler, self.work = program.parent.parent, compiler, work
+        (self.pc,) = self.prefix.rglob("epa2a.pc")
+        self.share = self.prefix / "share/epa2a"
+        self.env = {"EPA2A_PLUGIN_PATH": self.ask("--variable=plugindir")}
+
+    def ask(self, what):
+        return run("pkg-config", f"--define-variable=prefix={self.prefix}", what, "epa2a",
+                   env={"PKG_CONFIG_PATH": str(self.pc.parent)}).strip()
+
+    def build(self, kind, source, name):
+        """A folder with the plugin, by the command of README."""
+        folder = pathlib.Path(self.work, name)
+        folder.mkdir()
+        path = folder / f"skeleton_{kind}.c"
+        path.write_text(source, encoding="utf-8")
+        run(*self.compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-z,defs",
+            *shlex.split(self.ask("--cflags")), path, "-o", folder / f"epa2a-{kind}-mine.so")
+        return folder
+
+    def verify(self, folder, config, *settings, expect=(0,)):
+        more = [word for setting in settings for word in ("--set", setting)]
+        return run(self.prefix / "bin/epa2a", "verify", config, "--plugin-path", folder, *more, env=self.env,
+                   expect=expect)
+
+    def check_algorithm(self, folder, expect=(0,)):
+        self.verify(folder, self.share / "contract/allgather.yaml", "algorithm=mine", "timeout=5s", expect=expect)
+
+    def check_transport(self, folder, expect=(0,)):
+        """The programs, until one fails; only if one may."""
+        programs = sorted(pathlib.Path(self.ask("--variable=contractdir")).glob("contract-*"))
+        assert len(programs) == 4, programs
+        failed = 0
+        for program in programs:
+            for launcher in ("fork", "thread"):
+                if not failed:
+                    done = subprocess.run([program, folder / "epa2a-transport-mine.so", launcher], capture_output=True,
+                                          text=True, check=False, timeout=100)
+                    failed = done.returncode
+        assert min(failed, 1) in expect, done.stdout + done.stderr
+
+
+def main(meson, build, *compiler):
+    with tempfile.TemporaryDirectory() as work:
+        installed = Installed(meson, build, compiler, work)
+        check = {"algorithm": installed.check_algorithm, "transport": installed.check_transport}
+        for kind, faults in FAULTS.items():
+            source = (installed.share / f"skeleton_{kind}.c").read_text(encoding="utf-8")
+            lines = source.count("\n")
+            assert lines <= LINES, f"skeleton_{kind}.c has {lines} lines"
+            folder = installed.build(kind, source, kind)
+            check[kind](folder)
+            if kind == "algorithm":
+                for setting in ("algorithm.store=false", "transport=reorder"):
+                    installed.verify(folder, installed.share / "contract/allgather.yaml", "algorithm=mine", setting)
+            else:
+                for algorithm in ("ll_v2", "ll_v1", "token_flag"):
+                    installed.verify(folder, installed.share / "configs/small-4.yaml", f"algorithm={algorithm}",
+                                     "transport=mine")
+            for i, (old, new) in enumerate(faults):
+                assert source.count(old) == 1, f"{old} is there {source.count(old)} times in skeleton_{kind}.c"
+                check[kind](installed.build(kind, source.replace(old, new), f"{kind}-{i}"), expect=(1, 4))
+                print(f"found: {new}")
+        for algorithm in ("ll_v2", "ll_v1", "token_flag"):
+            installed.verify(work, installed.share / "contract/moe.yaml", f"algorithm={algorithm}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
