@@ -151,7 +151,7 @@ int cmd_list(const struct cli *cli)
     const struct registry_entry *entry;
     struct text text = {0};
     uint32_t n;
-    int only;
+    int only, code = EXIT_OK;
     enum epa_status status = find_kind(cli, &only, &err);
 
     if (status == EPA_OK)
@@ -168,6 +168,10 @@ int cmd_list(const struct cli *cli)
     else
         fwrite(text.data, 1, text.bytes, stdout);
     text_free(&text);
+    if (registry_empty(registry) != NULL) {
+        fprintf(stderr, "epa2a: %s\n", registry_empty(registry));
+        code = EXIT_RESOURCE;
+    }
     registry_destroy(registry);
-    return EXIT_OK;
+    return code;
 }

@@ -35,6 +35,7 @@ struct doctor {
     bool quick, has_memory, has_flags;
     struct measure_memory memory;
     struct measure_flags flags;
+    char empty[320];     /* which folders hold no plugins; "": none */
     enum epa_status shm; /* EPA_OK: ranks of this host can talk */
 };
 

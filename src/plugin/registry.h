@@ -8,7 +8,7 @@
 struct registry;
 
 /* The usual place is $EPA2A_PLUGIN_PATH if absolute (secure_getenv), else the build tree
- * if this program stands in one, else the installed folder. `plugin_path` (absolute, or
+ * if this program stands in one, else registry_installed_folder(). `plugin_path` (absolute, or
  * NULL) is searched before it: what it holds hides a plugin of the same kind and name. A
  * folder that was asked for must be there. */
 enum epa_status registry_create(const char *plugin_path, struct registry **out,
@@ -32,6 +32,14 @@ struct registry_entry {
     const char *why;
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
+
+/* Which searched folders are missing or hold no plugin, as a clause: what a tree that was
+ * copied in part looks like. NULL: none. */
+const char *registry_empty(const struct registry *);
+
+/* Where plugins are installed: found from this program's own path, so that an installation may
+ * be moved. */
+void registry_installed_folder(char *out, size_t room);
 
 const char *plugin_kind_name(enum epa_plugin_kind);
 
