@@ -93,6 +93,8 @@ static void add_entry(struct text *text, int indent, const struct registry_entry
         text_add(text, "cannot be loaded: %s\n", entry->why);
     }
     text_add(text, "%*s%s\n", indent, "", entry->file == NULL ? "built in" : entry->file);
+    if (entry->hides != NULL)
+        text_add(text, "%*shides %s\n", indent, "", entry->hides);
 }
 
 static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n,

@@ -142,11 +142,19 @@ static enum epa_status add_file(struct registry *registry, const char *folder,
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
     entry.name = printable;
     at = position(registry, entry.kind, entry.name, &found);
-    if (found)
+    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
+    if (found) {
+        struct registry_entry *first = &registry->entry[at];
+
+        if (first->file != NULL && strcmp(first->file, entry.file) == 0)
+            return EPA_OK; /* a folder was given twice */
+        first->hides = arena_printf(registry->arena, "%s%s%s",
+                                    first->hides == NULL ? "" : first->hides,
+                                    first->hides == NULL ? "" : ", ", entry.file);
         return EPA_OK;
+    }
     loading.folder = folder;
     loading.base = arena_strndup(registry->arena, base, strlen(base));
-    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
     return insert(registry, at, entry, loading, err);
 }
 
@@ -268,29 +276,49 @@ static enum epa_status add_asked(struct registry *registry, const char *folder,
     return status;
 }
 
-static enum epa_status add_files(struct registry *registry, const char *plugin_path,
+/* The absolute ones of folders with : between them. */
+static enum epa_status add_environment(struct registry *registry, const char *list,
+                                       uint32_t *folders, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (size_t bytes; status == EPA_OK && *list != '\0'; list += bytes) {
+        bytes = strcspn(list, ":");
+        if (list[0] == '/') {
+            status = add_asked(registry, arena_strndup(registry->arena, list, bytes),
+                               "EPA2A_PLUGIN_PATH", err);
+            ++*folders;
+        }
+        bytes += list[bytes] == ':';
+    }
+    return status;
+}
+
+static enum epa_status add_files(struct registry *registry, const char *const *plugin_path,
                                  struct epa_error *err)
 {
     const char *env = secure_getenv("EPA2A_PLUGIN_PATH");
     char top[PATH_MAX], folder[PATH_MAX];
     enum epa_status status = EPA_OK;
+    uint32_t folders = 0;
 
-    if (plugin_path != NULL && plugin_path[0] != '/')
-        return epa_fail(err, EPA_ERR_CONFIG, "the plugin path '%s' is not absolute",
-                        plugin_path);
-    if (plugin_path != NULL)
-        status = add_asked(registry, plugin_path, "the plugin path", err);
-    if (status != EPA_OK)
+    for (; status == EPA_OK && plugin_path != NULL && *plugin_path != NULL; plugin_path++) {
+        if (**plugin_path != '/')
+            return epa_fail(err, EPA_ERR_CONFIG, "the plugin path '%s' is not absolute",
+                            *plugin_path);
+        status = add_asked(registry, *plugin_path, "the plugin path", err);
+    }
+    if (status == EPA_OK && env != NULL)
+        status = add_environment(registry, env, &folders, err);
+    if (status != EPA_OK || folders > 0)
         return status;
-    if (env != NULL && env[0] == '/')
-        return add_asked(registry, env, "EPA2A_PLUGIN_PATH", err);
     if (find_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
     registry_installed_folder(folder, sizeof(folder));
     return add_asked(registry, folder, NULL, err);
 }
 
-enum epa_status registry_create(const char *plugin_path, struct registry **out,
+enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *err)
 {
     struct registry *registry = calloc(1, sizeof(*registry));

@@ -7,11 +7,12 @@
 
 struct registry;
 
-/* The usual place is $EPA2A_PLUGIN_PATH if absolute (secure_getenv), else the build tree
- * if this program stands in one, else registry_installed_folder(). `plugin_path` (absolute, or
- * NULL) is searched before it: what it holds hides a plugin of the same kind and name. A
- * folder that was asked for must be there. */
-enum epa_status registry_create(const char *plugin_path, struct registry **out,
+/* The usual place is each absolute folder of $EPA2A_PLUGIN_PATH, with : between them
+ * (secure_getenv); without any the build tree if this program stands in one, else
+ * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL:
+ * none) are searched before it, in order: what is found first hides a plugin of the same kind
+ * and name. A folder that was asked for must be there. */
+enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *);
 
 /* Unloads, so what was found must not be in use. */
@@ -30,6 +31,7 @@ struct registry_entry {
     const char *name, *file; /* file NULL: built in */
     const struct epa_plugin *plugin;
     const char *why;
+    const char *hides; /* files of the same kind and name in folders after; NULL: none */
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
 

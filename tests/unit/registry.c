@@ -26,7 +26,8 @@ static void names_are_read_without_running_any_code(void **state)
     struct fixture *f = *state;
 
     copy(f, "good");
-    assert_int_equal(registry_create(f->folder, &f->registry, &f->err), EPA_OK);
+    assert_int_equal(
+        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err), EPA_OK);
     assert_no_code_ran(f);
 }
 
@@ -215,7 +216,9 @@ static void folder_asked_for_must_be_there(void **state)
     assert_int_equal(rmdir(f->folder), 0);
     snprintf(sentence, sizeof(sentence), "the plugin path %s: No such file or directory",
              f->folder);
-    assert_int_equal(registry_create(f->folder, &f->registry, &f->err), EPA_ERR_CONFIG);
+    assert_int_equal(
+        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err),
+        EPA_ERR_CONFIG);
     assert_string_equal(f->err.text, sentence);
 }
 
@@ -229,6 +232,48 @@ static void given_folder_comes_before_the_usual_one(void **state)
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
     assert_int_equal(find_in(f, f->folder, "sysv_hash"), EPA_OK);
     assert_int_equal(find_in(f, NULL, "good"), EPA_ERR_UNSUPPORTED);
+}
+
+static const char *file_of(struct fixture *f, const char *name, const char **hides)
+{
+    const struct registry_entry *entry;
+    uint32_t n = registry_list(f->registry, &entry);
+
+    for (uint32_t i = 0; i < n; i++) {
+        *hides = entry[i].hides;
+        if (strcmp(entry[i].name, name) == 0)
+            return entry[i].file;
+    }
+    return NULL;
+}
+
+/* One name in all of four folders, and one in the last alone. */
+static void folders_are_searched_in_order(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const name[] = {"a", "b", "c", "d"};
+    char folder[4][96], want[512], env[256];
+    const char *path[] = {folder[0], folder[1], folder[0], NULL}, *hides;
+
+    for (uint32_t i = 0; i < 4; i++) {
+        snprintf(folder[i], sizeof(folder[i]), "%s/%s", f->top, name[i]);
+        assert_int_equal(mkdir(folder[i], 0755), 0);
+        copy_part(folder[i], "good", "good", SIZE_MAX);
+    }
+    copy_part(folder[3], "sysv_hash", "sysv_hash", SIZE_MAX);
+    snprintf(env, sizeof(env), ":relative:%s::%s:", folder[2], folder[3]);
+    setenv("EPA2A_PLUGIN_PATH", env, 1);
+    assert_int_equal(registry_create(path, &f->registry, &f->err), EPA_OK);
+    snprintf(want, sizeof(want), "%s/epa2a-transport-good.so", folder[0]);
+    assert_string_equal(file_of(f, "good", &hides), want);
+    snprintf(want, sizeof(want),
+             "%s/epa2a-transport-good.so, %s/epa2a-transport-good.so, "
+             "%s/epa2a-transport-good.so",
+             folder[1], folder[2], folder[3]);
+    assert_string_equal(hides, want);
+    snprintf(want, sizeof(want), "%s/epa2a-transport-sysv_hash.so", folder[3]);
+    assert_string_equal(file_of(f, "sysv_hash", &hides), want);
+    assert_null(hides);
 }
 
 static void relative_folder_of_the_environment_is_not_used(void **state)
@@ -253,7 +298,7 @@ static void folder_that_limits_do_not_let_open_is_a_missing_resource(void **stat
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     limit = (struct rlimit){0, old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    status = registry_create(f->folder, &f->registry, &f->err);
+    status = registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(status, EPA_ERR_SYSTEM);
     assert_non_null(strstr(f->err.text, "Too many open files"));
@@ -268,7 +313,8 @@ static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
     copy(f, "good");
     copy(f, "old_abi");
     copy_part(f->folder, "good", "Capital", SIZE_MAX);
-    assert_int_equal(registry_create(f->folder, &f->registry, &f->err), EPA_OK);
+    assert_int_equal(
+        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err), EPA_OK);
     n = registry_list(f->registry, &entry);
     for (uint32_t i = 0; i < n; i++) {
         assert_true(i == 0 || entry[i - 1].kind < entry[i].kind ||
@@ -360,6 +406,7 @@ int main(int argc, char **argv)
         CASE(without_any_plugin_the_folders_are_named),
         CASE(folder_asked_for_must_be_there),
         CASE(given_folder_comes_before_the_usual_one),
+        CASE(folders_are_searched_in_order),
         CASE(relative_folder_of_the_environment_is_not_used),
         CASE(folder_that_limits_do_not_let_open_is_a_missing_resource),
         CASE(list_has_what_cannot_be_loaded_with_the_reason),
