@@ -46,6 +46,7 @@ static struct plan {
     uint64_t timeout_ns;
     uint32_t ranks_per_node, launches;
     bool blocks, hosts;
+    bool local_unknown;    /* LOCAL_RANK and LOCAL_WORLD_SIZE are not set */
     const char *odd_alike; /* of rank 1 */
 } plan;
 
@@ -68,6 +69,10 @@ static void client(struct started *s, uint32_t r)
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     set_job(r, s->size, s->size, plan.port);
+    if (plan.local_unknown) {
+        unsetenv("LOCAL_RANK");
+        unsetenv("LOCAL_WORLD_SIZE");
+    }
     if (plan.hosts)
         become_host(r);
     asked.timeout_ns = plan.timeout_ns != 0 ? plan.timeout_ns : asked.timeout_ns;
@@ -152,11 +157,12 @@ static void ranks_per_node_makes_nodes(void **state)
     started_destroy(s);
 }
 
-static void hosts_are_nodes_however_ranks_are_dealt(void **state)
+static void check_hosts(bool local_unknown)
 {
-    struct started *s = run(5, (struct plan){.rank_main = note_world, .hosts = true});
+    struct started *s =
+        run(5, (struct plan){
+                   .rank_main = note_world, .hosts = true, .local_unknown = local_unknown});
 
-    (void)state;
     if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
         started_destroy(s);
         print_message("this user may not make a host name of its own\n");
@@ -169,6 +175,18 @@ static void hosts_are_nodes_however_ranks_are_dealt(void **state)
         assert_int_equal(s->rank[r].world.local_size, r % 2 == 0 ? 3 : 2);
     }
     started_destroy(s);
+}
+
+static void hosts_are_nodes_however_ranks_are_dealt(void **state)
+{
+    (void)state;
+    check_hosts(false);
+}
+
+static void hosts_are_found_without_local_variables(void **state)
+{
+    (void)state;
+    check_hosts(true);
 }
 
 static void one_rank_needs_no_address(void **state)
@@ -437,7 +455,7 @@ static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
 {
     (void)state;
     clearenv();
-    assert_refused("set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, all four");
+    assert_refused("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four");
     set_job(0, 4, 2, 9);
     unsetenv("MASTER_ADDR");
     assert_refused("set MASTER_ADDR or launcher.address");
@@ -481,6 +499,7 @@ int main(void)
         cmocka_unit_test(ranks_of_one_host_are_on_one_node),
         cmocka_unit_test(ranks_per_node_makes_nodes),
         cmocka_unit_test(hosts_are_nodes_however_ranks_are_dealt),
+        cmocka_unit_test(hosts_are_found_without_local_variables),
         cmocka_unit_test(one_rank_needs_no_address),
         cmocka_unit_test(launches_follow_each_other_at_one_port),
         cmocka_unit_test(every_rank_gathers_what_all_have),
