@@ -195,7 +195,7 @@ never)
     done
     since=$(now_ms)
     ends 4 10000 "1 2 3"
-    says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s: 127.0.0.1 port $port: Connection refused" ;;
+    says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s \\(launcher\\.start\\): 127.0.0.1 port $port: Connection refused" ;;
 other)
     for r in 0 1 2; do
         rank $r verify "$config"
@@ -214,7 +214,7 @@ token)
     ends 2 3000 3
     says 3 '^\[rank 3\] .*another job: its token is not rank 0'
     ends 4 10000 "0 1 2"
-    says 0 'rank 3 of 4 did not come within 2 s; refused 127\.0\.0\.1: another job' ;;
+    says 0 'rank 3 of 4 did not come within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
 int | term)
     for victim in 0 2; do
         start_all "${endless[@]}" --json "$work/out.json" --force

@@ -266,7 +266,7 @@ static void another_token_is_refused_and_reported_of_when_ranks_are_missing(void
     expect(&g, client, WIRE_ABORT);
     conn_put(client, WIRE_DONE);
     assert_verdict(&g, client, EPA_ERR_TIMEOUT,
-                   "rank 1 of 2 did not come within 0.3 s; refused "
+                   "rank 1 of 2 did not come within 0.3 s (launcher.start); refused "
                    "somebody: another job");
     finish(&g);
 }
@@ -339,9 +339,9 @@ static void a_silent_client_is_gone(void **state)
             conn_put(&g.client[0], WIRE_DONE);
         turn(&g);
     }
-    assert_verdict(
-        &g, &g.client[0], EPA_ERR_DIED,
-        "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s");
+    assert_verdict(&g, &g.client[0], EPA_ERR_DIED,
+                   "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s "
+                   "(launcher.heartbeat)");
     finish(&g);
 }
 
