@@ -85,10 +85,10 @@ static json_t *devices_json(const struct machine *m)
 
 static json_t *links_json(const struct probe *p)
 {
-    if (!p->has_peak)
+    if (!(p->peak.latency_ns > 0))
         return json_null();
     return json_pack("{s:o,s:o,s:o}", "ranks", count(p->ranks), "rate",
-                     real(p->limit.bytes_per_ns), "latency_ns", real(p->limit.latency_ns));
+                     real(p->peak.bytes_per_ns), "latency_ns", real(p->peak.latency_ns));
 }
 
 static json_t *plugins_json(const struct doctor *d)

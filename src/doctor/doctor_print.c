@@ -185,10 +185,10 @@ static void print_measured(FILE *to, const struct doctor *d)
     for (uint32_t i = 0; i < d->plugins; i++) {
         const struct probe *p = &d->plugin[i].probe;
 
-        if (d->plugin[i].usable && p->has_peak)
+        if (d->plugin[i].usable && p->peak.latency_ns > 0)
             say(to, d->plugin[i].name,
                 "%u ranks: %.1f GB/s out of each while all send, %.2f us for a signal",
-                p->ranks, p->limit.bytes_per_ns, p->limit.latency_ns / 1e3);
+                p->ranks, p->peak.bytes_per_ns, p->peak.latency_ns / 1e3);
     }
 }
 

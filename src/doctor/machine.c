@@ -12,7 +12,7 @@
 
 #include "base/sysfile.h"
 #include "doctor/parts.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "session/memory.h"
 
 /* "200000 100000" of cgroup v2, or two files of v1; "max" and -1 are no quota. */
@@ -100,7 +100,7 @@ static void collect_cores(const char *root, struct machine *out)
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
         size_t n = strlen(out->isas);
 
-        if (kernels_by_name(isas[i], EPA_BF16) != NULL)
+        if (epa_kernels_by_name(isas[i], EPA_BF16) != NULL)
             snprintf(out->isas + n, sizeof(out->isas) - n, "%s%s", n > 0 ? ", " : "",
                      isas[i]);
     }

@@ -7,7 +7,7 @@
 
 #include "plugin/builtin.h"
 
-enum { HEAP_BYTES = 4 << 20, SIGNALS = 16 };
+enum { HEAP_BYTES = 4 << 20, SIGNALS = PEAK_SIGNALS };
 
 static const uint64_t timeout_ns = 20000000000u;
 static const uint64_t grace_ns = 2000000000u;
@@ -36,24 +36,6 @@ static void keep_fact(void *arg, const char *key, const char *value)
     to->n++;
 }
 
-static enum epa_status ask_transport(struct epa_transport *t, struct probe *out,
-                                     struct epa_error *err)
-{
-    enum epa_status status;
-
-    if (t->ops->describe != NULL)
-        t->ops->describe(t, keep_fact, &out->facts);
-    if (t->ops->limit == NULL)
-        return EPA_OK;
-    status = t->ops->limit(t, 0, &out->limit);
-    out->has_peak = status == EPA_OK;
-    if (status == EPA_ERR_UNSUPPORTED)
-        return EPA_OK;
-    if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        t->ops->explain(t, err);
-    return status;
-}
-
 static enum epa_status with_transport(const struct asked *asked, struct epa_bootstrap *boot,
                                       struct epa_backend *backend, struct probe *out,
                                       struct epa_error *err)
@@ -70,7 +52,9 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
 
     if (status != EPA_OK)
         return status;
-    status = ask_transport(t, out, err);
+    if (t->ops->describe != NULL)
+        t->ops->describe(t, keep_fact, &out->facts);
+    status = peak_measure(boot, backend, t, 0, &out->peak, err);
     if (status == EPA_OK)
         status = boot->barrier(boot); /* nobody leaves while another measures */
     t->ops->close(t);

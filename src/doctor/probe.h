@@ -5,6 +5,8 @@
 
 #include <epa2a/algorithm.h>
 
+#include "session/peak.h"
+
 enum { PROBE_FACTS = 24 };
 
 struct probe_facts {
@@ -16,8 +18,7 @@ struct probe_facts {
 
 struct probe {
     uint32_t ranks;
-    bool has_peak;
-    struct epa_peak limit;
+    struct peak peak;         /* of the links */
     struct probe_facts facts; /* what rank 0 says of itself */
 };
 

@@ -19,8 +19,8 @@ struct epa_dev_wait {
 
 /* Release: all stores of this thread, and all that it has observed, are visible before the value.
  * Pairs with the acquire in epa_dev_wait_for() of the peer. */
-static __device__ __forceinline__ void
-epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value, uint32_t peer)
+EPA_DEV void epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value,
+                            uint32_t peer)
 {
     epa_dev_store_release(v.peer_signal[peer] + signal, value);
 }
@@ -55,9 +55,9 @@ struct epa_dev_poll {
 /* Between two polls: reads the clock and the stop word now and then. True: leave the loop; the
  * reason has been recorded. After the time-out the caller polls once more, so that a thread that
  * was stopped for that long finds what arrived meanwhile. */
-static __device__ __forceinline__ bool
-epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p, uint64_t timeout_ns,
-                     struct epa_dev_wait w, uint64_t seen, uint64_t wanted)
+EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p,
+                                  uint64_t timeout_ns, struct epa_dev_wait w, uint64_t seen,
+                                  uint64_t wanted)
 {
     uint64_t now;
     bool stop, late;
@@ -75,16 +75,15 @@ epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p, uint64_t 
         p->polls -= late; /* so that the clock is read again after the last poll */
         return false;
     }
-    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted, now - p->start);
+    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted,
+                  now - p->start);
     return true;
 }
 
 /* Waits until this rank's own `signal` is at least `wanted`. False after the time-out or once a
  * rank has failed: the kernel must exit. One thread. */
-static __device__ __forceinline__ bool epa_dev_wait_for(const epa_device_view &v,
-                                                        uint32_t signal, uint64_t wanted,
-                                                        uint64_t timeout_ns,
-                                                        struct epa_dev_wait w)
+EPA_DEV bool epa_dev_wait_for(const epa_device_view &v, uint32_t signal, uint64_t wanted,
+                              uint64_t timeout_ns, struct epa_dev_wait w)
 {
     const uint64_t *word = v.peer_signal[v.rank] + signal;
     struct epa_dev_poll poll = {};

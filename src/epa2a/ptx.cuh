@@ -5,7 +5,10 @@
 
 #include <stdint.h>
 
-static __device__ __forceinline__ uint64_t epa_dev_time(void)
+/* A function of kernels, which all who include it have for themselves. */
+#define EPA_DEV static __device__ __forceinline__
+
+EPA_DEV uint64_t epa_dev_time(void)
 {
     uint64_t ns;
 
@@ -15,7 +18,7 @@ static __device__ __forceinline__ uint64_t epa_dev_time(void)
 
 /* ---- words that ranks share ---- */
 
-static __device__ __forceinline__ uint64_t epa_dev_load_acquire(const uint64_t *word)
+EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)
 {
     uint64_t value;
 
@@ -26,7 +29,7 @@ static __device__ __forceinline__ uint64_t epa_dev_load_acquire(const uint64_t *
     return value;
 }
 
-static __device__ __forceinline__ uint64_t epa_dev_load_relaxed(const uint64_t *word)
+EPA_DEV uint64_t epa_dev_load_relaxed(const uint64_t *word)
 {
     uint64_t value;
 
@@ -37,26 +40,25 @@ static __device__ __forceinline__ uint64_t epa_dev_load_relaxed(const uint64_t *
     return value;
 }
 
-static __device__ __forceinline__ void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
+EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
 /* All that this thread has stored, or seen stored, comes before the value. */
-static __device__ __forceinline__ void epa_dev_store_release(uint64_t *word, uint64_t value)
+EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
 {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
 /* All that this thread has stored, or seen stored, comes before what it stores next. */
-static __device__ __forceinline__ void epa_dev_fence(void)
+EPA_DEV void epa_dev_fence(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
 /* 16 bytes that travel and arrive as one; `to` and `from` are multiples of 16. */
-static __device__ __forceinline__ void epa_dev_store_pair(char *to, uint64_t first,
-                                                          uint64_t second)
+EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
 {
     asm volatile(
         "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(
@@ -65,8 +67,7 @@ static __device__ __forceinline__ void epa_dev_store_pair(char *to, uint64_t fir
         : "memory");
 }
 
-static __device__ __forceinline__ void epa_dev_load_pair(const char *from, uint64_t *first,
-                                                         uint64_t *second)
+EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *second)
 {
     asm volatile(
         "{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
@@ -78,13 +79,13 @@ static __device__ __forceinline__ void epa_dev_load_pair(const char *from, uint6
 /* ---- kernels of one stream ---- */
 
 /* Until the kernel before has ended, and what it wrote can be read. */
-static __device__ __forceinline__ void epa_dev_after_kernel(void)
+EPA_DEV void epa_dev_after_kernel(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 /* The next kernel may be set up from here on. */
-static __device__ __forceinline__ void epa_dev_next_kernel(void)
+EPA_DEV void epa_dev_next_kernel(void)
 {
     asm volatile("griddepcontrol.launch_dependents;");
 }
@@ -92,7 +93,7 @@ static __device__ __forceinline__ void epa_dev_next_kernel(void)
 /* ---- numbers ---- */
 
 /* Four e4m3 codes as two pairs of float16. */
-static __device__ __forceinline__ void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
+EPA_DEV void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
 {
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; "
         "cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"

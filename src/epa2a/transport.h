@@ -56,10 +56,12 @@ struct epa_device_view {
     struct epa_fault *fault;
 };
 
-/* What the links between ranks can do, measured where the transport runs. */
-struct epa_peak {
-    double bytes_per_ns; /* out of each rank while every rank sends to all others */
-    double latency_ns;   /* of a signal, from its sender to who polls for it */
+/* One run of device_peak(): stores to all peers, or signals to and fro with one. */
+struct epa_peak_run {
+    uint64_t bytes;  /* to each peer, at its heap's offset i * bytes, where this rank is the
+                      * i-th of those that store there; 0: signals */
+    uint32_t passes; /* of these stores */
+    uint32_t peer, turns; /* signals: turns there and back; the lower rank begins */
 };
 
 struct epa_transport {
@@ -95,10 +97,11 @@ struct epa_transport_ops {
     enum epa_status (*barrier)(struct epa_transport *,
                                uint64_t timeout_ns);  /* quiet + all */
     enum epa_status (*reset)(struct epa_transport *); /* collective: signals back to 0 */
-    /* Collective, between other calls; overwrites the heap from `scratch` on. NULL:
-     * unknown. */
-    enum epa_status (*limit)(struct epa_transport *, uint64_t scratch,
-                             struct epa_peak *out);
+    /* For a transport with a `view`, whose link peak only kernels can measure: runs them,
+     * between other calls. Stores begin at the same time on all ranks. *ns: what the run
+     * took, by the device's clock; 0: too few bytes to tell. The signals stay as they are. NULL: not known. */
+    enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *,
+                                   double *ns);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
      * nothing to say. */
     void (*describe)(struct epa_transport *,

@@ -1,13 +1,27 @@
-/* What a rank waits for, told to whoever looks at it from outside while it hangs. Only waits
- * that take long are told, on their slow path, so those that do not cost nothing. */
+/* Waiting: the loop that polls, backs off and ends at a time limit or when another rank has
+ * failed, and the report of a blocked wait, which shows a rank that hangs from outside. Only long
+ * waits are reported, on their slow path, so that short ones cost nothing. */
 #ifndef EPA2A_WAIT_H
 #define EPA2A_WAIT_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
+
+#include <epa2a/status.h>
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+/* What plain C11 hides of Linux. */
+#ifndef CLOCK_MONOTONIC
+enum { EPA_CLOCK_MONOTONIC = 1 };
+int clock_gettime(int clock, struct timespec *);
+int nanosleep(const struct timespec *, struct timespec *);
+#else
+enum { EPA_CLOCK_MONOTONIC = CLOCK_MONOTONIC };
 #endif
 
 enum {
@@ -41,8 +55,8 @@ struct epa_wait_observer {
 
 /* Tells of a wait, if it is time to. *reported_ns is 0 when the wait begins. No wait observer: nobody
  * looks. */
-static inline void epa_wait_report(struct epa_wait_observer *observer, const struct epa_wait_state *w,
-                             uint64_t *reported_ns)
+static inline void epa_wait_report(struct epa_wait_observer *observer,
+                                   const struct epa_wait_state *w, uint64_t *reported_ns)
 {
     if (observer == NULL || w->waited_ns - *reported_ns < EPA_WAIT_REPORT_NS)
         return;
@@ -55,6 +69,118 @@ static inline void epa_wait_clear(struct epa_wait_observer *observer, uint64_t r
 {
     if (reported_ns != 0)
         observer->waits(observer, NULL);
+}
+
+/* ---- the wait loop: what transports and host algorithms do until something has happened ---- */
+
+static inline uint64_t epa_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(EPA_CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Tells the core that it spins. */
+static inline void epa_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory");
+#endif
+}
+
+enum {
+    EPA_WAIT_YIELD_NS = 1000000,
+    EPA_WAIT_BACKOFF_NS = 20000,
+    EPA_WAIT_BACKOFF_MAX_NS = 1000000
+};
+
+/* What a thread does between two polls. Not for long does it yield: Linux 6.18 charges who
+ * yields for a whole slice, a million times a second, until others on its cores are not run for
+ * tens of seconds. A sleep takes about 70 us with the kernel's slack. Where cores are short (no
+ * time to spin) it grows with the wait: 63 ranks that wake up for the last one would take two
+ * cores by that alone. */
+static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
+{
+    uint64_t ns = spin_ns > 0 ? 0 : waited_ns / 32;
+    struct timespec sleep;
+
+    if (waited_ns < spin_ns && waited_ns < EPA_WAIT_YIELD_NS) {
+        epa_relax();
+    } else if (waited_ns < EPA_WAIT_YIELD_NS) {
+        sched_yield();
+    } else {
+        if (ns < EPA_WAIT_BACKOFF_NS)
+            ns = EPA_WAIT_BACKOFF_NS;
+        if (ns > EPA_WAIT_BACKOFF_MAX_NS)
+            ns = EPA_WAIT_BACKOFF_MAX_NS;
+        sleep.tv_sec = 0;
+        sleep.tv_nsec = (long)ns;
+        nanosleep(&sleep, NULL);
+    }
+}
+
+/* How the threads of a rank wait, chosen once. */
+struct epa_wait_config {
+    uint32_t burst;   /* polls between two looks at the clock and at `aborted` */
+    uint64_t spin_ns; /* how long a wait keeps its core */
+    const uint32_t *aborted;
+    struct epa_wait_observer *observer; /* NULL: there is none */
+};
+
+/* One wait. The loop of all of them:
+ *
+ *     struct epa_wait wait = {0};
+ *
+ *     wait.timeout_ns = timeout_ns;
+ *     for (;;) {
+ *         for (uint32_t i = 0; i < config->burst; i++) {
+ *             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= wanted)
+ *                 return epa_wait_done(config, &wait);
+ *             epa_relax();
+ *         }
+ *         state.seen = *word;
+ *         status = epa_wait_turn(config, &wait, &state);
+ *         if (status != EPA_OK)
+ *             return status;
+ *     }
+ */
+struct epa_wait {
+    uint64_t timeout_ns; /* the rest begins with 0 */
+    uint64_t begun_ns, waited_ns, reported_ns;
+};
+
+/* After a burst of polls in vain: notes the time and reports a long wait. EPA_OK: has let time
+ * pass, go on; EPA_ERR_ABORTED, EPA_ERR_TIMEOUT. */
+static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config,
+                                            struct epa_wait *wait,
+                                            struct epa_wait_state *state)
+{
+    uint64_t now = epa_now_ns();
+
+    if (wait->begun_ns == 0)
+        wait->begun_ns = now;
+    wait->waited_ns = state->waited_ns = now - wait->begun_ns;
+    epa_wait_report(config->observer, state, &wait->reported_ns);
+    /* Relaxed: the flag itself is the message. */
+    if (__atomic_load_n(config->aborted, __ATOMIC_RELAXED) != 0)
+        return EPA_ERR_ABORTED;
+    if (wait->waited_ns >= wait->timeout_ns)
+        return EPA_ERR_TIMEOUT;
+    if (wait->waited_ns >= config->spin_ns)
+        epa_backoff(wait->waited_ns, config->spin_ns);
+    return EPA_OK;
+}
+
+/* The wait has ended well; the next may begin with the same `wait`. */
+static inline enum epa_status epa_wait_done(const struct epa_wait_config *config,
+                                            struct epa_wait *wait)
+{
+    epa_wait_clear(config->observer, wait->reported_ns);
+    wait->reported_ns = 0;
+    return EPA_OK;
 }
 
 #ifdef __cplusplus

@@ -196,10 +196,10 @@ static void copy_streaming(char *to, const char *from, size_t bytes)
 }
 
 static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
-                   enum kernels_store store)
+                   enum epa_store store)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (store == KERNELS_STORE_STREAM)
+        if (store == EPA_STORE_NONTEMPORAL)
             copy_streaming(to[i], from, bytes);
         else
             copy_cached(to[i], to[i + 1 < n ? i + 1 : i], from, bytes);
@@ -251,9 +251,9 @@ INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32
 }
 
 INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum kernels_store how, bool f16, uint16_t *out)
+                       uint32_t hidden, enum epa_store how, bool f16, uint16_t *out)
 {
-    bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 32 == 0;
+    bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 32 == 0;
 
     if (n == 8) /* the common number, unrolled */
         reduce_rows(row, weight, 8, hidden, stream, f16, out);
@@ -262,13 +262,13 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
 }
 
 static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+                   uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, false, out);
 }
 
 static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum kernels_store how, uint16_t *out)
+                       uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, true, out);
 }
@@ -327,10 +327,10 @@ INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale,
 
 INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum kernels_store how, bool f16, uint16_t *out)
+                           enum epa_store how, bool f16, uint16_t *out)
 {
     bool stream =
-        how == KERNELS_STORE_STREAM && group % 16 == 0 && (uintptr_t)out % 32 == 0;
+        how == EPA_STORE_NONTEMPORAL && group % 16 == 0 && (uintptr_t)out % 32 == 0;
 
     for (uint32_t start = 0, g = 0; start < hidden; start += group, g++) {
         uint32_t h = start;
@@ -349,14 +349,14 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
 
 static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
                        const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum kernels_store how, uint16_t *out)
+                       enum epa_store how, uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
 }
 
 static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum kernels_store how, uint16_t *out)
+                           enum epa_store how, uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
 }
@@ -420,7 +420,7 @@ static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_
     output_as(x, hidden, factor, true, y);
 }
 
-const struct kernels kernels_avx2 = {
+const struct epa_kernels kernels_avx2 = {
     .isa = "avx2",
     .dtype = EPA_BF16,
     .quantise = quantise,
@@ -431,7 +431,7 @@ const struct kernels kernels_avx2 = {
     .output = output,
 };
 
-const struct kernels kernels_avx2_f16 = {
+const struct epa_kernels kernels_avx2_f16 = {
     .isa = "avx2",
     .dtype = EPA_F16,
     .quantise = quantise_f16,

@@ -126,9 +126,9 @@ static void copy_streaming(char *to, const char *from, size_t bytes)
 }
 
 static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
-                   enum kernels_store how)
+                   enum epa_store how)
 {
-    if (how == KERNELS_STORE_CACHED) {
+    if (how == EPA_STORE_CACHED) {
         spread_cached(to, n, from, bytes);
         return;
     }
@@ -183,9 +183,9 @@ INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32
 /* The usual numbers of rows are constants to the compiler: it unrolls them and keeps
  * pointers and weights in registers. */
 INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum kernels_store how, bool f16, uint16_t *out)
+                       uint32_t hidden, enum epa_store how, bool f16, uint16_t *out)
 {
-    bool stream = how == KERNELS_STORE_STREAM && (uintptr_t)out % 64 == 0;
+    bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 64 == 0;
 
     switch (n) {
     case 1:
@@ -218,13 +218,13 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
 }
 
 static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+                   uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, false, out);
 }
 
 static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum kernels_store how, uint16_t *out)
+                       uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, true, out);
 }
@@ -305,10 +305,10 @@ INLINED void reduce_groups(const uint8_t *const *row, const float *const *scale,
 
 INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum kernels_store how, bool f16, uint16_t *out)
+                           enum epa_store how, bool f16, uint16_t *out)
 {
     bool stream =
-        how == KERNELS_STORE_STREAM && group % 64 == 0 && (uintptr_t)out % 64 == 0;
+        how == EPA_STORE_NONTEMPORAL && group % 64 == 0 && (uintptr_t)out % 64 == 0;
 
     if (group == 128) /* the common one */
         reduce_groups(row, scale, weight, n, hidden, 128, stream, f16, out);
@@ -318,14 +318,14 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
 
 static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
                        const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum kernels_store how, uint16_t *out)
+                       enum epa_store how, uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
 }
 
 static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum kernels_store how, uint16_t *out)
+                           enum epa_store how, uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
 }
@@ -389,7 +389,7 @@ static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_
     output_as(x, hidden, factor, true, y);
 }
 
-const struct kernels kernels_avx512 = {
+const struct epa_kernels kernels_avx512 = {
     .isa = "avx512",
     .dtype = EPA_BF16,
     .quantise = kernels_avx512_quantise,
@@ -400,7 +400,7 @@ const struct kernels kernels_avx512 = {
     .output = output,
 };
 
-const struct kernels kernels_avx512_f16 = {
+const struct epa_kernels kernels_avx512_f16 = {
     .isa = "avx512",
     .dtype = EPA_F16,
     .quantise = kernels_avx512_quantise_f16,

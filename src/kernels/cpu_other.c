@@ -6,7 +6,7 @@ static bool always(void)
     return true;
 }
 
-void kernels_drain(void)
+void epa_store_drain(void)
 {
     /* The portable set streams nothing. */
 }

@@ -30,7 +30,7 @@ static bool always(void)
     return true;
 }
 
-void kernels_drain(void)
+void epa_store_drain(void)
 {
     _mm_sfence();
 }

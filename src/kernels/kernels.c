@@ -5,7 +5,7 @@
 
 #include "kernels/sets.h"
 
-const struct kernels *kernels_by_name(const char *isa, enum epa_dtype dtype)
+const struct epa_kernels *epa_kernels_by_name(const char *isa, enum epa_dtype dtype)
 {
     for (const struct kernels_candidate *c = kernels_candidates; c->set != NULL; c++) {
         if (strcmp(c->set->isa, isa) == 0 && c->set->dtype == dtype)
@@ -14,7 +14,7 @@ const struct kernels *kernels_by_name(const char *isa, enum epa_dtype dtype)
     return NULL;
 }
 
-static const struct kernels *best(enum epa_dtype dtype)
+static const struct epa_kernels *best(enum epa_dtype dtype)
 {
     const struct kernels_candidate *c = kernels_candidates;
 
@@ -23,16 +23,16 @@ static const struct kernels *best(enum epa_dtype dtype)
     return c->set;
 }
 
-const struct kernels *kernels_get(enum epa_dtype dtype, const char **refused)
+const struct epa_kernels *epa_kernels_get(enum epa_dtype dtype, const char **refused)
 {
     const char *wanted = getenv("EPA2A_ISA");
-    const struct kernels *set;
+    const struct epa_kernels *set;
 
     if (refused != NULL)
         *refused = NULL;
     if (wanted == NULL || wanted[0] == '\0')
         return best(dtype);
-    set = kernels_by_name(wanted, dtype);
+    set = epa_kernels_by_name(wanted, dtype);
     if (set != NULL)
         return set;
     if (refused != NULL)

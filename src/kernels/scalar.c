@@ -30,7 +30,7 @@ static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group,
 }
 
 static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
-                   enum kernels_store store)
+                   enum epa_store store)
 {
     (void)store; /* the language knows no way past the cache */
     for (uint32_t i = 0; i < n; i++)
@@ -50,14 +50,14 @@ INLINED void reduce_as(struct conversion to, const uint16_t *const *row,
 }
 
 static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum kernels_store how, uint16_t *out)
+                   uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_as(bf16, row, weight, n, hidden, out);
 }
 
 static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum kernels_store how, uint16_t *out)
+                       uint32_t hidden, enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_as(f16, row, weight, n, hidden, out);
@@ -78,7 +78,7 @@ INLINED void reduce_fp8_as(struct conversion to, const uint8_t *const *row,
 
 static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
                        const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum kernels_store how, uint16_t *out)
+                       enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_fp8_as(bf16, row, scale, weight, n, hidden, group, out);
@@ -86,7 +86,7 @@ static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
 
 static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum kernels_store how, uint16_t *out)
+                           enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_fp8_as(f16, row, scale, weight, n, hidden, group, out);
@@ -118,7 +118,7 @@ static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_
         y[h] = f16_of_float(float_of_f16(x[h]) * factor);
 }
 
-const struct kernels kernels_scalar = {
+const struct epa_kernels kernels_scalar = {
     .isa = "scalar",
     .dtype = EPA_BF16,
     .quantise = quantise,
@@ -129,7 +129,7 @@ const struct kernels kernels_scalar = {
     .output = output,
 };
 
-const struct kernels kernels_scalar_f16 = {
+const struct epa_kernels kernels_scalar_f16 = {
     .isa = "scalar",
     .dtype = EPA_F16,
     .quantise = quantise_f16,

@@ -4,21 +4,21 @@
 
 #include <stdbool.h>
 
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 /* For code that is written once for both types and has to know which one when compiled. */
 #define INLINED static inline __attribute__((always_inline))
 
 struct kernels_candidate {
-    const struct kernels *set;
+    const struct epa_kernels *set;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */
 };
 
 /* Best first; the scalar ones, then one without a set, end it. */
 extern const struct kernels_candidate kernels_candidates[];
 
-extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
-extern const struct kernels kernels_scalar_f16, kernels_avx2_f16, kernels_avx512_f16;
+extern const struct epa_kernels kernels_scalar, kernels_avx2, kernels_avx512;
+extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_avx512_f16;
 
 void kernels_avx512_quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
                              const uint16_t *next, uint8_t *q, float *scale);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "moe/op_moe_state.h"
 #include "moe/random.h"
 
@@ -367,7 +367,8 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
 
 static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
-    const struct kernels *kernels = kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    const struct epa_kernels *kernels =
+        epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
     const struct moe_options *moe = &op->x->moe;
     uint32_t rank = op->world.rank;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "moe/op_moe_state.h"
 
 /* Expert outputs on their way from a view to y. */
@@ -62,16 +62,16 @@ static enum epa_status write_outputs(const struct outputs *a, uint64_t first, ui
                     (unsigned long long)n);
 }
 
-static const struct kernels *kernels_of(const struct op_moe *op)
+static const struct epa_kernels *kernels_of(const struct op_moe *op)
 {
-    return kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    return epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
 }
 
 /* The answer of one of this rank's experts to a received row. */
 static void output_row(const struct op_moe *op, const struct view *v, uint64_t row,
                        uint32_t local_expert, uint16_t *y)
 {
-    const struct kernels *kernels = kernels_of(op);
+    const struct epa_kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
     uint64_t at = row - v->rows.first;
     const char *data = v->rows.data + at * m->recv_stride;
@@ -163,7 +163,7 @@ static enum epa_status output_shares(const struct outputs *a, uint64_t row,
         op->part[i] = output;
         op->part_weight[i] = m->recv_weight[share[i].entry];
     }
-    kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, KERNELS_STORE_CACHED,
+    kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, EPA_STORE_CACHED,
                            output_at(a, row));
     return EPA_OK;
 }

@@ -14,7 +14,7 @@
 
 #include "base/sysfile.h"
 #include "git_id.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
 
@@ -176,7 +176,7 @@ static void collect_build(struct facts *out)
 {
     const char *refused = NULL;
 
-    snprintf(out->isa, sizeof(out->isa), "%s", kernels_get(EPA_BF16, &refused)->isa);
+    snprintf(out->isa, sizeof(out->isa), "%s", epa_kernels_get(EPA_BF16, &refused)->isa);
     if (refused != NULL)
         snprintf(out->isa_refused, sizeof(out->isa_refused), "%s", refused);
     snprintf(out->compiler, sizeof(out->compiler), "%s", COMPILER);

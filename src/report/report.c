@@ -13,9 +13,9 @@
 enum {
     WIDTH = REPORT_WIDTH,
     NAME_LEAST = 10,
-    NAME_MOST = 20,  /* what five times and three rates leave of WIDTH */
-    NAME_LIMIT = 12, /* and with the limit in two more columns */
-    NAME_P999 = 17,  /* six times and three rates */
+    NAME_MOST = 19,  /* what five times and three rates leave of WIDTH */
+    NAME_LIMIT = 10, /* and with the limit in two more columns */
+    NAME_P999 = 15,  /* six times and three rates */
     TIMES = 6,       /* columns of times, of which this is not always there: */
     TIME_P999 = 4,
 };
@@ -23,8 +23,8 @@ enum {
 /* Widths of columns. */
 struct widths {
     int name, time, rate, bottleneck, peak, share; /* peak 0: neither of the last two */
-    int digits;                         /* of microseconds */
-    bool p999;                          /* it has a column */
+    int digits;                                    /* of microseconds */
+    bool p999;                                     /* it has a column */
 };
 
 static const char *counted(char *buf, size_t room, uint64_t n)
@@ -87,7 +87,7 @@ static struct widths widths_of(const struct result *result)
 
     if (peak && p999)
         w = (struct widths){
-            .name = NAME_LEAST, .time = 7, .rate = 7, .peak = 7, .share = 7};
+            .name = NAME_LEAST, .time = 6, .rate = 7, .peak = 7, .share = 7};
     else if (peak)
         w = (struct widths){
             .name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 7};

@@ -246,10 +246,9 @@ static struct result_peak limit_of(const struct session *s)
     struct result_peak peak = {false, 0, 0};
 
     for (uint32_t r = 0; r < ranks_of(s) && ranks_of(s) > 1; r++) {
-        const struct epa_peak *mine = &session_rank(s, r)->peak;
+        const struct peak *mine = &session_rank(s, r)->peak;
 
-        if (!session_rank(s, r)->has_peak ||
-            !(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
+        if (!(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
             continue;
         peak.bytes_per_ns = fmax(peak.bytes_per_ns, mine->bytes_per_ns);
         if (!peak.known || mine->latency_ns < peak.latency_ns)

@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
+#include "session/peak.h"
 
 static const char *where(const struct rank *r)
 {
@@ -61,12 +62,13 @@ static enum epa_status open_transport(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *plugin =
         (const struct epa_transport_plugin *)chosen->plugin;
     const struct epa_footprint *need = &r->session->footprint;
+    uint32_t more = r->session->verb == VERB_BENCH ? PEAK_SIGNALS : 0;
 
     return plugin->open(&(struct epa_transport_params){.boot = r->boot,
                                                        .backend = r->backend,
                                                        .config = chosen->config,
                                                        .heap_bytes = need->heap_bytes,
-                                                       .signals = need->signals},
+                                                       .signals = need->signals + more},
                         &r->transport, err);
 }
 
@@ -90,22 +92,15 @@ static enum epa_status clean_transport(struct rank *r, struct epa_error *err)
 }
 
 /* What the links can do, before anything lives in the heap. */
-static enum epa_status measure_limit(struct rank *r, struct epa_error *err)
+static enum epa_status measure_peak(struct rank *r, struct epa_error *err)
 {
-    const struct epa_transport_ops *ops = r->transport->ops;
     enum epa_status status;
 
-    if (r->session->verb != VERB_BENCH || ops->limit == NULL)
+    if (r->session->verb != VERB_BENCH)
         return EPA_OK;
-    status = ops->limit(r->transport, 0, &r->shared->peak);
-    if (status == EPA_OK) {
-        r->shared->has_peak = true;
-    } else if (status != EPA_ERR_UNSUPPORTED) { /* which is "unknown after all" */
-        if (status != EPA_ERR_ABORTED)
-            ops->explain(r->transport, err);
-        return status;
-    }
-    return clean_transport(r, err);
+    status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
+                          &r->shared->peak, err);
+    return status == EPA_OK ? clean_transport(r, err) : status;
 }
 
 static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
@@ -205,7 +200,7 @@ static void describe_stages(const struct rank *r)
 
     if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
         return;
-    snprintf(notes->isa, sizeof(notes->isa), "%s", kernels_get(EPA_BF16, NULL)->isa);
+    snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s",
                  r->algorithm->stages[i].name);
@@ -228,7 +223,7 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     if (status == EPA_OK && r->transport->ops->describe != NULL)
         r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
     if (status == EPA_OK)
-        status = measure_limit(r, err);
+        status = measure_peak(r, err);
     rank_trace_begin(r);
     if (status == EPA_OK)
         status = create_algorithm(r, err);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "session/status_page.h"
+#include "session/peak.h"
 #include "moe/routing.h"
 #include "session/stop.h"
 #include "trace/record.h"
@@ -76,8 +77,7 @@ struct session_rank {
     char text[640];             /* an epa_error's, and where that was */
     struct moe_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
-    struct epa_peak peak; /* of the links, where has_peak */
-    bool has_peak;
+    struct peak peak; /* of the links */
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
     struct session_wait waiting;

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "plain.h"
 
 enum {
@@ -36,14 +36,14 @@ struct work {
     char *slots;
     uint32_t *order; /* of rows or slots, shuffled */
     uint32_t n;      /* destinations of one message */
-    enum kernels_store store;
+    enum epa_store store;
     uint64_t seen; /* what was read goes here, so that it is read */
 };
 
 struct row {
     char name[24];
-    const struct kernels *set;
-    void (*run)(struct work *, const struct kernels *);
+    const struct epa_kernels *set;
+    void (*run)(struct work *, const struct epa_kernels *);
     double us[ROUNDS];
 };
 
@@ -126,9 +126,9 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
 
 static uint32_t add_set(struct row *row, uint32_t rows, const char *isa,
                         enum epa_dtype dtype,
-                        void (*run)(struct work *, const struct kernels *))
+                        void (*run)(struct work *, const struct epa_kernels *))
 {
-    const struct kernels *set = kernels_by_name(isa, dtype);
+    const struct epa_kernels *set = epa_kernels_by_name(isa, dtype);
 
     if (set == NULL)
         return rows;
@@ -139,23 +139,23 @@ static uint32_t add_set(struct row *row, uint32_t rows, const char *isa,
 }
 
 static uint32_t add_sets(struct row *row, uint32_t rows, const char *isa,
-                         void (*run)(struct work *, const struct kernels *))
+                         void (*run)(struct work *, const struct epa_kernels *))
 {
     return add_set(row, add_set(row, rows, isa, EPA_BF16, run), isa, EPA_F16, run);
 }
 
 static uint32_t add_vector_sets(struct row *row, uint32_t rows,
-                                void (*run)(struct work *, const struct kernels *))
+                                void (*run)(struct work *, const struct epa_kernels *))
 {
     return add_sets(row, add_sets(row, rows, "avx512", run), "avx2", run);
 }
 
-static const uint16_t *rows_of(const struct work *w, const struct kernels *set)
+static const uint16_t *rows_of(const struct work *w, const struct epa_kernels *set)
 {
     return w->x[set->dtype == EPA_F16];
 }
 
-static void run_quantise(struct work *w, const struct kernels *set)
+static void run_quantise(struct work *w, const struct epa_kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++) {
         const uint16_t *x = rows_of(w, set) + (size_t)t * HIDDEN;
@@ -165,7 +165,7 @@ static void run_quantise(struct work *w, const struct kernels *set)
     }
 }
 
-static void run_plain(struct work *w, const struct kernels *set)
+static void run_plain(struct work *w, const struct epa_kernels *set)
 {
     (void)set;
     for (uint32_t t = 0; t < w->tokens; t++)
@@ -173,7 +173,7 @@ static void run_plain(struct work *w, const struct kernels *set)
                        w->scale + (size_t)t * (HIDDEN / GROUP));
 }
 
-static void run_read(struct work *w, const struct kernels *set)
+static void run_read(struct work *w, const struct epa_kernels *set)
 {
     (void)set;
     w->seen |= plain_read(w->x[0], (uint64_t)w->tokens * HIDDEN * 2);
@@ -232,7 +232,7 @@ static void quantise_tables(struct work *w)
     }
 }
 
-static void run_reduce(struct work *w, const struct kernels *set)
+static void run_reduce(struct work *w, const struct epa_kernels *set)
 {
     static const float weight[TOPK] = {.1f, .2f, .3f, .4f, .5f, .6f, .7f, .8f};
     const uint16_t *row[TOPK];
@@ -244,7 +244,7 @@ static void run_reduce(struct work *w, const struct kernels *set)
     }
 }
 
-static void run_reduce_fp8(struct work *w, const struct kernels *set)
+static void run_reduce_fp8(struct work *w, const struct epa_kernels *set)
 {
     static const float weight[TOPK] = {.1f, .2f, .3f, .4f, .5f, .6f, .7f, .8f};
     const uint8_t *row[TOPK];
@@ -263,7 +263,7 @@ static void run_reduce_fp8(struct work *w, const struct kernels *set)
 }
 
 /* The same rows together, fetched ahead as reduce does it. */
-static void run_read_rows(struct work *w, const struct kernels *set)
+static void run_read_rows(struct work *w, const struct epa_kernels *set)
 {
     enum { PIECE = 128, AHEAD = 512 };
 
@@ -317,7 +317,7 @@ static void reduce_tables(struct work *w)
     }
 }
 
-static void run_spread(struct work *w, const struct kernels *set)
+static void run_spread(struct work *w, const struct epa_kernels *set)
 {
     void *to[TOPK];
 
@@ -326,10 +326,10 @@ static void run_spread(struct work *w, const struct kernels *set)
             to[k] = w->slots + (size_t)w->order[t * w->n + k] * MESSAGE;
         set->spread(to, w->n, w->q, MESSAGE, w->store);
     }
-    kernels_drain();
+    epa_store_drain();
 }
 
-static void run_memcpy(struct work *w, const struct kernels *set)
+static void run_memcpy(struct work *w, const struct epa_kernels *set)
 {
     (void)set;
     for (uint32_t i = 0; i < w->tokens * w->n; i++)
@@ -342,7 +342,7 @@ static void spread_tables(struct work *w)
 
     for (size_t s = 0; s < 2; s++) {
         for (uint32_t n = 2; n <= TOPK; n += 6) {
-            for (int store = KERNELS_STORE_CACHED; store <= KERNELS_STORE_STREAM; store++) {
+            for (int store = EPA_STORE_CACHED; store <= EPA_STORE_NONTEMPORAL; store++) {
                 struct row row[MOST_ROWS] = {{.name = "memcpy", .run = run_memcpy}};
                 uint32_t rows = add_set(row, 1, "avx512", EPA_BF16, run_spread);
                 double bytes = (double)slots[s] * MESSAGE;
@@ -351,10 +351,10 @@ static void spread_tables(struct work *w)
                 rows = add_set(row, rows, "avx2", EPA_BF16, run_spread);
                 w->n = n;
                 w->tokens = slots[s] / n;
-                w->store = (enum kernels_store)store;
+                w->store = (enum epa_store)store;
                 shuffle(w->order, slots[s]);
                 snprintf(title, sizeof(title), "spread to %u, %s, over %.0f MiB", n,
-                         store == KERNELS_STORE_STREAM ? "streaming" : "cached",
+                         store == EPA_STORE_NONTEMPORAL ? "streaming" : "cached",
                          bytes / 1048576.0);
                 measure(title, row, rows, w, bytes);
             }
@@ -362,14 +362,14 @@ static void spread_tables(struct work *w)
     }
 }
 
-static void run_output_fp8(struct work *w, const struct kernels *set)
+static void run_output_fp8(struct work *w, const struct epa_kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
         set->output_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP),
                         HIDDEN, GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
 }
 
-static void run_output(struct work *w, const struct kernels *set)
+static void run_output(struct work *w, const struct epa_kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
         set->output(rows_of(w, set) + (size_t)t * HIDDEN, HIDDEN, 1.25f,
@@ -384,7 +384,7 @@ static void output_tables(struct work *w)
     add_vector_sets(words, 0, run_output);
     w->tokens = 512;
     fill(w, GAUSSIAN);
-    run_quantise(w, kernels_get(EPA_BF16, NULL));
+    run_quantise(w, epa_kernels_get(EPA_BF16, NULL));
     measure("answer from fp8, 512 rows (GB/s of expert outputs)", fp8, rows, w,
             (double)w->tokens * HIDDEN * 2);
     measure("answer from rows as they are, 512 rows (GB/s of expert outputs)", words, rows, w,

@@ -49,7 +49,7 @@ LINES = [
     ("run --set transport.name=sh", ["run", "--set", "transport.name=shm", "Z"]),
     ("run --set launcher=au", ["run", "--set", "launcher=auto", "Z"]),
     ("run --set routing=zi", ["run", "--set", "routing=zipf", "Z"]),
-    ("run --set algorithm.wi", ["run", "--set", "algorithm.dispatch_dtype=Z"]),
+    ("run --set algorithm.disp", ["run", "--set", "algorithm.dispatch_dtype=Z"]),
     ("run --set algorithm.dispatch_dtype=fp", ["run", "--set", "algorithm.dispatch_dtype=fp8", "Z"]),
     ("run --set repe", ["run", "--set", "repeat=Z"]),
     ("run --set matrix.moe.hid", ["run", "--set", "matrix.moe.hidden=Z"]),
@@ -195,7 +195,7 @@ def lists(epa2a):
     options = re.findall(r"^  (?:-., )?(--[a-z-]+)", asked(epa2a, "run", "--help"), re.M)
     transports = re.findall(r"^  ([a-z0-9_]+) ", asked(epa2a, "list", "transport"), re.M)
     hidden = re.findall(r"^  (?:choices|       )   ([a-z0-9_]+) ", asked(epa2a, "help", "routing.kind"), re.M)
-    keys = re.findall(r"^  (moe\.[a-z_]+) ", asked(epa2a, "help", "moe"), re.M)
+    keys = re.findall(r"^  (moe\.[a-z0-9_]+) ", asked(epa2a, "help", "moe"), re.M)
     assert len(commands) > 6 and "--set" in options and "shm" in transports and "zipf" in hidden
     yield "epa2a ", commands
     yield "epa2a run --", options

@@ -1,12 +1,17 @@
-/* Runs command lines and compares what they print with golden texts. A case file has,
- * for each case, the line after "$ ", then what must come: standard output ("> "),
- * standard error ("! ") and the exit code ("? "); order within one stream counts. "#"
- * begins a comment.
+/* Runs command lines and holds what they print against cases. Most cases are one line,
+ *     CODE COMMAND [OPERATOR TEXT]
+ * about what counts, which is standard output where CODE is 0 and standard error elsewhere:
+ *     => WORDS .. WORDS    it has these words in this order, and the other stream is empty
+ *     == LINE\nLINE        it is just this, and the other stream is empty
+ *     ~> and ~=            the same, and the other stream may have anything
+ * Without an operator both are empty. Where both count, a case is the line after "$ ", then
+ * standard output ("> "), standard error ("! ") and the exit code ("? ", if not 0). "#" begins a
+ * comment.
  *
  * A line runs under sh in a new empty folder, with the program under test first in PATH
  * as epa2a, and with $SRC and $BUILD, the source and build trees. In what it prints, the
  * paths of these and of the new folder are read as $SRC, $BUILD and $TMP. In an expected
- * line {n} stands for a number, {w} for anything but blanks, {*} for anything; the line
+ * text {n} stands for a number, {w} for anything but blanks, {*} for anything; the line
  * {...} stands for any number of lines. */
 #include <ctype.h>
 #include <errno.h>
@@ -30,6 +35,8 @@ struct golden {
     char command[4096];
     uint32_t number; /* of the command's line in the case file */
     struct lines out, err;
+    char words[4096]; /* as {*}WORDS{*}WORDS{*}; what they are of may have no lines above */
+    bool other;       /* the stream that does not count may have anything */
     int code;
     char text[MAX_CASE]; /* what the lines point into */
     size_t bytes;
@@ -116,6 +123,47 @@ static char *keep(struct golden *golden, const char *line)
     return copy;
 }
 
+/* "CODE COMMAND [OPERATOR TEXT]" */
+static void read_row(struct golden *golden, char *line, uint32_t number)
+{
+    struct lines *lines;
+    char *at, *next;
+    size_t used = 0;
+
+    golden->code = (int)strtol(line, &at, 10);
+    golden->number = number;
+    lines = golden->code == 0 ? &golden->out : &golden->err;
+    line = at;
+    do
+        at = strchr(at + 1, ' ');
+    while (at != NULL &&
+           !((at[1] == '=' || at[1] == '~') && (at[2] == '>' || at[2] == '=') &&
+             (at[3] == ' ' || at[3] == '\0')));
+    snprintf(golden->command, sizeof(golden->command), "%.*s",
+             at == NULL ? -1 : (int)(at - line), line);
+    if (at == NULL)
+        return;
+    golden->other = at[1] == '~';
+    if (at[2] == '>') {
+        for (at += at[3] == ' ' ? 4 : 3; at != NULL; at = next) {
+            next = strstr(at, " .. ");
+            used += (size_t)snprintf(golden->words + used, sizeof(golden->words) - used,
+                                     "{*}%.*s", next == NULL ? -1 : (int)(next - at), at);
+            next = next == NULL ? NULL : next + 4;
+        }
+        strcat(golden->words, "{*}");
+        return;
+    }
+    for (at += at[3] == ' ' ? 4 : 3; at != NULL && *at != '\0'; at = next) {
+        next = strstr(at, "\\n");
+        if (next != NULL) {
+            *next = '\0';
+            next += 2;
+        }
+        add_line(lines, keep(golden, at));
+    }
+}
+
 /* Takes one case off the file; false at its end. *number counts lines. */
 static bool read_case(FILE *file, uint32_t *number, struct golden *out)
 {
@@ -125,7 +173,7 @@ static bool read_case(FILE *file, uint32_t *number, struct golden *out)
     memset(out, 0, sizeof(*out));
     while (fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
-        if (line[0] == '$' && out->command[0] != '\0') {
+        if ((line[0] == '$' || isdigit(line[0])) && out->command[0] != '\0') {
             fseek(file, before, SEEK_SET);
             break;
         }
@@ -136,6 +184,8 @@ static bool read_case(FILE *file, uint32_t *number, struct golden *out)
         if (line[0] == '$') {
             snprintf(out->command, sizeof(out->command), "%s", line + 1);
             out->number = *number;
+        } else if (isdigit(line[0])) {
+            read_row(out, line, *number);
         } else if (line[0] == '>') {
             add_line(&out->out, keep(out, line + (line[1] == ' ' ? 2 : 1)));
         } else if (line[0] == '!') {
@@ -143,7 +193,8 @@ static bool read_case(FILE *file, uint32_t *number, struct golden *out)
         } else if (line[0] == '?') {
             out->code = atoi(line + 1);
         } else {
-            fprintf(stderr, "golden: line %u begins with none of # $ > ! ?\n", *number);
+            fprintf(stderr, "golden: line %u begins with none of # $ > ! ? and digits\n",
+                    *number);
             exit(99);
         }
     }
@@ -167,7 +218,9 @@ static void replace_paths(const char *text, const struct place *places, FILE *to
     }
 }
 
-static char *read_stream(const char *path, const struct place *places, struct lines *out)
+/* Reads a stream into lines; its text stays whole in *whole. The caller frees both. */
+static char *read_stream(const char *path, const struct place *places, struct lines *out,
+                         char **whole)
 {
     FILE *file = fopen(path, "rb"), *to;
     char *raw = calloc(1, MAX_CASE), *text = NULL;
@@ -183,6 +236,7 @@ static char *read_stream(const char *path, const struct place *places, struct li
     replace_paths(raw, places, to);
     fclose(to);
     free(raw);
+    *whole = strdup(text);
     for (char *line = text, *end; *line != '\0'; line = end) {
         end = line + strcspn(line, "\n");
         if (*end != '\0')
@@ -192,10 +246,19 @@ static char *read_stream(const char *path, const struct place *places, struct li
     return text;
 }
 
-static bool compare(const char *name, char mark, const struct lines *want,
-                    const struct lines *have)
+static bool compare(const struct golden *golden, bool is_err, const struct lines *have,
+                    const char *whole)
 {
-    if (match_lines(want->line, want->n, have->line, have->n))
+    const struct lines *want = is_err ? &golden->err : &golden->out;
+    const char *name = is_err ? "error" : "output";
+    bool counts = is_err == (golden->code != 0);
+    char mark = is_err ? '!' : '>';
+
+    if (counts && golden->words[0] != '\0'
+            ? match_line(golden->words, whole)
+            : match_lines(want->line, want->n, have->line, have->n))
+        return true;
+    if (!counts && golden->other)
         return true;
     printf("  standard %s is not as expected; it is\n", name);
     for (uint32_t i = 0; i < have->n; i++)
@@ -209,7 +272,7 @@ static bool run_case(const struct golden *golden)
     struct place places[] = {
         {"$TMP", path}, {"$BUILD", getenv("BUILD")}, {"$SRC", getenv("SRC")}, {0}};
     struct lines out = {0}, err = {0};
-    char *out_text, *err_text;
+    char *out_text, *err_text, *out_whole, *err_whole;
     int status, code;
     bool ok;
 
@@ -221,11 +284,11 @@ static bool run_case(const struct golden *golden)
     code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     snprintf(line, sizeof(line), "%s/err", top);
     snprintf(path, sizeof(path), "%s/tmp", top);
-    err_text = read_stream(line, places, &err);
+    err_text = read_stream(line, places, &err, &err_whole);
     snprintf(line, sizeof(line), "%s/out", top);
-    out_text = read_stream(line, places, &out);
-    ok = compare("output", '>', &golden->out, &out);
-    ok = compare("error", '!', &golden->err, &err) && ok;
+    out_text = read_stream(line, places, &out, &out_whole);
+    ok = compare(golden, false, &out, out_whole);
+    ok = compare(golden, true, &err, err_whole) && ok;
     if (code != golden->code)
         printf("  the exit code is %d, not %d\n", code, golden->code);
     ok = ok && code == golden->code;
@@ -233,6 +296,8 @@ static bool run_case(const struct golden *golden)
         printf("  that was line %u:%s\n\n", golden->number, golden->command);
     free(out_text);
     free(err_text);
+    free(out_whole);
+    free(err_whole);
     snprintf(line, sizeof(line), "rm -rf %s", top);
     return system(line) == 0 && ok;
 }

@@ -145,7 +145,7 @@ def check_graph(validator, epa2a, graph, plugins):
             "arrivals": None})
     expect("cold, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
            [20, 0, 20])
-    result = command(validator, epa2a, "bench", graph, "bench.clock=end_to_end --set bench.cache=cold",
+    result = command(validator, epa2a, "bench", graph, "bench.clock=end_to_end", "bench.cache=cold",
                      "algorithm.fused=true", options=path)
     expect("wall, timing", result["timing"],
            {"clock": "end_to_end", "calls": 1, "cache": "cold", "total": "measured",

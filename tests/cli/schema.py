@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Holds documents of --json against epa2a-result.schema.json.
 
-schema.py SCHEMA PROGRAM: PROGRAM FOLDER writes *.json there; each must be valid, and each of
-them with one thing spoilt must not be: a schema that takes everything would prove nothing.
+schema.py SCHEMA PROGRAM: PROGRAM writes *.json to $EPA2A_TEST_DOCUMENTS; each must be valid, and
+each of them with one thing spoilt must not be: a schema that takes all would prove nothing.
 schema.py SCHEMA -- FILE...: only holds the files against it."""
 import copy
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -70,7 +71,8 @@ def main(schema_path, *rest):
         print(f"{len(rest) - 1} valid")
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([rest[0], folder], check=True)
+        subprocess.run([rest[0]], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "EPA2A_TEST": "documents*", "EPA2A_TEST_DOCUMENTS": folder})
         paths = sorted(pathlib.Path(folder).glob("*.json"))
         failed = 0 if paths else 1
         for path in paths:

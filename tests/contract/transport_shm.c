@@ -158,97 +158,6 @@ static void a_heap_stays_while_peers_may_write_to_it(void **state)
                                       .fails = true});
 }
 
-enum { SCRATCH = 1 << 20 };
-
-/* Twice: its words count on. What it must not touch is as it was, signals among it. */
-static void measure(struct rank *r)
-{
-    struct epa_peak limit = {0};
-
-    store_byte(r, 0, 7, SCRATCH);
-    meet(r);
-    for (int i = 0; i < 2; i++) {
-        if (!works(r, r->t->ops->limit(r->t, SCRATCH, &limit)))
-            return;
-        claim(r, limit.bytes_per_ns > 0 && limit.latency_ns > 0, "%g bytes/ns, %g ns",
-              limit.bytes_per_ns, limit.latency_ns);
-    }
-    r->shared->note[r->me][0] = (uint64_t)(limit.latency_ns * 1000);
-    r->shared->note[r->me][1] = (uint64_t)(limit.bytes_per_ns * 1000);
-    meet(r);
-    for (uint32_t i = 0; i < 2; i++)
-        claim(r, r->shared->note[r->me][i] == r->shared->note[0][i], "ranks differ");
-    for (uint64_t at = 0; at < SCRATCH; at++) {
-        if (!claim(r, load_byte(r, at) == 7, "byte %llu was written over",
-                   (unsigned long long)at))
-            return;
-    }
-    for (uint32_t i = 0; i < 4; i++)
-        claim(r, r->t->ops->read(r->t, i) == 0, "signal %u is not 0", i);
-}
-
-static void links_are_measured_alike_on_all_ranks(void **state)
-{
-    for (uint32_t n = 2; n <= 5; n++)
-        run(state, n, measure);
-}
-
-static void measure_without_room(struct rank *r)
-{
-    struct epa_peak limit = {1, 1};
-
-    if (!works(r, r->t->ops->limit(r->t, HEAP - 63, &limit)))
-        return;
-    claim(r, !(limit.bytes_per_ns > 0), "%g bytes/ns", limit.bytes_per_ns);
-    claim(r, limit.latency_ns > 0, "%g ns", limit.latency_ns);
-}
-
-static void a_heap_without_room_leaves_the_rate_unknown(void **state)
-{
-    run(state, 3, measure_without_room);
-}
-
-static void measure_alone(struct rank *r)
-{
-    struct epa_peak limit = {1, 1};
-
-    if (works(r, r->t->ops->limit(r->t, 0, &limit)))
-        claim(r, !(limit.bytes_per_ns > 0) && !(limit.latency_ns > 0), "%g bytes/ns, %g ns",
-              limit.bytes_per_ns, limit.latency_ns);
-}
-
-static void one_rank_has_no_links(void **state)
-{
-    run(state, 1, measure_alone);
-}
-
-/* Rank 1 gives up instead of taking part. */
-static void measure_with_one_who_has_failed(struct rank *r)
-{
-    struct epa_peak limit;
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status;
-
-    if (r->me == 1) {
-        r->boot->abort(r->boot);
-        return;
-    }
-    status = r->t->ops->limit(r->t, 0, &limit);
-    claim(r, status == EPA_ERR_ABORTED, "status %d", status);
-    r->t->ops->explain(r->t, &err);
-    claim(r, err.status == EPA_ERR_ABORTED && strstr(err.text, "shm: rank") != NULL,
-          "status %d: %s", err.status, err.text);
-}
-
-static void measuring_ends_when_a_rank_has_failed(void **state)
-{
-    ranks_run(*state, &(struct ranks){.ranks = 3,
-                                      .signals = 4,
-                                      .heap_bytes = HEAP,
-                                      .body = measure_with_one_who_has_failed,
-                                      .fails = true});
-}
-
 int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
@@ -260,10 +169,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size,
                                   &subject),
         cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
-        cmocka_unit_test_prestate(links_are_measured_alike_on_all_ranks, &subject),
-        cmocka_unit_test_prestate(a_heap_without_room_leaves_the_rate_unknown, &subject),
-        cmocka_unit_test_prestate(one_rank_has_no_links, &subject),
-        cmocka_unit_test_prestate(measuring_ends_when_a_rank_has_failed, &subject),
     };
 
     return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);

@@ -117,25 +117,6 @@ static void it_tells_what_it_runs_on(void **state)
     run(state, 2, describe, false);
 }
 
-static void measure(struct rank *r)
-{
-    struct epa_peak limit = {0};
-
-    if (!works(r, r->t->ops->limit(r->t, 64, &limit)))
-        return;
-    claim(r, limit.bytes_per_ns > 0 && limit.latency_ns > 0, "%g bytes/ns, %g ns",
-          limit.bytes_per_ns, limit.latency_ns);
-    r->shared->note[r->me][0] = (uint64_t)(limit.latency_ns * 1000);
-    meet(r);
-    claim(r, r->shared->note[r->me][0] == r->shared->note[0][0], "ranks differ");
-}
-
-static void links_are_measured_alike_on_all_ranks(void **state)
-{
-    for (uint32_t n = 2; n <= 3; n++)
-        run(state, n, measure, false);
-}
-
 int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
@@ -145,7 +126,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(a_source_that_is_not_registered_is_refused_in_words,
                                   &subject),
         cmocka_unit_test_prestate(it_tells_what_it_runs_on, &subject),
-        cmocka_unit_test_prestate(links_are_measured_alike_on_all_ranks, &subject),
     };
 
     return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);

@@ -1,12 +1,6 @@
 /* The CUDA backend through its table of functions, on a GPU, with kernels that wait,
  * fault and are recorded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
 #include "backend_kernels.h"
@@ -73,10 +67,11 @@ static uint32_t word_at(struct fixture *f, const uint32_t *word)
     return value;
 }
 
-static void it_says_what_it_is(void **state)
-{
-    struct fixture *f = *state;
+#define TEST_OF_BACKEND(name) \
+    TEST_WITH(open_backend, close_backend, name, struct fixture *f)
 
+TEST_OF_BACKEND(it_says_what_it_is)
+{
     assert_int_equal(f->b->memory, EPA_MEMORY_CUDA);
     assert_int_equal(f->b->device, 0);
     assert_non_null(f->b->stream);
@@ -86,13 +81,12 @@ static void it_says_what_it_is(void **state)
     assert_int_equal(epa_plugin.threads(epa_plugin.plugin.options.defaults), 1);
 }
 
-static void memory_is_zero_and_holds_what_is_written(void **state)
+TEST_OF_BACKEND(memory_is_zero_and_holds_what_is_written)
 {
     static const size_t sizes[] = {0, 1, 4097, (2 << 20) + 3};
-    struct fixture *f = *state;
     unsigned char *host = malloc((2 << 20) + 3), *back = malloc((2 << 20) + 3);
 
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+    for (size_t s = 0; s < LENGTH(sizes); s++) {
         char *memory = alloc(f, sizes[s]);
 
         assert_int_equal((uintptr_t)memory % 256, 0);
@@ -115,9 +109,8 @@ static void memory_is_zero_and_holds_what_is_written(void **state)
     free(back);
 }
 
-static void memory_that_there_cannot_be_is_refused_in_words(void **state)
+TEST_OF_BACKEND(memory_that_there_cannot_be_is_refused_in_words)
 {
-    struct fixture *f = *state;
     void *memory = NULL;
 
     assert_int_equal(f->ops->alloc(f->b, (size_t)1 << 50, &memory), EPA_ERR_NOMEM);
@@ -127,9 +120,8 @@ static void memory_that_there_cannot_be_is_refused_in_words(void **state)
     assert_int_equal(f->ops->sync(f->b), EPA_OK);
 }
 
-static void time_passes_between_marks(void **state)
+TEST_OF_BACKEND(time_passes_between_marks)
 {
-    struct fixture *f = *state;
     double ns = 0;
 
     assert_int_equal(f->ops->elapsed(f->b, 0, 1, &ns), EPA_ERR_UNSUPPORTED);
@@ -144,17 +136,14 @@ static void time_passes_between_marks(void **state)
     assert_true(ns >= 4.9e6);
 }
 
-static void a_rank_has_no_workers(void **state)
+TEST_OF_BACKEND(a_rank_has_no_workers)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(f->ops->parallel(f->b, NULL, NULL), EPA_ERR_UNSUPPORTED);
     assert_says(f, "no worker threads");
 }
 
-static void a_graph_runs_as_often_as_it_is_launched(void **state)
+TEST_OF_BACKEND(a_graph_runs_as_often_as_it_is_launched)
 {
-    struct fixture *f = *state;
     uint32_t *word = alloc(f, sizeof(*word)), value;
     struct epa_graph *graph = NULL;
     double ns = 0;
@@ -182,9 +171,8 @@ static void a_graph_runs_as_often_as_it_is_launched(void **state)
     f->ops->free(f->b, word);
 }
 
-static void what_waits_cannot_be_recorded(void **state)
+TEST_OF_BACKEND(what_waits_cannot_be_recorded)
 {
-    struct fixture *f = *state;
     uint32_t *word = alloc(f, sizeof(*word)), value = 7;
     struct epa_graph *graph = NULL;
     void *memory = NULL;
@@ -208,16 +196,13 @@ static void what_waits_cannot_be_recorded(void **state)
     f->ops->free(f->b, word);
 }
 
-static void a_backend_may_be_closed_while_it_records(void **state)
+TEST_OF_BACKEND(a_backend_may_be_closed_while_it_records)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(f->ops->capture_begin(f->b), EPA_OK);
 }
 
-static void a_kernel_that_gives_up_is_reported(void **state)
+TEST_OF_BACKEND(a_kernel_that_gives_up_is_reported)
 {
-    struct fixture *f = *state;
     uint64_t *signal = alloc(f, sizeof(*signal));
     const struct epa_fault *fault = &f->b->fault;
 
@@ -238,9 +223,8 @@ static void a_kernel_that_gives_up_is_reported(void **state)
     f->ops->free(f->b, signal);
 }
 
-static void kernels_leave_once_a_rank_has_failed(void **state)
+TEST_OF_BACKEND(kernels_leave_once_a_rank_has_failed)
 {
-    struct fixture *f = *state;
     uint64_t *signal = alloc(f, sizeof(*signal));
     uint32_t *left = alloc(f, sizeof(*left));
 
@@ -254,26 +238,22 @@ static void kernels_leave_once_a_rank_has_failed(void **state)
     f->ops->free(f->b, signal);
 }
 
-static void close_does_not_wait_for_a_signal_that_never_comes(void **state)
+TEST_OF_BACKEND(close_does_not_wait_for_a_signal_that_never_comes)
 {
-    struct fixture *f = *state;
     uint64_t *signal = alloc(f, sizeof(*signal)); /* goes with the process */
 
     assert_int_equal(kernel_wait(f->b, signal, 1, FOR_EVER, NULL), 0);
 }
 
-static void errors_of_the_device_have_a_name(void **state)
+TEST_OF_BACKEND(errors_of_the_device_have_a_name)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(f->ops->fill(f->b, (void *)16, 1, 64), EPA_ERR_SYSTEM);
     assert_says(f, "cuda: GPU 0: ");
     assert_says(f, "cudaErrorInvalidValue");
 }
 
-static void ranks_of_one_gpu_share_its_multiprocessors(void **state)
+TEST_OF_BACKEND(ranks_of_one_gpu_share_its_multiprocessors)
 {
-    struct fixture *f = *state;
     const struct cuda_config config = {.share = true,
                                        .devices = {(const uint32_t[]){0}, 1}};
     struct epa_error err = {EPA_OK, ""};
@@ -299,42 +279,25 @@ static void note(void *arg, const char *key, const char *value)
     strcat(keys, " ");
 }
 
-static void the_machine_is_described(void **state)
+TEST_OF_BACKEND(the_machine_is_described)
 {
     static const char *const always[] = {
         "device ", "capability ", "multiprocessors ", "memory ", "l2 ", "cuda ", "pci "};
-    struct fixture *f = *state;
     char keys[1024] = "";
 
     f->ops->describe(f->b, note, keys);
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+    for (size_t i = 0; i < LENGTH(always); i++)
         assert_non_null(strstr(keys, always[i]));
     assert_true(strstr(keys, "clock ") != NULL || strstr(keys, "nvml ") != NULL);
     assert_int_equal(f->ops->sync(f->b), EPA_OK);
 }
 
-#define ON_GPU(test) cmocka_unit_test_setup_teardown(test, open_backend, close_backend)
-
-int main(void)
+static int want_gpu(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        ON_GPU(it_says_what_it_is),
-        ON_GPU(memory_is_zero_and_holds_what_is_written),
-        ON_GPU(memory_that_there_cannot_be_is_refused_in_words),
-        ON_GPU(time_passes_between_marks),
-        ON_GPU(a_rank_has_no_workers),
-        ON_GPU(a_graph_runs_as_often_as_it_is_launched),
-        ON_GPU(what_waits_cannot_be_recorded),
-        ON_GPU(a_backend_may_be_closed_while_it_records),
-        ON_GPU(a_kernel_that_gives_up_is_reported),
-        ON_GPU(kernels_leave_once_a_rank_has_failed),
-        ON_GPU(close_does_not_wait_for_a_signal_that_never_comes),
-        ON_GPU(errors_of_the_device_have_a_name),
-        ON_GPU(ranks_of_one_gpu_share_its_multiprocessors),
-        ON_GPU(the_machine_is_described),
-    };
-
+    (void)state;
     if (gpu_count(1) == 0)
-        return GPU_SKIP;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        exit(GPU_SKIP);
+    return 0;
 }
+
+TEST_GROUP(want_gpu, NULL)

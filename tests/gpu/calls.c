@@ -7,12 +7,8 @@
  *
  * Without a backend it runs on the host, less the graphs. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../unit/test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "calls.h"
 #include "gpu.h"
@@ -118,7 +114,7 @@ static void interleave(struct rank *r)
     scene_close(s);
 }
 
-static void shapes_may_be_interleaved_on_one_transport(void **state)
+TEST(shapes_may_be_interleaved_on_one_transport)
 {
     run(state, 1, interleave);
     run(state, 2, interleave);
@@ -193,7 +189,7 @@ static void replay_each(struct rank *r)
     scene_close(s);
 }
 
-static void a_graph_may_be_launched_a_thousand_times_between_eager_calls(void **state)
+TEST(a_graph_may_be_launched_a_thousand_times_between_eager_calls)
 {
     skip_without_graphs(state);
     run(state, 1, replay_each);
@@ -276,7 +272,7 @@ static void replay_many(struct rank *r)
     scene_close(s);
 }
 
-static void a_graph_may_hold_many_calls_of_several_shapes(void **state)
+TEST(a_graph_may_hold_many_calls_of_several_shapes)
 {
     skip_without_graphs(state);
     run(state, 2, replay_many);
@@ -311,7 +307,7 @@ static void combine_each_again(struct rank *r)
     scene_close(s);
 }
 
-static void a_combine_may_be_called_again(void **state)
+TEST(a_combine_may_be_called_again)
 {
     run(state, RANKS, combine_each_again);
 }
@@ -373,7 +369,7 @@ static void give_up_each(struct rank *r)
     scene_close(s);
 }
 
-static void a_dispatch_may_be_given_up(void **state)
+TEST(a_dispatch_may_be_given_up)
 {
     run(state, RANKS, give_up_each);
 }
@@ -459,7 +455,7 @@ static void refuse_each(struct rank *r)
     scene_close(s);
 }
 
-static void calls_out_of_order_are_refused_in_words(void **state)
+TEST(calls_out_of_order_are_refused_in_words)
 {
     run(state, RANKS, refuse_each);
 }
@@ -494,37 +490,27 @@ static int look_for_gpus(bool threads)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int take_arguments(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_may_be_interleaved_on_one_transport),
-        cmocka_unit_test(a_graph_may_be_launched_a_thousand_times_between_eager_calls),
-        cmocka_unit_test(a_graph_may_hold_many_calls_of_several_shapes),
-        cmocka_unit_test(a_combine_may_be_called_again),
-        cmocka_unit_test(a_dispatch_may_be_given_up),
-        cmocka_unit_test(calls_out_of_order_are_refused_in_words),
-    };
-    enum { N = sizeof(tests) / sizeof(tests[0]) };
-    struct CMUnitTest with_subject[N];
-    struct subject subject;
+    static struct subject subject;
+    char **argv = test_argv;
 
-    if (argc < 4) {
+    if (test_argc < 4) {
         fprintf(stderr,
                 "usage: %s ALGORITHM.so TRANSPORT.so fork|thread [BACKEND.so "
                 "[OPTION=VALUE...]]\n",
                 argv[0]);
-        return 2;
+        exit(2);
     }
     calls_plugin = load_algorithm(argv[1]);
     if (calls_plugin == NULL)
-        return 2;
-    if (argc > 4 && look_for_gpus(strcmp(argv[3], "thread") == 0) != 0)
-        return GPU_SKIP;
+        exit(2);
+    if (test_argc > 4 && look_for_gpus(strcmp(argv[3], "thread") == 0) != 0)
+        exit(GPU_SKIP);
     argv[1] = argv[0];
-    subject = ranks_subject(argc - 1, argv + 1);
-    for (uint32_t i = 0; i < N; i++) {
-        with_subject[i] = tests[i];
-        with_subject[i].initial_state = &subject;
-    }
-    return cmocka_run_group_tests_name(argv[3], with_subject, NULL, NULL);
+    subject = ranks_subject(test_argc - 1, argv + 1);
+    *state = &subject;
+    return 0;
 }
+
+TEST_GROUP(take_arguments, NULL)

@@ -1,13 +1,7 @@
 /* Which GPU a rank gets, and every reason why it gets none. The few functions of the
  * CUDA runtime that are asked stand here, so that a machine can be made up: no GPU is
  * needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
 
@@ -104,7 +98,7 @@ static void assert_refused(const struct cuda_config *config, uint32_t ranks,
     struct epa_error err;
 
     assert_int_equal(choose(config, 0, ranks, &place, &err), status);
-    assert_string_equal(err.text, text);
+    assert_words(err.text, text);
 }
 
 static void assert_place(const struct cuda_config *config, uint32_t rank, uint32_t ranks,
@@ -120,90 +114,67 @@ static void assert_place(const struct cuda_config *config, uint32_t rank, uint32
 
 static const struct cuda_config plain, sharing = {.share = true};
 
-static void each_rank_gets_the_gpu_of_its_place_on_the_node(void **state)
+TEST_IN(of_devices, NULL, each_rank_gets_the_gpu_of_its_place_on_the_node)
 {
-    (void)state;
     for (uint32_t rank = 0; rank < 4; rank++)
         assert_place(&plain, rank, 4, (int)rank, 1);
 }
 
-static void shared_gpus_are_dealt_in_turns(void **state)
+TEST_IN(of_devices, NULL, shared_gpus_are_dealt_in_turns)
 {
-    (void)state;
     assert_place(&sharing, 0, 6, 0, 2);
     assert_place(&sharing, 3, 6, 3, 1);
     assert_place(&sharing, 5, 6, 1, 2);
     assert_place(&sharing, 1, 2, 1, 1);
 }
 
-static void the_list_says_which_gpus(void **state)
+TEST_IN(of_devices, NULL, the_list_says_which_gpus)
 {
     static const uint32_t items[] = {3, 1}, twice[] = {2, 2};
     struct cuda_config config = {.devices = {items, 2}};
 
-    (void)state;
     assert_place(&config, 0, 2, 3, 1);
     assert_place(&config, 1, 2, 1, 1);
-    assert_refused(
-        &config, 3, EPA_ERR_UNSUPPORTED,
-        "cuda: 3 ranks on this node and 2 GPUs in backend.devices: each rank wants "
-        "its own; use fewer ranks, or backend.share: true, which is for checking and "
-        "not for measuring");
+    assert_refused(&config, 3, EPA_ERR_UNSUPPORTED,
+                   "3 .. 2 .. backend.devices .. backend.share");
     config.share = true;
     assert_place(&config, 4, 5, 3, 3);
     config = (struct cuda_config){.devices = {twice, 2}};
     assert_refused(&config, 2, EPA_ERR_CONFIG,
-                   "cuda: backend.devices gives GPU 2 to 2 ranks; name each once, or set "
-                   "backend.share: true");
+                   "backend.devices .. GPU .. 2 .. backend.share");
     config.share = true;
     assert_place(&config, 1, 2, 2, 2);
     machine.devices = 2;
-    assert_refused(&config, 2, EPA_ERR_UNSUPPORTED,
-                   "cuda: backend.devices names GPU 2, and there are 2, from 0 on");
+    assert_refused(&config, 2, EPA_ERR_UNSUPPORTED, "backend.devices .. GPU .. 2 .. 0");
 }
 
-static void more_ranks_than_gpus_are_refused(void **state)
+TEST_IN(of_devices, NULL, more_ranks_than_gpus_are_refused)
 {
-    (void)state;
     machine.devices = 1;
-    assert_refused(
-        &plain, 2, EPA_ERR_UNSUPPORTED,
-        "cuda: 2 ranks on this node and 1 GPU: each rank wants its own; use fewer "
-        "ranks, or backend.share: true, which is for checking and not for measuring");
+    assert_refused(&plain, 2, EPA_ERR_UNSUPPORTED, "2 .. 1 .. GPU .. backend.share");
 }
 
-static void no_driver_and_an_old_one_are_reported_apart(void **state)
+TEST_IN(of_devices, NULL, no_driver_and_an_old_one_are_reported_apart)
 {
-    (void)state;
     machine.driver = 0;
     machine.count = cudaErrorInsufficientDriver;
-    assert_refused(
-        &plain, 1, EPA_ERR_UNSUPPORTED,
-        "cuda: no NVIDIA driver: libcuda.so.1 cannot be loaded "
-        "(cudaErrorInsufficientDriver); install a driver for CUDA 13.0 or later, or "
-        "use backend: {name: host}");
+    assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED,
+                   "NVIDIA .. libcuda.so.1 .. CUDA .. 13.0");
     machine.driver = 12040;
-    assert_refused(
-        &plain, 1, EPA_ERR_UNSUPPORTED,
-        "cuda: the NVIDIA driver is for CUDA 12.4, and this program was built with "
-        "13.0; install a newer driver, or build with CUDA 12.4 or older");
+    assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED,
+                   "NVIDIA .. CUDA .. 12.4 .. 13.0 .. CUDA .. 12.4");
     machine.count = cudaErrorSystemDriverMismatch;
-    assert_refused(&plain, 1, EPA_ERR_SYSTEM,
-                   "cuda: the NVIDIA driver (CUDA 12.4) fails: cudaErrorX: it is so");
+    assert_refused(&plain, 1, EPA_ERR_SYSTEM, "NVIDIA .. CUDA .. 12.4");
 }
 
-static void a_driver_without_gpus_is_refused(void **state)
+TEST_IN(of_devices, NULL, a_driver_without_gpus_is_refused)
 {
-    (void)state;
     machine.devices = 0;
     machine.count = cudaErrorNoDevice;
     assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED,
                    "cuda: there is a driver, but no GPU; use backend: {name: host}");
     setenv("CUDA_VISIBLE_DEVICES", "9", 1);
-    assert_refused(
-        &plain, 1, EPA_ERR_UNSUPPORTED,
-        "cuda: there is a driver, but no GPU that CUDA_VISIBLE_DEVICES (9) shows; "
-        "use backend: {name: host}");
+    assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED, "GPU .. CUDA_VISIBLE_DEVICES .. 9");
 }
 
 static void assert_not_taken(enum epa_status status, const char *text)
@@ -211,43 +182,18 @@ static void assert_not_taken(enum epa_status status, const char *text)
     struct epa_error err = {EPA_OK, ""};
 
     assert_int_equal(cuda_take(1, &err), status);
-    assert_string_equal(err.text, text);
+    assert_words(err.text, text);
 }
 
-static void a_gpu_that_cannot_be_used_is_refused(void **state)
+TEST_IN(of_devices, NULL, a_gpu_that_cannot_be_used_is_refused)
 {
-    (void)state;
     assert_not_taken(EPA_OK, "");
     machine.set = cudaErrorDevicesUnavailable;
     assert_not_taken(EPA_ERR_SYSTEM, "cuda: GPU 1 cannot be used: cudaErrorX: it is so");
     machine.mode = cudaComputeModeExclusiveProcess;
-    assert_not_taken(
-        EPA_ERR_SYSTEM,
-        "cuda: GPU 1 cannot be used: cudaErrorX: it is so; its compute mode lets "
-        "one process at a time use it");
+    assert_not_taken(EPA_ERR_SYSTEM, "GPU .. 1");
     machine.mode = cudaComputeModeProhibited;
-    assert_not_taken(
-        EPA_ERR_SYSTEM,
-        "cuda: GPU 1 cannot be used: cudaErrorX: it is so; its compute mode lets "
-        "no program use it");
+    assert_not_taken(EPA_ERR_SYSTEM, "GPU .. 1");
     machine.capability = 80;
-    assert_not_taken(
-        EPA_ERR_UNSUPPORTED,
-        "cuda: GPU 1 has compute capability 8.0, and kernels of this build need "
-        "9.0 or later");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(each_rank_gets_the_gpu_of_its_place_on_the_node, of_devices),
-        cmocka_unit_test_setup(shared_gpus_are_dealt_in_turns, of_devices),
-        cmocka_unit_test_setup(the_list_says_which_gpus, of_devices),
-        cmocka_unit_test_setup(more_ranks_than_gpus_are_refused, of_devices),
-        cmocka_unit_test_setup(no_driver_and_an_old_one_are_reported_apart, of_devices),
-        cmocka_unit_test_setup(a_driver_without_gpus_is_refused, of_devices),
-        cmocka_unit_test_setup(a_gpu_that_cannot_be_used_is_refused, of_devices),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_not_taken(EPA_ERR_UNSUPPORTED, "GPU .. 1 .. 8.0 .. 9.0");
 }

@@ -3,13 +3,7 @@
  * knew says why, and nothing is left. */
 #include <dirent.h>
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "../unit/test.h"
 
 #include <epa2a/transport.h>
 
@@ -33,7 +27,7 @@ struct call {
 
 static const uint64_t default_timeout_ns = 20000000000u;
 
-/* A little of everything but limit(), whose kernels wait for seconds for a rank that
+/* A little of everything but device_peak(), whose kernels wait for seconds for a rank that
  * fails. Where it fails nobody may have waited for the copy: the source stays until close(),
  * which does. */
 static enum epa_status use(struct epa_transport *t, const uint64_t *source)
@@ -182,17 +176,17 @@ static void fail_each_call(const struct subject *subject, const char *memory)
                  (unsigned long long)reached, (unsigned long long)failed);
 }
 
-static void any_call_may_fail_with_memory_passed_by_descriptors(void **state)
+TEST(any_call_may_fail_with_memory_passed_by_descriptors)
 {
     fail_each_call(*state, "vmm");
 }
 
-static void any_call_may_fail_with_cuda_ipc(void **state)
+TEST(any_call_may_fail_with_cuda_ipc)
 {
     fail_each_call(*state, "ipc");
 }
 
-static void all_ranks_refuse_the_same_pair(void **state)
+TEST(all_ranks_refuse_the_same_pair)
 {
     const struct subject *subject = *state;
     struct call call;
@@ -210,7 +204,7 @@ static void all_ranks_refuse_the_same_pair(void **state)
     }
 }
 
-static void gpus_that_cannot_pass_descriptors_use_ipc(void **state)
+TEST(gpus_that_cannot_pass_descriptors_use_ipc)
 {
     const struct subject *subject = *state;
     struct call automatic, insisting;
@@ -240,23 +234,19 @@ static const void *symbol(const char *path, const char *name)
     return found;
 }
 
-int main(int argc, char **argv)
+static int take_arguments(void **state)
 {
-    struct subject subject = {NULL, NULL, NULL};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(any_call_may_fail_with_memory_passed_by_descriptors,
-                                  &subject),
-        cmocka_unit_test_prestate(any_call_may_fail_with_cuda_ipc, &subject),
-        cmocka_unit_test_prestate(all_ranks_refuse_the_same_pair, &subject),
-        cmocka_unit_test_prestate(gpus_that_cannot_pass_descriptors_use_ipc, &subject),
-    };
+    static struct subject subject;
 
-    if (argc != 3) {
-        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so, both made up\n", argv[0]);
-        return 2;
+    if (test_argc != 3) {
+        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so, both made up\n", test_argv[0]);
+        exit(2);
     }
-    subject.plugin = symbol(argv[1], EPA_PLUGIN_SYMBOL);
-    subject.backend = symbol(argv[2], EPA_PLUGIN_SYMBOL);
-    subject.cuda = (struct fake_cuda *)symbol(argv[1], FAKE_CUDA_SYMBOL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    subject.plugin = symbol(test_argv[1], EPA_PLUGIN_SYMBOL);
+    subject.backend = symbol(test_argv[2], EPA_PLUGIN_SYMBOL);
+    subject.cuda = (struct fake_cuda *)symbol(test_argv[1], FAKE_CUDA_SYMBOL);
+    *state = &subject;
+    return 0;
 }
+
+TEST_GROUP(take_arguments, NULL)

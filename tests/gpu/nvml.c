@@ -1,12 +1,6 @@
 /* What is said of clocks and links, by an NVML that is made up (fake/nvml.c): no GPU is
  * needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
 
@@ -35,27 +29,24 @@ static void assert_said(int device, int n, const char *failing, const char *expe
     assert_string_equal(text, expected);
 }
 
-static void clocks_throttling_and_links_are_reported(void **state)
+TEST(clocks_throttling_and_links_are_reported)
 {
-    (void)state;
     assert_said(0, 4, NULL,
                 "driver=580.1.2; clock=1755 of 1980 MHz; memory_clock=2619 of 3201 MHz; "
                 "throttle=power cap, heat; power=123 of 700 W; temperature=41 C; mig=off; "
                 "links=6 active, to switches; peers=GPU 2 over NVLink; ");
 }
 
-static void a_gpu_without_links_says_so(void **state)
+TEST(a_gpu_without_links_says_so)
 {
-    (void)state;
     assert_said(3, 4, NULL,
                 "driver=580.1.2; clock=1755 of 1980 MHz; memory_clock=2619 of 3201 MHz; "
                 "throttle=none; power=123 of 700 W; temperature=41 C; mig=on; links=none; "
                 "peers=none over NVLink; ");
 }
 
-static void what_nvml_does_not_output_is_left_out(void **state)
+TEST(what_nvml_does_not_output_is_left_out)
 {
-    (void)state;
     assert_said(2, 1, "nvmlDeviceGetClockInfo",
                 "driver=580.1.2; throttle=none; power=123 of 700 W; temperature=41 C; "
                 "mig=off; links=6 active, to switches; ");
@@ -65,22 +56,9 @@ static void what_nvml_does_not_output_is_left_out(void **state)
                 "links=6 active; ");
 }
 
-static void an_nvml_that_fails_says_how(void **state)
+TEST(an_nvml_that_fails_says_how)
 {
-    (void)state;
     assert_said(0, 4, "nvmlInit_v2", "nvml=does not start: Unknown Error; ");
     assert_said(0, 4, "nvmlDeviceGetHandleByPciBusId_v2",
                 "driver=580.1.2; nvml=does not know the GPU: Unknown Error; ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_throttling_and_links_are_reported),
-        cmocka_unit_test(a_gpu_without_links_says_so),
-        cmocka_unit_test(what_nvml_does_not_output_is_left_out),
-        cmocka_unit_test(an_nvml_that_fails_says_how),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

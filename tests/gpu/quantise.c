@@ -1,10 +1,7 @@
 /* What kernels quantise is what the scalar reference does, to the bit: every bf16 and f16 value,
  * alone large in its group, beside larger ones of every magnitude, and beside NaN and
  * infinity. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "../unit/test.h"
 
 #include "base/dtype.h"
 #include "gpu.h"
@@ -43,11 +40,10 @@ static void compare(bool f16, const uint16_t *x, size_t n, uint32_t group)
     free(scale);
 }
 
-static void all_values_in_groups_of_every_size(void **state)
+TEST(all_values_in_groups_of_every_size)
 {
     uint16_t *x = malloc(VALUES * sizeof(*x));
 
-    (void)state;
     assert_non_null(x);
     for (uint32_t i = 0; i < VALUES; i++)
         x[i] = (uint16_t)i;
@@ -80,21 +76,18 @@ static void beside_larger_ones(bool f16)
     free(x);
 }
 
-static void all_values_beside_larger_ones(void **state)
+TEST(all_values_beside_larger_ones)
 {
-    (void)state;
     beside_larger_ones(false);
     beside_larger_ones(true);
 }
 
-int main(void)
+static int want_gpu(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_values_in_groups_of_every_size),
-        cmocka_unit_test(all_values_beside_larger_ones),
-    };
-
+    (void)state;
     if (gpu_count(1) == 0)
-        return GPU_SKIP;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        exit(GPU_SKIP);
+    return 0;
 }
+
+TEST_GROUP(want_gpu, NULL)

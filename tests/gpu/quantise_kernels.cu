@@ -1,29 +1,31 @@
-/* The quantiser of ll_v2's kernels, by itself: a warp takes 512 channels. */
-#include "../../plugins/algorithm/ll_v2/ll_v2_device.cuh"
+/* The quantiser of kernels, by itself: a warp takes 512 channels. */
+#include <epa2a/quant.cuh>
+
 #include "quantise_kernels.h"
+
+enum { LANE = 16, SWEEP = LANE * EPA_DEV_WARP };
 
 template <bool F16>
 static __global__ void quantise(const uint4 *x, uint32_t sweeps, uint32_t group, uint4 *q,
                                 float *scale)
 {
-    uint32_t sweep = blockIdx.x * (blockDim.x / DEV_WARP) + threadIdx.x / DEV_WARP;
-    size_t at = (size_t)sweep * DEV_WARP + dev_lane();
+    uint32_t sweep = blockIdx.x * (blockDim.x / EPA_DEV_WARP) + threadIdx.x / EPA_DEV_WARP;
+    size_t at = (size_t)sweep * EPA_DEV_WARP + epa_dev_lane();
     float by;
     uint4 codes;
 
     if (sweep >= sweeps)
         return;
-    codes =
-        dev_quantise16<F16>(x[2 * at], x[2 * at + 1], group / ll_width<true>::LANE, &by);
+    codes = epa_dev_quantise16<F16>(x[2 * at], x[2 * at + 1], group / LANE, &by);
     q[at] = codes;
-    scale[at * ll_width<true>::LANE / group] = by;
+    scale[at * LANE / group] = by;
 }
 
 /* [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group] scales; host memory. */
 int quantise_on_gpu(bool f16, const uint16_t *x, size_t n, uint32_t group, uint8_t *q,
                     float *scale)
 {
-    uint32_t sweeps = (uint32_t)(n / ll_width<true>::SWEEP);
+    uint32_t sweeps = (uint32_t)(n / SWEEP);
     void (*kernel)(const uint4 *, uint32_t, uint32_t, uint4 *, float *) =
         f16 ? quantise<true> : quantise<false>;
     void *from = NULL, *to = NULL, *by = NULL;

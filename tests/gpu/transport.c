@@ -3,14 +3,10 @@
  * where a rank has gone. Ranks share a GPU where there are too few. */
 #include <dirent.h>
 #include <sched.h>
-#include <setjmp.h>
+#include "../unit/test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <cuda_runtime_api.h>
 
@@ -52,7 +48,7 @@ static void look_at_view(struct rank *r)
     }
 }
 
-static void kernels_have_a_view_of_all_ranks(void **state)
+TEST(kernels_have_a_view_of_all_ranks)
 {
     for (uint32_t n = 1; n <= 4; n *= 2)
         run(state, n, HEAP, look_at_view, false);
@@ -76,70 +72,9 @@ static void send_from_device_memory(struct rank *r)
     r->backend->ops->free(r->backend, elsewhere);
 }
 
-static void a_source_may_be_other_memory_of_the_gpu(void **state)
+TEST(a_source_may_be_other_memory_of_the_gpu)
 {
     run(state, 2, HEAP, send_from_device_memory, false);
-}
-
-/* ---- limits ---- */
-
-/* The same bits on all ranks; they leave them in shared memory. */
-static void compare_limits(struct rank *r, const struct epa_peak *limit)
-{
-    memcpy(r->shared->note[r->me], limit, sizeof(*limit));
-    meet(r);
-    for (uint32_t peer = 0; peer < r->size; peer++)
-        claim(r, memcmp(r->shared->note[peer], limit, sizeof(*limit)) == 0,
-              "rank %u has measured something else", peer);
-    meet(r);
-}
-
-static void measure(struct rank *r)
-{
-    struct epa_peak limit = {-1, -1};
-
-    for (uint64_t round = 1; round <= 2; round++) {
-        fill(r, 0, MIB, round);
-        if (!works(r, r->t->ops->limit(r->t, MIB, &limit)))
-            return;
-        claim(r, limit.bytes_per_ns > 0 && limit.latency_ns > 0, "%g bytes/ns, %g ns",
-              limit.bytes_per_ns, limit.latency_ns);
-        compare_limits(r, &limit);
-        is_filled(r, 0, MIB, round, r->me);
-        for (uint32_t i = 0; i < SIGNALS; i++)
-            claim(r, r->t->ops->read(r->t, i) == (i == 0 ? round - 1 : 0),
-                  "signal %u was changed", i);
-        meet(r); /* all have looked */
-        raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
-        if (!await(r, 0, round))
-            return;
-    }
-    if (r->me == 0)
-        printf("[%u ranks: %.1f GB/s out of each, signal %.0f ns]\n", r->size,
-               limit.bytes_per_ns, limit.latency_ns);
-}
-
-static void links_are_measured_and_nothing_else_is_touched(void **state)
-{
-    run(state, 2, HEAP, measure, false);
-    run(state, 3, HEAP, measure, false);
-    run(state, 4, 65 * MIB, measure, false);
-}
-
-static void measure_in_no_room(struct rank *r)
-{
-    struct epa_peak limit = {-1, -1};
-
-    works(r, r->t->ops->limit(r->t, 4096, &limit));
-    claim(r, limit.bytes_per_ns == 0, "%g bytes/ns without room", limit.bytes_per_ns);
-    claim(r, r->size == 1 ? limit.latency_ns == 0 : limit.latency_ns > 0, "%g ns",
-          limit.latency_ns);
-}
-
-static void what_cannot_be_measured_is_unknown(void **state)
-{
-    run(state, 1, HEAP, measure_in_no_room, false);
-    run(state, 2, 8192, measure_in_no_room, false);
 }
 
 /* ---- refusals ---- */
@@ -190,7 +125,7 @@ static void open_as_cannot_be(struct rank *r)
                "allocation of the 281474");
 }
 
-static void what_cannot_be_is_refused_in_words(void **state)
+TEST(what_cannot_be_is_refused_in_words)
 {
     run(state, 2, 4096, open_as_cannot_be, false);
 }
@@ -284,7 +219,7 @@ static void open_often(struct rank *r)
           after.pages);
 }
 
-static void nothing_is_left_behind(void **state)
+TEST(nothing_is_left_behind)
 {
     run(state, 2, 4096, open_often, false);
     run(state, 4, 4096, open_often, false);
@@ -304,7 +239,7 @@ static void write_to_who_has_left(struct rank *r)
 }
 
 /* With CUDA IPC between processes the owner must leave last. */
-static void a_heap_stays_while_peers_may_write_to_it(void **state)
+TEST(a_heap_stays_while_peers_may_write_to_it)
 {
     if (ipc && forked)
         skip();
@@ -332,7 +267,7 @@ static void wait_for_who_has_gone(struct rank *r)
 {
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
-    struct epa_peak limit;
+    double ns;
 
     if (r->me == 1) {
         gather(r, r->size);
@@ -345,7 +280,8 @@ static void wait_for_who_has_gone(struct rank *r)
     else if (r->me == 2)
         status = r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS);
     else
-        status = r->t->ops->limit(r->t, 0, &limit);
+        status = r->t->ops->device_peak(
+            r->t, &(struct epa_peak_run){.bytes = MIB, .passes = 1}, &ns);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
     r->t->ops->explain(r->t, &err);
     claim(r, err.status == EPA_ERR_ABORTED && strstr(err.text, "another rank") != NULL,
@@ -355,19 +291,21 @@ static void wait_for_who_has_gone(struct rank *r)
 /* In kernels that wait for it, too. */
 static void measure_who_has_gone(struct rank *r)
 {
-    struct epa_peak limit;
     enum epa_status status;
+    double ns;
 
     if (r->me == 1) {
-        (void)r->boot->barrier(r->boot); /* which limit() begins with */
+        (void)r->boot->barrier(r->boot);
         go(r);
         return;
     }
-    status = r->t->ops->limit(r->t, 0, &limit);
+    (void)r->boot->barrier(r->boot);
+    status =
+        r->t->ops->device_peak(r->t, &(struct epa_peak_run){.peer = 1, .turns = 1000}, &ns);
     claim(r, status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT, "status %d", status);
 }
 
-static void a_rank_that_is_gone_is_an_error_to_the_others(void **state)
+TEST(a_rank_that_is_gone_is_an_error_to_the_others)
 {
     run(state, 4, HEAP, wait_for_who_has_gone, true);
     run(state, 4, HEAP, measure_who_has_gone, true);
@@ -391,33 +329,26 @@ static void open_with_one_too_few(struct rank *r)
           err.text);
 }
 
-static void a_rank_that_goes_during_set_up_is_an_error_to_the_others(void **state)
+TEST(a_rank_that_goes_during_set_up_is_an_error_to_the_others)
 {
     run(state, 4, 4096, open_with_one_too_few, true);
 }
 
-int main(int argc, char **argv)
+static int take_arguments(void **state)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(kernels_have_a_view_of_all_ranks, &subject),
-        cmocka_unit_test_prestate(a_source_may_be_other_memory_of_the_gpu, &subject),
-        cmocka_unit_test_prestate(links_are_measured_and_nothing_else_is_touched, &subject),
-        cmocka_unit_test_prestate(what_cannot_be_measured_is_unknown, &subject),
-        cmocka_unit_test_prestate(what_cannot_be_is_refused_in_words, &subject),
-        cmocka_unit_test_prestate(nothing_is_left_behind, &subject),
-        cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
-        cmocka_unit_test_prestate(a_rank_that_is_gone_is_an_error_to_the_others, &subject),
-        cmocka_unit_test_prestate(a_rank_that_goes_during_set_up_is_an_error_to_the_others,
-                                  &subject),
-    };
+    static struct subject subject;
 
-    if (argc < 5) {
-        fprintf(stderr, "%s wants a backend and memory=vmm or memory=ipc, too\n", argv[0]);
-        return 2;
+    subject = ranks_subject(test_argc, test_argv);
+    if (test_argc < 5) {
+        fprintf(stderr, "%s wants a backend and memory=vmm or memory=ipc, too\n",
+                test_argv[0]);
+        exit(2);
     }
-    forked = strcmp(argv[2], "fork") == 0;
-    ipc = strcmp(argv[4], "memory=ipc") == 0;
+    forked = strcmp(test_argv[2], "fork") == 0;
+    ipc = strcmp(test_argv[4], "memory=ipc") == 0;
     real = strcmp(subject.backend->plugin.name, "cuda") == 0;
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    *state = &subject;
+    return 0;
 }
+
+TEST_GROUP(take_arguments, NULL)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 #include "base/dtype.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
@@ -123,8 +123,9 @@ static void keep_scalars(const char *folder)
 }
 
 /* Sums of n quantised rows that follow each other, from row n on in turn. */
-static void keep_sums_fp8(const char *folder, const char *name, const struct kernels *set,
-                          uint32_t group, const uint8_t *q, const float *scale)
+static void keep_sums_fp8(const char *folder, const char *name,
+                          const struct epa_kernels *set, uint32_t group, const uint8_t *q,
+                          const float *scale)
 {
     uint32_t number = sizeof(terms) / sizeof(terms[0]);
     uint16_t *out = room((size_t)number * WIDTH * sizeof(*out));
@@ -139,7 +140,7 @@ static void keep_sums_fp8(const char *folder, const char *name, const struct ker
             scales[k] = scale + (size_t)(terms[i] + k) * (WIDTH / group);
             weight[k] = 1.0f / (float)(k + 3);
         }
-        set->reduce_fp8(row, scales, weight, terms[i], WIDTH, group, KERNELS_STORE_CACHED,
+        set->reduce_fp8(row, scales, weight, terms[i], WIDTH, group, EPA_STORE_CACHED,
                         out + (size_t)i * WIDTH);
     }
     keep(folder, name, group, "sums", out, (size_t)number * WIDTH * sizeof(*out));
@@ -147,7 +148,7 @@ static void keep_sums_fp8(const char *folder, const char *name, const struct ker
 }
 
 /* Quantised, the answer of an expert to that, and sums of it. */
-static void keep_rows(const char *folder, const char *name, const struct kernels *set,
+static void keep_rows(const char *folder, const char *name, const struct epa_kernels *set,
                       uint32_t group)
 {
     uint64_t state = 2463534242u + group;
@@ -175,7 +176,7 @@ static void keep_rows(const char *folder, const char *name, const struct kernels
     free(scale);
 }
 
-static void keep_sum(const char *folder, const char *name, const struct kernels *set,
+static void keep_sum(const char *folder, const char *name, const struct epa_kernels *set,
                      uint32_t n)
 {
     uint64_t state = 362436069u + n;
@@ -191,7 +192,7 @@ static void keep_sum(const char *folder, const char *name, const struct kernels 
                        rows + (size_t)i * WIDTH + h);
         weight[i] = (float)((double)(next_random(&state) >> 11) * 0x1p-53);
     }
-    set->reduce(row, weight, n, WIDTH, KERNELS_STORE_CACHED, out);
+    set->reduce(row, weight, n, WIDTH, EPA_STORE_CACHED, out);
     keep(folder, name, n, "rows", rows, (size_t)n * WIDTH * sizeof(*rows));
     keep(folder, name, n, "weight", weight, n * sizeof(*weight));
     keep(folder, name, n, "sum", out, WIDTH * 2);
@@ -208,7 +209,8 @@ int main(int argc, char **argv)
     }
     keep_scalars(argv[1]);
     for (uint32_t i = 0; i < 2 * sizeof(isas) / sizeof(isas[0]); i++) {
-        const struct kernels *set = kernels_by_name(isas[i / 2], types[i % 2].dtype);
+        const struct epa_kernels *set =
+            epa_kernels_by_name(isas[i / 2], types[i % 2].dtype);
         char name[32];
 
         if (set == NULL)

@@ -3,7 +3,7 @@
 
 kernels.py PROGRAM: PROGRAM FOLDER writes arrays there (kernels.c says which) and prints the
 sets of kernels that this CPU has. Nothing here is shared with the C code; what is held is
-the definition in src/epa2a/problem.h and src/kernels/kernels.h."""
+the definition in src/epa2a/problem.h and src/epa2a/quant.h."""
 import pathlib
 import subprocess
 import sys

@@ -12,9 +12,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
+#include "../../plugins/common/transport_wait.h"
 
 enum { ROOM = 64, DAWDLE_NS = 4000 };
 enum peers { PEERS_NONE, PEERS_PAIR, PEERS_NODE };
@@ -55,14 +54,6 @@ static struct reorder *reorder_of(struct epa_transport *t)
     return (struct reorder *)t;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* 0 to n - 1 (xorshift64*). */
 static uint64_t draw(struct reorder *w, uint64_t n)
 {
@@ -79,7 +70,7 @@ static struct reorder *enter(struct epa_transport *t)
     struct reorder *w = reorder_of(t);
 
     if (__atomic_exchange_n(&w->busy, 1, __ATOMIC_ACQUIRE) != 0) {
-        fprintf(stderr, "weak: two threads of rank %u are in the transport at once\n",
+        fprintf(stderr, "reorder: two threads of rank %u are in the transport at once\n",
                 t->rank);
         abort();
     }
@@ -106,11 +97,11 @@ static bool is_held_by_fence(const struct reorder *w, const struct held *held)
 /* A moment in which a peer can look at a signal whose neighbours have yet to come. */
 static void dawdle(struct reorder *w)
 {
-    uint64_t end = now_ns() + draw(w, DAWDLE_NS);
+    uint64_t end = epa_now_ns() + draw(w, DAWDLE_NS);
 
     do
         sched_yield();
-    while (now_ns() < end);
+    while (epa_now_ns() < end);
 }
 
 /* Lets one piece of what is held land. */
@@ -144,7 +135,7 @@ static enum epa_status wrong(struct reorder *w, const char *what, uint64_t value
 {
     w->error = (struct epa_error){EPA_OK, ""};
     return epa_fail(&w->error, EPA_ERR_CONFIG,
-                    "weak: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank,
+                    "reorder: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank,
                     what, value, limit);
 }
 
@@ -241,17 +232,14 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
     return value;
 }
 
-static enum epa_status give_up(struct reorder *w, enum epa_status status, uint32_t signal,
-                               enum epa_compare compare, uint64_t value, uint64_t waited_ns)
+static enum epa_status give_up(struct reorder *w, const struct failure *f)
 {
+    struct epa_error why = {EPA_OK, ""};
+
+    wait_explain("reorder", &w->base, w->boot, f, &why);
     w->error = (struct epa_error){EPA_OK, ""};
-    return epa_fail(
-        &w->error, status,
-        "weak: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
-        "%s; it holds back %u operations of its own",
-        w->base.rank, (double)waited_ns * 1e-9, signal,
-        compare == EPA_EQ ? "==" : ">=", value, w->inner->ops->read(w->inner, signal),
-        status == EPA_ERR_ABORTED ? ", when another rank had failed" : "", w->n);
+    return epa_fail(&w->error, f->status, "%.300s; it holds back %u operations of its own",
+                    why.text, w->n);
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
@@ -259,22 +247,26 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    uint64_t timeout_ns)
 {
     struct reorder *w = enter(t);
-    uint64_t begun = now_ns();
+    struct epa_wait_config config = {.aborted = w->boot->aborted,
+                                     .observer = w->boot->observer};
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct failure f = {
+        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
     for (;;) {
-        uint64_t seen = w->inner->ops->read(w->inner, signal), waited;
+        struct epa_wait_state state;
 
-        if (compare == EPA_EQ ? seen == value : seen >= value)
-            return leave(w, EPA_OK);
-        waited = now_ns() - begun;
-        if (epa_aborted(w->boot))
-            return leave(w, give_up(w, EPA_ERR_ABORTED, signal, compare, value, waited));
-        if (waited >= timeout_ns)
-            return leave(w, give_up(w, EPA_ERR_TIMEOUT, signal, compare, value, waited));
+        f.seen = w->inner->ops->read(w->inner, signal);
+        if (wait_reached(f.seen, compare, value))
+            return leave(w, epa_wait_done(&config, &wait));
+        state = wait_state_of(&f);
+        config.spin_ns = w->n != 0 ? UINT64_MAX : 0;
+        f.status = epa_wait_turn(&config, &wait, &state);
+        f.waited_ns = wait.waited_ns;
+        if (f.status != EPA_OK)
+            return leave(w, give_up(w, &f));
         if (w->n != 0)
             land(w);
-        else
-            clock_pause(waited, 0);
     }
 }
 
@@ -337,7 +329,8 @@ static void close_all(struct epa_transport *t)
 
 static struct reorder *reorder_below(struct epa_bootstrap *one_node)
 {
-    return (struct reorder *)(void *)((char *)one_node - offsetof(struct reorder, one_node));
+    return (struct reorder *)(void *)((char *)one_node -
+                                      offsetof(struct reorder, one_node));
 }
 
 static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine,
@@ -430,7 +423,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
     enum epa_status status;
 
     if (w == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "weak: no memory");
+        return epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory");
     w->boot = p->boot;
     w->signals = p->signals;
     w->room = config->room;
@@ -441,7 +434,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
     inner.boot = &w->one_node;
     inner.config = shm_plugin.plugin.options.defaults;
     if (w->fences == NULL || w->peer_heap == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "weak: no memory for %u ranks", size);
+        status = epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory for %u ranks", size);
     else
         status = shm_plugin.open(&inner, &w->inner, err);
     if (status != EPA_OK) {

@@ -66,7 +66,7 @@ def check_content(name, phases, iterations, flows):
 
 
 PHASES = ['dispatch', 'count_put', 'wait', 'counts_from', 'quant_and_put', 'rows_from', 'postprocess',
-          'combine', 'copy_and_put', 'recv_wait', 'answers_from', 'topk_reduce']
+          'combine', 'copy_and_put', 'recv_wait', 'outputs_from', 'topk_reduce']
 
 
 def well():

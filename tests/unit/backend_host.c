@@ -1,12 +1,6 @@
 /* The host backend through its table of functions, as algorithms use it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <time.h>
-#include <cmocka.h>
 
 #include "launch/cache.h"
 #include "plugin/builtin.h"
@@ -33,13 +27,12 @@ static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
     return backend;
 }
 
-static void memory_is_zero_and_aligned(void **state)
+TEST(memory_is_zero_and_aligned)
 {
     static const size_t sizes[] = {0, 1, 63, 4097, (2 << 20) - 1, 2 << 20, (5 << 20) + 3};
     struct epa_backend *backend = open_host(1, 1);
 
-    (void)state;
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+    for (size_t s = 0; s < LENGTH(sizes); s++) {
         for (uint32_t again = 0; again < 2;
              again++) { /* memory that was used before, too */
             void *memory = NULL;
@@ -55,13 +48,12 @@ static void memory_is_zero_and_aligned(void **state)
     backend->ops->close(backend);
 }
 
-static void memory_that_there_cannot_be_is_refused_in_words(void **state)
+TEST(memory_that_there_cannot_be_is_refused_in_words)
 {
     struct epa_backend *backend = open_host(1, 1);
     struct epa_error err = {EPA_OK, ""};
     void *memory = NULL;
 
-    (void)state;
     assert_int_equal(backend->ops->alloc(backend, SIZE_MAX - 5, &memory), EPA_ERR_NOMEM);
     assert_null(memory);
     backend->ops->explain(backend, &err);
@@ -70,13 +62,12 @@ static void memory_that_there_cannot_be_is_refused_in_words(void **state)
     backend->ops->close(backend);
 }
 
-static void what_is_written_is_read_back(void **state)
+TEST(what_is_written_is_read_back)
 {
     struct epa_backend *backend = open_host(1, 1);
     void *memory;
     char back[8] = "";
 
-    (void)state;
     assert_int_equal(backend->ops->alloc(backend, 8, &memory), EPA_OK);
     assert_int_equal(backend->ops->write(backend, memory, "seven b", 8), EPA_OK);
     assert_int_equal(backend->ops->sync(backend), EPA_OK);
@@ -121,35 +112,31 @@ static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds
     backend->ops->close(backend);
 }
 
-static void parallel_visits_each_worker_once_a_round(void **state)
+TEST(parallel_visits_each_worker_once_a_round)
 {
-    (void)state;
     visit_rounds(1, 1, 5000, 0);
     visit_rounds(3, 1, 5000, 0);
     visit_rounds(MOST, 2, 3000, 0);
 }
 
-static void parallel_works_when_workers_count_on_cores_of_their_own(void **state)
+TEST(parallel_works_when_workers_count_on_cores_of_their_own)
 {
-    (void)state;
     visit_rounds(3, 64, 20, 0);
 }
 
-static void workers_that_fell_asleep_come_back(void **state)
+TEST(workers_that_fell_asleep_come_back)
 {
-    (void)state;
     visit_rounds(3, 1, 20, 8000000);
     /* At the edge of falling asleep, where a wake-up could be lost. */
     visit_rounds(3, 1, 100, 2000000);
 }
 
 /* That it takes time is all that can be seen of it: twice an L2 is written each time. */
-static void caches_are_written_over_by_every_worker(void **state)
+TEST(caches_are_written_over_by_every_worker)
 {
     struct epa_backend *backend = open_host(3, 2);
     double ns = 0;
 
-    (void)state;
     assert_true(cache_l2_bytes() >= 64 << 10);
     for (uint32_t i = 0; i < 300; i++) { /* more often than a byte has values */
         assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
@@ -161,23 +148,21 @@ static void caches_are_written_over_by_every_worker(void **state)
     backend->ops->close(backend);
 }
 
-static void an_unused_pool_closes(void **state)
+TEST(an_unused_pool_closes)
 {
     struct epa_backend *backend = open_host(MOST, 2);
 
-    (void)state;
     backend->ops->close(backend);
     backend = open_host(3, 1);
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     backend->ops->close(backend);
 }
 
-static void marks_measure_the_time_between_them(void **state)
+TEST(marks_measure_the_time_between_them)
 {
     struct epa_backend *backend = open_host(1, 1);
     double ns = -1, back = 1;
 
-    (void)state;
     assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     assert_int_equal(backend->ops->mark(backend, 63), EPA_OK);
@@ -188,13 +173,12 @@ static void marks_measure_the_time_between_them(void **state)
     backend->ops->close(backend);
 }
 
-static void marks_that_were_not_made_have_no_time(void **state)
+TEST(marks_that_were_not_made_have_no_time)
 {
     struct epa_backend *backend = open_host(1, 1);
     struct epa_error err = {EPA_OK, ""};
     double ns = 5;
 
-    (void)state;
     assert_int_equal(backend->ops->mark(backend, 64), EPA_ERR_UNSUPPORTED);
     assert_int_equal(backend->ops->mark(backend, 1), EPA_OK);
     assert_int_equal(backend->ops->elapsed(backend, 1, 2, &ns), EPA_ERR_UNSUPPORTED);
@@ -203,22 +187,4 @@ static void marks_that_were_not_made_have_no_time(void **state)
     assert_string_equal(err.text,
                         "host: no time between marks 1 and 2: not both were made");
     backend->ops->close(backend);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_zero_and_aligned),
-        cmocka_unit_test(memory_that_there_cannot_be_is_refused_in_words),
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(parallel_visits_each_worker_once_a_round),
-        cmocka_unit_test(parallel_works_when_workers_count_on_cores_of_their_own),
-        cmocka_unit_test(workers_that_fell_asleep_come_back),
-        cmocka_unit_test(caches_are_written_over_by_every_worker),
-        cmocka_unit_test(an_unused_pool_closes),
-        cmocka_unit_test(marks_measure_the_time_between_them),
-        cmocka_unit_test(marks_that_were_not_made_have_no_time),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

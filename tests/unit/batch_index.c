@@ -1,13 +1,7 @@
 /* index.json: what was written is read again, and what nobody would have written is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "report/batch_index.h"
 
@@ -52,7 +46,7 @@ static struct index_run runs[] = {
      .status = INDEX_PLANNED,
      .exit_code = -1},
 };
-enum { RUNS = sizeof(runs) / sizeof(runs[0]) };
+enum { RUNS = LENGTH(runs) };
 
 static char path[] = "/tmp/epa2a-index-XXXXXX";
 
@@ -87,13 +81,12 @@ static char *text_of(void)
     return text.data;
 }
 
-static void what_was_written_is_read(void **state)
+TEST(what_was_written_is_read)
 {
     char *text = text_of();
     struct batch_index index;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(read_text(text, &index, &err), EPA_OK);
     assert_string_equal(index.verb, "bench");
     assert_string_equal(index.order, "interleaved");
@@ -129,13 +122,12 @@ static void what_was_written_is_read(void **state)
 }
 
 /* Whatever is cut off, an index that is not whole is not taken for one. */
-static void a_part_of_an_index_is_none(void **state)
+TEST(a_part_of_an_index_is_none)
 {
     char *text = text_of();
     size_t bytes = strlen(text);
     struct batch_index index;
 
-    (void)state;
     for (size_t n = bytes - 2; n > 0; n = n * 9 / 10) { /* the last byte ends its line */
         struct epa_error err = {EPA_OK, ""};
 
@@ -146,7 +138,7 @@ static void a_part_of_an_index_is_none(void **state)
     free(text);
 }
 
-static void a_result_is_a_file_of_the_folder(void **state)
+TEST(a_result_is_a_file_of_the_folder)
 {
     static const char *const good[] = {"0123456789ab.json", "0123456789ab-2.json",
                                        "ffffffffffff-100000.json"};
@@ -162,10 +154,9 @@ static void a_result_is_a_file_of_the_folder(void **state)
                                       "0123456789ab.json.1-0.tmp"};
     char name[BATCH_INDEX_NAME];
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+    for (size_t i = 0; i < LENGTH(good); i++)
         assert_true(index_is_result_name(good[i]));
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < LENGTH(bad); i++)
         assert_false(index_is_result_name(bad[i]));
     index_result_name("0123456789ab", 1, name);
     assert_string_equal(name, "0123456789ab.json");
@@ -173,13 +164,12 @@ static void a_result_is_a_file_of_the_folder(void **state)
     assert_string_equal(name, "0123456789ab-4294967295.json");
 }
 
-static void commands_are_added(void **state)
+TEST(commands_are_added)
 {
     char *text = text_of(), *line[] = {(char *)"epa2a", NULL};
     struct batch_index index;
     struct text again = {0};
 
-    (void)state;
     assert_int_equal(read_text(text, &index, NULL), EPA_OK);
     assert_int_equal(batch_index_command(&index, line, "", "there", NULL), EPA_OK);
     assert_string_equal(batch_index_last(&index, "host"), "there");
@@ -190,20 +180,18 @@ static void commands_are_added(void **state)
     free(text);
 }
 
-int main(void)
+static int make_file(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(a_part_of_an_index_is_none),
-        cmocka_unit_test(a_result_is_a_file_of_the_folder),
-        cmocka_unit_test(commands_are_added),
-    };
-    int fd = mkstemp(path), failed;
+    int fd = mkstemp(path);
 
-    if (fd < 0)
-        return 99;
-    close(fd);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
-    return failed;
+    (void)state;
+    return fd < 0 ? -1 : close(fd);
 }
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+TEST_GROUP(make_file, remove_file)

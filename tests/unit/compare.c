@@ -1,11 +1,7 @@
 /* Whether compare knows a shift from noise. Values of p are those of scipy's mannwhitneyu
  * (methods exact, asymptotic). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "moe/random.h"
 #include "report/compare.h"
@@ -19,25 +15,23 @@ static void assert_close(double is, double want)
     assert_true(fabs(is - want) <= 1e-9);
 }
 
-static void few_values_have_an_exact_p(void **state)
+TEST(few_values_have_an_exact_p)
 {
     const double a[] = {5, 3, 1, 2, 4}, b[] = {6, 7, 8, 9, 10};
     const double mixed_a[] = {1, 3, 5, 7, 9, 11, 13}, mixed_b[] = {2, 4, 6.5, 8.5, 20, 21};
 
-    (void)state;
     assert_close(compare_ranks(a, 5, b, 5), 2.0 / 252); /* of 10 over 5 ways, 2 */
     assert_close(compare_ranks(b, 5, a, 5), 2.0 / 252);
     assert_close(compare_ranks(mixed_a, 7, mixed_b, 6), 0.730769230769);
     assert_close(compare_ranks(a, 1, b, 1), 1);
 }
 
-static void p_is_that_of_mann_and_whitney(void **state)
+TEST(p_is_that_of_mann_and_whitney)
 {
     const double tied_a[] = {1, 2, 2, 3, 3, 3, 4}, tied_b[] = {2, 3, 4, 4, 5, 5};
     const double same[] = {3, 3, 3};
     double a[30], b[30];
 
-    (void)state;
     for (uint32_t i = 0; i < 30; i++) {
         a[i] = i + 0.1;
         b[i] = i + 4.3;
@@ -79,11 +73,10 @@ static struct comparison compare_made(uint64_t key, double scale, uint32_t runs)
 }
 
 /* Such noise leaves ten samples worth of 200: 77 of 100 hold it, 56 if blocks were of one sample. */
-static void the_interval_of_equals_holds_one(void **state)
+TEST(the_interval_of_equals_holds_one)
 {
     uint32_t holds = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < TRIALS; i++) {
         struct comparison x = compare_made(i, 1, 1);
 
@@ -93,19 +86,17 @@ static void the_interval_of_equals_holds_one(void **state)
     assert_true(holds >= TRIALS * 70 / 100);
 }
 
-static void p_of_equals_is_seldom_small(void **state)
+TEST(p_of_equals_is_seldom_small)
 {
     uint32_t small = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < TRIALS; i++)
         small += compare_made(1000 + i, 1, 1).p < 0.01;
     assert_true(small <= TRIALS * 5 / 100);
 }
 
-static void five_percent_are_found(void **state)
+TEST(five_percent_are_found)
 {
-    (void)state;
     for (uint32_t i = 0; i < 20; i++) {
         struct comparison x = compare_made(2000 + i, 1.05, 1);
 
@@ -116,11 +107,10 @@ static void five_percent_are_found(void **state)
     }
 }
 
-static void runs_are_the_units_where_there_are_enough(void **state)
+TEST(runs_are_the_units_where_there_are_enough)
 {
     struct comparison x = compare_made(3000, 1.05, COMPARE_RUNS);
 
-    (void)state;
     assert_int_equal(x.units_a, COMPARE_RUNS);
     assert_int_equal(x.units_b, COMPARE_RUNS);
     assert_int_equal(x.samples_b, COMPARE_RUNS * SAMPLES);
@@ -128,31 +118,15 @@ static void runs_are_the_units_where_there_are_enough(void **state)
     assert_true(compare_made(3001, 1.05, COMPARE_RUNS - 1).units_a > COMPARE_RUNS);
 }
 
-static void one_sample_each_says_nothing(void **state)
+TEST(one_sample_each_says_nothing)
 {
     const double a = 10, b = 20;
     const struct compare_run run_a = {&a, 1}, run_b = {&b, 1};
     struct comparison x;
 
-    (void)state;
     assert_int_equal(compare_sides(&(struct compare_side){&run_a, 1},
                                    &(struct compare_side){&run_b, 1}, &x),
                      EPA_OK);
     assert_close(x.ratio, 2);
     assert_true(x.p > 0.3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_values_have_an_exact_p),
-        cmocka_unit_test(p_is_that_of_mann_and_whitney),
-        cmocka_unit_test(the_interval_of_equals_holds_one),
-        cmocka_unit_test(p_of_equals_is_seldom_small),
-        cmocka_unit_test(five_percent_are_found),
-        cmocka_unit_test(runs_are_the_units_where_there_are_enough),
-        cmocka_unit_test(one_sample_each_says_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

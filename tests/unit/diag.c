@@ -1,13 +1,5 @@
 /* How errors look: snippet, caret, hint, order, limits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "config/diag.h"
 #include "base/text.h"
@@ -33,12 +25,11 @@ static void assert_prints(struct diag *diag, const char *want)
     free(got);
 }
 
-static void error_shows_line_caret_and_hint(void **state)
+TEST(error_shows_line_caret_and_hint)
 {
     const struct source_location location = {"a.yaml", "x: 1\n  tranport: shm\n", 2, 3, 8};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &location, "did you mean 'transport'?", "unknown key '%s'", "tranport");
     assert_int_equal(diag_errors(diag), 1);
     assert_prints(diag, "a.yaml:2:3: error: unknown key 'tranport'\n"
@@ -46,13 +37,12 @@ static void error_shows_line_caret_and_hint(void **state)
                         "      |   ^~~~~~~~ did you mean 'transport'?\n");
 }
 
-static void source_may_be_gone_when_errors_are_printed(void **state)
+TEST(source_may_be_gone_when_errors_are_printed)
 {
     char *source = strdup("ranks: 4x\n"), *name = strdup("a.yaml");
     struct source_location location = {name, source, 1, 8, 2};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &location, NULL, "bad");
     memset(source, '#', strlen(source));
     memset(name, '#', strlen(name));
@@ -61,13 +51,12 @@ static void source_may_be_gone_when_errors_are_printed(void **state)
     assert_prints(diag, "a.yaml:1:8: error: bad\n    1 | ranks: 4x\n      |        ^~\n");
 }
 
-static void errors_of_a_file_come_in_its_order_with_their_notes(void **state)
+TEST(errors_of_a_file_come_in_its_order_with_their_notes)
 {
     const struct source_location first = {"a.yaml", NULL, 1, 5, 1},
                        second = {"a.yaml", NULL, 2, 1, 1};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &second, NULL, "two");
     diag_note(diag, &first, "of two");
     diag_error(diag, &first, NULL, "one");
@@ -75,12 +64,11 @@ static void errors_of_a_file_come_in_its_order_with_their_notes(void **state)
                         "a.yaml:1:5: note: of two\n");
 }
 
-static void only_twenty_errors_are_shown_and_the_rest_counted(void **state)
+TEST(only_twenty_errors_are_shown_and_the_rest_counted)
 {
     struct diag *diag = diag_create();
     char *got;
 
-    (void)state;
     for (int i = 0; i < 23; i++)
         diag_error(diag, NULL, NULL, "number %d", i);
     assert_int_equal(diag_errors(diag), 23);
@@ -91,14 +79,13 @@ static void only_twenty_errors_are_shown_and_the_rest_counted(void **state)
     free(got);
 }
 
-static void long_lines_show_the_part_around_the_caret(void **state)
+TEST(long_lines_show_the_part_around_the_caret)
 {
     char source[4000];
     struct source_location location = {"a.yaml", source, 1, 3001, 3};
     struct diag *diag = diag_create();
     char *got;
 
-    (void)state;
     memset(source, '.', sizeof(source));
     source[sizeof(source) - 1] = 0;
     memcpy(source + 3000, "BAD", 3);
@@ -109,13 +96,12 @@ static void long_lines_show_the_part_around_the_caret(void **state)
     free(got);
 }
 
-static void control_characters_never_reach_the_terminal(void **state)
+TEST(control_characters_never_reach_the_terminal)
 {
     const struct source_location location = {"a\x1b.yaml", "name: \x1b[31m\xff red\n", 1, 7, 4};
     struct diag *diag = diag_create();
     char *got;
 
-    (void)state;
     diag_error(diag, &location, "not \x1b[0m", "value '%s'", "\x1b[31m\x07");
     got = printed(diag);
     for (const char *s = got; *s != 0; s++)
@@ -123,52 +109,32 @@ static void control_characters_never_reach_the_terminal(void **state)
     free(got);
 }
 
-static void columns_count_characters_not_bytes(void **state)
+TEST(columns_count_characters_not_bytes)
 {
     const struct source_location location = {"a.yaml", "n\xc3\xa4me: \xe2\x82\xac x\n", 1, 7, 1};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &location, NULL, "here");
     assert_prints(diag, "a.yaml:1:7: error: here\n    1 | n\xc3\xa4me: \xe2\x82\xac x\n"
                         "      |       ^\n");
 }
 
-static void error_without_a_line_keeps_its_hint(void **state)
+TEST(error_without_a_line_keeps_its_hint)
 {
     const struct source_location location = {.file = "gone.yaml"};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &location, "is it there?", "cannot read it");
     diag_error(diag, NULL, NULL, "no place at all");
     assert_prints(diag, "gone.yaml: error: cannot read it (is it there?)\n"
                         "epa2a: error: no place at all\n");
 }
 
-static void place_behind_the_text_is_shown_without_a_line(void **state)
+TEST(place_behind_the_text_is_shown_without_a_line)
 {
     const struct source_location location = {"a.yaml", "one line\n", 7, 1, 1};
     struct diag *diag = diag_create();
 
-    (void)state;
     diag_error(diag, &location, NULL, "where?");
     assert_prints(diag, "a.yaml:7:1: error: where?\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_shows_line_caret_and_hint),
-        cmocka_unit_test(source_may_be_gone_when_errors_are_printed),
-        cmocka_unit_test(errors_of_a_file_come_in_its_order_with_their_notes),
-        cmocka_unit_test(only_twenty_errors_are_shown_and_the_rest_counted),
-        cmocka_unit_test(long_lines_show_the_part_around_the_caret),
-        cmocka_unit_test(control_characters_never_reach_the_terminal),
-        cmocka_unit_test(columns_count_characters_not_bytes),
-        cmocka_unit_test(error_without_a_line_keeps_its_hint),
-        cmocka_unit_test(place_behind_the_text_is_shown_without_a_line),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

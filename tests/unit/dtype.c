@@ -1,9 +1,6 @@
 /* dtype.h, the reference of all others, against the definitions: the nearest of all codes,
  * found by trying them all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/dtype.h"
 
@@ -24,9 +21,8 @@ static uint8_t nearest_e4m3(double v)
     return (uint8_t)(best | (signbit(v) ? 0x80 : 0));
 }
 
-static void e4m3_is_the_nearest_code(void **state)
+TEST(e4m3_is_the_nearest_code)
 {
-    (void)state;
     for (uint32_t b = 0; b < 65536; b++) {
         float v = float_of_bf16((uint16_t)b), third = v / 3;
 
@@ -41,9 +37,8 @@ static void e4m3_is_the_nearest_code(void **state)
     }
 }
 
-static void e4m3_codes_come_back(void **state)
+TEST(e4m3_codes_come_back)
 {
-    (void)state;
     for (uint32_t q = 0; q < 256; q++)
         assert_int_equal(e4m3_of_float(float_of_e4m3((uint8_t)q)), q);
     assert_true(float_of_e4m3(0x7e) == 448.0f);
@@ -51,9 +46,8 @@ static void e4m3_codes_come_back(void **state)
     assert_true(isnan(float_of_e4m3(0x7f)));
 }
 
-static void ties_go_to_the_even_code(void **state)
+TEST(ties_go_to_the_even_code)
 {
-    (void)state;
     for (uint32_t q = 0; q < 0x7e; q++) {
         float half =
             (float_of_e4m3((uint8_t)q) + float_of_e4m3((uint8_t)(q + 1))) / 2; /* exact */
@@ -64,9 +58,8 @@ static void ties_go_to_the_even_code(void **state)
     }
 }
 
-static void bf16_rounds_to_nearest_even_and_keeps_nan(void **state)
+TEST(bf16_rounds_to_nearest_even_and_keeps_nan)
 {
-    (void)state;
     assert_int_equal(bf16_of_float(1.0f), 0x3f80);
     assert_int_equal(bf16_of_float(float_of_bits(0x3f808000)), 0x3f80); /* tie, to even */
     assert_int_equal(bf16_of_float(float_of_bits(0x3f818000)), 0x3f82);
@@ -80,12 +73,11 @@ static void bf16_rounds_to_nearest_even_and_keeps_nan(void **state)
             assert_int_equal(bf16_of_float(float_of_bf16((uint16_t)b)), b);
 }
 
-static void a_group_is_scaled_by_its_largest_finite_magnitude(void **state)
+TEST(a_group_is_scaled_by_its_largest_finite_magnitude)
 {
     uint16_t x[4] = {bf16_of_float(-448.0f), bf16_of_float(1.0f), 0x7f80, 0x7fc1};
     uint8_t q[4];
 
-    (void)state;
     assert_true(e4m3_group(x, 4, q) == 448.0f * (1.0f / 448.0f));
     assert_int_equal(q[0], 0xfe);
     assert_int_equal(q[1], 0x38);
@@ -93,34 +85,31 @@ static void a_group_is_scaled_by_its_largest_finite_magnitude(void **state)
     assert_int_equal(q[3], 0x7f); /* NaN stays */
 }
 
-static void a_group_of_zeros_has_scale_one(void **state)
+TEST(a_group_of_zeros_has_scale_one)
 {
     uint16_t x[3] = {0, 0x8000, 0};
     uint8_t q[3] = {1, 1, 1};
 
-    (void)state;
     assert_true(e4m3_group(x, 3, q) == 1.0f);
     assert_int_equal(q[0], 0);
     assert_int_equal(q[1], 0x80);
     assert_int_equal(q[2], 0);
 }
 
-static void denormals_are_scaled_like_others(void **state)
+TEST(denormals_are_scaled_like_others)
 {
     uint16_t x[2] = {0x0001, 0x0040};
     uint8_t q[2];
     float scale;
 
-    (void)state;
     scale = e4m3_group(x, 2, q);
     assert_true(scale > 0);
     assert_int_equal(q[1], 0x7e);
     assert_int_equal(q[0], e4m3_of_float(float_of_bf16(1) / scale));
 }
 
-static void factors_are_exact_and_differ_between_neighbours(void **state)
+TEST(factors_are_exact_and_differ_between_neighbours)
 {
-    (void)state;
     for (uint32_t e = 0; e < 4096; e++) {
         float f = expert_factor(e);
 
@@ -129,20 +118,4 @@ static void factors_are_exact_and_differ_between_neighbours(void **state)
         for (uint32_t d = 1; d <= 250; d++)
             assert_true(expert_factor(e + d) != f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(e4m3_is_the_nearest_code),
-        cmocka_unit_test(e4m3_codes_come_back),
-        cmocka_unit_test(ties_go_to_the_even_code),
-        cmocka_unit_test(bf16_rounds_to_nearest_even_and_keeps_nan),
-        cmocka_unit_test(a_group_is_scaled_by_its_largest_finite_magnitude),
-        cmocka_unit_test(a_group_of_zeros_has_scale_one),
-        cmocka_unit_test(denormals_are_scaled_like_others),
-        cmocka_unit_test(factors_are_exact_and_differ_between_neighbours),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

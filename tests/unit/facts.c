@@ -1,9 +1,5 @@
 /* Facts read from a folder that stands in for /proc and /sys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 #include <sched.h>
 
 #include "fake_root.h"
@@ -26,11 +22,10 @@ static void put_core(const char *root, const char *file, const char *text)
     root_put(root, path, text);
 }
 
-static void this_machine_is_read_without_failing(void **state)
+TEST(this_machine_is_read_without_failing)
 {
     struct facts f;
 
-    (void)state;
     facts_collect(&f);
     assert_true(f.cores >= 1);
     assert_true(f.memory_bytes > 0);
@@ -41,7 +36,7 @@ static void this_machine_is_read_without_failing(void **state)
     facts_finish(&f);
 }
 
-static void a_machine_that_tells_nothing_leaves_fields_empty(void **state)
+TEST_IN(root_set_up, root_tear_down, a_machine_that_tells_nothing_leaves_fields_empty)
 {
     struct facts f;
 
@@ -56,7 +51,7 @@ static void a_machine_that_tells_nothing_leaves_fields_empty(void **state)
     facts_finish(&f);
 }
 
-static void processor_and_memory_come_from_proc(void **state)
+TEST_IN(root_set_up, root_tear_down, processor_and_memory_come_from_proc)
 {
     struct facts f;
 
@@ -73,7 +68,7 @@ static void processor_and_memory_come_from_proc(void **state)
     facts_finish(&f);
 }
 
-static void topology_comes_from_sys(void **state)
+TEST_IN(root_set_up, root_tear_down, topology_comes_from_sys)
 {
     struct facts f;
 
@@ -92,7 +87,7 @@ static void topology_comes_from_sys(void **state)
     facts_finish(&f);
 }
 
-static void caches_are_reported_apart_by_level_and_type(void **state)
+TEST_IN(root_set_up, root_tear_down, caches_are_reported_apart_by_level_and_type)
 {
     static const char *const type[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
     static const char *const level[] = {"1\n", "1\n", "2\n", "3\n"};
@@ -116,7 +111,7 @@ static void caches_are_reported_apart_by_level_and_type(void **state)
     facts_finish(&f);
 }
 
-static void huge_page_settings_are_the_bracketed_word(void **state)
+TEST_IN(root_set_up, root_tear_down, huge_page_settings_are_the_bracketed_word)
 {
     struct facts f;
 
@@ -139,7 +134,7 @@ static const char *environment(const struct facts *f, const char *name)
     return NULL;
 }
 
-static void environment_is_by_allow_list_only(void **state)
+TEST_IN(root_set_up, root_tear_down, environment_is_by_allow_list_only)
 {
     struct facts f;
 
@@ -159,7 +154,7 @@ static void environment_is_by_allow_list_only(void **state)
     facts_finish(&f);
 }
 
-static void secrets_are_not_in_the_environment(void **state)
+TEST_IN(root_set_up, root_tear_down, secrets_are_not_in_the_environment)
 {
     struct facts f;
 
@@ -175,7 +170,7 @@ static void secrets_are_not_in_the_environment(void **state)
     facts_finish(&f);
 }
 
-static void more_variables_than_places_are_left_out(void **state)
+TEST_IN(root_set_up, root_tear_down, more_variables_than_places_are_left_out)
 {
     struct facts f;
     char name[32];
@@ -191,22 +186,4 @@ static void more_variables_than_places_are_left_out(void **state)
         snprintf(name, sizeof(name), "EPA2A_MANY_%d", i);
         unsetenv(name);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
-        cmocka_unit_test(this_machine_is_read_without_failing),
-        IN_ROOT(a_machine_that_tells_nothing_leaves_fields_empty),
-        IN_ROOT(processor_and_memory_come_from_proc),
-        IN_ROOT(topology_comes_from_sys),
-        IN_ROOT(caches_are_reported_apart_by_level_and_type),
-        IN_ROOT(huge_page_settings_are_the_bracketed_word),
-        IN_ROOT(environment_is_by_allow_list_only),
-        IN_ROOT(secrets_are_not_in_the_environment),
-        IN_ROOT(more_variables_than_places_are_left_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,8 +195,7 @@ static inline void fake_peaks(struct fake *f)
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
         struct session_rank *rank = session_rank(&f->session, r);
 
-        rank->has_peak = true;
-        rank->peak = (struct epa_peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
+        rank->peak = (struct peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
         rank->traffic.dispatch_least = rank->traffic.dispatch_in / 2;
         rank->traffic.combine_least = rank->traffic.combine_in / 2;
     }
@@ -222,5 +221,18 @@ static inline void fake_finish(struct fake *f)
     result_finish(&f->result);
     free(f->session.block);
 }
+
+/* A test of a session with `n` iterations of `ranks`: `f`, which is finished behind it. */
+#define TEST_OF_FAKE(name, verb, ranks, n) \
+    static void name##_in(struct fake *f); \
+    TEST(name) \
+    { \
+        struct fake f; \
+\
+        fake_init(&f, verb, ranks, n); \
+        name##_in(&f); \
+        fake_finish(&f); \
+    } \
+    static void name##_in(struct fake *f)
 
 #endif

@@ -1,12 +1,7 @@
 /* The interval of a median against the binomial distribution added up term by term, and
  * against throws. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/interval.h"
 #include "moe/random.h"
@@ -29,12 +24,11 @@ static double fewer_than(uint64_t n, uint64_t k)
     return sum;
 }
 
-static void it_is_the_narrowest_that_holds_in_95_of_100(void **state)
+TEST(it_is_the_narrowest_that_holds_in_95_of_100)
 {
     static const uint64_t many[] = {333, 500, 777, 1000, 1001};
 
-    (void)state;
-    for (uint64_t n = INTERVAL_LEAST; n <= 200 + sizeof(many) / sizeof(many[0]); n++) {
+    for (uint64_t n = INTERVAL_LEAST; n <= 200 + LENGTH(many); n++) {
         uint64_t samples = n <= 200 ? n : many[n - 201], k = interval_of_median(samples);
 
         assert_true(k > 0 && k <= samples / 2);
@@ -43,32 +37,29 @@ static void it_is_the_narrowest_that_holds_in_95_of_100(void **state)
     }
 }
 
-static void the_table_of_the_sign_test_is_met(void **state)
+TEST(the_table_of_the_sign_test_is_met)
 {
     /* n, and the largest count that is significant at 5 %, two-sided, plus one. */
     static const uint64_t table[][2] = {{6, 1},   {8, 1},   {9, 2},   {12, 3},
                                         {15, 4},  {20, 6},  {25, 8},  {30, 10},
                                         {40, 14}, {50, 18}, {70, 27}, {100, 40}};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+    for (size_t i = 0; i < LENGTH(table); i++)
         assert_int_equal(interval_of_median(table[i][0]), table[i][1]);
 }
 
-static void few_samples_have_none(void **state)
+TEST(few_samples_have_none)
 {
-    (void)state;
     for (uint64_t n = 0; n < INTERVAL_LEAST; n++)
         assert_int_equal(interval_of_median(n), 0);
 }
 
 /* There the binomial is the normal distribution: 1.96 deviations of sqrt(n) / 2. */
-static void many_samples_follow_the_normal_distribution(void **state)
+TEST(many_samples_follow_the_normal_distribution)
 {
     static const uint64_t many[] = {100000, 1000000, 1000001, 10000000};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
+    for (size_t i = 0; i < LENGTH(many); i++) {
         double n = (double)many[i], want = n / 2 - 1.959964 * sqrt(n) / 2;
 
         assert_true(fabs((double)interval_of_median(many[i]) - want) < 2);
@@ -83,14 +74,13 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Of a distribution with a long tail; its median is 1. */
-static void it_covers_the_median_as_often_as_it_says(void **state)
+TEST(it_covers_the_median_as_often_as_it_says)
 {
     enum { TRIALS = 4000, N = 60 };
     struct random random = {random_mix(7), 0};
     uint64_t k = interval_of_median(N);
     int covered = 0;
 
-    (void)state;
     for (int t = 0; t < TRIALS; t++) {
         double x[N];
 
@@ -103,17 +93,4 @@ static void it_covers_the_median_as_often_as_it_says(void **state)
         covered += x[k - 1] <= 1 && x[N - k] >= 1;
     }
     assert_true(covered >= TRIALS * 0.94 && covered <= TRIALS * 0.98);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_the_narrowest_that_holds_in_95_of_100),
-        cmocka_unit_test(the_table_of_the_sign_test_is_met),
-        cmocka_unit_test(few_samples_have_none),
-        cmocka_unit_test(many_samples_follow_the_normal_distribution),
-        cmocka_unit_test(it_covers_the_median_as_often_as_it_says),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,14 @@
 /* The arithmetic of the kernels other than the quantiser (kernels_exact.c, kernels_f16.c),
  * for both types: each set held to a loop over the definitions in dtype.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/dtype.h"
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
 
 enum {
-    ISAS = sizeof(isas) / sizeof(isas[0]),
+    ISAS = LENGTH(isas),
     MOST = 64,          /* rows */
     HIDDEN = 7168,      /* at most */
     GUARD = 0x5a5a,     /* behind the last channel */
@@ -87,6 +81,19 @@ static int free_rows(void **state)
     return 0;
 }
 
+/* A test for bf16 and one for f16. */
+#define TEST_OF_ROWS(name) \
+    static void name(struct rows *rows); \
+    TEST_IN(make_bf16_rows, free_rows, name##_of_bf16) \
+    { \
+        name(*state); \
+    } \
+    TEST_IN(make_f16_rows, free_rows, name##_of_f16) \
+    { \
+        name(*state); \
+    } \
+    static void name(struct rows *rows)
+
 /* To the bit, but for which NaN it is where several met. */
 static void hold_channels(const char *what, const struct rows *rows, uint32_t hidden)
 {
@@ -122,44 +129,43 @@ static void hold_reduce(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t
         rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         forget(rows);
-        set->reduce(row, rows->weight, n, hidden, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(row, rows->weight, n, hidden, EPA_STORE_CACHED, rows->got);
         hold_channels(isas[k], rows, hidden);
         forget(rows);
-        set->reduce(row, rows->weight, n, hidden, KERNELS_STORE_STREAM, rows->got);
-        kernels_drain();
+        set->reduce(row, rows->weight, n, hidden, EPA_STORE_NONTEMPORAL, rows->got);
+        epa_store_drain();
         hold_channels(isas[k], rows, hidden);
     }
 }
 
-static void reduce_adds_any_number_of_rows_in_order(void **state)
+TEST_OF_ROWS(reduce_adds_any_number_of_rows_in_order)
 {
     for (uint32_t n = 0; n <= MOST; n++)
-        hold_reduce(*state, n, n % 4 == 0 ? 2048 : 144, 0);
+        hold_reduce(rows, n, n % 4 == 0 ? 2048 : 144, 0);
 }
 
-static void reduce_takes_any_width_and_place(void **state)
+TEST_OF_ROWS(reduce_takes_any_width_and_place)
 {
     static const uint32_t ns[] = {0, 1, 2, 3, 8, 9};
 
-    for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
-        for (size_t n = 0; n < sizeof(ns) / sizeof(ns[0]); n++)
-            hold_reduce(*state, ns[n], widths[w], (uint32_t)(w + n) % 8);
+    for (size_t w = 0; w < LENGTH(widths); w++) {
+        for (size_t n = 0; n < LENGTH(ns); n++)
+            hold_reduce(rows, ns[n], widths[w], (uint32_t)(w + n) % 8);
     }
 }
 
-static void reduce_keeps_nan_infinity_denormals_and_signs_of_zero(void **state)
+TEST_OF_ROWS(reduce_keeps_nan_infinity_denormals_and_signs_of_zero)
 {
     static const uint16_t odds[2][12] = {
         {0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x7f81, 1, 0x8001, 0x7f, 0x80, 0x8000, 0, 0x7f7f},
         {0x7e00, 0xfe01, 0x7c00, 0xfc00, 0x7c01, 1, 0x8001, 0x3ff, 0x400, 0x8000, 0,
          0x7bff},
     };
-    struct rows *rows = *state;
     const uint16_t *odd = odds[rows->f16];
 
     for (uint32_t h = 0; h < 144; h++) {
@@ -176,26 +182,24 @@ static void reduce_keeps_nan_infinity_denormals_and_signs_of_zero(void **state)
     hold_reduce(rows, 2, 144, 0);
 }
 
-static void reduce_of_no_rows_is_zero(void **state)
+TEST_OF_ROWS(reduce_of_no_rows_is_zero)
 {
-    struct rows *rows = *state;
 
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
         forget(rows);
-        set->reduce(NULL, NULL, 0, 48, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(NULL, NULL, 0, 48, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 48; h++)
             assert_int_equal(rows->got[h], 0);
     }
 }
 
 /* Each sum needs its exact product: with a rounded one it comes out as 0. */
-static void reduce_fuses_multiplication_and_addition(void **state)
+TEST_OF_ROWS(reduce_fuses_multiplication_and_addition)
 {
-    struct rows *rows = *state;
     const uint16_t *row[2] = {rows->x[0], rows->x[1]};
     float third = 1.0f / 3.0f, product = third * 1.0078125f;
     float left = (float)((double)third * 1.0078125 - (double)product);
@@ -208,11 +212,11 @@ static void reduce_fuses_multiplication_and_addition(void **state)
     rows->weight[0] = product;
     rows->weight[1] = third;
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
-        set->reduce(row, rows->weight, 2, 32, KERNELS_STORE_CACHED, rows->got);
+        set->reduce(row, rows->weight, 2, 32, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 32; h++)
             assert_int_equal(rows->got[h], word_of_float(rows->f16, left));
     }
@@ -239,44 +243,43 @@ static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint
         rows->want[h] = word_of_float(rows->f16, acc);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
-        for (int how = KERNELS_STORE_CACHED; set != NULL && how <= KERNELS_STORE_STREAM;
+        for (int how = EPA_STORE_CACHED; set != NULL && how <= EPA_STORE_NONTEMPORAL;
              how++) {
             forget(rows);
-            set->reduce_fp8(row, scale, rows->weight, n, hidden, group,
-                            (enum kernels_store)how, rows->got);
-            kernels_drain();
+            set->reduce_fp8(row, scale, rows->weight, n, hidden, group, (enum epa_store)how,
+                            rows->got);
+            epa_store_drain();
             hold_channels(isas[k], rows, hidden);
         }
     }
 }
 
-static void reduce_fp8_adds_any_number_of_rows_in_order(void **state)
+TEST_OF_ROWS(reduce_fp8_adds_any_number_of_rows_in_order)
 {
     for (uint32_t n = 0; n <= MOST; n++)
-        hold_reduce_fp8(*state, n, n % 4 == 0 ? 2048 : 256, 128);
+        hold_reduce_fp8(rows, n, n % 4 == 0 ? 2048 : 256, 128);
 }
 
-static void reduce_fp8_takes_any_width_and_group(void **state)
+TEST_OF_ROWS(reduce_fp8_takes_any_width_and_group)
 {
     static const uint32_t groups[] = {1,  3,  16,  17,  32,  40,  48, 64,
                                       80, 96, 100, 112, 128, 160, 256};
     static const uint32_t ns[] = {0, 1, 2, 8};
 
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-        for (size_t n = 0; n < sizeof(ns) / sizeof(ns[0]); n++) {
-            hold_reduce_fp8(*state, ns[n], groups[g] * 16, groups[g]);
-            hold_reduce_fp8(*state, ns[n], groups[g], groups[g]);
+    for (size_t g = 0; g < LENGTH(groups); g++) {
+        for (size_t n = 0; n < LENGTH(ns); n++) {
+            hold_reduce_fp8(rows, ns[n], groups[g] * 16, groups[g]);
+            hold_reduce_fp8(rows, ns[n], groups[g], groups[g]);
         }
     }
 }
 
-static void reduce_fp8_decodes_every_code_under_odd_scales(void **state)
+TEST_OF_ROWS(reduce_fp8_decodes_every_code_under_odd_scales)
 {
     static const float odd[] = {0x1p-149f, 0x1p-126f, 1.0f, 0x1.fffffep127f,
                                 0.0f,      INFINITY,  NAN,  -1.5f};
-    struct rows *rows = *state;
     uint8_t *codes = (uint8_t *)rows->x[0];
 
     for (uint32_t h = 0; h < 2048; h++) {
@@ -291,9 +294,8 @@ static void reduce_fp8_decodes_every_code_under_odd_scales(void **state)
 }
 
 /* 3 * scale has no float32; what its rounding cut off must not come back in the sum. */
-static void reduce_fp8_rounds_each_value_before_it_is_added(void **state)
+TEST_OF_ROWS(reduce_fp8_rounds_each_value_before_it_is_added)
 {
-    struct rows *rows = *state;
     uint8_t three[64], one[64];
     float scale = 0x1.555556p0f, whole = 3 * scale; /* 4 and a bit */
     const uint8_t *row[2] = {one, three};
@@ -304,11 +306,11 @@ static void reduce_fp8_rounds_each_value_before_it_is_added(void **state)
     memset(one, 0x38, sizeof(one));
     memset(three, 0x44, sizeof(three));
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
-        set->reduce_fp8(row, scales, weight, 2, 64, 64, KERNELS_STORE_CACHED, rows->got);
+        set->reduce_fp8(row, scales, weight, 2, 64, 64, EPA_STORE_CACHED, rows->got);
         for (uint32_t h = 0; h < 64; h++)
             assert_int_equal(rows->got[h], 0);
     }
@@ -331,7 +333,7 @@ static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
         rows->want[h] = word_of_float(rows->f16, value * factor);
     }
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -341,22 +343,21 @@ static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
     }
 }
 
-static void output_from_fp8_rounds_twice_and_then_to_dtype(void **state)
+TEST_OF_ROWS(output_from_fp8_rounds_twice_and_then_to_dtype)
 {
     static const uint32_t groups[] = {1, 3, 16, 40, 64, 100, 128, 256, 448};
 
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
+    for (size_t g = 0; g < LENGTH(groups); g++) {
         for (uint32_t n = 1; n <= 16; n += 5) {
-            hold_output_fp8(*state, groups[g] * n, groups[g], expert_factor(n));
-            hold_output_fp8(*state, groups[g] * n, groups[g], -0.3f);
+            hold_output_fp8(rows, groups[g] * n, groups[g], expert_factor(n));
+            hold_output_fp8(rows, groups[g] * n, groups[g], -0.3f);
         }
     }
 }
 
 /* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
-static void output_from_fp8_multiplies_by_the_scale_first(void **state)
+TEST_OF_ROWS(output_from_fp8_multiplies_by_the_scale_first)
 {
-    struct rows *rows = *state;
     float scale = 0x1p-149f;
     uint8_t q[112];
 
@@ -364,7 +365,7 @@ static void output_from_fp8_multiplies_by_the_scale_first(void **state)
     for (uint32_t h = 0; h < 112; h++)
         rows->want[h] = word_of_float(rows->f16, 0x1p-21f);
     for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
         if (set == NULL)
             continue;
@@ -374,11 +375,10 @@ static void output_from_fp8_multiplies_by_the_scale_first(void **state)
     }
 }
 
-static void output_from_dtype_rounds_once(void **state)
+TEST_OF_ROWS(output_from_dtype_rounds_once)
 {
-    struct rows *rows = *state;
 
-    for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
+    for (size_t w = 0; w < LENGTH(widths); w++) {
         const uint16_t *x = rows->x[w] + w % 3;
         float factor = expert_factor((uint32_t)w) * 1.37f;
 
@@ -387,7 +387,7 @@ static void output_from_dtype_rounds_once(void **state)
             rows->want[h] =
                 word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
         for (uint32_t k = 0; k < ISAS; k++) {
-            const struct kernels *set = kernels_by_name(isas[k], rows->dtype);
+            const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
             if (set == NULL)
                 continue;
@@ -398,27 +398,6 @@ static void output_from_dtype_rounds_once(void **state)
     }
 }
 
-/* Each test for bf16 and for f16. */
 #define WITH_ROWS(test) \
     cmocka_unit_test_setup_teardown(test, make_bf16_rows, free_rows), \
         cmocka_unit_test_setup_teardown(test, make_f16_rows, free_rows)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_ROWS(reduce_adds_any_number_of_rows_in_order),
-        WITH_ROWS(reduce_takes_any_width_and_place),
-        WITH_ROWS(reduce_keeps_nan_infinity_denormals_and_signs_of_zero),
-        WITH_ROWS(reduce_of_no_rows_is_zero),
-        WITH_ROWS(reduce_fuses_multiplication_and_addition),
-        WITH_ROWS(reduce_fp8_adds_any_number_of_rows_in_order),
-        WITH_ROWS(reduce_fp8_takes_any_width_and_group),
-        WITH_ROWS(reduce_fp8_decodes_every_code_under_odd_scales),
-        WITH_ROWS(reduce_fp8_rounds_each_value_before_it_is_added),
-        WITH_ROWS(output_from_fp8_rounds_twice_and_then_to_dtype),
-        WITH_ROWS(output_from_fp8_multiplies_by_the_scale_first),
-        WITH_ROWS(output_from_dtype_rounds_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

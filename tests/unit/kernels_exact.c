@@ -1,29 +1,6 @@
 /* The definitions of dtype.h against references that share nothing with them, and the
  * quantisers of all sets against dtype.h: every bf16 next to every kind of amax. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/dtype.h"
-#include "kernels/kernels.h"
-
-static const char *const isas[] = {"scalar", "avx2", "avx512"};
-
-enum {
-    ISAS = sizeof(isas) / sizeof(isas[0]),
-};
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
+#include "kernel_rows.h"
 
 /* What a code stands for, from the format's description. */
 static double value_of(uint32_t code)
@@ -62,11 +39,10 @@ static void hold_float(uint32_t bits)
                  e4m3_of_float(f), nearest(f));
 }
 
-static void e4m3_of_float_is_the_nearest_value_ties_to_even(void **state)
+TEST(e4m3_of_float_is_the_nearest_value_ties_to_even)
 {
     uint64_t seed = 1;
 
-    (void)state;
     for (uint32_t b = 0; b < 65536; b++)
         hold_float(b << 16);
     for (uint32_t c = 0; c < 0x7f; c++) {
@@ -90,9 +66,8 @@ static void e4m3_of_float_is_the_nearest_value_ties_to_even(void **state)
     }
 }
 
-static void each_e4m3_code_is_its_value_and_comes_back(void **state)
+TEST(each_e4m3_code_is_its_value_and_comes_back)
 {
-    (void)state;
     for (uint32_t c = 0; c < 256; c++) {
         float f = float_of_e4m3((uint8_t)c);
 
@@ -129,77 +104,35 @@ static void hold_bf16(uint32_t bits)
     assert_int_equal(got, below);
 }
 
-static void bf16_of_float_is_the_nearest_value_ties_to_even(void **state)
+TEST(bf16_of_float_is_the_nearest_value_ties_to_even)
 {
     static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     uint64_t seed = 2;
 
-    (void)state;
     for (uint32_t b = 0; b < 65536; b++) {
-        for (size_t i = 0; i < sizeof(low) / sizeof(low[0]); i++)
+        for (size_t i = 0; i < LENGTH(low); i++)
             hold_bf16(b << 16 | low[i]);
     }
     for (uint32_t i = 0; i < 200000; i++)
         hold_bf16((uint32_t)next_random(&seed));
 }
 
-static void a_group_of_zeros_has_scale_one_and_zeros(void **state)
+TEST(a_group_of_zeros_has_scale_one_and_zeros)
 {
     uint16_t x[4] = {0, 0x8000, 0, 0x8000};
     uint8_t q[4];
 
-    (void)state;
     assert_true(e4m3_group(x, 4, q) == 1.0f);
     assert_int_equal(q[0], 0);
     assert_int_equal(q[1], 0x80);
 }
 
-static void infinity_and_nan_leave_the_scale_alone(void **state)
+TEST(infinity_and_nan_leave_the_scale_alone)
 {
     uint16_t x[6] = {0x3f80 /* 1 */, 0x7f80, 0xff80, 0x7fc0, 0xff81, 0xbf00 /* -0.5 */};
     uint8_t q[6];
 
-    (void)state;
-    assert_true(e4m3_group(x, 6, q) == 1.0f / 448.0f);
-    assert_int_equal(q[0], 0x7e);
-    assert_int_equal(q[1], 0x7e);
-    assert_int_equal(q[2], 0xfe);
-    assert_int_equal(q[3], 0x7f);
-    assert_int_equal(q[4], 0xff);
-    assert_int_equal(q[5], 0xf6); /* -224 */
-}
-
-/* One row of several groups through every set, held to dtype.h. x and q start off any
- * alignment; bytes behind the row must stay. */
-static void hold_row(const uint16_t *x, uint32_t hidden, uint32_t group)
-{
-    enum { GUARD = 64 };
-    uint8_t want[4096], got[4096 + GUARD];
-    float want_scale[512], got_scale[512 + 1];
-
-    for (uint32_t h = 0; h < hidden; h += group)
-        want_scale[h / group] = e4m3_group(x + h, group, want + h);
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], EPA_BF16);
-        uint32_t groups = hidden / group;
-
-        if (set == NULL)
-            continue;
-        memset(got, 0xa5, sizeof(got));
-        got_scale[groups] = -1.0f;
-        set->quantise(x, hidden, group, x, got + 1, got_scale);
-        for (uint32_t h = 0; h < hidden; h++) {
-            if (got[1 + h] != want[h])
-                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x",
-                         isas[k], group, h, x[h], (double)want_scale[h / group], got[1 + h],
-                         want[h]);
-        }
-        assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
-        assert_true(got_scale[groups] == -1.0f);
-        assert_int_equal(got[0], 0xa5);
-        for (uint32_t i = 1 + hidden; i < 1 + hidden + GUARD - 1; i++)
-            assert_int_equal(got[i], 0xa5);
-    }
+    hold_scale_beside_infinity(e4m3_group(x, 6, q), q);
 }
 
 /* Every value whose magnitude is at most amax, of both signs, in groups that have this
@@ -223,17 +156,16 @@ static void hold_amax(uint16_t amax, uint16_t other, uint32_t step)
                 value += i % 2 != 0 ? step : 0;
             }
         }
-        hold_row(x, GROUP * GROUPS, GROUP);
+        hold_row(EPA_BF16, x, GROUP * GROUPS, GROUP);
     }
 }
 
-static void all_values_under_each_mantissa_of_amax_are_exact(void **state)
+TEST(all_values_under_each_mantissa_of_amax_are_exact)
 {
     static const uint16_t exponents[] = {22, 127, 254};
 
-    (void)state;
     for (uint16_t m = 0; m < 128; m++) {
-        for (size_t e = 0; e < sizeof(exponents) / sizeof(exponents[0]); e++) {
+        for (size_t e = 0; e < LENGTH(exponents); e++) {
             uint16_t amax = (uint16_t)(exponents[e] << 7 | m);
 
             /* All of them once; elsewhere those that differ by exponent alone, in part. */
@@ -242,105 +174,40 @@ static void all_values_under_each_mantissa_of_amax_are_exact(void **state)
     }
 }
 
-static void all_values_under_each_exponent_of_amax_are_exact(void **state)
+TEST(all_values_under_each_exponent_of_amax_are_exact)
 {
     static const uint16_t mantissas[] = {0, 1, 64, 65, 127};
 
-    (void)state;
     for (uint16_t e = 0; e < 255; e++) {
-        for (size_t m = 0; m < sizeof(mantissas) / sizeof(mantissas[0]); m++)
+        for (size_t m = 0; m < LENGTH(mantissas); m++)
             hold_amax((uint16_t)(e << 7 | mantissas[m]), 0, e < 24 ? 1 : 11);
     }
 }
 
-static void every_denormal_amax_is_exact(void **state)
+TEST(every_denormal_amax_is_exact)
 {
-    (void)state;
     for (uint16_t amax = 0; amax < 128; amax++)
         hold_amax(amax, 0x8000, 1);
 }
 
-static void nan_and_infinity_beside_all_values_are_exact(void **state)
+TEST(nan_and_infinity_beside_all_values_are_exact)
 {
     static const uint16_t amaxes[] = {0,      1,      0x7f,   0x80,   0x0aff, 0x0b00,
                                       0x3f80, 0x3f81, 0x3fff, 0x43e0, 0x7f00, 0x7f7f};
     static const uint16_t others[] = {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffff};
 
-    (void)state;
-    for (size_t a = 0; a < sizeof(amaxes) / sizeof(amaxes[0]); a++) {
-        for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++)
+    for (size_t a = 0; a < LENGTH(amaxes); a++) {
+        for (size_t o = 0; o < LENGTH(others); o++)
             hold_amax(amaxes[a], others[o], 1);
     }
 }
 
-static void every_nan_is_reported_from_a_number(void **state)
+TEST(every_nan_is_reported_from_a_number)
 {
-    uint16_t x[256];
-
-    (void)state;
-    for (uint32_t nan = 0x7f80; nan < 0x8000; nan += 64) {
-        for (uint32_t i = 0; i < 128; i++) {
-            x[i] = (uint16_t)(nan + i / 2) | (i % 2 != 0 ? 0x8000 : 0);
-            x[128 + i] = i % 3 == 0 ? x[i] : (uint16_t)(0x3f00 + i);
-        }
-        hold_row(x, 256, 128);
-    }
+    hold_each_nan(EPA_BF16, 0x7f80, 0x3f00);
 }
 
-/* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
- * zeros; 4: magnitudes from tiny to large */
-static uint16_t random_value(uint64_t *seed, uint32_t kind)
+TEST(groups_of_any_size_are_exact)
 {
-    uint64_t r = next_random(seed);
-    float near = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) - 65536.0f) / 32768.0f;
-
-    if (kind == 0)
-        return (uint16_t)(r >> 48);
-    if (kind == 2 && r >> 57 == 0)
-        return bf16_of_float(near * 1000.0f);
-    if (kind == 3 && r >> 62 != 0)
-        return 0;
-    if (kind == 4)
-        return bf16_of_float(ldexpf(near, -(int)(r >> 59)));
-    return bf16_of_float(near);
-}
-
-static void groups_of_any_size_are_exact(void **state)
-{
-    static const uint32_t groups[] = {1,   2,   7,   15,  16,  17,  31,   32,  33,  48,
-                                      63,  64,  65,  80,  96,  97,  100,  112, 127, 128,
-                                      144, 192, 200, 256, 448, 512, 1000, 2048};
-    static uint16_t row[1 + 4096];
-    uint64_t seed = 3;
-
-    (void)state;
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-        for (uint32_t round = 0; round < 40; round++) {
-            uint32_t hidden = groups[g] * (1 + round % (groups[g] > 1024 ? 2 : 4));
-            uint16_t *x = row + round % 2;
-
-            for (uint32_t h = 0; h < hidden; h++)
-                x[h] = random_value(&seed, round % 5);
-            hold_row(x, hidden, groups[g]);
-        }
-    }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(e4m3_of_float_is_the_nearest_value_ties_to_even),
-        cmocka_unit_test(each_e4m3_code_is_its_value_and_comes_back),
-        cmocka_unit_test(bf16_of_float_is_the_nearest_value_ties_to_even),
-        cmocka_unit_test(a_group_of_zeros_has_scale_one_and_zeros),
-        cmocka_unit_test(infinity_and_nan_leave_the_scale_alone),
-        cmocka_unit_test(all_values_under_each_mantissa_of_amax_are_exact),
-        cmocka_unit_test(all_values_under_each_exponent_of_amax_are_exact),
-        cmocka_unit_test(every_denormal_amax_is_exact),
-        cmocka_unit_test(nan_and_infinity_beside_all_values_are_exact),
-        cmocka_unit_test(every_nan_is_reported_from_a_number),
-        cmocka_unit_test(groups_of_any_size_are_exact),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    hold_groups_of_any_size(EPA_BF16);
 }

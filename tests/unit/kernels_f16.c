@@ -1,27 +1,8 @@
 /* f16 of dtype.h against references that share nothing with it, and the quantisers of all
  * sets against dtype.h: every finite f16 next to every f16 as amax. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "kernel_rows.h"
 
-#include "base/dtype.h"
-#include "kernels/kernels.h"
-
-static const char *const isas[] = {"scalar", "avx2", "avx512"};
-
-enum { ISAS = sizeof(isas) / sizeof(isas[0]), INFINITE = 0x7c00 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
+enum { INFINITE = 0x7c00 };
 
 /* By the standard's words: sign, exponent, fraction. */
 static double value_of(uint16_t h)
@@ -32,9 +13,8 @@ static double value_of(uint16_t h)
     return (h & 0x8000) != 0 ? -v : v;
 }
 
-static void each_f16_is_its_value_and_comes_back(void **state)
+TEST(each_f16_is_its_value_and_comes_back)
 {
-    (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float f = float_of_f16((uint16_t)h);
         uint32_t a = h & 0x7fff;
@@ -78,11 +58,10 @@ static void hold_float(uint32_t bits)
         fail_msg("0x%08x (%a) is 0x%04x, not 0x%04x", bits, (double)f, got, low);
 }
 
-static void f16_of_float_is_the_nearest_value_ties_to_even(void **state)
+TEST(f16_of_float_is_the_nearest_value_ties_to_even)
 {
     uint64_t seed = 9;
 
-    (void)state;
     for (uint32_t h = 0; h < INFINITE; h++) {
         uint32_t at = bits_of_float((float)value_of((uint16_t)h));
         uint32_t half = bits_of_float(
@@ -106,53 +85,12 @@ static void f16_of_float_is_the_nearest_value_ties_to_even(void **state)
     }
 }
 
-static void infinity_and_nan_leave_the_scale_alone(void **state)
+TEST(infinity_and_nan_leave_the_scale_alone)
 {
     uint16_t x[6] = {0x3c00 /* 1 */, 0x7c00, 0xfc00, 0x7e00, 0xfc01, 0xb800 /* -0.5 */};
     uint8_t q[6];
 
-    (void)state;
-    assert_true(e4m3_group_f16(x, 6, q) == 1.0f / 448.0f);
-    assert_int_equal(q[0], 0x7e);
-    assert_int_equal(q[1], 0x7e);
-    assert_int_equal(q[2], 0xfe);
-    assert_int_equal(q[3], 0x7f);
-    assert_int_equal(q[4], 0xff);
-    assert_int_equal(q[5], 0xf6); /* -224 */
-}
-
-/* One row of several groups through every set, held to dtype.h. x and q start off any
- * alignment; bytes behind the row must stay. */
-static void hold_row(const uint16_t *x, uint32_t hidden, uint32_t group)
-{
-    enum { GUARD = 64 };
-    uint8_t want[4096], got[4096 + GUARD];
-    float want_scale[4096], got_scale[4096 + 1];
-
-    for (uint32_t h = 0; h < hidden; h += group)
-        want_scale[h / group] = e4m3_group_f16(x + h, group, want + h);
-    for (uint32_t k = 1; k < ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k], EPA_F16);
-        uint32_t groups = hidden / group;
-
-        if (set == NULL)
-            continue;
-        memset(got + 1 + hidden, 0xa5, GUARD - 1);
-        got[0] = 0xa5;
-        got_scale[groups] = -1.0f;
-        set->quantise(x, hidden, group, x, got + 1, got_scale);
-        for (uint32_t h = 0; h < hidden; h++) {
-            if (got[1 + h] != want[h])
-                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x",
-                         isas[k], group, h, x[h], (double)want_scale[h / group], got[1 + h],
-                         want[h]);
-        }
-        assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
-        assert_true(got_scale[groups] == -1.0f);
-        assert_int_equal(got[0], 0xa5);
-        for (uint32_t i = 1 + hidden; i < 1 + hidden + GUARD - 1; i++)
-            assert_int_equal(got[i], 0xa5);
-    }
+    hold_scale_beside_infinity(e4m3_group_f16(x, 6, q), q);
 }
 
 /* Magnitudes from `first` to amax, `step` apart, of both signs, in groups that have this
@@ -176,16 +114,15 @@ static void hold_amax(uint32_t amax, uint16_t other, uint32_t first, uint32_t st
                 x[i] = (uint16_t)(i % 2 != 0 ? v | 0x8000u : v);
             value += i % GROUP != 37 && i % GROUP != 91 ? step : 0;
         }
-        hold_row(x, GROUP * GROUPS, GROUP);
+        hold_row(EPA_F16, x, GROUP * GROUPS, GROUP);
     }
 }
 
 /* Where nothing is denormal only mantissas and the distance in octaves count, so that of two
  * octaves for each mantissa of amax nothing is left out; below them what has no normal code
  * begins. */
-static void two_octaves_under_each_mantissa_of_amax_are_exact(void **state)
+TEST(two_octaves_under_each_mantissa_of_amax_are_exact)
 {
-    (void)state;
     for (uint32_t m = 0; m < 1024; m++) {
         uint32_t amax = 22u << 10 | m;
 
@@ -193,11 +130,10 @@ static void two_octaves_under_each_mantissa_of_amax_are_exact(void **state)
     }
 }
 
-static void all_values_under_each_mantissa_of_amax_are_exact_in_part(void **state)
+TEST(all_values_under_each_mantissa_of_amax_are_exact_in_part)
 {
     static const uint32_t exponents[] = {1, 2, 8, 14, 15, 16, 22, 30};
 
-    (void)state;
     for (uint32_t m = 0; m < 1024; m++) {
         uint32_t exponent = exponents[m % 8];
 
@@ -208,104 +144,38 @@ static void all_values_under_each_mantissa_of_amax_are_exact_in_part(void **stat
     }
 }
 
-static void all_values_under_some_amaxes_are_exact(void **state)
+TEST(all_values_under_some_amaxes_are_exact)
 {
     static const uint16_t amaxes[] = {0x3c00, 0x3c01, 0x3fff, 0x4700, 0x5fff, 0x5f00,
                                       0x7bff, 0x7800, 0x2400, 0x0800, 0x0bff};
 
-    (void)state;
-    for (size_t a = 0; a < sizeof(amaxes) / sizeof(amaxes[0]); a++)
+    for (size_t a = 0; a < LENGTH(amaxes); a++)
         hold_amax(amaxes[a], 0x8001, 0, 1);
 }
 
-static void every_denormal_amax_is_exact(void **state)
+TEST(every_denormal_amax_is_exact)
 {
-    (void)state;
     for (uint32_t amax = 0; amax <= 0x400; amax++)
         hold_amax(amax, 0x8000, 0, amax < 200 || amax > 1000 ? 1 : 5);
 }
 
-static void nan_and_infinity_beside_all_values_are_exact(void **state)
+TEST(nan_and_infinity_beside_all_values_are_exact)
 {
     static const uint16_t amaxes[] = {0, 1, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bff};
     static const uint16_t others[] = {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7c01, 0xffff};
 
-    (void)state;
-    for (size_t a = 0; a < sizeof(amaxes) / sizeof(amaxes[0]); a++) {
-        for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++)
+    for (size_t a = 0; a < LENGTH(amaxes); a++) {
+        for (size_t o = 0; o < LENGTH(others); o++)
             hold_amax(amaxes[a], others[o], 0, 3);
     }
 }
 
-static void every_nan_is_reported_from_a_number(void **state)
+TEST(every_nan_is_reported_from_a_number)
 {
-    uint16_t x[256];
-
-    (void)state;
-    for (uint32_t nan = INFINITE; nan < 0x8000; nan += 64) {
-        for (uint32_t i = 0; i < 128; i++) {
-            uint32_t v = nan + i / 2;
-
-            x[i] = (uint16_t)(i % 2 != 0 ? v | 0x8000u : v);
-            x[128 + i] = i % 3 == 0 ? x[i] : (uint16_t)(0x3900 + i);
-        }
-        hold_row(x, 256, 128);
-    }
+    hold_each_nan(EPA_F16, INFINITE, 0x3900);
 }
 
-/* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
- * zeros; 4: magnitudes from tiny to large */
-static uint16_t random_value(uint64_t *seed, uint32_t kind)
+TEST(groups_of_any_size_are_exact)
 {
-    uint64_t r = next_random(seed);
-    float near = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) - 65536.0f) / 32768.0f;
-
-    if (kind == 0)
-        return (uint16_t)(r >> 48);
-    if (kind == 2 && r >> 57 == 0)
-        return f16_of_float(near * 30000.0f);
-    if (kind == 3 && r >> 62 != 0)
-        return 0;
-    if (kind == 4)
-        return f16_of_float(ldexpf(near, -(int)(r >> 59)));
-    return f16_of_float(near);
-}
-
-static void groups_of_any_size_are_exact(void **state)
-{
-    static const uint32_t groups[] = {1,   2,   7,   15,  16,  17,  31,   32,  33,  48,
-                                      63,  64,  65,  80,  96,  97,  100,  112, 127, 128,
-                                      144, 192, 200, 256, 448, 512, 1000, 2048};
-    static uint16_t row[1 + 4096];
-    uint64_t seed = 3;
-
-    (void)state;
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-        for (uint32_t round = 0; round < 40; round++) {
-            uint32_t hidden = groups[g] * (1 + round % (groups[g] > 1024 ? 2 : 4));
-            uint16_t *x = row + round % 2;
-
-            for (uint32_t h = 0; h < hidden; h++)
-                x[h] = random_value(&seed, round % 5);
-            hold_row(x, hidden, groups[g]);
-        }
-    }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_f16_is_its_value_and_comes_back),
-        cmocka_unit_test(f16_of_float_is_the_nearest_value_ties_to_even),
-        cmocka_unit_test(infinity_and_nan_leave_the_scale_alone),
-        cmocka_unit_test(two_octaves_under_each_mantissa_of_amax_are_exact),
-        cmocka_unit_test(all_values_under_each_mantissa_of_amax_are_exact_in_part),
-        cmocka_unit_test(all_values_under_some_amaxes_are_exact),
-        cmocka_unit_test(every_denormal_amax_is_exact),
-        cmocka_unit_test(nan_and_infinity_beside_all_values_are_exact),
-        cmocka_unit_test(every_nan_is_reported_from_a_number),
-        cmocka_unit_test(groups_of_any_size_are_exact),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    hold_groups_of_any_size(EPA_F16);
 }

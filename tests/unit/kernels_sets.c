@@ -1,22 +1,16 @@
 /* The sets of kernels: how one is chosen, what all have, and the copying that does not depend
  * on a type. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include "kernels/kernels.h"
+#include "epa2a/quant.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
 static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
 
-enum { ISAS = sizeof(isas) / sizeof(isas[0]) };
+enum { ISAS = LENGTH(isas) };
 
-static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
-                        enum kernels_store store)
+static void hold_spread(const struct epa_kernels *set, uint32_t n, size_t bytes,
+                        enum epa_store store)
 {
     enum { SLOT = 7424 + 64 };
     char *from = aligned_alloc(64, SLOT), *space = aligned_alloc(64, SLOT * 9);
@@ -30,7 +24,7 @@ static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
     for (uint32_t i = 0; i < n; i++)
         to[i] = space + SLOT * (size_t)((i * 4) % 9); /* not in order */
     set->spread(to, n, from, bytes, store);
-    kernels_drain();
+    epa_store_drain();
     for (uint32_t i = 0; i < n; i++) {
         const char *got = to[i];
 
@@ -44,18 +38,17 @@ static void hold_spread(const struct kernels *set, uint32_t n, size_t bytes,
     free(from);
 }
 
-static void spread_copies_to_each_and_no_further(void **state)
+TEST(spread_copies_to_each_and_no_further)
 {
     static const size_t sizes[] = {0, 64, 128, 192, 256, 320, 1024, 7360, 7424};
 
-    (void)state;
     for (uint32_t k = 0; k < 2 * ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k / 2], dtypes[k % 2]);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k / 2], dtypes[k % 2]);
 
-        for (size_t s = 0; set != NULL && s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (size_t s = 0; set != NULL && s < LENGTH(sizes); s++) {
             for (uint32_t n = 0; n <= 9; n++) {
-                hold_spread(set, n, sizes[s], KERNELS_STORE_CACHED);
-                hold_spread(set, n, sizes[s], KERNELS_STORE_STREAM);
+                hold_spread(set, n, sizes[s], EPA_STORE_CACHED);
+                hold_spread(set, n, sizes[s], EPA_STORE_NONTEMPORAL);
             }
         }
     }
@@ -64,42 +57,40 @@ static void spread_copies_to_each_and_no_further(void **state)
 static void choose(enum epa_dtype dtype)
 {
     const char *refused = "before";
-    const struct kernels *best;
+    const struct epa_kernels *best;
 
     unsetenv("EPA2A_ISA");
-    best = kernels_get(dtype, &refused);
+    best = epa_kernels_get(dtype, &refused);
     assert_int_equal(best->dtype, dtype);
     assert_null(refused);
     setenv("EPA2A_ISA", "scalar", 1);
-    assert_string_equal(kernels_get(dtype, &refused)->isa, "scalar");
-    assert_int_equal(kernels_get(dtype, &refused)->dtype, dtype);
+    assert_string_equal(epa_kernels_get(dtype, &refused)->isa, "scalar");
+    assert_int_equal(epa_kernels_get(dtype, &refused)->dtype, dtype);
     assert_null(refused);
     setenv("EPA2A_ISA", "sse9", 1);
-    assert_ptr_equal(kernels_get(dtype, &refused), best);
+    assert_ptr_equal(epa_kernels_get(dtype, &refused), best);
     assert_string_equal(refused, "sse9");
-    assert_ptr_equal(kernels_get(dtype, NULL), best);
+    assert_ptr_equal(epa_kernels_get(dtype, NULL), best);
     setenv("EPA2A_ISA", "", 1);
-    assert_ptr_equal(kernels_get(dtype, &refused), best);
+    assert_ptr_equal(epa_kernels_get(dtype, &refused), best);
     assert_null(refused);
     unsetenv("EPA2A_ISA");
 }
 
-static void environment_chooses_a_set_and_a_wrong_one_is_named(void **state)
+TEST(environment_chooses_a_set_and_a_wrong_one_is_named)
 {
-    (void)state;
     choose(EPA_BF16);
     choose(EPA_F16);
 }
 
-static void every_set_carries_its_name_and_all_kernels(void **state)
+TEST(every_set_carries_its_name_and_all_kernels)
 {
-    (void)state;
-    assert_non_null(kernels_by_name("scalar", EPA_BF16));
-    assert_non_null(kernels_by_name("scalar", EPA_F16));
-    assert_null(kernels_by_name("scalar", EPA_FP8_E4M3));
-    assert_null(kernels_by_name("avx", EPA_BF16));
+    assert_non_null(epa_kernels_by_name("scalar", EPA_BF16));
+    assert_non_null(epa_kernels_by_name("scalar", EPA_F16));
+    assert_null(epa_kernels_by_name("scalar", EPA_FP8_E4M3));
+    assert_null(epa_kernels_by_name("avx", EPA_BF16));
     for (uint32_t k = 0; k < 2 * ISAS; k++) {
-        const struct kernels *set = kernels_by_name(isas[k / 2], dtypes[k % 2]);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[k / 2], dtypes[k % 2]);
 
         if (set == NULL)
             continue;
@@ -109,15 +100,4 @@ static void every_set_carries_its_name_and_all_kernels(void **state)
         assert_non_null(set->reduce_fp8);
         assert_true(set->output_fp8 != NULL && set->output != NULL);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread_copies_to_each_and_no_further),
-        cmocka_unit_test(environment_chooses_a_set_and_a_wrong_one_is_named),
-        cmocka_unit_test(every_set_carries_its_name_and_all_kernels),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

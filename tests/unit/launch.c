@@ -1,13 +1,7 @@
 /* What both launchers promise: what a rank sees, and how a launch ends. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "launch/launch.h"
 #include "launch_status_page.h"
@@ -15,7 +9,7 @@
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
 static const struct epa_launcher_plugin *const thread_launcher = &launch_thread_plugin;
 
-static void nodes_of_one_host_divide_its_cores(void **state)
+TEST(nodes_of_one_host_divide_its_cores)
 {
     static int32_t order[] = {0, 1, 2, 3};
     struct pin_plan plan = {.order = order, .cores = 4, .threads = 1};
@@ -24,8 +18,7 @@ static void nodes_of_one_host_divide_its_cores(void **state)
     static const uint32_t want[][3] = {
         {4, 4, 4}, {8, 4, 2}, {6, 2, 1}, {5, 1, 1}, {2, 2, 4}};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+    for (size_t i = 0; i < LENGTH(want); i++) {
         struct epa_world world;
         uint32_t *nodes;
 
@@ -74,18 +67,6 @@ static void each_rank_knows_its_place(const struct epa_launcher_plugin *launcher
     status_page_destroy(status_page);
 }
 
-static void fork_ranks_know_their_place(void **state)
-{
-    (void)state;
-    each_rank_knows_its_place(fork_launcher);
-}
-
-static void thread_ranks_know_their_place(void **state)
-{
-    (void)state;
-    each_rank_knows_its_place(thread_launcher);
-}
-
 static enum epa_status note_core(struct epa_bootstrap *boot, void *arg)
 {
     const struct epa_world *w = &boot->world;
@@ -119,18 +100,6 @@ static void ranks_have_cores_of_their_own(const struct epa_launcher_plugin *laun
     status_page_destroy(status_page);
 }
 
-static void fork_ranks_have_cores_of_their_own(void **state)
-{
-    (void)state;
-    ranks_have_cores_of_their_own(fork_launcher);
-}
-
-static void thread_ranks_have_cores_of_their_own(void **state)
-{
-    (void)state;
-    ranks_have_cores_of_their_own(thread_launcher);
-}
-
 static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void *arg)
 {
     return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
@@ -150,18 +119,6 @@ a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launche
     status_page_destroy(status_page);
 }
 
-static void fork_returns_the_failure_that_came_first(void **state)
-{
-    (void)state;
-    a_failure_of_its_own_wins_over_aborted(fork_launcher);
-}
-
-static void thread_returns_the_failure_that_came_first(void **state)
-{
-    (void)state;
-    a_failure_of_its_own_wins_over_aborted(thread_launcher);
-}
-
 static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 {
     (void)arg;
@@ -177,20 +134,7 @@ static void the_last_rank_must_return(const struct epa_launcher_plugin *launcher
 
     launch.timeout_ns = 30000000;
     assert_int_equal(run(launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_string_equal(err.text,
-                        "rank 1 did not return within 0.03 s of the first that did");
-}
-
-static void fork_names_a_rank_that_stays_when_others_are_done(void **state)
-{
-    (void)state;
-    the_last_rank_must_return(fork_launcher);
-}
-
-static void thread_names_a_rank_that_stays_when_others_are_done(void **state)
-{
-    (void)state;
-    the_last_rank_must_return(thread_launcher);
+    assert_words(err.text, "rank 1 .. 0.03");
 }
 
 static enum epa_status rank_0_stops_all(struct epa_bootstrap *boot, void *arg)
@@ -223,16 +167,18 @@ static void stop_fd_ends_the_launch(const struct epa_launcher_plugin *launcher)
     status_page_destroy(status_page);
 }
 
-static void fork_stops_when_stop_fd_is_readable(void **state)
+static void hold_promises(const struct epa_launcher_plugin *launcher)
 {
-    (void)state;
-    stop_fd_ends_the_launch(fork_launcher);
+    each_rank_knows_its_place(launcher);
+    ranks_have_cores_of_their_own(launcher);
+    a_failure_of_its_own_wins_over_aborted(launcher);
+    the_last_rank_must_return(launcher);
+    stop_fd_ends_the_launch(launcher);
 }
 
-static void thread_stops_when_stop_fd_is_readable(void **state)
+TEST(ranks_that_are_processes_are_placed_pinned_and_ended)
 {
-    (void)state;
-    stop_fd_ends_the_launch(thread_launcher);
+    hold_promises(fork_launcher);
 }
 
 static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void *arg)
@@ -248,13 +194,12 @@ static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void 
     return EPA_OK;
 }
 
-static void a_rank_that_ignores_its_own_abort_is_named(void **state)
+TEST(a_rank_that_ignores_its_own_abort_is_named)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
     struct epa_error err;
 
-    (void)state;
     launch.grace_ns = 20000000;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 0 (pid "));
@@ -262,40 +207,23 @@ static void a_rank_that_ignores_its_own_abort_is_named(void **state)
     status_page_destroy(status_page);
 }
 
-static void a_thread_that_stays_is_named_and_left_behind(void **state)
+/* Processes came first: a fork in a process that had threads is no test of theirs. */
+TEST(ranks_that_are_threads_are_placed_pinned_and_ended)
+{
+    hold_promises(thread_launcher);
+}
+
+TEST(a_thread_that_stays_is_named_and_left_behind)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
     struct epa_error err;
     uint32_t leaked_ranks = 0;
 
-    (void)state;
     launch.grace_ns = 20000000;
     launch.leaked_ranks = &leaked_ranks;
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_string_equal(err.text, "rank 0 did not return within 0.02 s of being told to");
     assert_int_equal(leaked_ranks, 1);
     __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
-}
-
-int main(void)
-{
-    /* Processes first: a fork in a process that had threads is no test of theirs. */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_of_one_host_divide_its_cores),
-        cmocka_unit_test(fork_ranks_know_their_place),
-        cmocka_unit_test(fork_ranks_have_cores_of_their_own),
-        cmocka_unit_test(fork_returns_the_failure_that_came_first),
-        cmocka_unit_test(a_rank_that_ignores_its_own_abort_is_named),
-        cmocka_unit_test(fork_names_a_rank_that_stays_when_others_are_done),
-        cmocka_unit_test(fork_stops_when_stop_fd_is_readable),
-        cmocka_unit_test(thread_ranks_know_their_place),
-        cmocka_unit_test(thread_ranks_have_cores_of_their_own),
-        cmocka_unit_test(thread_returns_the_failure_that_came_first),
-        cmocka_unit_test(thread_names_a_rank_that_stays_when_others_are_done),
-        cmocka_unit_test(thread_stops_when_stop_fd_is_readable),
-        cmocka_unit_test(a_thread_that_stays_is_named_and_left_behind),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

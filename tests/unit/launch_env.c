@@ -1,12 +1,7 @@
 /* Ranks that somebody else has started: who they are, what they gather, how they end. */
 #include <errno.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <cmocka.h>
 
 #include "plugin/builtin.h"
 #include "started.h"
@@ -124,11 +119,11 @@ static enum epa_status note_world(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void ranks_of_one_host_are_on_one_node(void **state)
-{
-    struct started *s = run(4, (struct plan){.rank_main = note_world});
+#define TEST_OF_RANKS(name, begin) TEST_OF(name, struct started, s, begin, started_destroy)
 
-    (void)state;
+TEST_OF_RANKS(ranks_of_one_host_are_on_one_node,
+              run(4, (struct plan){.rank_main = note_world}))
+{
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 4; r++) {
         const struct epa_world *w = &s->rank[r].world;
@@ -140,21 +135,17 @@ static void ranks_of_one_host_are_on_one_node(void **state)
         assert_true(w->local_cores >= 1 && w->cores <= 1);
         assert_int_not_equal(s->rank[r].pid, s->rank[r].client_pid);
     }
-    started_destroy(s);
 }
 
-static void ranks_per_node_makes_nodes(void **state)
+TEST_OF_RANKS(ranks_per_node_makes_nodes,
+              run(5, (struct plan){.rank_main = note_world, .ranks_per_node = 2}))
 {
-    struct started *s = run(5, (struct plan){.rank_main = note_world, .ranks_per_node = 2});
-
-    (void)state;
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 5; r++) {
         assert_int_equal(s->rank[r].node[r], r / 2);
         assert_int_equal(s->rank[r].world.local_rank, r % 2);
         assert_int_equal(s->rank[r].world.local_size, r < 4 ? 2 : 1);
     }
-    started_destroy(s);
 }
 
 static void check_hosts(bool local_unknown)
@@ -177,42 +168,34 @@ static void check_hosts(bool local_unknown)
     started_destroy(s);
 }
 
-static void hosts_are_nodes_however_ranks_are_dealt(void **state)
+TEST(hosts_are_nodes_however_ranks_are_dealt)
 {
-    (void)state;
     check_hosts(false);
 }
 
-static void hosts_are_found_without_local_variables(void **state)
+TEST(hosts_are_found_without_local_variables)
 {
-    (void)state;
     check_hosts(true);
 }
 
-static void one_rank_needs_no_address(void **state)
+TEST_OF_RANKS(one_rank_needs_no_address, started_create(1))
 {
-    struct started *s = started_create(1);
     struct epa_launch asked = started_launch(s, note_world);
     struct epa_error err;
 
-    (void)state;
     set_job(0, 1, 1, 1);
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
     assert_int_equal(launch(&asked, &err), EPA_OK);
     assert_int_equal(s->rank[0].world.size, 1);
-    started_destroy(s);
 }
 
-static void launches_follow_each_other_at_one_port(void **state)
+TEST_OF_RANKS(launches_follow_each_other_at_one_port,
+              run(3, (struct plan){.rank_main = note_world, .launches = 9}))
 {
-    struct started *s = run(3, (struct plan){.rank_main = note_world, .launches = 9});
-
-    (void)state;
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 3; r++)
         assert_int_equal(s->rank[r].runs, 10);
-    started_destroy(s);
 }
 
 /* ---- what goes between them ---- */
@@ -246,13 +229,10 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void every_rank_gathers_what_all_have(void **state)
+TEST_OF_RANKS(every_rank_gathers_what_all_have,
+              run(4, (struct plan){.rank_main = gather_much}))
 {
-    struct started *s = run(4, (struct plan){.rank_main = gather_much});
-
-    (void)state;
     assert_all(s, EPA_OK);
-    started_destroy(s);
 }
 
 static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
@@ -269,14 +249,10 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void nobody_passes_a_barrier_early(void **state)
+TEST_OF_RANKS(nobody_passes_a_barrier_early, run(5, (struct plan){.rank_main = meet_often}))
 {
-    struct started *s = run(5, (struct plan){.rank_main = meet_often});
-
-    (void)state;
     assert_all(s, EPA_OK);
     assert_int_equal(s->count, 5 * ROUNDS);
-    started_destroy(s);
 }
 
 static enum epa_status leave_block(struct epa_bootstrap *boot, void *arg)
@@ -290,18 +266,15 @@ static enum epa_status leave_block(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void what_ranks_leave_comes_to_rank_0_even_of_a_killed_one(void **state)
+TEST_OF_RANKS(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one,
+              run(3, (struct plan){.rank_main = leave_block, .blocks = true}))
 {
-    struct started *s = run(3, (struct plan){.rank_main = leave_block, .blocks = true});
-
-    (void)state;
     assert_all(s, EPA_ERR_DIED);
     assert_int_equal(s->rank[0].failed_rank, 2);
     for (uint32_t r = 0; r < 3; r++)
         for (uint32_t i = 0; i < STARTED_BLOCK; i++)
             if (s->block[r][i] != (char)(word_of(r, i) >> 8))
                 fail_msg("byte %u of rank %u", i, r);
-    started_destroy(s);
 }
 
 /* ---- how it ends ---- */
@@ -323,12 +296,11 @@ static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
     return me->barrier;
 }
 
-static void a_killed_rank_is_named_and_frees_the_others(void **state)
+TEST_OF_RANKS(a_killed_rank_is_named_and_frees_the_others,
+              run(4, (struct plan){.rank_main = rank_1_is_killed}))
 {
-    struct started *s = run(4, (struct plan){.rank_main = rank_1_is_killed});
     char host[65] = "", want[200];
 
-    (void)state;
     assert_all(s, EPA_ERR_DIED);
     gethostname(host, sizeof(host) - 1);
     snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)",
@@ -343,7 +315,6 @@ static void a_killed_rank_is_named_and_frees_the_others(void **state)
                       (double)(s->rank[r].at_ns - s->rank[1].at_ns) / 1e6);
     }
     assert_string_equal(s->rank[3].text, ""); /* rank 0 says it for all */
-    started_destroy(s);
 }
 
 static enum epa_status rank_2_is_wrong(struct epa_bootstrap *boot, void *arg)
@@ -356,15 +327,12 @@ static enum epa_status rank_2_is_wrong(struct epa_bootstrap *boot, void *arg)
     return s->rank[boot->world.rank].barrier;
 }
 
-static void the_status_of_one_is_the_status_of_all(void **state)
+TEST_OF_RANKS(the_status_of_one_is_the_status_of_all,
+              run(4, (struct plan){.rank_main = rank_2_is_wrong}))
 {
-    struct started *s = run(4, (struct plan){.rank_main = rank_2_is_wrong});
-
-    (void)state;
     assert_all(s, EPA_ERR_MISMATCH);
     assert_int_equal(s->rank[0].barrier, EPA_ERR_ABORTED);
     assert_string_equal(s->rank[0].text, ""); /* the rank has said why */
-    started_destroy(s);
 }
 
 static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
@@ -381,13 +349,11 @@ static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
     return me->barrier;
 }
 
-static void who_comes_late_is_named(void **state)
+TEST_OF_RANKS(who_comes_late_is_named,
+              run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000}))
 {
-    struct started *s =
-        run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000});
     uint32_t reported = 0;
 
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
     for (uint32_t r = 0; r < 2; r++) {
         char want[100];
@@ -400,7 +366,6 @@ static void who_comes_late_is_named(void **state)
         reported++;
     }
     assert_true(reported > 0);
-    started_destroy(s);
 }
 
 static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
@@ -411,30 +376,24 @@ static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-static void the_last_must_return_within_the_limit(void **state)
+TEST(the_last_must_return_within_the_limit)
 {
     struct started *s =
         run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
 
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
-    assert_string_equal(s->rank[0].text,
-                        "rank 1 did not return within 0.2 s of the first that did");
+    assert_words(s->rank[0].text, "rank 1 .. 0.2");
     started_destroy(s);
 }
 
-static void another_experiment_is_refused_with_the_difference(void **state)
+TEST_OF_RANKS(another_experiment_is_refused_with_the_difference,
+              run(3, (struct plan){.rank_main = note_world, .odd_alike = "toast\n"}))
 {
-    struct started *s =
-        run(3, (struct plan){.rank_main = note_world, .odd_alike = "toast\n"});
-
-    (void)state;
     assert_all(s, EPA_ERR_CONFIG);
     assert_non_null(strstr(s->rank[0].text, "was started with another experiment: toast "
                                             "there, test here"));
     assert_non_null(strstr(s->rank[1].text, "toast there, test here"));
     assert_int_equal(s->rank[0].runs + s->rank[1].runs + s->rank[2].runs, 0);
-    started_destroy(s);
 }
 
 /* ---- what is refused at once ---- */
@@ -446,14 +405,12 @@ static void assert_refused(const char *want)
     struct epa_error err;
 
     assert_int_equal(launch(&asked, &err), EPA_ERR_CONFIG);
-    if (strstr(err.text, want) == NULL)
-        fail_msg("'%s' is not in '%s'", want, err.text);
+    assert_words(err.text, want);
     started_destroy(s);
 }
 
-static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
+TEST(what_cannot_be_found_is_reported_with_what_to_set)
 {
-    (void)state;
     clearenv();
     assert_refused("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four");
     set_job(0, 4, 2, 9);
@@ -467,8 +424,7 @@ static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
     setenv("MASTER_PORT", "http", 1);
     assert_refused("MASTER_PORT='http' is no port");
     set_job(0, 3, 3, started_port());
-    assert_refused(
-        "4 ranks are asked for, and there are 3: torchrun: RANK=0 of WORLD_SIZE=3");
+    assert_refused("4 .. 3 .. RANK=0 .. WORLD_SIZE=3");
     set_job(0, 4, 4, 9);
     setenv("EPA2A_JOB_TOKEN",
            "0123456789012345678901234567890123456789"
@@ -478,9 +434,8 @@ static void what_cannot_be_found_is_reported_with_what_to_set(void **state)
     clearenv();
 }
 
-static void the_first_host_of_a_slurm_step_is_found(void **state)
+TEST(the_first_host_of_a_slurm_step_is_found)
 {
-    (void)state;
     clearenv();
     setenv("SLURM_STEP_ID", "0", 1);
     setenv("SLURM_PROCID", "0", 1);
@@ -491,28 +446,4 @@ static void the_first_host_of_a_slurm_step_is_found(void **state)
     setenv("SLURM_STEP_NODELIST", "127.0.0.3,b3", 1);
     assert_refused("'127.0.0.3' is the loopback");
     clearenv();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_host_are_on_one_node),
-        cmocka_unit_test(ranks_per_node_makes_nodes),
-        cmocka_unit_test(hosts_are_nodes_however_ranks_are_dealt),
-        cmocka_unit_test(hosts_are_found_without_local_variables),
-        cmocka_unit_test(one_rank_needs_no_address),
-        cmocka_unit_test(launches_follow_each_other_at_one_port),
-        cmocka_unit_test(every_rank_gathers_what_all_have),
-        cmocka_unit_test(nobody_passes_a_barrier_early),
-        cmocka_unit_test(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one),
-        cmocka_unit_test(a_killed_rank_is_named_and_frees_the_others),
-        cmocka_unit_test(the_status_of_one_is_the_status_of_all),
-        cmocka_unit_test(who_comes_late_is_named),
-        cmocka_unit_test(the_last_must_return_within_the_limit),
-        cmocka_unit_test(another_experiment_is_refused_with_the_difference),
-        cmocka_unit_test(what_cannot_be_found_is_reported_with_what_to_set),
-        cmocka_unit_test(the_first_host_of_a_slurm_step_is_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,20 +4,13 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "launch_status_page.h"
 
@@ -55,14 +48,13 @@ static enum epa_status meet_1000_times(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void eight_ranks_meet_1000_times_on_two_cores(void **state)
+TEST(eight_ranks_meet_1000_times_on_two_cores)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(8, meet_1000_times, status_page);
     struct epa_error err;
     cpu_set_t before, two;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     CPU_ZERO(&two);
     for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++) {
@@ -87,12 +79,11 @@ static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
     return read(STDIN_FILENO, &c, 1) == 0 ? EPA_OK : EPA_ERR_MISMATCH;
 }
 
-static void fork_ranks_ignore_the_terminal(void **state)
+TEST(fork_ranks_ignore_the_terminal)
 {
     struct epa_launch launch = launch_of(1, survive_signals, NULL);
     struct epa_error err;
 
-    (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
 }
 
@@ -106,7 +97,7 @@ static enum epa_status rank_2_is_killed(struct epa_bootstrap *boot, void *arg)
     return wait_in_barrier(boot, status_page);
 }
 
-static void a_killed_rank_is_named_and_frees_the_others(void **state)
+TEST(a_killed_rank_is_named_and_frees_the_others)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(4, rank_2_is_killed, status_page);
@@ -114,7 +105,6 @@ static void a_killed_rank_is_named_and_frees_the_others(void **state)
     struct epa_error err;
     char text[128];
 
-    (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_DIED);
     snprintf(text, sizeof(text), "rank 2 (pid %d) was killed by signal 9 (Killed)",
              status_page->pid[2]);
@@ -133,13 +123,12 @@ static enum epa_status rank_1_leaves(struct epa_bootstrap *boot, void *arg)
     return wait_in_barrier(boot, arg);
 }
 
-static void a_rank_that_exits_with_0_and_no_word_has_died(void **state)
+TEST(a_rank_that_exits_with_0_and_no_word_has_died)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(2, rank_1_leaves, status_page);
     struct epa_error err;
 
-    (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_DIED);
     assert_non_null(strstr(err.text, "rank 1 (pid "));
     assert_non_null(strstr(err.text, ") left without a word (exit code 0)"));
@@ -157,13 +146,12 @@ static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
     return wait_in_barrier(boot, status_page);
 }
 
-static void a_stopped_rank_is_killed_after_the_grace_and_not_called_dead(void **state)
+TEST(a_stopped_rank_is_killed_after_the_grace_and_not_called_dead)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(2, rank_1_stops, status_page);
     struct epa_error err;
 
-    (void)state;
     launch.grace_ns = 50000000;
     launch.timeout_ns = 50000000;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
@@ -183,7 +171,7 @@ static bool end_at_once(void *arg, enum epa_poll_reason why)
     return why == EPA_POLL_STOPPING;
 }
 
-static void who_looks_on_may_end_the_grace(void **state)
+TEST(who_looks_on_may_end_the_grace)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(2, rank_1_stops, status_page);
@@ -191,7 +179,6 @@ static void who_looks_on_may_end_the_grace(void **state)
     bool stopping = false;
     int ends[2];
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "x", 1), 1);
     launch.stop_fd = ends[0];
@@ -219,7 +206,7 @@ static enum epa_status nothing(struct epa_bootstrap *boot, void *arg)
 }
 
 /* Room for some ranks' pipes and pidfds, not for all; those that run wait for the others. */
-static void a_launch_that_cannot_start_all_ranks_ends_those_it_started(void **state)
+TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
 {
     struct epa_launch launch = launch_of(8, nothing, NULL);
     struct rlimit before, low;
@@ -227,7 +214,6 @@ static void a_launch_that_cannot_start_all_ranks_ends_those_it_started(void **st
     enum epa_status status;
     struct epa_error err;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     low = before;
     low.rlim_cur = files + 8;
@@ -249,14 +235,14 @@ static void refuse_pidfd_open(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+    struct sock_fprog program = {LENGTH(code), code};
 
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         _exit(77);
 }
 
-static void a_kernel_without_pidfd_will_do(void **state)
+TEST(a_kernel_without_pidfd_will_do)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(3, rank_2_is_killed, status_page);
@@ -264,7 +250,6 @@ static void a_kernel_without_pidfd_will_do(void **state)
     int code;
     pid_t pid = fork();
 
-    (void)state;
     if (pid == 0) {
         refuse_pidfd_open();
         _exit(run(fork_launcher, &launch, &err) == EPA_ERR_DIED ? 0 : 1);
@@ -280,13 +265,12 @@ static void a_kernel_without_pidfd_will_do(void **state)
     assert_int_equal(WEXITSTATUS(code), 0);
 }
 
-static void ignored_sigchld_loses_no_status(void **state)
+TEST(ignored_sigchld_loses_no_status)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, status_page);
     struct epa_error err;
 
-    (void)state;
     signal(SIGCHLD, SIG_IGN);
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_MISMATCH);
     launch.rank_main = rank_2_is_killed;
@@ -307,7 +291,7 @@ static enum epa_status sleep_for_ever(struct epa_bootstrap *boot, void *arg)
 }
 
 /* Ranks hold the write end of a pipe, so its end of file is their death. */
-static void no_rank_outlives_a_killed_launcher(void **state)
+TEST(no_rank_outlives_a_killed_launcher)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(4, sleep_for_ever, status_page);
@@ -316,7 +300,6 @@ static void no_rank_outlives_a_killed_launcher(void **state)
     int ends[2];
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     status_page->pipe_end = ends[1];
     pid = fork();
@@ -340,36 +323,16 @@ static void count_exit(void)
         __atomic_add_fetch(exits, 1, __ATOMIC_RELAXED);
 }
 
-static void ranks_do_not_run_what_the_parent_registered_for_exit(void **state)
+TEST(ranks_do_not_run_what_the_parent_registered_for_exit)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(3, nothing, NULL);
     struct epa_error err;
 
-    (void)state;
     exits = &status_page->at_exit;
     assert_int_equal(atexit(count_exit), 0);
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
     exits = NULL;
     assert_int_equal(status_page->at_exit, 0);
     status_page_destroy(status_page);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_ranks_meet_1000_times_on_two_cores),
-        cmocka_unit_test(fork_ranks_ignore_the_terminal),
-        cmocka_unit_test(a_killed_rank_is_named_and_frees_the_others),
-        cmocka_unit_test(a_rank_that_exits_with_0_and_no_word_has_died),
-        cmocka_unit_test(a_stopped_rank_is_killed_after_the_grace_and_not_called_dead),
-        cmocka_unit_test(who_looks_on_may_end_the_grace),
-        cmocka_unit_test(a_launch_that_cannot_start_all_ranks_ends_those_it_started),
-        cmocka_unit_test(a_kernel_without_pidfd_will_do),
-        cmocka_unit_test(ignored_sigchld_loses_no_status),
-        cmocka_unit_test(no_rank_outlives_a_killed_launcher),
-        cmocka_unit_test(ranks_do_not_run_what_the_parent_registered_for_exit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

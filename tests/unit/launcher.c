@@ -1,13 +1,8 @@
 /* Teams that keep the process of their rank from launch to launch, as MPI wants it. What MPI
  * does there, memory that all share does here. */
 #include <sched.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <cmocka.h>
 
 #include "launch/launcher.h"
 #include "started.h"
@@ -112,12 +107,12 @@ static enum epa_status count_runs(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void one_process_runs_all_launches(void **state)
+#define TEST_OF_RANKS(name, begin) TEST_OF(name, struct started, s, begin, started_destroy)
+
+TEST_OF_RANKS(one_process_runs_all_launches, run(3, (struct plan){count_runs, meet, 0, 5}))
 {
-    struct started *s = run(3, (struct plan){count_runs, meet, 0, 5});
     cpu_set_t mask;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 3; r++) {
@@ -125,7 +120,6 @@ static void one_process_runs_all_launches(void **state)
         assert_int_equal(s->rank[r].left, 1);
         assert_int_equal(s->rank[r].failed_rank, CPU_COUNT(&mask)); /* the last did not pin */
     }
-    started_destroy(s);
 }
 
 static enum epa_status fail_twice(struct epa_bootstrap *boot, void *arg)
@@ -138,13 +132,10 @@ static enum epa_status fail_twice(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void a_launch_that_fails_leaves_the_next_alone(void **state)
+TEST_OF_RANKS(a_launch_that_fails_leaves_the_next_alone,
+              run(3, (struct plan){fail_twice, meet, 0, 2}))
 {
-    struct started *s = run(3, (struct plan){fail_twice, meet, 0, 2});
-
-    (void)state;
     assert_all(s, EPA_OK);
-    started_destroy(s);
 }
 
 static enum epa_status rank_2_dies(struct epa_bootstrap *boot, void *arg)
@@ -155,26 +146,19 @@ static enum epa_status rank_2_dies(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void a_lost_rank_is_named(void **state)
+TEST_OF_RANKS(a_lost_rank_is_named, run(3, (struct plan){rank_2_dies, meet, 0, 0}))
 {
-    struct started *s = run(3, (struct plan){rank_2_dies, meet, 0, 0});
-
-    (void)state;
     assert_all(s, EPA_ERR_DIED);
     assert_non_null(strstr(s->rank[0].text, "was killed by signal 9 (Killed)"));
-    started_destroy(s);
 }
 
-static void after_a_rank_was_lost_launches_are_refused_on_all(void **state)
+TEST_OF_RANKS(after_a_rank_was_lost_launches_are_refused_on_all,
+              run(3, (struct plan){rank_2_dies, meet, 0, 2}))
 {
-    struct started *s = run(3, (struct plan){rank_2_dies, meet, 0, 2});
-
-    (void)state;
     assert_all(s, EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(s->rank[0].text, "the process of rank 2 (host "));
     assert_non_null(strstr(s->rank[0].text, "was lost in an earlier run"));
     assert_int_equal(s->rank[0].left, 1);
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
@@ -185,13 +169,10 @@ static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
     return boot->world.rank == 0 ? EPA_ERR_TIMEOUT : boot->barrier(boot);
 }
 
-static void a_stopped_rank_is_killed_after_the_grace(void **state)
+TEST_OF_RANKS(a_stopped_rank_is_killed_after_the_grace,
+              run(3, (struct plan){rank_1_stops, meet, 0, 0}))
 {
-    struct started *s = run(3, (struct plan){rank_1_stops, meet, 0, 0});
-
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *contact,
@@ -202,17 +183,14 @@ static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *co
     return meet(arg, contact, err);
 }
 
-static void a_rank_that_cannot_meet_says_why(void **state)
+TEST_OF_RANKS(a_rank_that_cannot_meet_says_why,
+              run(2, (struct plan){count_runs, rank_1_cannot_meet, 500000000, 0}))
 {
-    struct started *s = run(2, (struct plan){count_runs, rank_1_cannot_meet, 500000000, 0});
-
-    (void)state;
     assert_int_equal(s->rank[1].status, EPA_ERR_SYSTEM);
     assert_non_null(strstr(s->rank[1].text, "rank 1 (host "));
     assert_non_null(strstr(s->rank[1].text, "): no library here"));
     assert_int_equal(s->rank[0].status, EPA_ERR_TIMEOUT);
     assert_non_null(strstr(s->rank[0].text, "rank 1 of 2 did not come within 0.5 s"));
-    started_destroy(s);
 }
 
 static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *contact,
@@ -223,27 +201,9 @@ static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *co
     return meet(arg, contact, err);
 }
 
-static void a_rank_that_never_meets_is_killed(void **state)
+TEST_OF_RANKS(a_rank_that_never_meets_is_killed,
+              run(2, (struct plan){count_runs, rank_1_never_meets, 500000000, 0}))
 {
-    struct started *s = run(2, (struct plan){count_runs, rank_1_never_meets, 500000000, 0});
-
-    (void)state;
     assert_all(s, EPA_ERR_TIMEOUT);
     assert_non_null(strstr(s->rank[1].text, "did not meet the others within 0.5 s"));
-    started_destroy(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_process_runs_all_launches),
-        cmocka_unit_test(a_launch_that_fails_leaves_the_next_alone),
-        cmocka_unit_test(a_lost_rank_is_named),
-        cmocka_unit_test(after_a_rank_was_lost_launches_are_refused_on_all),
-        cmocka_unit_test(a_stopped_rank_is_killed_after_the_grace),
-        cmocka_unit_test(a_rank_that_cannot_meet_says_why),
-        cmocka_unit_test(a_rank_that_never_meets_is_killed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

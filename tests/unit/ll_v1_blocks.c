@@ -2,12 +2,13 @@
  * makes of what comes. */
 #include "ll_v1_peer.h"
 
-static void a_slice_is_sorted_by_expert_then_token(void **state)
+#define TEST_OF_BLOCKS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
+
+TEST_OF_BLOCKS(a_slice_is_sorted_by_expert_then_token,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     const uint32_t *mine, *peers;
 
-    (void)state;
     f->problem.u.moe.tokens = 3;
     memcpy(f->expert, (int32_t[]){3, 1, 2, 3, -1, 1}, 6 * sizeof(int32_t));
     (void)dispatch(f);
@@ -15,18 +16,16 @@ static void a_slice_is_sorted_by_expert_then_token(void **state)
     peers = out_splits(f, 1, 2);
     assert_memory_equal(mine, ((uint32_t[]){0, 2, 0, 0, 2}), 5 * sizeof(*mine));
     assert_memory_equal(peers, ((uint32_t[]){1, 2, 2, 1, 0, 1}), 6 * sizeof(*peers));
-    finish(f);
 }
 
-static void rows_stand_by_expert_then_source_then_token(void **state)
+TEST_OF_BLOCKS(rows_stand_by_expert_then_source_then_token,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     struct epa_moe *m = &f->problem.u.moe;
     const uint32_t splits[] = {1, 2, 5, 7, 3, 9}; /* of the peer: counts, start, tokens */
     const struct epa_origin expected[] = {{0, 1}, {1, 7}, {0, 0}, {1, 3}, {1, 9}};
     char *slot = f->t.heap + f->l.slot.at + f->l.slot.bytes + f->l.max_m * f->l.row_bytes;
 
-    (void)state;
     m->tokens = 2;
     memcpy(f->expert, (int32_t[]){1, 2, 0, 3}, 4 * sizeof(int32_t));
     memcpy(in_splits(f, 1), splits, sizeof(splits));
@@ -47,113 +46,86 @@ static void rows_stand_by_expert_then_source_then_token(void **state)
                                 : i == 4 ? 0x102
                                          : 0x3f80 + expected[i].token);
     }
-    finish(f);
 }
 
-static void splits_that_cannot_be_end_a_dispatch_in_words(void **state)
+TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 {
     struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
 
-    (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says it sent 49 rows from place 0 on, of "
-        "48 it can have and 48 it may send");
+    assert_explained(f, EPA_ERR_MISMATCH,
+                     "dispatch, postprocess .. rank 1 .. 49 .. 0 .. 48");
     memcpy(in_splits(f, 2), (uint32_t[]){1, 0, 48}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says it sent 1 rows from place 48 on, of "
-        "48 it can have and 48 it may send");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 1 .. 48");
     finish(f);
     f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
     memcpy(in_splits(f, 1), (uint32_t[]){1, 0, 0, TOKENS}, 16);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(
-        f, EPA_ERR_MISMATCH,
-        "dispatch, postprocess: rank 1 says that a row is of a token it cannot "
-        "have, or that one token has more rows than choices");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1");
     finish(f);
 }
 
-static void more_rows_than_max_m_end_a_dispatch_in_words(void **state)
+TEST_OF_BLOCKS(more_rows_than_max_m_end_a_dispatch_in_words,
+               create(2, (struct v1_config){.pdl = true, 
+                             .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1}))
 {
-    struct fixture *f =
-        create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1});
-
-    (void)state;
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(
         f, EPA_ERR_CONFIG,
-        "dispatch, sort_and_quantise: rank 0 has 48 rows for rank 1, which has "
-        "room for 25 from each: raise algorithm.capacity, or set it to 0");
-    finish(f);
+        "dispatch, sort_and_quantise .. rank 0 .. 48 .. rank 1 .. 25 .. algorithm.capacity .. 0");
 }
 
 /* ---- blocks ---- */
 
 /* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
-static void a_block_is_one_stretch_with_splits_then_a_signal(void **state)
+TEST_OF_BLOCKS(a_block_is_one_stretch_with_splits_then_a_signal,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
-
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * 2 * HIDDEN);
     assert_int_equal(f->splits_bytes, (LOCAL + 1 + 48) * 4);
     assert_int_equal(f->scales_bytes, 0);
     assert_string_equal(f->trace, "ppppppp" /* 6 pieces, splits */ "fswq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
-    finish(f);
 }
 
-static void scales_bring_the_signal_after_a_fence(void **state)
+TEST_OF_BLOCKS(scales_bring_the_signal_after_a_fence,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * HIDDEN);
     assert_int_equal(f->scales_bytes, 48 * HIDDEN / 128 * 4);
     assert_string_equal(f->trace, "pppp" /* 3 pieces, splits */ "fPwq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
-    finish(f);
 }
 
-static void who_gets_no_rows_is_reported_all_the_same(void **state)
+TEST_OF_BLOCKS(who_gets_no_rows_is_reported_all_the_same,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
-    (void)state;
     f->problem.u.moe.tokens = 0;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_string_equal(f->trace, "fswq");
     assert_int_equal(f->signalled[v1_signal_of(2, V1_DISPATCH, 1, 0)], 1);
     assert_int_equal(f->signalled[v1_signal_of(2, V1_COMBINE, 1, 0)], 1);
-    finish(f);
 }
 
 /* The peer sent rows 5 to 7 of what it had sorted. */
-static void outputs_return_side_by_side_from_recv_offset_on(void **state)
+TEST_OF_BLOCKS(outputs_return_side_by_side_from_recv_offset_on,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
-
-    (void)state;
     memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_int_equal(f->output_bytes, 3 * 2 * HIDDEN);
     assert_string_equal(f->trace, "pp" /* an expert each */ "fswq");
-    finish(f);
 }
 
-static void outputs_are_taken_from_where_the_slice_began(void **state)
+TEST_OF_BLOCKS(outputs_are_taken_from_where_the_slice_began,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1});
     uint64_t epoch;
 
-    (void)state;
     epoch = dispatch(f);
     for (uint32_t i = 0; i < 48; i++) /* token i of expert 2, then of expert 3 */
         *(uint16_t *)(void *)(f->t.heap + f->l.outputs.at + f->l.outputs.bytes +
@@ -161,49 +133,22 @@ static void outputs_are_taken_from_where_the_slice_began(void **state)
     assert_int_equal(combine(f, epoch), EPA_OK);
     for (uint32_t t = 0; t < TOKENS; t++)
         assert_int_equal(f->out[(size_t)t * HIDDEN], t == 5 ? 0x4000 : 0);
-    finish(f);
 }
 
-static void nothing_is_held_back_when_a_call_has_ended(void **state)
+TEST_OF_BLOCKS(nothing_is_held_back_when_a_call_has_ended,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
     uint64_t epoch = dispatch(f);
 
-    (void)state;
     assert_int_equal(f->held, 0);
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(f->held, 0);
-    finish(f);
 }
 
-static void a_transport_without_room_ends_in_a_timeout_that_says_so(void **state)
+TEST_OF_BLOCKS(a_transport_without_room_ends_in_a_timeout_that_says_so,
+               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1});
-
-    (void)state;
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT,
-                     "dispatch, send: for 0.001 s the transport had no room for what goes "
-                     "to rank 1");
-    finish(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_is_sorted_by_expert_then_token),
-        cmocka_unit_test(rows_stand_by_expert_then_source_then_token),
-        cmocka_unit_test(splits_that_cannot_be_end_a_dispatch_in_words),
-        cmocka_unit_test(more_rows_than_max_m_end_a_dispatch_in_words),
-        cmocka_unit_test(a_block_is_one_stretch_with_splits_then_a_signal),
-        cmocka_unit_test(scales_bring_the_signal_after_a_fence),
-        cmocka_unit_test(who_gets_no_rows_is_reported_all_the_same),
-        cmocka_unit_test(outputs_return_side_by_side_from_recv_offset_on),
-        cmocka_unit_test(outputs_are_taken_from_where_the_slice_began),
-        cmocka_unit_test(nothing_is_held_back_when_a_call_has_ended),
-        cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, send .. 0.001 .. rank 1");
 }

@@ -1,12 +1,9 @@
 /* ll_v1 on GPUs, as far as no GPU is needed: its layout, how work is divided among warps, and
  * the lines that parts travel as. The kernels compile from the same header. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
+#include "../../plugins/common/algo_cuda.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
@@ -14,40 +11,9 @@ extern const struct epa_algorithm_plugin epa_plugin;
  * in FP8, of one as it is. */
 enum { PACKETS = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
 
-static const uint32_t over_nvlink =
-    EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE;
-
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
 static const struct v1_config plain = {.pdl = true, .exchange = V1_EXCHANGE_AUTO, .buffers = 2};
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks,
-                            const struct v1_config *c, struct v1_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return v1_layout_make(m, &world, over_nvlink, c, out, err);
-}
-
-static struct v1_layout made(const struct epa_moe *m, uint32_t ranks,
-                             const struct v1_config *c)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(v1_layout, v1_config, v1_layout_make)
 
 static void assert_apart(const struct v1_layout *l)
 {
@@ -58,7 +24,7 @@ static void assert_apart(const struct v1_layout *l)
                               l->buffers, l->buffers, l->buffers, 2};
     uint64_t end = 0;
 
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+    for (size_t i = 0; i < LENGTH(times); i++) {
         assert_int_equal(regions[i]->at % 4096, 0);
         assert_true(regions[i]->at >= end);
         end = regions[i]->at + regions[i]->bytes * times[i];
@@ -66,21 +32,20 @@ static void assert_apart(const struct v1_layout *l)
     assert_true(end <= l->heap_bytes);
 }
 
-static void regions_stand_apart_and_hold_what_comes(void **state)
+TEST(regions_stand_apart_and_hold_what_comes)
 {
-    (void)state;
     for (uint32_t i = 0; i < 16; i++) {
         struct v1_config c = {.pdl = true, .dispatch_dtype = (int)(i & 1),
                               .exchange = (int)(i >> 1 & 1),
                               .buffers = 1 + (i >> 2 & 1),
                               .capacity = (i >> 3 & 1) != 0 ? 1.5 : 0};
-        struct v1_layout l = made(&decode, 8, &c);
+        struct v1_layout l = made(&decode, 8, OF_GPUS, &c);
 
         assert_apart(&l);
         assert_int_equal(l.splits.bytes, 256 * sizeof(struct v1_packet));
         assert_true(l.arrival.bytes >= l.rows * l.units * l.unit_bytes);
-        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
-        assert_int_equal(l.arrival.at % DEV_PACKET, 0);
+        assert_int_equal(l.unit_bytes % EPA_PACKET, 0);
+        assert_int_equal(l.arrival.at % EPA_PACKET, 0);
         assert_int_equal(l.arrival.bytes % V1_LINE, 0);
         assert_true(l.outputs.bytes >= (uint64_t)128 * 8 * l.sent_bytes);
         assert_int_equal(l.outputs.bytes == 0, l.pull);
@@ -89,7 +54,7 @@ static void regions_stand_apart_and_hold_what_comes(void **state)
     }
 }
 
-static void gpus_push_few_outputs_and_pull_many_unless_reported(void **state)
+TEST(gpus_push_few_outputs_and_pull_many_unless_reported)
 {
     struct v1_config c = plain;
     struct epa_moe few = decode;
@@ -97,14 +62,13 @@ static void gpus_push_few_outputs_and_pull_many_unless_reported(void **state)
     struct epa_error err = {EPA_OK, ""};
     struct v1_layout l;
 
-    (void)state;
     few.max_tokens = 32;
-    assert_true(made(&decode, 2, &c).pull);
-    assert_false(made(&few, 2, &c).pull);
+    assert_true(made(&decode, 2, OF_GPUS, &c).pull);
+    assert_false(made(&few, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_PUSH;
-    assert_false(made(&decode, 2, &c).pull);
+    assert_false(made(&decode, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_PULL;
-    assert_true(made(&few, 2, &c).pull);
+    assert_true(made(&few, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_AUTO;
     assert_int_equal(
         v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
@@ -112,18 +76,17 @@ static void gpus_push_few_outputs_and_pull_many_unless_reported(void **state)
 }
 
 /* What lanes hold of a part is enough for it, and a part begins where a packet does. */
-static void parts_cover_a_row_and_fit_their_packets(void **state)
+TEST(parts_cover_a_row_and_fit_their_packets)
 {
     struct epa_moe m = decode;
 
-    (void)state;
     for (int wire = 0; wire < 2; wire++) {
         struct v1_config c = {.pdl = true, .dispatch_dtype = wire, .buffers = 1};
         bool fp8 = wire == V1_DTYPE_FP8;
 
         for (m.hidden = 256; m.hidden <= 20480; m.hidden += 256) {
             for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
-                struct v1_layout l = made(&m, 4, &c);
+                struct v1_layout l = made(&m, 4, OF_GPUS, &c);
                 uint32_t last = m.hidden - (l.units - 1) * l.unit_channels;
                 uint32_t scales = fp8 ? l.unit_channels / m.fp8_group_size : 0;
                 struct v1_payload s = v1_payload_of(l.unit_channels * (fp8 ? 1 : 2), scales);
@@ -131,8 +94,8 @@ static void parts_cover_a_row_and_fit_their_packets(void **state)
                 assert_in_range(last, 1, l.unit_channels);
                 assert_int_equal(fp8 ? l.unit_channels % m.fp8_group_size : 0, 0);
                 assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
-                assert_true(s.bytes <= l.unit_bytes / DEV_PACKET * DEV_PACKET_WORDS * 8);
-                assert_true(l.unit_bytes / DEV_PACKET <=
+                assert_true(s.bytes <= l.unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8);
+                assert_true(l.unit_bytes / EPA_PACKET <=
                             PACKETS * (fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
             }
         }
@@ -140,70 +103,57 @@ static void parts_cover_a_row_and_fit_their_packets(void **state)
 }
 
 /* A share of a sum has four lines of each expert output, and no line is of two shares. */
-static void shares_and_pieces_cover_an_output(void **state)
+TEST(shares_and_pieces_cover_an_output)
 {
     struct epa_moe m = decode;
     struct v1_config c = {.pdl = true, 
         .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
 
-    (void)state;
-    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * DEV_PACKET_WORDS * 8);
+    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * EPA_PACKET_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
-        struct v1_layout l = made(&m, 4, &c);
-        uint32_t packets = l.sent_bytes / DEV_PACKET;
+        struct v1_layout l = made(&m, 4, OF_GPUS, &c);
+        uint32_t packets = l.sent_bytes / EPA_PACKET;
 
-        assert_true(packets * DEV_PACKET_WORDS * 8 >= 2 * m.hidden);
-        assert_true((packets - 1) * DEV_PACKET_WORDS * 8 < 2 * m.hidden);
+        assert_true(packets * EPA_PACKET_WORDS * 8 >= 2 * m.hidden);
+        assert_true((packets - 1) * EPA_PACKET_WORDS * 8 < 2 * m.hidden);
         assert_int_equal(l.shares, (packets + PACKETS - 1) / PACKETS);
         assert_true(l.pieces * V1_PIECE_PACKETS >= packets);
         assert_true((l.pieces - 1) * V1_PIECE_PACKETS < packets);
     }
 }
 
-static void an_entry_is_in_the_cell_that_has_it(void **state)
+TEST(an_entry_is_in_the_cell_that_has_it)
 {
     static const uint32_t rows[] = {0, 0, 3, 1, 0, 7, 0, 0, 2, 0};
-    enum { CELLS = sizeof(rows) / sizeof(rows[0]) };
+    enum { CELLS = LENGTH(rows) };
     uint32_t begin[CELLS], total = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < CELLS; total += rows[i++])
         begin[i] = total;
     for (uint32_t i = 0; i < total; i++) {
-        uint32_t cell = v1_cell_of(begin, CELLS, i);
+        uint32_t cell = device_cell_of(begin, CELLS, i);
 
         assert_in_range(i, begin[cell], begin[cell] + rows[cell] - 1);
     }
-    assert_int_equal(v1_cell_of(begin, 1, 5), 0);
+    assert_int_equal(device_cell_of(begin, 1, 5), 0);
 }
 
-static void assert_refused(const struct epa_moe *m, uint32_t ranks,
-                           const struct v1_config *c, const char *why)
-{
-    struct v1_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(m, ranks, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
-}
-
-static void what_gpus_cannot_do_is_refused_in_words(void **state)
+TEST(what_gpus_cannot_do_is_refused_in_words)
 {
     struct v1_config c = plain;
     struct epa_moe m = decode;
 
-    (void)state;
-    assert_refused(&m, 32, &c, "ll_v1 on GPUs takes 1 to 16 ranks, not 32");
+    assert_refused(&m, 32, OF_GPUS, &c, "ll_v1 on GPUs takes 1 to 16 ranks, not 32");
     m.experts = 8192;
-    assert_refused(&m, 2, &c, "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
+    assert_refused(&m, 2, OF_GPUS, &c,
+                   "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
     m = decode;
     m.fp8_group_size = 512;
-    assert_refused(&m, 2, &c,
-                   "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-                   "moe.fp8_group_size is 512");
+    assert_refused(&m, 2, OF_GPUS, &c,
+                   "ll_v1 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     c.nontemporal = V1_NONTEMPORAL_OFF;
-    assert_refused(&m, 2, &c, "ll_v1: stores is for hosts; leave it out");
+    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1: nontemporal is for hosts; leave it out");
 }
 
 static void assert_for_gpus(const struct v1_config *c, const char *what)
@@ -217,14 +167,13 @@ static void assert_for_gpus(const struct v1_config *c, const char *what)
                      EPA_ERR_CONFIG);
     snprintf(why, sizeof(why),
              "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda", what);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
-static void what_is_for_gpus_is_refused_on_hosts(void **state)
+TEST(what_is_for_gpus_is_refused_on_hosts)
 {
     struct v1_config c = plain;
 
-    (void)state;
     c.pdl = false;
     assert_for_gpus(&c, "pdl");
     c.blocks = 3;
@@ -233,7 +182,7 @@ static void what_is_for_gpus_is_refused_on_hosts(void **state)
     assert_for_gpus(&c, "profile");
 }
 
-static void the_plan_says_what_packets_take(void **state)
+TEST(the_plan_says_what_packets_take)
 {
     struct epa_problem p = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4, .local_cores = 1};
@@ -241,31 +190,14 @@ static void the_plan_says_what_packets_take(void **state)
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
     assert_int_equal(plan.combine_row_bytes, 7168 * 2); /* pulled */
     c.exchange = V1_EXCHANGE_PUSH;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * DEV_PACKET);
-    assert_int_equal(plan.combine_row_bytes, 120 * DEV_PACKET);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
+    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * EPA_PACKET);
+    assert_int_equal(plan.combine_row_bytes, 120 * EPA_PACKET);
     assert_int_equal(plan.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
-    assert_int_equal(epa_plugin.plan(&p, &world, over_nvlink, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * DEV_PACKET);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_stand_apart_and_hold_what_comes),
-        cmocka_unit_test(gpus_push_few_outputs_and_pull_many_unless_reported),
-        cmocka_unit_test(parts_cover_a_row_and_fit_their_packets),
-        cmocka_unit_test(shares_and_pieces_cover_an_output),
-        cmocka_unit_test(an_entry_is_in_the_cell_that_has_it),
-        cmocka_unit_test(what_gpus_cannot_do_is_refused_in_words),
-        cmocka_unit_test(what_is_for_gpus_is_refused_on_hosts),
-        cmocka_unit_test(the_plan_says_what_packets_take),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
+    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * EPA_PACKET);
 }

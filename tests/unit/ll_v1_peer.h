@@ -4,13 +4,7 @@
 #ifndef LL_V1_PEER_H
 #define LL_V1_PEER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 
@@ -279,7 +273,7 @@ static inline void assert_explained(struct fixture *f, enum epa_status status,
 
     f->a->explain(f->a, &err);
     assert_int_equal(err.status, status);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
 static inline uint32_t *out_splits(struct fixture *f, uint32_t peer, uint32_t start)

@@ -1,12 +1,6 @@
 /* ll_v2: what one rank alone can show of its calls. The transport is a heap in this process,
  * and has no room for what goes to peers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
 
@@ -141,108 +135,80 @@ static void assert_explained(struct fixture *f, enum epa_status status, const ch
 
     f->a->explain(f->a, &err);
     assert_int_equal(err.status, status);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
-static void bf16_needs_no_group(void **state)
-{
-    struct fixture *f = alone(1);
+#define TEST_OF_CALLS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
-    (void)state;
+TEST_OF_CALLS(bf16_needs_no_group, alone(1))
+{
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
-    finish(f);
 }
 
-static void combines_go_in_the_order_of_dispatches(void **state)
+TEST_OF_CALLS(combines_go_in_the_order_of_dispatches, alone(2))
 {
-    struct fixture *f = alone(2);
     uint64_t first = dispatch(f), second = dispatch(f);
 
-    (void)state;
     assert_int_equal(combine(f, second), EPA_ERR_CONFIG);
-    assert_explained(
-        f, EPA_ERR_CONFIG,
-        "combine, copy_and_put: dispatch 2 is to be combined before 1: they go "
-        "in order");
+    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 2 .. 1");
     assert_int_equal(combine(f, first), EPA_OK);
     assert_int_equal(combine(f, second), EPA_OK);
-    finish(f);
 }
 
-static void a_dispatch_is_combined_once(void **state)
+TEST_OF_CALLS(a_dispatch_is_combined_once, alone(2))
 {
-    struct fixture *f = alone(2);
     uint64_t epoch = dispatch(f);
 
-    (void)state;
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(combine(f, epoch), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG,
-                     "combine, copy_and_put: dispatch 1 is not open, or never was");
-    finish(f);
+    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 1");
 }
 
-static void no_more_dispatches_are_open_than_there_are_sets(void **state)
+TEST_OF_CALLS(no_more_dispatches_are_open_than_there_are_sets, alone(1))
 {
-    struct fixture *f = alone(1);
-
-    (void)state;
     (void)dispatch(f);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG,
-                     "dispatch, count_put: 1 dispatches are open, as many as there are "
-                     "buffer sets: combine one first");
-    finish(f);
+    assert_explained(f, EPA_ERR_CONFIG, "dispatch, count_put .. 1");
 }
 
-static void alternating_calls_stay_in_one_set(void **state)
+TEST_OF_CALLS(alternating_calls_stay_in_one_set, alone(2))
 {
-    struct fixture *f = alone(2);
     const void *recv;
 
-    (void)state;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     recv = f->problem.u.moe.recv;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
     assert_ptr_equal(f->problem.u.moe.recv, recv);
-    finish(f);
 }
 
-static void a_transport_without_room_ends_in_a_timeout_that_says_so(void **state)
+TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct ll_config c = config_of(2);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(create(f, 2, EPA_TRANSPORT_HOST, &c, &err), EPA_OK);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT,
-                     "dispatch, count_put: for 0.001 s the transport had no room for what "
-                     "goes to rank 1");
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, count_put .. 0.001 .. rank 1");
     finish(f);
 }
 
-static void peers_out_of_reach_against_the_plan_are_refused(void **state)
+TEST(peers_out_of_reach_against_the_plan_are_refused)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct ll_config c = config_of(2);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(create(f, 2, EPA_TRANSPORT_LOAD_STORE, &c, &err), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(err.text,
-                        "ll_v2: loads and stores do not reach rank 1, though the transport "
-                        "said that they reach all");
+    assert_words(err.text, "ll_v2 .. rank 1");
     finish(f);
 }
 
-static void padded_experts_start_evenly_apart(void **state)
+TEST(padded_experts_start_evenly_apart)
 {
     struct ll_config c = config_of(1);
     struct fixture *f;
 
-    (void)state;
     c.recv_layout = LL_RECV_PADDED;
     f = alone_with(c);
     f->expert[1] = 1;
@@ -303,11 +269,10 @@ static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *wh
     finish(f);
 }
 
-static void choices_that_cannot_be_end_a_dispatch_in_words(void **state)
+TEST(choices_that_cannot_be_end_a_dispatch_in_words)
 {
     static const int layouts[] = {EPA_LAYOUT_EXPERT, EPA_LAYOUT_RANK};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         spoilt_choices_end_a_dispatch(layouts[i], true,
                                       "dispatch, postprocess: row 2 says it has 1 choices, "
@@ -317,21 +282,4 @@ static void choices_that_cannot_be_end_a_dispatch_in_words(void **state)
             "dispatch, postprocess: row 2 says it has 99 choices, "
             "entry 2");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_needs_no_group),
-        cmocka_unit_test(combines_go_in_the_order_of_dispatches),
-        cmocka_unit_test(a_dispatch_is_combined_once),
-        cmocka_unit_test(no_more_dispatches_are_open_than_there_are_sets),
-        cmocka_unit_test(alternating_calls_stay_in_one_set),
-        cmocka_unit_test(padded_experts_start_evenly_apart),
-        cmocka_unit_test(choices_that_cannot_be_end_a_dispatch_in_words),
-        cmocka_unit_test(a_transport_without_room_ends_in_a_timeout_that_says_so),
-        cmocka_unit_test(peers_out_of_reach_against_the_plan_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

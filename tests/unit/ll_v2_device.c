@@ -1,80 +1,61 @@
 /* ll_v2 on GPUs, as far as no GPU is needed: its layout, who takes up which row, the words
  * that ranks tell each other of routing, and the quotient that quantising rests on. The
  * kernels compile from the same headers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "layouts.h"
 
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
-#include "device/quotient.h"
+#include <epa2a/both.h>
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
-
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks, struct ll_config c,
-                            struct ll_layout *out, struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    if (c.buffers == 0)
-        c.buffers = 2;
-    *err = (struct epa_error){EPA_OK, ""};
-    return ll_layout_make(
-        m, &world, EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE, &c,
-        out, err);
-}
-
-static struct ll_layout made(const struct epa_moe *m, uint32_t ranks, struct ll_config c)
-{
-    struct ll_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(ll_layout, ll_config, ll_layout_make)
 
 /* All that a plan of GPUs can be asked for. */
 static const struct ll_config all_configs[] = {
-    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_RANK},
-    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_FP8, .layout = EPA_LAYOUT_RANK},
-    {.dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_RANK},
-    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_NATIVE, .layout = EPA_LAYOUT_EXPERT},
-    {.dispatch_dtype = LL_DTYPE_FP8, .combine_dtype = LL_DTYPE_FP8, .layout = EPA_LAYOUT_EXPERT},
     {.dispatch_dtype = LL_DTYPE_FP8,
      .combine_dtype = LL_DTYPE_NATIVE,
+     .buffers = 2,
+     .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_FP8,
+     .buffers = 2,
+     .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_NATIVE,
+     .combine_dtype = LL_DTYPE_NATIVE,
+     .buffers = 2,
+     .layout = EPA_LAYOUT_RANK},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_NATIVE,
+     .buffers = 2,
+     .layout = EPA_LAYOUT_EXPERT},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_FP8,
+     .buffers = 2,
+     .layout = EPA_LAYOUT_EXPERT},
+    {.dispatch_dtype = LL_DTYPE_FP8,
+     .combine_dtype = LL_DTYPE_NATIVE,
+     .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
      .dedup = true},
     {.dispatch_dtype = LL_DTYPE_NATIVE,
      .combine_dtype = LL_DTYPE_FP8,
+     .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
      .dedup = true},
     {.dispatch_dtype = LL_DTYPE_FP8,
      .combine_dtype = LL_DTYPE_NATIVE,
+     .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
      .recv_layout = LL_RECV_PADDED},
 };
 
-enum { CONFIGS = sizeof(all_configs) / sizeof(all_configs[0]) };
+enum { CONFIGS = LENGTH(all_configs) };
 
-static void regions_are_apart_and_in_the_heap(void **state)
+TEST(regions_are_apart_and_in_the_heap)
 {
-    (void)state;
     for (uint32_t i = 0; i < CONFIGS; i++) {
-        struct ll_layout l = made(&decode, 8, all_configs[i]);
+        struct ll_layout l = made(&decode, 8, OF_GPUS, &all_configs[i]);
         const uint64_t region[][3] = {
             {l.counts_at, l.counts_bytes, l.buffers},
             {l.recv_at, l.recv_bytes, l.buffers},
@@ -95,36 +76,35 @@ static void regions_are_apart_and_in_the_heap(void **state)
     }
 }
 
-static void what_warps_store_begins_with_a_packet(void **state)
+TEST(what_warps_store_begins_with_a_packet)
 {
-    (void)state;
     for (uint32_t i = 0; i < CONFIGS; i++) {
-        struct ll_layout l = made(&decode, 4, all_configs[i]);
+        struct ll_layout l = made(&decode, 4, OF_GPUS, &all_configs[i]);
 
         assert_int_equal(l.counts_bytes,
                          (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
-        assert_int_equal(l.unit_bytes % DEV_PACKET, 0);
-        assert_int_equal(l.message_bytes % DEV_PACKET, 0);
+        assert_int_equal(l.unit_bytes % EPA_PACKET, 0);
+        assert_int_equal(l.message_bytes % EPA_PACKET, 0);
         assert_int_equal(l.token_at, 0);
         assert_true(l.scales_at >= l.token_bytes && l.scales_at % sizeof(float) == 0);
         assert_true(l.meta_at >= l.scales_at + (l.fp8 ? l.hidden / l.group * 4 : 0));
         assert_int_equal(l.meta_at % LL_META_BYTES, 0);
         assert_true(l.choices_at >= l.meta_at + LL_META_BYTES);
-        assert_int_equal(l.choices_at % DEV_PACKET, 0);
+        assert_int_equal(l.choices_at % EPA_PACKET, 0);
         assert_true(l.choices_at + (l.by_rank ? l.topk * sizeof(struct ll_packet) : 0) <=
                     l.message_bytes);
-        assert_int_equal(l.sent_bytes % (l.pushes ? DEV_PACKET : 32), 0);
+        assert_int_equal(l.sent_bytes % (l.pushes ? EPA_PACKET : 32), 0);
     }
 }
 
-static void the_parts_of_a_row_cover_it(void **state)
+TEST(the_parts_of_a_row_cover_it)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE};
+    struct ll_config c = {.pdl = true, 
+        .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 2};
 
-    (void)state;
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
-        struct ll_layout l = made(&m, 4, c);
+        struct ll_layout l = made(&m, 4, OF_GPUS, &c);
 
         assert_true(l.unit_channels <= LL_UNIT_CHANNELS && l.unit_channels % 256 == 0);
         assert_true(l.share_channels <= LL_SHARE_CHANNELS && l.share_channels % 256 == 0);
@@ -135,15 +115,14 @@ static void the_parts_of_a_row_cover_it(void **state)
     }
 }
 
-static void every_signal_is_used_for_one_thing(void **state)
+TEST(every_signal_is_used_for_one_thing)
 {
     struct epa_moe m = decode;
     static uint8_t used[1 << 18];
 
-    (void)state;
     m.max_tokens = 5;
     for (uint32_t i = 0; i < CONFIGS; i++) {
-        struct ll_layout l = made(&m, 4, all_configs[i]);
+        struct ll_layout l = made(&m, 4, OF_GPUS, &all_configs[i]);
 
         memset(used, 0, sizeof(used));
         assert_true(l.signals < sizeof(used));
@@ -158,11 +137,10 @@ static void every_signal_is_used_for_one_thing(void **state)
     }
 }
 
-static void each_slot_is_taken_up_once(void **state)
+TEST(each_slot_is_taken_up_once)
 {
     enum { SIZE = 5, TOKENS = 9 };
 
-    (void)state;
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         uint8_t seen[SIZE * TOKENS] = {0};
 
@@ -178,9 +156,8 @@ static void each_slot_is_taken_up_once(void **state)
     }
 }
 
-static void a_choice_says_how_many_there_are(void **state)
+TEST(a_choice_says_how_many_there_are)
 {
-    (void)state;
     for (uint32_t expert = 0; expert < LL_DEVICE_EXPERTS; expert++)
         for (uint32_t n = 1; n <= LL_TOPK; n++) {
             assert_int_equal(ll_choice_expert(ll_choice_of(expert, n)), expert);
@@ -190,9 +167,8 @@ static void a_choice_says_how_many_there_are(void **state)
 
 /* The parts of a string are apart, in words of their own, and fit the lines it has room
  * for. */
-static void a_payload_fits_its_packets(void **state)
+TEST(a_payload_fits_its_packets)
 {
-    (void)state;
     for (uint32_t topk = 0; topk <= LL_TOPK; topk++) {
         for (uint32_t scales = 0; scales <= 128; scales += 1 + topk % 7) {
             struct ll_payload s = ll_payload_of(topk, scales, 2048);
@@ -201,36 +177,35 @@ static void a_payload_fits_its_packets(void **state)
             assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
             assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
             assert_int_equal(s.bytes, s.token + 2048);
-            assert_true(dev_packets_of(s.bytes) * DEV_PACKET_WORDS * 8 >= s.bytes);
-            assert_true((dev_packets_of(s.bytes) - 1) * DEV_PACKET_WORDS * 8 < s.bytes);
+            assert_true(epa_packets_of(s.bytes) * EPA_PACKET_WORDS * 8 >= s.bytes);
+            assert_true((epa_packets_of(s.bytes) - 1) * EPA_PACKET_WORDS * 8 < s.bytes);
             /* kernels read choices and scales from the first four lines that a warp has */
-            assert_true(s.scales <= 4 * DEV_PACKET_WORDS * 8);
+            assert_true(s.scales <= 4 * EPA_PACKET_WORDS * 8);
         }
     }
-    assert_int_equal(dev_packets_of(LL_PUSH_CHANNELS * 2) * DEV_PACKET_WORDS * 8,
+    assert_int_equal(epa_packets_of(LL_PUSH_CHANNELS * 2) * EPA_PACKET_WORDS * 8,
                      LL_PUSH_CHANNELS * 2);
 }
 
 /* Expert outputs in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in its
  * line, whatever part of a share there is. */
-static void each_chunk_of_an_output_finds_its_scale(void **state)
+TEST(each_chunk_of_an_output_finds_its_scale)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_FP8};
+    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_FP8, .buffers = 2};
 
-    (void)state;
     for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
-        struct ll_layout l = made(&m, 4, c);
+        struct ll_layout l = made(&m, 4, OF_GPUS, &c);
         uint32_t chunks = ll_chunks_of(m.fp8_group_size), scales = chunks == 7 ? 2 : 6;
 
-        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= DEV_PACKET_WORDS * 8);
-        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * DEV_PACKET);
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= EPA_PACKET_WORDS * 8);
+        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * EPA_PACKET);
         assert_true(l.shares * l.share_channels >= m.hidden);
         for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16; n += m.fp8_group_size / 16) {
             uint32_t packets = ll_code_packets(n * 16, m.fp8_group_size);
 
             assert_true(packets * chunks >= n && (packets - 1) * chunks < n);
-            assert_true(packets * DEV_PACKET <= l.share_bytes);
+            assert_true(packets * EPA_PACKET <= l.share_bytes);
             for (uint32_t chunk = 0; chunk < n; chunk++) {
                 uint32_t line = chunk / chunks, slot = chunk % chunks;
                 uint32_t i = ll_scale_of(m.fp8_group_size, line, slot);
@@ -255,13 +230,13 @@ static void compare_quotients(bool f16, uint32_t of)
 
         if ((amax >> bits) % of != 7 % of)
             continue;
-        if (!(scale >= QUOTIENT_LEAST && scale <= QUOTIENT_MOST)) {
+        if (!(scale >= EPA_QUOTIENT_LEAST && scale <= EPA_QUOTIENT_MOST)) {
             assert_false(f16); /* all of its scales are in between */
             continue;
         }
         for (uint32_t x = 0; x <= amax; x++) {
             float value = float_of_word(f16, (uint16_t)x), right = value / scale;
-            float is = quotient_rounded(value, scale, inverse);
+            float is = epa_quotient(value, scale, inverse);
 
             if (e4m3_of_float(is) != e4m3_of_float(right) ||
                 (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
@@ -271,98 +246,84 @@ static void compare_quotients(bool f16, uint32_t of)
     }
 }
 
-static void the_quotient_is_the_division(void **state)
+TEST(the_quotient_is_the_division)
 {
-    (void)state;
     compare_quotients(false, 12);
 }
 
-static void the_quotient_of_f16_is_the_division(void **state)
+TEST(the_quotient_of_f16_is_the_division)
 {
-    (void)state;
     compare_quotients(true, 8);
 }
 
-static void what_gpus_cannot_do_is_refused(void **state)
+TEST(what_gpus_cannot_do_is_refused)
 {
     struct epa_moe m = decode;
-    struct ll_layout l;
-    struct epa_error err;
 
-    (void)state;
     m.fp8_group_size = 512;
     m.hidden = 1024;
-    assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "ll_v2 on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
-                        "channels; moe.fp8_group_size is 512");
+    assert_refused(&m, 4, OF_GPUS, &all_configs[0],
+                   "ll_v2 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     m.experts = 17 * 64;
-    assert_int_equal(make(&m, 17, all_configs[0], &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2 on GPUs takes 1 to 16 ranks, not 17");
+    assert_refused(&m, 17, OF_GPUS, &all_configs[0],
+                   "ll_v2 on GPUs takes 1 to 16 ranks, not 17");
     m = decode;
     m.experts = 8192;
-    assert_int_equal(make(&m, 4, all_configs[0], &l, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "up to 4096 moe.experts"));
+    assert_refused(&m, 4, OF_GPUS, &all_configs[0], "up to 4096 moe.experts");
 }
 
-static void an_option_of_the_other_kind_of_memory_is_refused(void **state)
+TEST(an_option_of_the_other_kind_of_memory_is_refused)
 {
     struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
     struct ll_config blocks = {.pdl = true, .buffers = 2, .blocks = 3},
-                     stream = {.nontemporal = LL_NONTEMPORAL_ON};
+                     stream = {.buffers = 2, .nontemporal = LL_NONTEMPORAL_ON};
     struct ll_config after = {.buffers = 2, .pdl = false};
     uint32_t host = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE;
     struct ll_layout l;
     struct epa_error err = {EPA_OK, ""}, second = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out");
+    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out, or set backend.name: cuda");
     assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
                      EPA_ERR_CONFIG);
-    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out");
-    assert_int_equal(make(&decode, 2, stream, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: nontemporal is for hosts; leave it out");
-    assert_int_equal(make(&decode, 2, blocks, &l, &err), EPA_OK);
-    assert_int_equal(make(&decode, 2, after, &l, &err), EPA_OK);
+    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out, or set backend.name: cuda");
+    assert_refused(&decode, 2, OF_GPUS, &stream,
+                   "ll_v2: nontemporal is for hosts; leave it out");
+    assert_int_equal(make(&decode, 2, OF_GPUS, &blocks, &l, &err), EPA_OK);
+    assert_int_equal(make(&decode, 2, OF_GPUS, &after, &l, &err), EPA_OK);
 }
 
-static void a_profile_is_of_bf16_and_of_outputs_by_others(void **state)
+TEST(a_profile_is_of_bf16_and_of_outputs_by_others)
 {
-    struct ll_config c = {.pdl = true, .profile = "trace"};
+    struct ll_config c = {.pdl = true, .profile = "trace", .buffers = 2};
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
 
-    (void)state;
-    assert_int_equal(make(&m, 4, c, &l, &err), EPA_OK);
+    assert_int_equal(make(&m, 4, OF_GPUS, &c, &l, &err), EPA_OK);
     m.dtype = EPA_F16;
-    assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and fuse_expert: false; "
-                                  "leave it out, or set moe.dtype: bf16");
+    assert_refused(&m, 4, OF_GPUS, &c,
+                   "ll_v2: profile .. fuse_expert: false .. moe.dtype: bf16");
     m.dtype = EPA_BF16;
     c.fuse_expert = true;
-    assert_int_equal(make(&m, 4, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: profile is for bf16 tokens and fuse_expert: false; "
-                                  "leave it out, or set fuse_expert: false");
+    assert_refused(&m, 4, OF_GPUS, &c, "ll_v2: profile .. fuse_expert: false");
 }
 
 /* Nobody writes answers for others to read then. */
-static void outputs_made_in_combine_need_no_room(void **state)
+TEST(outputs_made_in_combine_need_no_room)
 {
-    struct ll_config c = {.pdl = true, .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true};
+    struct ll_config c = {.pdl = true, 
+        .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
     struct ll_layout l, apart;
-    struct epa_error err;
 
-    (void)state;
     for (uint32_t way = 0; way < 4; way++) {
         c.dedup = way % 2 != 0;
         c.dispatch_dtype = way / 2 != 0 ? LL_DTYPE_FP8 : LL_DTYPE_NATIVE;
-        l = made(&decode, 4, c);
+        l = made(&decode, 4, OF_GPUS, &c);
         c.fuse_expert = false;
-        apart = made(&decode, 4, c);
+        apart = made(&decode, 4, OF_GPUS, &c);
         c.fuse_expert = true;
         assert_true(l.fused && !apart.fused);
         assert_int_equal(l.y_bytes, 0);
@@ -370,19 +331,16 @@ static void outputs_made_in_combine_need_no_room(void **state)
         assert_int_equal(l.heap_bytes + apart.y_bytes * l.buffers, apart.heap_bytes);
     }
     c.combine_dtype = LL_DTYPE_FP8;
-    assert_int_equal(make(&decode, 4, c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(
-        err.text, "ll_v2 on GPUs: expert outputs made in combine (fuse_expert: true) are sent as "
-                  "they are; set combine_dtype: native, or fuse_expert: false");
+    assert_refused(&decode, 4, OF_GPUS, &c,
+                   "ll_v2 .. fuse_expert: true .. combine_dtype: native .. fuse_expert: false");
 }
 
 /* On hosts. */
-static void a_plan_has_rows_and_outputs_in_dtype(void **state)
+TEST(a_plan_has_rows_and_outputs_in_dtype)
 {
     static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
     struct epa_world world = {.size = 4, .local_size = 4};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct ll_config c = {.pdl = true, 
             .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 1};
@@ -400,7 +358,7 @@ static void a_plan_has_rows_and_outputs_in_dtype(void **state)
 }
 
 /* On hosts: rooms for expert outputs are for those that are put. */
-static void a_plan_says_that_outputs_are_made_in_combine(void **state)
+TEST(a_plan_says_that_outputs_are_made_in_combine)
 {
     struct ll_config c = {.pdl = true, 
         .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
@@ -410,7 +368,6 @@ static void a_plan_says_that_outputs_are_made_in_combine(void **state)
     struct epa_footprint plan;
     struct ll_layout l;
 
-    (void)state;
     assert_int_equal(
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
         EPA_OK);
@@ -426,31 +383,5 @@ static void a_plan_says_that_outputs_are_made_in_combine(void **state)
     c.dedup = false;
     c.layout = EPA_LAYOUT_RANK;
     assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(
-        err.text, "ll_v2: fuse_expert: true makes an expert output for each expert, which layout: "
-                  "rank does not have; set layout: expert");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_are_apart_and_in_the_heap),
-        cmocka_unit_test(what_warps_store_begins_with_a_packet),
-        cmocka_unit_test(the_parts_of_a_row_cover_it),
-        cmocka_unit_test(every_signal_is_used_for_one_thing),
-        cmocka_unit_test(each_slot_is_taken_up_once),
-        cmocka_unit_test(a_choice_says_how_many_there_are),
-        cmocka_unit_test(a_payload_fits_its_packets),
-        cmocka_unit_test(each_chunk_of_an_output_finds_its_scale),
-        cmocka_unit_test(the_quotient_is_the_division),
-        cmocka_unit_test(the_quotient_of_f16_is_the_division),
-        cmocka_unit_test(what_gpus_cannot_do_is_refused),
-        cmocka_unit_test(an_option_of_the_other_kind_of_memory_is_refused),
-        cmocka_unit_test(a_profile_is_of_bf16_and_of_outputs_by_others),
-        cmocka_unit_test(outputs_made_in_combine_need_no_room),
-        cmocka_unit_test(a_plan_has_rows_and_outputs_in_dtype),
-        cmocka_unit_test(a_plan_says_that_outputs_are_made_in_combine),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_words(err.text, "ll_v2 .. fuse_expert: true .. layout: rank .. layout: expert");
 }

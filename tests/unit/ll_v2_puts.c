@@ -1,13 +1,7 @@
 /* ll_v2: what a rank puts to a peer that loads and stores do not reach. The transport only
  * notes what it is asked for; the peer is made up: it has no tokens, is always there, and
  * all that this rank has goes to it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
 
@@ -213,9 +207,8 @@ static void assert_dispatch_puts(struct ll_config c, uint32_t puts, uint32_t row
     finish(f);
 }
 
-static void rows_leave_each_for_itself(void **state)
+TEST(rows_leave_each_for_itself)
 {
-    (void)state;
     assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_ROWS}, TOKENS * TOPK,
                          TOKENS * TOPK);
     assert_dispatch_puts(
@@ -224,9 +217,8 @@ static void rows_leave_each_for_itself(void **state)
 }
 
 /* 24 tokens are three slices, in each a block for each expert, or for the rank. */
-static void rows_of_a_slice_leave_together_in_blocks(void **state)
+TEST(rows_of_a_slice_leave_together_in_blocks)
 {
-    (void)state;
     assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS}, 3 * TOPK,
                          TOKENS * TOPK);
     assert_dispatch_puts(
@@ -235,19 +227,17 @@ static void rows_of_a_slice_leave_together_in_blocks(void **state)
                          TOKENS);
 }
 
-static void auto_takes_blocks_where_a_token_crosses_once(void **state)
+TEST(auto_takes_blocks_where_a_token_crosses_once)
 {
-    (void)state;
     assert_dispatch_puts((struct ll_config){.pdl = true, .dedup = true}, 3, TOKENS);
     assert_dispatch_puts((struct ll_config){.pdl = true, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
     assert_dispatch_puts((struct ll_config){.pdl = true, 0}, TOKENS * TOPK, TOKENS * TOPK);
 }
 
-static void who_gets_no_rows_is_reported_all_the_same(void **state)
-{
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
+#define TEST_OF_PUTS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
-    (void)state;
+TEST_OF_PUTS(who_gets_no_rows_is_reported_all_the_same, create((struct ll_config){.pdl = true, 0}))
+{
     f->problem.u.moe.tokens = 0;
     run(f, 0);
     assert_int_equal(f->puts, 0);
@@ -256,43 +246,21 @@ static void who_gets_no_rows_is_reported_all_the_same(void **state)
     run(f, 1);
     assert_int_equal(f->puts + f->put_signals, 0);
     assert_int_equal(f->signals, 1);
-    finish(f);
 }
 
-static void nothing_is_held_back_when_a_stage_has_ended(void **state)
+TEST_OF_PUTS(nothing_is_held_back_when_a_stage_has_ended, create((struct ll_config){.pdl = true, 0}))
 {
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
-
-    (void)state;
     run(f, 0);
     assert_int_equal(f->held, 0);
     run(f, 1);
     assert_int_equal(f->held, 0);
-    finish(f);
 }
 
-static void every_signal_has_a_fence_before_it_but_that_of_counts(void **state)
+TEST_OF_PUTS(every_signal_has_a_fence_before_it_but_that_of_counts,
+             create((struct ll_config){.pdl = true, 0}))
 {
-    struct fixture *f = create((struct ll_config){.pdl = true, 0});
-
-    (void)state;
     run(f, 0);
     assert_int_equal(f->fences, 1);
     run(f, 1);
     assert_int_equal(f->fences, 1);
-    finish(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_leave_each_for_itself),
-        cmocka_unit_test(rows_of_a_slice_leave_together_in_blocks),
-        cmocka_unit_test(auto_takes_blocks_where_a_token_crosses_once),
-        cmocka_unit_test(who_gets_no_rows_is_reported_all_the_same),
-        cmocka_unit_test(nothing_is_held_back_when_a_stage_has_ended),
-        cmocka_unit_test(every_signal_has_a_fence_before_it_but_that_of_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

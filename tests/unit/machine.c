@@ -1,9 +1,5 @@
 /* What doctor reads of a folder that stands in for /proc, /sys and /dev. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_root.h"
 
@@ -11,7 +7,7 @@
 
 #define RDMA "/sys/class/infiniband/"
 
-static void a_machine_that_tells_nothing_leaves_all_empty(void **state)
+TEST_IN(root_set_up, root_tear_down, a_machine_that_tells_nothing_leaves_all_empty)
 {
     struct machine m;
 
@@ -28,7 +24,7 @@ static void a_machine_that_tells_nothing_leaves_all_empty(void **state)
     machine_finish(&m);
 }
 
-static void cores_and_a_hypervisor_are_seen(void **state)
+TEST_IN(root_set_up, root_tear_down, cores_and_a_hypervisor_are_seen)
 {
     struct machine m;
 
@@ -43,7 +39,7 @@ static void cores_and_a_hypervisor_are_seen(void **state)
     machine_finish(&m);
 }
 
-static void the_least_quota_of_the_groups_above_counts(void **state)
+TEST_IN(root_set_up, root_tear_down, the_least_quota_of_the_groups_above_counts)
 {
     struct machine m;
 
@@ -56,7 +52,7 @@ static void the_least_quota_of_the_groups_above_counts(void **state)
     machine_finish(&m);
 }
 
-static void a_quota_of_cgroup_version_1_is_in_two_files(void **state)
+TEST_IN(root_set_up, root_tear_down, a_quota_of_cgroup_version_1_is_in_two_files)
 {
     struct machine m;
 
@@ -70,7 +66,7 @@ static void a_quota_of_cgroup_version_1_is_in_two_files(void **state)
     machine_finish(&m);
 }
 
-static void reserved_huge_pages_are_counted(void **state)
+TEST_IN(root_set_up, root_tear_down, reserved_huge_pages_are_counted)
 {
     struct machine m;
 
@@ -85,7 +81,7 @@ static void reserved_huge_pages_are_counted(void **state)
     machine_finish(&m);
 }
 
-static void only_what_ucx_and_mpi_leave_is_a_leftover(void **state)
+TEST_IN(root_set_up, root_tear_down, only_what_ucx_and_mpi_leave_is_a_leftover)
 {
     struct machine m;
 
@@ -99,7 +95,7 @@ static void only_what_ucx_and_mpi_leave_is_a_leftover(void **state)
     machine_finish(&m);
 }
 
-static void ports_of_rdma_devices_are_listed_in_order(void **state)
+TEST_IN(root_set_up, root_tear_down, ports_of_rdma_devices_are_listed_in_order)
 {
     struct machine m;
 
@@ -119,7 +115,7 @@ static void ports_of_rdma_devices_are_listed_in_order(void **state)
     machine_finish(&m);
 }
 
-static void more_ports_than_places_are_left_out(void **state)
+TEST_IN(root_set_up, root_tear_down, more_ports_than_places_are_left_out)
 {
     struct machine m;
     char path[64];
@@ -134,7 +130,7 @@ static void more_ports_than_places_are_left_out(void **state)
     machine_finish(&m);
 }
 
-static void gpus_are_what_nvidia_shows_on_pci(void **state)
+TEST_IN(root_set_up, root_tear_down, gpus_are_what_nvidia_shows_on_pci)
 {
     struct machine m;
 
@@ -152,7 +148,7 @@ static void gpus_are_what_nvidia_shows_on_pci(void **state)
     machine_finish(&m);
 }
 
-static void networks_are_those_that_are_up(void **state)
+TEST_IN(root_set_up, root_tear_down, networks_are_those_that_are_up)
 {
     struct machine m;
 
@@ -182,7 +178,7 @@ static void put_program(const char *root, const char *text)
     setenv("PATH", path, 1);
 }
 
-static void a_program_is_found_on_path_and_tells_its_version(void **state)
+TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_version)
 {
     const struct machine_program *mpirun;
     struct machine m;
@@ -198,7 +194,7 @@ static void a_program_is_found_on_path_and_tells_its_version(void **state)
     machine_finish(&m);
 }
 
-static void a_program_that_cannot_run_has_no_version(void **state)
+TEST_IN(root_set_up, root_tear_down, a_program_that_cannot_run_has_no_version)
 {
     struct machine m;
 
@@ -206,25 +202,4 @@ static void a_program_that_cannot_run_has_no_version(void **state)
     machine_collect(*state, &m);
     assert_string_equal(machine_program(&m, "mpirun")->version, "");
     machine_finish(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
-        IN_ROOT(a_machine_that_tells_nothing_leaves_all_empty),
-        IN_ROOT(cores_and_a_hypervisor_are_seen),
-        IN_ROOT(the_least_quota_of_the_groups_above_counts),
-        IN_ROOT(a_quota_of_cgroup_version_1_is_in_two_files),
-        IN_ROOT(reserved_huge_pages_are_counted),
-        IN_ROOT(only_what_ucx_and_mpi_leave_is_a_leftover),
-        IN_ROOT(ports_of_rdma_devices_are_listed_in_order),
-        IN_ROOT(more_ports_than_places_are_left_out),
-        IN_ROOT(gpus_are_what_nvidia_shows_on_pci),
-        IN_ROOT(networks_are_those_that_are_up),
-        IN_ROOT(a_program_is_found_on_path_and_tells_its_version),
-        IN_ROOT(a_program_that_cannot_run_has_no_version),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,40 +1,33 @@
 /* That measuring memory and flags comes to an end with numbers that can be, on any machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "doctor/measure.h"
 #include "launch/pin.h"
 
-static void a_core_works_on_more_than_the_cache_holds(void **state)
+TEST(a_core_works_on_more_than_the_cache_holds)
 {
     const uint64_t mib = 1 << 20, plenty = (uint64_t)1 << 40;
 
-    (void)state;
     assert_int_equal(measure_bytes(50 * mib, plenty, 4, false), 100 * mib);
     assert_int_equal(measure_bytes(0, plenty, 4, false), 64 * mib);
     assert_int_equal(measure_bytes(500 * mib, plenty, 4, false), 256 * mib);
     assert_int_equal(measure_bytes(500 * mib, plenty, 4, true), 32 * mib);
 }
 
-static void little_memory_is_shared_out(void **state)
+TEST(little_memory_is_shared_out)
 {
     const uint64_t mib = 1 << 20;
 
-    (void)state;
     assert_int_equal(measure_bytes(50 * mib, 1024 * mib, 4, false), 32 * mib);
     assert_int_equal(measure_bytes(50 * mib, 64 * mib, 4, false), 8 * mib);
 }
 
-static void every_rate_is_above_zero(void **state)
+TEST(every_rate_is_above_zero)
 {
     struct epa_error err = {EPA_OK, ""};
     struct measure_memory m;
     struct pin_plan plan;
 
-    (void)state;
     assert_int_equal(pin_plan_init(&plan, PIN_CORE, 1, 1, &err), EPA_OK);
     assert_int_equal(measure_memory(plan.order, plan.cores, 2 << 20, true, &m, &err),
                      EPA_OK);
@@ -45,25 +38,23 @@ static void every_rate_is_above_zero(void **state)
     pin_plan_finish(&plan);
 }
 
-static void memory_that_is_not_there_is_refused_in_words(void **state)
+TEST(memory_that_is_not_there_is_refused_in_words)
 {
     const int32_t core[] = {0, 0};
     struct epa_error err = {EPA_OK, ""};
     struct measure_memory m;
 
-    (void)state;
     assert_int_equal(measure_memory(core, 2, (uint64_t)1 << 62, true, &m, &err),
                      EPA_ERR_NOMEM);
     assert_string_equal(err.text, "no memory for 2 times 4611686018427387904 bytes");
 }
 
-static void flags_of_all_pairs_are_in_order(void **state)
+TEST(flags_of_all_pairs_are_in_order)
 {
     struct epa_error err = {EPA_OK, ""};
     struct measure_flags f;
     struct pin_plan plan;
 
-    (void)state;
     assert_int_equal(pin_plan_init(&plan, PIN_CORE, 1, 1, &err), EPA_OK);
     assert_int_equal(measure_flags(plan.order, plan.cores, true, &f, &err), EPA_OK);
     if (plan.cores <= 16)
@@ -75,27 +66,12 @@ static void flags_of_all_pairs_are_in_order(void **state)
     pin_plan_finish(&plan);
 }
 
-static void one_core_has_no_pairs(void **state)
+TEST(one_core_has_no_pairs)
 {
     const int32_t core[] = {0};
     struct epa_error err = {EPA_OK, ""};
     struct measure_flags f = {.pairs = 7};
 
-    (void)state;
     assert_int_equal(measure_flags(core, 1, true, &f, &err), EPA_OK);
     assert_int_equal(f.pairs, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_core_works_on_more_than_the_cache_holds),
-        cmocka_unit_test(little_memory_is_shared_out),
-        cmocka_unit_test(every_rate_is_above_zero),
-        cmocka_unit_test(memory_that_is_not_there_is_refused_in_words),
-        cmocka_unit_test(flags_of_all_pairs_are_in_order),
-        cmocka_unit_test(one_core_has_no_pairs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

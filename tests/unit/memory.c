@@ -1,9 +1,5 @@
 /* The memory that is left, read from a folder that stands in for /proc and /sys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 #include <sys/resource.h>
 
 #include "fake_root.h"
@@ -15,7 +11,7 @@ static uint64_t available(const char *root, char *which)
     return memory_available(root, which, 64);
 }
 
-static void memory_is_mem_available_without_a_cgroup(void **state)
+TEST_IN(root_set_up, root_tear_down, memory_is_mem_available_without_a_cgroup)
 {
     char which[64];
 
@@ -25,14 +21,14 @@ static void memory_is_mem_available_without_a_cgroup(void **state)
     assert_string_equal(which, "MemAvailable");
 }
 
-static void memory_is_unlimited_where_nothing_can_be_read(void **state)
+TEST_IN(root_set_up, root_tear_down, memory_is_unlimited_where_nothing_can_be_read)
 {
     char which[64];
 
     assert_true(available(*state, which) == UINT64_MAX);
 }
 
-static void a_cgroup_of_version_2_limits_memory(void **state)
+TEST_IN(root_set_up, root_tear_down, a_cgroup_of_version_2_limits_memory)
 {
     char which[64];
 
@@ -44,7 +40,7 @@ static void a_cgroup_of_version_2_limits_memory(void **state)
     assert_string_equal(which, "room in the cgroup");
 }
 
-static void cached_files_of_a_cgroup_count_as_room(void **state)
+TEST_IN(root_set_up, root_tear_down, cached_files_of_a_cgroup_count_as_room)
 {
     char which[64];
 
@@ -56,7 +52,7 @@ static void cached_files_of_a_cgroup_count_as_room(void **state)
     assert_int_equal(available(*state, which), 900000);
 }
 
-static void the_tightest_cgroup_above_counts(void **state)
+TEST_IN(root_set_up, root_tear_down, the_tightest_cgroup_above_counts)
 {
     char which[64];
 
@@ -67,7 +63,7 @@ static void the_tightest_cgroup_above_counts(void **state)
     assert_int_equal(available(*state, which), 0);
 }
 
-static void a_container_that_hides_its_path_is_found_at_the_top(void **state)
+TEST_IN(root_set_up, root_tear_down, a_container_that_hides_its_path_is_found_at_the_top)
 {
     char which[64];
 
@@ -78,7 +74,7 @@ static void a_container_that_hides_its_path_is_found_at_the_top(void **state)
     assert_int_equal(available(*state, which), 1600000);
 }
 
-static void no_limit_in_a_cgroup_of_version_1_is_no_limit(void **state)
+TEST_IN(root_set_up, root_tear_down, no_limit_in_a_cgroup_of_version_1_is_no_limit)
 {
     char which[64];
 
@@ -88,7 +84,8 @@ static void no_limit_in_a_cgroup_of_version_1_is_no_limit(void **state)
     assert_true(available(*state, which) == UINT64_MAX);
 }
 
-static void the_address_space_left_is_the_limit_less_what_is_mapped(void **state)
+TEST_IN(root_set_up, root_tear_down,
+        the_address_space_left_is_the_limit_less_what_is_mapped)
 {
     struct rlimit old, limit;
     uint64_t room;
@@ -104,21 +101,4 @@ static void the_address_space_left_is_the_limit_less_what_is_mapped(void **state
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     assert_true(room < 1ull << 46);
     assert_true(room >= (1ull << 46) - 1000 * 65536); /* pages of 64 KiB at most */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
-        IN_ROOT(memory_is_mem_available_without_a_cgroup),
-        IN_ROOT(memory_is_unlimited_where_nothing_can_be_read),
-        IN_ROOT(a_cgroup_of_version_2_limits_memory),
-        IN_ROOT(cached_files_of_a_cgroup_count_as_room),
-        IN_ROOT(the_tightest_cgroup_above_counts),
-        IN_ROOT(a_container_that_hides_its_path_is_found_at_the_top),
-        IN_ROOT(no_limit_in_a_cgroup_of_version_1_is_no_limit),
-        IN_ROOT(the_address_space_left_is_the_limit_less_what_is_mapped),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

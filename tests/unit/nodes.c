@@ -1,12 +1,6 @@
 /* Nodes, shares and cores of ranks that somebody has spread over hosts as they like. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "launch/nodes.h"
 
@@ -50,37 +44,34 @@ static void assert_nodes(const struct given *g, uint32_t n, const char *want)
     assert_string_equal(got, want);
 }
 
-static void hosts_are_numbered_as_they_appear(void **state)
+TEST(hosts_are_numbered_as_they_appear)
 {
     static const char *const uneven[] = {"b/b/f", "a/a/f", "b/b/f", "c/c/f", "a/a/f"};
     struct given g;
 
-    (void)state;
     find(&g, uneven, 5, 0);
     assert_nodes(&g, 5, "01021");
 }
 
-static void ranks_per_node_splits_each_host_in_ascending_order(void **state)
+TEST(ranks_per_node_splits_each_host_in_ascending_order)
 {
     static const char *const mixed[] = {"a/a/f", "a/a/f", "b/b/f", "a/a/f",
                                         "b/b/f", "b/b/f", "a/a/f"};
     struct given g;
 
-    (void)state;
     find(&g, mixed, 7, 2);
     assert_nodes(&g, 7, "0012132");
     find(&g, mixed, 7, 1);
     assert_nodes(&g, 7, "0123456");
 }
 
-static void ranks_with_the_same_cores_share_them_in_order(void **state)
+TEST(ranks_with_the_same_cores_share_them_in_order)
 {
     static const char *const bound[] = {"a/a/3", "a/a/c", "a/a/3", "b/b/3", "a/a/c"};
     static const uint32_t share[] = {0, 0, 1, 0, 1}, shares[] = {2, 2, 2, 1, 2};
     static const uint32_t cores[] = {4, 4, 4, 2, 4};
     struct given g;
 
-    (void)state;
     find(&g, bound, 5, 0);
     for (uint32_t r = 0; r < 5; r++) {
         assert_int_equal(g.rank[r].share, share[r]);
@@ -89,14 +80,13 @@ static void ranks_with_the_same_cores_share_them_in_order(void **state)
     }
 }
 
-static void hosts_of_one_machine_divide_its_cores(void **state)
+TEST(hosts_of_one_machine_divide_its_cores)
 {
     /* As containers are: 4 ranks, 4 cores, 2 hosts; then 4 ranks on 3 cores. */
     static const char *const roomy[] = {"a/m/f", "b/m/f", "a/m/f", "b/m/f"};
     static const char *const tight[] = {"a/m/7", "b/m/7", "b/m/7", "b/m/7"};
     struct given g;
 
-    (void)state;
     find(&g, roomy, 4, 0);
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(g.rank[r].local_cores, 2);
@@ -108,12 +98,11 @@ static void hosts_of_one_machine_divide_its_cores(void **state)
     assert_int_equal(g.rank[1].local_cores, 2);
 }
 
-static void masks_of_other_lengths_and_none_will_do(void **state)
+TEST(masks_of_other_lengths_and_none_will_do)
 {
     static const char *const odd[] = {"a/m/ff", "a/m/f", "a/m/"};
     struct given g;
 
-    (void)state;
     find(&g, odd, 3, 0);
     assert_nodes(&g, 3, "000");
     for (uint32_t r = 0; r < 3; r++) {
@@ -122,30 +111,15 @@ static void masks_of_other_lengths_and_none_will_do(void **state)
     }
 }
 
-static void this_host_says_who_it_is(void **state)
+TEST(this_host_says_who_it_is)
 {
     struct nodes_host host, again;
     char name[80];
 
-    (void)state;
     nodes_host(&host);
     nodes_host(&again);
     assert_int_equal(gethostname(name, sizeof(name)), 0);
     assert_int_equal(strncmp(host.name, name, sizeof(host.name) - 1), 0);
     assert_string_equal(host.identity, again.identity);
     assert_non_null(strstr(host.identity, host.machine));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_are_numbered_as_they_appear),
-        cmocka_unit_test(ranks_per_node_splits_each_host_in_ascending_order),
-        cmocka_unit_test(ranks_with_the_same_cores_share_them_in_order),
-        cmocka_unit_test(hosts_of_one_machine_divide_its_cores),
-        cmocka_unit_test(masks_of_other_lengths_and_none_will_do),
-        cmocka_unit_test(this_host_says_who_it_is),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

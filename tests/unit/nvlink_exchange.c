@@ -1,18 +1,12 @@
 /* Descriptors passed between real ranks, processes and threads. Memfds stand in for what a
  * driver exports. */
 #include <fcntl.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <dirent.h>
-#include <cmocka.h>
 
 #include "../../plugins/transport/nvlink/exchange.h"
 #include "nvlink_ranks.h"
@@ -96,21 +90,19 @@ static enum epa_status pass_one(struct epa_bootstrap *boot, void *arg)
     return exchange(boot, arg, 1, default_timeout_ns);
 }
 
-static void descriptors_reach_every_rank(void **state)
+TEST(descriptors_reach_every_rank)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MOST; n++) {
         all_good(run_ranks(&launch_fork_plugin, n, pass_two), n);
         all_good(run_ranks(&launch_thread_plugin, n, pass_one), n);
     }
 }
 
-static void ranks_know_who_is_in_their_process(void **state)
+TEST(ranks_know_who_is_in_their_process)
 {
     struct shared *forked = run_ranks(&launch_fork_plugin, 3, pass_one);
     struct shared *threads = run_ranks(&launch_thread_plugin, 3, pass_two);
 
-    (void)state;
     for (uint32_t r = 0; r < 3; r++) {
         assert_int_equal(forked->note[r], 1);
         assert_int_equal(threads->note[r], 3);
@@ -136,9 +128,8 @@ static enum epa_status pass_and_count(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void nothing_stays_open(void **state)
+TEST(nothing_stays_open)
 {
-    (void)state;
     all_good(run_ranks(&launch_fork_plugin, 4, pass_and_count), 4);
     all_good(run_ranks(&launch_thread_plugin, 4, pass_and_count), 4);
 }
@@ -228,9 +219,8 @@ static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-static void strangers_are_sent_away(void **state)
+TEST(strangers_are_sent_away)
 {
-    (void)state;
     all_good(run_ranks(&launch_fork_plugin, 4, pass_among_strangers), 4);
 }
 
@@ -259,12 +249,11 @@ static enum epa_status die_later(struct epa_bootstrap *boot, void *arg)
     return exchange(boot, arg, 2, default_timeout_ns);
 }
 
-static void a_rank_that_is_killed_frees_the_others(void **state)
+TEST(a_rank_that_is_killed_frees_the_others)
 {
     enum epa_status (*const ways[])(struct epa_bootstrap *, void *) = {die_first,
                                                                        die_later};
 
-    (void)state;
     for (uint32_t way = 0; way < 2; way++) {
         struct shared *shared = run_ranks(&launch_fork_plugin, 4, ways[way]);
 
@@ -293,11 +282,10 @@ static enum epa_status wait_in_vain(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-static void a_rank_that_stays_away_is_named(void **state)
+TEST(a_rank_that_stays_away_is_named)
 {
     struct shared *shared = run_ranks(&launch_thread_plugin, 4, wait_in_vain);
 
-    (void)state;
     for (uint32_t r = 0; r < 3; r++) {
         char want[96];
 
@@ -310,18 +298,12 @@ static void a_rank_that_stays_away_is_named(void **state)
     give_back(shared);
 }
 
-int main(void)
+/* In this very process, before any rank is forked. */
+static int learn_first(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(descriptors_reach_every_rank),
-        cmocka_unit_test(ranks_know_who_is_in_their_process),
-        cmocka_unit_test(nothing_stays_open),
-        cmocka_unit_test(strangers_are_sent_away),
-        cmocka_unit_test(a_rank_that_is_killed_frees_the_others),
-        cmocka_unit_test(a_rank_that_stays_away_is_named),
-    };
-
-    /* In this very process, before any rank is forked. */
-    (void)run_ranks(&launch_thread_plugin, 1, learn_allgather);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    give_back(run_ranks(&launch_thread_plugin, 1, learn_allgather));
+    return 0;
 }
+
+TEST_GROUP(learn_first, NULL)

@@ -1,12 +1,6 @@
 /* Pages that ranks map of each other: barriers, and who still uses what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "../../plugins/transport/nvlink/exchange_page.h"
 #include "../../plugins/transport/nvlink/exchange.h"
@@ -16,7 +10,7 @@
 static const uint64_t default_timeout_ns = 30000000000u, short_ns = 50000000u;
 
 static enum epa_status open_exchange_page(struct epa_bootstrap *boot, struct shared *shared,
-                                  struct exchange_page *b)
+                                          struct exchange_page *b)
 {
     uint32_t me = boot->world.rank;
     struct epa_error *err = &shared->err[me];
@@ -45,10 +39,10 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     enum epa_status status = open_exchange_page(boot, shared, &b);
 
     for (uint64_t i = 1; i <= 500 && status == EPA_OK; i++) {
-        struct late late = {0, 0};
+        struct failure late;
 
         __atomic_store_n(&shared->note[me], i, __ATOMIC_RELAXED);
-        status = exchange_page_barrier(&b, clock_ns() + default_timeout_ns, &late);
+        status = exchange_page_barrier(&b, default_timeout_ns, &late);
         for (uint32_t r = 0; r < size && status == EPA_OK; r++) {
             uint64_t seen = __atomic_load_n(&shared->note[r], __ATOMIC_RELAXED);
 
@@ -60,9 +54,8 @@ static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void nobody_passes_before_all_have_come(void **state)
+TEST(nobody_passes_before_all_have_come)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MOST; n += n < 3 ? 1 : 5) {
         all_good(run_ranks(&launch_fork_plugin, n, meet_often), n);
         all_good(run_ranks(&launch_thread_plugin, n, meet_often), n);
@@ -73,13 +66,13 @@ static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
 {
     struct shared *shared = arg;
     uint32_t me = boot->world.rank;
-    struct late late = {0, 0};
+    struct failure late;
     struct exchange_page b;
     enum epa_status status = open_exchange_page(boot, shared, &b);
 
     if (status == EPA_OK && me != 1 && me != 3) {
-        status = exchange_page_barrier(&b, clock_ns() + short_ns, &late);
-        note_wrong(shared, me, late.missing != 2 || late.first != 1);
+        status = exchange_page_barrier(&b, short_ns, &late);
+        note_wrong(shared, me, late.missing != 2 || late.first_missing != 1);
     }
     shared->status[me] = status;
     status = boot->barrier(boot);
@@ -87,11 +80,10 @@ static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-static void who_is_late_is_known(void **state)
+TEST(who_is_late_is_known)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 4, leave_two_out);
 
-    (void)state;
     for (uint32_t r = 0; r < 4; r++) {
         assert_int_equal(shared->status[r], r % 2 == 0 ? EPA_ERR_TIMEOUT : EPA_OK);
         assert_int_equal(shared->wrong[r], 0);
@@ -103,7 +95,7 @@ static enum epa_status abort_one(struct epa_bootstrap *boot, void *arg)
 {
     struct shared *shared = arg;
     uint32_t me = boot->world.rank;
-    struct late late = {0, 0};
+    struct failure late;
     struct exchange_page b;
     enum epa_status status = open_exchange_page(boot, shared, &b);
 
@@ -115,11 +107,10 @@ static enum epa_status abort_one(struct epa_bootstrap *boot, void *arg)
     return shared->status[me];
 }
 
-static void an_abort_ends_a_barrier_without_limit(void **state)
+TEST(an_abort_ends_a_barrier_without_limit)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 3, abort_one);
 
-    (void)state;
     assert_int_equal(shared->status[1], EPA_ERR_ABORTED);
     assert_int_equal(shared->status[2], EPA_ERR_ABORTED);
     give_back(shared);
@@ -141,22 +132,20 @@ static enum epa_status send_what_can_shrink(struct epa_bootstrap *boot, void *ar
     return EPA_OK;
 }
 
-static void a_page_that_its_owner_can_cut_short_is_refused(void **state)
+TEST(a_page_that_its_owner_can_cut_short_is_refused)
 {
     struct shared *shared = run_ranks(&launch_fork_plugin, 1, send_what_can_shrink);
 
-    (void)state;
     assert_int_equal(shared->status[0], EPA_ERR_SYSTEM);
     assert_string_equal(shared->err[0].text,
                         "nvlink: what rank 0 sent is not a sealed page of memory");
     give_back(shared);
 }
 
-static void the_last_to_leave_frees_and_nobody_joins_after(void **state)
+TEST(the_last_to_leave_frees_and_nobody_joins_after)
 {
     struct page page;
 
-    (void)state;
     memset(&page, 0, sizeof(page));
     assert_false(exchange_page_share(&page)); /* its owner has not made it */
     page.users.word = 1;
@@ -166,17 +155,4 @@ static void the_last_to_leave_frees_and_nobody_joins_after(void **state)
     assert_false(exchange_page_leave(&page));
     assert_true(exchange_page_leave(&page));
     assert_false(exchange_page_share(&page));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_passes_before_all_have_come),
-        cmocka_unit_test(who_is_late_is_known),
-        cmocka_unit_test(an_abort_ends_a_barrier_without_limit),
-        cmocka_unit_test(a_page_that_its_owner_can_cut_short_is_refused),
-        cmocka_unit_test(the_last_to_leave_frees_and_nobody_joins_after),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

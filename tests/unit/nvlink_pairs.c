@@ -1,14 +1,9 @@
 /* Which GPUs the nvlink transport takes, decided without one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/transport/nvlink/pairs.h"
 
-enum { SIZE = 4, MOST = 16 };
+enum { SIZE = 4 };
 
 struct world {
     struct gpu gpu[SIZE];
@@ -38,12 +33,11 @@ static void refuses(const struct world *w, const char *text)
     assert_string_equal(err.text, text);
 }
 
-static void gpus_that_reach_each_other_are_taken(void **state)
+TEST(gpus_that_reach_each_other_are_taken)
 {
     struct world w = all_reach_all();
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(pairs_check(w.gpu, w.reach, SIZE, &err), EPA_OK);
     w.reach[1] = w.reach[4] = REACH_SELF; /* two ranks share one */
     assert_int_equal(pairs_check(w.gpu, w.reach, SIZE, &err), EPA_OK);
@@ -51,11 +45,10 @@ static void gpus_that_reach_each_other_are_taken(void **state)
     assert_string_equal(err.text, "");
 }
 
-static void the_first_pair_out_of_reach_is_named(void **state)
+TEST(the_first_pair_out_of_reach_is_named)
 {
     struct world w = all_reach_all();
 
-    (void)state;
     w.reach[3 * SIZE + 1] = REACH_NONE;
     w.reach[1 * SIZE + 3] = REACH_NONE;
     w.reach[2 * SIZE + 3] = REACH_NONE;
@@ -64,11 +57,10 @@ static void the_first_pair_out_of_reach_is_named(void **state)
                 "shows them)");
 }
 
-static void a_link_without_atomics_is_named(void **state)
+TEST(a_link_without_atomics_is_named)
 {
     struct world w = all_reach_all();
 
-    (void)state;
     w.reach[2] = REACH_NO_ATOMICS;
     refuses(&w,
             "nvlink: GPU 0 (rank 0, 0000:1b:00.0) accesses GPU 2 (rank 2, 0000:1d:00.0) "
@@ -76,12 +68,11 @@ static void a_link_without_atomics_is_named(void **state)
             "(nvidia-smi topo -m shows them)");
 }
 
-static void what_one_rank_does_not_see_the_other_may_have_asked(void **state)
+TEST(what_one_rank_does_not_see_the_other_may_have_asked)
 {
     struct world w = all_reach_all();
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     w.reach[1] = REACH_UNSEEN;
     assert_int_equal(pairs_check(w.gpu, w.reach, SIZE, &err), EPA_OK);
     w.reach[SIZE] = REACH_NONE;
@@ -92,52 +83,13 @@ static void what_one_rank_does_not_see_the_other_may_have_asked(void **state)
                 "CUDA_VISIBLE_DEVICES for all or none");
 }
 
-static void a_gpu_is_found_by_its_uuid_whatever_its_number(void **state)
+TEST(a_gpu_is_found_by_its_uuid_whatever_its_number)
 {
     struct world w = all_reach_all();
     struct gpu other = w.gpu[2];
 
-    (void)state;
     other.number = 0;
     assert_int_equal(pairs_find(w.gpu, SIZE, &other), 2);
     assert_int_equal(pairs_find(w.gpu, 2, &other), -1);
     assert_int_equal(pairs_find(w.gpu, 0, &other), -1);
-}
-
-static void each_rank_meets_each_other_once(void **state)
-{
-    (void)state;
-    for (uint32_t size = 1; size <= MOST; size++) {
-        uint32_t met[MOST][MOST];
-
-        memset(met, 0, sizeof(met));
-        for (uint32_t round = 0; round < pairs_rounds(size); round++) {
-            for (uint32_t rank = 0; rank < size; rank++) {
-                uint32_t partner = pairs_partner(size, round, rank);
-
-                assert_true(partner <= size && partner != rank);
-                if (partner == size)
-                    continue;
-                assert_int_equal(pairs_partner(size, round, partner), rank);
-                met[rank][partner]++;
-            }
-        }
-        for (uint32_t i = 0; i < size; i++)
-            for (uint32_t j = 0; j < size; j++)
-                assert_int_equal(met[i][j], i == j ? 0 : 1);
-    }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpus_that_reach_each_other_are_taken),
-        cmocka_unit_test(the_first_pair_out_of_reach_is_named),
-        cmocka_unit_test(a_link_without_atomics_is_named),
-        cmocka_unit_test(what_one_rank_does_not_see_the_other_may_have_asked),
-        cmocka_unit_test(a_gpu_is_found_by_its_uuid_whatever_its_number),
-        cmocka_unit_test(each_rank_meets_each_other_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

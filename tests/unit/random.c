@@ -1,19 +1,15 @@
 /* random.h: the same value for the same place, and values that look like what they say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
 
 #include "moe/random.h"
 
-static void a_value_depends_on_its_place_alone(void **state)
+TEST(a_value_depends_on_its_place_alone)
 {
     struct random r = {.key = 7};
     uint16_t few[10], many[1000];
 
-    (void)state;
     for (uint64_t i = 0; i < 100; i++)
         assert_true(random_next(&r) == random_at(7, i));
     random_words(99, 10, false, few);
@@ -21,11 +17,10 @@ static void a_value_depends_on_its_place_alone(void **state)
     assert_memory_equal(few, many, sizeof(few));
 }
 
-static void nothing_is_written_past_the_end(void **state)
+TEST(nothing_is_written_past_the_end)
 {
     uint16_t x[200];
 
-    (void)state;
     for (uint32_t n = 0; n < 199; n++) {
         memset(x, 0xff, sizeof(x));
         random_words(3, n, n % 2 != 0, x);
@@ -34,11 +29,10 @@ static void nothing_is_written_past_the_end(void **state)
     }
 }
 
-static void each_part_of_a_key_matters(void **state)
+TEST(each_part_of_a_key_matters)
 {
     uint64_t key = random_key(1, RANDOM_X, 2, 3);
 
-    (void)state;
     assert_true(key == random_key(1, RANDOM_X, 2, 3));
     assert_true(key != random_key(2, RANDOM_X, 2, 3));
     assert_true(key != random_key(1, RANDOM_HARD, 2, 3));
@@ -47,24 +41,22 @@ static void each_part_of_a_key_matters(void **state)
     assert_true(random_key(1, RANDOM_X, 2, 3) != random_key(1, RANDOM_X, 3, 2));
 }
 
-static void numbers_below_n_are_all_reached(void **state)
+TEST(numbers_below_n_are_all_reached)
 {
     uint32_t seen[60] = {0};
     struct random r = {.key = 11};
 
-    (void)state;
     for (uint32_t i = 0; i < 60000; i++)
         seen[random_below(&r, 60)]++;
     for (uint32_t i = 0; i < 60; i++)
         assert_in_range(seen[i], 800, 1200);
 }
 
-static void units_stay_below_one_and_average_a_half(void **state)
+TEST(units_stay_below_one_and_average_a_half)
 {
     struct random r = {.key = 12};
     double sum = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < 100000; i++) {
         double v = random_unit(&r);
 
@@ -74,14 +66,13 @@ static void units_stay_below_one_and_average_a_half(void **state)
     assert_true(fabs(sum / 100000 - 0.5) < 0.01);
 }
 
-static void values_are_finite_and_about_normal(void **state)
+TEST(values_are_finite_and_about_normal)
 {
     enum { N = 100000 };
     static uint16_t x[N];
     double sum = 0, squares = 0, neighbours = 0;
     uint32_t beyond = 0;
 
-    (void)state;
     random_words(5, N, false, x);
     for (uint32_t i = 0; i < N; i++) {
         double v = (double)float_of_bf16(x[i]);
@@ -99,13 +90,12 @@ static void values_are_finite_and_about_normal(void **state)
 }
 
 /* 11 bits hold all but the last one or two of what is made; 8 bits lose more of it. */
-static void values_in_f16_are_those_in_bf16_but_for_rounding(void **state)
+TEST(values_in_f16_are_those_in_bf16_but_for_rounding)
 {
     enum { N = 10000 };
     static uint16_t bf16[N], f16[N];
     uint32_t differ = 0;
 
-    (void)state;
     random_words(5, N, false, bf16);
     random_words(5, N, true, f16);
     for (uint32_t i = 0; i < N; i++) {
@@ -115,19 +105,4 @@ static void values_in_f16_are_those_in_bf16_but_for_rounding(void **state)
         differ += v != b;
     }
     assert_in_range(differ, N / 2, N);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_depends_on_its_place_alone),
-        cmocka_unit_test(nothing_is_written_past_the_end),
-        cmocka_unit_test(each_part_of_a_key_matters),
-        cmocka_unit_test(numbers_below_n_are_all_reached),
-        cmocka_unit_test(units_stay_below_one_and_average_a_half),
-        cmocka_unit_test(values_are_finite_and_about_normal),
-        cmocka_unit_test(values_in_f16_are_those_in_bf16_but_for_rounding),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,119 +4,53 @@
 
 #include "registry_fixture.h"
 
-static void good_plugin_is_loaded_and_its_constructor_leaves_the_mark(void **state)
+TEST_OF_LOADER(good_plugin_is_loaded_and_its_constructor_leaves_the_mark)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
     assert_int_equal(access(f->mark, F_OK), 0);
 }
 
-static void plugin_with_the_older_hash_table_is_loaded(void **state)
+TEST_OF_LOADER(plugin_with_the_older_hash_table_is_loaded)
 {
-    struct fixture *f = *state;
-
     copy(f, "sysv_hash");
     assert_int_equal(find_in(f, f->folder, "sysv_hash"), EPA_OK);
 }
 
-static void names_are_read_without_running_any_code(void **state)
+TEST_OF_LOADER(names_are_read_without_running_any_code)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(
         registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err), EPA_OK);
     assert_no_code_ran(f);
 }
 
-static void other_abi_is_refused_before_its_code_runs(void **state)
+TEST_OF_LOADER(each_bad_plugin_is_refused_with_the_reason)
 {
-    struct fixture *f = *state;
+    static const struct {
+        const char *name, *why;
+        bool runs; /* what is wrong is known only behind dlopen() */
+    } bad[] = {
+        {"old_abi", "ABI 4 .. 5", false},
+        {"wrong_kind", "launcher .. transport", false},
+        {"wrong_size", "descriptor .. bytes .. transport", false},
+        {"no_symbol", "epa_plugin", false},
+        {"code_symbol", "epa_plugin .. variable", false},
+        {"missing_library", "libepa2a-test-gone.so", false},
+        {"missing_symbol", "epa2a_test_nowhere", false},
+        {"null_function", "open", true},
+        {"other_name", "'someone_else'", true},
+    };
 
-    copy(f, "old_abi");
-    assert_refused(f, "old_abi", "it was built for plugin ABI 4, and this program has 5");
-    assert_no_code_ran(f);
+    for (size_t i = 0; i < LENGTH(bad); i++) {
+        copy(f, bad[i].name);
+        assert_refused(f, bad[i].name, bad[i].why);
+        assert_int_equal(access(f->mark, F_OK), bad[i].runs ? 0 : -1);
+    }
 }
 
-static void other_kind_is_refused_before_its_code_runs(void **state)
+TEST_OF_LOADER(file_cut_anywhere_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
-    copy(f, "wrong_kind");
-    assert_refused(f, "wrong_kind", "it is a launcher, not a transport");
-    assert_no_code_ran(f);
-}
-
-static void other_descriptor_size_is_refused_before_its_code_runs(void **state)
-{
-    struct fixture *f = *state;
-    char why[160];
-
-    snprintf(why, sizeof(why),
-             "its descriptor has %zu bytes, and a transport of this program has %zu",
-             sizeof(struct epa_transport_plugin) - 8, sizeof(struct epa_transport_plugin));
-    copy(f, "wrong_size");
-    assert_refused(f, "wrong_size", why);
-    assert_no_code_ran(f);
-}
-
-static void missing_symbol_is_refused_before_its_code_runs(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "no_symbol");
-    assert_refused(f, "no_symbol", "it exports no epa_plugin");
-    assert_no_code_ran(f);
-}
-
-static void descriptor_that_is_a_function_is_refused_before_its_code_runs(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "code_symbol");
-    assert_refused(f, "code_symbol", "its epa_plugin is not a variable");
-    assert_no_code_ran(f);
-}
-
-static void missing_function_is_named(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "null_function");
-    assert_refused(f, "null_function", "its function open is missing");
-}
-
-static void name_must_be_that_of_the_file(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "other_name");
-    assert_refused(f, "other_name", "it calls itself 'someone_else'");
-}
-
-static void missing_library_is_named(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "missing_library");
-    assert_refused(f, "missing_library", "its library libepa2a-test-gone.so is missing");
-    assert_no_code_ran(f);
-}
-
-static void undefined_function_is_named(void **state)
-{
-    struct fixture *f = *state;
-
-    copy(f, "missing_symbol");
-    assert_refused(f, "missing_symbol", "undefined symbol: epa2a_test_nowhere");
-    assert_no_code_ran(f);
-}
-
-static void file_cut_anywhere_is_refused_before_its_code_runs(void **state)
-{
-    struct fixture *f = *state;
     struct stat stat_buf;
 
     copy(f, "good");
@@ -132,9 +66,8 @@ static void file_cut_anywhere_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void text_file_is_refused(void **state)
+TEST_OF_LOADER(text_file_is_refused)
 {
-    struct fixture *f = *state;
     FILE *file = fopen(path_of(f, "text"), "w");
 
     assert_non_null(file);
@@ -142,12 +75,11 @@ static void text_file_is_refused(void **state)
         fputs("#!/bin/sh\n", file);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path_of(f, "text"), 0755), 0);
-    assert_refused(f, "text", "the file is not a shared object");
+    assert_refused(f, "text", "shared object");
 }
 
-static void name_that_is_a_path_is_refused(void **state)
+TEST_OF_LOADER(name_that_is_a_path_is_refused)
 {
-    struct fixture *f = *state;
     static const char *const names[] = {"",
                                         "../good",
                                         "/tmp/good",
@@ -157,48 +89,38 @@ static void name_that_is_a_path_is_refused(void **state)
                                         "a123456789012345678901234567890123"};
 
     copy(f, "good");
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < LENGTH(names); i++) {
         assert_int_equal(find_in(f, f->folder, names[i]), EPA_ERR_CONFIG);
         assert_non_null(strstr(f->err.text, "cannot name a plugin"));
     }
     assert_no_code_ran(f);
 }
 
-static void unknown_name_gets_the_nearest(void **state)
+TEST_OF_LOADER(unknown_name_gets_the_nearest)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(find_in(f, f->folder, "godo"), EPA_ERR_CONFIG);
     assert_string_equal(f->err.text, "there is no transport 'godo'; is it 'good'?");
 }
 
-static void name_that_is_near_to_none_gets_them_all(void **state)
+TEST_OF_LOADER(name_that_is_near_to_none_gets_them_all)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     copy_part(f->empty, "old_abi", "old_abi", SIZE_MAX);
     assert_int_equal(find_in(f, f->folder, "ethernet"), EPA_ERR_CONFIG);
-    assert_string_equal(f->err.text,
-                        "there is no transport 'ethernet'; there is good, old_abi");
+    assert_words(f->err.text, "'ethernet' .. good, old_abi");
 }
 
-static void what_a_build_leaves_out_is_not_an_error_of_the_user(void **state)
+TEST_OF_LOADER(what_a_build_leaves_out_is_not_an_error_of_the_user)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     copy_part(f->empty, "good", "good", SIZE_MAX);
     assert_int_equal(find_in(f, f->folder, "ucx"), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(f->err.text,
-                        "transport 'ucx' is not part of this build: building it needs UCX "
-                        "(Debian: libucx-dev)");
+    assert_words(f->err.text, "'ucx' .. UCX (Debian: libucx-dev)");
 }
 
-static void without_any_plugin_the_folders_are_named(void **state)
+TEST_OF_LOADER(without_any_plugin_the_folders_are_named)
 {
-    struct fixture *f = *state;
     char sentence[512];
 
     assert_int_equal(find_in(f, f->folder, "shm"), EPA_ERR_UNSUPPORTED);
@@ -208,24 +130,8 @@ static void without_any_plugin_the_folders_are_named(void **state)
     assert_string_equal(f->err.text, sentence);
 }
 
-static void folder_asked_for_must_be_there(void **state)
+TEST_OF_LOADER(given_folder_comes_before_the_usual_one)
 {
-    struct fixture *f = *state;
-    char sentence[512];
-
-    assert_int_equal(rmdir(f->folder), 0);
-    snprintf(sentence, sizeof(sentence), "the plugin path %s: No such file or directory",
-             f->folder);
-    assert_int_equal(
-        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err),
-        EPA_ERR_CONFIG);
-    assert_string_equal(f->err.text, sentence);
-}
-
-static void given_folder_comes_before_the_usual_one(void **state)
-{
-    struct fixture *f = *state;
-
     copy(f, "good");
     copy_part(f->empty, "old_abi", "good", SIZE_MAX);
     copy_part(f->empty, "sysv_hash", "sysv_hash", SIZE_MAX);
@@ -248,9 +154,8 @@ static const char *file_of(struct fixture *f, const char *name, const char **hid
 }
 
 /* One name in all of four folders, and one in the last alone. */
-static void folders_are_searched_in_order(void **state)
+TEST_OF_LOADER(folders_are_searched_in_order)
 {
-    struct fixture *f = *state;
     static const char *const name[] = {"a", "b", "c", "d"};
     char folder[4][96], want[512], env[256];
     const char *path[] = {folder[0], folder[1], folder[0], NULL}, *hides;
@@ -276,22 +181,19 @@ static void folders_are_searched_in_order(void **state)
     assert_null(hides);
 }
 
-static void relative_folder_of_the_environment_is_not_used(void **state)
+TEST_OF_LOADER(relative_folder_of_the_environment_is_not_used)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(chdir(f->top), 0);
     setenv("EPA2A_PLUGIN_PATH", "plugins", 1);
     assert_int_equal(find_in(f, NULL, "good"), EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(f->err.text, "there is no transport 'good': "));
+    assert_words(f->err.text, "there is no transport 'good': ");
     assert_int_equal(chdir("/"), 0);
     assert_no_code_ran(f);
 }
 
-static void folder_that_limits_do_not_let_open_is_a_missing_resource(void **state)
+TEST_OF_LOADER(folder_that_limits_do_not_let_open_is_a_missing_resource)
 {
-    struct fixture *f = *state;
     struct rlimit old, limit;
     enum epa_status status;
 
@@ -304,9 +206,8 @@ static void folder_that_limits_do_not_let_open_is_a_missing_resource(void **stat
     assert_non_null(strstr(f->err.text, "Too many open files"));
 }
 
-static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
+TEST_OF_LOADER(list_has_what_cannot_be_loaded_with_the_reason)
 {
-    struct fixture *f = *state;
     const struct registry_entry *entry;
     uint32_t n, seen = 0;
 
@@ -328,39 +229,16 @@ static void list_has_what_cannot_be_loaded_with_the_reason(void **state)
         if (strcmp(entry[i].name, "good") == 0)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
-            assert_string_equal(entry[i].why,
-                                "it was built for plugin ABI 4, and this program has 5");
+            assert_words(entry[i].why, "ABI 4 .. 5");
         if (strcmp(entry[i].name, "Capital") == 0)
-            assert_string_equal(entry[i].why, "a name is 1 to 32 of a-z, 0-9 and _");
+            assert_words(entry[i].why, "1 to 32 .. a-z, 0-9 and _");
     }
     assert_int_equal(seen, 3);
 }
 
-static void built_in_plugins_are_there_without_any_file(void **state)
-{
-    struct fixture *f = *state;
-    static const struct {
-        enum epa_plugin_kind kind;
-        const char *name;
-    } want[] = {{EPA_PLUGIN_BACKEND, "host"},
-                {EPA_PLUGIN_LAUNCHER, "fork"},
-                {EPA_PLUGIN_LAUNCHER, "thread"}};
-
-    assert_int_equal(registry_create(NULL, &f->registry, &f->err), EPA_OK);
-    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-        const struct epa_plugin *plugin = NULL;
-
-        assert_int_equal(
-            registry_find(f->registry, want[i].kind, want[i].name, &plugin, &f->err),
-            EPA_OK);
-        assert_string_equal(plugin->name, want[i].name);
-    }
-}
-
 /* Every byte of the parts that the reader interprets, set to values that lead astray. */
-static void corrupt_file_leads_to_no_crash_and_no_code(void **state)
+TEST_OF_LOADER(corrupt_file_leads_to_no_crash_and_no_code)
 {
-    struct fixture *f = *state;
     static const unsigned char values[] = {0x00, 0x7f, 0xff};
     char path[PATH_MAX];
     unsigned char was;
@@ -380,41 +258,4 @@ static void corrupt_file_leads_to_no_crash_and_no_code(void **state)
     }
     close(fd);
     assert_no_code_ran(f);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(good_plugin_is_loaded_and_its_constructor_leaves_the_mark),
-        CASE(plugin_with_the_older_hash_table_is_loaded),
-        CASE(names_are_read_without_running_any_code),
-        CASE(other_abi_is_refused_before_its_code_runs),
-        CASE(other_kind_is_refused_before_its_code_runs),
-        CASE(other_descriptor_size_is_refused_before_its_code_runs),
-        CASE(missing_symbol_is_refused_before_its_code_runs),
-        CASE(descriptor_that_is_a_function_is_refused_before_its_code_runs),
-        CASE(missing_function_is_named),
-        CASE(name_must_be_that_of_the_file),
-        CASE(missing_library_is_named),
-        CASE(undefined_function_is_named),
-        CASE(file_cut_anywhere_is_refused_before_its_code_runs),
-        CASE(text_file_is_refused),
-        CASE(name_that_is_a_path_is_refused),
-        CASE(unknown_name_gets_the_nearest),
-        CASE(name_that_is_near_to_none_gets_them_all),
-        CASE(what_a_build_leaves_out_is_not_an_error_of_the_user),
-        CASE(without_any_plugin_the_folders_are_named),
-        CASE(folder_asked_for_must_be_there),
-        CASE(given_folder_comes_before_the_usual_one),
-        CASE(folders_are_searched_in_order),
-        CASE(relative_folder_of_the_environment_is_not_used),
-        CASE(folder_that_limits_do_not_let_open_is_a_missing_resource),
-        CASE(list_has_what_cannot_be_loaded_with_the_reason),
-        CASE(built_in_plugins_are_there_without_any_file),
-        CASE(corrupt_file_leads_to_no_crash_and_no_code),
-    };
-
-    if (!fixture_begin(argc, argv))
-        return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

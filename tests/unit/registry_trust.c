@@ -3,25 +3,20 @@
  * of it runs. */
 #include "registry_fixture.h"
 
-static void pipe_is_refused_and_not_waited_for(void **state)
+TEST_OF_LOADER(pipe_is_refused_and_not_waited_for)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(mkfifo(path_of(f, "pipe"), 0600), 0);
     assert_refused(f, "pipe", "the file is a pipe");
 }
 
-static void folder_in_place_of_the_file_is_refused(void **state)
+TEST_OF_LOADER(folder_in_place_of_the_file_is_refused)
 {
-    struct fixture *f = *state;
-
     assert_int_equal(mkdir(path_of(f, "folder"), 0755), 0);
     assert_refused(f, "folder", "the file is a folder");
 }
 
-static void symbolic_link_is_refused_before_its_code_runs(void **state)
+TEST_OF_LOADER(symbolic_link_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
     char target[PATH_MAX];
 
     copy(f, "good");
@@ -32,10 +27,8 @@ static void symbolic_link_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void file_that_others_can_write_is_refused_before_its_code_runs(void **state)
+TEST_OF_LOADER(file_that_others_can_write_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
     copy(f, "good");
     assert_int_equal(chmod(path_of(f, "good"), 0664), 0);
     assert_refused(f, "good", "the file can be written by others (mode 0664)");
@@ -44,10 +37,8 @@ static void file_that_others_can_write_is_refused_before_its_code_runs(void **st
     assert_no_code_ran(f);
 }
 
-static void file_of_another_user_is_refused_before_its_code_runs(void **state)
+TEST_OF_LOADER(file_of_another_user_is_refused_before_its_code_runs)
 {
-    struct fixture *f = *state;
-
     if (geteuid() != 0)
         skip(); /* only root can give a file away */
     copy(f, "good");
@@ -56,14 +47,13 @@ static void file_of_another_user_is_refused_before_its_code_runs(void **state)
     assert_no_code_ran(f);
 }
 
-static void folder_that_others_can_write_is_refused_even_if_sticky(void **state)
+TEST_OF_LOADER(folder_that_others_can_write_is_refused_even_if_sticky)
 {
-    struct fixture *f = *state;
     static const mode_t modes[] = {0777, 01777, 0775};
     char why[256];
 
     copy(f, "good");
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+    for (size_t i = 0; i < LENGTH(modes); i++) {
         assert_int_equal(chmod(f->folder, modes[i]), 0);
         snprintf(why, sizeof(why), "the folder %s can be written by others (mode %04o)",
                  f->folder, (unsigned)modes[i]);
@@ -72,9 +62,8 @@ static void folder_that_others_can_write_is_refused_even_if_sticky(void **state)
     assert_no_code_ran(f);
 }
 
-static void folder_above_that_others_can_write_is_refused_unless_sticky(void **state)
+TEST_OF_LOADER(folder_above_that_others_can_write_is_refused_unless_sticky)
 {
-    struct fixture *f = *state;
     char why[256];
 
     copy(f, "good");
@@ -87,9 +76,8 @@ static void folder_above_that_others_can_write_is_refused_unless_sticky(void **s
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
 }
 
-static void link_into_a_folder_that_others_can_write_is_refused(void **state)
+TEST_OF_LOADER(link_into_a_folder_that_others_can_write_is_refused)
 {
-    struct fixture *f = *state;
     char link[PATH_MAX];
 
     copy(f, "good");
@@ -102,22 +90,4 @@ static void link_into_a_folder_that_others_can_write_is_refused(void **state)
     assert_non_null(strstr(f->err.text, f->folder));
     assert_non_null(strstr(f->err.text, "can be written by others (mode 0777)"));
     assert_no_code_ran(f);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(pipe_is_refused_and_not_waited_for),
-        CASE(folder_in_place_of_the_file_is_refused),
-        CASE(symbolic_link_is_refused_before_its_code_runs),
-        CASE(file_that_others_can_write_is_refused_before_its_code_runs),
-        CASE(file_of_another_user_is_refused_before_its_code_runs),
-        CASE(folder_that_others_can_write_is_refused_even_if_sticky),
-        CASE(folder_above_that_others_can_write_is_refused_unless_sticky),
-        CASE(link_into_a_folder_that_others_can_write_is_refused),
-    };
-
-    if (!fixture_begin(argc, argv))
-        return 2;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

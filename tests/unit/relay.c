@@ -1,15 +1,8 @@
 /* What ranks print, as it comes out of the fork launcher. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "launch_status_page.h"
 #include "launch/relay.h"
@@ -58,7 +51,7 @@ static enum epa_status speak_and_die(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot) == EPA_OK ? EPA_OK : EPA_ERR_ABORTED;
 }
 
-static void lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept(void **state)
+TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
 {
     struct epa_launch launch = launch_of(2, speak_and_die, NULL);
     enum epa_status status;
@@ -66,7 +59,6 @@ static void lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept(void **s
     char text[512];
     int saved, file = catch_stderr(&saved);
 
-    (void)state;
     status = run(fork_launcher, &launch, &err);
     read_stderr(file, saved, text, sizeof(text));
     assert_int_equal(status, EPA_ERR_DIED);
@@ -85,14 +77,13 @@ static bool warn_of_output(void *arg, enum epa_poll_reason why)
     return false;
 }
 
-static void who_looks_on_is_reported_before_each_line(void **state)
+TEST(who_looks_on_is_reported_before_each_line)
 {
     struct epa_launch launch = launch_of(2, speak_and_die, NULL);
     struct epa_error err;
     char text[512];
     int saved, file = catch_stderr(&saved);
 
-    (void)state;
     launch.poll_launch = warn_of_output;
     (void)run(fork_launcher, &launch, &err);
     read_stderr(file, saved, text, sizeof(text));
@@ -115,7 +106,7 @@ static enum epa_status speak_long(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-static void a_line_longer_than_the_buffer_is_cut_and_not_lost(void **state)
+TEST(a_line_longer_than_the_buffer_is_cut_and_not_lost)
 {
     struct epa_launch launch = launch_of(1, speak_long, NULL);
     static char text[2 * LONG_LINE];
@@ -123,7 +114,6 @@ static void a_line_longer_than_the_buffer_is_cut_and_not_lost(void **state)
     uint32_t x = 0;
     int saved, file = catch_stderr(&saved);
 
-    (void)state;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
     read_stderr(file, saved, text, sizeof(text));
     for (const char *c = text; *c != '\0'; c++)
@@ -131,7 +121,7 @@ static void a_line_longer_than_the_buffer_is_cut_and_not_lost(void **state)
     assert_int_equal(x, LONG_LINE);
 }
 
-static void without_prefix_bytes_go_as_they_come(void **state)
+TEST(without_prefix_bytes_go_as_they_come)
 {
     struct epa_launch launch = launch_of(1, speak_and_die, NULL);
     const struct epa_options *options = &fork_launcher->plugin.options;
@@ -141,7 +131,6 @@ static void without_prefix_bytes_go_as_they_come(void **state)
     bool prefix = false;
     int saved, file;
 
-    (void)state;
     memcpy(config, options->defaults, options->size);
     for (const struct epa_option *o = options->table; o->name != NULL; o++) {
         if (strcmp(o->name, "prefix") == 0)
@@ -156,14 +145,13 @@ static void without_prefix_bytes_go_as_they_come(void **state)
 
 /* More than one turn takes, as a rank may have written between the last turn and its death;
  * a second writer holds the pipe open. */
-static void all_that_was_in_the_pipe_comes_out_at_the_end(void **state)
+TEST(all_that_was_in_the_pipe_comes_out_at_the_end)
 {
     static char line[1000], text[100000];
     struct relay relay;
     size_t written = 0, seen = 0;
     int ends[2], saved, file;
 
-    (void)state;
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
     memset(line, 'x', sizeof(line));
     line[sizeof(line) - 1] = '\n';
@@ -178,17 +166,4 @@ static void all_that_was_in_the_pipe_comes_out_at_the_end(void **state)
     assert_int_equal(seen, written);
     assert_int_equal(relay.from, -1);
     close(ends[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept),
-        cmocka_unit_test(who_looks_on_is_reported_before_each_line),
-        cmocka_unit_test(a_line_longer_than_the_buffer_is_cut_and_not_lost),
-        cmocka_unit_test(all_that_was_in_the_pipe_comes_out_at_the_end),
-        cmocka_unit_test(without_prefix_bytes_go_as_they_come),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* The hub, played with by agents that are none: many at once, silent ones, liars. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "launch/conn.h"
@@ -162,27 +155,35 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
     struct wire_word word = expect_word(g, client, WIRE_VERDICT);
 
     assert_int_equal(word.status, status);
-    if (strstr(word.text, text) == NULL)
-        fail_msg("'%s' is not in '%s'", text, word.text);
+    assert_words(word.text, text);
 }
 
-static void sixty_four_ranks_gather_and_end(void **state)
+#define TEST_OF_GAME(name, size, start_ns, heartbeat_ns) \
+    static void name##_in(struct game *g); \
+    TEST(name) \
+    { \
+        static struct game g; \
+\
+        begin(&g, size, start_ns, heartbeat_ns); \
+        name##_in(&g); \
+        finish(&g); \
+    } \
+    static void name##_in(struct game *g)
+
+TEST_OF_GAME(sixty_four_ranks_gather_and_end, MOST, 10000000000, 10000000000)
 {
-    static struct game g;
     static unsigned char data[16000];
 
-    (void)state;
-    begin(&g, MOST, 10000000000, 10000000000);
-    join_all(&g);
+    join_all(g);
     for (uint64_t number = 0; number < 4; number++) {
         size_t bytes = number == 2 ? 0 : sizeof(data) >> number;
 
         for (uint32_t r = 0; r < MOST; r++) {
             memset(data, (int)(r + number), sizeof(data));
-            send_piece(&g.client[r], WIRE_GATHER, number, data, bytes);
+            send_piece(&g->client[r], WIRE_GATHER, number, data, bytes);
         }
         for (uint32_t r = 0; r < MOST; r++) {
-            struct conn_message m = expect(&g, &g.client[r], WIRE_ALL);
+            struct conn_message m = expect(g, &g->client[r], WIRE_ALL);
             struct wire_piece all;
 
             assert_true(wire_get_piece(m.data, m.bytes, &all));
@@ -193,53 +194,42 @@ static void sixty_four_ranks_gather_and_end(void **state)
         }
     }
     for (uint32_t r = 0; r < MOST; r++) {
-        say(&g.client[r], EPA_OK);
-        conn_put(&g.client[r], WIRE_DONE);
+        say(&g->client[r], EPA_OK);
+        conn_put(&g->client[r], WIRE_DONE);
     }
     for (uint32_t r = 0; r < MOST; r++)
-        assert_verdict(&g, &g.client[r], EPA_OK, "");
-    finish(&g);
+        assert_verdict(g, &g->client[r], EPA_OK, "");
 }
 
-static void blocks_land_where_they_belong_and_nowhere_else(void **state)
+TEST_OF_GAME(blocks_land_where_they_belong_and_nowhere_else, 2, 10000000000, 10000000000)
 {
-    static struct game g;
-
-    (void)state;
-    begin(&g, 2, 10000000000, 10000000000);
-    join_all(&g);
-    send_piece(&g.client[1], WIRE_BLOCK, 90, "0123456789", 10);
-    send_piece(&g.client[1], WIRE_BLOCK, 0, "abc", 3);
+    join_all(g);
+    send_piece(&g->client[1], WIRE_BLOCK, 90, "0123456789", 10);
+    send_piece(&g->client[1], WIRE_BLOCK, 0, "abc", 3);
     for (uint32_t i = 0; i < 20; i++)
-        turn(&g);
-    assert_memory_equal(g.block[1], "abc\0", 4);
-    assert_memory_equal(g.block[1] + 90, "0123456789", 10);
-    send_piece(&g.client[1], WIRE_BLOCK, 91, "0123456789", 10);
-    conn_put(&g.client[0], WIRE_DONE);
-    assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "what its rank left has no room here");
-    assert_int_equal(g.block[2][0], 0);
-    finish(&g);
+        turn(g);
+    assert_memory_equal(g->block[1], "abc\0", 4);
+    assert_memory_equal(g->block[1] + 90, "0123456789", 10);
+    send_piece(&g->client[1], WIRE_BLOCK, 91, "0123456789", 10);
+    conn_put(&g->client[0], WIRE_DONE);
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED, "what its rank left has no room here");
+    assert_int_equal(g->block[2][0], 0);
 }
 
-static void strangers_are_dropped_and_disturb_nobody(void **state)
+TEST_OF_GAME(strangers_are_dropped_and_disturb_nobody, 2, 10000000000, 10000000000)
 {
-    static struct game g;
-
-    (void)state;
-    begin(&g, 2, 10000000000, 10000000000);
     for (uint32_t i = 0; i < 50; i++) { /* more than there are places for */
-        struct conn *stranger = connect_one(&g);
+        struct conn *stranger = connect_one(g);
         ssize_t n = write(stranger->fd, "GET / HTTP/1.1\r\n\r\n", 4 * (i % 5));
 
         assert_true(n >= 0);
-        turn(&g);
+        turn(g);
     }
-    assert_int_equal(g.client[2].fd, -1); /* it asked for more bytes than a greeting has */
-    join(&g, 0);
-    join(&g, 1);
-    expect(&g, &g.client[50], WIRE_WELCOME);
-    expect(&g, &g.client[51], WIRE_WELCOME);
-    finish(&g);
+    assert_int_equal(g->client[2].fd, -1); /* it asked for more bytes than a greeting has */
+    join(g, 0);
+    join(g, 1);
+    expect(g, &g->client[50], WIRE_WELCOME);
+    expect(g, &g->client[51], WIRE_WELCOME);
 }
 
 static void assert_refusal(struct conn *client, struct game *g, const char *text)
@@ -247,31 +237,27 @@ static void assert_refusal(struct conn *client, struct game *g, const char *text
     struct wire_word word = expect_word(g, client, WIRE_REFUSED);
 
     assert_int_equal(word.status, EPA_ERR_CONFIG);
-    if (strstr(word.text, text) == NULL)
-        fail_msg("'%s' is not in '%s'", text, word.text);
+    assert_words(word.text, text);
 }
 
-static void another_token_is_refused_and_reported_of_when_ranks_are_missing(void **state)
+TEST_OF_GAME(another_token_is_refused_and_reported_of_when_ranks_are_missing, 2, 300000000,
+             10000000000)
 {
-    static struct game g;
     struct conn *client;
 
-    (void)state;
-    begin(&g, 2, 300000000, 10000000000);
-    client = connect_one(&g);
+    client = connect_one(g);
     greet(client, "tokem");
     hello_as(client, 1, 2, EPA_ABI, "a: 1\n");
-    assert_refusal(client, &g, "another job: its token is not rank 0's");
-    client = join(&g, 0);
-    expect(&g, client, WIRE_ABORT);
+    assert_refusal(client, g, "another job: its token is not rank 0's");
+    client = join(g, 0);
+    expect(g, client, WIRE_ABORT);
     conn_put(client, WIRE_DONE);
-    assert_verdict(&g, client, EPA_ERR_TIMEOUT,
+    assert_verdict(g, client, EPA_ERR_TIMEOUT,
                    "rank 1 of 2 did not come within 0.3 s (launcher.start); refused "
                    "somebody: another job");
-    finish(&g);
 }
 
-static void who_differs_is_refused_and_ends_the_launch(void **state)
+TEST(who_differs_is_refused_and_ends_the_launch)
 {
     static const struct {
         uint32_t rank, size, abi;
@@ -287,8 +273,7 @@ static void who_differs_is_refused_and_ends_the_launch(void **state)
     };
     static struct game g;
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         struct conn *client, *other;
 
         begin(&g, 2, 10000000000, 10000000000);
@@ -305,70 +290,55 @@ static void who_differs_is_refused_and_ends_the_launch(void **state)
     }
 }
 
-static void who_comes_after_a_failure_hears_of_it(void **state)
+TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3, 10000000000, 10000000000)
 {
-    static struct game g;
     struct conn *late;
 
-    (void)state;
-    begin(&g, 3, 10000000000, 10000000000);
-    join(&g, 0);
-    say(&g.client[0], EPA_ERR_NOMEM);
-    conn_put(&g.client[0], WIRE_DONE);
-    join(&g, 1);
-    expect(&g, &g.client[1], WIRE_ABORT);
-    conn_put(&g.client[1], WIRE_DONE);
-    late = join(&g, 2);
-    expect(&g, late, WIRE_ABORT);
+    join(g, 0);
+    say(&g->client[0], EPA_ERR_NOMEM);
+    conn_put(&g->client[0], WIRE_DONE);
+    join(g, 1);
+    expect(g, &g->client[1], WIRE_ABORT);
+    conn_put(&g->client[1], WIRE_DONE);
+    late = join(g, 2);
+    expect(g, late, WIRE_ABORT);
     conn_put(late, WIRE_DONE);
     for (uint32_t r = 0; r < 3; r++)
-        assert_verdict(&g, &g.client[r], EPA_ERR_NOMEM, "");
-    finish(&g);
+        assert_verdict(g, &g->client[r], EPA_ERR_NOMEM, "");
 }
 
-static void a_silent_client_is_gone(void **state)
+TEST_OF_GAME(a_silent_client_is_gone, 2, 10000000000, 200000000)
 {
-    static struct game g;
-
-    (void)state;
-    begin(&g, 2, 10000000000, 200000000);
-    join_all(&g);
-    for (uint32_t i = 0; i < 1000 && !rendezvous_over(g.rendezvous); i++) {
-        conn_keep_alive(&g.client[0], clock_ns(), 20000000);
+    join_all(g);
+    for (uint32_t i = 0; i < 1000 && !rendezvous_over(g->rendezvous); i++) {
+        conn_keep_alive(&g->client[0], clock_ns(), 20000000);
         if (i == 0)
-            conn_put(&g.client[0], WIRE_DONE);
-        turn(&g);
+            conn_put(&g->client[0], WIRE_DONE);
+        turn(g);
     }
-    assert_verdict(&g, &g.client[0], EPA_ERR_DIED,
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED,
                    "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s "
                    "(launcher.heartbeat)");
-    finish(&g);
 }
 
-static void a_death_explains_what_others_saw_of_it(void **state)
+TEST_OF_GAME(a_death_explains_what_others_saw_of_it, 3, 10000000000, 10000000000)
 {
-    static struct game g;
-
-    (void)state;
-    begin(&g, 3, 10000000000, 10000000000);
-    join_all(&g);
-    say(&g.client[0], EPA_ERR_ABORTED);
-    say(&g.client[0], EPA_ERR_SYSTEM);
-    expect(&g, &g.client[0], WIRE_ABORT);
-    conn_finish(&g.client[1]);
-    conn_put(&g.client[0], WIRE_DONE);
-    conn_put(&g.client[2], WIRE_DONE);
-    assert_verdict(&g, &g.client[2], EPA_ERR_DIED, "its connection was closed");
-    finish(&g);
+    join_all(g);
+    say(&g->client[0], EPA_ERR_ABORTED);
+    say(&g->client[0], EPA_ERR_SYSTEM);
+    expect(g, &g->client[0], WIRE_ABORT);
+    conn_finish(&g->client[1]);
+    conn_put(&g->client[0], WIRE_DONE);
+    conn_put(&g->client[2], WIRE_DONE);
+    assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
 }
 
 /* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
-static void liars_are_dropped(void **state)
+TEST(liars_are_dropped)
 {
     static const unsigned char much[WIRE_GATHER_MAX + 100];
     static struct game g;
 
-    (void)state;
     for (uint32_t lie = 0; lie < 6; lie++) {
         struct conn *liar;
 
@@ -397,51 +367,23 @@ static void liars_are_dropped(void **state)
     }
 }
 
-static void pieces_of_other_lengths_end_the_launch(void **state)
+TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2, 10000000000, 10000000000)
 {
-    static struct game g;
-
-    (void)state;
-    begin(&g, 2, 10000000000, 10000000000);
-    join_all(&g);
-    send_piece(&g.client[0], WIRE_GATHER, 0, "abc", 3);
-    send_piece(&g.client[1], WIRE_GATHER, 0, "abcd", 4);
-    conn_put(&g.client[0], WIRE_DONE);
-    conn_put(&g.client[1], WIRE_DONE);
-    assert_verdict(&g, &g.client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
-    finish(&g);
+    join_all(g);
+    send_piece(&g->client[0], WIRE_GATHER, 0, "abc", 3);
+    send_piece(&g->client[1], WIRE_GATHER, 0, "abcd", 4);
+    conn_put(&g->client[0], WIRE_DONE);
+    conn_put(&g->client[1], WIRE_DONE);
+    assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
 }
 
-static void who_is_late_is_reported_to_those_who_wait(void **state)
+TEST_OF_GAME(who_is_late_is_reported_to_those_who_wait, 3, 10000000000, 10000000000)
 {
-    static struct game g;
     struct wire_word word;
 
-    (void)state;
-    begin(&g, 3, 10000000000, 10000000000);
-    join_all(&g);
-    send_piece(&g.client[0], WIRE_GATHER, 0, "a", 1);
-    send_piece(&g.client[2], WIRE_GATHER, 0, "c", 1);
-    word = expect_word(&g, &g.client[2], WIRE_LATE);
+    join_all(g);
+    send_piece(&g->client[0], WIRE_GATHER, 0, "a", 1);
+    send_piece(&g->client[2], WIRE_GATHER, 0, "c", 1);
+    word = expect_word(g, &g->client[2], WIRE_LATE);
     assert_int_equal(word.rank, 1);
-    finish(&g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixty_four_ranks_gather_and_end),
-        cmocka_unit_test(blocks_land_where_they_belong_and_nowhere_else),
-        cmocka_unit_test(strangers_are_dropped_and_disturb_nobody),
-        cmocka_unit_test(another_token_is_refused_and_reported_of_when_ranks_are_missing),
-        cmocka_unit_test(who_differs_is_refused_and_ends_the_launch),
-        cmocka_unit_test(who_comes_after_a_failure_hears_of_it),
-        cmocka_unit_test(a_silent_client_is_gone),
-        cmocka_unit_test(a_death_explains_what_others_saw_of_it),
-        cmocka_unit_test(liars_are_dropped),
-        cmocka_unit_test(pieces_of_other_lengths_end_the_launch),
-        cmocka_unit_test(who_is_late_is_reported_to_those_who_wait),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,61 +1,36 @@
 /* The summary of several runs, as golden text in each form, and where its figures are from. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 
 #include "report/report_batch.h"
 
+#define LABEL(text) .who = text, .label = text
+#define TIMES(dispatch, combine, total) \
+    .dispatch_ns = dispatch, .combine_ns = combine, .total_ns = total
+
 static const struct report_row rows[] = {
-    {.who = "moe.topk=1",
-     .file = "a.yaml",
-     .label = "moe.topk=1",
-     .id = "0123456789ab",
-     .end = REPORT_FAILED,
-     .status = EPA_ERR_TIMEOUT,
-     .error = "rank 1: dispatch | late",
-     .dispatch_ns = NAN,
-     .combine_ns = NAN,
-     .total_ns = NAN},
-    {.who = "moe.topk=2",
-     .file = "a.yaml",
-     .label = "moe.topk=2",
-     .id = "0123456789ac",
-     .end = REPORT_OK,
-     .dispatch_ns = 1250,
-     .combine_ns = NAN,
-     .total_ns = 10000,
-     .checked = 3,
-     .compared = 4096},
-    {.who = "transport=ucx, far",
-     .file = "a.yaml",
-     .label = "transport=ucx, far",
-     .end = REPORT_SKIPPED,
-     .status = EPA_ERR_UNSUPPORTED,
-     .error = "no \"ucx\"\x1b here",
-     .dispatch_ns = NAN,
-     .combine_ns = NAN,
-     .total_ns = NAN},
+    {LABEL("moe.topk=1"), .file = "a.yaml", .id = "0123456789ab", .end = REPORT_FAILED,
+     .status = EPA_ERR_TIMEOUT, .error = "rank 1: dispatch | late", TIMES(NAN, NAN, NAN)},
+    {LABEL("moe.topk=2"), .file = "a.yaml", .id = "0123456789ac", .end = REPORT_OK,
+     TIMES(1250, NAN, 10000), .checked = 3, .compared = 4096},
+    {LABEL("transport=ucx, far"), .file = "a.yaml", .end = REPORT_SKIPPED,
+     .status = EPA_ERR_UNSUPPORTED, .error = "no \"ucx\"\x1b here", TIMES(NAN, NAN, NAN)},
     {.who = "a label that is longer than any column of the table could ever be",
-     .file = "b.yaml",
      .label = "long",
+     .file = "b.yaml",
      .id = "0123456789ad",
      .end = REPORT_OK,
-     .dispatch_ns = 2500,
-     .combine_ns = 3000,
-     .total_ns = 25000,
+     TIMES(2500, 3000, 25000),
      .samples = 200,
      .stop = STOP_CI95,
      .ci95 = 0.0095},
-    {.who = "c", .file = "b.yaml", .label = "c"},
+    {LABEL("c"), .file = "b.yaml"},
 };
-enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+enum { ROWS = LENGTH(rows) };
 
-static void the_table_is_this_one(void **state)
+TEST(the_table_is_this_one)
 {
     static const char want[] =
         "#\n"
@@ -79,20 +54,18 @@ static void the_table_is_this_one(void **state)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file, &(struct report_batch){VERB_BENCH, rows, ROWS, "declared", 0});
     fclose(file);
     assert_string_equal(text, want);
     free(text);
 }
 
-static void verify_tells_what_was_compared(void **state)
+TEST(verify_tells_what_was_compared)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file,
                       &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
     fclose(file);
@@ -103,11 +76,10 @@ static void verify_tells_what_was_compared(void **state)
     free(text);
 }
 
-static void markdown_is_this(void **state)
+TEST(markdown_is_this)
 {
     struct text text = {0};
 
-    (void)state;
     report_batch_markdown(&text,
                           &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
     assert_string_equal(
@@ -121,7 +93,7 @@ static void markdown_is_this(void **state)
     text_free(&text);
 }
 
-static void an_order_that_is_not_declared_is_reported(void **state)
+TEST(an_order_that_is_not_declared_is_reported)
 {
     const struct report_batch batch = {VERB_BENCH, rows, 3, "interleaved", UINT64_MAX};
     struct text markdown = {0};
@@ -129,7 +101,6 @@ static void an_order_that_is_not_declared_is_reported(void **state)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    (void)state;
     report_batch_text(file, &batch);
     fclose(file);
     assert_non_null(strstr(text, "\n# order: interleaved, by seed 18446744073709551615\n"));
@@ -140,11 +111,10 @@ static void an_order_that_is_not_declared_is_reported(void **state)
     text_free(&markdown);
 }
 
-static void csv_is_this(void **state)
+TEST(csv_is_this)
 {
     struct text text = {0};
 
-    (void)state;
     report_batch_csv(&text, &(struct report_batch){VERB_BENCH, rows, ROWS, "shuffled", 7});
     assert_string_equal(
         text.data,
@@ -158,85 +128,52 @@ static void csv_is_this(void **state)
     text_free(&text);
 }
 
-static void figures_are_those_of_the_table(void **state)
+TEST_OF_FAKE(figures_are_those_of_the_table, VERB_BENCH, 4, 200)
 {
     struct report_row row = {.who = "a"};
-    struct fake f;
 
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 200);
-    fake_measure(&f, 200);
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
-    assert_true(row.dispatch_ns == f.result.stage[0].slowest.median);
-    assert_true(row.combine_ns == f.result.stage[1].slowest.median);
-    assert_true(row.total_ns == f.result.stage[2].slowest.median);
+    fake_measure(f, 200);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
+    assert_true(row.dispatch_ns == f->result.stage[0].slowest.median);
+    assert_true(row.combine_ns == f->result.stage[1].slowest.median);
+    assert_true(row.total_ns == f->result.stage[2].slowest.median);
     assert_int_equal(row.end, REPORT_OK);
-    fake_finish(&f);
 }
 
 /* Two halves of a stage are one figure: of the sums, as of the row total. */
-static void halves_of_a_stage_are_one_figure(void **state)
+TEST_OF_FAKE(halves_of_a_stage_are_one_figure, VERB_BENCH, 4, 200)
 {
     struct report_row row = {.who = "a"};
-    struct fake f;
 
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 200);
-    fake_measure(&f, 200);
-    f.session.stage_kind[0] = EPA_STAGE_SEND;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    fake_measure(f, 200);
+    f->session.stage_kind[0] = EPA_STAGE_SEND;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
     assert_true(isnan(row.dispatch_ns));
     assert_true(row.combine_ns == row.total_ns);
-    fake_finish(&f);
 }
 
-static void figures_of_graphs_are_their_rows(void **state)
+TEST_OF_FAKE(figures_of_graphs_are_their_rows, VERB_BENCH, 2, 3)
 {
     struct report_row row = {.who = "a"};
-    struct fake f;
 
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 3);
-    fake_graphs(&f, 3);
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
-    assert_true(row.dispatch_ns == f.result.stage[0].slowest.median);
-    assert_true(row.combine_ns == f.result.stage[1].slowest.median);
-    assert_true(row.total_ns == f.result.stage[2].slowest.median);
-    fake_finish(&f);
+    fake_graphs(f, 3);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
+    assert_true(row.dispatch_ns == f->result.stage[0].slowest.median);
+    assert_true(row.combine_ns == f->result.stage[1].slowest.median);
+    assert_true(row.total_ns == f->result.stage[2].slowest.median);
 }
 
-static void what_failed_before_a_sample_has_no_figures(void **state)
+TEST_OF_FAKE(what_failed_before_a_sample_has_no_figures, VERB_VERIFY, 2, 3)
 {
     struct report_row row = {.who = "a"};
-    struct fake f;
 
-    (void)state;
-    fake_init(&f, VERB_VERIFY, 2, 3);
-    assert_int_equal(fake_result(&f, EPA_ERR_DIED, "rank 1 was killed"), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f.result, NULL), EPA_OK);
+    assert_int_equal(fake_result(f, EPA_ERR_DIED, "rank 1 was killed"), EPA_OK);
+    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
     assert_int_equal(row.end, REPORT_FAILED);
     assert_string_equal(row.error, "rank 1 was killed");
     assert_true(isnan(row.total_ns) && isnan(row.dispatch_ns));
     assert_true(isnan(report_ratio(&row, 1, 0)));
-    fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_is_this_one),
-        cmocka_unit_test(verify_tells_what_was_compared),
-        cmocka_unit_test(markdown_is_this),
-        cmocka_unit_test(an_order_that_is_not_declared_is_reported),
-        cmocka_unit_test(csv_is_this),
-        cmocka_unit_test(figures_are_those_of_the_table),
-        cmocka_unit_test(halves_of_a_stage_are_one_figure),
-        cmocka_unit_test(figures_of_graphs_are_their_rows),
-        cmocka_unit_test(what_failed_before_a_sample_has_no_figures),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

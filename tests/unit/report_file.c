@@ -1,10 +1,6 @@
 /* Results on disk: nothing is overwritten, nothing is left half written, and each failure
  * is told in words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -25,7 +21,8 @@ static uint32_t files_in(const char *path)
     return n - 2;
 }
 
-static void a_file_that_is_there_is_refused_before_anything_runs(void **state)
+TEST_IN(folder_set_up, folder_tear_down,
+        a_file_that_is_there_is_refused_before_anything_runs)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
@@ -39,7 +36,7 @@ static void a_file_that_is_there_is_refused_before_anything_runs(void **state)
     assert_int_equal(report_file_check("--json", "-", false, &err), EPA_OK);
 }
 
-static void a_folder_that_cannot_take_the_file_is_refused(void **state)
+TEST_IN(folder_set_up, folder_tear_down, a_folder_that_cannot_take_the_file_is_refused)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
@@ -57,7 +54,8 @@ static void a_folder_that_cannot_take_the_file_is_refused(void **state)
     assert_int_equal(chmod(folder->path, 0700), 0);
 }
 
-static void a_file_that_appeared_meanwhile_is_left_and_so_is_the_result(void **state)
+TEST_IN(folder_set_up, folder_tear_down,
+        a_file_that_appeared_meanwhile_is_left_and_so_is_the_result)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
@@ -75,7 +73,7 @@ static void a_file_that_appeared_meanwhile_is_left_and_so_is_the_result(void **s
     assert_non_null(strstr(err.text, ".tmp"));
 }
 
-static void force_replaces_and_leaves_nothing_beside(void **state)
+TEST_IN(folder_set_up, folder_tear_down, force_replaces_and_leaves_nothing_beside)
 {
     struct folder *folder = *state;
     struct stat before, after;
@@ -89,7 +87,7 @@ static void force_replaces_and_leaves_nothing_beside(void **state)
     assert_int_equal(files_in(folder->path), 1);
 }
 
-static void a_new_file_has_the_rights_of_the_umask(void **state)
+TEST_IN(folder_set_up, folder_tear_down, a_new_file_has_the_rights_of_the_umask)
 {
     struct folder *folder = *state;
     mode_t mask = umask(027);
@@ -102,12 +100,11 @@ static void a_new_file_has_the_rights_of_the_umask(void **state)
     assert_int_equal(files_in(folder->path), 1);
 }
 
-static void a_full_device_is_reported_in_words_and_stays_a_device(void **state)
+TEST(a_full_device_is_reported_in_words_and_stays_a_device)
 {
     struct epa_error err = {EPA_OK, ""};
     struct stat at;
 
-    (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
     assert_int_equal(report_file_check("--json", "/dev/full", false, &err), EPA_OK);
@@ -118,7 +115,7 @@ static void a_full_device_is_reported_in_words_and_stays_a_device(void **state)
     assert_true(S_ISCHR(at.st_mode));
 }
 
-static void a_disk_that_is_full_leaves_no_half_file(void **state)
+TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
@@ -135,7 +132,7 @@ static void a_disk_that_is_full_leaves_no_half_file(void **state)
     assert_int_equal(files_in(folder->path), 0);
 }
 
-static void a_link_stays_a_link(void **state)
+TEST_IN(folder_set_up, folder_tear_down, a_link_stays_a_link)
 {
     struct folder *folder = *state;
     char link[700];
@@ -149,22 +146,4 @@ static void a_link_stays_a_link(void **state)
     assert_true(S_ISLNK(at.st_mode));
     assert_int_equal(stat(folder->file, &at), 0);
     assert_int_equal(at.st_size, 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_FOLDER(test) \
-    cmocka_unit_test_setup_teardown(test, folder_set_up, folder_tear_down)
-        IN_FOLDER(a_file_that_is_there_is_refused_before_anything_runs),
-        IN_FOLDER(a_folder_that_cannot_take_the_file_is_refused),
-        IN_FOLDER(a_file_that_appeared_meanwhile_is_left_and_so_is_the_result),
-        IN_FOLDER(force_replaces_and_leaves_nothing_beside),
-        IN_FOLDER(a_new_file_has_the_rights_of_the_umask),
-        cmocka_unit_test(a_full_device_is_reported_in_words_and_stays_a_device),
-        IN_FOLDER(a_disk_that_is_full_leaves_no_half_file),
-        IN_FOLDER(a_link_stays_a_link),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,5 @@
 /* The shape of samples in one line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "report/report_lines.h"
 
@@ -29,12 +21,11 @@ static char *print(double *sample, uint64_t n)
     return text;
 }
 
-static void height_is_by_the_highest_place(void **state)
+TEST(height_is_by_the_highest_place)
 {
     double sample[SAMPLES];
     char *text;
 
-    (void)state;
     /* From 1000 to p99, 3000: twenty places of 100 ns. In the first there are 80, in the second
      * 10, 1 in the eleventh, and in the last those of 3000 and the one above. */
     for (int i = 0; i < SAMPLES; i++)
@@ -51,12 +42,11 @@ static void height_is_by_the_highest_place(void **state)
     free(text);
 }
 
-static void few_samples_and_alike_ones_have_no_shape(void **state)
+TEST(few_samples_and_alike_ones_have_no_shape)
 {
     double sample[SAMPLES];
     char *text;
 
-    (void)state;
     for (int i = 0; i < SAMPLES; i++)
         sample[i] = i + 1;
     text = print(sample, 49);
@@ -67,14 +57,4 @@ static void few_samples_and_alike_ones_have_no_shape(void **state)
     text = print(sample, SAMPLES);
     assert_string_equal(text, "");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(height_is_by_the_highest_place),
-        cmocka_unit_test(few_samples_and_alike_ones_have_no_shape),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Results from sessions made by hand: who is slowest, which bytes count where, what is told
  * when things went wrong. */
 #include <math.h>
-#include <setjmp.h>
+#include "test.h"
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "fake_root.h"
 #include "fake_session.h"
@@ -28,209 +24,149 @@ static bool warned(const struct fake *f, const char *words)
     return false;
 }
 
-static void a_sample_is_the_slowest_rank_of_its_iteration(void **state)
+TEST_OF_FAKE(a_sample_is_the_slowest_rank_of_its_iteration, VERB_BENCH, 3, 2)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 3, 2);
-    fake_measure(&f, 2);
-    *fake_time(&f, 0, 0, 1) = 500000; /* rank 0 is slowest once, in dispatch alone */
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(f.result.n_samples, 2);
-    assert_near(f.result.stage[0].sample[0], 102000);
-    assert_near(f.result.stage[0].sample[1], 500000);
-    assert_near(f.result.stage[1].sample[1], 203000);
-    fake_finish(&f);
+    fake_measure(f, 2);
+    *fake_time(f, 0, 0, 1) = 500000; /* rank 0 is slowest once, in dispatch alone */
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.n_samples, 2);
+    assert_near(f->result.stage[0].sample[0], 102000);
+    assert_near(f->result.stage[0].sample[1], 500000);
+    assert_near(f->result.stage[1].sample[1], 203000);
 }
 
-static void total_adds_up_within_a_rank_before_the_slowest_is_taken(void **state)
+TEST_OF_FAKE(total_adds_up_within_a_rank_before_the_slowest_is_taken, VERB_BENCH, 2, 1)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 1);
-    fake_measure(&f, 1);
-    *fake_time(&f, 0, 0, 0) = 10;
-    *fake_time(&f, 1, 0, 0) = 1;
-    *fake_time(&f, 0, 1, 0) = 1;
-    *fake_time(&f, 1, 1, 0) = 9;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(f.result.n_stages, 3);
-    assert_string_equal(f.result.stage[2].name, "total");
-    assert_near(f.result.stage[2].sample[0], 11); /* not 10 + 9 */
-    fake_finish(&f);
+    fake_measure(f, 1);
+    *fake_time(f, 0, 0, 0) = 10;
+    *fake_time(f, 1, 0, 0) = 1;
+    *fake_time(f, 0, 1, 0) = 1;
+    *fake_time(f, 1, 1, 0) = 9;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.n_stages, 3);
+    assert_string_equal(f->result.stage[2].name, "total");
+    assert_near(f->result.stage[2].sample[0], 11); /* not 10 + 9 */
 }
 
-static void only_iterations_that_all_ranks_finished_count(void **state)
+TEST_OF_FAKE(only_iterations_that_all_ranks_finished_count, VERB_BENCH, 4, 200)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 200);
-    fake_measure(&f, 60);
-    session_rank(&f.session, 2)->samples = 57;
-    assert_int_equal(fake_result(&f, EPA_ERR_INTERRUPTED, "stopped by the user"), EPA_OK);
-    assert_int_equal(f.result.n_samples, 57);
-    assert_int_equal(f.result.stage[2].rank[0].n, 57);
-    fake_finish(&f);
+    fake_measure(f, 60);
+    session_rank(&f->session, 2)->samples = 57;
+    assert_int_equal(fake_result(f, EPA_ERR_INTERRUPTED, "stopped by the user"), EPA_OK);
+    assert_int_equal(f->result.n_samples, 57);
+    assert_int_equal(f->result.stage[2].rank[0].n, 57);
 }
 
-static void each_rank_has_statistics_of_its_own(void **state)
+TEST_OF_FAKE(each_rank_has_statistics_of_its_own, VERB_BENCH, 64, 3)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 64, 3);
-    fake_measure(&f, 3);
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.stage[0].rank[0].median, 101000);
-    assert_near(f.result.stage[0].rank[63].median, 164000);
-    assert_near(f.result.stage[2].rank[63].max, 2 * 63000.0 + 2 * 2000.0 + 300000);
-    fake_finish(&f);
+    fake_measure(f, 3);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.stage[0].rank[0].median, 101000);
+    assert_near(f->result.stage[0].rank[63].median, 164000);
+    assert_near(f->result.stage[2].rank[63].max, 2 * 63000.0 + 2 * 2000.0 + 300000);
 }
 
-static void skew_and_straggler_are_of_the_total(void **state)
+TEST_OF_FAKE(skew_and_straggler_are_of_the_total, VERB_BENCH, 4, 10)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 10);
-    fake_measure(&f, 10);
-    *fake_time(&f, 0, 1, 7) = 900000;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.skew_ns, 6000); /* 3 ranks apart, 1 us in each of two stages */
-    assert_int_equal(f.result.straggler, 3);
-    assert_near(f.result.straggler_share, 0.9);
-    fake_finish(&f);
+    fake_measure(f, 10);
+    *fake_time(f, 0, 1, 7) = 900000;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.skew_ns, 6000); /* 3 ranks apart, 1 us in each of two stages */
+    assert_int_equal(f->result.straggler, 3);
+    assert_near(f->result.straggler_share, 0.9);
 }
 
-static void rates_are_bytes_of_one_iteration_by_the_median(void **state)
+TEST_OF_FAKE(rates_are_bytes_of_one_iteration_by_the_median, VERB_BENCH, 2, 1)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 1);
-    fake_measure(&f, 1);
-    session_rank(&f.session, 1)->traffic.dispatch_needed = 5000000;
-    session_rank(&f.session, 1)->traffic.dispatch_dtype =
+    fake_measure(f, 1);
+    session_rank(&f->session, 1)->traffic.dispatch_needed = 5000000;
+    session_rank(&f->session, 1)->traffic.dispatch_dtype =
         7000000; /* more than it gets: its bottleneck */
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.stage[0].goodput, 4000000 / 101000.0);
-    assert_near(f.result.stage[0].wire, 4000000 / 101000.0);
-    assert_near(f.result.stage[0].bottleneck, 7000000 / 101000.0);
-    assert_near(f.result.stage[1].goodput, 3000000 / 201000.0);
-    assert_near(f.result.stage[1].wire, 1000000 / 201000.0);
-    assert_near(f.result.stage[1].bottleneck, 2000000 / 201000.0);
-    assert_near(f.result.stage[2].goodput, 7000000 / 302000.0);
-    assert_near(f.result.stage[2].bottleneck, 8000000 / 302000.0);
-    fake_finish(&f);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.stage[0].goodput, 4000000 / 101000.0);
+    assert_near(f->result.stage[0].wire, 4000000 / 101000.0);
+    assert_near(f->result.stage[0].bottleneck, 7000000 / 101000.0);
+    assert_near(f->result.stage[1].goodput, 3000000 / 201000.0);
+    assert_near(f->result.stage[1].wire, 1000000 / 201000.0);
+    assert_near(f->result.stage[1].bottleneck, 2000000 / 201000.0);
+    assert_near(f->result.stage[2].goodput, 7000000 / 302000.0);
+    assert_near(f->result.stage[2].bottleneck, 8000000 / 302000.0);
 }
 
-static void traffic_is_by_the_iterations_that_counted_it(void **state)
+TEST_OF_FAKE(traffic_is_by_the_iterations_that_counted_it, VERB_BENCH, 2, 8)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 8);
-    fake_measure(&f, 8);
+    fake_measure(f, 8);
     for (uint32_t r = 0; r < 2; r++) {
-        session_rank(&f.session, r)->traffic_n =
+        session_rank(&f->session, r)->traffic_n =
             1; /* one set of inputs, used eight times */
-        session_rank(&f.session, r)->traffic =
+        session_rank(&f->session, r)->traffic =
             (struct moe_traffic){300, 300, 100, 100, 100, 100};
     }
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.dispatch.needed, 300);
-    assert_near(f.result.total.out, 200);
-    fake_finish(&f);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.dispatch.needed, 300);
+    assert_near(f->result.total.out, 200);
 }
 
-static void stages_that_share_a_dispatch_have_no_rate_of_their_own(void **state)
+TEST_OF_FAKE(stages_that_share_a_dispatch_have_no_rate_of_their_own, VERB_BENCH, 2, 1)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 1);
-    fake_measure(&f, 1);
-    f.session.stage_kind[1] = EPA_STAGE_DISPATCH;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_true(isnan(f.result.stage[0].goodput));
-    assert_true(isnan(f.result.stage[1].bottleneck));
-    assert_near(f.result.stage[2].goodput, 6000000 / 302000.0);
-    fake_finish(&f);
+    fake_measure(f, 1);
+    f->session.stage_kind[1] = EPA_STAGE_DISPATCH;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(isnan(f->result.stage[0].goodput));
+    assert_true(isnan(f->result.stage[1].bottleneck));
+    assert_near(f->result.stage[2].goodput, 6000000 / 302000.0);
 }
 
-static void one_rank_has_no_skew_and_sends_nothing(void **state)
+TEST_OF_FAKE(one_rank_has_no_skew_and_sends_nothing, VERB_BENCH, 1, 5)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 1, 5);
-    fake_measure(&f, 5);
-    session_rank(&f.session, 0)->traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_near(f.result.skew_ns, 0);
-    assert_near(f.result.stage[0].wire, 0);
-    assert_true(f.result.stage[0].goodput > 0);
-    fake_finish(&f);
+    fake_measure(f, 5);
+    session_rank(&f->session, 0)->traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.skew_ns, 0);
+    assert_near(f->result.stage[0].wire, 0);
+    assert_true(f->result.stage[0].goodput > 0);
 }
 
-static void no_sample_gives_nan_rates_and_keeps_its_stages(void **state)
+TEST_OF_FAKE(no_sample_gives_nan_rates_and_keeps_its_stages, VERB_BENCH, 2, 200)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 2, 200);
-    assert_int_equal(fake_result(&f, EPA_ERR_TIMEOUT, "rank 0 waits for rank 1"), EPA_OK);
-    assert_int_equal(f.result.n_samples, 0);
-    assert_int_equal(f.result.n_stages, 3);
-    assert_true(isnan(f.result.stage[2].slowest.median));
-    assert_true(isnan(f.result.stage[2].goodput));
-    assert_true(warned(&f, "no sample"));
-    fake_finish(&f);
+    assert_int_equal(fake_result(f, EPA_ERR_TIMEOUT, "rank 0 waits for rank 1"), EPA_OK);
+    assert_int_equal(f->result.n_samples, 0);
+    assert_int_equal(f->result.n_stages, 3);
+    assert_true(isnan(f->result.stage[2].slowest.median));
+    assert_true(isnan(f->result.stage[2].goodput));
+    assert_true(warned(f, "no sample"));
 }
 
-static void a_session_that_never_had_ranks_makes_a_result(void **state)
+TEST_OF_FAKE(a_session_that_never_had_ranks_makes_a_result, VERB_BENCH, 8, 200)
 {
-    struct fake f;
     struct session bare;
 
-    (void)state;
-    fake_init(&f, VERB_BENCH, 8, 200);
     bare = (struct session){
-        .experiment = &f.experiment, .verb = VERB_BENCH, .iterations = 200};
+        .experiment = &f->experiment, .verb = VERB_BENCH, .iterations = 200};
     assert_int_equal(
-        result_make(&bare, &f.facts, EPA_ERR_NOMEM, "no room", &f.result, NULL), EPA_OK);
-    assert_int_equal(f.result.n_stages, 1);
-    assert_int_equal(f.result.exit_code, EXIT_RESOURCE);
-    fake_finish(&f);
+        result_make(&bare, &f->facts, EPA_ERR_NOMEM, "no room", &f->result, NULL), EPA_OK);
+    assert_int_equal(f->result.n_stages, 1);
+    assert_int_equal(f->result.exit_code, EXIT_RESOURCE);
 }
 
-static void verify_counts_and_times_nothing(void **state)
+TEST_OF_FAKE(verify_counts_and_times_nothing, VERB_VERIFY, 2, 50)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_VERIFY, 2, 50);
     for (uint32_t r = 0; r < 2; r++) {
-        session_rank(&f.session, r)->samples = 50;
-        session_rank(&f.session, r)->checked = 50 - r;
-        session_rank(&f.session, r)->compared = 1000;
-        session_rank(&f.session, r)->wrong = r;
+        session_rank(&f->session, r)->samples = 50;
+        session_rank(&f->session, r)->checked = 50 - r;
+        session_rank(&f->session, r)->compared = 1000;
+        session_rank(&f->session, r)->wrong = r;
     }
-    assert_int_equal(fake_result(&f, EPA_ERR_MISMATCH, "wrong"), EPA_OK);
-    assert_int_equal(f.result.n_samples, 0);
-    assert_int_equal(f.result.compared, 2000);
-    assert_int_equal(f.result.wrong, 1);
-    assert_int_equal(f.result.checked, 49);
-    assert_int_equal(f.result.exit_code, EXIT_WRONG);
-    fake_finish(&f);
+    assert_int_equal(fake_result(f, EPA_ERR_MISMATCH, "wrong"), EPA_OK);
+    assert_int_equal(f->result.n_samples, 0);
+    assert_int_equal(f->result.compared, 2000);
+    assert_int_equal(f->result.wrong, 1);
+    assert_int_equal(f->result.checked, 49);
+    assert_int_equal(f->result.exit_code, EXIT_WRONG);
 }
 
-static void exit_codes_follow_the_status(void **state)
+TEST(exit_codes_follow_the_status)
 {
-    (void)state;
     assert_int_equal(exit_code(EPA_OK, 0), 0);
     assert_int_equal(exit_code(EPA_ERR_MISMATCH, 0), 1);
     assert_int_equal(exit_code(EPA_ERR_CONFIG, 0), 2);
@@ -244,81 +180,64 @@ static void exit_codes_follow_the_status(void **state)
     assert_int_equal(exit_code(EPA_ERR_INTERRUPTED, SIGTERM), 143);
 }
 
-static void the_first_rank_that_failed_by_itself_explains(void **state)
+TEST_OF_FAKE(the_first_rank_that_failed_by_itself_explains, VERB_BENCH, 3, 5)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 3, 5);
-    session_rank(&f.session, 0)->status = EPA_ERR_ABORTED;
-    session_rank(&f.session, 0)->failed_ns = 1;
-    session_rank(&f.session, 1)->status = EPA_ERR_TIMEOUT;
-    session_rank(&f.session, 1)->failed_ns = 30;
-    strcpy(session_rank(&f.session, 1)->text, "later");
-    session_rank(&f.session, 2)->status = EPA_ERR_TIMEOUT;
-    session_rank(&f.session, 2)->failed_ns = 20;
-    strcpy(session_rank(&f.session, 2)->text, "earlier");
-    assert_int_equal(fake_result(&f, EPA_ERR_TIMEOUT, ""), EPA_OK);
-    assert_string_equal(f.result.error, "earlier");
-    fake_finish(&f);
+    session_rank(&f->session, 0)->status = EPA_ERR_ABORTED;
+    session_rank(&f->session, 0)->failed_ns = 1;
+    session_rank(&f->session, 1)->status = EPA_ERR_TIMEOUT;
+    session_rank(&f->session, 1)->failed_ns = 30;
+    strcpy(session_rank(&f->session, 1)->text, "later");
+    session_rank(&f->session, 2)->status = EPA_ERR_TIMEOUT;
+    session_rank(&f->session, 2)->failed_ns = 20;
+    strcpy(session_rank(&f->session, 2)->text, "earlier");
+    assert_int_equal(fake_result(f, EPA_ERR_TIMEOUT, ""), EPA_OK);
+    assert_string_equal(f->result.error, "earlier");
 }
 
-static void a_start_is_reported_in_utc(void **state)
+TEST(a_start_is_reported_in_utc)
 {
     struct result result = {0};
 
-    (void)state;
     result_when(&result, 86400 + 3661, 1.5);
     assert_string_equal(result.started, "1970-01-02T01:01:01Z");
     assert_near(result.elapsed_s, 1.5);
 }
 
-static void a_quiet_bench_has_no_warning(void **state)
+TEST_OF_FAKE(a_quiet_bench_has_no_warning, VERB_BENCH, 4, 200)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 200);
-    fake_measure(&f, 200);
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(f.result.n_warnings, 0);
-    fake_finish(&f);
+    fake_measure(f, 200);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.n_warnings, 0);
 }
 
-static void doubtful_conditions_are_warned_of(void **state)
+TEST_OF_FAKE(doubtful_conditions_are_warned_of, VERB_BENCH, 4, 50)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_BENCH, 4, 50);
-    fake_measure(&f, 50);
-    f.facts.cores = 2;
-    f.facts.debug_build = true;
-    f.facts.timer_ns = 4e6;
-    strcpy(f.facts.isa_refused, "avx9");
-    strcpy(f.facts.governor, "powersave");
-    session_rank(&f.session, 3)->core = -1;
-    *fake_time(&f, 0, 0, 0) = 9e6;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_true(warned(&f, "4 ranks of 1 thread share 2 cores"));
-    assert_true(warned(&f, "debug build"));
-    assert_true(warned(&f, "steps of 4000000 ns"));
-    assert_true(warned(&f, "EPA2A_ISA=avx9"));
-    assert_true(warned(&f, "governor is \"powersave\""));
-    assert_true(warned(&f, "1 of 4 ranks are not pinned"));
-    assert_true(warned(&f, "the first sample took 9200.0 us"));
-    assert_true(warned(&f, "1 of 50 samples are outliers"));
-    assert_true(warned(&f, "p99 of 50 samples is the maximum"));
-    assert_int_equal(f.result.n_warnings, 9);
-    fake_finish(&f);
+    fake_measure(f, 50);
+    f->facts.cores = 2;
+    f->facts.debug_build = true;
+    f->facts.timer_ns = 4e6;
+    strcpy(f->facts.isa_refused, "avx9");
+    strcpy(f->facts.governor, "powersave");
+    session_rank(&f->session, 3)->core = -1;
+    *fake_time(f, 0, 0, 0) = 9e6;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(warned(f, "4 ranks of 1 thread share 2 cores"));
+    assert_true(warned(f, "debug build"));
+    assert_true(warned(f, "steps of 4000000 ns"));
+    assert_true(warned(f, "EPA2A_ISA=avx9"));
+    assert_true(warned(f, "governor is \"powersave\""));
+    assert_true(warned(f, "1 of 4 ranks are not pinned"));
+    assert_true(warned(f, "the first sample took 9200.0 us"));
+    assert_true(warned(f, "1 of 50 samples are outliers"));
+    assert_true(warned(f, "p99 of 50 samples is the maximum"));
+    assert_int_equal(f->result.n_warnings, 9);
 }
 
-static void a_routing_file_that_starts_again_is_warned_of(void **state)
+TEST(a_routing_file_that_starts_again_is_warned_of)
 {
     struct fake f;
     char root[512], path[600];
 
-    (void)state;
     root_create(root, sizeof(root));
     snprintf(path, sizeof(path), "%s/routes.jsonl", root);
     root_put(root, "/routes.jsonl",
@@ -343,7 +262,7 @@ static void a_routing_file_that_starts_again_is_warned_of(void **state)
     root_destroy(root);
 }
 
-static void hidden_states_that_start_again_are_warned_of_without_routing(void **state)
+TEST(hidden_states_that_start_again_are_warned_of_without_routing)
 {
     static const unsigned char head[128] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', "
                                            "'fortran_order': False, 'shape': (1, 16)}";
@@ -351,7 +270,6 @@ static void hidden_states_that_start_again_are_warned_of_without_routing(void **
     struct fake f;
     FILE *file;
 
-    (void)state;
     root_create(root, sizeof(root));
     snprintf(path, sizeof(path), "%s/hidden.npy", root);
     memset(npy, ' ', sizeof(head));
@@ -374,57 +292,11 @@ static void hidden_states_that_start_again_are_warned_of_without_routing(void **
     root_destroy(root);
 }
 
-static void what_kernels_were_refused_is_reported_by_every_command(void **state)
+TEST_OF_FAKE(only_bench_is_warned_of_times, VERB_RUN, 4, 2)
 {
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_VERIFY, 4, 2);
-    strcpy(f.facts.isa_refused, "avx9");
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_true(warned(&f, "EPA2A_ISA=avx9"));
-    fake_finish(&f);
-}
-
-static void only_bench_is_warned_of_times(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    fake_init(&f, VERB_RUN, 4, 2);
-    fake_measure(&f, 2);
-    f.facts.cores = 1;
-    f.facts.debug_build = true;
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(f.result.n_warnings, 0);
-    fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_is_the_slowest_rank_of_its_iteration),
-        cmocka_unit_test(total_adds_up_within_a_rank_before_the_slowest_is_taken),
-        cmocka_unit_test(only_iterations_that_all_ranks_finished_count),
-        cmocka_unit_test(each_rank_has_statistics_of_its_own),
-        cmocka_unit_test(skew_and_straggler_are_of_the_total),
-        cmocka_unit_test(rates_are_bytes_of_one_iteration_by_the_median),
-        cmocka_unit_test(traffic_is_by_the_iterations_that_counted_it),
-        cmocka_unit_test(stages_that_share_a_dispatch_have_no_rate_of_their_own),
-        cmocka_unit_test(one_rank_has_no_skew_and_sends_nothing),
-        cmocka_unit_test(no_sample_gives_nan_rates_and_keeps_its_stages),
-        cmocka_unit_test(a_session_that_never_had_ranks_makes_a_result),
-        cmocka_unit_test(verify_counts_and_times_nothing),
-        cmocka_unit_test(exit_codes_follow_the_status),
-        cmocka_unit_test(the_first_rank_that_failed_by_itself_explains),
-        cmocka_unit_test(a_start_is_reported_in_utc),
-        cmocka_unit_test(a_quiet_bench_has_no_warning),
-        cmocka_unit_test(doubtful_conditions_are_warned_of),
-        cmocka_unit_test(a_routing_file_that_starts_again_is_warned_of),
-        cmocka_unit_test(hidden_states_that_start_again_are_warned_of_without_routing),
-        cmocka_unit_test(what_kernels_were_refused_is_reported_by_every_command),
-        cmocka_unit_test(only_bench_is_warned_of_times),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    fake_measure(f, 2);
+    f->facts.cores = 1;
+    f->facts.debug_build = true;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.n_warnings, 0);
 }

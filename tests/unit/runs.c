@@ -1,10 +1,5 @@
 /* In which order runs go. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "cli/runs.h"
 
@@ -46,22 +41,11 @@ static void is_mixed(const uint32_t *order, uint32_t from, uint32_t to, uint32_t
     assert_true(moved);
 }
 
-static void declared_is_as_it_stands(void **state)
-{
-    struct made m;
-
-    (void)state;
-    runs_order(make(&m), RUNS_DECLARED, 1);
-    for (uint32_t i = 0; i < RUNS; i++)
-        assert_int_equal(m.order[i], i);
-}
-
-static void interleaved_has_each_repetition_of_all_before_the_next(void **state)
+TEST(interleaved_has_each_repetition_of_all_before_the_next)
 {
     struct made m;
     bool alike = true;
 
-    (void)state;
     runs_order(make(&m), RUNS_INTERLEAVED, 1);
     for (uint32_t k = 0; k < REPEAT; k++)
         is_mixed(m.order, k * KINDS, (k + 1) * KINDS, k + 1);
@@ -70,22 +54,12 @@ static void interleaved_has_each_repetition_of_all_before_the_next(void **state)
     assert_false(alike); /* each in an order of its own */
 }
 
-static void shuffled_is_one_order_of_all(void **state)
-{
-    struct made m;
-
-    (void)state;
-    runs_order(make(&m), RUNS_SHUFFLED, 1);
-    is_mixed(m.order, 0, RUNS, 0);
-}
-
 /* Processes of a launch, and other machines, come to the same. */
-static void an_order_follows_from_its_seed(void **state)
+TEST(an_order_follows_from_its_seed)
 {
     static const uint32_t first[] = {19, 30, 5, 27, 23, 10};
     struct made a, b;
 
-    (void)state;
     for (enum runs_order how = RUNS_INTERLEAVED; how <= RUNS_SHUFFLED; how++) {
         runs_order(make(&a), how, 7);
         runs_order(make(&b), how, 7);
@@ -98,41 +72,14 @@ static void an_order_follows_from_its_seed(void **state)
 }
 
 /* With --only, or files that repeat unlike often. */
-static void repetitions_may_be_missing(void **state)
+TEST(repetitions_may_be_missing)
 {
     struct made m;
 
-    (void)state;
     make(&m);
     for (uint32_t i = 0; i < RUNS; i++)
         m.run[i].repetition = i < 30 ? 9 : 4;
     runs_order(&m.runs, RUNS_INTERLEAVED, 1);
     for (uint32_t at = 0; at < RUNS; at++)
         assert_int_equal(m.order[at] < 30, at >= 30);
-}
-
-static void orders_have_names(void **state)
-{
-    enum runs_order how = RUNS_USUAL;
-
-    (void)state;
-    for (enum runs_order want = RUNS_DECLARED; want <= RUNS_SHUFFLED; want++) {
-        assert_true(runs_order_find(runs_order_name(want), &how));
-        assert_int_equal(how, want);
-    }
-    assert_false(runs_order_find("random", &how));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(declared_is_as_it_stands),
-        cmocka_unit_test(interleaved_has_each_repetition_of_all_before_the_next),
-        cmocka_unit_test(shuffled_is_one_order_of_all),
-        cmocka_unit_test(an_order_follows_from_its_seed),
-        cmocka_unit_test(repetitions_may_be_missing),
-        cmocka_unit_test(orders_have_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

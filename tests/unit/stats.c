@@ -1,10 +1,6 @@
 /* Statistics of samples whose expert outputs are known by hand. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "report/stats.h"
 
@@ -14,25 +10,23 @@ static void assert_near(double is, double want)
     assert_true(fabs(is - want) <= 1e-12 * fabs(want));
 }
 
-static void no_samples_give_nan_and_count_zero(void **state)
+TEST(no_samples_give_nan_and_count_zero)
 {
     struct stats s = stats_of(NULL, 0, NULL);
     const double value[] = {s.min, s.median, s.p95, s.p99, s.max, s.mean, s.stdev, s.mad};
 
-    (void)state;
     assert_int_equal(s.n, 0);
     assert_int_equal(s.outliers, 0);
-    for (size_t i = 0; i < sizeof(value) / sizeof(value[0]); i++)
+    for (size_t i = 0; i < LENGTH(value); i++)
         assert_true(isnan(value[i]));
 }
 
 /* Ranks 40 and 61 of 100: the sign test at 5 % (base/interval.h). */
-static void the_interval_of_the_median_is_two_samples(void **state)
+TEST(the_interval_of_the_median_is_two_samples)
 {
     double x[100], scratch[100];
     struct stats s;
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         x[i] = (i * 37 % 100) + 1;
     s = stats_of(x, 100, scratch);
@@ -42,13 +36,12 @@ static void the_interval_of_the_median_is_two_samples(void **state)
     assert_true(isnan(s.low) && isnan(s.high));
 }
 
-static void one_sample_is_every_percentile(void **state)
+TEST(one_sample_is_every_percentile)
 {
     const double x[] = {7};
     double scratch[1];
     struct stats s = stats_of(x, 1, scratch);
 
-    (void)state;
     assert_near(s.min, 7);
     assert_near(s.median, 7);
     assert_near(s.p95, 7);
@@ -59,12 +52,11 @@ static void one_sample_is_every_percentile(void **state)
     assert_near(s.mad, 0);
 }
 
-static void percentiles_are_samples_by_nearest_rank(void **state)
+TEST(percentiles_are_samples_by_nearest_rank)
 {
     double x[200], scratch[200];
     struct stats s;
 
-    (void)state;
     for (int i = 0; i < 200; i++)
         x[i] = (i * 77 % 200) + 1; /* 1 to 200 in another order */
     s = stats_of(x, 200, scratch);
@@ -76,20 +68,18 @@ static void percentiles_are_samples_by_nearest_rank(void **state)
     assert_near(s.mean, 100.5);
 }
 
-static void median_of_an_even_number_is_the_lower_middle(void **state)
+TEST(median_of_an_even_number_is_the_lower_middle)
 {
     const double x[] = {4, 1, 3, 2};
     double scratch[4];
 
-    (void)state;
     assert_near(stats_of(x, 4, scratch).median, 2);
 }
 
-static void p999_needs_a_thousand_samples(void **state)
+TEST(p999_needs_a_thousand_samples)
 {
     static double x[2001], scratch[2001];
 
-    (void)state;
     for (int i = 0; i < 2001; i++)
         x[i] = i * 77 % 2001;
     assert_true(isnan(stats_of(x, 999, scratch).p999));
@@ -101,21 +91,19 @@ static void p999_needs_a_thousand_samples(void **state)
     assert_near(stats_of(x, 2001, scratch).p999, 1999);
 }
 
-static void cv_is_the_deviation_by_the_mean(void **state)
+TEST(cv_is_the_deviation_by_the_mean)
 {
     const double x[] = {9, 10, 11};
     double scratch[3];
 
-    (void)state;
     assert_near(stats_of(x, 3, scratch).cv, 0.1);
     assert_near(stats_of(x, 1, scratch).cv, 0);
 }
 
-static void few_samples_put_high_percentiles_at_the_maximum(void **state)
+TEST(few_samples_put_high_percentiles_at_the_maximum)
 {
     double x[100], scratch[100];
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         x[i] = i;
     assert_near(stats_of(x, 19, scratch).p95, 18);
@@ -124,46 +112,42 @@ static void few_samples_put_high_percentiles_at_the_maximum(void **state)
     assert_near(stats_of(x, 100, scratch).p99, 98);
 }
 
-static void samples_are_left_in_their_order(void **state)
+TEST(samples_are_left_in_their_order)
 {
     const double x[] = {3, 1, 2};
     double scratch[3];
 
-    (void)state;
     (void)stats_of(x, 3, scratch);
     assert_near(x[0], 3);
     assert_near(x[1], 1);
     assert_near(x[2], 2);
 }
 
-static void spread_is_of_samples_not_of_the_population(void **state)
+TEST(spread_is_of_samples_not_of_the_population)
 {
     const double x[] = {2, 4, 4, 4, 5, 5, 7, 9};
     double scratch[8];
     struct stats s = stats_of(x, 8, scratch);
 
-    (void)state;
     assert_near(s.mean, 5);
     assert_near(s.stdev, sqrt(32.0 / 7));
     assert_near(s.mad, 1); /* of 0 0 0 1 1 2 3 5 around 4 */
 }
 
-static void spread_survives_a_large_mean(void **state)
+TEST(spread_survives_a_large_mean)
 {
     const double x[] = {1e9 + 1, 1e9 + 2, 1e9 + 3};
     double scratch[3];
 
-    (void)state;
     assert_near(stats_of(x, 3, scratch).stdev, 1);
 }
 
-static void outliers_are_beyond_the_modified_z_score(void **state)
+TEST(outliers_are_beyond_the_modified_z_score)
 {
     double x[] = {98, 99, 100, 101, 102, 100 + 14.8, 100 - 14.9};
     double scratch[7];
     struct stats s = stats_of(x, 7, scratch);
 
-    (void)state;
     assert_near(s.median, 100);
     assert_near(s.mad, 2); /* 0 1 1 2 2 14.8 14.9 */
     assert_int_equal(s.outliers, 0);
@@ -172,32 +156,10 @@ static void outliers_are_beyond_the_modified_z_score(void **state)
     assert_int_equal(stats_of(x, 7, scratch).outliers, 2);
 }
 
-static void equal_samples_have_no_outliers(void **state)
+TEST(equal_samples_have_no_outliers)
 {
     const double x[] = {5, 5, 5, 5, 1000};
     double scratch[5];
 
-    (void)state;
     assert_int_equal(stats_of(x, 5, scratch).outliers, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_samples_give_nan_and_count_zero),
-        cmocka_unit_test(the_interval_of_the_median_is_two_samples),
-        cmocka_unit_test(one_sample_is_every_percentile),
-        cmocka_unit_test(percentiles_are_samples_by_nearest_rank),
-        cmocka_unit_test(median_of_an_even_number_is_the_lower_middle),
-        cmocka_unit_test(p999_needs_a_thousand_samples),
-        cmocka_unit_test(cv_is_the_deviation_by_the_mean),
-        cmocka_unit_test(few_samples_put_high_percentiles_at_the_maximum),
-        cmocka_unit_test(samples_are_left_in_their_order),
-        cmocka_unit_test(spread_is_of_samples_not_of_the_population),
-        cmocka_unit_test(spread_survives_a_large_mean),
-        cmocka_unit_test(outliers_are_beyond_the_modified_z_score),
-        cmocka_unit_test(equal_samples_have_no_outliers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 /* Boards: what is shown of ranks, and that nothing which may stand there does harm. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "session/status.h"
@@ -92,7 +84,7 @@ static void waits_for(const struct session_wait *note, const char *want)
     unmade(&f);
 }
 
-static void who_waits_says_for_what_and_whom(void **state)
+TEST(who_waits_says_for_what_and_whom)
 {
     static const struct {
         enum epa_wait_kind kind;
@@ -109,19 +101,17 @@ static void who_waits_says_for_what_and_whom(void **state)
         {EPA_WAIT_NOTHING, "", "-"},
     };
 
-    (void)state;
-    for (uint32_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+    for (uint32_t i = 0; i < LENGTH(c); i++) {
         struct session_wait note = note_of(c[i].kind, c[i].what);
 
         waits_for(&note, c[i].text);
     }
 }
 
-static void a_note_of_an_iteration_before_is_none(void **state)
+TEST(a_note_of_an_iteration_before_is_none)
 {
     struct session_wait note = note_of(EPA_WAIT_SIGNAL, "rows");
 
-    (void)state;
     note.iteration = 6;
     waits_for(&note, "-");
     note.iteration = 7;
@@ -129,19 +119,28 @@ static void a_note_of_an_iteration_before_is_none(void **state)
     waits_for(&note, "-");
 }
 
-static void a_line_for_each_rank_says_where_it_is(void **state)
+#define TEST_OF_STATUS_PAGE(name) \
+    static void name##_in(struct fixture *f); \
+    TEST(name) \
+    { \
+        struct fixture f; \
+\
+        made(&f); \
+        name##_in(&f); \
+        unmade(&f); \
+    } \
+    static void name##_in(struct fixture *f)
+
+TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
 {
-    struct fixture f;
     struct status s;
     struct text text = {0};
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
-    made(&f);
-    f.rank[0].finished = 1;
-    f.rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
-    f.rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    f->rank[0].finished = 1;
+    f->rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
+    f->rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_int_equal(s.rank[0].state, STATUS_DONE);
     assert_int_equal(s.rank[1].state, STATUS_GONE);
     assert_int_equal(s.rank[2].state, STATUS_WAITING);
@@ -152,27 +151,25 @@ static void a_line_for_each_rank_says_where_it_is(void **state)
                                       "rank 1 for 0.00 s: came to barrier 6, wants 7\n"));
     text_free(&text);
     status_finish(&s);
-    f.notes->n_stages = 0;
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    f->notes->n_stages = 0;
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_string_equal(status_stage(&s, 0), "set-up");
     status_finish(&s);
-    status_page_show(f.status_page, NULL);
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    status_page_show(f->status_page, NULL);
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     assert_int_equal(s.n, 0);
     status_print(&s, "", &text);
     assert_non_null(strstr(text.data, ": between two runs, after "));
     text_free(&text);
     status_finish(&s);
-    unmade(&f);
 }
 
-static void pieces_hold_zeros_each_time(void **state)
+TEST(pieces_hold_zeros_each_time)
 {
     struct fixture f;
     uint64_t at = 0, first;
     char *p;
 
-    (void)state;
     made(&f);
     first = f.run.notes_at;
     status_page_unmap(f.status_page, f.rank, RANKS * sizeof(*f.rank));
@@ -186,25 +183,21 @@ static void pieces_hold_zeros_each_time(void **state)
     status_page_destroy(f.status_page);
 }
 
-static void another_build_is_refused_by_its_version(void **state)
+TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
 {
-    struct fixture f;
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
-    made(&f);
     assert_int_equal(
-        status_page_read(status_page_file(f.status_page), 8, sizeof(struct session_notes), &head, &err),
+        status_page_read(status_page_file(f->status_page), 8, sizeof(struct session_notes), &head, &err),
         EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, ", another build than this"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(pwrite(status_page_file(f.status_page), "epa2a\0b\2", 8, 0), 8);
-    assert_int_equal(status_page_read(status_page_file(f.status_page), sizeof(struct session_rank),
+    assert_int_equal(pwrite(status_page_file(f->status_page), "epa2a\0b\2", 8, 0), 8);
+    assert_int_equal(status_page_read(status_page_file(f->status_page), sizeof(struct session_rank),
                                 sizeof(struct session_notes), &head, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
-    unmade(&f);
 }
 
 static uint64_t draw(uint64_t *state)
@@ -216,33 +209,30 @@ static uint64_t draw(uint64_t *state)
 }
 
 /* Whatever a process has written there. */
-static void random_bytes_do_no_harm(void **state)
+TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
 {
     uint64_t random = 88172645463325252u;
-    struct fixture f;
 
-    (void)state;
-    made(&f);
     for (uint32_t i = 0; i < 2000; i++) {
         struct epa_error err = {EPA_OK, ""};
         struct text text = {0};
-        struct status_page_run run = f.run;
+        struct status_page_run run = f->run;
         struct status s;
 
-        for (uint32_t k = 0; k < sizeof(*f.notes); k++)
-            ((unsigned char *)f.notes)[k] = (unsigned char)draw(&random);
-        for (uint32_t k = 0; k < RANKS * sizeof(*f.rank); k++)
-            ((unsigned char *)f.rank)[k] = (unsigned char)draw(&random);
-        f.rank[0].waiting.turn &= ~1ull;
-        f.rank[0].waiting.kind %= 9;
-        f.rank[0].waiting.stage = f.rank[0].stage;
-        f.rank[0].waiting.iteration = f.rank[0].iteration;
+        for (uint32_t k = 0; k < sizeof(*f->notes); k++)
+            ((unsigned char *)f->notes)[k] = (unsigned char)draw(&random);
+        for (uint32_t k = 0; k < RANKS * sizeof(*f->rank); k++)
+            ((unsigned char *)f->rank)[k] = (unsigned char)draw(&random);
+        f->rank[0].waiting.turn &= ~1ull;
+        f->rank[0].waiting.kind %= 9;
+        f->rank[0].waiting.stage = f->rank[0].stage;
+        f->rank[0].waiting.iteration = f->rank[0].iteration;
         if (i % 2 == 0)
             for (uint32_t k = 8; k < sizeof(run); k++)
                 ((unsigned char *)&run)[k] = (unsigned char)draw(&random);
         run.ranks %= 100;
-        status_page_show(f.status_page, &run);
-        assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+        status_page_show(f->status_page, &run);
+        assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
         status_print(&s, "", &text);
         assert_non_null(text.data);
         for (size_t k = 0; k < text.bytes; k++)
@@ -250,16 +240,14 @@ static void random_bytes_do_no_harm(void **state)
         text_free(&text);
         status_finish(&s);
     }
-    unmade(&f);
 }
 
-static void a_process_without_a_status_page_is_reported_apart(void **state)
+TEST(a_process_without_a_status_page_is_reported_apart)
 {
     struct epa_error err = {EPA_OK, ""};
     struct fixture f;
     int file = -1;
 
-    (void)state;
     assert_int_equal(status_page_open(getpid(), &file, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "runs no experiment of epa2a"));
     err = (struct epa_error){EPA_OK, ""};
@@ -270,19 +258,4 @@ static void a_process_without_a_status_page_is_reported_apart(void **state)
     assert_int_equal(status_page_open(getpid(), &file, &err), EPA_OK);
     close(file);
     unmade(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_says_for_what_and_whom),
-        cmocka_unit_test(a_note_of_an_iteration_before_is_none),
-        cmocka_unit_test(a_line_for_each_rank_says_where_it_is),
-        cmocka_unit_test(pieces_hold_zeros_each_time),
-        cmocka_unit_test(another_build_is_refused_by_its_version),
-        cmocka_unit_test(random_bytes_do_no_harm),
-        cmocka_unit_test(a_process_without_a_status_page_is_reported_apart),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

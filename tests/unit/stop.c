@@ -1,11 +1,7 @@
 /* Stop rules over series that are made up: when they stop, at which sample and why, and how
  * seldom they look. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "moe/random.h"
 #include "session/stop.h"
@@ -65,12 +61,11 @@ static struct outcome run(const struct bench_options *options, const struct seri
     return out;
 }
 
-static void samples_that_are_alike_stop_at_the_least_number(void **state)
+TEST(samples_that_are_alike_stop_at_the_least_number)
 {
     const struct bench_options o = {.iterations = 1000, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){alike, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_CI95);
     assert_int_equal(out.n, 50);
     assert_int_equal(out.looks, 1);
@@ -78,14 +73,13 @@ static void samples_that_are_alike_stop_at_the_least_number(void **state)
 
 /* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes
  * about 1540. */
-static void noise_stops_once_the_interval_is_narrow(void **state)
+TEST(noise_stops_once_the_interval_is_narrow)
 {
     const struct bench_options o = {
         .iterations = 100000, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){noisy, 100});
     double ns[100000];
 
-    (void)state;
     assert_int_equal(out.reason, STOP_CI95);
     assert_true(out.n > 800 && out.n < 3000);
     assert_true(out.looks < 25);
@@ -97,57 +91,52 @@ static void noise_stops_once_the_interval_is_narrow(void **state)
     assert_true(stop_width(ns, 300) > 0.01);
 }
 
-static void a_median_that_never_settles_stops_at_iterations(void **state)
+TEST(a_median_that_never_settles_stops_at_iterations)
 {
     const struct bench_options o = {
         .iterations = 10000, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){either, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_ITERATIONS);
     assert_int_equal(out.n, 10000);
     assert_true(out.looks < 40);
 }
 
-static void max_time_stops_soon_after_it_and_looks_seldom(void **state)
+TEST(max_time_stops_soon_after_it_and_looks_seldom)
 {
     const struct bench_options o = {.iterations = 1000000, .max_time_ns = 10000000};
     struct outcome out = run(&o, &(struct series){alike, 123});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_TIME);
     assert_true(out.n >= 10000000 / 123 && out.n <= 10000000 / 123 + 2);
     assert_true(out.looks < 60);
 }
 
-static void a_moment_is_one_sample(void **state)
+TEST(a_moment_is_one_sample)
 {
     const struct bench_options o = {
         .iterations = 1000, .ci95 = 0.01, .min_iterations = 50, .max_time_ns = 1};
     struct outcome out = run(&o, &(struct series){alike, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_TIME);
     assert_int_equal(out.n, 1);
 }
 
-static void time_that_does_not_pass_ends_at_iterations(void **state)
+TEST(time_that_does_not_pass_ends_at_iterations)
 {
     const struct bench_options o = {.iterations = 1000, .max_time_ns = 1000};
     struct outcome out = run(&o, &(struct series){alike, 0});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_ITERATIONS);
     assert_int_equal(out.n, 1000);
 }
 
-static void the_first_of_two_rules_counts(void **state)
+TEST(the_first_of_two_rules_counts)
 {
     struct bench_options o = {
         .iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .max_time_ns = 100000};
     struct outcome out = run(&o, &(struct series){noisy, 1000});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_TIME);
     assert_int_equal(out.n, 100);
     o.max_time_ns = 100000000;
@@ -155,33 +144,30 @@ static void the_first_of_two_rules_counts(void **state)
     assert_int_equal(out.reason, STOP_CI95);
 }
 
-static void min_time_holds_the_interval_back(void **state)
+TEST(min_time_holds_the_interval_back)
 {
     const struct bench_options o = {
         .iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .min_time_ns = 1000000};
     struct outcome out = run(&o, &(struct series){alike, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_CI95);
     assert_true(out.n >= 10000 && out.n <= 12600);
 }
 
-static void an_interval_at_the_last_sample_is_reported_as_such(void **state)
+TEST(an_interval_at_the_last_sample_is_reported_as_such)
 {
     const struct bench_options o = {.iterations = 40, .ci95 = 0.01, .min_iterations = 40};
     struct outcome out = run(&o, &(struct series){alike, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_CI95);
     assert_int_equal(out.n, 40);
 }
 
-static void fewer_samples_than_the_least_are_all_of_them(void **state)
+TEST(fewer_samples_than_the_least_are_all_of_them)
 {
     struct bench_options o = {.iterations = 20, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){alike, 100});
 
-    (void)state;
     assert_int_equal(out.reason, STOP_CI95);
     assert_int_equal(out.n, 20);
     o.iterations = 4; /* too few for an interval */
@@ -190,42 +176,20 @@ static void fewer_samples_than_the_least_are_all_of_them(void **state)
     assert_int_equal(out.n, 4);
 }
 
-static void a_median_of_nothing_has_no_interval(void **state)
+TEST(a_median_of_nothing_has_no_interval)
 {
     const struct bench_options o = {.iterations = 100, .ci95 = 0.01, .min_iterations = 10};
     double five[] = {1, 1, 1, 1, 1}, six[] = {5, 1, 4, 2, 3, 6};
 
-    (void)state;
     assert_int_equal(run(&o, &(struct series){none, 0}).reason, STOP_ITERATIONS);
     assert_true(isinf(stop_width(five, 5)));
     assert_true(fabs(stop_width(six, 6) - 5.0 / 3) < 1e-12); /* 1 to 6 by 3 */
 }
 
-static void without_a_rule_nothing_is_on(void **state)
+TEST(without_a_rule_nothing_is_on)
 {
-    (void)state;
     assert_false(
         stop_is_on(&(struct bench_options){.iterations = 5, .min_iterations = 50}));
     assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .ci95 = 0.01}));
     assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .max_time_ns = 1}));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_that_are_alike_stop_at_the_least_number),
-        cmocka_unit_test(noise_stops_once_the_interval_is_narrow),
-        cmocka_unit_test(a_median_that_never_settles_stops_at_iterations),
-        cmocka_unit_test(max_time_stops_soon_after_it_and_looks_seldom),
-        cmocka_unit_test(a_moment_is_one_sample),
-        cmocka_unit_test(time_that_does_not_pass_ends_at_iterations),
-        cmocka_unit_test(the_first_of_two_rules_counts),
-        cmocka_unit_test(min_time_holds_the_interval_back),
-        cmocka_unit_test(an_interval_at_the_last_sample_is_reported_as_such),
-        cmocka_unit_test(fewer_samples_than_the_least_are_all_of_them),
-        cmocka_unit_test(a_median_of_nothing_has_no_interval),
-        cmocka_unit_test(without_a_rule_nothing_is_on),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* Small files of /proc and /sys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_root.h"
 
 #include "base/sysfile.h"
 
-static void a_line_has_no_end(void **state)
+TEST_IN(root_set_up, root_tear_down, a_line_has_no_end)
 {
     char line[8];
 
@@ -21,7 +17,7 @@ static void a_line_has_no_end(void **state)
     assert_string_equal(line, "longer ");
 }
 
-static void what_is_not_there_is_empty(void **state)
+TEST_IN(root_set_up, root_tear_down, what_is_not_there_is_empty)
 {
     char line[8] = "x";
 
@@ -33,7 +29,7 @@ static void what_is_not_there_is_empty(void **state)
     assert_int_equal(sysfile_number(*state, "/none"), 0);
 }
 
-static void a_field_is_the_first_of_its_name(void **state)
+TEST_IN(root_set_up, root_tear_down, a_field_is_the_first_of_its_name)
 {
     char value[32];
 
@@ -45,7 +41,7 @@ static void a_field_is_the_first_of_its_name(void **state)
     assert_false(sysfile_field(*state, "/a", "mode", value, sizeof(value)));
 }
 
-static void the_chosen_word_is_in_brackets(void **state)
+TEST_IN(root_set_up, root_tear_down, the_chosen_word_is_in_brackets)
 {
     char word[16];
 
@@ -57,25 +53,10 @@ static void the_chosen_word_is_in_brackets(void **state)
     assert_string_equal(word, "");
 }
 
-static void a_list_counts_what_it_names(void **state)
+TEST(a_list_counts_what_it_names)
 {
-    (void)state;
     assert_int_equal(sysfile_list_count("0-3,8"), 5);
     assert_int_equal(sysfile_list_count("7"), 1);
     assert_int_equal(sysfile_list_count(""), 0);
     assert_int_equal(sysfile_list_count("3-1"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, root_set_up, root_tear_down)
-        IN_ROOT(a_line_has_no_end),
-        IN_ROOT(what_is_not_there_is_empty),
-        IN_ROOT(a_field_is_the_first_of_its_name),
-        IN_ROOT(the_chosen_word_is_in_brackets),
-        cmocka_unit_test(a_list_counts_what_it_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,12 @@
 /* Growing text, nearest names, sizes and times for people. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/text.h"
 
-static void text_grows_past_its_first_room(void **state)
+TEST(text_grows_past_its_first_room)
 {
     struct text text = {0};
 
-    (void)state;
     for (int i = 0; i < 1000; i++)
         text_add(&text, "%d,", i % 10);
     assert_int_equal(text.bytes, 2000);
@@ -25,19 +16,17 @@ static void text_grows_past_its_first_room(void **state)
     assert_null(text.data);
 }
 
-static void text_of_no_bytes_is_an_empty_string(void **state)
+TEST(text_of_no_bytes_is_an_empty_string)
 {
     struct text text = {0};
 
-    (void)state;
     text_add_bytes(&text, NULL, 0);
     assert_string_equal(text.data, "");
     text_free(&text);
 }
 
-static void distance_counts_edits_and_swaps(void **state)
+TEST(distance_counts_edits_and_swaps)
 {
-    (void)state;
     assert_int_equal(text_distance("", "abc"), 3);
     assert_int_equal(text_distance("shm", "shm"), 0);
     assert_int_equal(text_distance("hiden", "hidden"), 1);
@@ -45,11 +34,10 @@ static void distance_counts_edits_and_swaps(void **state)
     assert_int_equal(text_distance("kitten", "sitting"), 3);
 }
 
-static void distance_of_endless_names_is_large_and_harmless(void **state)
+TEST(distance_of_endless_names_is_large_and_harmless)
 {
     char *name = malloc(70000);
 
-    (void)state;
     memset(name, 'a', 69999);
     name[69999] = 0;
     assert_true(text_distance(name, "aaa") > 10);
@@ -58,9 +46,8 @@ static void distance_of_endless_names_is_large_and_harmless(void **state)
     free(name);
 }
 
-static void near_allows_one_edit_in_short_names_and_two_in_long_ones(void **state)
+TEST(near_allows_one_edit_in_short_names_and_two_in_long_ones)
 {
-    (void)state;
     assert_true(text_near("shn", "shm"));
     assert_false(text_near("sxx", "shm"));
     assert_true(text_near("tranpsort", "transport"));
@@ -69,41 +56,24 @@ static void near_allows_one_edit_in_short_names_and_two_in_long_ones(void **stat
     assert_true(text_near("FP8", "fp8"));
 }
 
-static void nearest_takes_the_closest_or_none(void **state)
+TEST(nearest_takes_the_closest_or_none)
 {
     static const char *const names[] = {"topk", "tokens", "token"};
 
-    (void)state;
     assert_string_equal(text_nearest("tokem", names, 3), "token");
     assert_string_equal(text_nearest("top_k", names, 3), "topk");
     assert_null(text_nearest("bandwidth", names, 3));
     assert_null(text_nearest("x", names, 0));
 }
 
-static void sizes_read_well(void **state)
+TEST(sizes_read_well)
 {
     char buf[32];
 
-    (void)state;
     assert_string_equal(text_size(buf, sizeof(buf), 0), "0 B");
     assert_string_equal(text_size(buf, sizeof(buf), 640), "640 B");
     assert_string_equal(text_size(buf, sizeof(buf), 1536ull << 20), "1.50 GiB");
     assert_string_equal(text_size(buf, sizeof(buf), 15938355), "15.2 MiB");
     assert_string_equal(text_size(buf, sizeof(buf), (1 << 20) - 1), "1.00 MiB");
     assert_string_equal(text_size(buf, sizeof(buf), UINT64_MAX), "16.0 EiB");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_grows_past_its_first_room),
-        cmocka_unit_test(text_of_no_bytes_is_an_empty_string),
-        cmocka_unit_test(distance_counts_edits_and_swaps),
-        cmocka_unit_test(distance_of_endless_names_is_large_and_harmless),
-        cmocka_unit_test(near_allows_one_edit_in_short_names_and_two_in_long_ones),
-        cmocka_unit_test(nearest_takes_the_closest_or_none),
-        cmocka_unit_test(sizes_read_well),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* token_flag: its layout and its signals, what it refuses, and calls that come out of turn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "layouts.h"
 
 #include "../../plugins/algorithm/token_flag/token_flag.h"
 
@@ -14,44 +8,13 @@ extern const struct epa_algorithm_plugin epa_plugin;
 /* The largest shape that it takes of what an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };
 
-static const struct epa_moe decode = {
-    .max_tokens = 128,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_BF16,
-    .x_dtype = EPA_BF16,
-};
-
 static struct tf_config config_of(int lock, uint32_t buffers)
 {
     return (struct tf_config){
         .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = lock, .chunks = 1, .buffers = buffers};
 }
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks, bool puts,
-                            const struct tf_config *c, struct tf_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return tf_layout_make(
-        m, &world, EPA_TRANSPORT_HOST | (puts ? 0u : (uint32_t)EPA_TRANSPORT_LOAD_STORE), c,
-        out, err);
-}
-
-static struct tf_layout made(const struct epa_moe *m, uint32_t ranks, bool puts,
-                             const struct tf_config *c)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, puts, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
 static void each_shape(void (*check)(const struct tf_layout *, const struct epa_moe *))
 {
@@ -66,7 +29,8 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
         m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         c.dispatch_dtype = (i >> 2 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
         c.fuse_expert = (i >> 3 & 1) != 0;
-        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0, &c);
+        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1,
+                 (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
         check(&l, &m);
     }
 }
@@ -85,7 +49,7 @@ static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
     uint64_t end = 0;
 
     (void)m;
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         assert_int_equal(at[i] % TF_PAGE, 0);
         assert_int_equal(bytes[i] % TF_LINE, 0);
         assert_true(at[i] >= end);
@@ -94,9 +58,8 @@ static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
     assert_true(end <= l->heap_bytes);
 }
 
-static void regions_stand_apart_in_every_shape(void **state)
+TEST(regions_stand_apart_in_every_shape)
 {
-    (void)state;
     each_shape(check_regions);
 }
 
@@ -114,34 +77,30 @@ static void check_message(const struct tf_layout *l, const struct epa_moe *m)
     assert_true(l->message_bytes < l->scales_at + scales + TF_META_BYTES + TF_LINE);
 }
 
-static void
-a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends(void **state)
+TEST(a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends)
 {
-    (void)state;
     assert_int_equal(sizeof(struct tf_meta), TF_META_BYTES);
     assert_int_equal(offsetof(struct tf_meta, flag), TF_META_BYTES - TF_FLAG_BYTES);
     each_shape(check_message);
 }
 
-static void counts_and_epoch_are_one_word_that_grows(void **state)
+TEST(counts_and_epoch_are_one_word_that_grows)
 {
-    (void)state;
     assert_true(tf_count_flag(1, 0) > 0);
     assert_true(tf_count_flag(2, 0) > tf_count_flag(1, UINT32_MAX - 1));
     assert_int_equal((uint32_t)tf_count_flag(7, 12) - 1, 12);
 }
 
 /* Counts, rows and expert outputs of all sets: no two in one word, and none beyond the last. */
-static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
+TEST(each_flag_that_is_put_has_a_signal_of_its_own)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
     uint8_t *used;
 
-    (void)state;
     m.max_tokens = 5;
-    l = made(&m, 4, true, &c);
+    l = made(&m, 4, OVER_PUTS, &c);
     used = calloc(l.signals, 1);
     assert_non_null(used);
     for (uint32_t source = 0; source < 4; source++)
@@ -159,103 +118,89 @@ static void each_flag_that_is_put_has_a_signal_of_its_own(void **state)
     free(used);
 }
 
-static void only_what_is_put_has_signals_and_staging(void **state)
+TEST(only_what_is_put_has_signals_and_staging)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
-    struct tf_layout l = made(&decode, 8, false, &c);
+    struct tf_layout l = made(&decode, 8, OVER_LOADS, &c);
 
-    (void)state;
     assert_int_equal(l.signals, 16);
     assert_int_equal(l.staging_bytes, 0);
-    l = made(&decode, 8, true, &c);
+    l = made(&decode, 8, OVER_PUTS, &c);
     assert_int_equal(l.signals, 16 + 2 * (8 * 1024 + 1024));
     assert_int_equal(l.staging_bytes, 1024 * l.message_bytes);
     c.flag_granularity = TF_FLAG_PER_RANK;
-    l = made(&decode, 8, true, &c);
+    l = made(&decode, 8, OVER_PUTS, &c);
     assert_int_equal(l.signals, 16 + 2 * 1024);
-    l = made(&decode, 1, true, &c);
+    l = made(&decode, 1, OVER_PUTS, &c);
     assert_int_equal(l.staging_bytes, 0);
 }
 
-static void fused_outputs_need_no_room_of_their_own_but_to_be_put(void **state)
+TEST(fused_outputs_need_no_room_of_their_own_but_to_be_put)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 1);
 
-    (void)state;
     c.fuse_expert = true;
-    assert_int_equal(made(&decode, 8, false, &c).y_bytes, 0);
-    assert_int_equal(made(&decode, 8, true, &c).y_bytes, 8 * 1024 * 2 * 7168);
+    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).y_bytes, 0);
+    assert_int_equal(made(&decode, 8, OVER_PUTS, &c).y_bytes, 8 * 1024 * 2 * 7168);
 }
 
-static void the_largest_shape_fits_into_64_bits(void **state)
+TEST(the_largest_shape_fits_into_64_bits)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
     struct tf_layout l;
 
-    (void)state;
     m.max_tokens = TOKENS;
     m.hidden = HIDDEN;
     m.topk = TF_TOPK;
     m.experts = RANKS * TF_TOPK;
-    l = made(&m, RANKS, true, &c);
+    l = made(&m, RANKS, OVER_PUTS, &c);
     check_regions(&l, &m);
     assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TF_TOPK);
     assert_true(l.heap_bytes > 2 * l.rows * 6 * HIDDEN);
     assert_int_equal(tf_output_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
 }
 
-static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const char *why)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(&m, ranks, false, &c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
-}
-
-static void what_it_cannot_do_is_refused_in_words(void **state)
+TEST(what_it_cannot_do_is_refused_in_words)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m;
 
-    (void)state;
     m = decode, m.dtype = EPA_F32;
-    refuse(m, 8, c, "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
     m = decode, m.topk = 33;
-    refuse(m, 8, c, "token_flag takes moe.topk from 1 to 32, not 33");
+    assert_refused(&m, 8, OVER_LOADS, &c, "token_flag takes moe.topk from 1 to 32, not 33");
     m = decode, m.experts = 130;
-    refuse(m, 65, c, "token_flag takes 1 to 64 ranks, not 65");
-    refuse(decode, 7, c,
-           "token_flag needs moe.experts (256) to be a multiple of ranks (7)");
+    assert_refused(&m, 65, OVER_LOADS, &c, "token_flag takes 1 to 64 ranks, not 65");
+    assert_refused(&decode, 7, OVER_LOADS, &c,
+                   "token_flag .. moe.experts (256) .. ranks (7)");
     m = decode, m.experts = 1 << 20;
-    refuse(m, 8, c, "token_flag takes up to 65536 experts a rank, not 131072");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag takes up to 65536 experts a rank, not 131072");
     m = decode, m.max_tokens = 1u << 24;
-    refuse(m, 8, c,
-           "token_flag numbers rows and signals in 32 bits, which ranks (8) x "
-           "moe.max_tokens (16777216) x moe.topk (8) exceed");
+    assert_refused(
+        &m, 8, OVER_LOADS, &c,
+        "token_flag .. 32 .. ranks (8) .. moe.max_tokens (16777216) .. moe.topk (8)");
     m = decode, m.hidden = 24;
-    refuse(m, 8, c, "token_flag needs moe.hidden (24) to be a multiple of 16");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
-    refuse(m, 8, c,
-           "token_flag with dispatch_dtype: native cannot send input that is quantised already; set "
-           "dispatch_dtype: fp8 or moe.input_dtype: native");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
     m = decode, m.fp8_group_size = 96, c.dispatch_dtype = TF_DTYPE_FP8;
-    refuse(
-        m, 8, c,
-        "token_flag with dispatch_dtype: fp8 needs moe.hidden (7168) to be a multiple of moe.fp8_group_size "
-        "(96); choose another group or dispatch_dtype: native");
+    assert_refused(
+        &m, 8, OVER_LOADS, &c,
+        "token_flag .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
 }
 
-static void chunks_need_a_flag_for_each_row(void **state)
+TEST(chunks_need_a_flag_for_each_row)
 {
     struct tf_config c = config_of(TF_FLAG_PER_RANK, 2);
 
-    (void)state;
     c.chunks = 4;
-    refuse(decode, 8, c,
-           "token_flag: chunks: 4 needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
-           "in before the flag that follows the last row");
+    assert_refused(&decode, 8, OVER_LOADS, &c,
+                   "token_flag .. chunks: 4 .. flag_granularity: token .. flag_granularity: rank");
 }
 
 /* ---- calls out of turn: one rank, nothing of the transport but what it calls alone ---- */
@@ -307,7 +252,7 @@ static void set_up(struct fixture *f, uint32_t buffers)
                                                 .expert = f->expert,
                                                 .weight = f->weight,
                                                 .out = f->out}};
-    l = made(&f->problem.u.moe, 1, false, &c);
+    l = made(&f->problem.u.moe, 1, OVER_LOADS, &c);
     f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
     f->t = (struct epa_transport){.ops = &transport_ops,
                                   .size = 1,
@@ -352,15 +297,14 @@ static void assert_says(struct fixture *f, uint32_t stage, const char *words)
         fail_msg("'%s' does not say: %s", err.text, words);
 }
 
-static void each_half_needs_the_one_before(void **state)
+TEST(each_half_needs_the_one_before)
 {
     struct fixture f = {.weight = {1}};
 
-    (void)state;
     set_up(&f, 2);
     f.problem.u.moe.epoch = 1;
     assert_says(&f, 1,
-                "dispatch_recv, counts, epoch 0: called for dispatch 1, but there is "
+                "dispatch_recv, counts: called for dispatch 1, but there is "
                 "none that is sent");
     assert_says(&f, 2, "none that is received");
     assert_says(&f, 3, "none that is answered");
@@ -369,7 +313,7 @@ static void each_half_needs_the_one_before(void **state)
     tear_down(&f);
 }
 
-static void no_more_dispatches_are_open_than_there_are_sets(void **state)
+TEST(no_more_dispatches_are_open_than_there_are_sets)
 {
     for (uint32_t buffers = 1; buffers <= 2; buffers++) {
         struct fixture f = {.weight = {1}};
@@ -388,11 +332,10 @@ static void no_more_dispatches_are_open_than_there_are_sets(void **state)
     }
 }
 
-static void a_rank_alone_outputs_itself_for_as_long_as_it_likes(void **state)
+TEST(a_rank_alone_outputs_itself_for_as_long_as_it_likes)
 {
     struct fixture f = {.weight = {2}};
 
-    (void)state;
     set_up(&f, 1);
     for (uint16_t i = 1; i < 50; i++) {
         f.x[3] = (uint16_t)(0x3f80 + i);
@@ -404,25 +347,4 @@ static void a_rank_alone_outputs_itself_for_as_long_as_it_likes(void **state)
         assert_int_equal(f.out[3], f.x[3] + 0x80); /* times 2 */
     }
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_stand_apart_in_every_shape),
-        cmocka_unit_test(
-            a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends),
-        cmocka_unit_test(counts_and_epoch_are_one_word_that_grows),
-        cmocka_unit_test(each_flag_that_is_put_has_a_signal_of_its_own),
-        cmocka_unit_test(only_what_is_put_has_signals_and_staging),
-        cmocka_unit_test(fused_outputs_need_no_room_of_their_own_but_to_be_put),
-        cmocka_unit_test(the_largest_shape_fits_into_64_bits),
-        cmocka_unit_test(what_it_cannot_do_is_refused_in_words),
-        cmocka_unit_test(chunks_need_a_flag_for_each_row),
-        cmocka_unit_test(each_half_needs_the_one_before),
-        cmocka_unit_test(no_more_dispatches_are_open_than_there_are_sets),
-        cmocka_unit_test(a_rank_alone_outputs_itself_for_as_long_as_it_likes),
-    };
-
-    return cmocka_run_group_tests_name("token_flag", tests, NULL, NULL);
 }

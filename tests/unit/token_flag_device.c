@@ -1,16 +1,8 @@
 /* token_flag on GPUs, what of it runs anywhere: the layout, lines and parts, which row comes
- * when, what is refused, and what is made of the stamps of warps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include <jansson.h>
+ * when, and what is refused. */
+#include "layouts.h"
 
-#include "../../plugins/algorithm/token_flag/token_flag_trace.h"
+#include "../../plugins/algorithm/token_flag/token_flag.h"
 
 static const struct epa_moe contest = {
     .max_tokens = 256,
@@ -25,28 +17,7 @@ static const struct epa_moe contest = {
 static const struct tf_config plain = {
     .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = TF_FLAG_PER_TOKEN, .chunks = 1, .buffers = 2};
 
-static enum epa_status make(const struct epa_moe *m, uint32_t ranks,
-                            const struct tf_config *c, struct tf_layout *out,
-                            struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-
-    *err = (struct epa_error){EPA_OK, ""};
-    return tf_layout_make(
-        m, &world, EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE, c,
-        out, err);
-}
-
-static struct tf_layout made(const struct epa_moe *m, uint32_t ranks,
-                             const struct tf_config *c)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    if (make(m, ranks, c, &l, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return l;
-}
+LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
 static void check_regions(const struct tf_layout *l)
 {
@@ -56,7 +27,7 @@ static void check_regions(const struct tf_layout *l)
                               l->buffers * l->outputs_bytes};
     uint64_t end = 0;
 
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         assert_int_equal(at[i] % TF_PAGE, 0);
         assert_true(at[i] >= end);
         end = at[i] + bytes[i];
@@ -71,23 +42,22 @@ static void check_packets(const struct tf_layout *l)
     uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
     uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
 
-    assert_true(content <= 8ull * (l->packets * DEV_PACKET_WORDS - TF_META_WORDS));
-    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * DEV_PACKET_WORDS);
+    assert_true(content <= 8ull * (l->packets * EPA_PACKET_WORDS - TF_META_WORDS));
+    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * EPA_PACKET_WORDS);
     assert_true(content <= l->meta_at);
     assert_int_equal(l->wire_bytes, l->packets * 128);
     assert_int_equal(l->slot_bytes, l->output_packets * 128);
-    assert_true(l->output_bytes <= 8ull * l->output_packets * DEV_PACKET_WORDS);
+    assert_true(l->output_bytes <= 8ull * l->output_packets * EPA_PACKET_WORDS);
     assert_true(l->counts_bytes >= 8ull * l->size * l->local);
     assert_true(tf_units_of(l->packets) * TF_UNIT_PACKETS >= l->packets);
     assert_true((tf_units_of(l->packets) - 1) * TF_UNIT_PACKETS < l->packets);
     assert_int_equal(TF_UNIT_BYTES % 16, 0);
 }
 
-static void a_message_and_its_meta_fit_into_their_packets_in_every_shape(void **state)
+TEST(a_message_and_its_meta_fit_into_their_packets_in_every_shape)
 {
     static const uint32_t hidden[] = {16, 48, 128, 1040, 2880, 7168, 20480, 40960};
 
-    (void)state;
     for (uint32_t i = 0; i < 8 * 16; i++) {
         struct tf_config c = plain;
         struct epa_moe m = contest;
@@ -98,11 +68,11 @@ static void a_message_and_its_meta_fit_into_their_packets_in_every_shape(void **
         c.buffers = 1 + i % 2;
         c.dispatch_dtype = (i >> 1 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
         c.fuse_expert = (i >> 2 & 1) != 0;
-        l = made(&m, (i >> 3 & 1) != 0 ? EPA_DEVICE_RANKS : 1, &c);
+        l = made(&m, (i >> 3 & 1) != 0 ? EPA_DEVICE_RANKS : 1, OF_GPUS, &c);
         check_regions(&l);
         check_packets(&l);
     }
-    assert_int_equal(made(&contest, 4, &plain).packets, 120);
+    assert_int_equal(made(&contest, 4, OF_GPUS, &plain).packets, 120);
 }
 
 /* Every row of every source once, a source's in order, and none behind by more than one while
@@ -125,11 +95,10 @@ static void check_order(uint32_t size, const uint32_t *n)
         assert_int_equal(next[s], n[s]);
 }
 
-static void rows_come_from_all_sources_in_turn_however_many_each_has(void **state)
+TEST(rows_come_from_all_sources_in_turn_however_many_each_has)
 {
     uint32_t n[EPA_DEVICE_RANKS], random = 1;
 
-    (void)state;
     check_order(1, (uint32_t[]){5});
     check_order(3, (uint32_t[]){0, 0, 0});
     check_order(4, (uint32_t[]){0, 7, 0, 7});
@@ -143,9 +112,8 @@ static void rows_come_from_all_sources_in_turn_however_many_each_has(void **stat
     }
 }
 
-static void each_row_is_taken_in_early_or_late_and_none_early_without_chunks(void **state)
+TEST(each_row_is_taken_in_early_or_late_and_none_early_without_chunks)
 {
-    (void)state;
     for (uint32_t rows = 0; rows < 50; rows++) {
         assert_int_equal(tf_early_rows(rows, 1), 0);
         for (uint32_t chunks = 2; chunks < 60; chunks++)
@@ -153,124 +121,44 @@ static void each_row_is_taken_in_early_or_late_and_none_early_without_chunks(voi
     }
 }
 
-static void refuse(struct epa_moe m, uint32_t ranks, struct tf_config c, const char *why)
-{
-    struct tf_layout l;
-    struct epa_error err;
-
-    assert_int_equal(make(&m, ranks, &c, &l, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, why);
-}
-
-static void what_gpus_cannot_do_is_refused_in_words(void **state)
+TEST(what_gpus_cannot_do_is_refused_in_words)
 {
     struct tf_config c = plain;
     struct epa_moe m;
 
-    (void)state;
     m = contest, m.experts = 272;
-    refuse(m, 17, c, "token_flag on GPUs takes 1 to 16 ranks, not 17");
+    assert_refused(&m, 17, OF_GPUS, &c, "token_flag on GPUs takes 1 to 16 ranks, not 17");
     m = contest, m.experts = 8192;
-    refuse(m, 8, c, "token_flag on GPUs takes up to 4096 moe.experts, not 8192");
+    assert_refused(&m, 8, OF_GPUS, &c,
+                   "token_flag on GPUs takes up to 4096 moe.experts, not 8192");
     m = contest, m.hidden = 65536;
-    refuse(
-        m, 8, c,
-        "token_flag on GPUs holds a message in a multiprocessor's memory, of 98304 bytes "
-        "at most; with moe.hidden: 65536 it has 139904");
+    assert_refused(&m, 8, OF_GPUS, &c,
+                   "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904");
     m = contest, m.max_tokens = 1 << 20, m.topk = 32;
-    refuse(m, 8, c,
-           "token_flag on GPUs numbers parts of rows in 32 bits, which 268435456 rows of 8 "
-           "parts exceed; lower moe.max_tokens or moe.topk");
+    assert_refused(&m, 8, OF_GPUS, &c,
+                   "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk");
     c.nontemporal = TF_NONTEMPORAL_ON;
-    refuse(contest, 8, c, "token_flag: stores is for hosts; leave it out");
+    assert_refused(&contest, 8, OF_GPUS, &c,
+                   "token_flag: nontemporal is for hosts; leave it out");
     c = plain, c.dispatch_dtype = TF_DTYPE_FP8;
     m = contest, m.fp8_group_size = 512;
-    refuse(m, 8, c,
-           "token_flag on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-           "moe.fp8_group_size is 512");
+    assert_refused(&m, 8, OF_GPUS, &c,
+                   "token_flag .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
 }
 
-static void hosts_refuse_what_only_gpus_can_do(void **state)
+TEST(hosts_refuse_what_only_gpus_can_do)
 {
     struct epa_world world = {.size = 2, .local_size = 2, .local_cores = 1};
     struct tf_config c = plain;
     struct epa_error err = {EPA_OK, ""};
     struct tf_layout l;
 
-    (void)state;
     c.blocks = 4;
     assert_int_equal(tf_layout_make(&contest, &world, EPA_TRANSPORT_HOST, &c, &l, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "token_flag: blocks is for GPUs; leave it out, or set "
-                                  "backend.name: cuda");
+    assert_words(err.text, "token_flag: blocks .. backend.name: cuda");
     c = plain, c.profile = "trace", err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(tf_layout_make(&contest, &world, EPA_TRANSPORT_HOST, &c, &l, &err),
                      EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "token_flag: profile is for GPUs; leave it out, or set "
-                                  "backend.name: cuda");
-}
-
-/* ---- the trace ---- */
-
-static enum epa_status read_here(struct epa_backend *b, void *to, const void *from,
-                                 size_t n)
-{
-    (void)b;
-    memcpy(to, from, n);
-    return EPA_OK;
-}
-
-static void a_slice_is_a_warp_in_a_phase_of_a_stage(void **state)
-{
-    static const struct epa_backend_ops ops = {.read = read_here};
-    struct epa_backend backend = {.ops = &ops, .memory = EPA_MEMORY_CUDA};
-    struct tf_stamps stamps[TF_WARPS + 2] = {0};
-    char folder[] = "/tmp/token_flag-trace-XXXXXX", file[64], name[80];
-    json_error_t why;
-    json_t *trace, *events, *one;
-
-    (void)state;
-    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][0] = 5000;
-    stamps[0].at[TF_DISPATCH_SEND * TF_PHASES + TF_COUNTING][1] = 7500;
-    stamps[1].at[TF_DISPATCH_RECV * TF_PHASES + TF_AWAITING][0] =
-        6000; /* begun: no slice */
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][0] = 9000;
-    stamps[TF_WARPS + 1].at[TF_COMBINE_RECV * TF_PHASES + TF_RECEIVING][1] = 9250;
-    assert_non_null(mkdtemp(folder));
-    snprintf(file, sizeof(file), "%s/t", folder);
-    snprintf(name, sizeof(name), "%s.3.json", file);
-    tf_trace_write(file, 3, &backend, stamps, TF_WARPS + 2);
-    trace = json_load_file(name, 0, &why);
-    if (trace == NULL)
-        fail_msg("line %d: %s", why.line, why.text);
-    events = json_object_get(trace, "traceEvents");
-    /* The rank's name; each slice follows on its lane's. */
-    assert_int_equal(json_array_size(events), 5);
-    one = json_array_get(events, 2);
-    assert_string_equal(json_string_value(json_object_get(one, "name")),
-                        "dispatch_send, counts");
-    assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
-    one = json_array_get(events, 4);
-    assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
-    assert_int_equal(
-        json_integer_value(json_object_get(json_object_get(one, "args"), "block")), 1);
-    assert_int_equal(
-        json_integer_value(json_object_get(json_object_get(one, "args"), "warp")), 1);
-    json_decref(trace);
-    unlink(name);
-    rmdir(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_and_its_meta_fit_into_their_packets_in_every_shape),
-        cmocka_unit_test(rows_come_from_all_sources_in_turn_however_many_each_has),
-        cmocka_unit_test(each_row_is_taken_in_early_or_late_and_none_early_without_chunks),
-        cmocka_unit_test(what_gpus_cannot_do_is_refused_in_words),
-        cmocka_unit_test(hosts_refuse_what_only_gpus_can_do),
-        cmocka_unit_test(a_slice_is_a_warp_in_a_phase_of_a_stage),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_words(err.text, "token_flag: profile .. backend.name: cuda");
 }

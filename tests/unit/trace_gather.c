@@ -1,10 +1,6 @@
 /* The events of all ranks on one clock: offsets and drift, flows that are whole, and records
  * that were left half done or by somebody else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 #include "trace/gather.h"
@@ -69,178 +65,149 @@ static void finish(struct noted *n, struct gathered *g)
     free(n->fake.session.block);
 }
 
-static void events_are_in_order_with_the_longest_first(void **state)
+#define TEST_OF_NOTES(name) \
+    static void name##_in(struct noted *n); \
+    TEST(name) \
+    { \
+        struct noted n; \
+\
+        noted_init(&n); \
+        name##_in(&n); \
+    } \
+    static void name##_in(struct noted *n)
+
+TEST_OF_NOTES(events_are_in_order_with_the_longest_first)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    turn(&n, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 1010, 1020, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 1000, 1005, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 1000, 1030, 0);
-    add(&n, 1, EPA_TRACE_SLICE, 1002, 1003, 0);
-    g = gathered(&n);
+    turn(n, 0);
+    add(n, 0, EPA_TRACE_SLICE, 1010, 1020, 0);
+    add(n, 0, EPA_TRACE_SLICE, 1000, 1005, 0);
+    add(n, 0, EPA_TRACE_SLICE, 1000, 1030, 0);
+    add(n, 1, EPA_TRACE_SLICE, 1002, 1003, 0);
+    g = gathered(n);
     assert_int_equal(g.n, 4);
     assert_int_equal(g.base_ns, 1000);
     assert_int_equal(g.event[0].end_ns, 1030);
     assert_int_equal(g.event[1].end_ns, 1005);
     assert_int_equal(g.event[2].rank, 1);
     assert_int_equal(g.event[3].begin_ns, 1010);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void a_flow_without_its_other_end_is_cut(void **state)
+TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
 {
-    struct noted n;
     struct gathered g;
     uint32_t cut = 0;
 
-    (void)state;
-    noted_init(&n);
-    turn(&n, 0);
-    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
-    add(&n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
-    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* nobody took it */
-    add(&n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3); /* nobody gave it */
-    add(&n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
-    add(&n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
-    add(&n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
-    g = gathered(&n);
+    turn(n, 0);
+    add(n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
+    add(n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
+    add(n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* nobody took it */
+    add(n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3); /* nobody gave it */
+    add(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
+    add(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
+    add(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
+    g = gathered(n);
     assert_int_equal(g.flows, 1);
     assert_int_equal(g.cut, 5);
     for (uint64_t i = 0; i < g.n; i++)
         cut += g.event[i].cut;
     assert_int_equal(cut, 5);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void only_the_last_iterations_of_all_ranks_are_taken(void **state)
+TEST_OF_NOTES(only_the_last_iterations_of_all_ranks_are_taken)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    turn(&n, 3);
-    add(&n, 0, EPA_TRACE_SLICE, 100, 200, 0);
-    add(&n, 1, EPA_TRACE_SLICE, 100, 200, 0);
-    turn(&n, 4);
-    add(&n, 0, EPA_TRACE_SLICE, 300, 400, 0);
-    recorder_turn(&n.recorder[1], 5); /* a rank ahead */
-    add(&n, 1, EPA_TRACE_SLICE, 500, 600, 0);
-    g = gathered(&n);
+    turn(n, 3);
+    add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
+    add(n, 1, EPA_TRACE_SLICE, 100, 200, 0);
+    turn(n, 4);
+    add(n, 0, EPA_TRACE_SLICE, 300, 400, 0);
+    recorder_turn(&n->recorder[1], 5); /* a rank ahead */
+    add(n, 1, EPA_TRACE_SLICE, 500, 600, 0);
+    g = gathered(n);
     assert_int_equal(g.first, 4);
     assert_int_equal(g.last, 5);
     assert_int_equal(g.n, 2);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
 /* Rank 1 is 500 ns ahead of rank 0 at 10 s, and 1500 ns at 20 s. */
-static void a_clock_that_drifts_is_put_right(void **state)
+TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
 {
     const uint64_t s = 1000000000;
-    struct noted n;
     struct gathered g;
     struct record *record;
 
-    (void)state;
-    noted_init(&n);
-    record = session_trace(&n.fake.session, 1);
+    record = session_trace(&n->fake.session, 1);
     record->near = false;
     record->clock[RECORD_BEFORE] = (struct record_clock){true, 10 * s, 400, 600};
     record->clock[RECORD_AFTER] = (struct record_clock){true, 20 * s, 1300, 1700};
-    turn(&n, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
-    add(&n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
-    g = gathered(&n);
+    turn(n, 0);
+    add(n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
+    add(n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
+    g = gathered(n);
     assert_int_equal(g.event[1].rank, 1);
     assert_int_equal(g.event[1].begin_ns, 15 * s + 10);
     assert_int_equal(g.event[1].end_ns, 15 * s + 110);
     assert_true(g.rank[1].error_ns == 200);
     assert_true(g.rank[1].drift > 99 && g.rank[1].drift < 101);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void a_clock_that_was_never_compared_is_not_known(void **state)
+TEST_OF_NOTES(a_clock_that_was_never_compared_is_not_known)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    session_trace(&n.fake.session, 1)->near = false;
-    turn(&n, 0);
-    add(&n, 1, EPA_TRACE_SLICE, 100, 200, 0);
-    g = gathered(&n);
+    session_trace(&n->fake.session, 1)->near = false;
+    turn(n, 0);
+    add(n, 1, EPA_TRACE_SLICE, 100, 200, 0);
+    g = gathered(n);
     assert_true(g.rank[1].error_ns != g.rank[1].error_ns);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void what_makes_no_sense_is_left_out(void **state)
+TEST_OF_NOTES(what_makes_no_sense_is_left_out)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    turn(&n, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
-    add(&n, 0, (enum epa_trace_kind)9, 200, 300, 0);
-    n.recorder[0].trace.event[0].name = 0;
-    add(&n, 0, EPA_TRACE_SLICE, 200, 300, 0);
-    n.recorder[0].trace.event[2].name = 60; /* nobody gave it */
-    add(&n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
-    n.recorder[0].trace.event[3].peer = 99;
-    add(&n, 0, EPA_TRACE_SLICE, 200, 300, 0);
-    g = gathered(&n);
+    turn(n, 0);
+    add(n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
+    add(n, 0, (enum epa_trace_kind)9, 200, 300, 0);
+    n->recorder[0].trace.event[0].name = 0;
+    add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
+    n->recorder[0].trace.event[2].name = 60; /* nobody gave it */
+    add(n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
+    n->recorder[0].trace.event[3].peer = 99;
+    add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
+    g = gathered(n);
     assert_int_equal(g.n, 1);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void a_rank_that_left_nothing_is_missing(void **state)
+TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    turn(&n, 0);
-    add(&n, 0, EPA_TRACE_SLICE, 100, 200, 0);
-    session_trace(&n.fake.session, 1)->ready = 0;
-    g = gathered(&n);
+    turn(n, 0);
+    add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
+    session_trace(&n->fake.session, 1)->ready = 0;
+    g = gathered(n);
     assert_int_equal(g.missing, 1);
     assert_null(g.rank[1].record);
     assert_int_equal(g.n, 1);
-    finish(&n, &g);
+    finish(n, &g);
 }
 
-static void nothing_was_noted(void **state)
+TEST_OF_NOTES(nothing_was_noted)
 {
-    struct noted n;
     struct gathered g;
 
-    (void)state;
-    noted_init(&n);
-    g = gathered(&n);
+    g = gathered(n);
     assert_int_equal(g.n, 0);
     assert_true(g.first > g.last);
-    finish(&n, &g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_are_in_order_with_the_longest_first),
-        cmocka_unit_test(a_flow_without_its_other_end_is_cut),
-        cmocka_unit_test(only_the_last_iterations_of_all_ranks_are_taken),
-        cmocka_unit_test(a_clock_that_drifts_is_put_right),
-        cmocka_unit_test(a_clock_that_was_never_compared_is_not_known),
-        cmocka_unit_test(what_makes_no_sense_is_left_out),
-        cmocka_unit_test(a_rank_that_left_nothing_is_missing),
-        cmocka_unit_test(nothing_was_noted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    finish(n, &g);
 }

@@ -1,13 +1,7 @@
 /* What a rank notes: which iterations are kept, what does not fit, and clocks compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "trace/align.h"
 #include "trace/record.h"
@@ -48,13 +42,12 @@ static void note(struct recorder *r, uint32_t lane)
                           0);
 }
 
-static void the_last_iterations_are_kept(void **state)
+TEST(the_last_iterations_are_kept)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     uint32_t dropped;
 
-    (void)state;
     for (uint64_t i = 0; i < 10; i++) {
         recorder_turn(&r, i);
         note(&r, 0);
@@ -68,13 +61,12 @@ static void the_last_iterations_are_kept(void **state)
     free(record);
 }
 
-static void an_iteration_goes_on_where_it_was_left(void **state)
+TEST(an_iteration_goes_on_where_it_was_left)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     uint32_t dropped;
 
-    (void)state;
     recorder_turn(&r, 4);
     note(&r, 0);
     recorder_turn(&r, 5);
@@ -86,13 +78,12 @@ static void an_iteration_goes_on_where_it_was_left(void **state)
     free(record);
 }
 
-static void what_does_not_fit_is_counted(void **state)
+TEST(what_does_not_fit_is_counted)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     uint32_t dropped = 0;
 
-    (void)state;
     recorder_turn(&r, 0);
     for (uint32_t i = 0; i < shape.room + 3; i++)
         note(&r, 1);
@@ -103,13 +94,12 @@ static void what_does_not_fit_is_counted(void **state)
     free(record);
 }
 
-static void what_is_of_no_iteration_is_not_kept(void **state)
+TEST(what_is_of_no_iteration_is_not_kept)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     uint32_t dropped;
 
-    (void)state;
     note(&r, 0);
     recorder_turn(&r, 0);
     note(&r, 0);
@@ -123,26 +113,24 @@ static void what_is_of_no_iteration_is_not_kept(void **state)
     free(record);
 }
 
-static void a_count_that_lies_leads_nowhere(void **state)
+TEST(a_count_that_lies_leads_nowhere)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     uint32_t dropped;
 
-    (void)state;
     recorder_turn(&r, 2);
     r.trace.lane[1].used = UINT32_MAX;
     assert_int_equal(kept(record, 2, 1, &dropped), shape.room);
     free(record);
 }
 
-static void a_name_has_one_number(void **state)
+TEST(a_name_has_one_number)
 {
     struct recorder r;
     struct record *record = record_make(&r);
     char name[16];
 
-    (void)state;
     assert_int_equal(epa_trace_name(NULL, "wait"), 0);
     for (uint32_t i = 0; i < EPA_TRACE_NAMES; i++) {
         snprintf(name, sizeof(name), "phase %u", i);
@@ -154,9 +142,8 @@ static void a_name_has_one_number(void **state)
     free(record);
 }
 
-static void without_a_trace_nothing_is_noted(void **state)
+TEST(without_a_trace_nothing_is_noted)
 {
-    (void)state;
     assert_int_equal(epa_trace_now(NULL), 0);
     assert_int_equal(epa_trace_slice(NULL, 0, 0, 0, 0, 0, 0), 0);
     epa_trace_flow_begin(NULL, 0, 1, 2, 3);
@@ -203,14 +190,13 @@ static void *compare_clocks(void *arg)
 }
 
 /* Threads have one clock, so the difference is 0, whatever it is taken to be. */
-static void the_difference_of_clocks_is_within_the_bounds(void **state)
+TEST(the_difference_of_clocks_is_within_the_bounds)
 {
     static const uint32_t node[RANKS] = {0, 1, 1};
     struct launcher launcher;
     struct member m[RANKS];
     pthread_t thread[RANKS];
 
-    (void)state;
     memset(&launcher, 0, sizeof(launcher));
     pthread_barrier_init(&launcher.barrier, NULL, RANKS);
     for (uint32_t r = 0; r < RANKS; r++) {
@@ -230,20 +216,4 @@ static void the_difference_of_clocks_is_within_the_bounds(void **state)
         assert_int_equal(align_is_near(&m[r].boot.world), r == 0);
     }
     pthread_barrier_destroy(&launcher.barrier);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_iterations_are_kept),
-        cmocka_unit_test(an_iteration_goes_on_where_it_was_left),
-        cmocka_unit_test(what_does_not_fit_is_counted),
-        cmocka_unit_test(what_is_of_no_iteration_is_not_kept),
-        cmocka_unit_test(a_count_that_lies_leads_nowhere),
-        cmocka_unit_test(a_name_has_one_number),
-        cmocka_unit_test(without_a_trace_nothing_is_noted),
-        cmocka_unit_test(the_difference_of_clocks_is_within_the_bounds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* plugins/transport/ucx/lanes.c, over what UCX 1.13.1 prints. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "lanes.h"
 
-static void memory_is_put_to_and_added_to(void **state)
+TEST(memory_is_put_to_and_added_to)
 {
     struct lanes lanes =
         lanes_read("#\n# UCP endpoint \n#\n#               peer: host:1234\n"
@@ -22,12 +16,11 @@ static void memory_is_put_to_and_added_to(void **state)
                    "#                  put[1]: 0..<short>..4294967296..<bcopy>..(inf)\n"
                    "#                  get[1]: 0..<bcopy>..(inf)\n#\n");
 
-    (void)state;
     assert_true(lanes.puts && lanes.additions);
     assert_string_equal(lanes.names, "sysv/memory, posix/memory");
 }
 
-static void tcp_has_neither_and_is_named_for_its_messages(void **state)
+TEST(tcp_has_neither_and_is_named_for_its_messages)
 {
     struct lanes lanes =
         lanes_read("#                 lane[0]:  1:tcp/lo.0 md[1]                -> "
@@ -35,40 +28,36 @@ static void tcp_has_neither_and_is_named_for_its_messages(void **state)
                    "#                 lane[1]:  2:tcp/eth0.100.0 md[1]          -> "
                    "md[1]/tcp/sysdev[255] am_bw#1\n#\n");
 
-    (void)state;
     assert_false(lanes.puts || lanes.additions);
     assert_string_equal(lanes.names, "tcp/lo");
 }
 
-static void a_network_that_puts_may_leave_additions_to_the_peer(void **state)
+TEST(a_network_that_puts_may_leave_additions_to_the_peer)
 {
     struct lanes lanes = lanes_read(
         "#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
         "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
         "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n");
 
-    (void)state;
     assert_true(lanes.puts);
     assert_false(lanes.additions);
     assert_string_equal(lanes.names, "rc_verbs/rxe0:1");
 }
 
-static void a_device_with_a_dot_keeps_it(void **state)
+TEST(a_device_with_a_dot_keeps_it)
 {
     struct lanes lanes =
         lanes_read("# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] "
                    "rma_bw#0 am am_bw#0\n");
 
-    (void)state;
     assert_string_equal(lanes.names, "tcp/eth0.100");
 }
 
-static void what_is_not_understood_counts_as_emulated(void **state)
+TEST(what_is_not_understood_counts_as_emulated)
 {
     char text[2000];
     struct lanes lanes;
 
-    (void)state;
     memset(text, 'x', sizeof(text));
     text[sizeof(text) - 1] = '\0';
     lanes = lanes_read(text);
@@ -80,13 +69,12 @@ static void what_is_not_understood_counts_as_emulated(void **state)
     assert_false(lanes.puts);
 }
 
-static void many_names_fit_or_are_cut_short(void **state)
+TEST(many_names_fit_or_are_cut_short)
 {
     char text[4096] = "";
     size_t n = 0;
     struct lanes lanes;
 
-    (void)state;
     for (int i = 0; i < 16; i++)
         n += (size_t)snprintf(
             text + n, sizeof(text) - n,
@@ -98,7 +86,7 @@ static void many_names_fit_or_are_cut_short(void **state)
     assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
 }
 
-static void what_it_may_use_are_its_resources(void **state)
+TEST(what_it_may_use_are_its_resources)
 {
     static const char text[] =
         "#\n# UCP context\n#\n#     component 0  :  self\n#\n"
@@ -108,26 +96,10 @@ static void what_it_may_use_are_its_resources(void **state)
         "#      resource 2  :  md 1  dev 2  flags s- posix/memory\n#\n";
     char out[64], narrow[24];
 
-    (void)state;
     lanes_choices(text, out, sizeof(out));
     assert_string_equal(out, "self/memory0, tcp/eth0, posix/memory");
     lanes_choices(text, narrow, sizeof(narrow));
     assert_string_equal(narrow, "self/memory0, tcp/eth0");
     lanes_choices("", out, sizeof(out));
     assert_string_equal(out, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_put_to_and_added_to),
-        cmocka_unit_test(tcp_has_neither_and_is_named_for_its_messages),
-        cmocka_unit_test(a_network_that_puts_may_leave_additions_to_the_peer),
-        cmocka_unit_test(a_device_with_a_dot_keeps_it),
-        cmocka_unit_test(what_is_not_understood_counts_as_emulated),
-        cmocka_unit_test(many_names_fit_or_are_cut_short),
-        cmocka_unit_test(what_it_may_use_are_its_resources),
-    };
-
-    return cmocka_run_group_tests_name("ucx_lanes", tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* The queues of the verbs transport over a device that is made up: it takes requests, looks
  * whether they are such as it was promised, and completes them when a test says so. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "../../plugins/transport/verbs/queue.h"
 
@@ -125,13 +120,13 @@ static struct fake *make(uint32_t batch)
     return f;
 }
 
-static void a_put_is_cut_into_what_the_port_takes(void **state)
+#define TEST_OF_QUEUES(name, begin) TEST_OF(name, struct fake, f, begin, free)
+
+TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(1))
 {
-    struct fake *f = make(1);
     const struct request *r = f->log[1];
     uint64_t bytes = 2 * MOST + 100;
 
-    (void)state;
     assert_int_equal(queue_pieces(&f->queues, 0), 0);
     assert_int_equal(queue_pieces(&f->queues, MOST), 1);
     assert_int_equal(queue_pieces(&f->queues, MOST + 1), 2);
@@ -146,14 +141,10 @@ static void a_put_is_cut_into_what_the_port_takes(void **state)
         assert_int_equal(r[i].bytes, i < 2 ? MOST : 100);
         assert_int_equal(r[i].key, OWN_KEY);
     }
-    free(f);
 }
 
-static void puts_are_held_back_and_posted_together(void **state)
+TEST_OF_QUEUES(puts_are_held_back_and_posted_together, make(4))
 {
-    struct fake *f = make(4);
-
-    (void)state;
     for (int i = 0; i < 3; i++)
         queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
     assert_int_equal(f->posts, 0);
@@ -169,16 +160,13 @@ static void puts_are_held_back_and_posted_together(void **state)
     assert_int_equal(f->queues.held, 0);
     queues_post(&f->queues);
     assert_int_equal(f->posts, 2); /* nothing is not posted */
-    free(f);
 }
 
-static void a_signal_goes_behind_its_data_in_one_list(void **state)
+TEST_OF_QUEUES(a_signal_goes_behind_its_data_in_one_list, make(16))
 {
-    struct fake *f = make(16);
     const struct request *r = f->log[0];
     uint64_t value = 0;
 
-    (void)state;
     queue_write(&f->queues, &f->queue[0], f->heap, 64, 4096);
     queue_set(&f->queues, &f->queue[0], 0x123456789a, 128, false);
     queue_post(&f->queues, &f->queue[0]);
@@ -191,17 +179,14 @@ static void a_signal_goes_behind_its_data_in_one_list(void **state)
     assert_true(r[1].flags & IBV_SEND_INLINE);
     memcpy(&value, (const void *)(uintptr_t)r[1].from, sizeof(value));
     assert_true(value == 0x123456789a);
-    free(f);
 }
 
 /* Without inline data the device reads a value when it gets to it: each has a place of its
  * own until its request is done. */
-static void values_stay_until_their_requests_are_done(void **state)
+TEST_OF_QUEUES(values_stay_until_their_requests_are_done, make(1))
 {
-    struct fake *f = make(1);
     uint64_t n = 0, value = 0;
 
-    (void)state;
     f->queue[0].inline_bytes = 0;
     while (queue_has_room(&f->queue[0], 1)) {
         queue_set(&f->queues, &f->queue[0], 100 + n++, 0, false);
@@ -213,18 +198,15 @@ static void values_stay_until_their_requests_are_done(void **state)
         assert_int_equal(value, 100 + i);
         assert_false(f->log[0][i].flags & IBV_SEND_INLINE);
     }
-    free(f);
 }
 
 /* Random puts and signals, and a device that completes at random: it is never given more than
  * the queue was made for, whatever it would take, and all of it comes to an end. */
-static void a_queue_never_holds_more_than_it_was_made_for(void **state)
+TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
 {
-    struct fake *f = make(5);
     struct queue *q = &f->queue[0];
     uint64_t begun = 0;
 
-    (void)state;
     srand(1);
     while (f->posted[0] < LOG - 2 * SLOTS) {
         uint64_t bytes = (uint64_t)(rand() % (3 * MOST)), n;
@@ -250,15 +232,12 @@ static void a_queue_never_holds_more_than_it_was_made_for(void **state)
     assert_true(queue_is_done(q, q->built));
     assert_int_equal(f->done[0], f->posted[0]);
     assert_true(f->deepest > SLOTS / 2 && f->deepest <= SLOTS);
-    free(f);
 }
 
-static void completions_are_asked_for_now_and_then(void **state)
+TEST_OF_QUEUES(completions_are_asked_for_now_and_then, make(1))
 {
-    struct fake *f = make(1);
     uint32_t asked = 0;
 
-    (void)state;
     for (int i = 0; i < SLOTS - 1; i++)
         queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
     for (uint64_t i = 0; i < f->posted[0]; i++)
@@ -267,15 +246,12 @@ static void completions_are_asked_for_now_and_then(void **state)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_int_equal(f->queue[0].done, 12); /* what the last of them stands for */
-    free(f);
 }
 
-static void what_nobody_asked_for_can_be_waited_for(void **state)
+TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
 {
-    struct fake *f = make(16);
     struct queue *q = &f->queue[0];
 
-    (void)state;
     queue_write(&f->queues, q, f->heap, 64, 0);
     queue_ask(&f->queues, q); /* still here: it asks itself */
     queues_post(&f->queues);
@@ -295,16 +271,13 @@ static void what_nobody_asked_for_can_be_waited_for(void **state)
     queue_ask(&f->queues, q); /* nothing is left */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 3);
-    free(f);
 }
 
 /* A full queue has room for the request that asks. */
-static void a_full_queue_can_still_be_asked(void **state)
+TEST_OF_QUEUES(a_full_queue_can_still_be_asked, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[0];
 
-    (void)state;
     while (queue_has_room(q, 1))
         queue_write(&f->queues, q, f->heap, 64, 0);
     queue_ask(&f->queues, q);
@@ -313,17 +286,14 @@ static void a_full_queue_can_still_be_asked(void **state)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(queue_is_done(q, q->built));
-    free(f);
 }
 
-static void an_addition_is_known_to_be_done_by_its_count(void **state)
+TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[0];
     const struct request *r = f->log[0];
     uint64_t mark;
 
-    (void)state;
     queue_write(&f->queues, q, f->heap, 64, 0);
     assert_true(queue_is_done(q, q->atomics)); /* there is none */
     queue_add(&f->queues, q, 3, 640);
@@ -344,14 +314,10 @@ static void an_addition_is_known_to_be_done_by_its_count(void **state)
     complete(f, 0, SLOTS, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(queue_is_done(q, mark));
-    free(f);
 }
 
-static void the_first_failure_is_reported_with_its_peer_and_request(void **state)
+TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
 {
-    struct fake *f = make(1);
-
-    (void)state;
     queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
     queue_write(&f->queues, &f->queue[1], f->heap, 333, 0);
     queue_write(&f->queues, &f->queue[1], f->heap, 444, 0);
@@ -365,14 +331,10 @@ static void the_first_failure_is_reported_with_its_peer_and_request(void **state
     assert_int_equal(f->queues.failure.vendor, 0x51);
     assert_int_equal(f->queues.failure.opcode, IBV_WR_RDMA_WRITE);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED); /* and stays */
-    free(f);
 }
 
-static void a_device_that_takes_nothing_is_a_failure(void **state)
+TEST_OF_QUEUES(a_device_that_takes_nothing_is_a_failure, make(1))
 {
-    struct fake *f = make(1);
-
-    (void)state;
     f->refuse = EINVAL;
     queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_SYSTEM);
@@ -380,16 +342,13 @@ static void a_device_that_takes_nothing_is_a_failure(void **state)
     assert_int_equal(f->queues.failure.error, EINVAL);
     assert_int_equal(f->queues.failure.peer, 1);
     assert_int_equal(f->queues.held, 0);
-    free(f);
 }
 
 /* A completion tells the low half of its count. */
-static void counts_go_on_beyond_32_bits(void **state)
+TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
 {
-    struct fake *f = make(1);
     struct queue *q = &f->queue[1];
 
-    (void)state;
     q->built = q->posted = q->done = q->asked = 0xfffffffd;
     for (int i = 0; i < 8; i++)
         queue_write(&f->queues, q, f->heap, 64, 0);
@@ -397,25 +356,4 @@ static void counts_go_on_beyond_32_bits(void **state)
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(q->done == 0x100000005);
     assert_true(queue_is_done(q, q->built));
-    free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_put_is_cut_into_what_the_port_takes),
-        cmocka_unit_test(puts_are_held_back_and_posted_together),
-        cmocka_unit_test(a_signal_goes_behind_its_data_in_one_list),
-        cmocka_unit_test(values_stay_until_their_requests_are_done),
-        cmocka_unit_test(a_queue_never_holds_more_than_it_was_made_for),
-        cmocka_unit_test(completions_are_asked_for_now_and_then),
-        cmocka_unit_test(what_nobody_asked_for_can_be_waited_for),
-        cmocka_unit_test(a_full_queue_can_still_be_asked),
-        cmocka_unit_test(an_addition_is_known_to_be_done_by_its_count),
-        cmocka_unit_test(the_first_failure_is_reported_with_its_peer_and_request),
-        cmocka_unit_test(a_device_that_takes_nothing_is_a_failure),
-        cmocka_unit_test(counts_go_on_beyond_32_bits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* Expectations of results made by hand: what meets them, and in which words they are missed. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "fake_session.h"
 
@@ -20,86 +16,74 @@ static void begin(struct fake *f, enum verb verb)
     f->experiment.expect.wrong = UINT32_MAX;
 }
 
+#define TEST_OF_TEN(name, verb) \
+    static void name##_in(struct fake *f); \
+    TEST(name) \
+    { \
+        struct fake f; \
+\
+        begin(&f, verb); \
+        name##_in(&f); \
+        fake_finish(&f); \
+    } \
+    static void name##_in(struct fake *f)
+
 static void end(struct fake *f, enum epa_status status)
 {
     assert_int_equal(fake_result(f, status, status == EPA_OK ? NULL : "because"), EPA_OK);
 }
 
-static void nothing_expected_is_nothing_judged(void **state)
+TEST_OF_TEN(a_bare_bound_is_of_the_last_row, VERB_BENCH)
 {
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_verdicts, 0);
-    assert_int_equal(f.result.exit_code, EXIT_OK);
-    fake_finish(&f);
+    f->experiment.expect.median = "310us";
+    end(f, EPA_OK);
+    assert_int_equal(f->result.n_verdicts, 1);
+    assert_string_equal(f->result.verdict[0].row, "total");
+    assert_true(f->result.verdict[0].met); /* what is just as much is met */
+    assert_int_equal(f->result.exit_code, EXIT_OK);
+    assert_string_equal(f->result.error, "");
 }
 
-static void a_bare_bound_is_of_the_last_row(void **state)
+TEST_OF_TEN(what_is_missed_is_reported_with_how_much, VERB_BENCH)
 {
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.median = "310us";
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_verdicts, 1);
-    assert_string_equal(f.result.verdict[0].row, "total");
-    assert_true(f.result.verdict[0].met); /* what is just as much is met */
-    assert_int_equal(f.result.exit_code, EXIT_OK);
-    assert_string_equal(f.result.error, "");
-    fake_finish(&f);
-}
-
-static void what_is_missed_is_reported_with_how_much(void **state)
-{
-    struct fake f;
     char words[256];
 
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.median = "dispatch 1s , combine 100us,total 248us";
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.status, EPA_OK);
-    assert_int_equal(f.result.exit_code, EXIT_WRONG);
-    assert_int_equal(f.result.n_missed, 2);
-    assert_string_equal(f.result.error,
+    f->experiment.expect.median = "dispatch 1s , combine 100us,total 248us";
+    end(f, EPA_OK);
+    assert_int_equal(f->result.status, EPA_OK);
+    assert_int_equal(f->result.exit_code, EXIT_WRONG);
+    assert_int_equal(f->result.n_missed, 2);
+    assert_string_equal(f->result.error,
                         "expected combine median <= 100 us, it is 205 us (+105.0 %), and 1 "
                         "more");
-    assert_true(f.result.verdict[0].met);
-    assert_string_equal(verdict_wanted(&f.result.verdict[2], words, sizeof(words)),
+    assert_true(f->result.verdict[0].met);
+    assert_string_equal(verdict_wanted(&f->result.verdict[2], words, sizeof(words)),
                         "total median <= 248 us");
     assert_string_equal(
-        verdict_found(&f.result, &f.result.verdict[2], words, sizeof(words)),
+        verdict_found(&f->result, &f->result.verdict[2], words, sizeof(words)),
         "310 us (+25.0 %)");
-    fake_finish(&f);
 }
 
-static void each_figure_is_the_one_of_its_name(void **state)
+TEST_OF_TEN(each_figure_is_the_one_of_its_name, VERB_BENCH)
 {
-    struct fake f;
     const struct stats *s;
 
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect = (struct expect_options){.min = "1s",
-                                                  .median = "1s",
-                                                  .p95 = "1s",
-                                                  .p99 = "1s",
-                                                  .p999 = "1s",
-                                                  .max = "1s",
-                                                  .mean = "1s",
-                                                  .goodput = "dispatch 1",
-                                                  .wire = "combine 1",
-                                                  .bottleneck = "total 1",
-                                                  .of_peak = "1%",
-                                                  .wrong = UINT32_MAX};
-    fake_peaks(&f);
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_verdicts, EXPECT_FIGURES);
-    s = &f.result.stage[2].slowest;
+    f->experiment.expect = (struct expect_options){.min = "1s",
+                                                   .median = "1s",
+                                                   .p95 = "1s",
+                                                   .p99 = "1s",
+                                                   .p999 = "1s",
+                                                   .max = "1s",
+                                                   .mean = "1s",
+                                                   .goodput = "dispatch 1",
+                                                   .wire = "combine 1",
+                                                   .bottleneck = "total 1",
+                                                   .of_peak = "1%",
+                                                   .wrong = UINT32_MAX};
+    fake_peaks(f);
+    end(f, EPA_OK);
+    assert_int_equal(f->result.n_verdicts, EXPECT_FIGURES);
+    s = &f->result.stage[2].slowest;
     for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
         const double want[] = {s->min,
                                s->median,
@@ -108,100 +92,52 @@ static void each_figure_is_the_one_of_its_name(void **state)
                                NAN, /* of so few samples */
                                s->max,
                                s->mean,
-                               f.result.stage[0].goodput,
-                               f.result.stage[1].wire,
-                               f.result.stage[2].bottleneck,
-                               f.result.stage[2].peak_ns / s->median};
+                               f->result.stage[0].goodput,
+                               f->result.stage[1].wire,
+                               f->result.stage[2].bottleneck,
+                               f->result.stage[2].peak_ns / s->median};
 
-        assert_int_equal(f.result.verdict[i].figure, i);
-        assert_true(f.result.verdict[i].measured == want[i] || isnan(want[i]));
-        assert_true(f.result.verdict[i].met == !isnan(want[i]));
+        assert_int_equal(f->result.verdict[i].figure, i);
+        assert_true(f->result.verdict[i].measured == want[i] || isnan(want[i]));
+        assert_true(f->result.verdict[i].met == !isnan(want[i]));
     }
-    fake_finish(&f);
 }
 
-static void rates_and_parts_are_at_least(void **state)
+TEST_OF_TEN(what_is_not_known_misses, VERB_BENCH)
 {
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.bottleneck = "dispatch 40"; /* 2 MB in 105 us */
-    end(&f, EPA_OK);
-    assert_string_equal(f.result.error,
-                        "expected dispatch bottleneck >= 40 GB/s, it is 19.05 GB/s (-52.4 %)");
-    fake_finish(&f);
-}
-
-static void what_is_not_known_misses(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.of_peak = "dispatch 0%";
-    f.experiment.expect.wrong = 0;
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_missed, 2); /* nothing was compared */
-    assert_string_equal(f.result.error,
+    f->experiment.expect.of_peak = "dispatch 0%";
+    f->experiment.expect.wrong = 0;
+    end(f, EPA_OK);
+    assert_int_equal(f->result.n_missed, 2); /* nothing was compared */
+    assert_string_equal(f->result.error,
                         "expected dispatch >= 0 % of its limit, it is not known: the "
                         "transport does not measure what its links can do, and 1 more");
-    fake_finish(&f);
 }
 
-static void wrong_wants_data_that_was_compared(void **state)
+TEST_OF_TEN(wrong_wants_data_that_was_compared, VERB_BENCH)
 {
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.wrong = 0;
-    session_rank(&f.session, 1)->compared = 1000;
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_missed, 0);
-    fake_finish(&f);
+    f->experiment.expect.wrong = 0;
+    session_rank(&f->session, 1)->compared = 1000;
+    end(f, EPA_OK);
+    assert_int_equal(f->result.n_missed, 0);
 }
 
-static void verify_looks_at_wrong_alone(void **state)
+TEST_OF_TEN(a_run_that_failed_is_not_judged, VERB_BENCH)
 {
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_VERIFY);
-    f.experiment.expect.median = "1ns";
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_verdicts, 0);
-    result_finish(&f.result);
-    f.experiment.expect.wrong = 0;
-    session_rank(&f.session, 0)->compared = 1000;
-    end(&f, EPA_OK);
-    assert_int_equal(f.result.n_verdicts, 1);
-    assert_int_equal(f.result.exit_code, EXIT_OK);
-    fake_finish(&f);
+    f->experiment.expect.median = "1ns";
+    end(f, EPA_ERR_TIMEOUT);
+    assert_int_equal(f->result.n_verdicts, 0);
+    assert_int_equal(f->result.exit_code, EXIT_TIMEOUT);
+    assert_string_equal(f->result.error, "because");
 }
 
-static void a_run_that_failed_is_not_judged(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    begin(&f, VERB_BENCH);
-    f.experiment.expect.median = "1ns";
-    end(&f, EPA_ERR_TIMEOUT);
-    assert_int_equal(f.result.n_verdicts, 0);
-    assert_int_equal(f.result.exit_code, EXIT_TIMEOUT);
-    assert_string_equal(f.result.error, "because");
-    fake_finish(&f);
-}
-
-static void so_many_are_too_many(void **state)
+TEST(so_many_are_too_many)
 {
     struct expect_options x = {.wrong = UINT32_MAX};
     struct expectation all[EXPECT_MOST];
     struct value_error error;
     char text[4096] = "";
 
-    (void)state;
     for (int i = 0; i < EXPECT_MOST; i++)
         strcat(text, i == 0 ? "1s" : ", 1s");
     x.max = text;
@@ -216,11 +152,10 @@ static void so_many_are_too_many(void **state)
 }
 
 /* Why there are no more samples: the rule's word, or that all came. */
-static void a_result_says_why_it_stopped(void **state)
+TEST(a_result_says_why_it_stopped)
 {
     struct fake f;
 
-    (void)state;
     begin(&f, VERB_BENCH);
     end(&f, EPA_OK);
     assert_int_equal(f.result.stop, STOP_ITERATIONS);
@@ -236,23 +171,4 @@ static void a_result_says_why_it_stopped(void **state)
     end(&f, EPA_ERR_INTERRUPTED);
     assert_int_equal(f.result.stop, STOP_NOT);
     fake_finish(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_expected_is_nothing_judged),
-        cmocka_unit_test(a_bare_bound_is_of_the_last_row),
-        cmocka_unit_test(what_is_missed_is_reported_with_how_much),
-        cmocka_unit_test(each_figure_is_the_one_of_its_name),
-        cmocka_unit_test(rates_and_parts_are_at_least),
-        cmocka_unit_test(what_is_not_known_misses),
-        cmocka_unit_test(wrong_wants_data_that_was_compared),
-        cmocka_unit_test(verify_looks_at_wrong_alone),
-        cmocka_unit_test(a_run_that_failed_is_not_judged),
-        cmocka_unit_test(so_many_are_too_many),
-        cmocka_unit_test(a_result_says_why_it_stopped),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

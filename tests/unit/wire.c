@@ -1,11 +1,5 @@
 /* Messages there and back, cut short at every byte, and with lengths that lie. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include "launch/wire.h"
 
@@ -22,12 +16,11 @@ static void assert_span(struct wire_span got, const char *want)
     assert_memory_equal(got.data, want, got.bytes);
 }
 
-static void a_greeting_comes_back_whole_or_not_at_all(void **state)
+TEST(a_greeting_comes_back_whole_or_not_at_all)
 {
     struct wire_greet in = {.protocol = WIRE_PROTOCOL, .token = "a token"}, out;
     size_t n = wire_put_greet(data, sizeof(data), &in);
 
-    (void)state;
     assert_true(n > 0 && n <= WIRE_GREET_MAX);
     assert_true(wire_get_greet(data, n, &out));
     assert_string_equal(out.token, in.token);
@@ -40,19 +33,18 @@ static void a_greeting_comes_back_whole_or_not_at_all(void **state)
         assert_int_equal(wire_put_greet(data, room, &in), 0);
 }
 
-static void a_greeting_of_another_protocol_is_one(void **state)
+TEST(a_greeting_of_another_protocol_is_one)
 {
     struct wire_greet in = {.protocol = WIRE_PROTOCOL + 1}, out;
     size_t n = wire_put_greet(data, sizeof(data), &in);
 
-    (void)state;
     memset(data + n, 'x', 40);
     assert_true(wire_get_greet(data, n + 40, &out));
     assert_int_equal(out.protocol, WIRE_PROTOCOL + 1);
     assert_string_equal(out.token, "");
 }
 
-static void a_hello_comes_back_whole_or_not_at_all(void **state)
+TEST(a_hello_comes_back_whole_or_not_at_all)
 {
     struct wire_hello in = {.rank = 3,
                             .size = 9,
@@ -67,7 +59,6 @@ static void a_hello_comes_back_whole_or_not_at_all(void **state)
     struct wire_hello out;
     size_t n = wire_put_hello(data, sizeof(data), &in);
 
-    (void)state;
     assert_true(wire_get_hello(data, n, &out));
     assert_int_equal(out.rank, 3);
     assert_int_equal(out.size, 9);
@@ -84,19 +75,18 @@ static void a_hello_comes_back_whole_or_not_at_all(void **state)
     assert_false(wire_get_hello(data, n + 1, &out));
 }
 
-static void a_length_that_lies_is_refused(void **state)
+TEST(a_length_that_lies_is_refused)
 {
     struct wire_hello in = {.version = "1"}, out;
     size_t n = wire_put_hello(data, sizeof(data), &in);
 
-    (void)state;
     for (uint32_t length = 2; length < 40; length++) {
         wire_put_u32(data + 16, length < 39 ? length : UINT32_MAX);
         assert_false(wire_get_hello(data, n, &out));
     }
 }
 
-static void a_welcome_must_make_sense(void **state)
+TEST(a_welcome_must_make_sense)
 {
     unsigned char node[16];
     struct wire_welcome in = {.pid = 5,
@@ -108,7 +98,6 @@ static void a_welcome_must_make_sense(void **state)
     struct wire_welcome out;
     size_t n;
 
-    (void)state;
     for (uint32_t r = 0; r < 4; r++)
         wire_put_u32(node + (size_t)r * 4, r / 2);
     n = wire_put_welcome(data, sizeof(data), &in);
@@ -126,11 +115,10 @@ static void a_welcome_must_make_sense(void **state)
     assert_false(wire_get_welcome(data, n, 4, &out));
 }
 
-static void a_word_has_a_status_that_there_is(void **state)
+TEST(a_word_has_a_status_that_there_is)
 {
     struct wire_word out;
 
-    (void)state;
     for (int s = EPA_ERR_INTERRUPTED - 2; s <= 1; s++) {
         struct wire_word in = {
             .status = (enum epa_status)s, .rank = UINT32_MAX, .signal = 15, .text = "why"};
@@ -147,22 +135,20 @@ static void a_word_has_a_status_that_there_is(void **state)
     }
 }
 
-static void a_text_that_is_too_long_is_cut(void **state)
+TEST(a_text_that_is_too_long_is_cut)
 {
     struct wire_word in = {.status = EPA_ERR_DIED}, out;
 
-    (void)state;
     memset(in.text, 'x', sizeof(in.text));
     assert_true(wire_get_word(data, wire_put_word(data, sizeof(data), &in), &out));
     assert_int_equal(strlen(out.text), sizeof(out.text) - 1);
 }
 
-static void a_piece_keeps_its_number_and_may_be_empty(void **state)
+TEST(a_piece_keeps_its_number_and_may_be_empty)
 {
     struct wire_piece in = {.number = 0x123456789abcdef0}, out;
     size_t n = wire_put_piece(data, sizeof(data), &in);
 
-    (void)state;
     assert_true(wire_get_piece(data, n, &out));
     assert_true(out.number == in.number && out.data.bytes == 0);
     assert_false(wire_get_piece(data, n - 1, &out));
@@ -172,15 +158,14 @@ static void a_piece_keeps_its_number_and_may_be_empty(void **state)
     assert_span(out.data, "bytes");
 }
 
-static void pieces_of_all_ranks_together_are_bounded(void **state)
+TEST(pieces_of_all_ranks_together_are_bounded)
 {
-    (void)state;
     assert_int_equal(wire_gather_bytes(1), WIRE_GATHER_MAX);
     assert_int_equal(wire_gather_bytes(4), WIRE_GATHER_MAX / 4);
     assert_int_equal(wire_gather_bytes(100000), 1024);
 }
 
-static void the_first_difference_is_reported_with_its_key(void **state)
+TEST(the_first_difference_is_reported_with_its_key)
 {
     static const struct {
         const char *there, *here, *want;
@@ -197,8 +182,7 @@ static void the_first_difference_is_reported_with_its_key(void **state)
     };
     char text[200];
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         assert_true(
             wire_difference(span_of(cases[i].there), cases[i].here, text, sizeof(text)));
         assert_string_equal(text, cases[i].want);
@@ -207,31 +191,11 @@ static void the_first_difference_is_reported_with_its_key(void **state)
     assert_false(wire_difference(span_of(""), "", text, 200));
 }
 
-static void tokens_are_the_same_or_not(void **state)
+TEST(tokens_are_the_same_or_not)
 {
-    (void)state;
     assert_true(wire_token_is("", ""));
     assert_true(wire_token_is("abc", "abc"));
     assert_false(wire_token_is("abc", "abd"));
     assert_false(wire_token_is("ab", "abc"));
     assert_false(wire_token_is("abc", ""));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_greeting_comes_back_whole_or_not_at_all),
-        cmocka_unit_test(a_greeting_of_another_protocol_is_one),
-        cmocka_unit_test(a_hello_comes_back_whole_or_not_at_all),
-        cmocka_unit_test(a_length_that_lies_is_refused),
-        cmocka_unit_test(a_welcome_must_make_sense),
-        cmocka_unit_test(a_word_has_a_status_that_there_is),
-        cmocka_unit_test(a_text_that_is_too_long_is_cut),
-        cmocka_unit_test(a_piece_keeps_its_number_and_may_be_empty),
-        cmocka_unit_test(pieces_of_all_ranks_together_are_bounded),
-        cmocka_unit_test(the_first_difference_is_reported_with_its_key),
-        cmocka_unit_test(tokens_are_the_same_or_not),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,7 @@
 /* The tree that YAML becomes, its places, and the limits. What is said about bad YAML
  * stands in tests/cli/bad-inputs.txt. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/arena.h"
 #include "config/diag.h"
@@ -55,13 +47,12 @@ static void refused(const char *text, size_t bytes, const char *words)
     finish(&p);
 }
 
-static void nodes_know_their_place(void **state)
+TEST(nodes_know_their_place)
 {
     const char *text = "a: 1\nmoe:\n  hidden: 64 # c\n  list: [x, \"y z\"]\n";
     struct parsed p = parse(text, strlen(text));
     const struct node *moe = node_find(p.root, "moe"), *list = node_find(moe, "list");
 
-    (void)state;
     assert_int_equal(p.status, EPA_OK);
     assert_int_equal(p.root->n, 2);
     assert_string_equal(node_find(moe, "hidden")->text, "64");
@@ -79,25 +70,23 @@ static void nodes_know_their_place(void **state)
     finish(&p);
 }
 
-static void byte_order_mark_is_skipped(void **state)
+TEST(byte_order_mark_is_skipped)
 {
     const char *text = "\xef\xbb\xbf"
                        "a: 1\n";
     struct parsed p = parse(text, strlen(text));
 
-    (void)state;
     assert_int_equal(p.status, EPA_OK);
     assert_int_equal(p.root->key[0]->location.column, 1);
     finish(&p);
 }
 
-static void aliases_are_copies(void **state)
+TEST(aliases_are_copies)
 {
     const char *text = "a: &x {n: 1}\nb: *x\n";
     struct parsed p = parse(text, strlen(text));
     struct node *a = node_find(p.root, "a"), *b = node_find(p.root, "b");
 
-    (void)state;
     assert_int_equal(p.status, EPA_OK);
     assert_string_equal(node_find(b, "n")->text, "1");
     node_set(p.arena, b, b->key[0], p.root->key[0]);
@@ -106,14 +95,13 @@ static void aliases_are_copies(void **state)
     finish(&p);
 }
 
-static void value_of_a_set_counts_columns_from_the_start_of_the_argument(void **state)
+TEST(value_of_a_set_counts_columns_from_the_start_of_the_argument)
 {
     const char *text = "moe.list=[1, 2]";
     struct arena *arena = arena_create();
     struct diag *diag = diag_create();
     struct node *value;
 
-    (void)state;
     assert_int_equal(yaml_parse_value(arena, "--set", text, 9, diag, &value), EPA_OK);
     assert_int_equal(value->n, 2);
     assert_int_equal(value->item[1]->location.column, 14);
@@ -122,9 +110,8 @@ static void value_of_a_set_counts_columns_from_the_start_of_the_argument(void **
     diag_destroy(diag);
 }
 
-static void reader_errors_have_their_line(void **state)
+TEST(reader_errors_have_their_line)
 {
-    (void)state;
     refused("a: 1\nb: \xc3\xa4\xff\n", 12, "a.yaml:2:5: error: byte 0xff is not UTF-8");
     refused("a: 1\nb: \x01\n", 10, "a.yaml:2:4: error: control character 0x01");
     refused("a: 1\nb\0: 2\n", 11, "a.yaml:2:2: error: control character 0x00");
@@ -133,12 +120,11 @@ static void reader_errors_have_their_line(void **state)
             6, "a.yaml:1:1: error: byte 0xff is not UTF-8");
 }
 
-static void million_open_brackets_are_refused_at_once(void **state)
+TEST(million_open_brackets_are_refused_at_once)
 {
     const size_t bytes = 1 << 20;
     char *text = malloc(bytes);
 
-    (void)state;
     memset(text, '[', bytes);
     refused(text, bytes, "a.yaml:1:65: error: maps and lists nest deeper than 64 levels");
     memset(text, '{', bytes);
@@ -146,22 +132,20 @@ static void million_open_brackets_are_refused_at_once(void **state)
     free(text);
 }
 
-static void text_longer_than_a_mebibyte_is_refused(void **state)
+TEST(text_longer_than_a_mebibyte_is_refused)
 {
     const size_t bytes = (1 << 20) + 1;
     char *text = malloc(bytes);
 
-    (void)state;
     memset(text, '#', bytes);
     refused(text, bytes, "longer than 1 MiB");
     free(text);
 }
 
-static void value_longer_than_64_kib_is_refused(void **state)
+TEST(value_longer_than_64_kib_is_refused)
 {
     struct text text = {0};
 
-    (void)state;
     text_add(&text, "a: ");
     for (int i = 0; i < 65537; i++)
         text_add_bytes(&text, "x", 1);
@@ -169,11 +153,10 @@ static void value_longer_than_64_kib_is_refused(void **state)
     text_free(&text);
 }
 
-static void more_than_a_hundred_thousand_values_are_refused(void **state)
+TEST(more_than_a_hundred_thousand_values_are_refused)
 {
     struct text text = {0};
 
-    (void)state;
     text_add(&text, "[");
     for (int i = 0; i < 100000; i++)
         text_add(&text, "1,");
@@ -182,11 +165,10 @@ static void more_than_a_hundred_thousand_values_are_refused(void **state)
     text_free(&text);
 }
 
-static void billion_laughs_are_refused(void **state)
+TEST(billion_laughs_are_refused)
 {
     struct text text = {0};
 
-    (void)state;
     text_add(&text, "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for (int i = 1; i < 12; i++) {
         text_add(&text, "a%d: &a%d [", i, i);
@@ -198,12 +180,11 @@ static void billion_laughs_are_refused(void **state)
     text_free(&text);
 }
 
-static void forty_thousand_keys_are_compared_in_no_quadratic_time(void **state)
+TEST(forty_thousand_keys_are_compared_in_no_quadratic_time)
 {
     struct text text = {0};
     struct parsed p;
 
-    (void)state;
     for (int i = 0; i < 40000; i++)
         text_add(&text, "k%d: 1\n", i);
     text_add(&text, "k39999: 2\n");
@@ -216,12 +197,11 @@ static void forty_thousand_keys_are_compared_in_no_quadratic_time(void **state)
     text_free(&text);
 }
 
-static void errors_that_leave_the_structure_clear_do_not_stop(void **state)
+TEST(errors_that_leave_the_structure_clear_do_not_stop)
 {
     const char *text = "a: !!int 1\na: 2\nb: *none\n<<: 1\nc: 3\n";
     struct parsed p = parse(text, strlen(text));
 
-    (void)state;
     assert_int_equal(p.status, EPA_ERR_CONFIG);
     assert_int_equal(diag_errors(p.diag), 4);
     assert_string_equal(node_find(p.root, "c")->text, "3");
@@ -229,12 +209,11 @@ static void errors_that_leave_the_structure_clear_do_not_stop(void **state)
     finish(&p);
 }
 
-static void files_that_cannot_be_read_are_reported(void **state)
+TEST(files_that_cannot_be_read_are_reported)
 {
     static const char *const path[] = {"/nowhere/at-all.yaml", "/"};
     static const char *const says[] = {"cannot read it: No such file", "Is a directory"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct arena *arena = arena_create();
         struct diag *diag = diag_create();
@@ -268,14 +247,13 @@ static struct parsed read_file(const char *text)
     return p;
 }
 
-static void variables_are_put_into_values_of_files_and_not_into_keys(void **state)
+TEST(variables_are_put_into_values_of_files_and_not_into_keys)
 {
     const char *text =
         "${TEST_A}: ${TEST_A}\nb: '-${TEST_A}${TEST_NONE:-}-'\nc: $${TEST_A} "
         "$$${TEST_A} $TEST_A\nd: [&x \"${TEST_A}\", *x]\n";
     struct parsed p;
 
-    (void)state;
     setenv("TEST_A", "${TEST_A}", 1); /* and not looked at again */
     unsetenv("TEST_NONE");
     p = read_file(text);
@@ -296,12 +274,11 @@ static void variables_are_put_into_values_of_files_and_not_into_keys(void **stat
     finish(&p);
 }
 
-static void variables_that_make_a_value_too_long_are_refused(void **state)
+TEST(variables_that_make_a_value_too_long_are_refused)
 {
     static char value[40000];
     struct parsed p;
 
-    (void)state;
     memset(value, 'x', sizeof(value) - 1);
     setenv("TEST_A", value, 1);
     p = read_file("a: ${TEST_A}\nb: ${TEST_A}${TEST_A}\n");
@@ -309,27 +286,4 @@ static void variables_that_make_a_value_too_long_are_refused(void **state)
     assert_int_equal(diag_errors(p.diag), 1);
     assert_true(p.root->item[1]->refused);
     finish(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_know_their_place),
-        cmocka_unit_test(byte_order_mark_is_skipped),
-        cmocka_unit_test(aliases_are_copies),
-        cmocka_unit_test(value_of_a_set_counts_columns_from_the_start_of_the_argument),
-        cmocka_unit_test(reader_errors_have_their_line),
-        cmocka_unit_test(million_open_brackets_are_refused_at_once),
-        cmocka_unit_test(text_longer_than_a_mebibyte_is_refused),
-        cmocka_unit_test(value_longer_than_64_kib_is_refused),
-        cmocka_unit_test(more_than_a_hundred_thousand_values_are_refused),
-        cmocka_unit_test(billion_laughs_are_refused),
-        cmocka_unit_test(forty_thousand_keys_are_compared_in_no_quadratic_time),
-        cmocka_unit_test(errors_that_leave_the_structure_clear_do_not_stop),
-        cmocka_unit_test(files_that_cannot_be_read_are_reported),
-        cmocka_unit_test(variables_are_put_into_values_of_files_and_not_into_keys),
-        cmocka_unit_test(variables_that_make_a_value_too_long_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

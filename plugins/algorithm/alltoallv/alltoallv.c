@@ -1,15 +1,15 @@
 /* alltoallv: dispatch and combine as they are written with MPI; the descriptor, the options,
- * the plan, and what both modes set up. */
+ * the plan, what both modes set up, and calls of MPI that take time. */
 #include "alltoallv.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "base/clock.h"
 
 static const struct av_config defaults = {
     .mode = AV_MESSAGES,
-    .dispatch_dtype = AV_FP8,
-    .nontemporal = KERNELS_STORE_CACHED,
+    .dispatch_dtype = ALGO_DTYPE_FP8,
+    .nontemporal = EPA_STORE_CACHED,
 };
 
 static const struct epa_choice modes[] = {
@@ -18,48 +18,34 @@ static const struct epa_choice modes[] = {
     {0},
 };
 
-static const struct epa_choice wires[] = {
-    {"fp8", AV_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"native", AV_DTYPE, "as the tokens are"},
-    {0},
-};
-
-static const struct epa_choice stores[] = {
-    {"off", KERNELS_STORE_CACHED, "ordinary stores, as memcpy has them"},
-    {"on", KERNELS_STORE_STREAM, "past the cache"},
-    {0},
-};
-
 static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct av_config, mode),
      .choices = modes,
      .help = "how rows and expert outputs get to other ranks"},
-    {.name = "dispatch_dtype",
-     EPA_CHOICE(struct av_config, dispatch_dtype),
-     .choices = wires,
-     .help = "what dispatch sends"},
-    {.name = "nontemporal",
-     EPA_CHOICE(struct av_config, nontemporal),
-     .choices = stores,
-     .help = "how rows and sums are written"},
-    {.name = "capacity",
-     EPA_REAL(struct av_config, capacity),
-     .least = 0,
-     .most = 1024,
-     .help =
-         "room for received rows as a multiple of the even share; 0 holds the worst case, "
-         "and an iteration that needs more than there is ends the run"},
+    ALGO_OPTION_DISPATCH_DTYPE(struct av_config),
+    ALGO_OPTION_NONTEMPORAL(struct av_config, algo_plain_nontemporal_choices,
+                            "how rows and sums are written"),
+    ALGO_OPTION_CAPACITY(struct av_config, "received rows"),
     {0},
 };
 
-static enum epa_status check_world(const struct epa_moe *m, const struct epa_world *world,
-                                   const struct av_config *c, struct epa_error *err)
+static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
+                                     const struct av_config *c, struct epa_error *err)
 {
-    if (m->experts == 0 || m->experts % world->size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv needs moe.experts (%u) to be a multiple of ranks (%u)",
-                        m->experts, world->size);
+    const struct algo_limits limits = {
+        .name = "alltoallv",
+        .topk = AV_TOPK,
+        .ranks = UINT16_MAX,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
+        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE};
+    enum epa_status status = algo_check(&limits, m, world, false, err);
+
+    if (status != EPA_OK)
+        return status;
+    if (m->hidden > INT_MAX / 4)
+        return epa_fail(err, EPA_ERR_CONFIG, "alltoallv takes moe.hidden up to %d, not %u",
+                        INT_MAX / 4, m->hidden);
     if ((uint64_t)world->size * m->max_tokens * m->topk > INT_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "alltoallv counts rows in int, as MPI does, which ranks (%u) x "
@@ -73,37 +59,11 @@ static enum epa_status check_world(const struct epa_moe *m, const struct epa_wor
     return EPA_OK;
 }
 
-static enum epa_status check_shape(const struct epa_moe *m, const struct av_config *c,
-                                   struct epa_error *err)
-{
-    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv moves tokens of 16 bits; set moe.dtype: bf16 or f16");
-    if (m->topk == 0 || m->topk > AV_TOPK)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv takes moe.topk from 1 to %d, not %u", AV_TOPK, m->topk);
-    if (m->hidden == 0 || m->hidden % 16 != 0 || m->hidden > INT_MAX / 4)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv needs moe.hidden (%u) to be a multiple of 16, up to %d",
-                        m->hidden, INT_MAX / 4);
-    if (c->dispatch_dtype == AV_FP8 && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "alltoallv with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
-            "moe.fp8_group_size (%u); choose another group or dispatch_dtype: native",
-            m->hidden, m->fp8_group_size);
-    if (c->dispatch_dtype == AV_DTYPE && m->x_dtype == EPA_FP8_E4M3)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv with dispatch_dtype: native cannot send input that is quantised "
-                        "already; set dispatch_dtype: fp8 or moe.input_dtype: native");
-    return EPA_OK;
-}
-
 static enum epa_status make_shape(const struct epa_moe *m, const struct epa_world *world,
                                   const struct av_config *c, struct av_shape *out,
                                   struct epa_error *err)
 {
-    enum epa_status status = check_shape(m, c, err);
+    enum epa_status status = check_problem(m, world, c, err);
     struct av_shape s = {
         .size = world->size,
         .experts = m->experts,
@@ -112,20 +72,18 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
         .hidden = m->hidden,
         .group = m->fp8_group_size,
         .dtype = (enum epa_dtype)m->dtype,
-        .fp8 = c->dispatch_dtype == AV_FP8,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .shared = c->mode == AV_SHARED,
         .output_bytes = 2 * (size_t)m->hidden,
         .choices = (uint64_t)m->max_tokens * m->topk,
     };
 
-    if (status == EPA_OK)
-        status = check_world(m, world, c, err);
     if (status != EPA_OK)
         return status;
     s.local = s.experts / s.size;
     s.scales_at = s.fp8 ? s.hidden : s.output_bytes;
     s.origin_at = s.scales_at + (s.fp8 ? s.hidden / s.group * sizeof(float) : 0);
-    s.message_bytes = av_up(s.origin_at + sizeof(struct epa_origin), AV_LINE);
+    s.message_bytes = epa_round_up(s.origin_at + sizeof(struct epa_origin), EPA_LINE_BYTES);
     s.entries = (uint64_t)s.size * s.max_tokens * (s.topk < s.local ? s.topk : s.local);
     if (c->capacity > 0 && (double)s.choices * c->capacity < (double)s.entries)
         s.entries = (uint64_t)((double)s.choices * c->capacity) + 1;
@@ -173,21 +131,173 @@ static enum epa_status plan(const struct epa_problem *problem,
     return EPA_OK;
 }
 
+/* ---- calls of MPI that take time ----
+ *
+ * MPI knows neither of a time-out nor of ranks that have failed, so each is started without
+ * blocking and tested in a loop that knows both. */
+
+/* A test is some 100 ns; where cores are short each look gives one away first, and that can
+ * take milliseconds. */
+enum { TESTS = 64 };
+
+double av_timeout_s(const struct av *a)
+{
+    return (double)a->h.timeout_ns * 1e-9;
+}
+
+enum epa_status av_poll(struct av *a, struct av_poll *p)
+{
+    struct epa_wait_state w = {.kind = EPA_WAIT_CALL,
+                               .peer = p->peer,
+                               .number = EPA_WAIT_NOBODY,
+                               .seen = p->seen,
+                               .what = p->what};
+    enum epa_status status;
+
+    if (!a->h.crowded && ++p->looks % TESTS != 0)
+        return EPA_OK;
+    w.waited_ns = clock_ns();
+    if (p->since_ns == 0)
+        p->since_ns = w.waited_ns;
+    w.waited_ns -= p->since_ns;
+    if (a->h.crowded)
+        clock_pause(w.waited_ns, 0);
+    status = a->h.t->ops->progress(a->h.t);
+    if (status != EPA_OK)
+        return status;
+    epa_wait_report(a->h.observer, &w, &p->reported_ns);
+    return w.waited_ns > a->h.timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
+}
+
+enum epa_status av_fail(struct av *a, enum epa_status status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(a->h.last.text, sizeof(a->h.last.text), fmt, args);
+    va_end(args);
+    a->h.last.status = status;
+    a->failed = true;
+    return status;
+}
+
+enum epa_status av_check(struct av *a, const char *call, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    if (code == MPI_SUCCESS)
+        return EPA_OK;
+    MPI_Error_string(code, text, &length);
+    return av_fail(a, EPA_ERR_SYSTEM, "%s: %.250s", call, text);
+}
+
+static enum epa_status finish(struct av *a, const char *call, MPI_Request *request)
+{
+    struct av_poll poll = {.what = call, .peer = EPA_WAIT_NOBODY};
+    enum epa_status status = EPA_OK;
+    int done = 0, code = MPI_SUCCESS;
+
+    a->pending = true;
+    for (;;) {
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS || done)
+            break;
+        status = av_poll(a, &poll);
+        if (status == EPA_ERR_TIMEOUT)
+            return av_fail(a, status,
+                           "%s did not end within %.3f s on rank %u; MPI does not say for "
+                           "whom it waits",
+                           call, av_timeout_s(a), a->h.world.rank);
+        if (status != EPA_OK) {
+            a->failed = true;
+            return status;
+        }
+    }
+    epa_wait_clear(a->h.observer, poll.reported_ns);
+    a->pending = code != MPI_SUCCESS;
+    return av_check(a, call, code);
+}
+
+enum epa_status av_parallel(struct av *a, const char *name,
+                            void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    struct epa_trace *trace = a->h.trace;
+    uint64_t begin = epa_trace_now(trace);
+    enum epa_status status = algo_parallel(&a->h, fn, arg);
+
+    (void)epa_trace_slice(trace, 0, epa_trace_name(trace, name), begin, EPA_TRACE_NOBODY, 0,
+                          0);
+    return status;
+}
+
+enum epa_status av_finish(struct av *a, const char *call, MPI_Request *request)
+{
+    uint64_t begin = epa_trace_now(a->h.trace);
+    enum epa_status status = finish(a, call, request);
+
+    (void)epa_trace_slice(a->h.trace, 0, epa_trace_name(a->h.trace, call), begin,
+                          EPA_TRACE_NOBODY, 0, 0);
+    return status;
+}
+
+enum epa_status av_barrier(struct av *a, const char *what)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    enum epa_status status = av_check(a, what, MPI_Ibarrier(a->comm, &request));
+
+    return status == EPA_OK ? av_finish(a, what, &request) : status;
+}
+
+/* Whether this process is rank world->rank of an MPI world of that size, and may call it. */
+static enum epa_status check_mpi(const struct epa_world *world, struct epa_error *err)
+{
+    int yes = 0, over = 0, size = 0, rank = 0, threads = 0, first = 0;
+
+    MPI_Initialized(&yes);
+    if (yes)
+        MPI_Finalized(&over);
+    if (!yes || over)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "alltoallv needs ranks that mpirun started: run mpirun -n %u "
+                        "epa2a ..., with launcher: mpi",
+                        world->size);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if ((uint32_t)size != world->size || (uint32_t)rank != world->rank)
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "alltoallv: this is rank %u of %u, and rank %d of %d in "
+            "MPI_COMM_WORLD; use launcher: mpi, which has ranks as MPI has them",
+            world->rank, world->size, rank, size);
+    MPI_Query_thread(&threads);
+    MPI_Is_thread_main(&first);
+    if (threads < MPI_THREAD_SERIALIZED && !first)
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "alltoallv: MPI was set up for the one thread that called MPI_Init, "
+            "and rank %u runs on another",
+            world->rank);
+    return EPA_OK;
+}
+
+/* ---- set-up ---- */
+
 static void explain(struct epa_algorithm *base, struct epa_error *err)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
 
-    if (a->last.status == EPA_OK)
-        a->t->ops->explain(a->t, err);
+    if (a->h.last.text[0] != 0)
+        algo_explain(base, err);
     else
-        (void)epa_fail(err, a->last.status, "alltoallv: %s", a->last.text);
+        a->h.t->ops->explain(a->h.t, err);
 }
 
 /* Ranks that free together come here together, or not at all: who has failed, or waits in
  * vain for the others, leaves to the end of the process what MPI may still use. */
 static void destroy(struct epa_algorithm *base)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
 
     if (a == NULL)
         return;
@@ -201,36 +311,7 @@ static void destroy(struct epa_algorithm *base)
         av_messages_destroy(a);
     if (!a->failed)
         MPI_Comm_free(&a->comm);
-    free(a->scratch);
-    free(a->count);
-    free(a->counts);
-    free(a->next);
-    free(a->place);
-    free(a->into);
-    free(a->from);
-    free(a->recv_count);
-    free(a->recv_start);
-    free(a);
-}
-
-static bool alloc_lists(struct av *a)
-{
-    const struct av_shape *s = &a->s;
-
-    a->scratch = aligned_alloc(AV_LINE, a->workers * s->message_bytes);
-    a->count = calloc(s->experts, sizeof(*a->count));
-    a->counts = calloc(s->experts, sizeof(*a->counts));
-    a->next = calloc(s->experts, sizeof(*a->next));
-    a->place = calloc(s->choices + 1, sizeof(*a->place));
-    a->into = calloc(s->size, sizeof(*a->into));
-    a->from = calloc(s->size, sizeof(*a->from));
-    a->recv_count = calloc(s->local, sizeof(*a->recv_count));
-    a->recv_start = calloc(s->local, sizeof(*a->recv_start));
-    if (a->scratch != NULL)
-        memset(a->scratch, 0, a->workers * s->message_bytes);
-    return a->scratch != NULL && a->count != NULL && a->counts != NULL && a->next != NULL &&
-           a->place != NULL && a->into != NULL && a->from != NULL &&
-           a->recv_count != NULL && a->recv_start != NULL;
+    algo_destroy(base);
 }
 
 /* Its own messages cannot meet those of anyone else, and its errors are returned. */
@@ -246,73 +327,59 @@ static enum epa_status join_world(struct av *a, struct epa_error *err)
         status = av_check(a, "MPI_Comm_set_errhandler",
                           MPI_Comm_set_errhandler(a->comm, MPI_ERRORS_RETURN));
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        return epa_fail(err, status, "alltoallv: %s", a->last.text);
+        return epa_fail(err, status, "alltoallv: %s", a->h.last.text);
     return status;
-}
-
-static void count_worker(void *arg, uint32_t worker, uint32_t workers)
-{
-    if (worker == 0)
-        *(uint32_t *)arg = workers;
-}
-
-static enum epa_status set_up(struct av *a, struct epa_error *err)
-{
-    enum epa_status status =
-        a->backend->ops->parallel(a->backend, count_worker, &a->workers);
-
-    if (status == EPA_OK && !alloc_lists(a))
-        status = epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for lists of %llu rows",
-                          (unsigned long long)a->s.choices);
-    if (status == EPA_OK)
-        status = join_world(a, err);
-    if (status != EPA_OK)
-        return status;
-    return a->s.shared ? av_shared_create(a, err) : av_messages_create(a, err);
 }
 
 static enum epa_status create(const struct epa_algorithm_params *p,
                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct av_config *c = p->config;
+    struct algo_setup setup = {.name = "alltoallv",
+                               .n_stages = 2,
+                               .state_bytes = sizeof(struct av),
+                               .set_bytes = sizeof(struct algo_set),
+                               .buffers = 1,
+                               .puts = true};
     struct av_shape s;
     enum epa_status status = make_shape(&p->problem->u.moe, &p->world, c, &s, err);
+    struct algo_host *h;
     struct av *a;
 
     if (status == EPA_OK)
-        status = av_check_world(&p->world, err);
+        status = check_mpi(&p->world, err);
+    setup.stages = s.shared ? av_shared_stages : av_messages_stages;
+    if (status == EPA_OK)
+        status = algo_create(&setup, p, &h, err);
     if (status != EPA_OK)
         return status;
-    a = malloc(sizeof(*a));
-    if (a == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory");
-    *a = (struct av){
-        .base = {.stages = s.shared ? av_shared_stages : av_messages_stages,
-                 .n_stages = 2,
-                 .explain = explain,
-                 .destroy = destroy},
-        .s = s,
-        .world = p->world,
-        .t = p->transport,
-        .backend = p->backend,
-        .kernels = kernels_get(s.dtype, NULL),
-        .store = (enum kernels_store)c->nontemporal,
-        .timeout_ns = p->timeout_ns,
-        .trace = p->trace,
-        .observer = p->observer,
-        .crowded = p->world.local_size > p->world.local_cores,
-        .comm = MPI_COMM_NULL,
-        .msg = {.message = MPI_DATATYPE_NULL, .output = MPI_DATATYPE_NULL},
-        .shm = {.node = MPI_COMM_NULL, .window = MPI_WIN_NULL},
-    };
-    status = set_up(a, err);
+    a = (struct av *)h;
+    h->base.explain = explain;
+    h->base.destroy = destroy;
+    h->store = (enum epa_store)c->nontemporal;
+    a->s = s;
+    a->comm = MPI_COMM_NULL;
+    a->msg.message = a->msg.output = MPI_DATATYPE_NULL;
+    a->shm.node = MPI_COMM_NULL;
+    a->shm.window = MPI_WIN_NULL;
+    a->scratch = algo_alloc_scratch(h, s.message_bytes);
+    a->count = algo_alloc(h, s.experts, sizeof(*a->count));
+    a->counts = algo_alloc(h, s.experts, sizeof(*a->counts));
+    a->next = algo_alloc(h, s.experts, sizeof(*a->next));
+    a->place = algo_alloc(h, s.choices, sizeof(*a->place));
+    a->into = algo_alloc(h, s.size, sizeof(*a->into));
+    a->from = algo_alloc(h, s.size, sizeof(*a->from));
+    a->failed = true; /* until all have come this far: the others do not come to the end */
+    if (!h->no_memory)
+        status = join_world(a, err);
+    if (!h->no_memory && status == EPA_OK)
+        status = s.shared ? av_shared_create(a, err) : av_messages_create(a, err);
     if (status != EPA_OK) {
-        a->failed = true; /* the others do not come here */
-        destroy(&a->base);
+        destroy(&h->base);
         return status;
     }
-    *out = &a->base;
-    return EPA_OK;
+    a->failed = h->no_memory;
+    return algo_created(h, out, err);
 }
 
 EPA_PLUGIN_EXPORT

@@ -1,7 +1,6 @@
-/* alltoallv: what its parts share. alltoallv.c: options, plan and set-up;
- * alltoallv_rows.c: counting, packing and adding up, the same in both modes;
- * alltoallv_messages.c and alltoallv_shared.c: the modes; alltoallv_wait.c: calls of MPI
- * that take time.
+/* alltoallv: what its parts share. alltoallv.c: options, plan, set-up and calls of MPI that
+ * take time; alltoallv_rows.c: counting, packing and adding up, the same in both modes;
+ * alltoallv_messages.c and alltoallv_shared.c: the modes.
  *
  * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64 bytes. */
 #ifndef ALLTOALLV_H
@@ -9,18 +8,15 @@
 
 #include <mpi.h>
 
-#include <epa2a/algorithm.h>
-#include "kernels/kernels.h"
+#include "../../common/algo_host.h"
 
 enum av_mode { AV_MESSAGES, AV_SHARED };
-enum av_dtype { AV_FP8, AV_DTYPE };
-
-enum { AV_LINE = 64, AV_PAGE = 4096, AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
+enum { AV_HUGE_PAGE = 2 << 20, AV_TOPK = 64 };
 
 struct av_config {
-    int mode;   /* enum av_mode */
-    int dispatch_dtype;   /* enum av_dtype */
-    int nontemporal; /* enum kernels_store */
+    int mode;           /* enum av_mode */
+    int dispatch_dtype; /* enum algo_dtype */
+    int nontemporal;    /* enum epa_store */
     double capacity;
 };
 
@@ -41,7 +37,7 @@ struct av_messages {
     uint32_t *block; /* [size][local] where its first row stands among rows by source */
     MPI_Datatype message, output; /* a row, so that counts stay small */
     void *memory;                 /* what follows is in it */
-    char *sent, *received;            /* rows by destination's expert; rows by source */
+    char *sent, *received;        /* rows by destination's expert; rows by source */
     char *grouped;                /* rows by expert: what experts read */
     char *y;                      /* expert outputs by expert: what they write */
     char *outputs_sent, *outputs_came;
@@ -58,54 +54,27 @@ struct av_shared {
 };
 
 struct av {
-    struct epa_algorithm base; /* first */
+    struct algo_host h; /* its one set is that of the dispatch that is open */
     struct av_shape s;
-    struct epa_world world;
-    struct epa_transport *t;
-    struct epa_backend *backend;
-    struct epa_trace *trace;
-    struct epa_wait_observer *observer;
-    const struct kernels *kernels;
-    enum kernels_store store;
-    uint64_t timeout_ns, epoch;
-    uint32_t workers;
-    bool open;            /* a dispatch that has not been combined */
-    bool crowded;         /* more threads than cores: who waits lets another run */
-    MPI_Comm comm;        /* this algorithm's own, of all ranks in their order */
-    bool failed;          /* calls of all ranks together may not return any more */
-    bool pending;         /* MPI may still read and write what it was given */
-    char *scratch;        /* [workers] messages, each a worker's own */
-    int *count;           /* [experts] rows that I have for each */
-    int *counts;          /* [size][local] rows that each rank has for mine */
-    uint32_t *next;       /* [experts] the place of my next row for it */
-    uint32_t *place;      /* [max_tokens][topk] */
-    char **into, **from;  /* [size] where rows go, where expert outputs come from; by rank */
-    uint32_t *recv_count; /* [local] */
-    uint64_t *recv_start; /* [local] */
+    MPI_Comm comm;       /* this algorithm's own, of all ranks in their order */
+    bool failed;         /* calls of all ranks together may not return any more */
+    bool pending;        /* MPI may still read and write what it was given */
+    char *scratch;       /* [workers] messages, each a worker's own */
+    int *count;          /* [experts] rows that I have for each */
+    int *counts;         /* [size][local] rows that each rank has for mine */
+    uint32_t *next;      /* [experts] the place of my next row for it */
+    uint32_t *place;     /* [max_tokens][topk] */
+    char **into, **from; /* [size] where rows go, where expert outputs come from; by rank */
     struct av_messages msg;
     struct av_shared shm;
-    struct {                    /* for explain() */
-        enum epa_status status; /* EPA_OK: it was the transport that failed */
-        char text[360];
-    } last;
 };
-
-static inline size_t av_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
-static inline struct av *av_of(struct epa_algorithm *a)
-{
-    return (struct av *)a; /* base is the first member */
-}
 
 static inline const int *av_counts_of(const struct av *a, uint32_t source)
 {
     return a->counts + (size_t)source * a->s.local;
 }
 
-/* ---- alltoallv_wait.c ---- */
+/* ---- alltoallv.c ---- */
 
 /* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
  * time. The rest starts as 0. */
@@ -117,7 +86,6 @@ struct av_poll {
 
 /* To be called after each look that found nothing. EPA_ERR_TIMEOUT without a word. */
 enum epa_status av_poll(struct av *, struct av_poll *);
-void av_poll_end(const struct av *, const struct av_poll *); /* it was worth it */
 double av_timeout_s(const struct av *);
 
 /* Notes why the stage fails, for explain(); returns `status`. */
@@ -128,25 +96,14 @@ enum epa_status av_fail(struct av *, enum epa_status status, const char *fmt, ..
 enum epa_status av_check(struct av *, const char *call, int code);
 
 /* Runs fn on the workers: phase `name` of a trace. */
-static inline enum epa_status av_parallel(struct av *a, const char *name,
-                                          void (*fn)(void *, uint32_t, uint32_t), void *arg)
-{
-    uint64_t begin = epa_trace_now(a->trace);
-    enum epa_status status = a->backend->ops->parallel(a->backend, fn, arg);
-
-    (void)epa_trace_slice(a->trace, 0, epa_trace_name(a->trace, name), begin,
-                          EPA_TRACE_NOBODY, 0, 0);
-    return status;
-}
+enum epa_status av_parallel(struct av *, const char *name,
+                            void (*fn)(void *, uint32_t, uint32_t), void *arg);
 
 /* Until `request`, of `call`, has ended. */
 enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);
 
 /* All ranks have come here, to do `what`. */
 enum epa_status av_barrier(struct av *, const char *what);
-
-/* Whether this process is rank world->rank of an MPI world of that size, and may call it. */
-enum epa_status av_check_world(const struct epa_world *, struct epa_error *);
 
 /* ---- alltoallv_rows.c ---- */
 
@@ -168,8 +125,8 @@ enum epa_status av_pack(struct av *, const struct epa_moe *);
 /* out = the expert outputs at a->from[rank of expert] + place, by weight, k ascending. */
 enum epa_status av_add_up(struct av *, const struct epa_moe *);
 
-/* The views of a dispatch: `rows` rows at `recv`, room for expert outputs at y. */
-void av_publish_views(struct av *, struct epa_moe *, char *recv, uint64_t rows, char *y);
+/* The views of a dispatch: its rows at `recv`, room for expert outputs at y. */
+void av_publish(struct av *, struct epa_moe *, const char *recv, char *y);
 
 /* The dispatch that comes next, or the one that is to be combined; refuses what is out of
  * turn. */

@@ -3,7 +3,6 @@
  * Combine: the same copy the other way, MPI_Alltoallv back, and the weighted sum. */
 #include "alltoallv.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A copy between rows by source and rows by expert. */
@@ -20,8 +19,9 @@ static void regroup(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct regroup *g = arg;
     const struct av *a = g->a;
+    const struct algo_set *set = a->h.set[0];
     uint32_t last = a->s.local - 1;
-    uint64_t rows = a->recv_start[last] + a->recv_count[last];
+    uint64_t rows = set->recv_start[last] + set->recv_count[last];
     uint64_t first = rows * worker / workers, end = rows * (worker + 1) / workers, at = 0;
 
     for (uint32_t e = 0; e < a->s.local; e++) {
@@ -76,7 +76,7 @@ static enum epa_status lay_out_received(struct av *a)
     uint32_t end = 0;
 
     if (rows > a->s.entries)
-        return av_too_full(a, a->world.rank, rows);
+        return av_too_full(a, a->h.world.rank, rows);
     for (uint32_t source = 0; source < a->s.size; source++) {
         a->msg.at_in[source] = (int)end;
         for (uint32_t e = 0; e < a->s.local; e++) {
@@ -113,7 +113,7 @@ static enum epa_status pack_and_count(struct av *a, const struct epa_moe *m)
 
 static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
     struct av_messages *g = &a->msg;
     struct epa_moe *m = &problem->u.moe;
     struct regroup task = {a, g->received, g->grouped, false, a->s.message_bytes};
@@ -129,14 +129,13 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
     if (status == EPA_OK)
         status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
-        av_publish_views(a, m, g->grouped,
-                    a->recv_start[a->s.local - 1] + a->recv_count[a->s.local - 1], g->y);
+        av_publish(a, m, g->grouped, g->y);
     return status;
 }
 
 static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
     struct av_messages *g = &a->msg;
     struct epa_moe *m = &problem->u.moe;
     struct regroup task = {a, m->y, g->outputs_sent, true, a->s.output_bytes};
@@ -191,12 +190,12 @@ static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
 
     for (size_t i = 0; i < BUFFERS; i++) {
         at[i] = end;
-        end += av_up(buffer[i].bytes, AV_PAGE);
+        end += epa_round_up(buffer[i].bytes, ALGO_PAGE);
     }
-    end = av_up(end, AV_HUGE_PAGE);
-    status = a->backend->ops->alloc(a->backend, end, &g->memory);
+    end = epa_round_up(end, AV_HUGE_PAGE);
+    status = a->h.backend->ops->alloc(a->h.backend, end, &g->memory);
     if (status != EPA_OK) {
-        a->backend->ops->explain(a->backend, err);
+        a->h.backend->ops->explain(a->h.backend, err);
         return epa_fail(err, status, "alltoallv: no memory for rows: %llu bytes",
                         (unsigned long long)end);
     }
@@ -211,8 +210,8 @@ enum epa_status av_messages_create(struct av *a, struct epa_error *err)
     size_t size = a->s.size;
     enum epa_status status;
 
-    g->rows_out = calloc(4 * size, sizeof(*g->rows_out));
-    g->block = calloc(a->s.experts, sizeof(*g->block));
+    g->rows_out = algo_alloc(&a->h, 4 * size, sizeof(*g->rows_out));
+    g->block = algo_alloc(&a->h, a->s.experts, sizeof(*g->block));
     if (g->rows_out == NULL || g->block == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for counts");
     g->at_out = g->rows_out + size;
@@ -225,7 +224,7 @@ enum epa_status av_messages_create(struct av *a, struct epa_error *err)
     if (status == EPA_OK)
         status = make_type(a, a->s.output_bytes, &g->output);
     if (status != EPA_OK)
-        return epa_fail(err, status, "alltoallv: %s", a->last.text);
+        return epa_fail(err, status, "alltoallv: %s", a->h.last.text);
     for (uint32_t r = 0; r < a->s.size; r++) {
         a->into[r] = g->sent;
         a->from[r] = g->outputs_came;
@@ -242,7 +241,5 @@ void av_messages_destroy(struct av *a)
     if (g->output != MPI_DATATYPE_NULL)
         MPI_Type_free(&g->output);
     if (g->memory != NULL)
-        a->backend->ops->free(a->backend, g->memory);
-    free(g->rows_out);
-    free(g->block);
+        a->h.backend->ops->free(a->h.backend, g->memory);
 }

@@ -9,11 +9,6 @@ struct task {
     const struct epa_moe *m;
 };
 
-static uint32_t first_token(const struct task *task, uint32_t worker, uint32_t workers)
-{
-    return (uint32_t)((uint64_t)task->m->tokens * worker / workers);
-}
-
 enum epa_status av_count(struct av *a, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * a->s.topk;
@@ -44,11 +39,11 @@ uint64_t av_lay_out(struct av *a)
     uint64_t rows = 0;
 
     for (uint32_t e = 0; e < a->s.local; e++) {
-        a->recv_start[e] = rows;
-        a->recv_count[e] = 0;
+        a->h.set[0]->recv_start[e] = rows;
+        a->h.set[0]->recv_count[e] = 0;
         for (uint32_t source = 0; source < a->s.size; source++)
-            a->recv_count[e] += (uint32_t)av_counts_of(a, source)[e];
-        rows += a->recv_count[e];
+            a->h.set[0]->recv_count[e] += (uint32_t)av_counts_of(a, source)[e];
+        rows += a->h.set[0]->recv_count[e];
     }
     return rows;
 }
@@ -61,56 +56,34 @@ enum epa_status av_too_full(struct av *a, uint32_t rank, uint64_t rows)
                    rank, (unsigned long long)rows, (unsigned long long)a->s.entries);
 }
 
-static void write_message(const struct task *task, uint32_t t, const uint16_t *next,
-                          char *msg)
-{
-    const struct av_shape *s = &task->a->s;
-    const struct epa_moe *m = task->m;
-    float *scale = (float *)(void *)(msg + s->scales_at);
-    size_t groups = s->fp8 ? s->hidden / s->group : 0;
-    struct epa_origin origin = {task->a->world.rank, t};
-
-    if (!s->fp8) {
-        memcpy(msg, (const uint16_t *)m->x + (size_t)t * s->hidden, s->output_bytes);
-    } else if (m->x_dtype == EPA_FP8_E4M3) {
-        memcpy(msg, m->x_fp8 + (size_t)t * s->hidden, s->hidden);
-        memcpy(scale, m->x_scale + t * groups, groups * sizeof(*scale));
-    } else {
-        task->a->kernels->quantise((const uint16_t *)m->x + (size_t)t * s->hidden,
-                                   s->hidden, s->group, next, (uint8_t *)msg, scale);
-    }
-    memcpy(msg + s->origin_at, &origin, sizeof(origin));
-}
-
 static void pack(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct task *task = arg;
     const struct av *a = task->a;
     const struct av_shape *s = &a->s;
     char *msg = a->scratch + worker * s->message_bytes;
-    uint32_t end = first_token(task, worker + 1, workers);
+    uint32_t end = algo_share(task->m->tokens, worker + 1, workers);
 
-    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+    for (uint32_t t = algo_share(task->m->tokens, worker, workers); t < end; t++) {
         size_t choice = (size_t)t * s->topk;
-        const uint16_t *next = NULL;
         void *to[AV_TOPK];
         uint32_t n = 0;
 
-        if (task->m->x != NULL && t + 1 < end)
-            next = (const uint16_t *)task->m->x + (size_t)(t + 1) * s->hidden;
         for (size_t i = choice; i < choice + s->topk; i++) {
             int32_t e = task->m->expert[i];
 
             if (e >= 0)
-                to[n++] = a->into[(uint32_t)e / s->local] + a->place[i] * s->message_bytes;
+                to[n++] = a->into[a->h.rank_of[e]] + a->place[i] * s->message_bytes;
         }
         if (n == 0)
             continue;
-        write_message(task, t, next, msg);
-        a->kernels->spread(to, n, msg, s->message_bytes, a->store);
+        epa_write_token(a->h.kernels, task->m, s->fp8, t, end, msg, msg + s->scales_at);
+        memcpy(msg + s->origin_at, &(struct epa_origin){a->h.world.rank, t},
+               sizeof(struct epa_origin));
+        a->h.kernels->spread(to, n, msg, s->message_bytes, a->h.store);
     }
-    if (a->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (a->h.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 enum epa_status av_pack(struct av *a, const struct epa_moe *m)
@@ -125,9 +98,9 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
     const struct task *task = arg;
     const struct av *a = task->a;
     const struct av_shape *s = &a->s;
-    uint32_t end = first_token(task, worker + 1, workers);
+    uint32_t end = algo_share(task->m->tokens, worker + 1, workers);
 
-    for (uint32_t t = first_token(task, worker, workers); t < end; t++) {
+    for (uint32_t t = algo_share(task->m->tokens, worker, workers); t < end; t++) {
         size_t choice = (size_t)t * s->topk;
         const uint16_t *row[AV_TOPK];
         float by[AV_TOPK];
@@ -139,14 +112,14 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
             if (e < 0)
                 continue;
             by[n] = task->m->weight[i];
-            row[n++] = (const uint16_t *)(const void *)(a->from[(uint32_t)e / s->local] +
+            row[n++] = (const uint16_t *)(const void *)(a->from[a->h.rank_of[e]] +
                                                         a->place[i] * s->output_bytes);
         }
-        a->kernels->reduce(row, by, n, s->hidden, a->store,
-                           (uint16_t *)task->m->out + (size_t)t * s->hidden);
+        a->h.kernels->reduce(row, by, n, s->hidden, a->h.store,
+                             (uint16_t *)task->m->out + (size_t)t * s->hidden);
     }
-    if (a->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (a->h.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 enum epa_status av_add_up(struct av *a, const struct epa_moe *m)
@@ -156,37 +129,36 @@ enum epa_status av_add_up(struct av *a, const struct epa_moe *m)
     return av_parallel(a, "add_up", add_up, &task);
 }
 
-void av_publish_views(struct av *a, struct epa_moe *m, char *recv, uint64_t rows, char *y)
+void av_publish(struct av *a, struct epa_moe *m, const char *recv, char *y)
 {
-    m->epoch = a->epoch;
-    m->recv_rows = m->recv_entries = rows;
-    m->recv_count = a->recv_count;
-    m->recv_start = a->recv_start;
-    m->recv_row = NULL;
-    m->recv_weight = NULL;
-    m->recv = recv;
-    m->recv_scale = a->s.fp8 ? (const float *)(const void *)(recv + a->s.scales_at) : NULL;
-    m->origin = (const struct epa_origin *)(const void *)(recv + a->s.origin_at);
-    m->recv_stride = m->scale_stride = m->origin_stride = a->s.message_bytes;
+    const struct algo_set *set = a->h.set[0];
+
+    epa_publish_counts(m, set->epoch, a->s.local, set->recv_count, set->recv_start);
+    epa_publish_messages(m, recv, 0, a->s.fp8, a->s.scales_at, a->s.origin_at,
+                         a->s.message_bytes);
     m->y_space = y;
 }
 
 enum epa_status av_begin_dispatch(struct av *a)
 {
-    if (a->open)
-        return av_fail(a, EPA_ERR_CONFIG,
-                       "dispatch %llu is open, and there is room for one: combine it first",
-                       (unsigned long long)a->epoch);
-    a->open = true;
-    a->epoch++;
-    return EPA_OK;
+    algo_begin(&a->h, "dispatch", "count");
+    if (algo_take_set(&a->h) != NULL)
+        return EPA_OK;
+    return av_fail(a, EPA_ERR_CONFIG,
+                   "dispatch %llu is open, and there is room for one: combine it first",
+                   (unsigned long long)a->h.epoch);
 }
 
 enum epa_status av_begin_combine(struct av *a, const struct epa_moe *m)
 {
-    if (!a->open || m->epoch != a->epoch)
-        return av_fail(a, EPA_ERR_CONFIG, "dispatch %llu is not open, or never was",
-                       (unsigned long long)m->epoch);
-    a->open = false;
+    struct algo_set *set;
+
+    algo_begin(&a->h, "combine", "expert outputs");
+    set = algo_set_of(&a->h, m->epoch, ALGO_OPEN, "open");
+    if (set == NULL) {
+        a->failed = true;
+        return EPA_ERR_CONFIG;
+    }
+    set->state = ALGO_FREE;
     return EPA_OK;
 }

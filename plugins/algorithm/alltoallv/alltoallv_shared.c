@@ -13,7 +13,6 @@
  *     read the expert outputs before in its combine n. */
 #include "alltoallv.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -36,9 +35,9 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
     struct av_poll poll = {.what = what};
 
     /* Release: what this rank stored is seen by who finds the count; the partner is below. */
-    __atomic_store_n(arrived_at(a, a->world.rank), meeting, __ATOMIC_RELEASE);
+    __atomic_store_n(arrived_at(a, a->h.world.rank), meeting, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < a->s.size; i++) {
-        uint32_t r = (a->world.rank + i) % a->s.size;
+        uint32_t r = (a->h.world.rank + i) % a->s.size;
 
         poll.peer = r;
         while ((poll.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) <
@@ -48,14 +47,14 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
             if (status == EPA_ERR_TIMEOUT)
                 return av_fail(
                     a, status, "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
-                    a->world.rank, av_timeout_s(a), what, r, (unsigned long long)meeting);
+                    a->h.world.rank, av_timeout_s(a), what, r, (unsigned long long)meeting);
             if (status != EPA_OK) {
                 a->failed = true;
                 return status;
             }
         }
     }
-    av_poll_end(a, &poll);
+    epa_wait_clear(a->h.observer, poll.reported_ns);
     return EPA_OK;
 }
 
@@ -83,9 +82,9 @@ static enum epa_status lay_out(struct av *a)
             for (uint32_t source = 0; source < a->s.size; source++) {
                 int n = counts_at(a, source)[e];
 
-                if (source == a->world.rank)
+                if (source == a->h.world.rank)
                     a->next[e] = (uint32_t)end;
-                if (owner == a->world.rank)
+                if (owner == a->h.world.rank)
                     a->counts[source * a->s.local + i] = n;
                 end += (uint64_t)n;
             }
@@ -98,15 +97,15 @@ static enum epa_status lay_out(struct av *a)
 
 static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
     struct epa_moe *m = &problem->u.moe;
-    char *mine = a->shm.base[a->world.rank];
+    char *mine = a->shm.base[a->h.world.rank];
     enum epa_status status = av_begin_dispatch(a);
 
     if (status == EPA_OK)
         status = av_count(a, m);
     if (status == EPA_OK) {
-        memcpy(counts_at(a, a->world.rank), a->count, a->s.experts * sizeof(*a->count));
+        memcpy(counts_at(a, a->h.world.rank), a->count, a->s.experts * sizeof(*a->count));
         status = meet(a, "counts");
     }
     if (status == EPA_OK)
@@ -117,9 +116,11 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
     status = av_pack(a, m);
     if (status == EPA_OK)
         status = meet(a, "rows");
-    if (status == EPA_OK)
-        av_publish_views(a, m, mine + a->shm.rows_at, av_lay_out(a), mine + a->shm.y_at);
-    return status;
+    if (status != EPA_OK)
+        return status;
+    (void)av_lay_out(a);
+    av_publish(a, m, mine + a->shm.rows_at, mine + a->shm.y_at);
+    return EPA_OK;
 }
 
 static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
@@ -136,7 +137,7 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
 
 static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
 {
-    struct av *a = av_of(base);
+    struct av *a = (struct av *)base;
     struct epa_moe *m = &problem->u.moe;
     enum epa_status status = av_begin_combine(a, m);
 
@@ -156,10 +157,10 @@ static void place_parts(struct av *a)
 {
     struct av_shared *w = &a->shm;
 
-    w->counts_at = AV_LINE;
-    w->rows_at = av_up(w->counts_at + a->s.experts * sizeof(int), AV_PAGE);
-    w->y_at = av_up(w->rows_at + a->s.entries * a->s.message_bytes, AV_PAGE);
-    w->bytes = av_up(w->y_at + a->s.entries * a->s.output_bytes, AV_PAGE);
+    w->counts_at = EPA_LINE_BYTES;
+    w->rows_at = epa_round_up(w->counts_at + a->s.experts * sizeof(int), ALGO_PAGE);
+    w->y_at = epa_round_up(w->rows_at + a->s.entries * a->s.message_bytes, ALGO_PAGE);
+    w->bytes = epa_round_up(w->y_at + a->s.entries * a->s.output_bytes, ALGO_PAGE);
 }
 
 /* Libraries of MPI keep windows in files there. Who runs out of room fails alone, inside a
@@ -189,18 +190,18 @@ static enum epa_status join_node(struct av *a, struct epa_error *err)
     int size = 0;
     enum epa_status status =
         av_check(a, "MPI_Comm_split_type",
-                 MPI_Comm_split_type(a->comm, MPI_COMM_TYPE_SHARED, (int)a->world.rank,
+                 MPI_Comm_split_type(a->comm, MPI_COMM_TYPE_SHARED, (int)a->h.world.rank,
                                      MPI_INFO_NULL, &a->shm.node));
 
     if (status != EPA_OK)
-        return epa_fail(err, status, "alltoallv: %s", a->last.text);
+        return epa_fail(err, status, "alltoallv: %s", a->h.last.text);
     MPI_Comm_size(a->shm.node, &size);
     if ((uint32_t)size == a->s.size)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_UNSUPPORTED,
                     "alltoallv with mode: shared needs all ranks in one shared memory, and "
                     "MPI has %d of %u there with rank %u; set mode: messages",
-                    size, a->s.size, a->world.rank);
+                    size, a->s.size, a->h.world.rank);
 }
 
 static enum epa_status make_window(struct av *a)
@@ -215,7 +216,7 @@ static enum epa_status make_window(struct av *a)
     /* Parts that share no page, so that each is near the rank that owns it. */
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
     status = av_check(a, "MPI_Win_allocate_shared",
-                      MPI_Win_allocate_shared((MPI_Aint)(w->bytes + AV_PAGE), 1, info,
+                      MPI_Win_allocate_shared((MPI_Aint)(w->bytes + ALGO_PAGE), 1, info,
                                               w->node, &mine, &w->window));
     MPI_Info_free(&info);
     if (status == EPA_OK)
@@ -247,7 +248,7 @@ static enum epa_status map_window(struct av *a)
 
         status = av_check(a, "MPI_Win_shared_query",
                           MPI_Win_shared_query(w->window, (int)r, &bytes, &unit, &part));
-        part += av_up((uintptr_t)part, AV_PAGE) - (uintptr_t)part;
+        part += epa_round_up((uintptr_t)part, ALGO_PAGE) - (uintptr_t)part;
         w->base[r] = part;
         a->into[r] = part + w->rows_at;
         a->from[r] = part + w->y_at;
@@ -258,8 +259,8 @@ static enum epa_status map_window(struct av *a)
 /* The owner touches its part first, so that it is near its core. */
 static void touch_window(const struct av *a)
 {
-    char *mine = a->shm.base[a->world.rank];
-    size_t skip = av_up((uintptr_t)mine, AV_HUGE_PAGE) - (uintptr_t)mine;
+    char *mine = a->shm.base[a->h.world.rank];
+    size_t skip = epa_round_up((uintptr_t)mine, AV_HUGE_PAGE) - (uintptr_t)mine;
 
     if (skip + AV_HUGE_PAGE <= a->shm.bytes) /* where there are none, small pages do */
         (void)madvise(mine + skip, (a->shm.bytes - skip) / AV_HUGE_PAGE * AV_HUGE_PAGE,
@@ -272,7 +273,7 @@ enum epa_status av_shared_create(struct av *a, struct epa_error *err)
     enum epa_status status;
 
     place_parts(a);
-    a->shm.base = calloc(a->s.size, sizeof(*a->shm.base));
+    a->shm.base = algo_alloc(&a->h, a->s.size, sizeof(*a->shm.base));
     if (a->shm.base == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for %u windows",
                         a->s.size);
@@ -289,7 +290,7 @@ enum epa_status av_shared_create(struct av *a, struct epa_error *err)
     if (status == EPA_OK)
         touch_window(a);
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        return epa_fail(err, status, "alltoallv with mode: shared: %s", a->last.text);
+        return epa_fail(err, status, "alltoallv with mode: shared: %s", a->h.last.text);
     return status;
 }
 
@@ -304,5 +305,4 @@ void av_shared_destroy(struct av *a)
     }
     if (w->node != MPI_COMM_NULL && !a->failed)
         MPI_Comm_free(&w->node);
-    free(w->base);
 }

@@ -1,18 +1,14 @@
 /* ll_v1: the descriptor, the options and the layout of the heap. */
 #include "ll_v1.h"
 
+#include "../../common/algo_host.h"
+
 static const struct v1_config defaults = {
     .dispatch_dtype = V1_DTYPE_FP8,
     .exchange = V1_EXCHANGE_AUTO,
     .buffers = 2,
     .nontemporal = V1_NONTEMPORAL_AUTO,
     .pdl = true,
-};
-
-static const struct epa_choice wires[] = {
-    {"fp8", V1_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"native", V1_DTYPE_NATIVE, "as the tokens are"},
-    {0},
 };
 
 static const struct epa_choice exchanges[] = {
@@ -22,141 +18,50 @@ static const struct epa_choice exchanges[] = {
     {0},
 };
 
-static const struct epa_choice stores[] = {
-    {"auto", V1_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
-    {"off", V1_NONTEMPORAL_OFF, "ordinary stores"},
-    {"on", V1_NONTEMPORAL_ON, "past the cache"},
-    {0},
-};
-
-
 static const struct epa_option options[] = {
-    {.name = "dispatch_dtype",
-     EPA_CHOICE(struct v1_config, dispatch_dtype),
-     .choices = wires,
-     .help = "what dispatch sends"},
+    ALGO_OPTION_DISPATCH_DTYPE(struct v1_config),
     {.name = "exchange",
      EPA_CHOICE(struct v1_config, exchange),
      .choices = exchanges,
      .help =
          "how rows and expert outputs cross between ranks that loads and stores reach; GPUs push "
          "rows in any case"},
-    {.name = "buffers",
-     EPA_U32(struct v1_config, buffers),
-     .min = 1,
-     .max = 2,
-     .help =
-         "dispatches that may be open; with 2 one may start before the combine of the one "
-         "before, 1 takes less memory"},
-    {.name = "capacity",
-     EPA_REAL(struct v1_config, capacity),
-     .least = 0,
-     .most = 1024,
-     .help =
-         "room for rows from one rank to another as a multiple of the even share; 0 holds "
-         "the worst case, and an iteration that needs more than there is ends the run"},
-    {.name = "nontemporal",
-     EPA_CHOICE(struct v1_config, nontemporal),
-     .choices = stores,
-     .help = "how received rows and sums are written"},
-    {.name = "pdl",
-     EPA_BOOL(struct v1_config, pdl),
-     .help = "on GPUs, when a kernel is set up"},
-    {.name = "blocks",
-     EPA_U32(struct v1_config, blocks),
-     .max = 65535,
-     .help =
-         "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to others; "
-         "0 takes two for each"},
-    {.name = "profile",
-     EPA_STRING(struct v1_config, profile),
-     .help =
-         "on GPUs, where to write when each warp did what in the last iteration: a Chrome "
-         "trace for each rank, FILE.0.json and so on"},
+    ALGO_OPTION_BUFFERS(struct v1_config),
+    ALGO_OPTION_CAPACITY(struct v1_config, "rows from one rank to another"),
+    ALGO_OPTION_NONTEMPORAL(struct v1_config, algo_nontemporal_choices,
+                            "how received rows and sums are written"),
+    ALGO_OPTION_PDL(struct v1_config),
+    ALGO_OPTION_BLOCKS(struct v1_config),
+    ALGO_OPTION_PROFILE(struct v1_config),
     {0},
 };
-
-static uint64_t up(uint64_t bytes, uint64_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
 
 /* Whole lines, and each region on pages of its own. */
 static void place(struct v1_layout *l, struct v1_region *r, uint64_t bytes, uint32_t times)
 {
-    r->at = up(l->heap_bytes, 4096);
-    r->bytes = up(bytes, V1_LINE);
-    l->heap_bytes = r->at + r->bytes * times;
+    r->bytes = epa_round_up(bytes, V1_LINE);
+    r->at = algo_place(&l->heap_bytes, r->bytes, times);
 }
 
-static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
-                                   const struct v1_config *c, struct epa_error *err)
+static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
+                                     bool device, const struct v1_config *c,
+                                     struct epa_error *err)
 {
-    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 moves bf16 or f16 tokens; set moe.dtype to one of them");
-    if (m->topk == 0 || m->topk > V1_TOPK)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 takes moe.topk from 1 to %d, not %u",
-                        V1_TOPK, m->topk);
-    if (world->size > V1_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 takes 1 to %d ranks, not %u", V1_RANKS,
-                        world->size);
-    if ((uint64_t)world->size * m->max_tokens * m->topk >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
-                        "(%u) x moe.topk (%u) exceed",
-                        world->size, m->max_tokens, m->topk);
-    if (m->experts == 0 || m->experts % world->size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 needs moe.experts (%u) to be a multiple of ranks (%u)",
-                        m->experts, world->size);
-    if (m->hidden == 0 || m->hidden % 16 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 needs moe.hidden (%u) to be a multiple of 16", m->hidden);
-    if (c->dispatch_dtype == V1_DTYPE_FP8 && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.fp8_group_size (%u); choose another group or dispatch_dtype: native",
-                        m->hidden, m->fp8_group_size);
-    if (c->dispatch_dtype == V1_DTYPE_NATIVE && m->x_dtype == EPA_FP8_E4M3)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "ll_v1 with dispatch_dtype: native cannot send input that is quantised already; "
-            "set dispatch_dtype: fp8 or moe.input_dtype: native");
-    return EPA_OK;
-}
+    const struct algo_limits limits = {
+        .name = "ll_v1",
+        .topk = V1_TOPK,
+        .ranks = V1_RANKS,
+        .device_experts = V1_DEVICE_EXPERTS,
+        .fp8 = c->dispatch_dtype == V1_DTYPE_FP8 ? "dispatch_dtype" : NULL,
+        .native = c->dispatch_dtype == V1_DTYPE_NATIVE,
+        .device_option = c->profile != NULL ? "profile"
+                         : c->blocks != 0   ? "blocks"
+                         : !c->pdl          ? "pdl"
+                                            : NULL,
+        .host_option = c->nontemporal != V1_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
+    };
 
-static enum epa_status check_host(const struct v1_config *c, struct epa_error *err)
-{
-    if (c->profile != NULL || c->blocks != 0 || !c->pdl)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda",
-                        c->profile != NULL ? "profile"
-                        : c->blocks != 0   ? "blocks"
-                                           : "pdl");
-    return EPA_OK;
-}
-
-static enum epa_status check_device(const struct epa_moe *m, const struct epa_world *world,
-                                    const struct v1_config *c, struct epa_error *err)
-{
-    if (c->nontemporal != V1_NONTEMPORAL_AUTO)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1: stores is for hosts; leave it out");
-    if (world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v1 on GPUs takes 1 to %d ranks, not %u",
-                        EPA_DEVICE_RANKS, world->size);
-    if (m->experts > V1_DEVICE_EXPERTS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 on GPUs takes up to %d moe.experts, not %u",
-                        V1_DEVICE_EXPERTS, m->experts);
-    if (c->dispatch_dtype == V1_DTYPE_FP8 &&
-        (m->fp8_group_size < 16 || m->fp8_group_size > 256 || (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "ll_v1 on GPUs quantises in groups of 16, 32, 64, 128 or 256 channels; "
-            "moe.fp8_group_size is %u",
-            m->fp8_group_size);
-    return EPA_OK;
+    return algo_check(&limits, m, world, device, err);
 }
 
 /* MAX_M: rows from one source. */
@@ -176,7 +81,7 @@ static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
 {
     uint32_t scales = l->fp8 ? channels / l->group : 0;
 
-    return DEV_PACKET * dev_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+    return EPA_PACKET * epa_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
 }
 
 /* A part has as many channels as its lines hold, and the last what is left. */
@@ -191,8 +96,8 @@ static void divide_work(struct v1_layout *l)
     l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     if (l->pull)
         return;
-    l->sent_bytes = DEV_PACKET * dev_packets_of(2 * l->hidden);
-    l->pieces = (l->sent_bytes / DEV_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
+    l->sent_bytes = EPA_PACKET * epa_packets_of(2 * l->hidden);
+    l->pieces = (l->sent_bytes / EPA_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
 }
 
 /* What dispatch hands out, and where experts answer. */
@@ -238,8 +143,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
                                struct v1_layout *out, struct epa_error *err)
 {
     enum { FEW_TOKENS = 32 };
-    enum epa_status status = check_shape(m, world, c, err);
     bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
+    enum epa_status status = check_problem(m, world, device, c, err);
     struct v1_layout l = {
         .size = world->size,
         .experts = m->experts,
@@ -255,22 +160,20 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .pull =
             c->exchange == V1_EXCHANGE_PULL ||
             (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
-        .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
-                                    (transport_flags & EPA_TRANSPORT_NODES) != 0),
+        .puts = algo_puts(world, transport_flags),
         .output_bytes = 2 * (uint64_t)m->hidden,
     };
 
-    if (status == EPA_OK)
-        status = device ? check_device(m, world, c, err) : check_host(c, err);
     if (status != EPA_OK)
         return status;
     l.local = l.experts / l.size;
     l.token_bytes = l.fp8 ? l.hidden : l.output_bytes;
-    l.row_bytes = up(l.token_bytes, V1_LINE);
-    l.scales_bytes = l.fp8 ? up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
+    l.row_bytes = epa_round_up(l.token_bytes, V1_LINE);
+    l.scales_bytes = l.fp8 ? epa_round_up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
     size_rows(m, c->capacity, &l);
-    l.split_words = device ? l.local * (uint32_t)sizeof(struct v1_packet) / 4
-                           : (uint32_t)up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
+    l.split_words =
+        device ? l.local * (uint32_t)sizeof(struct v1_packet) / 4
+               : (uint32_t)epa_round_up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
     if (device) {
         divide_work(&l);
         place_device_regions(&l);
@@ -333,8 +236,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
 
     if (status != EPA_OK)
         return status;
-    return p->backend->memory == EPA_MEMORY_CUDA ? v1_cuda_create(p, &l, out, err)
-                                                 : v1_host_create(p, &l, out, err);
+    /* Where there is no compiler for CUDA there is no v1_cuda_create() either. */
+    return V1_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
+               ? v1_cuda_create(p, &l, out, err)
+               : v1_host_create(p, &l, out, err);
 }
 
 EPA_PLUGIN_EXPORT

@@ -10,20 +10,26 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
-enum v1_dtype { V1_DTYPE_FP8, V1_DTYPE_NATIVE };
-enum v1_nontemporal { V1_NONTEMPORAL_AUTO, V1_NONTEMPORAL_OFF, V1_NONTEMPORAL_ON };
+#include "../../common/algo_options.h"
+
+enum v1_dtype { V1_DTYPE_FP8 = ALGO_DTYPE_FP8, V1_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
+enum v1_nontemporal {
+    V1_NONTEMPORAL_AUTO = ALGO_NONTEMPORAL_AUTO,
+    V1_NONTEMPORAL_OFF = ALGO_NONTEMPORAL_OFF,
+    V1_NONTEMPORAL_ON = ALGO_NONTEMPORAL_ON
+};
 enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
 
 struct v1_config {
-    int dispatch_dtype;         /* enum v1_dtype */
-    int exchange;     /* enum v1_exchange, with ranks that loads and stores reach */
-    uint32_t buffers; /* dispatches that may be open */
-    double capacity;  /* MAX_M, times the even share; 0: the worst case */
-    int nontemporal;       /* host code: enum v1_nontemporal */
-    bool pdl;       /* CUDA code: programmatic dependent launch */
-    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    int dispatch_dtype; /* enum v1_dtype */
+    int exchange;       /* enum v1_exchange, with ranks that loads and stores reach */
+    uint32_t buffers;   /* dispatches that may be open */
+    double capacity;    /* MAX_M, times the even share; 0: the worst case */
+    int nontemporal;    /* host code: enum v1_nontemporal */
+    bool pdl;           /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;    /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -81,7 +87,7 @@ struct v1_layout {
 };
 
 /* Signals, each with the count of the call: a word for each mode, position and source. */
-DEV_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
+EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
                                uint32_t source)
 {
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
@@ -123,7 +129,7 @@ struct v1_payload {
     uint32_t scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales)
+EPA_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales)
 {
     struct v1_payload s;
 
@@ -131,22 +137,6 @@ DEV_BOTH struct v1_payload v1_payload_of(uint32_t channel_bytes, uint32_t scales
     s.token = s.scales + scales * 4;
     s.bytes = s.token + 4;
     return s;
-}
-
-/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
-DEV_BOTH uint32_t v1_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
-{
-    uint32_t low = 0;
-
-    while (n - low > 1) {
-        uint32_t middle = (low + n) / 2;
-
-        if (begin[middle] <= i)
-            low = middle;
-        else
-            n = middle;
-    }
-    return low;
 }
 
 /* The layout for a shape; refuses what it cannot do in a sentence. */
@@ -158,7 +148,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *,
                                const struct v1_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 
-/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+/* CUDA code, where it is built in. */
 enum epa_status v1_cuda_create(const struct epa_algorithm_params *,
                                const struct v1_layout *, struct epa_algorithm **out,
                                struct epa_error *);

@@ -1,99 +1,248 @@
-/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as lines that carry the
+/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry the
  * count of the call, where its choice stands as the source sorted it, so that what goes to a
  * rank lies there as one block from recv_offset on. Or they are pulled: the token's rank loads
  * them from where the experts wrote them. Either way they are added up in float32, in the
- * order of choices.
+ * order of choices, whichever arrives first.
  *
  * Every rank signals to all, at the start of each call, that it has begun: what it read in
  * the calls before is free, and its experts have answered. Every rank waits for all of these,
  * also of those that have nothing for it. */
-#include "ll_v1_outputs.cuh"
+#include "../../common/algo_cuda.cuh"
+#include "ll_v1_cuda.h"
 
-/* After the kernel before has ended: the release covers what experts wrote there. Pairs with
- * the acquire in wait_begun() of the peer. */
-static __device__ __forceinline__ void tell_begun(const struct v1_args &a, uint64_t call)
+/* Lane k has choice k of the token. */
+struct v1_choices {
+    uint32_t expert, place; /* place ~0: dropped */
+    float weight;
+    uint32_t list; /* which lanes have one, as bits */
+};
+
+EPA_DEV struct v1_choices v1_choices_of(const struct v1_args &a, uint32_t token)
 {
-    if (threadIdx.x < a.v.size)
-        epa_dev_signal(a.v, a.signal + v1_signal_of(a.v.size, V1_COMBINE, call, a.v.rank),
-                       call, threadIdx.x);
+    struct v1_choices of = {0, ~0u, 0.0f, 0};
+    size_t choice = (size_t)token * a.c.topk + epa_dev_lane();
+
+    if (epa_dev_lane() < a.c.topk) {
+        of.expert = (uint32_t)__ldg(a.c.expert + choice);
+        of.place = __ldcg(a.place + choice);
+        of.weight = __ldg(a.c.weight + choice);
+    }
+    of.list = __ballot_sync(EPA_DEV_ALL, of.place != ~0u);
+    return of;
 }
 
-/* One thread for each rank; true in all threads of the block if all have begun. */
-static __device__ __forceinline__ bool wait_begun(const struct v1_args &a, uint64_t call)
+/* Dropped choices, and those beyond top-k, have none. */
+EPA_DEV bool v1_has(const struct v1_choices &of, uint32_t choice)
+{
+    return (of.list >> choice & 1) != 0;
+}
+
+/* ---- pushed ---- */
+
+/* One warp: lines from the `piece`-th sixteen on of what an expert answered to an entry, to
+ * the entry's rank. */
+EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece,
+                           uint64_t call)
+{
+    enum { GROUPS = V1_PIECE_PACKETS / EPA_DEV_PACKETS };
+    uint32_t first = piece * V1_PIECE_PACKETS;
+    uint32_t words =
+        a.c.hidden / DEV_CHANNELS - first * EPA_PACKET_WORDS; /* that are left */
+    uint2 back = __ldcg(reinterpret_cast<const uint2 *>(a.back) + entry);
+    struct epa_dev_words v[GROUPS];
+
+    dev_words_load<GROUPS>(static_cast<const char *>(a.c.y) +
+                               (uint64_t)entry * a.output_bytes +
+                               first * EPA_PACKET_WORDS * 8,
+                           words, v);
+    epa_dev_packets_store<GROUPS>(a.c.v.peer_heap[back.x] + a.outputs[call % V1_POSITIONS] +
+                                      (uint64_t)back.y * a.sent_bytes + first * EPA_PACKET,
+                                  min(a.sent_bytes / EPA_PACKET - first, V1_PIECE_PACKETS),
+                                  v, call);
+}
+
+/* One warp: lane k waits for the last line of choice k's answer, if it is in `list`. */
+EPA_DEV bool v1_wait_outputs(const struct v1_args &a, const char *from, uint32_t packets,
+                             uint32_t list, uint32_t token, uint64_t call,
+                             struct epa_dev_poll *poll)
 {
     bool ok = true;
 
-    if (threadIdx.x < a.v.size) {
-        struct epa_dev_wait w = {V1_COMBINE, V1_WAIT_BEGUN, threadIdx.x, 0};
+    if ((list >> epa_dev_lane() & 1) != 0) {
+        uint32_t expert =
+            (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + epa_dev_lane());
+        struct epa_dev_wait w = {V1_COMBINE, V1_WAIT_OUTPUT, expert / a.c.local, token};
 
-        ok = epa_dev_wait_for(
-            a.v, a.signal + v1_signal_of(a.v.size, V1_COMBINE, call, threadIdx.x), call,
-            a.timeout_ns, w);
+        ok = epa_dev_packet_wait(a.c, from, packets, call, w, poll);
     }
-    return __syncthreads_and(ok);
+    return __all_sync(EPA_DEV_ALL, ok);
 }
 
-template <bool PROFILE>
-static __device__ __forceinline__ void send(const struct v1_args &a, uint64_t call)
-{
-    uint32_t warps = a.senders * V1_WARPS, all = __ldcg(a.rows) * a.pieces;
+enum { V1_TAKE = 4 }; /* expert outputs that a warp holds at a time */
 
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SEND_OUTPUTS, false);
-    for (uint32_t u = dev_warp_of(blockIdx.x, a.senders), work_index; u < all;
-         u = dev_next(work_index, warps, all)) {
-        work_index = v1_ask(a, V1_SENDING, call, warps, all);
+/* One warp: a share of a token's sum, out of four lines of each expert output. False: one has not
+ * come. */
+template <bool F16>
+EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t share,
+                           const struct v1_choices &of, uint64_t call)
+{
+    struct dev_part s = dev_part_at(token, share, a.share_channels, a.c.hidden);
+    uint32_t packets = epa_packets_of(2 * s.channels);
+    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_words word;
+    float sum[2 * DEV_CHANNELS] = {};
+    char *from =
+        dev_own(a.c.v, a.outputs[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +
+                           share * EPA_DEV_PACKETS * EPA_PACKET);
+
+    for (uint32_t k = 0; k < a.c.topk;) {
+        struct epa_dev_words v[V1_TAKE];
+        bool all = true;
+
+#pragma unroll
+        for (int i = 0; i < V1_TAKE; i++) {
+            char *at = dev_from_lane(from, k + i);
+
+            v[i].w[0] = v[i].w[1] = ~0ull; /* no call that is waited for */
+            if (v1_has(of, k + i) && epa_dev_has_packet(0, packets))
+                v[i] = epa_dev_packet_load(at, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < V1_TAKE; i++)
+            all = all && (!epa_dev_ends_packet() || v[i].w[1] >= call);
+        if (!__all_sync(EPA_DEV_ALL, all)) {
+            uint32_t list = of.list & ((1u << V1_TAKE) - 1) << k;
+
+            if (!v1_wait_outputs(a, from, packets, list, token, call, &poll))
+                return false;
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < V1_TAKE; i++) {
+            float weight = __shfl_sync(EPA_DEV_ALL, of.weight, k + i),
+                  value[2 * DEV_CHANNELS];
+
+            dev_unpack_words<F16>(v[i], value);
+            if (v1_has(of, k + i))
+                dev_add8(value, weight, sum);
+        }
+        k += V1_TAKE;
+    }
+    word = dev_pack_words<F16>(sum);
+    dev_words_store<1>(static_cast<char *>(a.c.out) +
+                           2 * ((size_t)token * a.c.hidden + s.first),
+                       s.channels / DEV_CHANNELS, &word);
+    return true;
+}
+
+/* ---- pulled ---- */
+
+enum { V1_BATCH = 4 }; /* expert outputs that a warp has on their way */
+
+/* One warp: a share of a token's sum, 16 bytes a lane, from the ranks of its experts. */
+template <bool F16>
+EPA_DEV void v1_pull_share(const struct v1_args &a, uint32_t token, uint32_t share,
+                           const struct v1_choices &of)
+{
+    struct dev_part s = dev_part_at(token, share, a.share_channels, a.c.hidden);
+    const uint32_t *starts = reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.starts));
+    uint32_t at = 2 * s.first + 16 * epa_dev_lane();
+    bool has = epa_dev_lane() * 8 < s.channels;
+    char *from = NULL;
+    float sum[8] = {};
+
+    if (of.place != ~0u)
+        from = a.c.v.peer_heap[of.expert / a.c.local] + a.y_space +
+               (uint64_t)(__ldcg(starts + of.expert) + of.place) * a.output_bytes;
+    for (uint32_t k = 0; k < a.c.topk; k += V1_BATCH) {
+        uint4 row[V1_BATCH];
+
+#pragma unroll
+        for (int i = 0; i < V1_BATCH; i++) {
+            const char *y = dev_from_lane(from, k + i);
+
+            row[i] = make_uint4(0, 0, 0, 0);
+            if (v1_has(of, k + i) && has)
+                row[i] = epa_dev_load16(y + at);
+        }
+#pragma unroll
+        for (int i = 0; i < V1_BATCH; i++) {
+            float weight = __shfl_sync(EPA_DEV_ALL, of.weight, k + i), value[8];
+
+            epa_dev_unpack<F16>(row[i], value);
+            if (v1_has(of, k + i))
+                dev_add8(value, weight, sum);
+        }
+    }
+    if (has)
+        epa_dev_store16(static_cast<char *>(a.c.out) + 2 * (size_t)token * a.c.hidden + at,
+                        epa_dev_pack<F16>(sum));
+}
+
+/* ---- the kernel ---- */
+
+template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call)
+{
+    uint32_t warps = a.senders * DEVICE_WARPS, all = __ldcg(a.c.rows) * a.pieces;
+
+    dev_stamp<PROFILE>(a.c, V1_SEND_OUTPUTS, false);
+    for (uint32_t u = dev_warp_of(blockIdx.x, a.senders), asked; u < all;
+         u = dev_next(asked, warps, all)) {
+        asked = dev_ask(a.c, DEV_SENDING, call, warps, all);
         v1_push_piece(a, u / a.pieces, u % a.pieces, call);
     }
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SEND_OUTPUTS, true);
+    dev_stamp<PROFILE>(a.c, V1_SEND_OUTPUTS, true);
 }
 
 /* Choices are read while signals or expert outputs are on their way. */
 template <bool F16, bool PULL, bool PROFILE>
-static __device__ __forceinline__ void receive(const struct v1_args &a, uint64_t call,
-                                               uint32_t block, uint32_t blocks)
+EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block,
+                     uint32_t blocks)
 {
-    uint32_t warps = blocks * V1_WARPS, all = a.tokens * a.shares;
-    uint32_t u = dev_warp_of(block, blocks), work_index;
+    uint32_t warps = blocks * DEVICE_WARPS, all = a.c.tokens * a.shares;
+    uint32_t u = dev_warp_of(block, blocks), asked;
     struct v1_choices of = {};
 
     if (u < all)
         of = v1_choices_of(a, u / a.shares);
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT_OUTPUTS, false);
-    if ((PULL || block == 0) && !wait_begun(a, call))
+    dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, false);
+    if ((PULL || block == 0) &&
+        !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call,
+                      V1_WAIT_BEGUN))
         return;
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_WAIT_OUTPUTS, true);
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_REDUCE, false);
+    dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, true);
+    dev_stamp<PROFILE>(a.c, V1_REDUCE, false);
     while (u < all) {
-        work_index = v1_ask(a, V1_RECEIVING, call, warps, all);
+        asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
         if (PULL)
             v1_pull_share<F16>(a, u / a.shares, u % a.shares, of);
         else if (!v1_take_share<F16>(a, u / a.shares, u % a.shares, of, call))
             return;
-        u = dev_next(work_index, warps, all);
+        u = dev_next(asked, warps, all);
         if (u < all)
             of = v1_choices_of(a, u / a.shares);
     }
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_REDUCE, true);
+    dev_stamp<PROFILE>(a.c, V1_REDUCE, true);
 }
 
 /* Where expert outputs are pushed the last blocks only receive. In a kernel of one block it does
  * both. With 64 registers there is room for the kernel that comes next to be set up beside
  * this; of float16 it takes more to have four expert outputs unpacked. */
 template <bool F16, bool PULL, bool PROFILE>
-static __global__ void __launch_bounds__(V1_THREADS, F16 && !PULL ? 3 : 4)
+static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     combine(const __grid_constant__ struct v1_args a)
 {
     uint32_t first = a.senders < gridDim.x ? a.senders : 0;
-    uint64_t call = v1_begin(a);
+    uint64_t call = dev_begin(a.c, false, true);
 
-    dev_stamps_clear<PROFILE, V1_WARPS, V1_STAGE_PHASES>(a.stamps, a.stamped, a.mode);
-    if (blockIdx.x == 0)
-        tell_begun(a, call);
+    dev_stamps_clear<PROFILE>(a.c);
+    if (blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
+        dev_signal_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call);
     if (!PULL && blockIdx.x < a.senders)
         send<PROFILE>(a, call);
     if (blockIdx.x >= first)
         receive<F16, PULL, PROFILE>(a, call, blockIdx.x - first, gridDim.x - first);
-    v1_end(a, call);
+    dev_end(a.c, call, true);
 }
 
 #define KERNELS(f16, pull) \

@@ -6,7 +6,7 @@
  * mod 2. Rows by expert, y and what combine needs of its dispatch stand in sets, which the
  * host gives to dispatches in turn; a graph keeps those that it was recorded with.
  *
- * Splits, rows and expert outputs carry the count of their call (device/packets.cuh), and BEGUN, a
+ * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh), and BEGUN, a
  * signal that each rank gives all others as its combine starts, does so too. All are waited
  * for with >=. A rank stores into its peers' memory as soon as a kernel starts, without
  * asking. That is safe:
@@ -24,54 +24,52 @@
  * so two positions are enough whatever calls come in between, and however a graph repeats
  * them; a dispatch that is given up and a combine that is called again are calls like any
  * other. */
-#include "ll_v1_cuda_state.h"
+#include "ll_v1_cuda.h"
+
+/* What a dispatch leaves for its combine. */
+struct v1_cuda_set {
+    uint32_t *place;
+    struct v1_back *back;
+};
+
+struct v1_cuda {
+    struct device d; /* first */
+    struct v1_layout l;
+    struct v1_args args; /* what is the same in all calls, beside those of d */
+    struct v1_cuda_set set[2];
+};
+
+/* Offset of one of a region's buffers, from the start of any rank's heap. */
+static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r,
+                          uint32_t which)
+{
+    return device_region(&c->d, r->at, r->bytes, which);
+}
 
 /* ---- calls ---- */
 
-static enum v1_input input_of(const struct v1_cuda *c, const struct epa_moe *m)
+static const void *dispatch_kernel(const struct v1_cuda *c, int x_dtype)
 {
-    if (!c->l.fp8)
-        return V1_IN_DTYPE;
-    return m->x_dtype == EPA_FP8_E4M3 ? V1_IN_FP8 : V1_IN_QUANTISE;
+    return v1_dispatch_kernel(
+        device_input_of(c->l.fp8, c->l.f16 ? EPA_F16 : EPA_BF16, x_dtype),
+        c->d.profile != NULL);
 }
 
 static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m,
-                              uint32_t set)
+                              enum v1_mode mode, uint32_t set)
 {
     const struct v1_layout *l = &c->l;
-    const struct v1_cuda_set *s = &c->set[set];
     struct v1_args a = c->args;
 
-    a.tokens = m->tokens;
-    a.recv = v1_cuda_region(c, &l->recv, set);
-    a.recv_scales = v1_cuda_region(c, &l->recv_scales, set);
-    a.origin = v1_cuda_region(c, &l->origin, set);
-    a.y_space = v1_cuda_region(c, &l->y, set);
-    a.starts = v1_cuda_region(c, &l->starts, set);
-    a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
-    a.x_scale = m->x_scale;
-    a.expert = m->expert;
-    a.weight = m->weight;
-    a.y = m->y;
-    a.out = m->out;
-    a.place = s->place;
-    a.back = s->back;
-    a.rows = s->rows;
-    a.recv_count = s->recv_count;
-    a.recv_start = s->recv_start;
+    a.c = device_args_of(&c->d, m, mode, set);
+    a.recv = region_at(c, &l->recv, set);
+    a.recv_scales = region_at(c, &l->recv_scales, set);
+    a.origin = region_at(c, &l->origin, set);
+    a.y_space = region_at(c, &l->y, set);
+    a.starts = region_at(c, &l->starts, set);
+    a.place = c->set[set].place;
+    a.back = c->set[set].back;
     return a;
-}
-
-static enum epa_status launch(struct v1_cuda *c, const void *kernel, struct v1_args *a,
-                              uint32_t blocks)
-{
-    a->calls = c->calls[a->mode];
-    a->most_blocks = c->resident[a->mode];
-    a->work_counters = c->work_counters[a->mode];
-    return device_launch(&c->d, kernel, a,
-                         (struct device_grid){.blocks = blocks,
-                                              .threads = V1_THREADS,
-                                              .shared_bytes = c->shared_bytes[a->mode]});
 }
 
 /* Half of the blocks send at most, the others are there to take in what comes meanwhile. A
@@ -80,136 +78,89 @@ static enum epa_status launch(struct v1_cuda *c, const void *kernel, struct v1_a
 static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m,
                                        uint32_t set)
 {
-    struct v1_args a = args_of(c, m, set);
-    uint32_t room = c->resident[V1_DISPATCH], most = room > 1 ? room / 2 : 1, blocks;
+    struct v1_args a = args_of(c, m, V1_DISPATCH, set);
+    uint32_t room = c->d.resident[V1_DISPATCH], most = room > 1 ? room / 2 : 1, blocks;
     uint64_t comes = (uint64_t)c->l.max_tokens * c->l.topk * c->l.units;
 
-    a.mode = V1_DISPATCH;
     a.chunk = m->tokens / (8 * most);
     a.chunk = a.chunk < 1 ? 1 : a.chunk > V1_MOST_CHUNK ? V1_MOST_CHUNK : a.chunk;
     a.senders = device_blocks_for(most, (m->tokens + a.chunk - 1) / a.chunk);
     if (a.senders < c->l.size) /* each may tell a rank its splits */
         a.senders = device_blocks_for(most, c->l.size);
     blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
-    return launch(c, v1_dispatch_kernel(input_of(c, m), c->l.f16, c->profile != NULL), &a,
-                  blocks);
+    return device_launch(&c->d, dispatch_kernel(c, m->x_dtype), &a.c, blocks, false);
 }
 
 static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m,
                                       uint32_t set)
 {
-    struct v1_args a = args_of(c, m, set);
-    uint32_t room = c->resident[V1_COMBINE], most = room > 1 ? room / 2 : 1;
-    uint64_t sums = (uint64_t)m->tokens * c->l.shares,
-             blocks = device_blocks_for(room, sums);
+    struct v1_args a = args_of(c, m, V1_COMBINE, set);
+    uint32_t room = c->d.resident[V1_COMBINE], most = room > 1 ? room / 2 : 1;
+    uint64_t sums = (uint64_t)m->tokens * c->l.shares;
+    uint32_t blocks = device_blocks_for(room, sums);
 
-    a.mode = V1_COMBINE;
     if (!c->l.pull) {
         a.senders = device_blocks_for(most, c->l.rows * c->l.pieces);
         blocks = room > 1 ? a.senders + device_blocks_for(room - most, sums) : 1;
     }
-    return launch(c, v1_combine_kernel(c->l.f16, c->l.pull, c->profile != NULL), &a,
-                  (uint32_t)blocks);
-}
-
-/* Where counts are is known; what they are is not, until the kernel has run. */
-static void publish_views(const struct v1_cuda *c, uint32_t set, struct epa_moe *m)
-{
-    const struct v1_layout *l = &c->l;
-    const struct v1_cuda_set *s = &c->set[set];
-
-    m->epoch = c->sets.epoch;
-    m->recv_rows = m->recv_entries = l->rows;
-    m->recv_count = s->recv_count;
-    m->recv_start = s->recv_start;
-    m->recv_row = NULL;
-    m->recv_weight = NULL;
-    m->recv = device_own(&c->d, v1_cuda_region(c, &l->recv, set));
-    m->recv_scale = NULL;
-    if (l->fp8)
-        m->recv_scale = (const float *)(const void *)device_own(
-            &c->d, v1_cuda_region(c, &l->recv_scales, set));
-    m->origin = (const struct epa_origin *)(const void *)device_own(
-        &c->d, v1_cuda_region(c, &l->origin, set));
-    m->recv_stride = l->row_bytes;
-    m->scale_stride = l->scales_bytes;
-    m->origin_stride = sizeof(struct epa_origin);
-    m->y_space = device_own(&c->d, v1_cuda_region(c, &l->y, set));
+    return device_launch(&c->d,
+                         v1_combine_kernel(c->l.f16, c->l.pull, c->d.profile != NULL), &a.c,
+                         blocks, false);
 }
 
 /* ---- stages ---- */
 
-/* The sets take turns, on all ranks alike; the next one must have been given back. */
-static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct v1_cuda *c = v1_cuda_of(a);
+    struct v1_cuda *c = (struct v1_cuda *)a;
+    const struct v1_layout *l = &c->l;
     struct epa_moe *m = &problem->u.moe;
-    uint32_t set = (uint32_t)(c->sets.epoch % c->sets.n);
+    uint32_t set;
+    enum epa_status status;
 
     c->d.last.status = EPA_OK; /* of a call that was refused before */
-    if (c->sets.set[set].open)
-        return device_fail(
-            &c->d, EPA_ERR_CONFIG,
-            "dispatch: dispatch %llu is open in the set whose turn it is, of %u that "
-            "algorithm.buffers gives: combine that first",
-            (unsigned long long)c->sets.set[set].epoch, c->sets.n);
-    c->sets.set[set].open = true;
-    c->sets.set[set].epoch = ++c->sets.epoch;
-    publish_views(c, set, m);
+    status = device_open_set(&c->d, "dispatch", m, &set);
+    if (status != EPA_OK)
+        return status;
+    m->recv_rows = m->recv_entries = l->rows;
+    m->recv = device_own(&c->d, region_at(c, &l->recv, set));
+    m->recv_scale = NULL;
+    if (l->fp8)
+        m->recv_scale = (const float *)(const void *)device_own(
+            &c->d, region_at(c, &l->recv_scales, set));
+    m->origin = (const struct epa_origin *)(const void *)device_own(
+        &c->d, region_at(c, &l->origin, set));
+    m->recv_stride = l->row_bytes;
+    m->scale_stride = l->scales_bytes;
+    m->origin_stride = sizeof(struct epa_origin);
+    m->y_space = device_own(&c->d, region_at(c, &l->y, set));
     return launch_dispatch(c, m, set);
 }
 
 /* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
  * is called again peers may still pull those of the one before, which are the same. */
-static enum epa_status copy_outputs(struct v1_cuda *c, const struct epa_moe *m,
-                                    uint32_t set)
+static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    void *y = device_own(&c->d, v1_cuda_region(c, &c->l.y, set));
-
-    if (m->y == y || !c->l.pull)
-        return EPA_OK;
-    return device_copy(&c->d, "copying expert outputs", y, m->y, c->l.rows * c->l.output_bytes);
-}
-
-static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    struct v1_cuda *c = v1_cuda_of(a);
+    struct v1_cuda *c = (struct v1_cuda *)a;
     const struct epa_moe *m = &problem->u.moe;
     uint32_t set = 0;
     enum epa_status status;
 
     c->d.last.status = EPA_OK;
-    status = device_find_set(&c->d, &c->sets, m->epoch, &set);
-    if (status == EPA_OK)
-        status = copy_outputs(c, m, set);
+    status = device_find_set(&c->d, m->epoch, &set);
+    if (status == EPA_OK && c->l.pull)
+        status = device_copy_outputs(&c->d, region_at(c, &c->l.y, set), m->y,
+                                     c->l.rows * c->l.output_bytes);
     if (status == EPA_OK)
         status = launch_combine(c, m, set);
-    if (status == EPA_OK) {
-        c->sets.combined = m->epoch;
-        c->sets.set[set].open = false;
-    }
+    if (status == EPA_OK)
+        device_close_set(&c->d, set);
     return status;
 }
 
-/* Nothing of it is wanted: no signal, no wait. */
-enum epa_status v1_cuda_discard(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    struct v1_cuda *c = v1_cuda_of(a);
-    uint64_t epoch = problem->u.moe.epoch;
-    uint32_t set = (uint32_t)((epoch - 1) % c->sets.n);
-
-    c->d.last.status = EPA_OK;
-    if (epoch != c->sets.epoch || !c->sets.set[set].open)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "dispatch %llu is not the last, or not open any more",
-                           (unsigned long long)epoch);
-    c->sets.set[set].open = false;
-    return EPA_OK;
-}
-
-const struct epa_stage v1_cuda_stages[2] = {
-    {.name = "dispatch", .kind = EPA_STAGE_DISPATCH, .run = dispatch},
-    {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = combine},
+static const struct epa_stage cuda_stages[] = {
+    {.name = "dispatch", .kind = EPA_STAGE_DISPATCH, .run = run_dispatch},
+    {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = run_combine},
 };
 
 /* ---- what went wrong ---- */
@@ -245,14 +196,100 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        seen);
 }
 
-/* After a fault of its kernels nothing works any more; a call may have been refused before
- * it. */
-void v1_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
-{
-    const struct v1_cuda *c = v1_cuda_of(a);
+/* ---- set-up ----
+ *
+ * All that depends on the shape alone is settled here: what a kernel's shared memory holds, and
+ * where things are in this rank's own device memory. */
 
-    if (c->d.backend->fault.status != EPA_OK)
-        explain_fault(&c->d.backend->fault, c->d.t->rank, err);
-    else
-        device_explain(&c->d, err);
+static void place_sets(struct device *d, char *memory, uint64_t *at)
+{
+    struct v1_cuda *c = (struct v1_cuda *)d;
+    uint64_t choices = (uint64_t)c->l.max_tokens * c->l.topk;
+
+    for (uint32_t i = 0; i < d->sets; i++) {
+        struct v1_cuda_set *s = &c->set[i];
+
+        s->place = device_take(memory, at, choices * sizeof(*s->place));
+        s->back = device_take(memory, at, (c->l.pull ? 0 : c->l.rows) * sizeof(*s->back));
+    }
+}
+
+static const struct device_kind ll_v1_kind = {
+    .name = "ll_v1",
+    .stages = V1_MODES,
+    .halves = 1,
+    .phase =
+        {
+            [V1_SORT] = "sort",
+            [V1_QUANTISE_AND_SEND] = "quantise_and_send",
+            [V1_WAIT] = "wait",
+            [V1_POSTPROCESS] = "postprocess",
+            [V1_COMBINE * DEVICE_PHASES + V1_SEND_OUTPUTS] = "send_answers",
+            [V1_COMBINE * DEVICE_PHASES + V1_WAIT_OUTPUTS] = "wait_answers",
+            [V1_COMBINE * DEVICE_PHASES + V1_REDUCE] = "reduce",
+        },
+    .place = place_sets,
+    .explain = explain_fault,
+};
+
+static void fill_args(struct v1_cuda *c)
+{
+    const struct v1_layout *l = &c->l;
+
+    c->args = (struct v1_args){
+        .max_m = l->max_m,
+        .units = l->units,
+        .unit_channels = l->unit_channels,
+        .unit_bytes = l->unit_bytes,
+        .shares = l->shares,
+        .share_channels = l->share_channels,
+        .pieces = l->pieces,
+        .sent_bytes = l->sent_bytes,
+        .output_bytes = (uint32_t)l->output_bytes,
+        .row_bytes = (uint32_t)l->row_bytes,
+        .scales_bytes = (uint32_t)l->scales_bytes,
+        .pull = l->pull,
+        /* Who sends has first [experts + 1], before and bits; who receives has less. */
+        .payloads = device_up16((3 * (uint64_t)l->experts + 1) * sizeof(uint32_t)),
+        .payload = device_up16(l->unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8),
+    };
+    for (uint32_t i = 0; i < V1_POSITIONS; i++) {
+        c->args.splits[i] = region_at(c, &l->splits, i);
+        c->args.arrival[i] = region_at(c, &l->arrival, i);
+        c->args.outputs[i] = region_at(c, &l->outputs, i);
+    }
+    c->d.shared_bytes[V1_DISPATCH] = c->args.payloads + DEVICE_WARPS * c->args.payload;
+}
+
+enum epa_status v1_cuda_create(const struct epa_algorithm_params *p,
+                               const struct v1_layout *l, struct epa_algorithm **out,
+                               struct epa_error *err)
+{
+    const struct v1_config *config = p->config;
+    struct v1_cuda *c;
+    enum epa_status status =
+        device_create(&ll_v1_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl,
+                      config->profile, &c, err);
+
+    if (status != EPA_OK)
+        return status;
+    c->d.base.stages = cuda_stages;
+    c->d.base.n_stages = 2;
+    c->d.base.discard = device_discard;
+    c->d.base.combines_again = true;
+    c->l = *l;
+    fill_args(c);
+    status = device_set_up(
+        &c->d,
+        (struct device_kernel[]){
+            {dispatch_kernel(c, EPA_BF16), l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL,
+             "dispatch"},
+            {v1_combine_kernel(l->f16, l->pull, config->profile != NULL), NULL, "combine"}},
+        config->blocks, err);
+    if (status != EPA_OK) {
+        device_destroy(&c->d.base);
+        return status;
+    }
+    *out = &c->d.base;
+    return EPA_OK;
 }

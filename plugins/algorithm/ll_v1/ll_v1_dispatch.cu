@@ -1,72 +1,379 @@
 /* Dispatch on GPUs. The first blocks sort, tell each rank how its block is made up, and store
  * tokens in its slots, quantised on the way; they wait for nothing. The others, and they too
- * once they have sent, wait for the splits of all ranks and then copy what comes to where
+ * once they have sent, wait for the splits of all ranks and then copy what arrives to where
  * each expert's rows stand side by side.
  *
- * Splits are packets and rows are lines, all of which carry the count of the call: none needs
- * a fence, nor a signal. Every rank waits for the splits of all, also of those that have
- * nothing for it: that is what lets the call after the next store without asking. */
-#include "ll_v1_rows.cuh"
+ * Splits and rows are packets, which carry the count of the call: they need neither a fence nor
+ * a signal. Every rank waits for the splits of all, also of those that have nothing for it:
+ * that is what lets the call after the next store without asking.
+ *
+ * The payload of packets is put together in shared memory, because lanes that quantise have 16
+ * bytes of channels each, while of a packet each lane has words. */
+#include "../../common/algo_cuda.cuh"
+#include "ll_v1_cuda.h"
 
 /* Of the block: tables by expert first, then a string for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
-static __device__ __forceinline__ uint64_t *payload_of(const struct v1_args &a)
+EPA_DEV uint64_t *payload_of(const struct v1_args &a)
 {
     return reinterpret_cast<uint64_t *>(reinterpret_cast<char *>(shared) + a.payloads +
-                                        threadIdx.x / DEV_WARP * a.payload);
+                                        threadIdx.x / EPA_DEV_WARP * a.payload);
+}
+
+/* ---- sorting ----
+ *
+ * Each block that sends sorts for itself, as far as it needs: it counts all choices once, adds
+ * them up, and then knows of the tokens that it takes how many of their experts' choices come
+ * before theirs. So no block waits for another. */
+
+/* In shared memory, by expert. */
+struct v1_sorted {
+    uint32_t *first;  /* [experts + 1] rows of the experts before: where its own begin */
+    uint32_t *before; /* choices by tokens before the chunk at hand */
+    uint32_t *bits;   /* which tokens of the chunk choose it */
+};
+
+/* Adds up the choices of the tokens from `begin` to `end`. The loads of a batch leave before
+ * the first is used. */
+EPA_DEV void v1_count(const struct v1_args &a, uint32_t begin, uint32_t end,
+                      uint32_t *count)
+{
+    enum { BATCH = 8 };
+
+    for (uint32_t i = begin * a.c.topk + threadIdx.x; i < end * a.c.topk;
+         i += BATCH * DEVICE_THREADS) {
+        uint32_t expert[BATCH];
+
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++) {
+            uint32_t at = i + j * DEVICE_THREADS;
+
+            expert[j] = at < end * a.c.topk ? (uint32_t)__ldg(a.c.expert + at) : ~0u;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++)
+            if (expert[j] < a.c.experts)
+                atomicAdd(&count[expert[j]], 1u);
+    }
+}
+
+/* Where each expert's rows begin. False: a rank gets more rows than it has room for. */
+static __device__ bool v1_sort(const struct v1_args &a, const struct v1_sorted &s)
+{
+    uint32_t carry = 0;
+    bool fits = true;
+
+    for (uint32_t e = threadIdx.x; e <= a.c.experts; e += DEVICE_THREADS)
+        s.first[e] = 0;
+    for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS)
+        s.before[e] = s.bits[e] = 0;
+    __syncthreads();
+    v1_count(a, 0, a.c.tokens, s.first);
+    __syncthreads();
+    for (uint32_t at = 0; at < a.c.experts; at += DEVICE_THREADS) {
+        uint32_t e = at + threadIdx.x, total;
+        uint32_t rows = dev_scan(e < a.c.experts ? s.first[e] : 0, &total);
+
+        if (e < a.c.experts)
+            s.first[e] = carry + rows;
+        carry += total;
+    }
+    if (threadIdx.x == 0)
+        s.first[a.c.experts] = carry;
+    __syncthreads();
+    if (threadIdx.x < a.c.v.size) {
+        struct epa_dev_wait w = {V1_DISPATCH, V1_NO_ROOM, threadIdx.x, 0};
+        uint32_t rows =
+            s.first[(threadIdx.x + 1) * a.c.local] - s.first[threadIdx.x * a.c.local];
+
+        fits = rows <= a.max_m;
+        if (!fits)
+            epa_dev_fault(a.c.v, EPA_ERR_CONFIG, w, rows, a.max_m, 0);
+    }
+    return __syncthreads_and(fits);
+}
+
+EPA_DEV uint64_t v1_split(const struct v1_args &a, uint64_t call, uint32_t source,
+                          uint32_t expert)
+{
+    return a.splits[call % V1_POSITIONS] +
+           ((uint64_t)source * a.c.local + expert) * sizeof(struct v1_packet);
+}
+
+/* This block's share of the splits, a rank's at a time. */
+EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s,
+                            uint64_t call)
+{
+    for (uint32_t i = blockIdx.x; i < a.c.v.size; i += a.senders) {
+        uint32_t peer = (a.c.v.rank + 1 + i) % a.c.v.size;
+
+        for (uint32_t j = threadIdx.x; j < a.c.local; j += DEVICE_THREADS) {
+            const uint32_t *first = s.first + peer * a.c.local + j;
+
+            epa_dev_packet16_store(a.c.v.peer_heap[peer] + v1_split(a, call, a.c.v.rank, j),
+                                   first[1] - first[0], first[0], call);
+        }
+    }
+}
+
+/* The tokens from `begin` on, `n` of them, become the chunk; `counted`: those that `before`
+ * has. All threads of the block. */
+EPA_DEV void v1_take_chunk(const struct v1_args &a, const struct v1_sorted &s,
+                           uint32_t counted, uint32_t begin, uint32_t n)
+{
+    v1_count(a, counted, begin, s.before);
+    for (uint32_t i = threadIdx.x; i < n * a.c.topk; i += DEVICE_THREADS) {
+        uint32_t expert = (uint32_t)__ldg(a.c.expert + (size_t)begin * a.c.topk + i);
+
+        if (expert < a.c.experts)
+            atomicOr(&s.bits[expert], 1u << i / a.c.topk);
+    }
+    __syncthreads();
+}
+
+/* Done with the chunk. */
+EPA_DEV void v1_leave_chunk(const struct v1_args &a, const struct v1_sorted &s)
+{
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS)
+        s.bits[e] = 0;
+    __syncthreads();
+}
+
+/* ---- parts of rows ---- */
+
+template <int IN>
+using v1_width = dev_width<IN, IN == DEVICE_PLAIN ? V1_UNIT_DTYPE : V1_UNIT_FP8>;
+
+struct v1_part : dev_part {
+    uint32_t scales; /* that it has */
+    struct v1_payload at;
+};
+
+template <int IN>
+EPA_DEV struct v1_part v1_part_at(const struct v1_args &a, uint32_t token, uint32_t unit)
+{
+    struct dev_part p = dev_part_at(token, unit, a.unit_channels, a.c.hidden);
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
+
+    return {p, scales, v1_payload_of(p.channels * v1_width<IN>::BYTES, scales)};
+}
+
+/* Fours of packets of a part. In FP8 groups of 16 channels are the most to hold. */
+static __device__ constexpr int v1_groups(int in)
+{
+    return in == DEVICE_PLAIN ? 4 : 3;
+}
+
+/* ---- sending ---- */
+
+/* Quantises a part where it has to, and makes it a string. One warp. */
+template <int IN>
+EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
+                             const struct dev_raw<v1_width<IN>> &raw, char *payload)
+{
+    typedef v1_width<IN> width;
+    float *scales = reinterpret_cast<float *>(payload + p.at.scales);
+    uint32_t lanes = IN == DEVICE_PLAIN ? 1 : a.c.group / width::LANE;
+
+#pragma unroll
+    for (int i = 0; i < width::SWEEPS; i++) {
+        float scale = 0.0f;
+        uint4 v = dev_sweep_of<width>(raw, i, a.c.group, &scale);
+        uint32_t at = i * EPA_DEV_WARP + epa_dev_lane();
+
+        if (dev_takes<width>(p, i))
+            *reinterpret_cast<uint4 *>(payload + at * 16) = v;
+        if (width::QUANTISES && dev_takes<width>(p, i) && epa_dev_lane() % lanes == 0)
+            scales[at / lanes] = scale;
+    }
+    if (IN == DEVICE_FP8)
+        for (uint32_t g = epa_dev_lane(); g < p.scales; g += EPA_DEV_WARP)
+            scales[g] = __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
+                              p.first / a.c.group + g);
+    if (epa_dev_lane() == 0)
+        *reinterpret_cast<uint32_t *>(payload + p.at.token) = p.token;
+}
+
+/* Where the lane's choice of the chunk's token number `bit` stands, and the part at its rank;
+ * NULL: it was dropped. */
+EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s,
+                      const struct v1_part &p, uint32_t bit, uint64_t call)
+{
+    size_t choice = (size_t)p.token * a.c.topk + epa_dev_lane();
+    uint32_t expert =
+        epa_dev_lane() < a.c.topk ? (uint32_t)__ldg(a.c.expert + choice) : ~0u;
+    uint32_t place = ~0u, within, rank, row;
+    char *to = NULL;
+
+    if (expert < a.c.experts) {
+        within = s.before[expert] + __popc(s.bits[expert] & ((1u << bit) - 1));
+        rank = expert / a.c.local;
+        row = a.c.v.rank * a.max_m + s.first[expert] + within - s.first[rank * a.c.local];
+        place = a.pull != 0 ? within : s.first[expert] + within;
+        to = a.c.v.peer_heap[rank] + a.arrival[call % V1_POSITIONS] +
+             ((uint64_t)row * a.units + p.unit) * a.unit_bytes;
+    }
+    if (p.unit == 0 && epa_dev_lane() < a.c.topk)
+        a.place[choice] = place;
+    return to;
+}
+
+/* One warp: a part of a token from x to the slots of all its choices. */
+template <int IN>
+EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
+                          const struct v1_part &p, uint32_t bit, uint64_t call,
+                          uint64_t *payload)
+{
+    enum { GROUPS = v1_groups(IN) };
+    uint32_t packets = epa_packets_of(p.at.bytes);
+    struct dev_raw<v1_width<IN>> raw;
+    struct epa_dev_words v[GROUPS];
+    char *to;
+
+    dev_read_part<v1_width<IN>>(a.c, p, &raw);
+    __syncwarp(); /* the string before this one has been read */
+    v1_make_payload<IN>(a, p, raw, reinterpret_cast<char *>(payload));
+    to = v1_slot(a, s, p, bit, call);
+    __syncwarp();
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        if (epa_dev_has_packet(g, packets))
+            v[g] = epa_dev_words_of(payload, g);
+    for (uint32_t i = 0; i < a.c.topk; i++) {
+        char *slot = dev_from_lane(to, (i + p.token) % a.c.topk);
+
+        if (slot != NULL)
+            epa_dev_packets_store<GROUPS>(slot, packets, v, call);
+    }
 }
 
 /* Chunk by chunk, each by the whole block. Chunks that a block takes go up, so that it counts
  * on from the one before. */
-template <int IN, bool F16>
-static __device__ __forceinline__ void send_chunks(const struct v1_args &a,
-                                                   const struct v1_sorted &s, uint64_t call)
+template <int IN>
+EPA_DEV void send_chunks(const struct v1_args &a, const struct v1_sorted &s, uint64_t call)
 {
     __shared__ uint32_t next;
-    uint32_t chunks = (a.tokens + a.chunk - 1) / a.chunk, counted = 0, chunk = blockIdx.x;
+    uint32_t chunks = (a.c.tokens + a.chunk - 1) / a.chunk, counted = 0, chunk = blockIdx.x;
 
     while (chunk < chunks) {
-        uint32_t begin = chunk * a.chunk, n = min(a.chunk, a.tokens - begin);
+        uint32_t begin = chunk * a.chunk, n = min(a.chunk, a.c.tokens - begin);
 
-        if (threadIdx.x == 0 && chunks > a.senders)
-            next =
-                a.senders + atomicInc(&a.work_counters->taken[call % 2][V1_SENDING], INT32_MAX);
+        if (threadIdx.x == 0)
+            next = a.senders + dev_ask(a.c, DEV_SENDING, call, a.senders, chunks);
         v1_take_chunk(a, s, counted, begin, n);
         counted = begin;
-        for (uint32_t u = threadIdx.x / DEV_WARP; u < n * a.units; u += V1_WARPS)
-            v1_send_part<IN, F16>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
-                                  u / a.units, call, payload_of(a));
+        for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n * a.units; u += DEVICE_WARPS)
+            v1_send_part<IN>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
+                             u / a.units, call, payload_of(a));
         chunk = chunks > a.senders ? next : chunks;
         v1_leave_chunk(a, s);
     }
 }
 
-template <int IN, bool F16, bool PROFILE>
-static __device__ __forceinline__ bool send(const struct v1_args &a, uint64_t call)
+template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint64_t call)
 {
-    struct v1_sorted s = {shared, shared + a.experts + 1, shared + 2 * a.experts + 1};
+    struct v1_sorted s = {shared, shared + a.c.experts + 1, shared + 2 * a.c.experts + 1};
 
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SORT, false);
+    dev_stamp<PROFILE>(a.c, V1_SORT, false);
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_SORT, true);
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_QUANTISE_AND_SEND, false);
-    send_chunks<IN, F16>(a, s, call);
-    dev_stamp<PROFILE, V1_WARPS>(a.stamps, V1_QUANTISE_AND_SEND, true);
+    dev_stamp<PROFILE>(a.c, V1_SORT, true);
+    dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, false);
+    send_chunks<IN>(a, s, call);
+    dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, true);
+    return true;
+}
+
+/* ---- receiving ---- */
+
+/* Splits as they came, in shared memory. A cell is the rows of a source for an expert here;
+ * they are in the order of entries: by expert, then source. */
+struct v1_cells {
+    uint32_t n;      /* [local][size] */
+    uint32_t *entry; /* its first */
+    uint32_t *place; /* where its source has them, as sorted */
+    uint32_t *start; /* [size] where the source's slice begins, the same way */
+};
+
+/* Of an entry: whose row it is and where that stands as its source sorted it. */
+EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c,
+                                  uint32_t entry)
+{
+    uint32_t cell = device_cell_of(c.entry, c.n, entry);
+
+    return {cell % a.c.v.size, c.place[cell] + entry - c.entry[cell]};
+}
+
+/* A part that stands as a string in shared memory, to the row of its entry. */
+template <int IN>
+EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
+                             uint32_t entry, const struct v1_back &back,
+                             const char *payload)
+{
+    char *row = dev_own(a.c.v, a.recv + (uint64_t)entry * a.row_bytes) +
+                p.first * v1_width<IN>::BYTES;
+    float *to = reinterpret_cast<float *>(
+        dev_own(a.c.v, a.recv_scales + (uint64_t)entry * a.scales_bytes));
+    const float *scales = reinterpret_cast<const float *>(payload + p.at.scales);
+
+#pragma unroll
+    for (int i = 0; i < v1_width<IN>::SWEEPS; i++) {
+        uint32_t at = (i * EPA_DEV_WARP + epa_dev_lane()) * 16;
+
+        if (dev_takes<v1_width<IN>>(p, i))
+            epa_dev_store16(row + at, *reinterpret_cast<const uint4 *>(payload + at));
+    }
+    for (uint32_t g = epa_dev_lane(); g < p.scales; g += EPA_DEV_WARP)
+        to[p.first / a.c.group + g] = scales[g];
+    if (p.unit != 0 || epa_dev_lane() != 0)
+        return;
+    struct epa_origin *origin =
+        reinterpret_cast<struct epa_origin *>(dev_own(a.c.v, a.origin)) + entry;
+
+    *origin = {back.source, *reinterpret_cast<const uint32_t *>(payload + p.at.token)};
+    if (a.pull == 0)
+        a.back[entry] = back;
+}
+
+/* One warp: a part of the row of an entry, from its slot. False: it has not come. */
+template <int IN, bool PROFILE>
+EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c,
+                             uint32_t entry, uint32_t unit, uint64_t call,
+                             uint64_t *payload)
+{
+    enum { GROUPS = v1_groups(IN) };
+    struct v1_part p = v1_part_at<IN>(a, 0, unit);
+    struct v1_back back = v1_back_of(a, c, entry);
+    uint32_t packets = epa_packets_of(p.at.bytes), row = back.place - c.start[back.source];
+    struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_ROW, back.source, row};
+    const char *from =
+        dev_own(a.c.v, a.arrival[call % V1_POSITIONS] +
+                           ((uint64_t)(back.source * a.max_m + row) * a.units + unit) *
+                               a.unit_bytes);
+    struct epa_dev_words v[GROUPS];
+
+    dev_stamp<PROFILE>(a.c, V1_WAIT, false);
+    if (!epa_dev_packets_read<GROUPS>(a.c, from, packets, call, w, v))
+        return false;
+    dev_stamp<PROFILE>(a.c, V1_WAIT, true);
+    dev_stamp<PROFILE>(a.c, V1_POSTPROCESS, false);
+    epa_dev_words_keep<GROUPS>(v, packets, payload);
+    v1_copy_payload<IN>(a, p, entry, back, reinterpret_cast<const char *>(payload));
+    dev_stamp<PROFILE>(a.c, V1_POSTPROCESS, true);
     return true;
 }
 
 /* One thread: until the split of an expert has come. False: it did not. */
-static __device__ __forceinline__ bool wait_split(const struct v1_args &a, uint32_t source,
-                                                  uint32_t expert, uint64_t call,
-                                                  uint32_t *rows, uint32_t *begin)
+EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t expert,
+                        uint64_t call, uint32_t *rows, uint32_t *begin)
 {
-    const char *from = dev_own(a.v, v1_split(a, call, source, expert));
+    const char *from = dev_own(a.c.v, v1_split(a, call, source, expert));
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_SPLITS, source, 0};
     uint2 split;
-    bool received = dev_packet_wait(a, from, call, w, &split);
+    bool received = epa_dev_packet16_wait(a.c, from, call, w, &split);
 
     *rows = split.x;
     *begin = split.y;
@@ -80,17 +387,17 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
     bool ok = true;
 
     *total = 0;
-    for (uint32_t at = 0; at < c.n; at += V1_THREADS) {
+    for (uint32_t at = 0; at < c.n; at += DEVICE_THREADS) {
         uint32_t i = at + threadIdx.x, rows = 0, begin = 0, all, before;
 
         if (i < c.n)
-            ok = ok && wait_split(a, i % a.v.size, i / a.v.size, call, &rows, &begin);
-        before = dev_scan<V1_WARPS>(rows, &all);
+            ok = ok && wait_split(a, i % a.c.v.size, i / a.c.v.size, call, &rows, &begin);
+        before = dev_scan(rows, &all);
         if (i < c.n) {
             c.entry[i] = *total + before;
             c.place[i] = begin;
         }
-        if (i < a.v.size) /* of their first expert here */
+        if (i < a.c.v.size) /* of their first expert here */
             c.start[i] = begin;
         *total += all;
     }
@@ -98,75 +405,73 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
 }
 
 /* What experts are to know, and, where expert outputs are pulled, their sources. One block. */
-static __device__ __forceinline__ void publish_views(const struct v1_args &a,
-                                                const struct v1_cells &c, uint32_t total)
+EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
+                           uint32_t total)
 {
     if (threadIdx.x == 0)
-        *a.rows = total;
-    for (uint32_t e = threadIdx.x; e < a.local; e += V1_THREADS) {
-        uint32_t begin = c.entry[e * a.v.size];
+        *a.c.rows = total;
+    for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS) {
+        uint32_t begin = c.entry[e * a.c.v.size];
 
-        a.recv_start[e] = begin;
-        a.recv_count[e] = (e + 1 < a.local ? c.entry[(e + 1) * a.v.size] : total) - begin;
+        a.c.recv_start[e] = begin;
+        a.c.recv_count[e] =
+            (e + 1 < a.c.local ? c.entry[(e + 1) * a.c.v.size] : total) - begin;
     }
     /* Seen by the time of a signal that a later kernel gives. */
-    for (uint32_t i = threadIdx.x; i < c.n && a.pull != 0; i += V1_THREADS)
-        reinterpret_cast<uint32_t *>(a.v.peer_heap[i % a.v.size] +
-                                     a.starts)[a.v.rank * a.local + i / a.v.size] =
+    for (uint32_t i = threadIdx.x; i < c.n && a.pull != 0; i += DEVICE_THREADS)
+        reinterpret_cast<uint32_t *>(a.c.v.peer_heap[i % a.c.v.size] +
+                                     a.starts)[a.c.v.rank * a.c.local + i / a.c.v.size] =
             c.entry[i];
 }
 
 /* By all blocks, of which this is number `block`. */
 template <int IN, bool PROFILE>
-static __device__ __forceinline__ void receive(const struct v1_args &a, uint64_t call,
-                                               uint32_t block)
+EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
 {
-    struct v1_cells c = {a.experts, shared, shared + a.experts, shared + 2 * a.experts};
-    uint32_t warps = gridDim.x * V1_WARPS, total, all;
+    struct v1_cells c = {a.c.experts, shared, shared + a.c.experts,
+                         shared + 2 * a.c.experts};
+    uint32_t warps = gridDim.x * DEVICE_WARPS, total, all;
 
     if (!find_cells(a, call, c, &total))
         return;
     if (block == 0)
         publish_views(a, c, total);
     all = total * a.units;
-    for (uint32_t u = dev_warp_of(block, gridDim.x), work_index; u < all;
-         u = dev_next(work_index, warps, all)) {
-        work_index = v1_ask(a, V1_RECEIVING, call, warps, all);
+    for (uint32_t u = dev_warp_of(block, gridDim.x), asked; u < all;
+         u = dev_next(asked, warps, all)) {
+        asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
         if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call,
                                           payload_of(a)))
             return;
     }
 }
 
-template <int IN, bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(V1_THREADS, 4)
+template <int IN, bool PROFILE>
+static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct v1_args a)
 {
-    uint64_t call = v1_begin(a);
+    uint64_t call = dev_begin(a.c, false, true);
     bool ok = true;
 
-    dev_stamps_clear<PROFILE, V1_WARPS, V1_STAGE_PHASES>(a.stamps, a.stamped, a.mode);
+    dev_stamps_clear<PROFILE>(a.c);
     if (blockIdx.x < a.senders)
-        ok = send<IN, F16, PROFILE>(a, call);
+        ok = send<IN, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */
     if (ok)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
-    v1_end(a, call);
+    dev_end(a.c, call, true);
 }
 
-#define KERNELS(in, f16) \
+#define KERNELS(in) \
     { \
-        (const void *)dispatch<in, f16, false>, (const void *)dispatch<in, f16, true> \
+        (const void *)dispatch<in, false>, (const void *)dispatch<in, true> \
     }
 
-const void *v1_dispatch_kernel(enum v1_input in, bool f16, bool profile)
+const void *v1_dispatch_kernel(enum device_input in, bool profile)
 {
-    /* Only who quantises asks which 16 bits they are. */
-    static const void *const kernel[V1_INPUTS][2] = {
-        [V1_IN_DTYPE] = KERNELS(V1_IN_DTYPE, false),
-        [V1_IN_QUANTISE] = KERNELS(V1_IN_QUANTISE, false),
-        [V1_IN_FP8] = KERNELS(V1_IN_FP8, false)};
-    static const void *const quantise_f16[2] = KERNELS(V1_IN_QUANTISE, true);
+    static const void *const kernel[DEVICE_INPUTS][2] = {
+        KERNELS(DEVICE_PLAIN), KERNELS(DEVICE_QUANTISE), KERNELS(DEVICE_QUANTISE_F16),
+        KERNELS(DEVICE_FP8)};
 
-    return in == V1_IN_QUANTISE && f16 ? quantise_f16[profile] : kernel[in][profile];
+    return kernel[in][profile];
 }

@@ -1,5 +1,8 @@
-/* ll_v2: the descriptor and the options. */
+/* ll_v2: the descriptor, the options, which shapes it takes, and where things are in the heap,
+ * for hosts and GPUs. */
 #include "ll_v2.h"
+
+#include "../../common/algo_host.h"
 
 static const struct ll_config defaults = {
     .dispatch_dtype = LL_DTYPE_FP8,
@@ -9,12 +12,6 @@ static const struct ll_config defaults = {
     .buffers = 2,
     .nontemporal = LL_NONTEMPORAL_AUTO,
     .pdl = true,
-};
-
-static const struct epa_choice wires[] = {
-    {"fp8", LL_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"native", LL_DTYPE_NATIVE, "as the tokens are"},
-    {0},
 };
 
 static const struct epa_choice layouts[] = {
@@ -29,21 +26,11 @@ static const struct epa_choice row_starts[] = {
     {0},
 };
 
-
 static const struct epa_choice returns[] = {
     {"auto", LL_COMBINE_AUTO,
      "push what is added up or quantised first, or many tokens; else pull"},
     {"pull", LL_COMBINE_PULL, "the token's rank loads them from where experts wrote them"},
     {"push", LL_COMBINE_PUSH, "the experts' rank stores them at the token's"},
-    {0},
-};
-
-
-
-static const struct epa_choice stores[] = {
-    {"auto", LL_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
-    {"off", LL_NONTEMPORAL_OFF, "ordinary stores"},
-    {"on", LL_NONTEMPORAL_ON, "past the cache"},
     {0},
 };
 
@@ -55,13 +42,10 @@ static const struct epa_choice put_sizes[] = {
 };
 
 static const struct epa_option options[] = {
-    {.name = "dispatch_dtype",
-     EPA_CHOICE(struct ll_config, dispatch_dtype),
-     .choices = wires,
-     .help = "what dispatch sends"},
+    ALGO_OPTION_DISPATCH_DTYPE(struct ll_config),
     {.name = "combine_dtype",
      EPA_CHOICE(struct ll_config, combine_dtype),
-     .choices = wires,
+     .choices = algo_dtype_choices,
      .help = "what combine sends"},
     {.name = "layout",
      EPA_CHOICE(struct ll_config, layout),
@@ -79,28 +63,14 @@ static const struct epa_option options[] = {
     {.name = "fuse_expert",
      EPA_BOOL(struct ll_config, fuse_expert),
      .help = "where the experts' work is done"},
-    {.name = "buffers",
-     EPA_U32(struct ll_config, buffers),
-     .min = 1,
-     .max = 2,
-     .help =
-         "buffer sets; with 2 a dispatch may start before the combine of the one before, "
-         "1 takes half the memory"},
-    {.name = "nontemporal",
-     EPA_CHOICE(struct ll_config, nontemporal),
-     .choices = stores,
-     .help = "how rows are written to other ranks"},
+    ALGO_OPTION_BUFFERS(struct ll_config),
+    ALGO_OPTION_NONTEMPORAL(struct ll_config, algo_nontemporal_choices,
+                            "how rows are written to other ranks"),
     {.name = "puts",
      EPA_CHOICE(struct ll_config, puts),
      .choices = put_sizes,
      .help = "how rows are put to ranks that loads and stores do not reach"},
-    {.name = "capacity",
-     EPA_REAL(struct ll_config, capacity),
-     .least = 0,
-     .most = 1024,
-     .help =
-         "room for received rows as a multiple of the even share; 0 holds the worst case, "
-         "and an iteration that needs more than there is ends the run"},
+    ALGO_OPTION_CAPACITY(struct ll_config, "received rows"),
     {.name = "split_phase",
      EPA_BOOL(struct ll_config, split_phase),
      .help = "on GPUs, whether a caller can compute between the halves of a stage"},
@@ -108,22 +78,262 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct ll_config, combine_mode),
      .choices = returns,
      .help = "on GPUs, how expert outputs come back"},
-    {.name = "pdl",
-     EPA_BOOL(struct ll_config, pdl),
-     .help = "on GPUs, when a kernel is set up"},
-    {.name = "blocks",
-     EPA_U32(struct ll_config, blocks),
-     .max = 65535,
-     .help =
-         "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to others; "
-         "0 takes two for each"},
-    {.name = "profile",
-     EPA_STRING(struct ll_config, profile),
-     .help =
-         "on GPUs, where to write when each warp did what in the last iteration: a Chrome "
-         "trace for each rank, FILE.0.json and so on"},
+    ALGO_OPTION_PDL(struct ll_config),
+    ALGO_OPTION_BLOCKS(struct ll_config),
+    ALGO_OPTION_PROFILE(struct ll_config),
     {0},
 };
+
+static enum epa_status check_options(const struct epa_moe *m, const struct ll_config *c,
+                                     bool device, struct epa_error *err)
+{
+    if (c->recv_layout == LL_RECV_PADDED &&
+        (uint64_t)m->max_tokens * m->experts >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2 numbers entries in 32 bits, which moe.max_tokens (%u) x "
+                        "moe.experts (%u) exceed; set recv_layout: packed",
+                        m->max_tokens, m->experts);
+    if (c->fuse_expert && c->layout == EPA_LAYOUT_RANK)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v2: fuse_expert: true makes an expert output for each expert, which "
+            "layout: rank does not have; set layout: expert");
+    if (!device)
+        return EPA_OK;
+    if (c->profile != NULL && (m->dtype != EPA_BF16 || c->fuse_expert))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v2: profile is for bf16 tokens and fuse_expert: false; leave it "
+            "out%s",
+            m->dtype != EPA_BF16 ? ", or set moe.dtype: bf16"
+                                 : ", or set fuse_expert: false");
+    if (c->fuse_expert && c->combine_dtype == LL_DTYPE_FP8)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v2 on GPUs: expert outputs made in combine (fuse_expert: true) are sent as "
+            "they are; set combine_dtype: native, or fuse_expert: false");
+    if (c->combine_mode == LL_COMBINE_PULL &&
+        (c->combine_dtype == LL_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v2: expert outputs that are added up (once) or quantised (combine_dtype: fp8) "
+            "first cannot be pulled; set combine_mode: auto");
+    if (m->max_tokens > LL_DEVICE_TOKENS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u",
+                        LL_DEVICE_TOKENS, m->max_tokens);
+    return EPA_OK;
+}
+
+static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
+                                     bool device, const struct ll_config *c,
+                                     struct epa_error *err)
+{
+    const struct algo_limits limits = {
+        .name = "ll_v2",
+        .topk = LL_TOPK,
+        .ranks = LL_RANKS,
+        .device_experts = LL_DEVICE_EXPERTS,
+        .fp8 = c->dispatch_dtype == LL_DTYPE_FP8  ? "dispatch_dtype"
+               : c->combine_dtype == LL_DTYPE_FP8 ? "combine_dtype"
+                                                  : NULL,
+        .native = c->dispatch_dtype == LL_DTYPE_NATIVE,
+        .device_option = c->profile != NULL                   ? "profile"
+                         : c->split_phase                     ? "split_phase: true"
+                         : c->blocks != 0                     ? "blocks"
+                         : c->combine_mode != LL_COMBINE_AUTO ? "expert outputs"
+                         : !c->pdl                            ? "pdl"
+                                                              : NULL,
+        .host_option = c->nontemporal != LL_NONTEMPORAL_AUTO ? "nontemporal"
+                       : c->puts != LL_PUTS_AUTO             ? "puts"
+                                                             : NULL,
+    };
+    enum epa_status status = algo_check(&limits, m, world, device, err);
+
+    return status == EPA_OK ? check_options(m, c, device, err) : status;
+}
+
+/* Rows and entries that a rank has room for. */
+static void size_rows(const struct epa_moe *m, const struct ll_config *c,
+                      struct ll_layout *l)
+{
+    uint64_t tokens = (uint64_t)l->size * m->max_tokens;
+    uint64_t worst = tokens * (m->topk < l->local ? m->topk : l->local);
+    double even = (double)m->max_tokens * m->topk; /* of all ranks' choices, 1 / size */
+
+    l->entries = l->padded ? tokens * l->local : worst;
+    if (!l->padded && c->capacity > 0 && even * c->capacity < (double)worst)
+        l->entries = (uint64_t)(even * c->capacity) + 1;
+    l->rows = l->entries;
+    if (l->by_rank)
+        l->rows = l->device || l->entries > tokens ? tokens : l->entries;
+}
+
+static void make_message(struct ll_layout *l)
+{
+    uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
+    uint64_t choices = l->dedup ? l->topk * sizeof(struct ll_choice) : 0;
+
+    l->output_bytes = l->sent_bytes = 2 * (uint64_t)l->hidden;
+    l->token_bytes = l->fp8 ? l->hidden : l->output_bytes;
+    if (l->output_fp8) {
+        l->sent_scales_at = l->hidden;
+        l->sent_bytes =
+            epa_round_up(l->hidden + l->hidden / l->group * sizeof(float), EPA_PACKET);
+    }
+    l->token_at = l->device ? 0 : LL_META_BYTES;
+    l->scales_at = l->token_at + l->token_bytes;
+    l->choices_at = l->scales_at + scales;
+    if (l->device) {
+        l->meta_at = epa_round_up(l->choices_at, LL_META_BYTES);
+        l->choices_at = epa_round_up(l->meta_at + LL_META_BYTES, EPA_PACKET);
+        choices = l->by_rank ? l->topk * sizeof(struct ll_packet) : 0;
+    }
+    l->message_bytes =
+        epa_round_up(l->choices_at + choices, l->device ? EPA_PACKET : LL_LINE);
+}
+
+/* How a row is divided among warps: into as few parts as a lane's registers allow, of whole
+ * 256 channels. */
+static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t *channels)
+{
+    uint32_t n = (hidden + most - 1) / most;
+
+    *channels = (uint32_t)epa_round_up((hidden + n - 1) / n, 256);
+    *parts = (hidden + *channels - 1) / *channels;
+}
+
+/* GPUs: how rows and expert outputs are divided among warps, and what a part takes as lines. */
+static void divide_work(struct ll_layout *l)
+{
+    uint32_t groups = l->group != 0 ? l->group : 1;
+    uint32_t scales, bytes, packets;
+
+    divide_row(l->hidden, LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
+    divide_row(l->hidden, LL_SHARE_CHANNELS, &l->shares, &l->share_channels);
+    if (l->pushes) {
+        l->share_channels = LL_PUSH_CHANNELS;
+        if (l->output_fp8)
+            l->share_channels =
+                LL_CODE_PACKETS * ll_chunks_of(groups) * LL_CHUNK / groups * groups;
+        l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
+    }
+    scales = l->fp8 ? l->unit_channels / groups : 0;
+    bytes = ll_payload_of(l->topk, scales, l->unit_channels * (l->fp8 ? 1 : 2)).bytes;
+    l->unit_bytes = (uint64_t)epa_packets_of(bytes) * EPA_PACKET;
+    packets = l->output_fp8 ? ll_code_packets(l->share_channels, groups)
+                            : epa_packets_of(2 * l->share_channels);
+    l->share_bytes = (uint64_t)packets * EPA_PACKET;
+    if (l->pushes)
+        l->sent_bytes = l->shares * l->share_bytes;
+    l->row_signals = (uint64_t)l->max_tokens * l->units > LL_MANY_UNITS ? 1 : l->units;
+}
+
+static void place_regions(struct ll_layout *l)
+{
+    uint64_t slots = (uint64_t)l->size * l->max_tokens;
+    uint64_t received = l->entries < slots ? l->entries : slots; /* sent once, at most */
+    bool outputs = l->device ? l->pushes : l->puts;
+
+    l->counts_bytes = (uint64_t)l->size * l->count_words * 4;
+    l->recv_bytes = l->rows * l->message_bytes;
+    if (!l->fused || (l->puts && !l->device && !l->dedup && !l->output_fp8))
+        l->y_bytes = epa_round_up(l->rows * l->output_bytes, LL_LINE);
+    if (l->puts && !l->device) /* a message for each row, or one for all rows of a token */
+        l->staging_bytes = (uint64_t)l->max_tokens *
+                           (l->dedup || l->blocks ? l->places : 1) * l->message_bytes;
+    if (outputs)
+        l->outputs_bytes =
+            epa_round_up((uint64_t)l->max_tokens * l->places * l->sent_bytes, LL_LINE);
+    if (l->device) /* who places rows itself keeps its own of all experts, gets no others */
+        l->routes_bytes = (l->dedup ? l->size * (uint64_t)(l->local + 1) : l->experts) *
+                          l->windows * sizeof(struct ll_packet);
+    if (l->dedup && !l->by_rank)
+        l->arrival_bytes =
+            l->device ? slots * l->units * l->unit_bytes : received * l->message_bytes;
+    if (!l->device && ((l->dedup && !l->by_rank) || l->output_fp8))
+        l->outbox_bytes =
+            epa_round_up((l->dedup ? received : l->rows) * l->sent_bytes, LL_LINE);
+    l->counts_at = algo_place(&l->heap_bytes, l->counts_bytes, l->buffers);
+    l->recv_at = algo_place(&l->heap_bytes, l->recv_bytes, l->buffers);
+    l->y_at = algo_place(&l->heap_bytes, l->y_bytes, l->buffers);
+    l->staging_at = algo_place(&l->heap_bytes, l->staging_bytes, l->buffers);
+    l->outputs_at =
+        algo_place(&l->heap_bytes, l->outputs_bytes, l->device ? 2 : l->buffers);
+    l->routes_at = algo_place(&l->heap_bytes, l->routes_bytes, l->buffers);
+    l->arrival_at = algo_place(&l->heap_bytes, l->arrival_bytes, l->buffers);
+    l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
+}
+
+/* GPUs: rows that travel as lines need none. */
+static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
+{
+    uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens
+                    : l->dedup ? 0
+                               : l->entries;
+    uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : 0);
+
+    if (all > UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2 on GPUs would need %llu signals; lower moe.max_tokens (%u)",
+                        (unsigned long long)all, l->max_tokens);
+    l->signals = (uint32_t)all;
+    return EPA_OK;
+}
+
+enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                               uint32_t transport_flags, const struct ll_config *c,
+                               struct ll_layout *out, struct epa_error *err)
+{
+    bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
+    enum epa_status status = check_problem(m, world, device, c, err);
+    struct ll_layout l = {
+        .size = world->size,
+        .experts = m->experts,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .group = m->fp8_group_size,
+        .dtype = (enum epa_dtype)m->dtype,
+        .buffers = c->buffers,
+        .by_rank = c->layout == EPA_LAYOUT_RANK,
+        .fp8 = c->dispatch_dtype == LL_DTYPE_FP8,
+        .output_fp8 = c->combine_dtype == LL_DTYPE_FP8,
+        .fused = c->fuse_expert,
+        .padded = c->recv_layout == LL_RECV_PADDED,
+        .device = device,
+        .puts = algo_puts(world, transport_flags),
+    };
+
+    if (status != EPA_OK)
+        return status;
+    l.local = l.experts / l.size;
+    l.dedup = c->dedup || l.by_rank;
+    l.blocks =
+        l.puts && (c->puts == LL_PUTS_BLOCKS || (c->puts == LL_PUTS_AUTO && l.dedup));
+    /* Links carry stores better than loads; with few rows what is stored has to be read
+     * back before the sum costs more than that. */
+    l.pushes = device && (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 ||
+                          (l.dedup && !l.by_rank) ||
+                          (c->combine_mode == LL_COMBINE_AUTO && l.by_rank &&
+                           l.max_tokens >= LL_MANY_TOKENS));
+    l.places = l.dedup && (device || l.size < l.topk) ? l.size : l.topk;
+    make_message(&l);
+    l.count_words =
+        device
+            ? l.experts * (uint32_t)(sizeof(struct ll_packet) / 4)
+            : (uint32_t)(epa_round_up((l.experts + (l.dedup ? l.size : 0)) * 4u, LL_LINE) /
+                         4);
+    size_rows(m, c, &l);
+    l.windows = (l.max_tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
+    if (device)
+        divide_work(&l);
+    place_regions(&l);
+    status = count_signals(&l, err);
+    if (status == EPA_OK)
+        *out = l;
+    return status;
+}
 
 static enum epa_status plan(const struct epa_problem *problem,
                             const struct epa_world *world, uint32_t transport_flags,
@@ -169,8 +379,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
 
     if (status != EPA_OK)
         return status;
-    return p->backend->memory == EPA_MEMORY_CUDA ? ll_cuda_create(p, &l, out, err)
-                                                 : ll_host_create(p, &l, out, err);
+    /* Where there is no compiler for CUDA there is no ll_cuda_create() either. */
+    return LL_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
+               ? ll_cuda_create(p, &l, out, err)
+               : ll_host_create(p, &l, out, err);
 }
 
 EPA_PLUGIN_EXPORT

@@ -14,28 +14,34 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
-enum ll_dtype { LL_DTYPE_FP8, LL_DTYPE_NATIVE };
-enum ll_nontemporal { LL_NONTEMPORAL_AUTO, LL_NONTEMPORAL_OFF, LL_NONTEMPORAL_ON };
+#include "../../common/algo_options.h"
+
+enum ll_dtype { LL_DTYPE_FP8 = ALGO_DTYPE_FP8, LL_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
+enum ll_nontemporal {
+    LL_NONTEMPORAL_AUTO = ALGO_NONTEMPORAL_AUTO,
+    LL_NONTEMPORAL_OFF = ALGO_NONTEMPORAL_OFF,
+    LL_NONTEMPORAL_ON = ALGO_NONTEMPORAL_ON
+};
 enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
 enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
 enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 
 struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum ll_dtype */
-    int layout;             /* enum epa_layout */
-    bool dedup;              /* layout expert: a token crosses once for each rank */
-    int recv_layout;               /* enum ll_recv_layout: where an expert's entries start */
-    bool fuse_expert;             /* combine does the experts' work */
+    int layout;                        /* enum epa_layout */
+    bool dedup;       /* layout expert: a token crosses once for each rank */
+    int recv_layout;  /* enum ll_recv_layout: where an expert's entries start */
+    bool fuse_expert; /* combine does the experts' work */
     uint32_t buffers;
     double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
-    int nontemporal;      /* host code: enum ll_nontemporal */
+    int nontemporal; /* host code: enum ll_nontemporal */
     int puts;        /* host code: enum ll_puts */
-    bool split_phase;     /* CUDA code: sending and receiving are two kernels */
-    int combine_mode;     /* CUDA code: enum ll_combine_mode */
-    bool pdl;      /* CUDA code: programmatic dependent launch */
-    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    bool split_phase; /* CUDA code: sending and receiving are two kernels */
+    int combine_mode; /* CUDA code: enum ll_combine_mode */
+    bool pdl;         /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -112,7 +118,7 @@ enum {
     LL_UNIT_CHANNELS = 2048,
     LL_SHARE_CHANNELS = 512, /* of expert outputs that are pulled */
     LL_PUSH_CHANNELS = 960,  /* pushed in bf16: 16 lines */
-    LL_CODE_PACKETS = 8        /* pushed in FP8: lines, of which a warp receives four */
+    LL_CODE_PACKETS = 8      /* pushed in FP8: lines, of which a warp receives four */
 };
 
 /* With more parts than this a warp sends whole rows: a signal costs as much as a packet. */
@@ -133,29 +139,29 @@ enum { LL_WINDOW_TOKENS = 32 };
  * many there are) and weight, those alone that are for this rank, in order. */
 enum { LL_CHOICE_BITS = 16 };
 
-DEV_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
+EPA_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
 {
     return n << LL_CHOICE_BITS | expert;
 }
 
-DEV_BOTH uint32_t ll_choice_expert(uint32_t word)
+EPA_BOTH uint32_t ll_choice_expert(uint32_t word)
 {
     return word & ((1u << LL_CHOICE_BITS) - 1);
 }
 
-DEV_BOTH uint32_t ll_choice_n(uint32_t word)
+EPA_BOTH uint32_t ll_choice_n(uint32_t word)
 {
     return word >> LL_CHOICE_BITS;
 }
 
 /* Where a token of `source` arrives at any rank that is sent it once. */
-DEV_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
+EPA_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
 {
     return source * max_tokens + token;
 }
 
 /* Rows are taken up source by source in turn, so that no link idles: the i-th of them. */
-DEV_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
+EPA_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *source,
                          uint32_t *token)
 {
     *token = i / size;
@@ -163,7 +169,7 @@ DEV_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *sou
 }
 
 /* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
-DEV_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
+EPA_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
 {
     return LL_SIGNALS * size + row * units + unit;
 }
@@ -174,7 +180,7 @@ struct ll_payload {
     uint32_t weights, scales, token, bytes; /* where they are, and the end */
 };
 
-DEV_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
+EPA_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_t token_bytes)
 {
     struct ll_payload s;
 
@@ -190,18 +196,18 @@ DEV_BOTH struct ll_payload ll_payload_of(uint32_t topk, uint32_t scales, uint32_
  * which do for groups as long as a line; six for one each. */
 enum { LL_CHUNK = 16, LL_MOST_CHUNKS = 7 };
 
-DEV_BOTH uint32_t ll_chunks_of(uint32_t group)
+EPA_BOTH uint32_t ll_chunks_of(uint32_t group)
 {
     return group > LL_MOST_CHUNKS * LL_CHUNK ? LL_MOST_CHUNKS : LL_MOST_CHUNKS - 1;
 }
 
-DEV_BOTH uint32_t ll_code_packets(uint32_t channels, uint32_t group)
+EPA_BOTH uint32_t ll_code_packets(uint32_t channels, uint32_t group)
 {
     return (channels / LL_CHUNK + ll_chunks_of(group) - 1) / ll_chunks_of(group);
 }
 
 /* Of which chunk the i-th scale of a line is; `n`: chunks in all. */
-DEV_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
+EPA_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint32_t n)
 {
     uint32_t chunks = ll_chunks_of(group);
     uint32_t at = line * chunks + (chunks == LL_MOST_CHUNKS && i == 1 ? chunks - 1 : i);
@@ -211,7 +217,7 @@ DEV_BOTH uint32_t ll_scale_chunk(uint32_t group, uint32_t line, uint32_t i, uint
 
 /* Which scale of its line chunk `slot` of that line has. A group's length is a power of
  * 2. */
-DEV_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
+EPA_BOTH uint32_t ll_scale_of(uint32_t group, uint32_t line, uint32_t slot)
 {
     uint32_t first = line * ll_chunks_of(group);
 
@@ -225,13 +231,11 @@ enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct ll_config *,
                                struct ll_layout *out, struct epa_error *);
 
-/* Host code: the stage list, and the state behind it. */
-extern const struct epa_stage ll_host_stages[2];
 enum epa_status ll_host_create(const struct epa_algorithm_params *,
                                const struct ll_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 
-/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+/* CUDA code, where it is built in. */
 #ifdef __cplusplus
 extern "C"
 #endif

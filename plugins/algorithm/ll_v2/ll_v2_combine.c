@@ -6,13 +6,11 @@
  * the source's names: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
-#include <string.h>
-
 static void quantise_output(const struct ll_host *h, const uint16_t *y,
                             const uint16_t *next, char *to)
 {
-    h->kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
-                         (float *)(void *)(to + h->l.sent_scales_at));
+    h->a.kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
+                           (float *)(void *)(to + h->l.sent_scales_at));
 }
 
 /* Fused: the answer to the row of a message, by an expert with that factor. */
@@ -21,17 +19,18 @@ static void output(const struct ll_host *h, const char *msg, float factor, uint1
     const char *token = msg + LL_META_BYTES;
 
     if (h->l.fp8)
-        h->kernels->output_fp8((const uint8_t *)token,
-                               (const float *)(const void *)(msg + h->l.scales_at),
-                               h->l.hidden, h->l.group, factor, to);
+        h->a.kernels->output_fp8((const uint8_t *)token,
+                                 (const float *)(const void *)(msg + h->l.scales_at),
+                                 h->l.hidden, h->l.group, factor, to);
     else
-        h->kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
+        h->a.kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor,
+                             to);
 }
 
 /* A worker's own place for expert outputs: the i-th, 0 to topk. */
 static uint16_t *made_at(const struct ll_host *h, uint32_t worker, uint32_t i)
 {
-    char *mine = h->sums + (size_t)worker * ll_sums(&h->l) * h->l.output_bytes;
+    char *mine = h->sums + (size_t)worker * sums_of(&h->l) * h->l.output_bytes;
 
     return (uint16_t *)(void *)(mine + i * h->l.output_bytes);
 }
@@ -41,7 +40,7 @@ static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
 {
     const struct ll_host *h = task->h;
     const uint16_t *y = (const uint16_t *)task->m->y + row * h->l.hidden;
-    char *to = h->t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
+    char *to = h->a.t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
 
     if (n == 0) /* y may be NULL then */
         return;
@@ -60,9 +59,9 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_set *s = task->set;
 
     for (uint32_t i = task->begin; i < task->end; i++) {
-        uint64_t n = s->recv_count[i], from = n * worker / workers;
+        uint64_t n = s->s.recv_count[i], from = n * worker / workers;
 
-        take_outputs(task, s->recv_start[i] + from, n * (worker + 1) / workers - from);
+        take_outputs(task, s->s.recv_start[i] + from, n * (worker + 1) / workers - from);
     }
 }
 
@@ -71,8 +70,8 @@ static void make_outputs(const struct ll_task *task, uint64_t row, uint64_t n, f
                          uint32_t worker)
 {
     const struct ll_host *h = task->h;
-    const char *msg = h->t->heap + recv_offset(h, task->set) + row * h->l.message_bytes;
-    char *to = h->t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
+    const char *msg = h->a.t->heap + recv_offset(h, task->set) + row * h->l.message_bytes;
+    char *to = h->a.t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
 
     for (; n > 0; n--, msg += h->l.message_bytes, to += h->l.sent_bytes) {
         uint16_t *made = h->l.output_fp8 ? made_at(h, worker, 0) : (uint16_t *)(void *)to;
@@ -90,14 +89,14 @@ static void output_for_experts(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_host *h = task->h;
 
     for (uint32_t i = task->begin; i < task->end; i++) {
-        uint32_t e = h->world.rank * h->l.local + i;
-        uint64_t row = task->set->recv_start[i];
+        uint32_t e = h->a.world.rank * h->l.local + i;
+        uint64_t row = task->set->s.recv_start[i];
 
         for (uint32_t source = 0; source < h->l.size; source++) {
             uint64_t n = expert_counts(h, task->set, source)[e],
                      from = n * worker / workers;
 
-            if (h->l.output_fp8 || !reachable(h, source))
+            if (h->l.output_fp8 || !algo_reachable(&h->a, source))
                 make_outputs(task, row + from, n * (worker + 1) / workers - from,
                              task->m->expert_factor[e], worker);
             row += n;
@@ -122,12 +121,12 @@ static uint32_t expert_of(const struct ll_host *h, const struct ll_set *s, uint3
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
 
-        if (s->recv_start[middle] <= entry)
+        if (s->s.recv_start[middle] <= entry)
             low = middle;
         else
             high = middle;
     }
-    return h->world.rank * h->l.local + low;
+    return h->a.world.rank * h->l.local + low;
 }
 
 /* One answer of those that are added up, as its expert gave it, or made of the row that came
@@ -150,8 +149,8 @@ static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
-    const char *received = h->t->heap + arrival_offset(h, task->set);
-    char *leave = h->t->heap + leave_offset(h, task->set);
+    const char *received = h->a.t->heap + arrival_offset(h, task->set);
+    char *leave = h->a.t->heap + leave_offset(h, task->set);
     uint16_t *sum = made_at(h, worker, 0);
     uint64_t end = first_of(task, worker + 1, workers);
 
@@ -167,26 +166,23 @@ static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
             row[c] = output_of(task, msg, choice[c].entry, worker, c);
             by[c] = choice[c].weight;
         }
-        h->kernels->reduce(row, by, n, h->l.hidden,
-                           h->l.output_fp8 ? KERNELS_STORE_CACHED : h->store,
-                           h->l.output_fp8 ? sum : (uint16_t *)(void *)to);
+        h->a.kernels->reduce(row, by, n, h->l.hidden,
+                             h->l.output_fp8 ? EPA_STORE_CACHED : h->a.store,
+                             h->l.output_fp8 ? sum : (uint16_t *)(void *)to);
         if (h->l.output_fp8)
             quantise_output(h, sum, NULL, to);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 /* Expert outputs from `begin` to `end`: rows, or all of these experts. */
 static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
 {
-    struct epa_backend *backend = task->h->backend;
-
     task->begin = (uint32_t)begin;
     task->end = (uint32_t)end;
-    return task->make != NULL && end > begin
-               ? backend->ops->parallel(backend, task->make, task)
-               : EPA_OK;
+    return task->make != NULL && end > begin ? algo_parallel(&task->h->a, task->make, task)
+                                             : EPA_OK;
 }
 
 /* Expert outputs to `source`, of one expert or of this rank: they stand side by side here, from
@@ -198,19 +194,18 @@ static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint
 
     if (n == 0)
         return EPA_OK;
-    return ll_put(h, LL_OUTPUT, s->epoch, outputs_offset(h, s) + output * bytes,
-                  h->t->heap + leave_offset(h, s) + row * bytes, n, source);
+    return ll_put(h, LL_OUTPUT, s->s.epoch, outputs_offset(h, s) + output * bytes,
+                  h->a.t->heap + leave_offset(h, s) + row * bytes, n, source);
 }
 
 /* How many answers there are to each source, and where they begin: at it and, sent once,
  * here. */
 static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 {
-    uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->world.rank * each, row = 0;
+    uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->a.world.rank * each, row = 0;
 
     for (uint32_t source = 0; source < h->l.size; source++) {
-        const uint32_t *count =
-            h->l.dedup ? rank_counts(h, s, source) : expert_counts(h, s, source);
+        const uint32_t *count = row_counts(h, s, source);
         uint32_t output = 0, n = 0;
 
         for (uint32_t i = 0; i < mine; i++)
@@ -226,14 +221,14 @@ static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 /* What expert i answered to ranks out of reach. */
 static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, uint32_t i)
 {
-    uint32_t e = h->world.rank * h->l.local + i;
+    uint32_t e = h->a.world.rank * h->l.local + i;
     enum epa_status status = EPA_OK;
-    uint64_t row = s->recv_start[i];
+    uint64_t row = s->s.recv_start[i];
 
     for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
         uint32_t n = expert_counts(h, s, source)[e];
 
-        if (!reachable(h, source)) {
+        if (!algo_reachable(&h->a, source)) {
             status = put_block(h, s, source, row, h->block[source].output, n);
             h->block[source].output += n;
         }
@@ -253,15 +248,15 @@ static enum epa_status output_by_expert(struct ll_task *task)
         uint64_t bytes = 0;
 
         do
-            bytes += s->recv_count[end++] * h->l.output_bytes;
-        while (end < h->l.local && bytes < LL_SLICE_BYTES);
+            bytes += s->s.recv_count[end++] * h->l.output_bytes;
+        while (end < h->l.local && bytes < ALGO_SLICE_BYTES);
         status = make(task, i, end);
         for (; i < end && status == EPA_OK; i++) {
-            if (s->recv_count[i] != 0)
+            if (s->s.recv_count[i] != 0)
                 status = put_of_expert(h, s, i);
         }
-        if (status == EPA_OK) /* as in ll_put_rows() */
-            status = h->t->ops->progress(h->t);
+        if (status == EPA_OK) /* as in put_made() */
+            status = h->a.t->ops->progress(h->a.t);
     }
     return status;
 }
@@ -271,7 +266,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
 {
     struct ll_host *h = task->h;
     struct ll_block *b = &h->block[source];
-    uint32_t slice = 1 + LL_SLICE_BYTES / (uint32_t)h->l.output_bytes;
+    uint32_t slice = 1 + ALGO_SLICE_BYTES / (uint32_t)h->l.output_bytes;
     enum epa_status status = EPA_OK;
 
     while (h->left[source] != 0 && status == EPA_OK) {
@@ -283,7 +278,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
         if (status == EPA_OK)
             status = put_block(h, task->set, source, b->row, b->output, n);
         if (status == EPA_OK)
-            status = h->t->ops->progress(h->t);
+            status = h->a.t->ops->progress(h->a.t);
         b->row += n;
         b->output += n;
     }
@@ -297,13 +292,13 @@ static enum epa_status output_by_source(struct ll_task *task)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        if (!reachable(h, peer_at(h, i)))
-            status = output_far(task, peer_at(h, i));
+        if (!algo_reachable(&h->a, algo_peer(&h->a, i)))
+            status = output_far(task, algo_peer(&h->a, i));
     }
     for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
         uint32_t begin = h->block[source].row, end = begin;
 
-        for (; source < h->l.size && reachable(h, source); source++)
+        for (; source < h->l.size && algo_reachable(&h->a, source); source++)
             end += h->left[source];
         status = make(task, begin, end);
     }
@@ -315,24 +310,24 @@ static enum epa_status send_outputs(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     const struct ll_set *s = task->set;
-    bool apart = h->l.output_fp8 || task->m->y != h->t->heap + y_offset(h, s);
+    bool apart = h->l.output_fp8 || task->m->y != h->a.t->heap + y_offset(h, s);
 
     if (h->l.dedup && !h->l.by_rank)
         task->make = add_up_outputs;
     else if (h->l.fused)
-        task->make = h->l.output_fp8 || h->far != 0 ? output_for_experts : NULL;
+        task->make = h->l.output_fp8 || h->a.far != 0 ? output_for_experts : NULL;
     else if (apart)
         task->make = h->l.by_rank ? take_rows : take_from_experts;
-    if (h->far != 0)
+    if (h->a.far != 0)
         begin_outputs(h, s);
-    if (h->far == 0)
+    if (h->a.far == 0)
         return make(task, 0, h->l.dedup ? rows_that_came(h, s) : h->l.local);
     return h->l.dedup ? output_by_source(task) : output_by_expert(task);
 }
 
 /* The answers to token t and what they count; returns how many. */
-static inline uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave,
-                                  uint64_t put, const uint16_t **row, float *by)
+static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave,
+                           uint64_t put, const uint16_t **row, float *by)
 {
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
@@ -343,12 +338,12 @@ static inline uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64
     for (uint32_t j = 0; j < h->l.places; j++) {
         const char *at;
 
-        if (place[j].rank == NOWHERE)
+        if (place[j].rank == ALGO_NONE)
             continue;
         by[n] = h->l.dedup ? 1.0f : weight[j];
-        at = reachable(h, place[j].rank)
-                 ? heap_at(h, place[j].rank, leave + place[j].row * bytes)
-                 : h->t->heap + put + place[j].output * bytes;
+        at = algo_reachable(&h->a, place[j].rank)
+                 ? algo_at(&h->a, place[j].rank, leave + place[j].row * bytes)
+                 : h->a.t->heap + put + place[j].output * bytes;
         row[n++] = (const uint16_t *)(const void *)at;
     }
     return n;
@@ -367,15 +362,16 @@ static uint32_t outputs_from_rows(const struct ll_task *task, uint32_t t, uint64
     for (uint32_t k = 0; k < h->l.topk; k++) {
         uint16_t *made = made_at(h, worker, n);
 
-        if (place[k].rank == NOWHERE)
+        if (place[k].rank == ALGO_NONE)
             continue;
         by[n] = task->m->weight[(size_t)t * h->l.topk + k];
-        if (reachable(h, place[k].rank))
-            output(h, heap_at(h, place[k].rank, recv + place[k].row * h->l.message_bytes),
+        if (algo_reachable(&h->a, place[k].rank))
+            output(h,
+                   algo_at(&h->a, place[k].rank, recv + place[k].row * h->l.message_bytes),
                    task->m->expert_factor[expert[k]], made);
         else
-            made =
-                (uint16_t *)(void *)(h->t->heap + put + place[k].output * h->l.sent_bytes);
+            made = (uint16_t *)(void *)(h->a.t->heap + put +
+                                        place[k].output * h->l.sent_bytes);
         row[n++] = made;
     }
     return n;
@@ -389,7 +385,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     uint64_t leave = leave_offset(h, task->set), put = outputs_offset(h, task->set);
     uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
-    uint64_t begin = epa_trace_now(h->trace);
+    uint64_t begin = epa_trace_now(h->a.trace);
 
     for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
@@ -397,12 +393,12 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         uint32_t n = rows ? outputs_from_rows(task, t, put, worker, row, by)
                           : outputs_to(task, t, leave, put, row, by);
 
-        h->kernels->reduce(row, by, n, h->l.hidden, h->store,
-                           (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
+        h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.store,
+                             (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
-    ll_worked(h, worker, workers, begin, end - first);
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+    algo_worked(&h->a, worker, workers, begin, end - first);
 }
 
 static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
@@ -412,7 +408,7 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
     uint64_t leave = leave_offset(h, task->set), put = outputs_offset(h, task->set);
     uint32_t first = first_of(task, worker, workers);
     uint32_t end = first_of(task, worker + 1, workers);
-    uint64_t begin = epa_trace_now(h->trace);
+    uint64_t begin = epa_trace_now(h->a.trace);
 
     for (uint32_t t = first; t < end; t++) {
         const uint16_t *row[LL_TOPK];
@@ -425,62 +421,40 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
             code[i] = (const uint8_t *)row[i];
             scale[i] = (const float *)(const void *)(code[i] + h->l.sent_scales_at);
         }
-        h->kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->store,
-                               (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
+        h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.store,
+                                 (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
     }
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
-    ll_worked(h, worker, workers, begin, end - first);
-}
-
-/* The set of the dispatch that this combine belongs to, which is the oldest; NULL: it is not
- * that. */
-static struct ll_set *set_of(struct ll_host *h, uint64_t epoch)
-{
-    struct ll_set *oldest = NULL;
-
-    for (uint32_t i = 0; i < h->l.buffers; i++) {
-        if (h->set[i].open && (oldest == NULL || h->set[i].epoch < oldest->epoch))
-            oldest = &h->set[i];
-    }
-    if (oldest != NULL && oldest->epoch == epoch)
-        return oldest;
-    if (oldest != NULL && epoch > oldest->epoch && epoch <= h->epoch)
-        (void)ll_fail(h, EPA_ERR_CONFIG,
-                      "dispatch %llu is to be combined before %llu: they go in order",
-                      (unsigned long long)epoch, (unsigned long long)oldest->epoch);
-    else
-        (void)ll_fail(h, EPA_ERR_CONFIG, "dispatch %llu is not open, or never was",
-                      (unsigned long long)epoch);
-    return NULL;
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+    algo_worked(&h->a, worker, workers, begin, end - first);
 }
 
 enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct ll_host *h = host_of(a);
+    struct ll_host *h = (struct ll_host *)a;
     struct epa_moe *m = &problem->u.moe;
     struct ll_set *s;
     struct ll_task task;
     enum epa_status status;
 
-    ll_begin(h, "combine", LL_DO_COPY_AND_PUT);
-    s = set_of(h, m->epoch);
+    algo_begin(&h->a, "combine", "copy_and_put");
+    s = (struct ll_set *)algo_set_of(&h->a, m->epoch, ALGO_OPEN, "open");
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
     status = send_outputs(&task);
     if (status == EPA_OK)
-        status = ll_signal(h, LL_OUTPUT, s->epoch);
-    if (ll_phase(h, status, LL_DO_RECV_WAIT))
-        status = ll_wait_and_leave(h, LL_OUTPUT, s->epoch);
-    if (ll_phase(h, status, LL_DO_TOPK_REDUCE)) {
-        h->notes.tokens = m->tokens;
+        status = ll_signal_all(h, LL_OUTPUT, s->s.epoch);
+    if (algo_phase(&h->a, status, "recv_wait"))
+        status = ll_wait_and_leave(h, LL_OUTPUT, s->s.epoch);
+    if (algo_phase(&h->a, status, "topk_reduce")) {
+        h->a.note.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
-        status = h->backend->ops->parallel(
-            h->backend, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
+        status = algo_parallel(&h->a, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens,
+                               &task);
     }
-    ll_end(h);
-    s->open = false;
+    algo_end(&h->a);
+    s->s.state = ALGO_FREE;
     return status;
 }

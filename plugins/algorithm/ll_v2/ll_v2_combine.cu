@@ -1,5 +1,362 @@
-/* Kernels of combines of expert outputs that experts gave, of bf16 and f16. */
-#include "ll_v2_combine.cuh"
+/* Combine on GPUs. Expert outputs are pulled: a rank loads the answers to its tokens from where the
+ * experts wrote them, and adds them up as they arrive. Or they are pushed, as packets that
+ * carry the number of the combine: less crosses where the experts' rank adds up or quantises
+ * them first, and links carry stores better than loads.
+ *
+ * Signals: ANSWER of a source carries the number of the combine from its start: its experts
+ * have answered, and it is done with whatever it read before. Every rank waits for all of
+ * them in every combine, also for those that have nothing for it: that is what lets the
+ * next dispatch store without asking. */
+#include "ll_v2_answers.cuh"
+
+/* ---- pushed expert outputs, at the token's rank ----
+ *
+ * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in order
+ * of their places, in the lanes that their words come to. */
+
+/* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
+ * share, if it is in `list`. */
+EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
+                          uint32_t list, uint32_t skip, uint32_t packets,
+                          const struct outputs &of, bool direct, uint64_t epoch,
+                          struct epa_dev_poll *poll)
+{
+    uint32_t place = epa_dev_lane();
+    struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.of.expert / a.c.local : place,
+                             token};
+    const char *from =
+        a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
+    bool ok =
+        (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
+
+    return __all_sync(EPA_DEV_ALL, ok);
+}
+
+enum { TAKE = 2 }; /* expert outputs that a warp holds at a time */
+
+/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False: one
+ * has not come. */
+template <bool F16>
+EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
+                        uint32_t list, float by, const struct outputs &of, bool direct,
+                        uint64_t epoch, struct word_sum *s)
+{
+    uint32_t packets = epa_packets_of(2 * p.channels);
+    struct epa_dev_poll poll = {0, 0, 0};
+
+    while (list != 0) {
+        struct epa_dev_words v[TAKE][PUSH_GROUPS];
+        uint32_t left = list;
+        bool all = true;
+
+#pragma unroll
+        for (int i = 0; i < TAKE; i++, left &= left - 1) {
+            uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
+            const char *from =
+                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit);
+
+            if (left != 0)
+                all = epa_dev_packets_load<PUSH_GROUPS>(from, packets, epoch, v[i]) && all;
+        }
+        if (!all) { /* left: the places after these */
+            if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch,
+                              &poll))
+                return false;
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE; i++) {
+            float weight = __shfl_sync(EPA_DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0);
+
+            if (list != 0)
+                add_words<LL_FROM_Y, F16>(v[i], 1.0f, weight, s);
+            list &= list - 1;
+        }
+    }
+    return true;
+}
+
+template <bool F16>
+EPA_DEV void store_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
+                         const struct word_sum &s)
+{
+    char *to = static_cast<char *>(a.c.out) + 2 * ((size_t)token * a.c.hidden + p.first);
+    struct epa_dev_words v[PUSH_GROUPS];
+
+    round_words<F16>(s, v);
+    dev_words_store<PUSH_GROUPS>(to, p.channels / DEV_CHANNELS, v);
+}
+
+/* The same of FP8, four lines at a time: a lane has a chunk of each expert output. */
+struct code_sum {
+    float v[LL_CHUNK];
+};
+
+/* Where a warp is in a share: its four lines, and this lane's chunk of them. */
+struct code_place {
+    uint32_t packets, line, slot, scale; /* lines: of the four, that the share has */
+    uint32_t channel;                    /* the chunk's first, in the share */
+    bool has;
+};
+
+EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct dev_part &p,
+                                        uint32_t four)
+{
+    uint32_t all = ll_code_packets(p.channels, a.c.group), chunks = ll_chunks_of(a.c.group);
+    uint32_t line = four * EPA_DEV_PACKETS + epa_dev_lane() / 8, slot = epa_dev_lane() % 8;
+    uint32_t packets = four * EPA_DEV_PACKETS < all
+                           ? min(all - four * EPA_DEV_PACKETS, EPA_DEV_PACKETS)
+                           : 0;
+    uint32_t channel = (line * chunks + slot) * LL_CHUNK;
+
+    return {packets, line,
+            slot,    ll_scale_of(a.c.group, line, slot),
+            channel, slot < chunks && channel < p.channels};
+}
+
+/* Scales are in the last lanes of the line; all lanes of the warp call. */
+EPA_DEV float scale_of(const struct ll_args &a, const struct code_place &at,
+                       struct epa_dev_words v)
+{
+    uint32_t last = epa_dev_lane() | 7;
+
+    if (ll_chunks_of(a.c.group) == LL_MOST_CHUNKS) {
+        uint32_t first = __shfl_sync(EPA_DEV_ALL, (uint32_t)v.w[0], last);
+        uint32_t second = __shfl_sync(EPA_DEV_ALL, (uint32_t)(v.w[0] >> 32), last);
+
+        return __uint_as_float(at.scale == 0 ? first : second);
+    }
+    uint32_t from = at.scale < 4 ? last - 1 : last;
+    uint64_t low = __shfl_sync(EPA_DEV_ALL, v.w[0], from),
+             high = __shfl_sync(EPA_DEV_ALL, v.w[1], from);
+    uint64_t pair = (at.scale & 2) != 0 ? high : low;
+
+    return __uint_as_float((uint32_t)(pair >> (at.scale % 2 * 32)));
+}
+
+EPA_DEV void add_codes(struct epa_dev_words v, float scale, float weight,
+                       struct code_sum *to)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float value[8];
+
+        epa_dev_unpack_fp8((uint32_t)v.w[h], scale, value);
+        epa_dev_unpack_fp8((uint32_t)(v.w[h] >> 32), scale, value + 4);
+        dev_add8(value, weight, to->v + 8 * h);
+    }
+}
+
+enum { TAKE_CODES = 4 };
+
+/* DIRECT: expert outputs are of experts, with weights by lane; else of ranks, and count once. */
+template <bool DIRECT>
+EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
+                        const struct code_place &at, uint32_t token, uint32_t four,
+                        uint32_t list, float by, const struct outputs &of, uint64_t epoch,
+                        struct code_sum *to)
+{
+    uint32_t skip = four * EPA_DEV_PACKETS * EPA_PACKET;
+    struct epa_dev_poll poll = {0, 0, 0};
+
+    while (list != 0) {
+        struct epa_dev_words v[TAKE_CODES];
+        uint32_t left = list;
+        bool all = true;
+
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++, left &= left - 1) {
+            uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
+            const char *from =
+                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
+
+            v[i].w[0] = v[i].w[1] = ~0ull; /* no epoch that is waited for */
+            if (left != 0 && epa_dev_has_packet(0, at.packets))
+                v[i] = epa_dev_packet_load(from, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++)
+            all = all && (!epa_dev_ends_packet() || v[i].w[1] >= epoch);
+        if (!__all_sync(EPA_DEV_ALL, all)) { /* left: the places after these */
+            if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch,
+                              &poll))
+                return false;
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < TAKE_CODES; i++) {
+            float weight =
+                DIRECT ? __shfl_sync(EPA_DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0)
+                       : 1.0f;
+            float scale = scale_of(a, at, v[i]);
+
+            if (list != 0)
+                add_codes(v[i], scale, weight, to);
+            list &= list - 1;
+        }
+    }
+    return true;
+}
+
+template <bool F16>
+EPA_DEV void store_codes(const struct ll_args &a, const struct dev_part &p,
+                         const struct code_place &at, uint32_t token,
+                         const struct code_sum &sum)
+{
+    char *to = static_cast<char *>(a.c.out) +
+               2 * ((size_t)token * a.c.hidden + p.first + at.channel);
+
+    if (!at.has)
+        return;
+    epa_dev_store16(to, epa_dev_pack<F16>(sum.v));
+    epa_dev_store16(to + 16, epa_dev_pack<F16>(sum.v + 8));
+}
+
+/* ---- the kernel ---- */
+
+template <int MODE, int FROM, bool F16, bool FP8, bool PROFILE>
+EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
+{
+    uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.c.rows) : a.c.v.size * a.c.max_tokens;
+    uint32_t warps = blocks * DEVICE_WARPS, all = rows * a.shares;
+
+    dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, false);
+    for (uint32_t u = dev_warp_of(blockIdx.x, blocks), asked; u < all;
+         u = dev_next(asked, warps, all)) {
+        uint32_t source, token;
+
+        asked = dev_ask(a.c, DEV_SENDING, epoch, warps, all);
+        if (MODE == LL_DIRECT) {
+            push_entry<FROM, F16, FP8>(a, u / a.shares, u % a.shares, epoch);
+            continue;
+        }
+        ll_slot_at(a.c.v.size, a.c.v.rank + 1, u / a.shares, &source, &token);
+        push_slot<MODE, FROM, F16, FP8>(a, source, token, u % a.shares, epoch);
+    }
+    dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, true);
+}
+
+/* Into so many units a share is divided where it is received. */
+template <bool FP8> EPA_DEV uint32_t fours(void)
+{
+    return FP8 ? LL_CODE_PACKETS / EPA_DEV_PACKETS : 1;
+}
+
+/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has not come. */
+template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED>
+EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
+                    const struct outputs &of, uint64_t epoch, uint32_t turn)
+{
+    struct dev_part p = share_at(a, share);
+    uint32_t list = MODE == LL_DIRECT ? of.of.list : of.ranks;
+    float by = MODE == LL_DIRECT ? of.of.weight : 1.0f;
+
+    if constexpr (!PUSHED) {
+        struct term t;
+
+        list = list_outputs<MODE, FROM>(a, token, of, &t);
+        store_out<F16, false>(
+            a, p, token, add_up<FROM, F16, false, MODE == LL_DIRECT>(a, p, list, t, turn));
+    } else if constexpr (FP8) {
+        struct code_place at = code_place_of(a, p, four);
+        struct code_sum s = {};
+
+        if (at.packets == 0)
+            return true;
+        if (!take_codes<MODE == LL_DIRECT>(a, p, at, token, four, list, by, of, epoch, &s))
+            return false;
+        store_codes<F16>(a, p, at, token, s);
+    } else {
+        struct word_sum s = {};
+
+        if (!take_words<F16>(a, p, token, list, by, of, MODE == LL_DIRECT, epoch, &s))
+            return false;
+        store_words<F16>(a, p, token, s);
+    }
+    return true;
+}
+
+template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
+EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
+                     uint32_t blocks)
+{
+    enum { AHEAD = MODE != LL_DIRECT };
+    uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
+    uint32_t u = dev_warp_of(block, blocks), asked;
+    /* For the first unit it is read while ANSWER is on its way. Where lanes have weights
+     * there are no registers to hold it. */
+    struct outputs of = {};
+
+    if (AHEAD && u < all)
+        of = outputs_of(a, u / units);
+    dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, false);
+    if ((!PUSHED || block == 0) &&
+        !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
+        return;
+    dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, true);
+    dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, false);
+    while (u < all) {
+        asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
+        if (!AHEAD)
+            of = outputs_of(a, u / units);
+        if (!reduce<MODE, FROM, F16, FP8, PUSHED>(a, u / units, u % units / fours<FP8>(),
+                                                  u % fours<FP8>(), of, epoch,
+                                                  a.c.v.rank + u))
+            return;
+        u = dev_next(asked, blocks * DEVICE_WARPS, all);
+        if (AHEAD && u < all)
+            of = outputs_of(a, u / units);
+    }
+    dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, true);
+}
+
+/* Where expert outputs are pushed the last blocks only receive. With few registers there is room
+ * for the kernel that comes next to be set up beside this. */
+template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
+static __global__ void __launch_bounds__(DEVICE_THREADS,
+                                         PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
+    combine(const __grid_constant__ struct ll_args a)
+{
+    bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0;
+    uint32_t first = sends && receives ? a.receivers_from : 0;
+    uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
+
+    if (sends)
+        dev_stamps_clear<PROFILE>(a.c);
+    if (sends && blockIdx.x == 0)
+        dev_signal_all(a.c, LL_OUTPUT * a.c.v.size, epoch);
+    if (sends && PUSHED && (first == 0 || blockIdx.x < first))
+        send<MODE, FROM, F16, FP8, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
+    if (receives && blockIdx.x >= first)
+        receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
+                                                       gridDim.x - first);
+    dev_end(a.c, epoch, receives);
+}
+
+#define FUSED(mode, pushed) \
+    { \
+        {(const void *)combine<mode, LL_FROM_ROWS, false, false, pushed, false>, \
+         (const void *)combine<mode, LL_FROM_ROWS, true, false, pushed, false>}, \
+        { \
+            (const void *)combine<mode, LL_FROM_CODES, false, false, pushed, false>, \
+                (const void *)combine<mode, LL_FROM_CODES, true, false, pushed, false> \
+        } \
+    }
+
+/* Of rows that came: those of combines that do the experts' work themselves. */
+static const void *fused_kernel(struct ll_combine_kind k)
+{
+    static const void *const pulls[2][2] = FUSED(LL_DIRECT, false);
+    static const void *const pushes[2][2] = FUSED(LL_DIRECT, true);
+    static const void *const sums[2][2] = FUSED(LL_DEDUP, true);
+    uint32_t codes = k.from == LL_FROM_CODES;
+
+    if (k.profile || k.fp8 || k.mode == LL_BY_RANK)
+        return NULL;
+    return k.mode == LL_DEDUP ? sums[codes][k.f16]
+           : k.pushed         ? pushes[codes][k.f16]
+                              : pulls[codes][k.f16];
+}
 
 #define KERNELS(mode, fp8, pushed) \
     { \
@@ -22,7 +379,7 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
         {KERNELS(LL_DIRECT, false, true), KERNELS(LL_DIRECT, true, true)}};
 
     if (k.from != LL_FROM_Y)
-        return ll_fused_kernel(k);
+        return fused_kernel(k);
     return k.pushed ? pushes[k.mode][k.fp8][k.f16][k.profile]
                     : pulls[k.mode][k.f16][k.profile];
 }

@@ -6,7 +6,7 @@
  * between the buffer sets; a graph keeps those it was recorded with.
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
- * carry these, and so do packets and lines (device/packets.cuh); they are
+ * carry these, and so do packets and lines (epa2a/packets.cuh); they are
  * waited for with >=. COUNT of a rank is here what it tells of its choices, in packets. A
  * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
  * safe:
@@ -32,17 +32,54 @@
  * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2. */
 #include <cuda_runtime_api.h>
 
-#include "ll_v2_cuda_state.h"
+#include <stdlib.h>
+
+#include "ll_v2_cuda.h"
+
+/* What a dispatch leaves for its combine. */
+struct ll_set {
+    uint32_t *recv_row, *wanted, *place;
+    float *recv_weight;
+    struct ll_share *share;
+    uint16_t *chosen;
+};
+
+/* The stage whose second half is to come. */
+enum ll_half { LL_NO_HALF, LL_HALF_DISPATCH, LL_HALF_COMBINE };
+
+struct ll_cuda {
+    struct device d; /* first */
+    struct ll_layout l;
+    struct ll_args args; /* what is the same in all calls, beside those of d */
+    enum ll_mode mode;
+    uint32_t outputs; /* region that this combine, or the last, pushes answers to */
+    bool dispatched;  /* since the last combine */
+    unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
+    uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
+    enum ll_half half;
+    struct ll_set set[2];
+};
 
 /* ---- calls ---- */
 
-static enum ll_input input_of(const struct ll_cuda *c, const struct epa_moe *m)
+static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype)
 {
-    if (!c->l.fp8)
-        return LL_IN_PLAIN;
-    if (m->x_dtype == EPA_FP8_E4M3)
-        return LL_IN_FP8;
-    return c->l.dtype == EPA_F16 ? LL_IN_QUANTISE_F16 : LL_IN_QUANTISE;
+    return ll_dispatch_kernel(device_input_of(c->l.fp8, c->l.dtype, x_dtype), c->mode,
+                              c->d.profile != NULL);
+}
+
+static const void *combine_kernel(const struct ll_cuda *c)
+{
+    return ll_combine_kernel((struct ll_combine_kind){
+        .mode = c->mode,
+        .from = !c->l.fused ? LL_FROM_Y
+                : c->l.fp8  ? LL_FROM_CODES
+                            : LL_FROM_ROWS,
+        .f16 = c->l.dtype == EPA_F16,
+        .fp8 = c->l.output_fp8,
+        .pushed = c->l.pushes,
+        .profile = c->d.profile != NULL,
+    });
 }
 
 static uint64_t y_offset(const struct ll_cuda *c, uint32_t set)
@@ -51,37 +88,28 @@ static uint64_t y_offset(const struct ll_cuda *c, uint32_t set)
 }
 
 static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
-                              uint32_t set)
+                              enum ll_cuda_stage stage, uint32_t set, uint32_t halves)
 {
     const struct ll_layout *l = &c->l;
     const struct ll_set *s = &c->set[set];
     struct ll_args a = c->args;
 
-    a.tokens = m->tokens;
+    a.c = device_args_of(&c->d, m, stage, set);
+    a.halves = halves;
     a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, set);
     a.routes = device_region(&c->d, l->routes_at, l->routes_bytes, set);
     a.arrival = device_region(&c->d, l->arrival_at, l->arrival_bytes, set);
     a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
-    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->combine_mode);
-    a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
-    a.x_scale = m->x_scale;
-    a.expert = m->expert;
-    a.weight = m->weight;
-    a.y = m->y;
-    a.factor = m->expert_factor;
-    a.out = m->out;
+    a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->outputs);
     if (l->fused) { /* expert outputs are made of these */
         a.y_space = a.recv;
-        a.y = device_own(&c->d, a.recv);
+        a.c.y = device_own(&c->d, a.recv);
     }
     a.wanted = s->wanted;
     a.share = s->share;
     a.chosen = s->chosen;
     a.place = s->place;
-    a.recv_count = s->recv_count;
-    a.rows = s->rows;
-    a.recv_start = s->recv_start;
     a.recv_row = s->recv_row;
     a.recv_weight = s->recv_weight;
     return a;
@@ -98,9 +126,9 @@ static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 
     if (status != cudaStreamCaptureStatusActive)
         graph = 0;
-    a->counts_early = graph != 0 && c->last_graph == graph && c->last_stage != a->stage;
+    a->counts_early = graph != 0 && c->last_graph == graph && c->last_stage != a->c.stage;
     c->last_graph = graph;
-    c->last_stage = a->stage;
+    c->last_stage = a->c.stage;
     return code;
 }
 
@@ -111,13 +139,7 @@ static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_a
 
     if (code != cudaSuccess)
         return device_call_failed(&c->d, "launching a kernel", code);
-    a->calls = c->calls[a->stage];
-    a->most_blocks = c->resident[a->stage];
-    a->work_counters = c->work_counters[a->stage];
-    return device_launch(&c->d, kernel, a,
-                         (struct device_grid){.blocks = blocks,
-                                              .threads = LL_THREADS,
-                                              .shared_bytes = c->shared_bytes[a->stage]});
+    return device_launch(&c->d, kernel, &a->c, blocks, false);
 }
 
 /* One for each part of each rank's experts, if a quarter of the blocks will do for that. */
@@ -131,8 +153,8 @@ static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
 static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *m,
                                        uint32_t set, uint32_t halves)
 {
-    struct ll_args a = args_of(c, m, set);
-    uint32_t room = c->resident[LL_DISPATCH], blocks, send = 0;
+    struct ll_args a = args_of(c, m, LL_DISPATCH, set, halves);
+    uint32_t room = c->d.resident[LL_DISPATCH], blocks, send = 0;
     uint64_t sends = (uint64_t)m->tokens * c->l.row_signals;
     uint64_t receives = (uint64_t)c->l.size * c->l.max_tokens;
 
@@ -148,20 +170,17 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
                                  sends + a.publishers);
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
-    a.stage = LL_DISPATCH;
-    a.halves = halves;
     a.receivers_from = send;
-    return launch(c, ll_dispatch_kernel(input_of(c, m), c->mode, c->profile != NULL), &a,
-                  room > 1 ? blocks : 1);
+    return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
 }
 
 static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m,
                                       uint32_t set, uint32_t halves)
 {
-    struct ll_args a = args_of(c, m, set);
+    struct ll_args a = args_of(c, m, LL_COMBINE, set, halves);
     uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.output_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
-    uint32_t room = c->resident[LL_COMBINE];
+    uint32_t room = c->d.resident[LL_COMBINE];
     uint32_t blocks =
         device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
 
@@ -169,25 +188,19 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
         a.receivers_from = device_blocks_for(room / 2, sends);
         blocks = a.receivers_from + device_blocks_for(room - room / 2, receives);
     }
-    a.stage = LL_COMBINE;
-    a.halves = halves;
-    return launch(c, ll_combine_kernel(ll_cuda_combine_kind(c)), &a, blocks);
+    return launch(c, combine_kernel(c), &a, blocks);
 }
 
 static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct ll_layout *l = &c->l;
-    const struct ll_set *s = &c->set[set];
     const char *recv =
         device_own(&c->d, device_region(&c->d, l->recv_at, l->recv_bytes, set));
 
-    m->epoch = c->sets.epoch;
     m->recv_entries = l->entries;
     m->recv_rows = l->rows;
-    m->recv_count = s->recv_count;
-    m->recv_start = s->recv_start;
-    m->recv_row = l->by_rank ? s->recv_row : NULL;
-    m->recv_weight = l->by_rank ? s->recv_weight : NULL;
+    m->recv_row = l->by_rank ? c->set[set].recv_row : NULL;
+    m->recv_weight = l->by_rank ? c->set[set].recv_weight : NULL;
     m->recv = recv + l->token_at;
     m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
@@ -212,43 +225,38 @@ static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_h
                        stage[wanted]);
 }
 
-/* The sets take turns, on all ranks alike; the next one must have been given back. */
-static enum epa_status dispatch_send(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
+static enum epa_status send_dispatch(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
 {
-    uint32_t set = (uint32_t)(c->sets.epoch % c->sets.n);
+    uint32_t set;
     enum epa_status status;
 
     c->d.last.status = EPA_OK; /* of a call that was refused before */
     status = check_half(c, "dispatch", LL_NO_HALF);
+    if (status == EPA_OK)
+        status = device_open_set(&c->d, "dispatch", m, &set);
     if (status != EPA_OK)
         return status;
-    if (c->sets.set[set].open)
-        return device_fail(
-            &c->d, EPA_ERR_CONFIG,
-            "dispatch: %u dispatches are open, as many as there are buffer sets: "
-            "combine one first",
-            c->sets.n);
-    c->sets.set[set].open = true;
-    c->sets.set[set].epoch = ++c->sets.epoch;
     c->dispatched = true;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
     publish_views(c, set, m);
     return launch_dispatch(c, m, set, halves);
 }
 
-static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return dispatch_send(ll_cuda_of(a), &problem->u.moe, LL_SEND | LL_RECEIVE);
+    return send_dispatch((struct ll_cuda *)a, &problem->u.moe, LL_SEND | LL_RECEIVE);
 }
 
-static enum epa_status dispatch_first(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch_send(struct epa_algorithm *a,
+                                         struct epa_problem *problem)
 {
-    return dispatch_send(ll_cuda_of(a), &problem->u.moe, LL_SEND);
+    return send_dispatch((struct ll_cuda *)a, &problem->u.moe, LL_SEND);
 }
 
-static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch_recv(struct epa_algorithm *a,
+                                         struct epa_problem *problem)
 {
-    struct ll_cuda *c = ll_cuda_of(a);
+    struct ll_cuda *c = (struct ll_cuda *)a;
     const struct epa_moe *m = &problem->u.moe;
     enum epa_status status;
 
@@ -256,112 +264,96 @@ static enum epa_status dispatch_second(struct epa_algorithm *a, struct epa_probl
     status = check_half(c, "dispatch_recv", LL_HALF_DISPATCH);
     if (status != EPA_OK)
         return status;
-    if (m->epoch != c->sets.epoch)
+    if (m->epoch != c->d.epoch)
         return device_fail(&c->d, EPA_ERR_CONFIG,
                            "dispatch_recv: the last dispatch_send was of dispatch %llu, "
                            "not %llu",
-                           (unsigned long long)c->sets.epoch, (unsigned long long)m->epoch);
+                           (unsigned long long)c->d.epoch, (unsigned long long)m->epoch);
     c->half = LL_NO_HALF;
-    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->sets.n), LL_RECEIVE);
-}
-
-/* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
- * is called again peers may still pull those of the one before, which are the same. */
-static enum epa_status copy_outputs(struct ll_cuda *c, const struct epa_moe *m,
-                                    uint32_t set)
-{
-    void *y = device_own(&c->d, y_offset(c, set));
-
-    if (c->l.fused || m->y == y || c->l.pushes)
-        return EPA_OK;
-    return device_copy(&c->d, "copying expert outputs", y, m->y, c->l.rows * c->l.output_bytes);
+    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
 }
 
 static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
                                     uint32_t halves)
 {
-    struct ll_cuda *c = ll_cuda_of(a);
+    struct ll_cuda *c = (struct ll_cuda *)a;
     const struct epa_moe *m = &problem->u.moe;
     uint32_t set = 0;
     bool second = halves == LL_RECEIVE;
     enum epa_status status;
 
     c->d.last.status = EPA_OK;
-    status = device_find_set(&c->d, &c->sets, m->epoch, &set);
+    status = device_find_set(&c->d, m->epoch, &set);
     if (status == EPA_OK)
         status = second ? check_half(c, "combine_recv", LL_HALF_COMBINE)
                         : check_half(c, "combine", LL_NO_HALF);
     if (status != EPA_OK)
         return status;
     if ((halves & LL_SEND) != 0) {
-        c->combine_mode = c->dispatched ? 0 : 1 - c->combine_mode;
+        c->outputs = c->dispatched ? 0 : 1 - c->outputs;
         c->dispatched = false;
         c->half = halves == LL_SEND ? LL_HALF_COMBINE : LL_NO_HALF;
-        status = copy_outputs(c, m, set);
+        /* In a combine that is called again peers may still pull those of the one before, which
+         * are the same. */
+        if (!c->l.fused && !c->l.pushes)
+            status = device_copy_outputs(&c->d, y_offset(c, set), m->y,
+                                         c->l.rows * c->l.output_bytes);
     }
     if (status == EPA_OK)
         status = launch_combine(c, m, set, halves);
     if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
         c->half = LL_NO_HALF;
-        c->sets.combined = m->epoch;
-        c->sets.set[set].open = false;
+        device_close_set(&c->d, set);
     }
     return status;
 }
 
-static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return combine_half(a, problem, LL_SEND | LL_RECEIVE);
 }
 
-static enum epa_status combine_first(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine_send(struct epa_algorithm *a,
+                                        struct epa_problem *problem)
 {
     return combine_half(a, problem, LL_SEND);
 }
 
-static enum epa_status combine_second(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine_recv(struct epa_algorithm *a,
+                                        struct epa_problem *problem)
 {
     return combine_half(a, problem, LL_RECEIVE);
 }
 
-enum epa_status ll_cuda_discard(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct ll_cuda *c = ll_cuda_of(a);
-    uint64_t epoch = problem->u.moe.epoch;
-    uint32_t set = (uint32_t)((epoch - 1) % c->sets.n);
+    struct ll_cuda *c = (struct ll_cuda *)a;
+    enum epa_status status = check_half(c, "giving up a dispatch", LL_NO_HALF);
 
-    c->d.last.status = EPA_OK;
-    if (epoch != c->sets.epoch || !c->sets.set[set].open || c->half != LL_NO_HALF)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "dispatch %llu is not the last, or not open",
-                           (unsigned long long)epoch);
-    if (c->sets.n < 2)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "a dispatch can be given up only with algorithm.buffers: 2");
-    c->sets.set[set].open = false;
-    return EPA_OK;
+    return status == EPA_OK ? device_discard(a, problem) : status;
 }
 
-const struct epa_stage ll_cuda_fused[2] = {
-    {.name = "dispatch", .kind = EPA_STAGE_DISPATCH, .run = dispatch},
-    {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = combine},
+static const struct epa_stage whole_stages[] = {
+    {.name = "dispatch", .kind = EPA_STAGE_DISPATCH, .run = run_dispatch},
+    {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = run_combine},
 };
 
-const struct epa_stage ll_cuda_split[4] = {
-    {.name = "dispatch_send", .kind = EPA_STAGE_SEND, .run = dispatch_first},
-    {.name = "dispatch_recv", .kind = EPA_STAGE_DISPATCH, .run = dispatch_second},
-    {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = combine_first},
-    {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = combine_second},
+static const struct epa_stage split_stages[] = {
+    {.name = "dispatch_send", .kind = EPA_STAGE_SEND, .run = run_dispatch_send},
+    {.name = "dispatch_recv", .kind = EPA_STAGE_DISPATCH, .run = run_dispatch_recv},
+    {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = run_combine_send},
+    {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = run_combine_recv},
 };
 
 /* ---- what went wrong ---- */
 
 /* What a kernel gave up waiting for, in the words of the host code. */
-static void explain_fault(const struct epa_fault *f, struct epa_error *err)
+static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     bool dispatch = f->stage == LL_DISPATCH;
     const char *stage = dispatch ? "dispatch, wait" : "combine, recv_wait";
 
+    (void)rank;
     if (f->what == LL_WAIT_ROOM)
         (void)epa_fail(
             err, EPA_ERR_CONFIG,
@@ -393,14 +385,181 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
             (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
 }
 
-/* After a fault of its kernels nothing works any more; a call may have been refused before
- * it. */
-void ll_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
-{
-    const struct ll_cuda *c = ll_cuda_of(a);
+/* ---- set-up ----
+ *
+ * All that depends on the shape alone is settled here: what a kernel's shared memory holds, and
+ * where things are in this rank's own device memory. */
 
-    if (c->d.backend->fault.status != EPA_OK)
-        explain_fault(&c->d.backend->fault, err);
-    else
-        device_explain(&c->d, err);
+/* Links serve multiprocessors alike: what many tokens' choices come to has to leave from
+ * several of them. */
+static uint32_t parts_of(const struct ll_layout *l)
+{
+    return (uint64_t)l->max_tokens * l->topk <= 2 * LL_WINDOW || l->local < 4 ? 1 : 4;
+}
+
+/* Experts of a part. */
+static uint32_t experts_of(const struct ll_layout *l)
+{
+    return (l->local + parts_of(l) - 1) / parts_of(l);
+}
+
+/* Windows whose choices are counted at a time: as many as threads hold choices of, and 46
+ * KiB of shared memory marks for. */
+static uint32_t words_of(const struct ll_layout *l)
+{
+    uint32_t fit = 46 * 1024 / (4 * (experts_of(l) + 1)) - 1;
+    uint32_t held = LL_WINDOW / l->topk / LL_WINDOW_TOKENS;
+
+    held = held < fit ? held : fit;
+    return held < 8 ? held : 8;
+}
+
+/* Tables by expert: marks and sums of those that a block counts at a time, or cells and
+ * where they begin. */
+static uint32_t table_bytes(const struct ll_cuda *c)
+{
+    const struct ll_layout *l = &c->l;
+    uint32_t marks = 4 * (experts_of(l) + c->args.words * (experts_of(l) + 1));
+    uint32_t tables = 4 * (2 * l->experts + EPA_DEVICE_RANKS);
+
+    return device_up16(marks > tables ? marks : tables);
+}
+
+static void place_sets(struct device *d, char *memory, uint64_t *at)
+{
+    struct ll_cuda *c = (struct ll_cuda *)d;
+    const struct ll_layout *l = &c->l;
+    uint64_t slots = (uint64_t)l->size * l->max_tokens;
+    uint64_t choices = (uint64_t)l->max_tokens * l->topk;
+    uint64_t entries = c->mode == LL_DEDUP ? 0 : l->entries;
+    uint64_t weights = l->by_rank ? l->entries : 0;
+    uint64_t shares = c->mode == LL_DEDUP ? slots * l->topk : 0;
+    uint64_t chosen = !l->fused             ? 0
+                      : c->mode == LL_DEDUP ? shares
+                      : l->pushes           ? entries
+                                            : 0;
+
+    for (uint32_t i = 0; i < l->buffers; i++) {
+        struct ll_set *s = &c->set[i];
+
+        s->recv_row = device_take(memory, at, entries * sizeof(*s->recv_row));
+        s->recv_weight = device_take(memory, at, weights * sizeof(*s->recv_weight));
+        s->wanted = device_take(memory, at, slots * sizeof(*s->wanted));
+        s->share = device_take(memory, at, shares * sizeof(*s->share));
+        s->chosen = device_take(memory, at, chosen * sizeof(*s->chosen));
+        s->chosen = chosen != 0 ? s->chosen : NULL;
+        s->place = device_take(memory, at, choices * sizeof(*s->place));
+    }
+}
+
+/* Layout rank: a slot is of one token of one rank for ever, so its META is written once. */
+static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
+{
+    const struct ll_layout *l = &c->l;
+    uint32_t slots = l->size * l->max_tokens;
+    uint64_t recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
+    char *to = device_own(&c->d, recv + l->meta_at);
+    struct ll_meta *meta = calloc(slots, sizeof(*meta));
+    cudaError_t code;
+
+    if (meta == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory for %u origins", slots);
+    for (uint32_t i = 0; i < slots; i++)
+        meta[i].origin = (struct epa_origin){i / l->max_tokens, i % l->max_tokens};
+    code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta),
+                             slots, cudaMemcpyHostToDevice, c->d.backend->stream);
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(c->d.backend->stream);
+    free(meta);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: writing origins on GPU %d: %s",
+                        c->d.backend->device, cudaGetErrorString(code));
+    return EPA_OK;
+}
+
+static const struct device_kind ll_v2_kind = {
+    .name = "ll_v2",
+    .stages = 2,
+    .halves = 1,
+    .phase =
+        {
+            [LL_QUANT_AND_PUT] = "quant_and_put",
+            [LL_COUNT_PUT] = "count_put",
+            [LL_WAIT] = "wait",
+            [LL_POSTPROCESS] = "postprocess",
+            [LL_COMBINE * DEVICE_PHASES + LL_COPY_AND_PUT] = "copy_and_put",
+            [LL_COMBINE * DEVICE_PHASES + LL_RECV_WAIT] = "recv_wait",
+            [LL_COMBINE * DEVICE_PHASES + LL_TOPK_REDUCE] = "topk_reduce",
+        },
+    .place = place_sets,
+    .explain = explain_fault,
+};
+
+static void fill_args(struct ll_cuda *c)
+{
+    const struct ll_layout *l = &c->l;
+
+    c->args = (struct ll_args){
+        .places = l->places,
+        .units = l->units,
+        .unit_channels = l->unit_channels,
+        .shares = l->shares,
+        .share_channels = l->share_channels,
+        .row_signals = l->row_signals,
+        .padded = l->padded,
+        .windows = l->windows,
+        .unit_bytes = (uint32_t)l->unit_bytes,
+        .share_bytes = (uint32_t)l->share_bytes,
+        .entries = l->entries,
+        .message_bytes = (uint32_t)l->message_bytes,
+        .scales_at = (uint32_t)l->scales_at,
+        .meta_at = (uint32_t)l->meta_at,
+        .choices_at = (uint32_t)l->choices_at,
+        .output_bytes = (uint32_t)(l->fused ? l->message_bytes : l->output_bytes),
+        .sent_bytes = (uint32_t)l->sent_bytes,
+        .publish_parts = parts_of(l),
+        .words = words_of(l),
+    };
+    c->args.payloads = table_bytes(c);
+    c->args.payload = device_up16(l->unit_bytes);
+    /* Then a string for each warp. */
+    c->d.shared_bytes[LL_DISPATCH] =
+        c->args.payloads + (c->mode == LL_DEDUP ? DEVICE_WARPS * c->args.payload : 0);
+}
+
+enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
+                               const struct ll_layout *l, struct epa_algorithm **out,
+                               struct epa_error *err)
+{
+    const struct ll_config *config = p->config;
+    bool splits = config->split_phase;
+    struct ll_cuda *c;
+    enum epa_status status =
+        device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl,
+                      config->profile, &c, err);
+
+    if (status != EPA_OK)
+        return status;
+    c->d.base.stages = splits ? split_stages : whole_stages;
+    c->d.base.n_stages = splits ? 4 : 2;
+    c->d.base.discard = l->buffers > 1 ? discard : NULL;
+    c->d.base.combines_again = true;
+    c->l = *l;
+    c->mode = l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
+    fill_args(c);
+    status =
+        device_set_up(&c->d,
+                      (struct device_kernel[]){
+                          {dispatch_kernel(c, l->dtype),
+                           l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
+                          {combine_kernel(c), NULL, "combine"}},
+                      config->blocks, err);
+    for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
+        status = write_origins(c, i, err);
+    if (status != EPA_OK) {
+        device_destroy(&c->d.base);
+        return status;
+    }
+    *out = &c->d.base;
+    return EPA_OK;
 }

@@ -1,131 +1,504 @@
-/* Dispatch, the half that sends: a part of a token to all who want it.
+/* Dispatch on GPUs, the half that sends: who sends how much to whom, which the first blocks tell
+ * all ranks; and a part of a token to all who want it, quantised on the way.
  *
  * There are three ways, by enum ll_mode. LL_DIRECT: to the row of each expert. LL_BY_RANK:
- * to its slot at each rank. LL_DEDUP: there too, but as lines, for the rank to copy to its
- * experts. Rows of the first two are followed by signals, of the third by none. */
+ * to its slot at each rank. LL_DEDUP: there too, but in packets, for the rank to copy to its
+ * experts. Rows of the first two are followed by signals, of the third by none.
+ *
+ * A warp has a part of a token in its registers, 16 bytes of what crosses in a lane and
+ * sweep, so that each of its stores fills what links carry; its scales are brought to
+ * neighbouring lanes for the same reason. */
 #ifndef LL_V2_SEND_CUH
 #define LL_V2_SEND_CUH
 
-#include "ll_v2_device.cuh"
-#include "ll_v2_routes.cuh"
-#include "ll_v2_rows.cuh"
+#include "../../common/algo_cuda.cuh"
+#include "ll_v2_cuda.h"
+
+enum { LL_PACKET_BYTES = 16 };
+
+/* Where the packet of a rank's window stands; expert: local number, or `local` for the
+ * tokens that come here at all. Of rows that are placed by their sender: its own, of any
+ * expert. */
+EPA_DEV uint64_t ll_route(const struct ll_args &a, uint32_t source, uint32_t window,
+                          uint32_t expert)
+{
+    return a.routes + (((uint64_t)source * a.windows + window) * (a.c.local + 1) + expert) *
+                          LL_PACKET_BYTES;
+}
+
+EPA_DEV uint64_t ll_own_route(const struct ll_args &a, uint32_t window, uint32_t expert)
+{
+    return a.routes + ((uint64_t)window * a.c.experts + expert) * LL_PACKET_BYTES;
+}
+
+/* ---- routes: what this rank tells ---- */
+
+/* What a block that counts has in shared memory, of `n` experts from `first` on, all of one
+ * rank. */
+struct ll_marks {
+    uint32_t rank, first, n;
+    uint32_t *before; /* [n]: choices by tokens of windows that are done */
+    uint32_t *bits;   /* [words][n]: which tokens choose it */
+    uint32_t *sent;   /* [words]: which tokens go to the rank at all */
+};
+
+/* Notes the choices of `words` windows from token `first` on. */
+EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t words,
+                          const struct ll_marks &m)
+{
+    uint32_t n = min(words * LL_WINDOW_TOKENS, a.c.tokens - first) * a.c.topk,
+             expert[LL_OWN];
+
+#pragma unroll
+    for (int i = 0; i < LL_OWN; i++) {
+        uint32_t at = i * DEVICE_THREADS + threadIdx.x;
+
+        expert[i] =
+            at < n ? (uint32_t)__ldg(a.c.expert + (size_t)first * a.c.topk + at) : ~0u;
+    }
+    for (uint32_t i = threadIdx.x; i < words * m.n; i += DEVICE_THREADS)
+        m.bits[i] = 0;
+    for (uint32_t i = threadIdx.x; i < words; i += DEVICE_THREADS)
+        m.sent[i] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < LL_OWN; i++) {
+        uint32_t e = expert[i], token = (i * DEVICE_THREADS + threadIdx.x) / a.c.topk;
+        uint32_t word = token / LL_WINDOW_TOKENS, bit = 1u << token % LL_WINDOW_TOKENS;
+
+        if (e - m.first < m.n)
+            atomicOr(&m.bits[word * m.n + e - m.first], bit);
+        if (e - m.rank * a.c.local < a.c.local)
+            atomicOr(&m.sent[word], bit);
+    }
+    __syncthreads();
+}
+
+/* The experts' marks to their rank. DIRECT: to this one's own memory. */
+template <bool DIRECT>
+EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words,
+                        const struct ll_marks &m, uint64_t epoch)
+{
+    char *peer = a.c.v.peer_heap[m.rank];
+
+    for (uint32_t i = threadIdx.x; i < m.n; i += DEVICE_THREADS) {
+        uint32_t before = m.before[i];
+
+        for (uint32_t w = 0; w < words; w++) {
+            uint32_t bits = m.bits[w * m.n + i];
+            char *to = DIRECT ? dev_own(a.c.v, ll_own_route(a, window + w, m.first + i))
+                              : peer + ll_route(a, a.c.v.rank, window + w,
+                                                m.first + i - m.rank * a.c.local);
+
+            epa_dev_packet16_store(to, bits, before, epoch);
+            before += __popc(bits);
+        }
+        m.before[i] = before;
+    }
+    if (!DIRECT && m.first == m.rank * a.c.local)
+        for (uint32_t w = threadIdx.x; w < words; w += DEVICE_THREADS)
+            epa_dev_packet16_store(peer + ll_route(a, a.c.v.rank, window + w, a.c.local),
+                                   m.sent[w], 0, epoch);
+}
+
+/* Part `part` of the experts of a rank: which of this rank's tokens choose them, and how
+ * many. */
+template <bool DIRECT>
+static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uint32_t rank,
+                                    uint32_t part, uint32_t *room)
+{
+    uint32_t most = (a.c.local + a.publish_parts - 1) / a.publish_parts,
+             begin = part * most;
+    uint32_t n = begin < a.c.local ? min(most, a.c.local - begin) : 0;
+    struct ll_marks m = {rank,     rank * a.c.local + begin, n, room,
+                         room + n, room + n * (1 + a.words)};
+    uint64_t counts =
+        a.counts + ((uint64_t)a.c.v.rank * a.c.experts + m.first) * LL_PACKET_BYTES;
+    uint32_t windows = (a.c.tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
+
+    for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
+        m.before[i] = 0;
+    for (uint32_t w = 0; w < windows && n > 0; w += a.words) {
+        uint32_t words = min(a.words, windows - w);
+
+        mark_choices(a, w * LL_WINDOW_TOKENS, words, m);
+        send_marks<DIRECT>(a, w, words, m, epoch);
+        __syncthreads();
+    }
+    for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
+        for (uint32_t p = 0; p < a.c.v.size; p++)
+            if (DIRECT || p == rank)
+                epa_dev_packet16_store(a.c.v.peer_heap[p] + counts +
+                                           (uint64_t)i * LL_PACKET_BYTES,
+                                       m.before[i], a.c.tokens, epoch);
+    __syncthreads(); /* `room` is used anew */
+}
+
+/* This block's share of telling which of this rank's tokens choose which experts. */
+template <bool DIRECT>
+EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
+{
+    uint32_t all = a.c.v.size * a.publish_parts;
+
+    for (uint32_t i = blockIdx.x; i < all; i += a.publishers)
+        publish_part<DIRECT>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
+}
+
+/* ---- routes: what all ranks told ---- */
+
+/* Until a packet of what `source` tells has come; one thread. False: it did not. */
+EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t epoch,
+                            uint32_t source, uint2 *out)
+{
+    struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
+
+    return epa_dev_packet16_wait(a.c, from, epoch, w, out);
+}
+
+/* Rows that `source` has for an expert, and its tokens; waits until it has said so. */
+EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source,
+                      uint32_t expert, uint2 *out)
+{
+    uint64_t at = a.counts + ((uint64_t)source * a.c.experts + expert) * LL_PACKET_BYTES;
+
+    return ll_packet_wait(a, dev_own(a.c.v, at), epoch, source, out);
+}
+
+/* Which of the expert's tokens `token` is. True: it has come. */
+EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch,
+                         uint32_t source, uint32_t token, uint32_t *out)
+{
+    uint2 marks;
+
+    if (!ll_packet_wait(a, dev_own(a.c.v, route), epoch, source, &marks))
+        return false;
+    *out = marks.y + __popc(marks.x & ((1u << token % LL_WINDOW_TOKENS) - 1));
+    return true;
+}
+
+/* Layout expert, rows sent straight to their place: first[expert] is where this rank's rows
+ * for it begin at its rank. `sum` is room for [experts]. False: not all ranks have told. */
+static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_t *sum,
+                                uint32_t *first)
+{
+    uint32_t carry = 0;
+    bool ok = true;
+
+    for (uint32_t at = 0; at < a.c.experts; at += DEVICE_THREADS) {
+        uint32_t e = at + threadIdx.x, all = 0, mine = 0, total, before;
+
+        for (uint32_t p = 0; p < a.c.v.size && e < a.c.experts && ok; p++) {
+            uint2 count = make_uint2(0, 0);
+
+            ok = ll_count(a, epoch, p, e, &count);
+            mine = p == a.c.v.rank ? all : mine;
+            all += count.x;
+        }
+        before = dev_scan(all, &total);
+        if (e < a.c.experts) {
+            sum[e] = carry + before;
+            first[e] = mine;
+        }
+        carry += total;
+    }
+    if (!__syncthreads_and(ok))
+        return false;
+    for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS) {
+        uint32_t begin = e / a.c.local * a.c.local;
+
+        first[e] +=
+            a.padded ? (e - begin) * a.c.v.size * a.c.max_tokens : sum[e] - sum[begin];
+    }
+    __syncthreads();
+    return true;
+}
+
+/* Of a local expert, by one thread: what experts are to know. With padding its cells
+ * move. */
+EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows,
+                           uint32_t start, uint32_t *cell)
+{
+    uint32_t to = a.padded ? e * a.c.v.size * a.c.max_tokens : start;
+
+    a.c.recv_count[e] = rows; /* all blocks write the same */
+    a.c.recv_start[e] = to;
+    for (uint32_t p = 0; p < a.c.v.size && a.padded; p++)
+        cell[p] += to - start;
+}
+
+/* cell[local expert][source] is the first entry of that source's rows for it; begin[local
+ * expert] where it would begin without padding; tokens[source] how many that has; *total
+ * the number of entries in use. False: not all ranks have told. */
+static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_t *cell,
+                                uint32_t *begin, uint32_t *tokens, uint32_t *total)
+{
+    uint32_t n = a.c.local * a.c.v.size;
+    bool ok = true;
+
+    *total = 0;
+    for (uint32_t at = 0; at < n; at += DEVICE_THREADS) {
+        uint32_t i = at + threadIdx.x, all, before, source = i % a.c.v.size;
+        uint2 count = make_uint2(0, 0);
+
+        if (i < n)
+            ok = ok && ll_count(a, epoch, source, a.c.v.rank * a.c.local + i / a.c.v.size,
+                                &count);
+        before = dev_scan(count.x, &all);
+        if (i < n)
+            cell[i] = *total + before;
+        if (i < n && source == 0)
+            begin[i / a.c.v.size] = *total + before;
+        if (i < a.c.v.size)
+            tokens[source] = count.y;
+        *total += all;
+    }
+    if (!__syncthreads_and(ok))
+        return false;
+    for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
+        publish_views(a, e, (e + 1 < a.c.local ? begin[e + 1] : *total) - begin[e],
+                      begin[e], cell + e * a.c.v.size);
+    __syncthreads();
+    return true;
+}
+
+/* ---- parts of rows ---- */
+
+template <int IN> using ll_width = dev_width<IN, LL_UNIT_CHANNELS>;
+
+/* A part of a token on its way: what a lane stores of it. */
+template <int IN> struct load {
+    uint4 v[ll_width<IN>::SWEEPS];
+    float scale[ll_width<IN>::SWEEPS];
+};
+
+EPA_DEV struct dev_part part_at(const struct ll_args &a, uint32_t token, uint32_t unit)
+{
+    return dev_part_at(token, unit, a.unit_channels, a.c.hidden);
+}
+
+/* Of input that is quantised: the scale of group `lane` of the part. */
+template <int IN>
+EPA_DEV float read_scale(const struct ll_args &a, const struct dev_part &p)
+{
+    if (IN != DEVICE_FP8 || epa_dev_lane() >= p.channels / a.c.group)
+        return 0.0f;
+    return __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
+                 p.first / a.c.group + epa_dev_lane());
+}
+
+/* The scales of a part, one a lane, so that they leave in one packet. Up to a warp of
+ * them. */
+template <int IN>
+EPA_DEV float gather_scales(const struct ll_args &a, float mine, const struct load<IN> &l)
+{
+    typedef ll_width<IN> width;
+    uint32_t sweep = width::SWEEP / a.c.group;
+
+#pragma unroll
+    for (int i = 0; i < (width::QUANTISES ? (int)width::SWEEPS : 0); i++) {
+        uint32_t from =
+            (epa_dev_lane() - i * sweep) * (a.c.group / width::LANE) % EPA_DEV_WARP;
+        float scale = __shfl_sync(EPA_DEV_ALL, l.scale[i], from);
+
+        mine = epa_dev_lane() / sweep == (uint32_t)i ? scale : mine;
+    }
+    return mine;
+}
+
+/* More scales than lanes: groups of less than 64 channels. */
+template <int IN>
+EPA_DEV void store_many_scales(const struct ll_args &a, const struct dev_part &p,
+                               const struct load<IN> &l, float *to)
+{
+    uint32_t lanes = a.c.group / ll_width<IN>::LANE, groups = p.channels / a.c.group;
+    size_t at = (size_t)p.token * (a.c.hidden / a.c.group) + p.first / a.c.group;
+
+#pragma unroll
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++) {
+        uint32_t g = (i * EPA_DEV_WARP + epa_dev_lane()) / lanes;
+
+        if (epa_dev_lane() % lanes == 0 && g < groups)
+            to[g] = IN == DEVICE_FP8 ? __ldg(a.c.x_scale + at + g) : l.scale[i];
+    }
+}
+
+/* Scales that are stored together, one a lane: of a part, or of it and the one before. */
+struct scales {
+    float mine;
+    uint32_t first, n; /* group of lane 0; how many */
+};
+
+/* The part into a message; `message` may be at another rank. */
+template <int IN>
+EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p,
+                        const struct load<IN> &l, const struct scales &scales,
+                        char *message)
+{
+    char *token = message + p.first * ll_width<IN>::BYTES;
+
+#pragma unroll
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++)
+        if (dev_takes<ll_width<IN>>(p, i))
+            epa_dev_store16(token + (i * EPA_DEV_WARP + epa_dev_lane()) * 16, l.v[i]);
+    if (IN == DEVICE_PLAIN)
+        return;
+    float *to = reinterpret_cast<float *>(message + a.scales_at);
+
+    if (p.channels / a.c.group > EPA_DEV_WARP)
+        store_many_scales<IN>(a, p, l, to + p.first / a.c.group);
+    else if (epa_dev_lane() < scales.n)
+        to[scales.first + epa_dev_lane()] = scales.mine;
+}
+
+/* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
+ * second. */
+EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part &p,
+                                  float mine, float *carried)
+{
+    uint32_t each = a.unit_channels / a.c.group, n = p.channels / a.c.group;
+    bool joins = a.row_signals == 1 && 2 * each <= EPA_DEV_WARP;
+
+    if (joins && p.unit % 2 == 0 && p.unit + 1 < a.units) {
+        *carried = mine;
+        return {0.0f, 0, 0};
+    }
+    if (joins && p.unit % 2 == 1) {
+        float second =
+            __shfl_sync(EPA_DEV_ALL, mine, epa_dev_lane() - each & (EPA_DEV_WARP - 1));
+
+        return {epa_dev_lane() < each ? *carried : second, p.first / a.c.group - each,
+                each + n};
+    }
+    return {mine, p.first / a.c.group, n};
+}
+
+/* choice: of the token, that the row is for. */
+EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token,
+                        uint64_t epoch, uint32_t choice, char *message)
+{
+    epa_dev_store16(message + a.meta_at,
+                    make_uint4(source, token, (uint32_t)epoch, choice));
+}
+
+/* ---- sending ---- */
 
 /* To the row of each expert that wants it. `first` as ll_places() made it. */
 template <int IN>
-static __device__ __forceinline__ void
-send_to_experts(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
-                const struct scales &scales, uint32_t expert, uint64_t epoch,
-                const uint32_t *first, uint32_t *place)
+EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
+                             const struct load<IN> &l, const struct scales &scales,
+                             uint32_t expert, uint64_t epoch, const uint32_t *first,
+                             uint32_t *place)
 {
     uint32_t position;
 
     *place = ~0u;
-    if (expert < a.experts &&
-        ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert), epoch, a.v.rank,
-                    p.token, &position))
+    if (expert < a.c.experts &&
+        ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert), epoch,
+                    a.c.v.rank, p.token, &position))
         *place = first[expert] + position;
     if (*place >= a.entries) /* without room for it the receiver gives up */
         *place = ~0u;
-    if (dev_lane() < a.topk && p.unit == 0)
-        a.place[(size_t)p.token * a.topk + dev_lane()] = *place;
-    for (uint32_t i = 0; i < a.topk; i++) {
-        uint32_t k = (i + p.token) % a.topk;
-        uint32_t e = __shfl_sync(DEV_ALL, expert, k), row = __shfl_sync(DEV_ALL, *place, k);
+    if (epa_dev_lane() < a.c.topk && p.unit == 0)
+        a.place[(size_t)p.token * a.c.topk + epa_dev_lane()] = *place;
+    for (uint32_t i = 0; i < a.c.topk; i++) {
+        uint32_t k = (i + p.token) % a.c.topk;
+        uint32_t e = __shfl_sync(EPA_DEV_ALL, expert, k),
+                 row = __shfl_sync(EPA_DEV_ALL, *place, k);
 
         if (row == ~0u)
             continue;
         char *message =
-            a.v.peer_heap[e / a.local] + a.recv + (uint64_t)row * a.message_bytes;
+            a.c.v.peer_heap[e / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
 
         store_part<IN>(a, p, l, scales, message);
-        if (p.unit == 0 && dev_lane() == 0)
-            store_meta(a, a.v.rank, p.token, epoch, k, message);
+        if (p.unit == 0 && epa_dev_lane() == 0)
+            store_meta(a, a.c.v.rank, p.token, epoch, k, message);
     }
 }
 
 /* To the slot that it has at each rank that wants it, with its choices. */
 template <int IN>
-static __device__ __forceinline__ void
-send_to_ranks(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
-              const struct scales &scales, uint32_t ranks)
+EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
+                           const struct load<IN> &l, const struct scales &scales,
+                           uint32_t ranks)
 {
     uint64_t message =
-        a.recv + (uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.message_bytes;
+        a.recv + (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.message_bytes;
 
-    for (uint32_t i = 1; i <= a.v.size; i++) {
-        uint32_t r = (a.v.rank + p.token + i) % a.v.size;
+    for (uint32_t i = 1; i <= a.c.v.size; i++) {
+        uint32_t r = (a.c.v.rank + p.token + i) % a.c.v.size;
 
         if ((ranks >> r & 1) != 0)
-            store_part<IN>(a, p, l, scales, a.v.peer_heap[r] + message);
+            store_part<IN>(a, p, l, scales, a.c.v.peer_heap[r] + message);
     }
 }
 
 /* Its choices go first, so that the receiver has made room for it among its experts'
  * entries by the time that it comes. Each rank gets its own. */
-static __device__ __forceinline__ void send_choices(const struct ll_args &a, uint32_t token,
-                                                    uint32_t expert, float weight,
-                                                    uint32_t ranks, uint64_t epoch)
+EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expert,
+                          float weight, uint32_t ranks, uint64_t epoch)
 {
     uint64_t at = a.recv +
-                  (uint64_t)ll_slot(a.max_tokens, a.v.rank, token) * a.message_bytes +
+                  (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, token) * a.message_bytes +
                   a.choices_at;
-    uint32_t owner = expert < a.experts ? expert / a.local : ~0u;
+    uint32_t owner = expert < a.c.experts ? expert / a.c.local : ~0u;
 
     for (uint32_t left = ranks; left != 0; left &= left - 1) {
-        uint32_t r = __ffs(left) - 1, those = __ballot_sync(DEV_ALL, owner == r);
-        uint32_t before = __popc(those & ((1u << dev_lane()) - 1));
+        uint32_t r = __ffs(left) - 1, those = __ballot_sync(EPA_DEV_ALL, owner == r);
+        uint32_t before = __popc(those & ((1u << epa_dev_lane()) - 1));
 
         if (owner == r)
-            dev_packet_store(a.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
-                             ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
-                             epoch);
+            epa_dev_packet16_store(a.c.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
+                                   ll_choice_of(expert, __popc(those)),
+                                   __float_as_uint(weight), epoch);
     }
 }
 
 /* As lines. The string is put together in shared memory, where lanes find the words of
  * lines. */
 template <int IN>
-static __device__ __forceinline__ void
-send_packets(const struct ll_args &a, const struct part &p, const struct load<IN> &l,
-           uint32_t expert, float weight, uint32_t ranks, uint64_t epoch, uint64_t *payload)
+EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
+                          const struct load<IN> &l, uint32_t expert, float weight,
+                          uint32_t ranks, uint64_t epoch, uint64_t *payload)
 {
-    enum { BYTES = IN == LL_IN_PLAIN ? 2 : 1, LANE = load<IN>::width::LANE };
-    uint32_t scales = IN == LL_IN_PLAIN ? 0 : p.channels / a.group;
-    struct ll_payload at = ll_payload_of(a.topk, scales, p.channels * BYTES);
-    uint32_t packets = dev_packets_of(at.bytes);
-    uint64_t to = a.arrival +
-                  ((uint64_t)ll_slot(a.max_tokens, a.v.rank, p.token) * a.units + p.unit) *
-                      a.unit_bytes;
+    enum { BYTES = ll_width<IN>::BYTES };
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
+    struct ll_payload at = ll_payload_of(a.c.topk, scales, p.channels * BYTES);
+    uint32_t packets = epa_packets_of(at.bytes);
+    uint64_t to =
+        a.arrival +
+        ((uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.units + p.unit) *
+            a.unit_bytes;
     char *bytes = reinterpret_cast<char *>(payload);
 
     __syncwarp(); /* the string before this one has left */
-    if (dev_lane() < a.topk) {
-        reinterpret_cast<uint16_t *>(bytes)[dev_lane()] = (uint16_t)expert;
-        reinterpret_cast<float *>(bytes + at.weights)[dev_lane()] = weight;
+    if (epa_dev_lane() < a.c.topk) {
+        reinterpret_cast<uint16_t *>(bytes)[epa_dev_lane()] = (uint16_t)expert;
+        reinterpret_cast<float *>(bytes + at.weights)[epa_dev_lane()] = weight;
     }
-    if (IN != LL_IN_PLAIN)
+    if (IN != DEVICE_PLAIN)
         store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
 #pragma unroll
-    for (int i = 0; i < load<IN>::width::UNIT_SWEEPS; i++) {
-        uint2 *v =
-            reinterpret_cast<uint2 *>(bytes + at.token + (i * DEV_WARP + dev_lane()) * 16);
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++) {
+        uint2 *v = reinterpret_cast<uint2 *>(bytes + at.token +
+                                             (i * EPA_DEV_WARP + epa_dev_lane()) * 16);
 
-        if (i * load<IN>::width::SWEEP + dev_lane() * LANE < p.channels) {
+        if (dev_takes<ll_width<IN>>(p, i)) {
             v[0] = make_uint2(l.v[i].x, l.v[i].y);
             v[1] = make_uint2(l.v[i].z, l.v[i].w);
         }
     }
     __syncwarp();
-    for (uint32_t g = 0; g * DEV_PACKETS < packets; g++) {
-        if (!dev_has_packet(g, packets))
+    for (uint32_t g = 0; g * EPA_DEV_PACKETS < packets; g++) {
+        if (!epa_dev_has_packet(g, packets))
             continue;
-        struct dev_words words = dev_words_of(payload, g);
+        struct epa_dev_words words = epa_dev_words_of(payload, g);
 
-        for (uint32_t i = 1; i <= a.v.size; i++) {
-            uint32_t r = (a.v.rank + p.token + i) % a.v.size;
+        for (uint32_t i = 1; i <= a.c.v.size; i++) {
+            uint32_t r = (a.c.v.rank + p.token + i) % a.c.v.size;
 
             if ((ranks >> r & 1) != 0)
-                dev_packet128_store(a.v.peer_heap[r] + to, g, words, epoch);
+                epa_dev_packet_store(a.c.v.peer_heap[r] + to, g, words, epoch);
         }
     }
 }
@@ -138,32 +511,35 @@ struct reported {
 
 /* One warp: a part of a token from x to all who want it. */
 template <int IN, int MODE>
-static __device__ __forceinline__ struct reported
-send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch,
-          const uint32_t *first, uint64_t *payload, float *carried)
+EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint32_t unit,
+                                  uint64_t epoch, const uint32_t *first, uint64_t *payload,
+                                  float *carried)
 {
-    struct part p = part_at(a, token, unit);
-    struct reported t = {ll_slot(a.max_tokens, a.v.rank, token), unit, 0, ~0u, ~0u};
+    struct dev_part p = part_at(a, token, unit);
+    struct reported t = {ll_slot(a.c.max_tokens, a.c.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
     bool weighs = MODE == LL_DEDUP || (MODE == LL_BY_RANK && unit == 0);
-    size_t choice = (size_t)token * a.topk + dev_lane();
-    float weight = 0.0f;
-    struct raw<IN> raw;
+    size_t choice = (size_t)token * a.c.topk + epa_dev_lane();
+    float weight = 0.0f, scale;
+    struct dev_raw<ll_width<IN>> raw;
     struct load<IN> l;
 
     /* All loads are on their way before the first is used. */
-    if (dev_lane() < a.topk)
-        t.expert = (uint32_t)__ldg(a.expert + choice);
-    if (dev_lane() < a.topk && weighs)
-        weight = __ldg(a.weight + choice);
-    read_part<IN>(a, p, &raw);
-    t.ranks =
-        __reduce_or_sync(DEV_ALL, t.expert < a.experts ? 1u << t.expert / a.local : 0u);
+    if (epa_dev_lane() < a.c.topk)
+        t.expert = (uint32_t)__ldg(a.c.expert + choice);
+    if (epa_dev_lane() < a.c.topk && weighs)
+        weight = __ldg(a.c.weight + choice);
+    dev_read_part<ll_width<IN>>(a.c, p, &raw);
+    scale = read_scale<IN>(a, p);
+    t.ranks = __reduce_or_sync(EPA_DEV_ALL,
+                               t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
-    quantise_part<IN>(a, raw, &l);
-    if (IN != LL_IN_PLAIN && MODE != LL_DEDUP)
-        scales = join_scales(a, p, gather_scales<IN>(a, raw, l), carried);
+#pragma unroll
+    for (int i = 0; i < ll_width<IN>::SWEEPS; i++)
+        l.v[i] = dev_sweep_of<ll_width<IN>>(raw, i, a.c.group, &l.scale[i]);
+    if (IN != DEVICE_PLAIN && MODE != LL_DEDUP)
+        scales = join_scales(a, p, gather_scales<IN>(a, scale, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
     else if (MODE == LL_BY_RANK)
@@ -176,19 +552,19 @@ send_unit(const struct ll_args &a, uint32_t token, uint32_t unit, uint64_t epoch
 /* The signals of what a warp has stored, after one wait for it to be in place: of a part,
  * or of the last part for all of the row. Pairs with the acquire in wait_row(). */
 template <int MODE>
-static __device__ __forceinline__ void tell_row(const struct ll_args &a,
-                                                const struct reported &t, uint64_t epoch)
+EPA_DEV void tell_row(const struct ll_args &a, const struct reported &t, uint64_t epoch)
 {
-    uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = dev_lane();
+    uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = epa_dev_lane();
 
     __syncwarp();
     if (MODE == LL_BY_RANK && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)
-        epa_dev_signal(a.v, a.signal + ll_row_signal(a.v.size, a.row_signals, t.row, unit),
+        epa_dev_signal(a.c.v,
+                       a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.row, unit),
                        epoch, lane);
     if (MODE == LL_DIRECT && t.place != ~0u)
-        epa_dev_signal(a.v,
-                       a.signal + ll_row_signal(a.v.size, a.row_signals, t.place, unit),
-                       epoch, t.expert / a.local);
+        epa_dev_signal(a.c.v,
+                       a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.place, unit),
+                       epoch, t.expert / a.c.local);
 }
 
 #endif

@@ -15,16 +15,19 @@
 
 #include <epa2a/algorithm.h>
 
-#include "device/packets.h"
+#include <epa2a/both.h>
 
-enum tf_dtype { TF_DTYPE_FP8, TF_DTYPE_NATIVE };
+#include "../../common/algo_options.h"
+
+enum tf_dtype { TF_DTYPE_FP8 = ALGO_DTYPE_FP8, TF_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
 enum tf_flag_granularity { TF_FLAG_PER_RANK, TF_FLAG_PER_TOKEN };
 enum tf_counter_reset { TF_COUNTER_RESET_MEMSET, TF_COUNTER_RESET_INLINE };
 enum tf_work_partition { TF_PARTITION_BY_SOURCE, TF_PARTITION_FLAT };
 enum tf_nontemporal { TF_NONTEMPORAL_OFF, TF_NONTEMPORAL_ON };
 
 struct tf_config {
-    int dispatch_dtype, flag_granularity, counter_reset, work_partition, nontemporal; /* enums */
+    int dispatch_dtype, flag_granularity, counter_reset, work_partition,
+        nontemporal;  /* enums */
     bool fuse_expert; /* combine_send does the experts' work */
     uint32_t chunks, buffers;
     uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
@@ -53,22 +56,23 @@ enum tf_way { TF_STORED, TF_PUT };
 struct tf_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
     bool fp8, by_token, fused, folded, flat;
-    bool puts;                    /* some peers may have to be reached by puts */
-    bool device;                  /* the layout of the CUDA code */
-    uint32_t packets, output_packets; /* GPUs: of a message and an expert output on their way */
-    uint32_t source_rows;         /* that one rank can send to another */
-    uint32_t count_words;         /* 1 + local */
-    uint64_t rows;                /* that a rank has room for */
+    bool puts;   /* some peers may have to be reached by puts */
+    bool device; /* the layout of the CUDA code */
+    uint32_t packets,
+        output_packets;   /* GPUs: of a message and an expert output on their way */
+    uint32_t source_rows; /* that one rank can send to another */
+    uint32_t count_words; /* 1 + local */
+    uint64_t rows;        /* that a rank has room for */
     uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
     uint64_t wire_bytes; /* of a message on its way; hosts: as it stands */
     uint64_t output_bytes, slot_bytes;
-    uint64_t reported_at, reported_bytes;       /* [size] counts, on their way out */
-    uint64_t counts_at, counts_bytes;   /* [2][source] counts, as they come */
-    uint64_t comm_at, comm_bytes;       /* [buffers][source][source_rows] messages */
-    uint64_t grouped_at, grouped_bytes; /* [buffers][rows] messages, by expert */
-    uint64_t y_at, y_bytes;             /* [buffers][rows] expert outputs */
-    uint64_t outputs_at, outputs_bytes; /* [buffers][max_tokens][topk] slots */
-    uint64_t staging_at, staging_bytes; /* puts: [max_tokens][topk] messages */
+    uint64_t reported_at, reported_bytes; /* [size] counts, on their way out */
+    uint64_t counts_at, counts_bytes;     /* [2][source] counts, as they come */
+    uint64_t comm_at, comm_bytes;         /* [buffers][source][source_rows] messages */
+    uint64_t grouped_at, grouped_bytes;   /* [buffers][rows] messages, by expert */
+    uint64_t y_at, y_bytes;               /* [buffers][rows] expert outputs */
+    uint64_t outputs_at, outputs_bytes;   /* [buffers][max_tokens][topk] slots */
+    uint64_t staging_at, staging_bytes;   /* puts: [max_tokens][topk] messages */
     uint64_t heap_bytes;
     uint32_t row_signals, output_signals; /* [buffers] of each; 0: none are put */
     uint32_t signals;
@@ -76,7 +80,7 @@ struct tf_layout {
 
 /* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
  * 1. Rows (flag_granularity: token) and expert outputs that are put: a word each, the epoch. */
-DEV_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
+EPA_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
     return epoch << 32 | (rows + 1u);
 }
@@ -108,23 +112,23 @@ enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared 
 enum { TF_META_WORDS = 3 };
 
 /* Lines that a warp takes in one go, and the bytes that stand in these. */
-enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * DEV_PACKET_WORDS * 8 };
+enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * EPA_PACKET_WORDS * 8 };
 
-DEV_BOTH uint32_t tf_units_of(uint32_t packets)
+EPA_BOTH uint32_t tf_units_of(uint32_t packets)
 {
     return (packets + TF_UNIT_PACKETS - 1) / TF_UNIT_PACKETS;
 }
 
 /* Rows of a source that dispatch_send takes in while it sends: those of all chunks but
  * the last. */
-DEV_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
+EPA_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
 {
     return rows - rows / chunks;
 }
 
 /* The i-th of all rows that come, n[s] from source s: one of each source in turn, from source
  * `first` on, for as long as it has some. i is less than their sum. */
-DEV_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
+EPA_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
                         uint32_t *source, uint32_t *row)
 {
     uint32_t done = 0, s = first;
@@ -161,7 +165,7 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *,
                                const struct tf_layout *, struct epa_algorithm **out,
                                struct epa_error *);
 
-/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+/* CUDA code, where it is built in. */
 enum epa_status tf_cuda_create(const struct epa_algorithm_params *,
                                const struct tf_layout *, struct epa_algorithm **out,
                                struct epa_error *);

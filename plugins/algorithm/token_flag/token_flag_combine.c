@@ -2,8 +2,6 @@
  * fused it is worked out on the way. combine_recv: the slots of each token, added up. */
 #include "token_flag_host.h"
 
-#include <string.h>
-
 /* ---- combine_send ---- */
 
 /* The answer to entry i, of local expert e, made where it is wanted. */
@@ -11,46 +9,46 @@ static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char
 {
     const struct tf_host *h = task->h;
     const struct tf_layout *l = &h->l;
-    const char *msg = h->t->heap + grouped_offset(h, task->set) + i * l->message_bytes;
+    const char *msg = h->a.t->heap + grouped_offset(h, task->set) + i * l->message_bytes;
     const char *y = (const char *)task->m->y + i * l->output_bytes;
     float factor;
 
     if (!l->fused) {
         if (((uintptr_t)y | l->output_bytes) % TF_LINE == 0)
-            h->kernels->spread(&(void *){to}, 1, y, l->output_bytes, h->store);
+            h->a.kernels->spread(&(void *){to}, 1, y, l->output_bytes, h->a.store);
         else
             memcpy(to, y, l->output_bytes);
         return;
     }
-    factor = task->m->expert_factor[h->world.rank * l->local + e];
+    factor = task->m->expert_factor[h->a.world.rank * l->local + e];
     if (l->fp8)
-        h->kernels->output_fp8((const uint8_t *)msg,
-                               (const float *)(const void *)(msg + l->scales_at), l->hidden,
-                               l->group, factor, (uint16_t *)(void *)to);
+        h->a.kernels->output_fp8((const uint8_t *)msg,
+                                 (const float *)(const void *)(msg + l->scales_at),
+                                 l->hidden, l->group, factor, (uint16_t *)(void *)to);
     else
-        h->kernels->output((const uint16_t *)(const void *)msg, l->hidden, factor,
-                           (uint16_t *)(void *)to);
+        h->a.kernels->output((const uint16_t *)(const void *)msg, l->hidden, factor,
+                             (uint16_t *)(void *)to);
 }
 
 /* To its slot; or, where it is put, to this rank's y, if it does not stand there. */
 static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
 {
     const struct tf_host *h = task->h;
-    char *received = h->t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
+    char *received = h->a.t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
     const struct tf_meta *meta = meta_of(h, received);
-    char *y = h->t->heap + y_offset(h, task->set);
+    char *y = h->a.t->heap + y_offset(h, task->set);
     char *slot;
 
-    if (!reachable(h, meta->origin.rank)) {
+    if (!algo_reachable(&h->a, meta->origin.rank)) {
         if (h->l.fused || task->m->y != y)
             make_output(task, e, i, y + i * h->l.output_bytes);
         return;
     }
-    slot = heap_at(h, meta->origin.rank,
+    slot = algo_at(&h->a, meta->origin.rank,
                    slot_offset(h, task->set, meta->origin.token, meta->k));
     make_output(task, e, i, slot);
-    if (h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     /* Release: pairs with the acquire of has_arrived(); the answer is in place. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
@@ -82,70 +80,65 @@ static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
         for (uint64_t i = begin; i < end; i++)
             send_output(task, e, i);
     }
-    if (task->h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
 }
 
 static enum epa_status put_outputs(const struct tf_task *task)
 {
     struct tf_host *h = task->h;
-    char *received = h->t->heap + grouped_offset(h, task->set);
-    const char *y = h->t->heap + y_offset(h, task->set);
-    uint32_t set = set_number(h, task->set);
+    char *received = h->a.t->heap + grouped_offset(h, task->set);
+    const char *y = h->a.t->heap + y_offset(h, task->set);
+    uint32_t set = task->set->index;
     enum epa_status status;
 
     for (uint64_t i = task->begin; i < task->end; i++) {
         const struct tf_meta *meta = meta_of(h, received + i * h->l.message_bytes);
         uint32_t token = meta->origin.token;
 
-        if (reachable(h, meta->origin.rank))
+        if (algo_reachable(&h->a, meta->origin.rank))
             continue;
-        status = tf_put_signal(h, slot_offset(h, task->set, token, meta->k),
-                               y + i * h->l.output_bytes, h->l.output_bytes,
-                               tf_output_signal(&h->l, set, token, meta->k),
-                               task->set->epoch, meta->origin.rank);
+        status = algo_put_signal(&h->a, slot_offset(h, task->set, token, meta->k),
+                                 y + i * h->l.output_bytes, h->l.output_bytes,
+                                 tf_output_signal(&h->l, set, token, meta->k),
+                                 task->set->epoch, meta->origin.rank);
         if (status != EPA_OK)
             return status;
     }
-    return h->t->ops->progress(h->t);
+    return h->a.t->ops->progress(h->a.t);
 }
 
 enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct tf_host *h = host_of(a);
+    struct tf_host *h = (struct tf_host *)a;
     struct epa_moe *m = &problem->u.moe;
-    struct tf_set *s;
+    struct algo_set *s;
     struct tf_task task;
     enum epa_status status = EPA_OK;
     uint64_t entries, slice;
 
-    h->last.stage = "combine_send";
-    h->last.phase = "expert outputs";
-    s = tf_set_of(h, m->epoch, TF_RECEIVED);
+    algo_begin(&h->a, "combine_send", "expert outputs");
+    s = algo_set_of(&h->a, m->epoch, TF_RECEIVED, "received");
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct tf_task){.h = h, .set = s, .m = m};
     entries = s->recv_start[h->l.local - 1] + s->recv_count[h->l.local - 1];
-    slice = h->far != 0 ? 1 + TF_SLICE_BYTES / h->l.output_bytes : entries;
+    slice = h->a.far != 0 ? 1 + ALGO_SLICE_BYTES / h->l.output_bytes : entries;
     for (; task.begin < entries && status == EPA_OK; task.begin = task.end) {
         task.end = entries - task.begin > slice ? task.begin + slice : entries;
-        status = tf_parallel(&task, send_outputs);
-        if (status == EPA_OK && h->far != 0)
+        status = tf_run_pass(&task, send_outputs);
+        if (status == EPA_OK && h->a.far != 0)
             status = put_outputs(&task);
     }
-    if (tf_phase(h, status, "quiet"))
-        status = h->t->ops->quiet(h->t);
+    if (algo_phase(&h->a, status, "quiet"))
+        status = h->a.t->ops->quiet(h->a.t);
+    algo_end(&h->a);
     if (status == EPA_OK)
         s->state = TF_ANSWERED;
     return status;
 }
 
 /* ---- combine_recv ---- */
-
-static bool is_put(const struct tf_host *h, uint32_t rank)
-{
-    return rank != h->world.rank && h->source[rank].way == TF_PUT;
-}
 
 /* Slots of token t as they come, and what they count; false: the pass is to end. */
 static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
@@ -159,20 +152,20 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < l->topk; k++) {
-        char *slot = h->t->heap + slot_offset(h, task->set, t, k);
+        char *slot = h->a.t->heap + slot_offset(h, task->set, t, k);
         uint32_t rank;
 
         if (expert[k] < 0)
             continue;
-        rank = h->rank_of[expert[k]];
-        if (!is_put(h, rank) &&
-            !tf_await(task, flag_of_slot(h, slot), worker, "the answer, to token", rank, t))
+        rank = h->a.rank_of[expert[k]];
+        if (!is_put(h, rank) && !tf_await_flag(task, flag_of_slot(h, slot), worker,
+                                               "answer for token", rank, t))
             return false;
         by[n] = weight[k];
         output[n++] = (const uint16_t *)(const void *)slot;
     }
-    h->kernels->reduce(output, by, n, l->hidden, h->store,
-                       (uint16_t *)task->m->out + (size_t)t * l->hidden);
+    h->a.kernels->reduce(output, by, n, l->hidden, h->a.store,
+                         (uint16_t *)task->m->out + (size_t)t * l->hidden);
     return true;
 }
 
@@ -185,8 +178,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 
     while (t < end && reduce_token(task, (uint32_t)t, worker))
         t++;
-    if (task->h->store == KERNELS_STORE_STREAM)
-        kernels_drain();
+    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
     tf_tend(task, worker, workers);
 }
 
@@ -195,7 +188,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status wait_for_signals(const struct tf_task *task)
 {
     struct tf_host *h = task->h;
-    uint32_t set = set_number(h, task->set);
+    uint32_t set = task->set->index;
     enum epa_status status = EPA_OK;
 
     for (uint64_t i = task->begin * h->l.topk; i < task->end * h->l.topk; i++) {
@@ -203,11 +196,12 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
 
         if (task->m->expert[i] < 0)
             continue;
-        rank = h->rank_of[task->m->expert[i]];
+        rank = h->a.rank_of[task->m->expert[i]];
         if (!is_put(h, rank))
             continue;
-        status = tf_wait(h, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
-                         task->set->epoch, "the answer, to token", rank, t);
+        status =
+            algo_wait(&h->a, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
+                      task->set->epoch, "answer for token", t, rank);
         if (status != EPA_OK)
             return status;
     }
@@ -216,30 +210,30 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
 
 enum epa_status tf_combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct tf_host *h = host_of(a);
+    struct tf_host *h = (struct tf_host *)a;
     struct epa_moe *m = &problem->u.moe;
-    struct tf_set *s;
+    struct algo_set *s;
     struct tf_task task;
     enum epa_status status = EPA_OK;
     bool puts = false;
     uint64_t batch;
 
-    h->last.stage = "combine_recv";
-    h->last.phase = "expert outputs";
-    s = tf_set_of(h, m->epoch, TF_ANSWERED);
+    algo_begin(&h->a, "combine_recv", "expert outputs");
+    s = algo_set_of(&h->a, m->epoch, TF_ANSWERED, "answered");
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct tf_task){.h = h, .set = s, .m = m};
     for (uint32_t r = 0; r < h->l.size; r++)
         puts = puts || is_put(h, r);
-    batch = !puts ? m->tokens : h->workers > 1 ? 8 * (uint64_t)h->workers : 1;
+    batch = !puts ? m->tokens : h->a.workers > 1 ? 8 * (uint64_t)h->a.workers : 1;
     for (; task.begin < m->tokens && status == EPA_OK; task.begin = task.end) {
         task.end = m->tokens - task.begin > batch ? task.begin + batch : m->tokens;
         if (puts)
             status = wait_for_signals(&task);
         if (status == EPA_OK)
-            status = tf_parallel(&task, reduce_tokens);
+            status = tf_run_pass(&task, reduce_tokens);
     }
+    algo_end(&h->a);
     if (status == EPA_OK)
         s->state = TF_FREE;
     return status;

@@ -4,75 +4,73 @@
  * them up, k ascending, as they come.
  *
  * A lane has the channels of its words of the lines from beginning to end: four in a word. */
-#include "token_flag_device.cuh"
+#include "../../common/algo_cuda.cuh"
+#include "token_flag_cuda.h"
 
-enum { CHANNELS = 4 }; /* of a word, in 16 bits each */
-
-/* The answer's word for this lane, in the g-th four lines of a part. */
-static __device__ __forceinline__ uint32_t word_of(const struct tf_part &p, uint32_t g)
+/* The first word of a part, and how many of the answer's follow. */
+EPA_DEV uint32_t first_word(const struct tf_part &p)
 {
-    return p.unit * (TF_UNIT_BYTES / 8) + dev_word_at(g);
+    return p.unit * (TF_UNIT_BYTES / 8);
 }
 
-static __device__ __forceinline__ bool has_word(const struct tf_args &a, uint32_t word,
-                                                int second)
+EPA_DEV uint32_t words_of(const struct tf_args &a, const struct tf_part &p)
 {
-    return word + second < a.hidden / CHANNELS && !(second && dev_ends_packet());
+    return min(a.c.hidden / DEV_CHANNELS - first_word(p), (uint32_t)TF_UNIT_BYTES / 8);
 }
 
 /* ---- combine_send ---- */
 
-template <bool F16>
-static __device__ __forceinline__ uint64_t times(uint64_t word, float factor)
+template <bool F16> EPA_DEV uint64_t times(uint64_t word, float factor)
 {
     uint32_t low = (uint32_t)word, high = (uint32_t)(word >> 32);
 
-    low = dev_pack2<F16>(__fmul_rn(dev_low<F16>(low), factor),
-                         __fmul_rn(dev_high<F16>(low), factor));
-    high = dev_pack2<F16>(__fmul_rn(dev_low<F16>(high), factor),
-                          __fmul_rn(dev_high<F16>(high), factor));
+    low = epa_dev_pack2<F16>(__fmul_rn(epa_dev_low<F16>(low), factor),
+                             __fmul_rn(epa_dev_high<F16>(low), factor));
+    high = epa_dev_pack2<F16>(__fmul_rn(epa_dev_low<F16>(high), factor),
+                              __fmul_rn(epa_dev_high<F16>(high), factor));
     return (uint64_t)high << 32 | low;
 }
 
-template <bool F16>
-static __device__ __forceinline__ uint64_t times_fp8(uint32_t codes, float scale,
-                                                     float factor)
+template <bool F16> EPA_DEV uint64_t times_fp8(uint32_t codes, float scale, float factor)
 {
     float v[4];
 
-    dev_unpack_fp8(codes, scale, v);
-    return (uint64_t)dev_pack2<F16>(__fmul_rn(v[2], factor), __fmul_rn(v[3], factor))
+    epa_dev_unpack_fp8(codes, scale, v);
+    return (uint64_t)epa_dev_pack2<F16>(__fmul_rn(v[2], factor), __fmul_rn(v[3], factor))
                << 32 |
-           dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
+           epa_dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
 }
 
-/* This lane's words of a part: as experts gave them, or of the row that came. 0 where it has
- * none. FP8: codes in the low half, the scale in the high. */
-template <int KIND>
-static __device__ __forceinline__ void load_words(const struct tf_args &a, const char *row,
-                                                  const struct tf_part &p,
-                                                  struct dev_words *v)
+/* The codes of a word's channels in the low half, and their scale in the high. */
+EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t word)
 {
     const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
 
-#pragma unroll
-    for (int g = 0; g < TF_FOURS; g++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t word = word_of(p, g);
+    return (uint64_t)__float_as_uint(__ldcg(scale + word * DEV_CHANNELS / a.c.group))
+               << 32 |
+           __ldcg(reinterpret_cast<const uint32_t *>(row) + word);
+}
 
-            v[g].w[i] = 0;
-            if (!has_word(a, word, i))
-                continue;
-            if (KIND == TF_OUTPUT_FP8)
-                v[g].w[i] = (uint64_t)__float_as_uint(
-                                __ldcg(scale + (word + i) * CHANNELS / a.group))
-                                << 32 |
-                            __ldcg(reinterpret_cast<const uint32_t *>(row) + word + i);
-            else
-                v[g].w[i] =
-                    __ldcg(reinterpret_cast<const unsigned long long *>(row) + word + i);
+/* This lane's words of a part: as experts gave them, or of the row that came. */
+template <int KIND>
+EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct tf_part &p,
+                        struct epa_dev_words *v)
+{
+    uint32_t first = first_word(p), n = words_of(a, p);
+
+    if constexpr (KIND != TF_OUTPUT_FP8) {
+        dev_words_load<TF_FOURS>(row + first * 8, n, v);
+    } else {
+#pragma unroll
+        for (int g = 0; g < TF_FOURS; g++) {
+            uint32_t at = epa_dev_word_at(g);
+
+            v[g].w[0] = at < n ? load_codes(a, row, first + at) : 0;
+            v[g].w[1] = !epa_dev_ends_packet() && at + 1 < n
+                            ? load_codes(a, row, first + at + 1)
+                            : 0;
         }
+    }
 }
 
 /* Where the answer to a row goes, as META of the row has it. */
@@ -80,8 +78,7 @@ struct whose {
     uint32_t rank, token, k, expert;
 };
 
-static __device__ __forceinline__ struct whose whose_row(const struct tf_args &a,
-                                                         const char *row)
+EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
 {
     const unsigned long long *meta =
         reinterpret_cast<const unsigned long long *>(row + a.meta_at);
@@ -93,22 +90,22 @@ static __device__ __forceinline__ struct whose whose_row(const struct tf_args &a
 
 /* One warp: a part of the answer to a row. */
 template <int KIND, bool F16>
-static __device__ __forceinline__ void output_part(const struct tf_args &a, uint64_t epoch,
-                                                   uint64_t entry, uint32_t unit)
+EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry,
+                         uint32_t unit)
 {
     struct tf_part p = tf_part_at(a.output_packets, unit);
-    const char *row = dev_own(a.v, a.grouped + entry * a.message_bytes);
-    const char *y = static_cast<const char *>(a.y) + entry * a.output_bytes;
+    const char *row = dev_own(a.c.v, a.grouped + entry * a.message_bytes);
+    const char *y = static_cast<const char *>(a.c.y) + entry * a.output_bytes;
     struct whose of = whose_row(a, row);
-    struct dev_words v[TF_FOURS];
-    char *to = a.v.peer_heap[of.rank] + a.outputs +
-               ((uint64_t)of.token * a.topk + of.k) * a.slot_bytes +
-               unit * TF_UNIT_PACKETS * DEV_PACKET;
+    struct epa_dev_words v[TF_FOURS];
+    char *to = a.c.v.peer_heap[of.rank] + a.outputs +
+               ((uint64_t)of.token * a.c.topk + of.k) * a.slot_bytes +
+               unit * TF_UNIT_PACKETS * EPA_PACKET;
     float factor = 1.0f;
 
     load_words<KIND>(a, KIND == TF_OUTPUT_GIVEN ? y : row, p, v);
     if (KIND != TF_OUTPUT_GIVEN)
-        factor = __ldg(a.factor + a.v.rank * a.local + of.expert);
+        factor = __ldg(a.c.factor + a.c.v.rank * a.c.local + of.expert);
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
 #pragma unroll
@@ -120,168 +117,133 @@ static __device__ __forceinline__ void output_part(const struct tf_args &a, uint
                     times_fp8<F16>((uint32_t)v[g].w[i],
                                    __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
         }
-        if (dev_has_packet(g, p.packets))
-            dev_packet128_store(to, g, v[g], epoch);
+        if (epa_dev_has_packet(g, p.packets))
+            epa_dev_packet_store(to, g, v[g], epoch);
     }
 }
 
 /* The i-th of all rows, in the order in which they were sent: so that the answers to a token
  * come one soon after the other. */
-static __device__ __forceinline__ uint32_t entry_at(const struct tf_args &a,
-                                                    const uint32_t *received, uint32_t i)
+EPA_DEV uint32_t entry_at(const struct tf_args &a, const uint32_t *received, uint32_t i)
 {
     uint32_t source, row;
 
-    tf_row_at(a.v.size, a.v.rank, received, i, &source, &row);
+    tf_row_at(a.c.v.size, a.c.v.rank, received, i, &source, &row);
     return __ldcg(a.entry + (uint64_t)source * a.source_rows + row);
 }
 
 template <int KIND, bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(TF_THREADS, 4)
+static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     combine_send(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a, false);
-    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * TF_WARPS;
-    uint32_t all = __ldcg(a.rows) * units;
+    uint64_t epoch = dev_begin(a.c, false, true);
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * DEVICE_WARPS;
+    uint32_t all = __ldcg(a.c.rows) * units;
     __shared__ uint32_t received[EPA_DEVICE_RANKS];
 
-    tf_stamps_clear<PROFILE>(a);
-    tf_stamp<PROFILE>(a, TF_SENDING, false);
-    if (threadIdx.x < a.v.size)
+    dev_stamps_clear<PROFILE>(a.c);
+    dev_stamp<PROFILE>(a.c, TF_SENDING, false);
+    if (threadIdx.x < a.c.v.size)
         received[threadIdx.x] = __ldcg(a.received + threadIdx.x);
     __syncthreads();
-    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), work_index = 0; a.flat && u < all;
-         u = dev_next(work_index, warps, all)) {
-        if (dev_lane() == 0)
-            work_index = tf_ask(a, epoch, warps, all);
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), asked = 0; a.flat && u < all;
+         u = dev_next(asked, warps, all)) {
+        asked = dev_ask(a.c, 0, epoch, warps, all);
         output_part<KIND, F16>(a, epoch, entry_at(a, received, u / units), u % units);
     }
-    for (uint32_t e = blockIdx.x; !a.flat && e < a.local; e += gridDim.x) {
-        uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.recv_start) + e);
-        uint32_t n = __ldcg(a.recv_count + e) * units;
+    for (uint32_t e = blockIdx.x; !a.flat && e < a.c.local; e += gridDim.x) {
+        uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.c.recv_start) + e);
+        uint32_t n = __ldcg(a.c.recv_count + e) * units;
 
-        for (uint32_t u = threadIdx.x / DEV_WARP; u < n; u += TF_WARPS)
+        for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n; u += DEVICE_WARPS)
             output_part<KIND, F16>(a, epoch, start + u / units, u % units);
     }
-    tf_stamp<PROFILE>(a, TF_SENDING, true);
+    dev_stamp<PROFILE>(a.c, TF_SENDING, true);
 }
 
 /* ---- combine_recv ---- */
 
-/* The choices of a token: lane k has choice k. */
-struct choices {
-    uint32_t expert, list; /* list: bits of those that are not dropped */
-    float weight;
-};
-
-static __device__ __forceinline__ struct choices choices_of(const struct tf_args &a,
-                                                            uint32_t token)
-{
-    struct choices of = {~0u, 0, 0.0f};
-    size_t choice = (size_t)token * a.topk + dev_lane();
-
-    if (dev_lane() < a.topk) {
-        of.expert = (uint32_t)__ldg(a.expert + choice);
-        of.weight = __ldg(a.weight + choice);
-    }
-    of.list = __ballot_sync(DEV_ALL, of.expert < a.experts);
-    return of;
-}
-
 struct sum {
-    float v[TF_FOURS][2 * CHANNELS];
+    float v[TF_FOURS][2 * DEV_CHANNELS];
 };
 
 template <bool F16>
-static __device__ __forceinline__ void add(const struct dev_words *v, float weight,
-                                           struct sum *s)
+EPA_DEV void add(const struct epa_dev_words *v, float weight, struct sum *s)
 {
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
-        float value[2 * CHANNELS];
+        float value[2 * DEV_CHANNELS];
 
-        dev_unpack<F16>(make_uint4((uint32_t)v[g].w[0], (uint32_t)(v[g].w[0] >> 32),
-                                   (uint32_t)v[g].w[1], (uint32_t)(v[g].w[1] >> 32)),
-                        value);
-#pragma unroll
-        for (int j = 0; j < 2 * CHANNELS; j++)
-            s->v[g][j] = __fmaf_rn(weight, value[j], s->v[g][j]);
+        dev_unpack_words<F16>(v[g], value);
+        dev_add8(value, weight, s->v[g]);
     }
 }
 
 /* Where choice k is answered, from this part on. */
-static __device__ __forceinline__ const char *
-slot_of(const struct tf_args &a, uint32_t token, uint32_t k, const struct tf_part &p)
+EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
+                            const struct tf_part &p)
 {
-    return dev_own(a.v, a.outputs + ((uint64_t)token * a.topk + k) * a.slot_bytes +
-                            p.unit * TF_UNIT_PACKETS * DEV_PACKET);
+    return dev_own(a.c.v, a.outputs + ((uint64_t)token * a.c.topk + k) * a.slot_bytes +
+                              p.unit * TF_UNIT_PACKETS * EPA_PACKET);
 }
 
 /* One warp: a part of a token's expert outputs, weighted and added up, one at a time: with few
  * registers more warps have one on its way. False: one has not come. */
 template <bool F16>
-static __device__ __forceinline__ bool add_outputs(const struct tf_args &a, uint64_t epoch,
-                                                   uint32_t token, const struct tf_part &p,
-                                                   const struct choices &of, struct sum *s)
+EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
+                         const struct tf_part &p, const struct dev_choices &of,
+                         struct sum *s)
 {
     struct epa_dev_poll poll = {0, 0, 0};
     uint32_t list = of.list;
 
     while (list != 0) {
-        uint32_t k = __ffs(list) - 1, expert = __shfl_sync(DEV_ALL, of.expert, k);
-        struct epa_dev_wait w = {a.stage, TF_WAIT_OUTPUT, expert / a.local, token};
+        uint32_t k = __ffs(list) - 1, expert = __shfl_sync(EPA_DEV_ALL, of.expert, k);
+        struct epa_dev_wait w = {a.c.stage, TF_WAIT_OUTPUT, expert / a.c.local, token};
         const char *slot = slot_of(a, token, k, p);
-        struct dev_words v[TF_FOURS];
+        struct epa_dev_words v[TF_FOURS];
 
-        if (!dev_packets_load<TF_FOURS>(slot, p.packets, epoch, v)) {
-            bool ok =
-                dev_lane() != 0 || dev_packet128_wait(a, slot, p.packets, epoch, w, &poll);
+        if (!epa_dev_packets_load<TF_FOURS>(slot, p.packets, epoch, v)) {
+            bool ok = epa_dev_lane() != 0 ||
+                      epa_dev_packet_wait(a.c, slot, p.packets, epoch, w, &poll);
 
-            if (!__all_sync(DEV_ALL, ok))
+            if (!__all_sync(EPA_DEV_ALL, ok))
                 return false;
             continue;
         }
-        add<F16>(v, __shfl_sync(DEV_ALL, of.weight, k), s);
+        add<F16>(v, __shfl_sync(EPA_DEV_ALL, of.weight, k), s);
         list &= list - 1;
     }
     return true;
 }
 
 template <bool F16>
-static __device__ __forceinline__ void store_sum(const struct tf_args &a, uint32_t token,
-                                                 const struct tf_part &p,
-                                                 const struct sum &s)
+EPA_DEV void store_sum(const struct tf_args &a, uint32_t token, const struct tf_part &p,
+                       const struct sum &s)
 {
-    uint64_t *out = reinterpret_cast<uint64_t *>(static_cast<char *>(a.out) +
-                                                 (size_t)token * a.output_bytes);
+    struct epa_dev_words v[TF_FOURS];
 
 #pragma unroll
-    for (int g = 0; g < TF_FOURS; g++) {
-        uint4 packed = dev_pack<F16>(s.v[g]);
-        uint32_t word = word_of(p, g);
-
-        if (dev_has_packet(g, p.packets) && has_word(a, word, 0))
-            out[word] = (uint64_t)packed.y << 32 | packed.x;
-        if (dev_has_packet(g, p.packets) && has_word(a, word, 1))
-            out[word + 1] = (uint64_t)packed.w << 32 | packed.z;
-    }
+    for (int g = 0; g < TF_FOURS; g++)
+        v[g] = dev_pack_words<F16>(s.v[g]);
+    dev_words_store<TF_FOURS>(static_cast<char *>(a.c.out) +
+                                  (size_t)token * a.output_bytes + first_word(p) * 8,
+                              words_of(a, p), v);
 }
 
 template <bool F16, bool PROFILE>
-static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
-                                                     uint64_t epoch)
+EPA_DEV void reduce_tokens(const struct tf_args &a, uint64_t epoch)
 {
-    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * TF_WARPS;
-    uint32_t all = a.tokens * units;
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * DEVICE_WARPS;
+    uint32_t all = a.c.tokens * units;
 
-    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), work_index = 0; u < all;
-         u = dev_next(work_index, warps, all)) {
+    for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), asked = 0; u < all;
+         u = dev_next(asked, warps, all)) {
         struct tf_part p = tf_part_at(a.output_packets, u % units);
-        struct choices of = choices_of(a, u / units);
+        struct dev_choices of = dev_choices_of(a.c, u / units);
         struct sum s = {};
 
-        if (dev_lane() == 0)
-            work_index = tf_ask(a, epoch, warps, all);
+        asked = dev_ask(a.c, 0, epoch, warps, all);
         if (!add_outputs<F16>(a, epoch, u / units, p, of, &s))
             return;
         store_sum<F16>(a, u / units, p, s);
@@ -289,16 +251,17 @@ static __device__ __forceinline__ void reduce_tokens(const struct tf_args &a,
 }
 
 template <bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(TF_THREADS, 3)
+static __global__ void __launch_bounds__(DEVICE_THREADS, 3)
     combine_recv(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a, true);
+    uint64_t epoch = dev_begin(a.c, false, false);
 
-    tf_stamps_clear<PROFILE>(a);
-    tf_stamp<PROFILE>(a, TF_RECEIVING, false);
+    dev_stamps_clear<PROFILE>(a.c);
+    dev_stamp<PROFILE>(a.c, TF_RECEIVING, false);
     reduce_tokens<F16, PROFILE>(a, epoch);
-    tf_stamp<PROFILE>(a, TF_RECEIVING, true);
-    tf_end(a, epoch);
+    dev_stamp<PROFILE>(a.c, TF_RECEIVING, true);
+    epa_dev_after_kernel(); /* who waits for this half waits for both */
+    dev_end(a.c, epoch, true);
 }
 
 #define KERNELS(kind, f16) \

@@ -7,7 +7,7 @@
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Counts
  * (epoch << 32 | count + 1, a word for each source and expert), the flags of sources (lock:
- * rank) and the lines of rows and expert outputs (device/packets.cuh) carry these, are waited for
+ * rank) and the lines of rows and expert outputs (epa2a/packets.cuh) carry these, are waited for
  * with >=, and are never cleared. A rank stores into its peers' memory as soon as a kernel
  * starts, without asking. That is safe:
  *   - counts of dispatch m go to one of two places at p, of odd and even epochs, whatever the
@@ -30,64 +30,63 @@
  * One set is enough for D1 C1 D2 C2, two for D1 D2 C1 D3 C2. */
 #include <cuda_runtime_api.h>
 
-#include "token_flag_cuda_state.h"
+#include "token_flag_cuda.h"
+
+/* The calls that an iteration has made of its four. */
+enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_ANSWERED };
+
+struct tf_cuda_set {
+    enum tf_cuda_state state;
+    uint32_t *received, *entry;
+};
+
+struct tf_cuda {
+    struct device d; /* first */
+    struct tf_layout l;
+    struct tf_args args; /* what is the same in all calls, beside those of d */
+    bool f16;
+    struct tf_cuda_set set[2];
+};
+
+static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combine_send",
+                                        "combine_recv"};
 
 /* ---- launches ---- */
 
-enum tf_input tf_input_of(const struct tf_layout *l, const struct epa_moe *m)
-{
-    if (!l->fp8)
-        return TF_IN_DTYPE;
-    return m->x_dtype == EPA_FP8_E4M3 ? TF_IN_FP8 : TF_IN_QUANTISE;
-}
-
-const void *tf_kernel_of(const struct tf_cuda *c, enum tf_stage stage, enum tf_input input)
+static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage, int x_dtype)
 {
     const struct tf_layout *l = &c->l;
-    bool profile = c->profile != NULL;
+    bool profile = c->d.profile != NULL;
 
-    if (stage == TF_DISPATCH_SEND)
-        return tf_dispatch_send_kernel(input, c->f16, profile);
-    if (stage == TF_DISPATCH_RECV)
+    switch (stage) {
+    case TF_DISPATCH_SEND:
+        return tf_dispatch_send_kernel(
+            device_input_of(l->fp8, c->f16 ? EPA_F16 : EPA_BF16, x_dtype), profile);
+    case TF_DISPATCH_RECV:
         return tf_dispatch_recv_kernel(profile);
-    if (stage == TF_COMBINE_SEND)
+    case TF_COMBINE_SEND:
         return tf_combine_send_kernel(!l->fused ? TF_OUTPUT_GIVEN
                                       : l->fp8  ? TF_OUTPUT_FP8
                                                 : TF_OUTPUT_DTYPE,
                                       c->f16, profile);
-    return tf_combine_recv_kernel(c->f16, profile);
-}
-
-static uint32_t set_number(const struct tf_cuda *c, const struct tf_cuda_set *s)
-{
-    return (uint32_t)(s - c->set);
+    default:
+        return tf_combine_recv_kernel(c->f16, profile);
+    }
 }
 
 static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
-                              const struct tf_cuda_set *s, enum tf_stage stage)
+                              enum tf_stage stage, uint32_t set)
 {
     const struct tf_layout *l = &c->l;
-    uint32_t set = set_number(c, s);
     struct tf_args a = c->args;
 
-    a.stage = stage;
-    a.tokens = m->tokens;
+    a.c = device_args_of(&c->d, m, stage, set);
     a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, 0);
     a.comm = device_region(&c->d, l->comm_at, l->comm_bytes, set);
     a.grouped = device_region(&c->d, l->grouped_at, l->grouped_bytes, set);
     a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, set);
-    a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
-    a.x_scale = m->x_scale;
-    a.expert = m->expert;
-    a.weight = m->weight;
-    a.factor = m->expert_factor;
-    a.y = m->y;
-    a.out = m->out;
-    a.recv_count = s->recv_count;
-    a.recv_start = s->recv_start;
-    a.rows = s->rows;
-    a.received = s->received;
-    a.entry = s->entry;
+    a.received = c->set[set].received;
+    a.entry = c->set[set].entry;
     return a;
 }
 
@@ -100,26 +99,33 @@ static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t
 /* With chunks half of the blocks send, and the others receive meanwhile. */
 static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
 {
-    uint32_t room = c->resident[TF_DISPATCH_SEND];
+    uint32_t room = c->d.resident[TF_DISPATCH_SEND];
     bool apart = c->l.chunks > 1 && room > 1;
     uint32_t most = apart ? room / 2 : room;
 
     a->publishers = !c->l.by_token ? 0 : c->l.size < most ? c->l.size : most;
-    a->senders = device_blocks_for(most, (uint64_t)a->tokens + a->publishers);
+    a->senders = device_blocks_for(most, (uint64_t)a->c.tokens + a->publishers);
     return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.packets) : 0);
 }
 
 static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
 {
-    uint32_t room = c->resident[a->stage];
+    uint32_t room = c->d.resident[a->c.stage];
 
-    if (a->stage == TF_DISPATCH_SEND)
+    if (a->c.stage == TF_DISPATCH_SEND)
         return divide_send(c, a);
-    if (a->stage == TF_DISPATCH_RECV)
+    if (a->c.stage == TF_DISPATCH_RECV)
         return blocks_for_rows(c, room, c->l.packets);
-    if (a->stage == TF_COMBINE_SEND)
+    if (a->c.stage == TF_COMBINE_SEND)
         return blocks_for_rows(c, room, c->l.output_packets);
-    return device_blocks_for(room, (uint64_t)a->tokens * tf_units_of(c->l.output_packets));
+    return device_blocks_for(room,
+                             (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
+}
+
+/* Bytes of the counters that `reset` is about. */
+static size_t counter_bytes(const struct tf_layout *l)
+{
+    return offsetof(struct tf_counters, chosen) + l->experts * sizeof(uint32_t);
 }
 
 static enum epa_status clear_counters(struct tf_cuda *c)
@@ -127,44 +133,34 @@ static enum epa_status clear_counters(struct tf_cuda *c)
     cudaError_t code = cudaSetDevice(c->d.backend->device);
 
     if (code == cudaSuccess)
-        code = cudaMemsetAsync(c->args.counters, 0, tf_counter_bytes(&c->l),
+        code = cudaMemsetAsync(c->args.counters, 0, counter_bytes(&c->l),
                                c->d.backend->stream);
     return code == cudaSuccess ? EPA_OK
                                : device_call_failed(&c->d, "clearing counters", code);
 }
 
-static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m,
-                              const struct tf_cuda_set *s, enum tf_stage stage)
+static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32_t set,
+                              enum tf_stage stage)
 {
-    struct tf_args a = args_of(c, m, s, stage);
+    struct tf_args a = args_of(c, m, stage, set);
     bool clears = stage == TF_DISPATCH_SEND && !c->l.folded;
+    uint32_t blocks = blocks_of(c, &a);
     enum epa_status status = clears ? clear_counters(c) : EPA_OK;
 
     if (status != EPA_OK)
         return status;
-    a.calls = c->calls[stage / 2];
-    return device_launch(&c->d, tf_kernel_of(c, stage, tf_input_of(&c->l, m)), &a,
-                         (struct device_grid){.blocks = blocks_of(c, &a),
-                                              .threads = TF_THREADS,
-                                              .shared_bytes = c->shared_bytes[stage],
-                                              .waits = clears});
+    return device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks, clears);
 }
 
 /* ---- stages ---- */
 
-static void publish_views(const struct tf_cuda *c, const struct tf_cuda_set *s,
-                     struct epa_moe *m)
+static void publish_views(const struct tf_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct tf_layout *l = &c->l;
-    uint32_t set = set_number(c, s);
     const char *recv =
         device_own(&c->d, device_region(&c->d, l->grouped_at, l->grouped_bytes, set));
 
     m->recv_rows = m->recv_entries = l->rows; /* at most */
-    m->recv_count = s->recv_count;
-    m->recv_start = s->recv_start;
-    m->recv_row = NULL;
-    m->recv_weight = NULL;
     m->recv = recv;
     m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
     m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
@@ -172,9 +168,6 @@ static void publish_views(const struct tf_cuda *c, const struct tf_cuda_set *s,
     m->y_space =
         l->fused ? NULL : device_own(&c->d, device_region(&c->d, l->y_at, l->y_bytes, set));
 }
-
-static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combine_send",
-                                        "combine_recv"};
 
 /* One half follows the other: each counts on what its own has left. */
 static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
@@ -186,7 +179,7 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
         if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_ANSWERED))
             return device_fail(&c->d, EPA_ERR_CONFIG,
                                "%s: dispatch %llu has been %s: call %s first",
-                               call_name[stage], (unsigned long long)s->epoch,
+                               call_name[stage], (unsigned long long)c->d.set[i].epoch,
                                s->state == TF_CUDA_SENT ? "sent and not received"
                                                         : "answered and not combined",
                                call_name[s->state]);
@@ -195,106 +188,106 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
 }
 
 /* The set that a stage goes on with; combines come in the order of their dispatches. */
-static enum epa_status find_set(struct tf_cuda *c, const struct epa_moe *m,
-                                enum tf_stage stage, struct tf_cuda_set **out)
+static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage stage,
+                                uint32_t *out)
 {
     static const char *const done[] = {"", "sent", "received", "answered"};
-    struct tf_cuda_set *s = &c->set[(m->epoch - 1) % c->l.buffers];
-    const struct tf_cuda_set *other = &c->set[c->l.buffers - 1 - set_number(c, s)];
+    uint32_t set = (uint32_t)((epoch - 1) % c->l.buffers), other = c->l.buffers - 1 - set;
 
-    if (m->epoch == 0 || s->epoch != m->epoch || s->state != (enum tf_cuda_state)stage)
+    if (epoch == 0 || c->d.set[set].epoch != epoch ||
+        c->set[set].state != (enum tf_cuda_state)stage)
         return device_fail(&c->d, EPA_ERR_CONFIG,
                            "%s: called for dispatch %llu, which is not %s, or never was",
-                           call_name[stage], (unsigned long long)m->epoch, done[stage]);
-    if (stage == TF_COMBINE_SEND && other->state == TF_CUDA_RECEIVED &&
-        other->epoch < m->epoch)
+                           call_name[stage], (unsigned long long)epoch, done[stage]);
+    if (stage == TF_COMBINE_SEND && c->set[other].state == TF_CUDA_RECEIVED &&
+        c->d.set[other].epoch < epoch)
         return device_fail(&c->d, EPA_ERR_CONFIG,
                            "combine_send: called for dispatch %llu, but %llu is the oldest "
                            "that is received: they go in order",
-                           (unsigned long long)m->epoch, (unsigned long long)other->epoch);
-    *out = s;
-    return check_halves(c, stage, s);
+                           (unsigned long long)epoch,
+                           (unsigned long long)c->d.set[other].epoch);
+    *out = set;
+    return check_halves(c, stage, &c->set[set]);
 }
 
-/* The sets take turns, on all ranks alike; the next one must have been given back. */
-static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch_send(struct epa_algorithm *a,
+                                         struct epa_problem *problem)
 {
-    struct tf_cuda *c = tf_cuda_of(a);
+    struct tf_cuda *c = (struct tf_cuda *)a;
     struct epa_moe *m = &problem->u.moe;
-    struct tf_cuda_set *s = &c->set[c->epoch % c->l.buffers];
-    enum epa_status status = check_halves(c, TF_DISPATCH_SEND, NULL);
+    uint32_t set = 0;
+    enum epa_status status;
 
+    c->d.last.status = EPA_OK; /* of a call that was refused before */
+    status = check_halves(c, TF_DISPATCH_SEND, NULL);
+    if (status == EPA_OK)
+        status = device_open_set(&c->d, "dispatch_send", m, &set);
     if (status != EPA_OK)
         return status;
-    if (s->state != TF_CUDA_FREE)
-        return device_fail(
-            &c->d, EPA_ERR_CONFIG,
-            "dispatch_send: %u dispatches are open, as many as there are buffer sets: "
-            "combine one first",
-            c->l.buffers);
-    s->state = TF_CUDA_SENT;
-    s->epoch = m->epoch = ++c->epoch;
-    publish_views(c, s, m);
-    return launch(c, m, s, TF_DISPATCH_SEND);
+    c->set[set].state = TF_CUDA_SENT;
+    publish_views(c, set, m);
+    return launch(c, m, set, TF_DISPATCH_SEND);
 }
 
 /* Any stage but the first. */
 static enum epa_status go_on(struct epa_algorithm *a, struct epa_problem *problem,
                              enum tf_stage stage)
 {
-    struct tf_cuda *c = tf_cuda_of(a);
-    struct tf_cuda_set *s = NULL;
-    enum epa_status status = find_set(c, &problem->u.moe, stage, &s);
+    struct tf_cuda *c = (struct tf_cuda *)a;
+    uint32_t set = 0;
+    enum epa_status status;
 
+    c->d.last.status = EPA_OK;
+    status = find_set(c, problem->u.moe.epoch, stage, &set);
     if (status != EPA_OK)
         return status;
-    s->state = stage == TF_COMBINE_RECV ? TF_CUDA_FREE : (enum tf_cuda_state)(stage + 1);
-    return launch(c, &problem->u.moe, s, stage);
+    c->set[set].state = (enum tf_cuda_state)((stage + 1) % TF_STAGES);
+    if (stage == TF_COMBINE_RECV)
+        device_close_set(&c->d, set);
+    return launch(c, &problem->u.moe, set, stage);
 }
 
-static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch_recv(struct epa_algorithm *a,
+                                         struct epa_problem *problem)
 {
     return go_on(a, problem, TF_DISPATCH_RECV);
 }
 
-static enum epa_status combine_send(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine_send(struct epa_algorithm *a,
+                                        struct epa_problem *problem)
 {
     return go_on(a, problem, TF_COMBINE_SEND);
 }
 
-static enum epa_status combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine_recv(struct epa_algorithm *a,
+                                        struct epa_problem *problem)
 {
     return go_on(a, problem, TF_COMBINE_RECV);
 }
 
-enum epa_status tf_cuda_discard(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct tf_cuda *c = tf_cuda_of(a);
-    uint64_t epoch = problem->u.moe.epoch;
-    struct tf_cuda_set *s = &c->set[(epoch - 1) % c->l.buffers];
+    struct tf_cuda *c = (struct tf_cuda *)a;
+    enum epa_status status = check_halves(c, TF_DISPATCH_SEND, NULL);
 
-    if (epoch == 0 || epoch != c->epoch || s->state != TF_CUDA_RECEIVED)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "dispatch %llu is not the last, or not received",
-                           (unsigned long long)epoch);
-    if (c->l.buffers < 2)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "a dispatch can be given up only with algorithm.buffers: 2");
-    s->state = TF_CUDA_FREE;
-    return EPA_OK;
+    if (status == EPA_OK)
+        status = device_discard(a, problem);
+    if (status == EPA_OK)
+        c->set[(c->d.epoch - 1) % c->l.buffers].state = TF_CUDA_FREE;
+    return status;
 }
 
-const struct epa_stage tf_cuda_stages[TF_STAGES] = {
-    {.name = "dispatch_send", .kind = EPA_STAGE_SEND, .run = dispatch_send},
-    {.name = "dispatch_recv", .kind = EPA_STAGE_DISPATCH, .run = dispatch_recv},
-    {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = combine_send},
-    {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = combine_recv},
+static const struct epa_stage cuda_stages[TF_STAGES] = {
+    {.name = "dispatch_send", .kind = EPA_STAGE_SEND, .run = run_dispatch_send},
+    {.name = "dispatch_recv", .kind = EPA_STAGE_DISPATCH, .run = run_dispatch_recv},
+    {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = run_combine_send},
+    {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = run_combine_recv},
 };
 
 /* ---- what went wrong ---- */
 
 /* What a kernel gave up waiting for, in the words of the host code. */
-static void explain_fault(const struct epa_fault *f, struct epa_error *err)
+static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     const char *stage = f->stage < TF_STAGES ? call_name[f->stage] : "unknown stage";
     const char *phase = f->stage >= TF_COMBINE_SEND                       ? "expert outputs"
@@ -302,6 +295,7 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
                                                                           : "counts";
     double waited = (double)f->waited_ns * 1e-9;
 
+    (void)rank;
     if (f->what == TF_BAD_ROW) {
         (void)epa_fail(
             err, (enum epa_status)f->status,
@@ -331,14 +325,113 @@ static void explain_fault(const struct epa_fault *f, struct epa_error *err)
         (unsigned long long)f->seen, device_missing(f));
 }
 
-/* After a fault of its kernels nothing works any more; a call may have been refused before
- * it. */
-void tf_cuda_explain(struct epa_algorithm *a, struct epa_error *err)
-{
-    const struct tf_cuda *c = tf_cuda_of(a);
+/* ---- set-up ---- */
 
-    if (c->d.backend->fault.status != EPA_OK)
-        explain_fault(&c->d.backend->fault, err);
-    else
-        device_explain(&c->d, err);
+static void place_sets(struct device *d, char *memory, uint64_t *at)
+{
+    struct tf_cuda *c = (struct tf_cuda *)d;
+    const struct tf_layout *l = &c->l;
+
+    c->args.counters = device_take(memory, at, counter_bytes(l));
+    for (uint32_t i = 0; i < l->buffers; i++) {
+        struct tf_cuda_set *s = &c->set[i];
+
+        s->received = device_take(memory, at, l->size * sizeof(*s->received));
+        s->entry =
+            device_take(memory, at, (uint64_t)l->size * l->source_rows * sizeof(*s->entry));
+    }
+}
+
+static const struct device_kind token_flag_kind = {
+    .name = "token_flag",
+    .stages = TF_STAGES,
+    .halves = 2,
+    .phase =
+        {
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_COUNTING] = "dispatch_send, counts",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_SENDING] = "dispatch_send, send",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_AWAITING] = "dispatch_send, wait",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + TF_RECEIVING] = "dispatch_send, receive",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_COUNTING] = "dispatch_recv, counts",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_SENDING] = "dispatch_recv, send",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_AWAITING] = "dispatch_recv, wait",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + TF_RECEIVING] = "dispatch_recv, receive",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_COUNTING] = "combine_send, counts",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_SENDING] = "combine_send, send",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_AWAITING] = "combine_send, wait",
+            [TF_COMBINE_SEND * DEVICE_PHASES + TF_RECEIVING] = "combine_send, receive",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_COUNTING] = "combine_recv, counts",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_SENDING] = "combine_recv, send",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_AWAITING] = "combine_recv, wait",
+            [TF_COMBINE_RECV * DEVICE_PHASES + TF_RECEIVING] = "combine_recv, receive",
+        },
+    .place = place_sets,
+    .explain = explain_fault,
+};
+
+/* In shared memory: tables by expert, then a message, or a part of one for each warp. */
+static void fill_args(struct tf_cuda *c)
+{
+    const struct tf_layout *l = &c->l;
+    uint32_t scales = l->fp8 ? l->hidden / l->group * 4 : 0, send,
+             receive = DEVICE_WARPS * TF_UNIT_BYTES;
+
+    c->args = (struct tf_args){
+        .source_rows = l->source_rows,
+        .chunks = l->chunks,
+        .packets = l->packets,
+        .output_packets = l->output_packets,
+        .wire_bytes = (uint32_t)l->wire_bytes,
+        .slot_bytes = (uint32_t)l->slot_bytes,
+        .content_bytes = (uint32_t)((l->scales_at + scales + 7) / 8 * 8),
+        .scales_at = (uint32_t)l->scales_at,
+        .message_bytes = (uint32_t)l->message_bytes,
+        .meta_at = (uint32_t)l->meta_at,
+        .output_bytes = (uint32_t)l->output_bytes,
+        .by_token = l->by_token,
+        .flat = l->flat,
+        .folded = l->folded,
+        .payload = device_up16((l->experts + 1) * 4),
+        .counts_bytes = l->counts_bytes,
+    };
+    send = device_up16(c->args.content_bytes);
+    c->d.shared_bytes[TF_DISPATCH_SEND] =
+        c->args.payload + (l->chunks > 1 && receive > send ? receive : send);
+    c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive;
+}
+
+enum epa_status tf_cuda_create(const struct epa_algorithm_params *p,
+                               const struct tf_layout *l, struct epa_algorithm **out,
+                               struct epa_error *err)
+{
+    const struct tf_config *config = p->config;
+    struct device_kernel kernel[TF_STAGES];
+    struct tf_cuda *c;
+    enum epa_status status = device_create(&token_flag_kind, sizeof(*c), p, l->heap_bytes,
+                                           l->buffers, true, config->profile, &c, err);
+
+    if (status != EPA_OK)
+        return status;
+    c->d.base.stages = cuda_stages;
+    c->d.base.n_stages = TF_STAGES;
+    c->d.base.discard = l->buffers > 1 ? discard : NULL;
+    c->l = *l;
+    c->f16 = p->problem->u.moe.dtype == EPA_F16;
+    fill_args(c);
+    for (int i = 0; i < TF_STAGES; i++)
+        kernel[i] = (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL,
+                                           call_name[i]};
+    if (l->fp8)
+        kernel[TF_DISPATCH_SEND].other = kernel_of(c, TF_DISPATCH_SEND, EPA_FP8_E4M3);
+    status = device_set_up(&c->d, kernel, config->blocks, err);
+    /* No transport promises what is in its heap at first, and lines are not to be of calls to
+     * come. Nobody begins before all ranks have set up, so nothing that has come is lost. */
+    if (status == EPA_OK)
+        status = device_clear(&c->d, device_own(&c->d, c->d.heap), c->l.heap_bytes, err);
+    if (status != EPA_OK) {
+        device_destroy(&c->d.base);
+        return status;
+    }
+    *out = &c->d.base;
+    return EPA_OK;
 }

@@ -1,59 +1,326 @@
 /* Dispatch on GPUs, a kernel for each half. dispatch_send: blocks give each choice of their
  * tokens the next row of this rank's part of the receiver's buffer, and store it there; with
  * flag_granularity: token the first blocks count for the receivers meanwhile, with flag_granularity: rank the last
- * block that is done tells what was sent. dispatch_recv: warps copy what came to rows by
- * expert. With chunks some of the blocks of dispatch_send do so already. */
-#include "token_flag_receive.cuh"
+ * block that is done tells what was sent. dispatch_recv: warps copy what arrived to rows by
+ * expert. With chunks some of the blocks of dispatch_send do so already.
+ *
+ * Where an expert's rows from a source begin follows from all counts, and which of them a row
+ * is its sender has said; so each warp takes a part of a row without asking anybody. */
+#include "token_flag_send.cuh"
+
+/* Of the block, in shared memory. */
+struct tf_received {
+    uint32_t rows[EPA_DEVICE_RANKS];                       /* of each source */
+    uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* to be taken in now */
+};
+
+/* ---- counts ---- */
+
+/* Rows that `source` has for an expert here; waits until it has said so. One thread. */
+EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source,
+                      uint32_t expert, uint32_t *out)
+{
+    const char *from = dev_own(a.c.v, tf_counts_of(a, epoch, source));
+    const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
+    struct epa_dev_wait w = {a.c.stage, TF_WAIT_COUNTS, source, expert};
+    struct epa_dev_poll poll = {0, 0, 0};
+    uint64_t seen;
+
+    while ((seen = epa_dev_load_relaxed(word)) < tf_count_flag(epoch, 0))
+        if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, seen, epoch))
+            return false;
+    *out = (uint32_t)seen - 1;
+    return true;
+}
+
+/* base[expert][source] is the first row of that source for that expert, base[all] the end;
+ * rows[source] how many that has. False: not all ranks have told. */
+static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uint32_t *base,
+                                    uint32_t *rows)
+{
+    uint32_t all = a.c.experts, total = 0; /* as many pairs as there are experts */
+    bool ok = true;
+
+    if (threadIdx.x < EPA_DEVICE_RANKS)
+        rows[threadIdx.x] = 0;
+    for (uint32_t at = 0; at < all; at += DEVICE_THREADS) {
+        uint32_t i = at + threadIdx.x, count = 0, before, sum;
+
+        if (i < all && ok)
+            ok = tf_count(a, epoch, i % a.c.v.size, i / a.c.v.size, &count);
+        before = dev_scan(count, &sum); /* and rows[] are 0 for all */
+        if (i < all)
+            base[i] = total + before;
+        if (count != 0)
+            atomicAdd(&rows[i % a.c.v.size], count);
+        total += sum;
+    }
+    if (threadIdx.x == 0)
+        base[all] = total;
+    return __syncthreads_and(ok);
+}
+
+/* What experts and combine_send are to know, by one block. */
+EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base,
+                              const uint32_t *rows)
+{
+    if (threadIdx.x < a.c.v.size)
+        a.received[threadIdx.x] = rows[threadIdx.x];
+    for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS) {
+        a.c.recv_count[e] = base[(e + 1) * a.c.v.size] - base[e * a.c.v.size];
+        a.c.recv_start[e] = base[e * a.c.v.size];
+    }
+    if (threadIdx.x == 0)
+        *a.c.rows = base[a.c.experts];
+}
+
+/* ---- rows ---- */
+
+struct tf_row {
+    uint32_t source, row;
+    uint32_t token, k, expert, entry;
+};
+
+/* One warp: until the part and the line that has META are here. *meta is lane
+ * TF_META_LANE's of each eight. */
+EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message,
+                           const struct tf_part &p, uint64_t epoch, struct epa_dev_wait w,
+                           struct epa_dev_words *v, struct epa_dev_words *meta)
+{
+    const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
+    const char *last = message + (a.packets - 1) * EPA_PACKET;
+    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has come */
+    struct epa_dev_poll poll = {0, 0, 0};
+
+    for (;;) {
+        bool received, ok = true;
+
+        epa_dev_load_pair(last + epa_dev_lane() % 8 * 16, &meta->w[0], &meta->w[1]);
+        received = epa_dev_packets_load<TF_FOURS>(from, p.packets, wanted, v);
+        if (__all_sync(EPA_DEV_ALL,
+                       received && (!epa_dev_ends_packet() || meta->w[1] >= wanted)))
+            return true;
+        if (epa_dev_lane() < 2)
+            ok = epa_dev_packet_wait(a.c, epa_dev_lane() == 0 ? from : last,
+                                     epa_dev_lane() == 0 ? p.packets : 1, epoch, w, &poll);
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return false;
+    }
+}
+
+/* What META says, and where that is for; false: it cannot be. One warp. */
+EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base,
+                          struct epa_dev_words meta, struct tf_row *r)
+{
+    uint64_t first = __shfl_sync(EPA_DEV_ALL, meta.w[0], TF_META_LANE);
+    uint64_t second = __shfl_sync(EPA_DEV_ALL, meta.w[1], TF_META_LANE);
+    uint32_t cell;
+
+    r->token = (uint32_t)first;
+    r->k = (uint32_t)second % 65536;
+    r->expert = (uint32_t)second >> 16;
+    if (r->token >= a.c.max_tokens || r->k >= a.c.topk || r->expert >= a.c.local)
+        return false;
+    cell = r->expert * a.c.v.size + r->source;
+    r->entry = base[cell] + (uint32_t)(first >> 32);
+    return r->entry < base[cell + 1];
+}
+
+/* Through shared memory, so that lanes store 16 bytes each. One warp. */
+EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r,
+                          const struct tf_part &p, uint64_t epoch,
+                          const struct epa_dev_words *v, uint64_t *payload)
+{
+    char *message = dev_own(a.c.v, a.grouped + (uint64_t)r.entry * a.message_bytes);
+    const char *bytes = reinterpret_cast<const char *>(payload);
+    uint32_t begin = p.unit * TF_UNIT_BYTES;
+    uint32_t n = begin < a.content_bytes ? min(a.content_bytes - begin, TF_UNIT_BYTES) : 0;
+
+    epa_dev_words_keep<TF_FOURS>(v, p.packets, payload);
+#pragma unroll
+    for (uint32_t at = epa_dev_lane() * 16; at < TF_UNIT_BYTES; at += EPA_DEV_WARP * 16)
+        if (at + 16 <= n)
+            epa_dev_store16(message + begin + at,
+                            *reinterpret_cast<const uint4 *>(bytes + at));
+    if (n % 16 != 0 && epa_dev_lane() == 0)
+        *reinterpret_cast<uint64_t *>(message + begin + n - 8) = payload[n / 8 - 1];
+    if (p.unit == 0 && epa_dev_lane() == 0) {
+        uint64_t *meta = reinterpret_cast<uint64_t *>(message + a.meta_at);
+
+        meta[0] = (uint64_t)r.token << 32 | r.source;
+        meta[1] = (uint64_t)r.row << 32 | r.expert << 16 | r.k;
+        meta[2] = epoch;
+        a.entry[(uint64_t)r.source * a.source_rows + r.row] = r.entry;
+    }
+}
+
+/* One warp: a part of a row. False: it has not come. */
+template <bool PROFILE>
+EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                             uint32_t source, uint32_t row, uint32_t unit,
+                             uint64_t *payload)
+{
+    const char *message =
+        dev_own(a.c.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
+    struct tf_part p = tf_part_at(a.packets, unit);
+    struct epa_dev_wait w = {a.c.stage, TF_WAIT_ROW, source, row};
+    struct tf_row r = {source, row, 0, 0, 0, 0};
+    struct epa_dev_words v[TF_FOURS], meta;
+
+    dev_stamp<PROFILE>(a.c, TF_AWAITING, false);
+    if (!tf_await_part(a, message, p, epoch, w, v, &meta))
+        return false;
+    dev_stamp<PROFILE>(a.c, TF_AWAITING, true);
+    dev_stamp<PROFILE>(a.c, TF_RECEIVING, false);
+    if (!tf_read_meta(a, base, meta, &r)) {
+        w.what = TF_BAD_ROW;
+        if (epa_dev_lane() == 0)
+            epa_dev_fault(a.c.v, EPA_ERR_MISMATCH, w, r.token, r.expert, 0);
+        return false;
+    }
+    tf_copy_part(a, r, p, epoch, v, payload);
+    dev_stamp<PROFILE>(a.c, TF_RECEIVING, true);
+    return true;
+}
+
+/* Part `u` of all rows in the order in which they are likely to come: each sender's blocks
+ * have a token each under way, and send the last lines of it first. */
+EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows,
+                             uint32_t units, uint32_t *row, uint32_t *unit)
+{
+    uint32_t wave = a.c.most_blocks * a.c.topk, begun = u / (wave * units) * wave;
+    uint32_t n = min(wave, rows - begun);
+
+    u -= begun * units;
+    *row = begun + u % n;
+    *unit = units - 1 - u / n;
+}
+
+/* work_partition: flat: parts of all rows, one after the other. */
+template <bool PROFILE>
+EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                             const struct tf_received *c, uint32_t block, uint32_t blocks,
+                             uint64_t *payload)
+{
+    uint32_t units = tf_units_of(a.packets), warps = blocks * DEVICE_WARPS, all = 0;
+    bool asks = a.c.stage == TF_DISPATCH_RECV; /* else work counters are for tokens */
+
+    for (uint32_t s = 0; s < a.c.v.size; s++)
+        all += c->n[s] * units;
+    for (uint32_t u = dev_warp_of(block, blocks), asked = 0; u < all;
+         u = asks ? dev_next(asked, warps, all) : u + warps) {
+        uint32_t source, row, unit;
+
+        if (asks)
+            asked = dev_ask(a.c, 0, epoch, warps, all);
+        tf_part_to_come(a, u, all / units, units, &row, &unit);
+        tf_row_at(a.c.v.size, a.c.v.rank, c->n, row, &source, &row);
+        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row, unit,
+                                      payload))
+            return;
+    }
+}
+
+/* work_partition: by_source: each source has its blocks, as many as others. */
+template <bool PROFILE>
+EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch,
+                                  const uint32_t *base, const struct tf_received *c,
+                                  uint32_t block, uint32_t blocks, uint64_t *payload)
+{
+    uint32_t units = tf_units_of(a.packets);
+
+    for (uint32_t s = block % a.c.v.size; s < a.c.v.size; s += blocks) {
+        uint32_t number = block / a.c.v.size,
+                 of = s < blocks ? (blocks - s - 1) / a.c.v.size + 1 : 1;
+
+        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units;
+             u += of * DEVICE_WARPS)
+            if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units,
+                                          u % units, payload))
+                return;
+    }
+}
+
+/* Rows that came, by blocks that call themselves `block` of `blocks`: in dispatch_send those
+ * of all chunks but the last, in dispatch_recv the rest. */
+template <bool PROFILE>
+EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
+                        uint32_t blocks, uint32_t *base, char *payloads)
+{
+    __shared__ struct tf_received received;
+    uint64_t *payload = reinterpret_cast<uint64_t *>(payloads) +
+                        threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
+    bool ok = a.by_token || dev_wait_all(a.c, epoch % 2 * a.c.v.size,
+                                         tf_count_flag(epoch, 0), TF_WAIT_ROWS);
+
+    if (!ok || !tf_count_all(a, epoch, base, received.rows))
+        return;
+    if (block == 0 && a.c.stage == TF_DISPATCH_RECV)
+        tf_publish_views(a, base, received.rows);
+    if (threadIdx.x < a.c.v.size) {
+        uint32_t rows = received.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
+        bool now = a.c.stage == TF_DISPATCH_SEND;
+
+        received.first[threadIdx.x] = now ? 0 : early;
+        received.n[threadIdx.x] = now ? early : rows - early;
+    }
+    __syncthreads();
+    if (a.flat)
+        tf_receive_flat<PROFILE>(a, epoch, base, &received, block, blocks, payload);
+    else
+        tf_receive_by_source<PROFILE>(a, epoch, base, &received, block, blocks, payload);
+}
+
+/* ---- the kernels ---- */
 
 /* Of the block: tables by expert first, then a message, or a part of one for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
-static __device__ __forceinline__ char *payload_of(const struct tf_args &a)
+EPA_DEV char *payload_of(const struct tf_args &a)
 {
     return reinterpret_cast<char *>(shared) + a.payload;
 }
 
 /* counter_reset: inline: the counters of the half before, which has ended. */
-static __device__ __forceinline__ void clear_counters(const struct tf_args &a)
+EPA_DEV void clear_counters(const struct tf_args &a)
 {
-    uint32_t i = blockIdx.x * TF_THREADS + threadIdx.x;
+    uint32_t i = blockIdx.x * DEVICE_THREADS + threadIdx.x;
 
     if (i == 0)
         a.counters->arrived = 0;
-    if (i < a.v.size)
+    if (i < a.c.v.size)
         a.counters->sent[i] = 0;
-    for (; i < a.experts; i += gridDim.x * TF_THREADS)
+    for (; i < a.c.experts; i += gridDim.x * DEVICE_THREADS)
         a.counters->chosen[i] = 0;
 }
 
-template <int IN, bool F16, bool PROFILE>
-static __device__ __forceinline__ void send(const struct tf_args &a, uint64_t epoch)
+template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint64_t epoch)
 {
     /* Who counts comes last to the tokens. */
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
 
     if (blockIdx.x < a.publishers) {
-        tf_stamp<PROFILE>(a, TF_COUNTING, false);
+        dev_stamp<PROFILE>(a.c, TF_COUNTING, false);
         tf_publish(a, epoch, shared);
-        tf_stamp<PROFILE>(a, TF_COUNTING, true);
+        dev_stamp<PROFILE>(a.c, TF_COUNTING, true);
     }
-    tf_stamp<PROFILE>(a, TF_SENDING, false);
-    tf_send<IN, F16>(a, epoch, block, a.senders, shared, payload_of(a));
+    dev_stamp<PROFILE>(a.c, TF_SENDING, false);
+    tf_send<IN>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
         tf_signal_when_all_sent(a, epoch);
-    tf_stamp<PROFILE>(a, TF_SENDING, true);
+    dev_stamp<PROFILE>(a.c, TF_SENDING, true);
 }
 
-template <int IN, bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(TF_THREADS, 4)
+template <int IN, bool PROFILE>
+static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch_send(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a, false);
+    uint64_t epoch = dev_begin(a.c, false, true);
     bool alone = gridDim.x == a.senders; /* nobody else receives */
 
-    tf_stamps_clear<PROFILE>(a);
+    dev_stamps_clear<PROFILE>(a.c);
     if (blockIdx.x < a.senders)
-        send<IN, F16, PROFILE>(a, epoch);
+        send<IN, PROFILE>(a, epoch);
     __syncthreads(); /* shared memory is used anew */
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
@@ -61,34 +328,34 @@ static __global__ void __launch_bounds__(TF_THREADS, 4)
                             payload_of(a));
 }
 
+/* It runs beside dispatch_send, which comes before it and lets it only when all before both has
+ * ended: what peers store vouches for itself. */
 template <bool PROFILE>
-static __global__ void __launch_bounds__(TF_THREADS, 4)
+static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch_recv(const __grid_constant__ struct tf_args a)
 {
-    uint64_t epoch = tf_begin(a, true);
+    uint64_t epoch = dev_begin(a.c, false, false);
 
-    tf_stamps_clear<PROFILE>(a);
+    dev_stamps_clear<PROFILE>(a.c);
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
-    tf_end(a, epoch);
+    epa_dev_after_kernel(); /* who waits for this half waits for both */
+    dev_end(a.c, epoch, true);
     if (a.folded)
         clear_counters(a);
 }
 
-#define KERNELS(in, f16) \
+#define KERNELS(in) \
     { \
-        (const void *)dispatch_send<in, f16, false>, \
-            (const void *)dispatch_send<in, f16, true> \
+        (const void *)dispatch_send<in, false>, (const void *)dispatch_send<in, true> \
     }
 
-const void *tf_dispatch_send_kernel(enum tf_input in, bool f16, bool profile)
+const void *tf_dispatch_send_kernel(enum device_input in, bool profile)
 {
-    /* What is only copied is the same in either type. */
-    static const void *const kernel[TF_INPUTS][2][2] = {
-        {KERNELS(TF_IN_DTYPE, false), KERNELS(TF_IN_DTYPE, false)},
-        {KERNELS(TF_IN_QUANTISE, false), KERNELS(TF_IN_QUANTISE, true)},
-        {KERNELS(TF_IN_FP8, false), KERNELS(TF_IN_FP8, false)}};
+    static const void *const kernel[DEVICE_INPUTS][2] = {
+        KERNELS(DEVICE_PLAIN), KERNELS(DEVICE_QUANTISE), KERNELS(DEVICE_QUANTISE_F16),
+        KERNELS(DEVICE_FP8)};
 
-    return kernel[in][f16][profile];
+    return kernel[in][profile];
 }
 
 const void *tf_dispatch_recv_kernel(bool profile)

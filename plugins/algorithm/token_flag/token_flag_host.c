@@ -1,4 +1,4 @@
-/* token_flag on hosts: the protocol, set-up, and the calls that wait.
+/* token_flag on hosts.
  *
  * Each rank has a buffer for every source, with room for all that may come, so that nobody
  * asks before sending. dispatch_send gives each flat token the next row of its rank's buffer
@@ -36,47 +36,34 @@
  *     earlier, which another rank owes. */
 #include "token_flag_host.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
-
-enum { LOOKS = 64, SPIN_NS = 20000 };
-
-enum epa_status tf_fail(struct tf_host *h, enum epa_status status, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(h->last.text, sizeof(h->last.text), fmt, args);
-    va_end(args);
-    h->last.status = status;
-    return status;
-}
 
 /* ---- passes of workers ---- */
 
-enum epa_status tf_parallel(struct tf_task *task,
+/* Between two looks at the clock and the transport; with cores enough, before others may run. */
+enum { LOOKS = 64, SPIN_NS = 20000 };
+
+enum epa_status tf_run_pass(struct tf_task *task,
                             void (*fn)(void *, uint32_t worker, uint32_t workers))
 {
     enum epa_status status;
 
     task->done = 0;
-    status = task->h->backend->ops->parallel(task->h->backend, fn, task);
+    status = algo_parallel(&task->h->a, fn, task);
     return status == EPA_OK ? task->status : status;
 }
 
-bool tf_stop(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
-             uint32_t row)
+/* Ends the pass: `status` came of what of whom; false: another was first. */
+static bool stop_pass(struct tf_task *task, enum epa_status status, const char *what,
+                      uint32_t peer, uint32_t row)
 {
     /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
     if (__atomic_exchange_n(&task->stop, 1, __ATOMIC_RELAXED) != 0)
         return false;
     task->status = status;
-    task->h->last.what = what;
-    task->h->last.peer = peer;
-    task->h->last.row = row;
+    task->h->a.last.what = what;
+    task->h->a.last.peer = peer;
+    task->h->a.last.row = row;
     return true;
 }
 
@@ -91,43 +78,43 @@ static bool has_arrived(const uint64_t *flag, uint64_t epoch)
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
 }
 
-bool tf_await(struct tf_task *task, const uint64_t *flag, uint32_t worker, const char *what,
-              uint32_t peer, uint32_t row)
+bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker,
+                   const char *what, uint32_t peer, uint32_t row)
 {
     struct tf_host *h = task->h;
     struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
-                            .what = what,
-                            .number = row,
-                            .peer = peer,
-                            .wanted = task->set->epoch};
+                               .what = what,
+                               .number = row,
+                               .peer = peer,
+                               .wanted = task->set->epoch};
     uint64_t begun = 0, waited = 0, reported = 0;
 
-    for (uint32_t poll_launch = 1; !has_arrived(flag, task->set->epoch); poll_launch++) {
+    for (uint32_t turn = 1; !has_arrived(flag, task->set->epoch); turn++) {
         enum epa_status status = EPA_OK;
 
-        clock_pause(waited, h->crowded ? 0 : SPIN_NS);
-        if (poll_launch % LOOKS != 0 && !h->crowded)
+        clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
+        if (turn % LOOKS != 0 && !h->a.crowded)
             continue;
         if (stopped(task))
             return false;
         if (worker == 0)
-            status = h->t->ops->progress(h->t);
+            status = h->a.t->ops->progress(h->a.t);
         if (begun == 0)
             begun = clock_ns();
         waited = clock_ns() - begun;
-        if (status == EPA_OK && waited > h->timeout_ns)
+        if (status == EPA_OK && waited > h->a.timeout_ns)
             status = EPA_ERR_TIMEOUT;
         w.waited_ns = waited;
         w.seen = __atomic_load_n(flag, __ATOMIC_RELAXED);
-        epa_wait_report(h->observer, &w, &reported);
+        epa_wait_report(h->a.observer, &w, &reported);
         if (status == EPA_OK)
             continue;
-        if (tf_stop(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
-            (void)tf_fail(h, status, "waited %.3f s for %s %u of rank %u",
-                          (double)waited * 1e-9, what, row, peer);
+        if (stop_pass(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
+            (void)algo_fail(&h->a, status, "waited %.3f s for %s %u of rank %u",
+                            (double)waited * 1e-9, what, row, peer);
         return false;
     }
-    epa_wait_clear(h->observer, reported);
+    epa_wait_clear(h->a.observer, reported);
     return true;
 }
 
@@ -143,192 +130,570 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
     }
     while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers &&
            status == EPA_OK && !stopped(task)) {
-        clock_pause(clock_ns() - begun, h->crowded ? 0 : SPIN_NS);
-        status = h->t->ops->progress(h->t);
+        clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
+        status = h->a.t->ops->progress(h->a.t);
     }
     if (status != EPA_OK)
-        (void)tf_stop(task, status, "the other workers of rank", h->world.rank, 0);
+        (void)stop_pass(task, status, "the other workers of rank", h->a.world.rank, 0);
 }
 
-/* ---- the transport ---- */
+/* ---- dispatch_send: counts ---- */
 
-enum epa_status tf_wait(struct tf_host *h, uint32_t signal, uint64_t value,
-                        const char *what, uint32_t peer, uint32_t row)
+/* For every rank, how this one's rows come to it and how many there are for each expert. */
+static void count_rows(const struct tf_host *h, const struct epa_moe *m)
 {
-    h->last.what = what;
-    h->last.peer = peer;
-    h->last.row = row;
-    return epa_wait(h->t, h->signal + signal, value, h->timeout_ns);
-}
+    uint32_t choices = m->tokens * h->l.topk;
 
-/* Called inside of tf_wait(), by its own thread. */
-static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
-{
-    const struct tf_host *h = (const struct tf_host *)(const void *)a;
-    uint32_t signal = w->number - h->signal, counts = 2 * h->l.size;
-    uint32_t rows = counts + h->l.buffers * h->l.row_signals;
+    memset(reported_to(h, 0), 0, (size_t)h->l.size * h->l.count_words * sizeof(uint32_t));
+    for (uint32_t r = 0; r < h->l.size; r++)
+        reported_to(h, r)[0] = algo_reachable(&h->a, r) ? TF_STORED : TF_PUT;
+    for (uint32_t i = 0; i < choices; i++) {
+        if (m->expert[i] >= 0) {
+            uint32_t e = (uint32_t)m->expert[i], r = h->a.rank_of[e];
 
-    if (w->number < h->signal || signal >= h->l.signals)
-        return;
-    w->peer = h->last.peer;
-    w->what = signal < counts ? "counts" : signal < rows ? "rows" : "expert outputs";
-}
-
-/* After a call that may have had no room (EPA_AGAIN): true if it must be made again.
- * *deadline is 0 before the first try. */
-static bool again(struct tf_host *h, uint32_t peer, enum epa_status *status,
-                  uint64_t *deadline)
-{
-    h->last.what = "room for what goes to";
-    h->last.peer = peer;
-    h->last.row = 0;
-    if (*status != EPA_AGAIN)
-        return false;
-    *status = h->t->ops->progress(h->t);
-    if (*status != EPA_OK)
-        return false;
-    if (*deadline == 0)
-        *deadline = clock_ns() + h->timeout_ns;
-    if (clock_ns() <= *deadline)
-        return true;
-    *status = tf_fail(h, EPA_ERR_TIMEOUT,
-                      "for %.3f s the transport had no room for what goes to rank %u",
-                      (double)h->timeout_ns * 1e-9, peer);
-    return false;
-}
-
-enum epa_status tf_put(struct tf_host *h, uint64_t dst, const void *src, uint64_t bytes,
-                       uint32_t peer)
-{
-    enum epa_status status;
-    uint64_t deadline = 0;
-
-    do
-        status = epa_put(h->t, dst, src, bytes, peer);
-    while (again(h, peer, &status, &deadline));
-    return status;
-}
-
-enum epa_status tf_put_signal(struct tf_host *h, uint64_t dst, const void *src,
-                              uint64_t bytes, uint32_t signal, uint64_t value,
-                              uint32_t peer)
-{
-    enum epa_status status;
-    uint64_t deadline = 0;
-
-    do
-        status = epa_put_signal(h->t, dst, src, bytes, h->signal + signal, value, peer);
-    while (again(h, peer, &status, &deadline));
-    return status;
-}
-
-/* ---- calls in their order ---- */
-
-struct tf_set *tf_set_of(struct tf_host *h, uint64_t epoch, enum tf_state state)
-{
-    static const char *const done[] = {"", "sent", "received", "answered"};
-    struct tf_set *oldest = NULL;
-
-    for (uint32_t i = 0; i < h->l.buffers; i++) {
-        if (h->set[i].state == state && (oldest == NULL || h->set[i].epoch < oldest->epoch))
-            oldest = &h->set[i];
+            reported_to(h, r)[1 + e - r * h->l.local]++;
+        }
     }
-    if (oldest != NULL && oldest->epoch == epoch)
-        return oldest;
-    if (oldest != NULL)
-        (void)tf_fail(h, EPA_ERR_CONFIG,
-                      "called for dispatch %llu, but %llu is the oldest that is %s: they "
-                      "go in order",
-                      (unsigned long long)epoch, (unsigned long long)oldest->epoch,
-                      done[state]);
+}
+
+static uint32_t rows_for(const struct tf_host *h, uint32_t rank)
+{
+    const uint32_t *reported = reported_to(h, rank);
+    uint32_t rows = 0;
+
+    for (uint32_t e = 0; e < h->l.local; e++)
+        rows += reported[1 + e];
+    return rows;
+}
+
+/* Counts, and the flag that says them. flag_granularity: rank: after all rows. */
+static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool after_rows)
+{
+    uint64_t bytes = h->l.count_words * sizeof(uint32_t);
+    uint32_t me = h->a.world.rank;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
+        uint32_t p = algo_peer(&h->a, i);
+
+        if (after_rows)
+            status = h->a.t->ops->fence(h->a.t, p);
+        if (status == EPA_OK)
+            status =
+                algo_put_signal(&h->a, counts_offset(h, s->epoch, me), reported_to(h, p),
+                                bytes, tf_count_signal(&h->l, s->epoch, me),
+                                tf_count_flag(s->epoch, rows_for(h, p)), p);
+    }
+    return status;
+}
+
+/* ---- rows received, copied to rows by expert ----
+ *
+ * Where an expert's rows begin is known from the counts of all; which of them a row takes is a
+ * counter's affair, as workers copy rows of several sources at once. */
+
+/* The words of `source`, which have come. */
+static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s,
+                                 uint32_t source)
+{
+    return source == h->a.world.rank
+               ? reported_to(h, source)
+               : (const uint32_t *)(const void *)(h->a.t->heap +
+                                                  counts_offset(h, s->epoch, source));
+}
+
+/* Where each expert's rows begin, and how many come from whom. The flag says it, too. */
+static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
+{
+    uint64_t start = 0;
+
+    memset(s->recv_count, 0, h->l.local * sizeof(*s->recv_count));
+    for (uint32_t source = 0; source < h->l.size; source++) {
+        const uint32_t *count = counts_of(h, s, source);
+        struct tf_source *from = &h->source[source];
+        uint32_t signal = h->a.signal + tf_count_signal(&h->l, s->epoch, source);
+        uint64_t rows = 0, said;
+
+        for (uint32_t e = 0; e < h->l.local; e++) {
+            s->recv_count[e] += count[1 + e];
+            rows += count[1 + e];
+        }
+        said = source == h->a.world.rank ? tf_count_flag(s->epoch, (uint32_t)rows)
+                                         : h->a.t->ops->read(h->a.t, signal);
+        if (rows > h->l.source_rows || said != tf_count_flag(s->epoch, (uint32_t)rows))
+            return algo_fail(&h->a, EPA_ERR_MISMATCH,
+                             "the counts of rank %u add up to %llu of %u at most, its flag "
+                             "says %u of epoch %llu",
+                             source, (unsigned long long)rows, h->l.source_rows,
+                             (uint32_t)said - 1, (unsigned long long)(said >> 32));
+        *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
+    }
+    for (uint32_t e = 0; e < h->l.local; e++) {
+        s->recv_start[e] = start;
+        start += s->recv_count[e];
+    }
+    h->counted = true;
+    return EPA_OK;
+}
+
+static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
+        status =
+            algo_wait(&h->a, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
+                      tf_count_flag(s->epoch, 0), "counts", ALGO_NONE, algo_peer(&h->a, i));
+    return status == EPA_OK ? take_counts(h, s) : status;
+}
+
+/* Without a wait: whether a signal has come that far, in which case it is waited for so that
+ * what it vouches for can be read. */
+static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
+{
+    return h->a.t->ops->read(h->a.t, h->a.signal + signal) >= value &&
+           epa_wait(h->a.t, h->a.signal + signal, value, h->a.timeout_ns) == EPA_OK;
+}
+
+/* To the next row of its expert; false: the pass is to end. */
+static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32_t worker)
+{
+    struct tf_host *h = task->h;
+    const struct algo_set *s = task->set;
+    char *msg = h->a.t->heap + comm_offset(h, s, source, row);
+    const struct tf_meta *meta = meta_of(h, msg);
+    uint32_t place;
+    void *to;
+
+    if (task->waits && !tf_await_flag(task, &meta->flag, worker, "row", source, row))
+        return false;
+    /* Relaxed: only the number matters. */
+    place = meta->expert < h->l.local
+                ? __atomic_fetch_add(&h->taken[meta->expert], 1, __ATOMIC_RELAXED)
+                : UINT32_MAX;
+    if (place == UINT32_MAX || place >= s->recv_count[meta->expert] ||
+        meta->origin.rank != source || meta->origin.token >= h->l.max_tokens ||
+        meta->k >= h->l.topk) {
+        (void)stop_pass(task, EPA_ERR_MISMATCH, "row", source, row);
+        return false;
+    }
+    to = h->a.t->heap + grouped_offset(h, s) +
+         (s->recv_start[meta->expert] + place) * h->l.message_bytes;
+    h->a.kernels->spread(&to, 1, msg, h->l.message_bytes, h->a.store);
+    return true;
+}
+
+/* Rows of all sources one after the other; every so many-th is this worker's. */
+static bool copy_flat(struct tf_task *task, uint32_t worker, uint32_t workers)
+{
+    struct tf_host *h = task->h;
+    uint64_t mine = worker, begin = 0;
+
+    for (uint32_t i = 0; i < h->l.size; i++) {
+        const struct tf_source *from = &h->source[algo_peer(&h->a, i)];
+        uint64_t end = begin + (from->end - from->taken);
+
+        for (; mine < end; mine += workers) {
+            if (!copy_row(task, algo_peer(&h->a, i), from->taken + (uint32_t)(mine - begin),
+                          worker))
+                return false;
+        }
+        begin = end;
+    }
+    return true;
+}
+
+static bool copy_sources(struct tf_task *task, uint32_t worker, uint32_t workers)
+{
+    struct tf_host *h = task->h;
+
+    for (uint32_t i = worker; i < h->l.size; i += workers) {
+        const struct tf_source *from = &h->source[algo_peer(&h->a, i)];
+
+        for (uint32_t row = from->taken; row < from->end; row++) {
+            if (!copy_row(task, algo_peer(&h->a, i), row, worker))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct tf_task *task = arg;
+    struct tf_host *h = task->h;
+
+    if (worker == 0 && task->resets)
+        memset(h->sent, 0, h->l.size * sizeof(*h->sent));
+    if (h->l.flat)
+        (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
     else
-        (void)tf_fail(h, EPA_ERR_CONFIG,
-                      "called for dispatch %llu, but there is none that is %s",
-                      (unsigned long long)epoch, done[state]);
-    return NULL;
+        (void)copy_sources(task, worker, workers);
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+    if (task->waits)
+        tf_tend(task, worker, workers);
 }
 
-static void explain(struct epa_algorithm *a, struct epa_error *err)
+/* The rows from `taken` to `end` of each source. */
+static enum epa_status copy(struct tf_task *task, bool waits)
 {
-    struct tf_host *h = host_of(a);
-    struct epa_error inner = {EPA_OK, ""};
+    struct tf_host *h = task->h;
+    enum epa_status status;
 
-    if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s, %s, epoch %llu: %s", h->last.stage,
-                       h->last.phase, (unsigned long long)h->epoch, h->last.text);
-        return;
+    task->waits = waits;
+    status = tf_run_pass(task, copy_rows);
+    task->resets = false;
+    for (uint32_t i = 0; i < h->l.size; i++)
+        h->source[i].taken = h->source[i].end;
+    if (status == EPA_ERR_MISMATCH) {
+        const char *msg =
+            h->a.t->heap + comm_offset(h, task->set, h->a.last.peer, h->a.last.row);
+        const struct tf_meta *meta =
+            (const struct tf_meta *)(const void *)(msg + h->l.meta_at);
+
+        (void)algo_fail(&h->a, status,
+                        "row %u of rank %u says it is choice %u of token %u of rank %u for "
+                        "expert %u here, of which there are to be %u",
+                        h->a.last.row, h->a.last.peer, meta->k, meta->origin.token,
+                        meta->origin.rank, meta->expert,
+                        meta->expert < h->l.local ? task->set->recv_count[meta->expert]
+                                                  : 0);
     }
-    h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s %u of rank %u: %s",
-                   h->last.stage, h->last.phase, (unsigned long long)h->epoch, h->last.what,
-                   h->last.row, h->last.peer, inner.text);
+    return status;
+}
+
+/* Rows that are put have signals, which only this thread may wait for: as many at a time as
+ * keep workers busy. */
+static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
+{
+    struct tf_host *h = task->h;
+    struct tf_source *from = &h->source[source];
+    uint32_t batch = h->a.workers > 1 ? 8 * h->a.workers : 1;
+    enum epa_status status = EPA_OK;
+
+    if (!h->l.by_token) /* its flag has come, and so have all */
+        batch = from->rows;
+    while (from->taken < from->rows && status == EPA_OK) {
+        while (from->end < from->rows && from->end - from->taken < batch &&
+               status == EPA_OK) {
+            if (h->l.by_token)
+                status = algo_wait(
+                    &h->a, tf_row_signal(&h->l, task->set->index, source, from->end),
+                    task->set->epoch, "row", from->end, source);
+            from->end++;
+        }
+        if (status == EPA_OK)
+            status = copy(task, false);
+    }
+    return status;
+}
+
+/* All that has not been taken in: first what is stored, as workers can wait for that. */
+static enum epa_status take_rest(struct tf_task *task)
+{
+    struct tf_host *h = task->h;
+    enum epa_status status;
+
+    for (uint32_t i = 0; i < h->l.size; i++)
+        h->source[i].end = is_put(h, i) ? h->source[i].taken : h->source[i].rows;
+    status = copy(task, h->l.by_token);
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
+        if (is_put(h, algo_peer(&h->a, i)))
+            status = take_put_rows(task, algo_peer(&h->a, i));
+    }
+    return status;
+}
+
+/* ---- between the chunks of dispatch_send ---- */
+
+static bool counts_came(struct tf_host *h, const struct algo_set *s)
+{
+    for (uint32_t i = 1; i < h->l.size; i++) {
+        if (!received(h, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
+                      tf_count_flag(s->epoch, 0)))
+            return false;
+    }
+    return true;
+}
+
+static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source,
+                         uint32_t row)
+{
+    char *msg = h->a.t->heap + comm_offset(h, s, source, row);
+
+    if (is_put(h, source))
+        return received(h, tf_row_signal(&h->l, s->index, source, row), s->epoch);
+    /* Acquire: as in tf_await_flag(). */
+    return __atomic_load_n(&meta_of(h, msg)->flag, __ATOMIC_ACQUIRE) >= s->epoch;
+}
+
+/* What has arrived so far of the dispatch under way, without a wait. */
+static enum epa_status take_some(struct tf_host *h, struct algo_set *s, struct epa_moe *m)
+{
+    struct tf_task task = {.h = h, .set = s, .m = m};
+    enum epa_status status = EPA_OK;
+
+    if (!h->counted && !counts_came(h, s))
+        return h->a.t->ops->progress(h->a.t);
+    if (!h->counted)
+        status = take_counts(h, s);
+    if (status != EPA_OK)
+        return status;
+    for (uint32_t i = 0; i < h->l.size; i++) {
+        struct tf_source *from = &h->source[i];
+
+        for (from->end = from->taken; from->end < from->rows; from->end++) {
+            if (!row_received(h, s, i, from->end))
+                break;
+        }
+    }
+    return copy(&task, false);
+}
+
+/* ---- dispatch_send: rows ---- */
+
+static char *staging_at(const struct tf_host *h, uint32_t t, uint32_t k)
+{
+    return h->a.t->heap + h->a.heap + h->l.staging_at +
+           ((uint64_t)t * h->l.topk + k) * h->l.message_bytes;
+}
+
+/* The last line of a message, whose token stands at `to` but for that: its end, and what it
+ * is. */
+static void end_message(const struct tf_host *h, char *to, const char *msg,
+                        const struct tf_meta *meta)
+{
+    uint64_t at = h->l.message_bytes - TF_LINE;
+
+    memcpy(to + at, msg + at, h->l.meta_at - at);
+    memcpy(to + h->l.meta_at, meta, offsetof(struct tf_meta, flag));
+}
+
+/* Token t, quantised once, to all of its choices. */
+static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, char *msg)
+{
+    const struct tf_host *h = task->h;
+    const struct tf_layout *l = &h->l;
+    const int32_t *expert = task->m->expert + (size_t)t * l->topk;
+    uint32_t me = h->a.world.rank, n = 0;
+    void *to[TF_TOPK], *stored[TF_TOPK];
+    uint32_t n_stored = 0;
+
+    epa_write_token(h->a.kernels, task->m, l->fp8, t, end, msg, msg + l->scales_at);
+    for (uint32_t k = 0; k < l->topk; k++) {
+        struct tf_meta meta = {.origin = {me, t}, .k = (uint16_t)k};
+        uint32_t rank;
+
+        if (expert[k] < 0)
+            continue;
+        rank = h->a.rank_of[expert[k]];
+        meta.expert = (uint16_t)((uint32_t)expert[k] - rank * l->local);
+        /* Relaxed: only the number matters. */
+        meta.row = __atomic_fetch_add(&h->sent[rank], 1, __ATOMIC_RELAXED);
+        to[n] = staging_at(h, t, k);
+        if (algo_reachable(&h->a, rank))
+            stored[n_stored++] = to[n] =
+                algo_at(&h->a, rank, comm_offset(h, task->set, me, meta.row));
+        end_message(h, to[n++], msg, &meta);
+    }
+    h->a.kernels->spread(to, n, msg, l->message_bytes - TF_LINE, h->a.store);
+    if (!l->by_token)
+        return;
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+    for (uint32_t i = 0; i < n_stored; i++) {
+        /* Release: pairs with the acquire of has_arrived(); the row is in place. */
+        __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
+    }
+}
+
+static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct tf_task *task = arg;
+    struct tf_host *h = task->h;
+    uint64_t n = task->end - task->begin;
+    uint32_t t = (uint32_t)(task->begin + n * worker / workers);
+    uint32_t end = (uint32_t)(task->begin + n * (worker + 1) / workers);
+    enum epa_status status = EPA_OK;
+
+    if (worker == 0 && task->resets)
+        memset(h->taken, 0, h->l.local * sizeof(*h->taken));
+    if (worker == 0 && task->tells) {
+        count_rows(h, task->m);
+        status = tell(h, task->set, false);
+    }
+    if (status != EPA_OK)
+        (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
+    for (; t < end && status == EPA_OK; t++)
+        send_token(task, t, end, h->scratch + worker * h->l.message_bytes);
+    if (h->a.store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+}
+
+/* What was just made in staging leaves. */
+static enum epa_status put_rows(const struct tf_task *task)
+{
+    struct tf_host *h = task->h;
+    uint32_t me = h->a.world.rank;
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t i = task->begin * h->l.topk; i < task->end * h->l.topk; i++) {
+        uint32_t t = (uint32_t)(i / h->l.topk), k = (uint32_t)(i % h->l.topk);
+        char *msg = staging_at(h, t, k);
+        uint32_t row = meta_of(h, msg)->row, rank;
+        uint64_t dst = comm_offset(h, task->set, me, row);
+
+        if (task->m->expert[i] < 0)
+            continue;
+        rank = h->a.rank_of[task->m->expert[i]];
+        if (algo_reachable(&h->a, rank))
+            continue;
+        if (h->l.by_token)
+            status = algo_put_signal(&h->a, dst, msg, h->l.message_bytes,
+                                     tf_row_signal(&h->l, task->set->index, me, row),
+                                     task->set->epoch, rank);
+        else
+            status = algo_put(&h->a, dst, msg, h->l.message_bytes, rank);
+        if (status != EPA_OK)
+            return status;
+    }
+    return h->a.t->ops->progress(
+        h->a.t); /* peers may wait for room here while more are made */
+}
+
+/* The tokens from `begin` to `end`; those that are put leave a slice at a time. */
+static enum epa_status send_chunk(struct tf_task *task, uint32_t begin, uint32_t end)
+{
+    const struct tf_host *h = task->h;
+    uint32_t slice = end - begin, row = (uint32_t)h->l.message_bytes * h->l.topk;
+    enum epa_status status = EPA_OK;
+
+    if (h->a.far != 0)
+        slice = 1 + ALGO_SLICE_BYTES / row;
+    task->end = begin;
+    do { /* once at least: somebody has to tell */
+        task->begin = task->end;
+        task->end = end - task->begin > slice ? task->begin + slice : end;
+        status = tf_run_pass(task, send_tokens);
+        task->tells = task->resets = false;
+        if (status == EPA_OK && h->a.far != 0)
+            status = put_rows(task);
+    } while (task->end < end && status == EPA_OK);
+    return status;
+}
+
+/* ---- dispatch_send ---- */
+
+static void clear_counters(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct tf_task *task = arg;
+    struct tf_host *h = task->h;
+    size_t from = (size_t)h->l.size * worker / workers;
+    size_t to = (size_t)h->l.size * (worker + 1) / workers;
+
+    memset(h->sent + from, 0, (to - from) * sizeof(*h->sent));
+    from = (size_t)h->l.local * worker / workers;
+    to = (size_t)h->l.local * (worker + 1) / workers;
+    memset(h->taken + from, 0, (to - from) * sizeof(*h->taken));
+}
+
+/* The set of the next dispatch; NULL, and said why: there is none. */
+static struct algo_set *take_set(struct tf_host *h)
+{
+    for (uint32_t i = 0; i < h->l.buffers; i++) {
+        if (h->a.set[i]->state != TF_SENT)
+            continue;
+        (void)algo_fail(&h->a, EPA_ERR_CONFIG,
+                        "dispatch %llu has been sent and not received: call dispatch_recv",
+                        (unsigned long long)h->a.set[i]->epoch);
+        return NULL;
+    }
+    return algo_take_set(&h->a);
+}
+
+static enum epa_status send_chunks(struct tf_task *task)
+{
+    struct tf_host *h = task->h;
+    uint64_t tokens = task->m->tokens, chunks = h->l.chunks;
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t i = 0; i < chunks && status == EPA_OK; i++) {
+        uint32_t begin = (uint32_t)(tokens * i / chunks);
+        uint32_t end = (uint32_t)(tokens * (i + 1) / chunks);
+
+        if (begin == end && i != 0)
+            continue;
+        status = send_chunk(task, begin, end);
+        if (status == EPA_OK && i + 1 < chunks)
+            status = take_some(h, task->set, task->m);
+    }
+    return status;
+}
+
+static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_host *h = (struct tf_host *)a;
+    struct epa_moe *m = &problem->u.moe;
+    struct tf_task task;
+    enum epa_status status = EPA_OK;
+
+    algo_begin(&h->a, "dispatch_send", "rows");
+    task = (struct tf_task){.h = h, .set = take_set(h), .m = m};
+    if (task.set == NULL)
+        return EPA_ERR_CONFIG;
+    m->epoch = task.set->epoch;
+    h->counted = false;
+    task.tells = h->l.by_token;
+    task.resets = h->l.folded;
+    if (!h->l.folded)
+        status = tf_run_pass(&task, clear_counters);
+    if (status == EPA_OK)
+        status = send_chunks(&task);
+    if (algo_phase(&h->a, status, "counts") && !h->l.by_token) {
+        count_rows(h, m);
+        status = tell(h, task.set, true);
+    }
+    if (algo_phase(&h->a, status, "quiet"))
+        status = h->a.t->ops->quiet(h->a.t);
+    algo_end(&h->a);
+    return status;
+}
+
+/* ---- dispatch_recv ---- */
+
+static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_host *h = (struct tf_host *)a;
+    struct epa_moe *m = &problem->u.moe;
+    struct tf_task task;
+    const char *recv;
+    enum epa_status status = EPA_OK;
+
+    algo_begin(&h->a, "dispatch_recv", "counts");
+    task = (struct tf_task){
+        .h = h, .set = algo_set_of(&h->a, m->epoch, TF_SENT, "sent"), .m = m};
+    if (task.set == NULL)
+        return EPA_ERR_CONFIG;
+    task.resets = h->l.folded;
+    if (!h->counted)
+        status = wait_for_counts(h, task.set);
+    if (algo_phase(&h->a, status, "rows"))
+        status = take_rest(&task);
+    if (status != EPA_OK)
+        return status;
+    recv = h->a.t->heap + grouped_offset(h, task.set);
+    epa_publish_counts(m, task.set->epoch, h->l.local, task.set->recv_count,
+                       task.set->recv_start);
+    epa_publish_messages(m, recv, 0, h->l.fp8, h->l.scales_at, h->l.meta_at,
+                         h->l.message_bytes);
+    m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, task.set);
+    algo_end(&h->a);
+    task.set->state = TF_RECEIVED;
+    return EPA_OK;
 }
 
 /* ---- set-up ---- */
-
-static void destroy(struct epa_algorithm *a)
-{
-    struct tf_host *h = host_of(a);
-
-    if (h == NULL)
-        return;
-    for (uint32_t i = 0; i < 2; i++) {
-        free(h->set[i].recv_count);
-        free(h->set[i].recv_start);
-    }
-    free(h->source);
-    free(h->rank_of);
-    free(h->sent);
-    free(h->taken);
-    free(h->scratch);
-    free(h);
-}
-
-static bool set_alloc(const struct tf_layout *l, struct tf_set *s)
-{
-    s->recv_count = calloc(l->local, sizeof(*s->recv_count));
-    s->recv_start = calloc(l->local, sizeof(*s->recv_start));
-    return s->recv_count != NULL && s->recv_start != NULL;
-}
-
-static bool host_alloc(struct tf_host *h)
-{
-    const struct tf_layout *l = &h->l;
-    size_t scratch = (h->workers * l->message_bytes + TF_PAGE - 1) / TF_PAGE * TF_PAGE;
-    bool ok = true;
-
-    for (uint32_t b = 0; b < l->buffers; b++)
-        ok = set_alloc(l, &h->set[b]) && ok;
-    h->source = calloc(l->size, sizeof(*h->source));
-    h->rank_of = calloc(l->experts, sizeof(*h->rank_of));
-    h->sent = calloc(l->size, sizeof(*h->sent));
-    h->taken = calloc(l->local, sizeof(*h->taken));
-    h->scratch = aligned_alloc(TF_PAGE, scratch);
-    if (h->scratch != NULL)
-        memset(h->scratch, 0, scratch);
-    return ok && h->source != NULL && h->rank_of != NULL && h->sent != NULL &&
-           h->taken != NULL && h->scratch != NULL;
-}
-
-/* A transport may give less than its plugin says it can; the layout counts on what was said. */
-static enum epa_status check_heap(const struct epa_algorithm_params *p,
-                                  const struct tf_layout *l, struct epa_error *err)
-{
-    const struct epa_transport *t = p->transport;
-
-    if (p->heap + l->heap_bytes > t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag: the heap of %llu bytes is too small",
-                        (unsigned long long)t->heap_bytes);
-    for (uint32_t r = 0; r < t->size && !l->puts; r++) {
-        if (t->peer_heap[r] == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "token_flag: loads and stores do not reach rank %u, though the "
-                            "transport said that they reach all",
-                            r);
-    }
-    return EPA_OK;
-}
 
 /* No transport promises what is in its heap at first. Nobody begins before all ranks have set
  * up, so no flag that has come is lost. */
@@ -337,8 +702,8 @@ static void clear_flags(struct tf_host *h)
     uint64_t slots = (uint64_t)h->l.max_tokens * h->l.topk;
 
     for (uint32_t b = 0; b < h->l.buffers; b++) {
-        char *msg = h->t->heap + comm_offset(h, &h->set[b], 0, 0);
-        char *slot = h->t->heap + slot_offset(h, &h->set[b], 0, 0);
+        char *msg = h->a.t->heap + comm_offset(h, h->a.set[b], 0, 0);
+        char *slot = h->a.t->heap + slot_offset(h, h->a.set[b], 0, 0);
 
         for (uint64_t i = 0; i < h->l.rows; i++, msg += h->l.message_bytes)
             meta_of(h, msg)->flag = 0;
@@ -347,69 +712,41 @@ static void clear_flags(struct tf_host *h)
     }
 }
 
-static void count_worker(void *arg, uint32_t worker, uint32_t workers)
-{
-    if (worker == 0)
-        *(uint32_t *)arg = workers;
-}
-
 static const struct epa_stage stages[4] = {
-    {"dispatch_send", EPA_STAGE_SEND, tf_dispatch_send},
-    {"dispatch_recv", EPA_STAGE_DISPATCH, tf_dispatch_recv},
+    {"dispatch_send", EPA_STAGE_SEND, dispatch_send},
+    {"dispatch_recv", EPA_STAGE_DISPATCH, dispatch_recv},
     {"combine_send", EPA_STAGE_SEND, tf_combine_send},
     {"combine_recv", EPA_STAGE_COMBINE, tf_combine_recv},
 };
-
-static void find_ways(struct tf_host *h)
-{
-    for (uint32_t e = 0; e < h->l.experts; e++)
-        h->rank_of[e] = (uint16_t)(e / h->l.local);
-    for (uint32_t r = 0; r < h->l.size; r++)
-        h->far += !reachable(h, r);
-    h->crowded = (uint64_t)h->world.local_size * h->workers > h->world.local_cores;
-}
 
 enum epa_status tf_host_create(const struct epa_algorithm_params *p,
                                const struct tf_layout *l, struct epa_algorithm **out,
                                struct epa_error *err)
 {
-    struct tf_host *h = calloc(1, sizeof(*h));
-    const struct tf_config *c = p->config;
-    enum epa_status status;
-
-    if (h == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "token_flag: no memory");
-    *h = (struct tf_host){
-        .base = {.stages = stages,
-                 .n_stages = 4,
-                 .wait_describe = wait_describe,
-                 .explain = explain,
-                 .destroy = destroy},
-        .l = *l,
-        .world = p->world,
-        .t = p->transport,
-        .backend = p->backend,
-        .kernels = kernels_get((enum epa_dtype)p->problem->u.moe.dtype, NULL),
-        .store =
-            c->nontemporal == TF_NONTEMPORAL_ON ? KERNELS_STORE_STREAM : KERNELS_STORE_CACHED,
-        .heap = p->heap,
-        .signal = p->signal,
-        .timeout_ns = p->timeout_ns,
-        .observer = p->observer,
-        .last = {.stage = "create", .phase = "create", .what = "nothing"},
+    const struct algo_setup setup = {
+        .name = "token_flag",
+        .stages = stages,
+        .n_stages = sizeof(stages) / sizeof(stages[0]),
+        .state_bytes = sizeof(struct tf_host),
+        .set_bytes = sizeof(struct algo_set),
+        .buffers = l->buffers,
+        .signals = l->signals,
+        .heap_bytes = l->heap_bytes,
+        .puts = l->puts,
     };
-    status = p->backend->ops->parallel(p->backend, count_worker, &h->workers);
-    if (status == EPA_OK && !host_alloc(h))
-        status = epa_fail(err, EPA_ERR_NOMEM, "token_flag: no memory for %u workers",
-                          h->workers);
-    if (status == EPA_OK)
-        status = check_heap(p, l, err);
-    if (status != EPA_OK) {
-        destroy(&h->base);
+    struct algo_host *a;
+    struct tf_host *h;
+    enum epa_status status = algo_create(&setup, p, &a, err);
+
+    if (status != EPA_OK)
         return status;
-    }
-    find_ways(h);
+    h = (struct tf_host *)a;
+    h->l = *l;
+    a->store = (enum epa_store)((const struct tf_config *)p->config)->nontemporal;
+    h->source = algo_alloc(a, l->size, sizeof(*h->source));
+    h->sent = algo_alloc(a, l->size, sizeof(*h->sent));
+    h->taken = algo_alloc(a, l->local, sizeof(*h->taken));
+    h->scratch = algo_alloc_scratch(a, l->message_bytes);
     clear_flags(h);
-    *out = &h->base;
-    return EPA_OK;
+    return algo_created(a, out, err);
 }

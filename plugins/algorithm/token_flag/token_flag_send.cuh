@@ -6,9 +6,10 @@
 #ifndef TOKEN_FLAG_SEND_CUH
 #define TOKEN_FLAG_SEND_CUH
 
-#include "token_flag_device.cuh"
+#include "../../common/algo_cuda.cuh"
+#include "token_flag_cuda.h"
 
-enum { TF_CARRIERS = TF_THREADS - DEV_WARP }; /* threads that bring the row */
+enum { TF_CARRIERS = DEVICE_THREADS - EPA_DEV_WARP }; /* threads that bring the row */
 
 /* Choices that each of them looks at while the row is on its way. */
 enum { TF_AHEAD = 4 };
@@ -18,24 +19,22 @@ struct tf_slots {
     uint32_t n;
     char *to[TF_TOPK];
     uint32_t expert[TF_TOPK];
-    struct dev_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
+    struct epa_dev_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
 };
 
 /* ---- counts ---- */
 
 /* Where a rank's rows for each expert of the receiver are told; at the receiver. */
-static __device__ __forceinline__ uint64_t tf_counts_of(const struct tf_args &a,
-                                                        uint64_t epoch, uint32_t source)
+EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t source)
 {
-    return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.local * 8;
+    return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.c.local * 8;
 }
 
 /* Word and epoch are one store, so it needs no fence. */
-static __device__ __forceinline__ void tf_signal_count(const struct tf_args &a,
-                                                     uint64_t epoch, uint32_t rank,
-                                                     uint32_t expert, uint32_t count)
+EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t rank,
+                             uint32_t expert, uint32_t count)
 {
-    char *to = a.v.peer_heap[rank] + tf_counts_of(a, epoch, a.v.rank);
+    char *to = a.c.v.peer_heap[rank] + tf_counts_of(a, epoch, a.c.v.rank);
 
     epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert,
                           tf_count_flag(epoch, count));
@@ -44,20 +43,20 @@ static __device__ __forceinline__ void tf_signal_count(const struct tf_args &a,
 /* flag_granularity: token: the first blocks count, each for other ranks, while others send already. */
 static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
 {
-    uint32_t choices = a.tokens * a.topk;
+    uint32_t choices = a.c.tokens * a.c.topk;
 
-    for (uint32_t r = blockIdx.x; r < a.v.size; r += a.publishers) {
-        for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS)
+    for (uint32_t r = blockIdx.x; r < a.c.v.size; r += a.publishers) {
+        for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
             count[e] = 0;
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < choices; i += TF_THREADS) {
-            uint32_t e = (uint32_t)__ldg(a.expert + i) - r * a.local;
+        for (uint32_t i = threadIdx.x; i < choices; i += DEVICE_THREADS) {
+            uint32_t e = (uint32_t)__ldg(a.c.expert + i) - r * a.c.local;
 
-            if (e < a.local)
+            if (e < a.c.local)
                 atomicAdd(&count[e], 1);
         }
         __syncthreads();
-        for (uint32_t e = threadIdx.x; e < a.local; e += TF_THREADS)
+        for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
             tf_signal_count(a, epoch, r, e, count[e]);
         __syncthreads(); /* counted anew */
     }
@@ -79,11 +78,12 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
     __syncthreads();
     if (!last)
         return;
-    for (uint32_t i = threadIdx.x; i < a.experts; i += TF_THREADS)
-        tf_signal_count(a, epoch, i / a.local, i % a.local, __ldcg(&a.counters->chosen[i]));
+    for (uint32_t i = threadIdx.x; i < a.c.experts; i += DEVICE_THREADS)
+        tf_signal_count(a, epoch, i / a.c.local, i % a.c.local,
+                        __ldcg(&a.counters->chosen[i]));
     __syncthreads();
-    if (threadIdx.x < a.v.size)
-        epa_dev_signal(a.v, a.signal + epoch % 2 * a.v.size + a.v.rank,
+    if (threadIdx.x < a.c.v.size)
+        epa_dev_signal(a.c.v, a.c.signal + epoch % 2 * a.c.v.size + a.c.v.rank,
                        tf_count_flag(epoch, __ldcg(&a.counters->sent[threadIdx.x])),
                        threadIdx.x);
 }
@@ -91,31 +91,32 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
 /* ---- rows ---- */
 
 /* One warp. A rank's rows are added at once, and numbered by lane. */
-static __device__ __forceinline__ void tf_slot(const struct tf_args &a, uint32_t token,
-                                                struct tf_slots *p)
+EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p)
 {
-    uint32_t lane = dev_lane(), lower = (1u << lane) - 1, expert = ~0u, rank = ~0u;
+    uint32_t lane = epa_dev_lane(), lower = (1u << lane) - 1, expert = ~0u, rank = ~0u;
     uint32_t all, same = 0, row = 0;
 
-    if (lane < a.topk)
-        expert = (uint32_t)__ldg(a.expert + (size_t)token * a.topk + lane);
-    if (expert < a.experts)
-        rank = expert / a.local;
-    if (expert < a.experts && !a.by_token)
+    if (lane < a.c.topk)
+        expert = (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + lane);
+    if (expert < a.c.experts)
+        rank = expert / a.c.local;
+    if (expert < a.c.experts && !a.by_token)
         atomicAdd(&a.counters->chosen[expert], 1);
-    all = __ballot_sync(DEV_ALL, expert < a.experts);
+    all = __ballot_sync(EPA_DEV_ALL, expert < a.c.experts);
     for (uint32_t left = all, those; left != 0; left &= ~those) {
-        those = __ballot_sync(DEV_ALL, rank == __shfl_sync(DEV_ALL, rank, __ffs(left) - 1));
+        those = __ballot_sync(EPA_DEV_ALL,
+                              rank == __shfl_sync(EPA_DEV_ALL, rank, __ffs(left) - 1));
         same = (those >> lane & 1) != 0 ? those : same;
     }
     if (same != 0 && (same & lower) == 0)
         row = atomicAdd(&a.counters->sent[rank], __popc(same));
-    row = __shfl_sync(DEV_ALL, row, same != 0 ? __ffs(same) - 1 : 0) + __popc(same & lower);
+    row = __shfl_sync(EPA_DEV_ALL, row, same != 0 ? __ffs(same) - 1 : 0) +
+          __popc(same & lower);
     if (same != 0) {
-        uint32_t i = __popc(all & lower), e = expert - rank * a.local;
+        uint32_t i = __popc(all & lower), e = expert - rank * a.c.local;
 
-        p->to[i] = a.v.peer_heap[rank] + a.comm +
-                   ((uint64_t)a.v.rank * a.source_rows + row) * a.wire_bytes;
+        p->to[i] = a.c.v.peer_heap[rank] + a.comm +
+                   ((uint64_t)a.c.v.rank * a.source_rows + row) * a.wire_bytes;
         p->expert[i] = expert;
         p->meta[i] = {{token, (uint64_t)(e << 16 | lane)}};
     }
@@ -126,33 +127,31 @@ static __device__ __forceinline__ void tf_slot(const struct tf_args &a, uint32_t
 /* How often each expert is chosen by tokens before the one at hand, which says where a row
  * stands among those for its expert: the same for the same tokens, whoever is first to send.
  * A block takes tokens in ascending order, so it goes on from the one before. */
-static __device__ __forceinline__ void tf_count_choice(const struct tf_args &a,
-                                                       uint32_t expert, uint32_t *before)
+EPA_DEV void tf_count_choice(const struct tf_args &a, uint32_t expert, uint32_t *before)
 {
-    if (expert < a.experts)
+    if (expert < a.c.experts)
         atomicAdd(&before[expert], 1);
 }
 
 /* Choices from `begin` on that a carrier looks at first; ~0: there is none. */
-static __device__ __forceinline__ void
-tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end, uint32_t *expert)
+EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end,
+                           uint32_t *expert)
 {
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++) {
-        uint32_t i = begin + j * TF_CARRIERS + threadIdx.x - DEV_WARP;
+        uint32_t i = begin + j * TF_CARRIERS + threadIdx.x - EPA_DEV_WARP;
 
-        expert[j] = i < end ? (uint32_t)__ldg(a.expert + i) : ~0u;
+        expert[j] = i < end ? (uint32_t)__ldg(a.c.expert + i) : ~0u;
     }
 }
 
 /* 16 bytes a thread, of TF_CARRIERS, four of them on their way at a time. */
-static __device__ __forceinline__ void tf_carry(const void *from, size_t row, uint32_t n,
-                                                uint4 *to)
+EPA_DEV void tf_carry(const void *from, size_t row, uint32_t n, uint4 *to)
 {
     enum { AHEAD = 4 };
     const uint4 *x = static_cast<const uint4 *>(from) + row * n;
 
-    for (uint32_t i = threadIdx.x - DEV_WARP; i < n; i += AHEAD * TF_CARRIERS) {
+    for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < n; i += AHEAD * TF_CARRIERS) {
         uint4 v[AHEAD];
 
 #pragma unroll
@@ -168,96 +167,93 @@ static __device__ __forceinline__ void tf_carry(const void *from, size_t row, ui
 
 /* 512 channels a warp. */
 template <bool F16>
-static __device__ __forceinline__ void tf_quantise(const struct tf_args &a, uint32_t token,
-                                                   char *payload)
+EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
 {
-    enum { LANE = 16, SWEEP = LANE * DEV_WARP };
-    const char *x = static_cast<const char *>(a.x) + (size_t)token * a.hidden * 2;
+    enum { LANE = 16, SWEEP = LANE * EPA_DEV_WARP };
+    const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * 2;
     float *scales = reinterpret_cast<float *>(payload + a.scales_at);
-    uint32_t lanes = a.group / LANE;
+    uint32_t lanes = a.c.group / LANE;
 
-    for (uint32_t at = (threadIdx.x / DEV_WARP - 1) * SWEEP; at < a.hidden;
-         at += TF_CARRIERS / DEV_WARP * SWEEP) {
-        uint32_t channel = at + dev_lane() * LANE;
+    for (uint32_t at = (threadIdx.x / EPA_DEV_WARP - 1) * SWEEP; at < a.c.hidden;
+         at += TF_CARRIERS / EPA_DEV_WARP * SWEEP) {
+        uint32_t channel = at + epa_dev_lane() * LANE;
         const uint4 *from = reinterpret_cast<const uint4 *>(x + channel * 2);
         uint4 low = make_uint4(0, 0, 0, 0), high = low;
         float scale;
 
-        if (channel < a.hidden) {
+        if (channel < a.c.hidden) {
             low = __ldg(from);
             high = __ldg(from + 1);
         }
-        low = dev_quantise16<F16>(low, high, lanes, &scale);
-        if (channel < a.hidden)
-            dev_store16(payload + channel, low);
-        if (channel < a.hidden && dev_lane() % lanes == 0)
-            scales[channel / a.group] = scale;
+        low = epa_dev_quantise16<F16>(low, high, lanes, &scale);
+        if (channel < a.c.hidden)
+            epa_dev_store16(payload + channel, low);
+        if (channel < a.c.hidden && epa_dev_lane() % lanes == 0)
+            scales[channel / a.c.group] = scale;
     }
 }
 
 /* The token and its scales to shared memory, by all warps but the first. */
-template <int IN, bool F16>
-static __device__ __forceinline__ void tf_fill(const struct tf_args &a, uint32_t token,
-                                               char *payload)
+template <int IN>
+EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
 {
-    uint32_t groups = IN == TF_IN_DTYPE ? 0 : a.hidden / a.group;
+    uint32_t groups = IN == DEVICE_PLAIN ? 0 : a.c.hidden / a.c.group;
     float *scales = reinterpret_cast<float *>(payload + a.scales_at);
 
-    if (IN == TF_IN_DTYPE)
-        tf_carry(a.x, token, a.hidden / 8, reinterpret_cast<uint4 *>(payload));
-    if (IN == TF_IN_QUANTISE)
-        tf_quantise<F16>(a, token, payload);
-    if (IN == TF_IN_FP8) {
-        tf_carry(a.x, token, a.hidden / 16, reinterpret_cast<uint4 *>(payload));
-        for (uint32_t i = threadIdx.x - DEV_WARP; i < groups; i += TF_CARRIERS)
-            scales[i] = __ldg(a.x_scale + (size_t)token * groups + i);
+    if (IN == DEVICE_PLAIN)
+        tf_carry(a.c.x, token, a.c.hidden / 8, reinterpret_cast<uint4 *>(payload));
+    if (IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16)
+        tf_quantise<IN == DEVICE_QUANTISE_F16>(a, token, payload);
+    if (IN == DEVICE_FP8) {
+        tf_carry(a.c.x, token, a.c.hidden / 16, reinterpret_cast<uint4 *>(payload));
+        for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < groups; i += TF_CARRIERS)
+            scales[i] = __ldg(a.c.x_scale + (size_t)token * groups + i);
     }
-    if (groups % 2 != 0 && threadIdx.x == DEV_WARP) /* the other half of its word */
+    if (groups % 2 != 0 && threadIdx.x == EPA_DEV_WARP) /* the other half of its word */
         scales[groups] = 0;
 }
 
 /* This block's lines, to all who want them; it begins with different ones, as the links are
  * as many. The last lines go first: META is in them, without which no part can be taken in. */
-static __device__ __forceinline__ void
-tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t epoch,
-              const uint64_t *payload, const struct tf_slots *p, const uint32_t *before)
+EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t epoch,
+                             const uint64_t *payload, const struct tf_slots *p,
+                             const uint32_t *before)
 {
-    uint32_t words = a.content_bytes / 8, warp = threadIdx.x / DEV_WARP, n = p->n;
-    uint32_t fours = n != 0 ? (a.packets + DEV_PACKETS - 1) / DEV_PACKETS : 0;
+    uint32_t words = a.content_bytes / 8, warp = threadIdx.x / EPA_DEV_WARP, n = p->n;
+    uint32_t fours = n != 0 ? (a.packets + EPA_DEV_PACKETS - 1) / EPA_DEV_PACKETS : 0;
 
-    for (uint32_t i = warp; i < fours; i += TF_WARPS) {
-        uint32_t g = fours - 1 - i, at = dev_word_at(g),
-                 line = g * DEV_PACKETS + dev_lane() / 8;
-        bool meta = line + 1 == a.packets && dev_lane() % 8 == TF_META_LANE;
-        struct dev_words v = {{0, 0}};
+    for (uint32_t i = warp; i < fours; i += DEVICE_WARPS) {
+        uint32_t g = fours - 1 - i, at = epa_dev_word_at(g),
+                 line = g * EPA_DEV_PACKETS + epa_dev_lane() / 8;
+        bool meta = line + 1 == a.packets && epa_dev_lane() % 8 == TF_META_LANE;
+        struct epa_dev_words v = {{0, 0}};
 
         if (line >= a.packets)
             continue;
         if (at < words)
             v.w[0] = payload[at];
-        if (!dev_ends_packet() && at + 1 < words)
+        if (!epa_dev_ends_packet() && at + 1 < words)
             v.w[1] = payload[at + 1];
         for (uint32_t k = 0, j = (token + warp) % n; k < n;
              k++, j = j + 1 < n ? j + 1 : 0) {
             if (meta)
                 v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32,
                       p->meta[j].w[1]}};
-            dev_packet128_store(p->to[j], g, v, epoch);
+            epa_dev_packet_store(p->to[j], g, v, epoch);
         }
     }
 }
 
 /* The row of a token, and the choices of those before it from `done` on, which are counted
  * when the row is on its way. */
-template <int IN, bool F16>
-static __device__ __forceinline__ void tf_bring(const struct tf_args &a, uint32_t done,
-                                                uint32_t token, char *payload,
-                                                uint32_t *before)
+template <int IN>
+EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, char *payload,
+                      uint32_t *before)
 {
-    uint32_t begin = done * a.topk, end = token * a.topk, expert[TF_AHEAD];
+    uint32_t begin = done * a.c.topk, end = token * a.c.topk, expert[TF_AHEAD];
 
     tf_look_ahead(a, begin, end, expert);
-    tf_fill<IN, F16>(a, token, payload);
+    tf_fill<IN>(a, token, payload);
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++)
         tf_count_choice(a, expert[j], before);
@@ -270,32 +266,31 @@ static __device__ __forceinline__ void tf_bring(const struct tf_args &a, uint32_
 }
 
 /* Tokens, by blocks that call themselves `block` of `blocks`. */
-template <int IN, bool F16>
-static __device__ __forceinline__ void tf_send(const struct tf_args &a, uint64_t epoch,
-                                               uint32_t block, uint32_t blocks,
-                                               uint32_t *before, char *payload)
+template <int IN>
+EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
+                     uint32_t blocks, uint32_t *before, char *payload)
 {
     __shared__ struct tf_slots places;
     __shared__ uint32_t next;
 
-    for (uint32_t e = threadIdx.x; e < a.experts; e += TF_THREADS)
+    for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS)
         before[e] = 0;
     __syncthreads();
-    for (uint32_t token = block, done = 0; token < a.tokens; done = token, token = next) {
-        bool asks = threadIdx.x == DEV_WARP;
-        uint32_t work_index = 0;
+    for (uint32_t token = block, done = 0; token < a.c.tokens; done = token, token = next) {
+        bool asks = threadIdx.x == EPA_DEV_WARP;
+        uint32_t asked = 0;
 
         if (asks)
-            work_index = tf_ask(a, epoch, blocks, a.tokens);
-        if (threadIdx.x < DEV_WARP)
+            asked = dev_ask(a.c, 0, epoch, blocks, a.c.tokens);
+        if (threadIdx.x < EPA_DEV_WARP)
             tf_slot(a, token, &places);
         else
-            tf_bring<IN, F16>(a, done, token, payload, before);
+            tf_bring<IN>(a, done, token, payload, before);
         __syncthreads();
-        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
-                      before);
+        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload),
+                        &places, before);
         if (asks)
-            next = a.tokens <= blocks ? a.tokens : blocks + work_index;
+            next = a.c.tokens <= blocks ? a.c.tokens : blocks + asked;
         __syncthreads(); /* what is shared is used anew */
     }
 }

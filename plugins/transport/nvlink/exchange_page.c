@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u /* Linux 6.3 */
 #endif
@@ -22,16 +20,10 @@
 enum {
     PAGE = 4096,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    POLLS = 64, /* between two looks at the clock and at `aborted` */
-    SPIN_NS = 20000,
 };
 
-void exchange_page_pause(const struct exchange_page *b, uint64_t waited_ns)
-{
-    clock_pause(waited_ns, b->spin_ns);
-}
-
-enum epa_status exchange_page_map(struct exchange_page *b, uint32_t r, int fd, struct epa_error *err)
+enum epa_status exchange_page_map(struct exchange_page *b, uint32_t r, int fd,
+                                  struct epa_error *err)
 {
     int seals = fcntl(fd, F_GET_SEALS);
     struct stat st;
@@ -61,14 +53,16 @@ static enum epa_status create_own(struct exchange_page *b, struct epa_error *err
     return exchange_page_map(b, b->rank, b->fd, err);
 }
 
-enum epa_status exchange_page_init(struct exchange_page *out, const struct epa_bootstrap *boot,
-                           struct epa_error *err)
+enum epa_status exchange_page_init(struct exchange_page *out,
+                                   const struct epa_bootstrap *boot, struct epa_error *err)
 {
     const struct epa_world *world = &boot->world;
-    struct exchange_page b = {.boot = boot, .rank = world->rank, .size = world->size, .fd = -1};
+    struct exchange_page b = {.wait = wait_configure(boot, WAIT_AUTO),
+                              .rank = world->rank,
+                              .size = world->size,
+                              .fd = -1};
     enum epa_status status;
 
-    b.spin_ns = world->local_size > world->local_cores ? 0 : SPIN_NS;
     b.page = calloc(b.size, sizeof(*b.page));
     if (b.page == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", b.size);
@@ -99,61 +93,27 @@ void exchange_page_finish(struct exchange_page *b)
     b->page = NULL;
 }
 
-static void find_late(const struct exchange_page *b, struct late *late)
+enum epa_status exchange_page_barrier(struct exchange_page *b, uint64_t timeout_ns,
+                                      struct failure *f)
 {
-    for (uint32_t r = b->size; r-- > 0;) {
-        uint64_t arrived = __atomic_load_n(&b->page[r]->arrived.word, __ATOMIC_RELAXED);
+    uint64_t epoch = ++b->barriers, begun = epa_now_ns();
 
-        if (arrived < b->barriers) {
-            late->missing++;
-            late->first = r;
-        }
-    }
-}
-
-static enum epa_status await(const struct exchange_page *b, const uint64_t *word, uint64_t end_ns)
-{
-    uint64_t begun = 0;
-
-    for (;;) {
-        uint64_t now;
-
-        for (uint32_t i = 0; i < POLLS; i++) {
-            /* Acquire: pairs with the release in board_barrier(). */
-            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= b->barriers)
-                return EPA_OK;
-            if (b->spin_ns == 0)
-                break;
-            clock_relax();
-        }
-        now = clock_ns();
-        if (begun == 0)
-            begun = now;
-        if (epa_aborted(b->boot))
-            return EPA_ERR_ABORTED;
-        if (now >= end_ns)
-            return EPA_ERR_TIMEOUT;
-        exchange_page_pause(b, now - begun);
-    }
-}
-
-enum epa_status exchange_page_barrier(struct exchange_page *b, uint64_t end_ns, struct late *late)
-{
-    uint64_t epoch = ++b->barriers;
-
-    /* Release: pairs with the acquire in await(); what this rank has done comes first. */
+    *f = (struct failure){.at = FAILED_BARRIER, .compare = EPA_GE, .want = epoch};
+    /* Release: pairs with the acquire in wait_for_word(); what this rank has done comes
+     * first. */
     __atomic_store_n(&b->page[b->rank]->arrived.word, epoch, __ATOMIC_RELEASE);
-    for (uint32_t i = 1; i < b->size; i++) {
-        uint32_t r = (b->rank + i) % b->size; /* not all at the same line at once */
-        enum epa_status status = await(b, &b->page[r]->arrived.word, end_ns);
+    for (uint32_t i = 1; i < b->size && f->status == EPA_OK; i++) {
+        uint64_t waited = i == 1 ? 0 : epa_now_ns() - begun;
 
-        if (status != EPA_OK) {
-            *late = (struct late){.missing = 0};
-            find_late(b, late);
-            return status;
-        }
+        f->peer = (b->rank + i) % b->size; /* not all at the same line at once */
+        (void)wait_for_word(&b->wait, &b->page[f->peer]->arrived.word,
+                            timeout_ns > waited ? timeout_ns - waited : 0, f);
     }
-    return EPA_OK;
+    for (uint32_t r = 0; r < b->size && f->status != EPA_OK; r++) {
+        if (__atomic_load_n(&b->page[r]->arrived.word, __ATOMIC_RELAXED) < epoch)
+            wait_note_missing(f, r);
+    }
+    return f->status;
 }
 
 bool exchange_page_share(struct page *page)

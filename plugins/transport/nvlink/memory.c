@@ -235,7 +235,7 @@ static void wait_for_others(const struct memory *m)
     /* Acquire: pairs with the release in detach(). */
     while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
            !epa_aborted(m->params.boot)) {
-        exchange_page_pause(&m->exchange_page, now - begun);
+        epa_backoff(now - begun, m->exchange_page.wait.spin_ns);
         now = clock_ns();
     }
 }

@@ -1,10 +1,366 @@
-/* NVLink transport: GPU memory of all ranks, mapped by all, for kernels that load and
- * store. Here it is opened and closed; what the host does in it is in host.c. */
-#include "nvlink.h"
+/* NVLink transport: GPU memory of all ranks, mapped by all, for kernels that load and store. The
+ * functions here are for set-up and for tests, as kernels do the work.
+ *
+ * Copies and signals go through one stream, whose order is all the order there is: what is
+ * queued later is seen later. Barriers go through host memory (exchange_page.c). */
+#include "memory.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/clock.h"
+enum nvlink_failed_at {
+    FAILED_QUIET = FAILED_OTHER,
+    FAILED_PEAK,
+    FAILED_CUDA,
+};
+
+enum { PINNED_WORDS = 16 };
+
+struct nvlink {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_bootstrap *boot;
+    struct epa_backend *backend;
+    struct driver driver;
+    struct gpu gpu[EPA_DEVICE_RANKS];
+    struct memory memory;
+    struct epa_device_view view;
+    cudaStream_t stream, reads; /* puts and signals, in order; copies of words back */
+    cudaEvent_t event[2];
+    uint64_t *pinned; /* [PINNED_WORDS]: where words are copied to */
+    /* Of device_peak(), whose words count up, too: runs of stores; turns with each rank. */
+    uint64_t meets, turns[EPA_DEVICE_RANKS];
+    struct failure failure;
+};
+
+/* For what a GPU does in microseconds: longer means that it does nothing any more. */
+static const uint64_t stuck_ns = 60000000000u;
+
+static struct nvlink *nvlink_of(struct epa_transport *t)
+{
+    return (struct nvlink *)t;
+}
+
+/* Records a failed call of CUDA. */
+static enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return EPA_OK;
+    (void)cudaGetLastError();
+    n->failure = (struct failure){
+        .at = FAILED_CUDA, .status = EPA_ERR_SYSTEM, .code = (int)error, .what = what};
+    return EPA_ERR_SYSTEM;
+}
+
+/* Until the stream is empty; or, where that is to be heeded, a rank has failed. */
+static enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream,
+                                    uint64_t timeout_ns, bool heeds_abort)
+{
+    static const uint32_t never = 0;
+    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct epa_wait_state state = {
+        .kind = EPA_WAIT_DEVICE, .peer = EPA_WAIT_NOBODY, .number = EPA_WAIT_NOBODY};
+
+    config.aborted = heeds_abort ? n->boot->aborted : &never;
+    for (;;) {
+        cudaError_t error = cudaStreamQuery(stream);
+        enum epa_status status;
+
+        if (error == cudaSuccess)
+            return epa_wait_done(&config, &wait);
+        if (error != cudaErrorNotReady)
+            return nvlink_cuda(n, error, "waiting for a stream");
+        status = epa_wait_turn(&config, &wait, &state);
+        if (status != EPA_OK) {
+            n->failure = (struct failure){
+                .at = FAILED_QUIET, .status = status, .waited_ns = wait.waited_ns};
+            return status;
+        }
+    }
+}
+
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                           size_t bytes, uint32_t peer)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
+    if (bytes == 0) /* src may be NULL then */
+        return EPA_OK;
+    return nvlink_cuda(
+        n,
+        cudaMemcpyAsync(t->peer_heap[peer] + dst, src, bytes, cudaMemcpyDefault, n->stream),
+        "a copy to a peer");
+}
+
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
+                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    assert(signal < n->memory.params.signals && peer < t->size);
+    return nvlink_cuda(n,
+                       nvlink_queue_signal(n->stream, n->view.peer_signal[peer] + signal,
+                                           value, op == EPA_SIGNAL_ADD),
+                       "queueing a signal");
+}
+
+static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t signal, uint64_t value,
+                                  enum epa_signal_op op, uint32_t peer)
+{
+    enum epa_status status = put(t, dst, src, bytes, peer);
+
+    return status == EPA_OK ? raise_signal(t, signal, value, op, peer) : status;
+}
+
+/* The stream is in order, and each signal fences. */
+static enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    (void)t;
+    (void)peer;
+    return EPA_OK;
+}
+
+static enum epa_status quiet(struct epa_transport *t)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    return nvlink_drain(n, n->stream, stuck_ns, true);
+}
+
+/* Copies a word of this rank's back. Behind no put: on a stream of its own. It is done
+ * before `aborted` is looked at, so that what has come is seen even then. */
+static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
+{
+    enum epa_status status;
+
+    assert(signal < n->memory.params.signals);
+    status =
+        nvlink_cuda(n,
+                    cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
+                                    sizeof(*out), cudaMemcpyDeviceToHost, n->reads),
+                    "a copy of a signal");
+    if (status == EPA_OK)
+        status = nvlink_drain(n, n->reads, stuck_ns, false);
+    if (status == EPA_OK)
+        *out = *n->pinned;
+    return status;
+}
+
+static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
+{
+    uint64_t value = 0; /* also where the GPU has failed, as all else says then */
+
+    (void)look_at(nvlink_of(t), signal, &value);
+    return value;
+}
+
+static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                   enum epa_compare compare, uint64_t value,
+                                   uint64_t timeout_ns)
+{
+    struct nvlink *n = nvlink_of(t);
+    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct failure f = {
+        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
+
+    config.spin_ns = UINT64_MAX; /* a look is a copy, which takes its time */
+    for (;;) {
+        enum epa_status status = look_at(n, signal, &f.seen);
+        struct epa_wait_state state;
+
+        if (status != EPA_OK)
+            return status;
+        if (wait_reached(f.seen, compare, value))
+            return epa_wait_done(&config, &wait);
+        state = wait_state_of(&f);
+        f.status = epa_wait_turn(&config, &wait, &state);
+        f.waited_ns = wait.waited_ns;
+        if (f.status != EPA_OK) {
+            n->failure = f;
+            return f.status;
+        }
+    }
+}
+
+static enum epa_status progress(struct epa_transport *t)
+{
+    struct nvlink *n = nvlink_of(t);
+
+    return epa_aborted(n->boot) ? EPA_ERR_ABORTED : EPA_OK; /* the GPU goes on by itself */
+}
+
+static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
+{
+    struct nvlink *n = nvlink_of(t);
+    uint64_t begun = epa_now_ns(), waited;
+    struct failure f;
+    enum epa_status status = nvlink_drain(n, n->stream, timeout_ns, true);
+
+    if (status != EPA_OK)
+        return status;
+    waited = epa_now_ns() - begun;
+    status = exchange_page_barrier(&n->memory.exchange_page,
+                                   timeout_ns > waited ? timeout_ns - waited : 0, &f);
+    if (status != EPA_OK)
+        n->failure = f;
+    return status;
+}
+
+static enum epa_status meet_in_set_up(struct nvlink *n)
+{
+    enum epa_status status = n->boot->barrier(n->boot);
+
+    if (status != EPA_OK)
+        n->failure = (struct failure){.at = FAILED_SET_UP, .status = status};
+    return status;
+}
+
+static enum epa_status reset_signals(struct epa_transport *t)
+{
+    struct nvlink *n = nvlink_of(t);
+    size_t bytes = n->memory.params.signals * sizeof(uint64_t);
+    enum epa_status status = quiet(t);
+
+    if (status == EPA_OK)
+        status = meet_in_set_up(n); /* nobody signals any more */
+    if (status == EPA_OK && bytes > 0)
+        status = nvlink_cuda(
+            n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
+            "zeroing signals");
+    if (status == EPA_OK)
+        status = quiet(t);
+    if (status == EPA_OK)
+        status = meet_in_set_up(n); /* nobody signals yet */
+    return status;
+}
+
+enum { STORE_LEAST = 64 << 10 }; /* bytes to one peer: less shows nothing of links */
+
+/* Longest wait of a kernel that measures for another rank; for all that is queued. */
+static const uint64_t kernel_wait_ns = 5000000000u, kernels_ns = 60000000000u;
+
+/* Brings OWN_TIME and the fault behind it to n->pinned; a kernel that gave up is an error. */
+static enum epa_status fetch_time(struct nvlink *n, const uint64_t *own)
+{
+    struct epa_fault fault;
+    enum epa_status status = nvlink_cuda(n,
+                                         cudaMemcpyAsync(n->pinned, own + OWN_TIME,
+                                                         sizeof(uint64_t) + sizeof(fault),
+                                                         cudaMemcpyDeviceToHost, n->stream),
+                                         "a copy of what was measured");
+
+    if (status == EPA_OK)
+        status = nvlink_drain(n, n->stream, kernels_ns, true);
+    if (status != EPA_OK)
+        return status;
+    memcpy(&fault, n->pinned + 1, sizeof(fault));
+    if (fault.claimed == 0)
+        return EPA_OK;
+    n->failure = (struct failure){.at = FAILED_PEAK,
+                                  .status = fault.status,
+                                  .peer = fault.peer,
+                                  .want = fault.wanted,
+                                  .seen = fault.seen,
+                                  .waited_ns = fault.waited_ns};
+    return fault.status;
+}
+
+static cudaError_t queue_stores(struct nvlink *n, const struct epa_device_view *view,
+                                const struct epa_peak_run *run)
+{
+    uint32_t blocks = n->backend->multiprocessors > 0 ? n->backend->multiprocessors : 1;
+    cudaError_t error = nvlink_queue_meet(
+        n->stream, view, n->memory.params.signals + OWN_MEET, ++n->meets, kernel_wait_ns);
+
+    if (error == cudaSuccess)
+        error = cudaEventRecord(n->event[0], n->stream);
+    if (error == cudaSuccess)
+        error = nvlink_queue_stores(n->stream, view, run->bytes, run->passes, blocks);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(n->event[1], n->stream);
+    return error;
+}
+
+static cudaError_t queue_turns(struct nvlink *n, const struct epa_device_view *view,
+                               const struct epa_peak_run *run, uint64_t *own)
+{
+    const struct ping_run ping = {.peer = run->peer,
+                                  .word = n->memory.params.signals + OWN_PING,
+                                  .turns = run->turns,
+                                  .base = n->turns[run->peer] + 1,
+                                  .timeout_ns = kernel_wait_ns,
+                                  .time = own + OWN_TIME};
+
+    n->turns[run->peer] += run->turns + 1;
+    return nvlink_queue_ping(n->stream, view, &ping);
+}
+
+static enum epa_status device_peak(struct epa_transport *t, const struct epa_peak_run *run,
+                                   double *ns)
+{
+    struct nvlink *n = nvlink_of(t);
+    struct epa_device_view view = n->view;
+    uint64_t *own = view.peer_signal[t->rank] + n->memory.params.signals;
+    enum epa_status status;
+    cudaError_t error;
+    float ms = 0;
+
+    *ns = 0;
+    if (run->bytes > 0 && run->bytes < STORE_LEAST)
+        return EPA_OK;
+    view.fault = (struct epa_fault *)(void *)(own + OWN_FAULT);
+    error = cudaMemsetAsync(own + OWN_TIME, 0, (OWN_WORDS - OWN_TIME) * sizeof(*own),
+                            n->stream);
+    if (error == cudaSuccess)
+        error =
+            run->bytes > 0 ? queue_stores(n, &view, run) : queue_turns(n, &view, run, own);
+    status = nvlink_cuda(n, error, "queueing kernels that measure");
+    if (status == EPA_OK)
+        status = fetch_time(n, own);
+    if (status == EPA_OK && run->bytes > 0)
+        status = nvlink_cuda(n, cudaEventElapsedTime(&ms, n->event[0], n->event[1]),
+                             "timing stores");
+    if (status == EPA_OK)
+        *ns = run->bytes > 0 ? (double)ms * 1e6 : (double)n->pinned[0];
+    return status;
+}
+
+static void explain(struct epa_transport *t, struct epa_error *err)
+{
+    struct nvlink *n = nvlink_of(t);
+    const struct failure *f = &n->failure;
+    const char *why = wait_why(f);
+    double waited_s = (double)f->waited_ns * 1e-9;
+
+    switch (f->at) {
+    case FAILED_QUIET:
+        (void)epa_fail(err, f->status,
+                       "nvlink: rank %u waited %.3f s for its own copies and signals%s",
+                       t->rank, waited_s, why);
+        break;
+    case FAILED_PEAK:
+        (void)epa_fail(err, f->status,
+                       "nvlink: rank %u waited %.3f s for rank %u while link peak was "
+                       "measured, it is at %" PRIu64 " of %" PRIu64 "%s",
+                       t->rank, waited_s, f->peer, f->seen, f->want, why);
+        break;
+    case FAILED_CUDA:
+        (void)epa_fail(err, f->status, "nvlink: rank %u on GPU %d: %s: %s", t->rank,
+                       n->backend->device, f->what,
+                       cudaGetErrorString((cudaError_t)f->code));
+        break;
+    default:
+        wait_explain("nvlink", t, n->boot, f, err);
+        break;
+    }
+}
+
+/* ---- opening and closing ---- */
 
 enum {
     FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE |
@@ -30,8 +386,8 @@ static void destroy(struct nvlink *n, bool lost)
         memory_finish(&n->memory);
         if (n->stream != NULL)
             (void)cudaStreamDestroy(n->stream);
-        if (n->poll_launch != NULL)
-            (void)cudaStreamDestroy(n->poll_launch);
+        if (n->reads != NULL)
+            (void)cudaStreamDestroy(n->reads);
         if (n->pinned != NULL)
             (void)cudaFreeHost(n->pinned);
     }
@@ -42,18 +398,33 @@ static void destroy(struct nvlink *n, bool lost)
 
 /* What this rank still runs in the memory of others ends first: kernels are bounded, and
  * the backend tells them to leave where a rank has failed. */
-void nvlink_close(struct epa_transport *t)
+static void nvlink_close(struct epa_transport *t)
 {
     struct nvlink *n = (struct nvlink *)t;
-    uint64_t end_ns = clock_ns() + leave_ns;
     bool lost;
 
     (void)n->backend->ops->sync(n->backend);
-    lost = nvlink_drain(n, n->stream, end_ns, false) == EPA_ERR_TIMEOUT ||
-           nvlink_drain(n, n->poll_launch, end_ns, false) == EPA_ERR_TIMEOUT ||
+    lost = nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
+           nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
            cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
     destroy(n, lost);
 }
+
+static const struct epa_transport_ops nvlink_ops = {
+    .put = put,
+    .put_signal = put_signal,
+    .signal = raise_signal,
+    .fence = fence,
+    .quiet = quiet,
+    .read = read_signal,
+    .wait = wait_signal,
+    .progress = progress,
+    .barrier = pass_barrier,
+    .reset = reset_signals,
+    .device_peak = device_peak,
+    .explain = explain,
+    .close = nvlink_close,
+};
 
 static enum epa_status check(const struct epa_transport_params *p, struct epa_error *err)
 {
@@ -101,16 +472,14 @@ static enum epa_status create_streams(struct nvlink *n)
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = cudaStreamCreateWithFlags(&n->poll_launch, cudaStreamNonBlocking);
+        error = cudaStreamCreateWithFlags(&n->reads, cudaStreamNonBlocking);
     for (uint32_t i = 0; i < 2 && error == cudaSuccess; i++)
         error = cudaEventCreate(&n->event[i]);
     if (error == cudaSuccess)
         error = cudaHostAlloc((void **)&n->pinned, PINNED_WORDS * sizeof(*n->pinned),
                               cudaHostAllocPortable);
     if (error == cudaSuccess)
-        error = nvlink_load_signal();
-    if (error == cudaSuccess)
-        error = nvlink_load_peak();
+        error = nvlink_load_kernels();
     return nvlink_cuda(n, error, what);
 }
 

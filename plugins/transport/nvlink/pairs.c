@@ -51,23 +51,3 @@ enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach,
     }
     return EPA_OK;
 }
-
-/* Of players on a circle, where one (for an odd number: rest) stays put and the others move
- * on, the two opposite each other meet. */
-uint32_t pairs_rounds(uint32_t size)
-{
-    return size + size % 2 - 1;
-}
-
-uint32_t pairs_partner(uint32_t size, uint32_t round, uint32_t rank)
-{
-    uint32_t circle = pairs_rounds(size); /* odd; `circle` itself is who stays put */
-    uint32_t partner;
-
-    if (rank == circle) /* 2 * partner == round on the circle */
-        return (round % 2 == 0 ? round : round + circle) / 2 % circle;
-    partner = (round + circle - rank) % circle;
-    if (partner == rank)
-        partner = circle;
-    return partner < size ? partner : size;
-}

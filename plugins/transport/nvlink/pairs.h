@@ -32,9 +32,4 @@ int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu);
 enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach,
                             uint32_t size, struct epa_error *);
 
-/* Each rank with each other in `pairs_rounds()` rounds: with whom `rank` is in a round, or
- * `size` where it rests. */
-uint32_t pairs_rounds(uint32_t size);
-uint32_t pairs_partner(uint32_t size, uint32_t round, uint32_t rank);
-
 #endif

@@ -2,26 +2,35 @@
  *
  * What orders everything: a signal is raised by a release and seen by an acquire. Where the
  * memory comes from is in segments.c. */
-#include "shm.h"
+#include "../../common/segments.h"
+#include "../../common/transport_wait.h"
 
 #include <assert.h>
-#include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/clock.h"
 
 enum {
     FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_SIGNAL_ADD |
             EPA_TRANSPORT_ANY_SOURCE | EPA_TRANSPORT_THREADS,
 };
 
-enum wait_kind { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD };
-
 struct config {
     int wait;       /* enum wait_kind */
     int huge_pages; /* enum huge_kind */
     bool prefault;
+};
+
+struct shm {
+    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_bootstrap *boot;
+    struct segments segments;
+    struct peer *peer; /* segments.peer */
+    char **peer_heap;
+    struct epa_wait_config wait;
+    uint64_t barriers;       /* begun by this rank */
+    pthread_mutex_t failing; /* several threads may fail at once */
+    struct failure failure;
 };
 
 static struct shm *shm_of(struct epa_transport *t)
@@ -51,7 +60,7 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
     uint64_t *word = &s->peer[peer].segment->signal[signal].word;
 
     assert(signal < s->segments.params.signals && peer < t->size);
-    /* Release: pairs with the acquire in shm_await() and read_signal(); what this rank stored
+    /* Release: pairs with the acquire in wait_for_word() and read_signal(); what this rank stored
      * before, by put or by itself, is in place for whoever sees the value. */
     if (op == EPA_SIGNAL_ADD)
         __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
@@ -97,71 +106,7 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
                            __ATOMIC_ACQUIRE);
 }
 
-static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
-{
-    return compare == EPA_EQ ? seen == want : seen >= want;
-}
-
-/* A barrier is waited for at `peer`, whose word it is. */
-static void tell_of_wait(const struct shm *s, const struct failure *f, uint64_t seen,
-                         uint64_t want, uint64_t *reported_ns)
-{
-    bool barrier = f->at == FAILED_BARRIER;
-
-    epa_wait_report(
-        s->boot->observer,
-        &(struct epa_wait_state){.kind = barrier ? EPA_WAIT_BARRIER : EPA_WAIT_SIGNAL,
-                              .peer = barrier ? f->peer : EPA_WAIT_NOBODY,
-                              .number = barrier ? EPA_WAIT_NOBODY : f->signal,
-                              .seen = seen,
-                              .wanted = want,
-                              .waited_ns = f->waited_ns},
-        reported_ns);
-}
-
-/* Polls `word` until it is what is wanted. The clock is read only once a burst of polls has
- * failed: a signal that is there, or comes at once, costs a load. Does not sleep for the first
- * millisecond: waking up costs 40 us, and yielding little where a core is free. */
-enum epa_status shm_await(const struct shm *s, const uint64_t *word,
-                          enum epa_compare compare, uint64_t want, uint64_t timeout_ns,
-                          struct failure *failure)
-{
-    uint64_t begun = 0, reported = 0, seen = 0;
-
-    for (;;) {
-        uint64_t now;
-
-        for (uint32_t i = 0; i < s->burst; i++) {
-            /* Acquire: pairs with the release in raise_signal() and pass_barrier(). */
-            seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-            if (reached(seen, compare, want)) {
-                epa_wait_clear(s->boot->observer, reported);
-                return EPA_OK;
-            }
-            clock_relax();
-        }
-        now = clock_ns();
-        if (begun == 0)
-            begun = now;
-        failure->waited_ns = now - begun;
-        tell_of_wait(s, failure, seen, want, &reported);
-        failure->status = EPA_ERR_TIMEOUT;
-        if (epa_aborted(s->boot))
-            failure->status = EPA_ERR_ABORTED;
-        else if (now - begun < timeout_ns)
-            failure->status = EPA_OK;
-        if (failure->status != EPA_OK) {
-            failure->compare = compare;
-            failure->want = want;
-            failure->seen = __atomic_load_n(word, __ATOMIC_RELAXED);
-            return failure->status;
-        }
-        if (now - begun >= s->spin_ns)
-            clock_pause(now - begun, s->spin_ns);
-    }
-}
-
-void shm_remember(struct shm *s, const struct failure *failure)
+static void remember(struct shm *s, const struct failure *failure)
 {
     pthread_mutex_lock(&s->failing);
     s->failure = *failure;
@@ -173,14 +118,15 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    uint64_t timeout_ns)
 {
     struct shm *s = shm_of(t);
-    struct failure failure = {.at = FAILED_SIGNAL, .signal = signal};
+    struct failure failure = {
+        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
     enum epa_status status;
 
     assert(signal < s->segments.params.signals);
-    status = shm_await(s, &s->peer[t->rank].segment->signal[signal].word, compare, value,
-                       timeout_ns, &failure);
+    status = wait_for_word(&s->wait, &s->peer[t->rank].segment->signal[signal].word,
+                           timeout_ns, &failure);
     if (status != EPA_OK)
-        shm_remember(s, &failure);
+        remember(s, &failure);
     return status;
 }
 
@@ -196,10 +142,8 @@ static void find_missing(const struct shm *s, struct failure *failure)
         uint64_t arrived =
             __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED);
 
-        if (arrived < s->barriers) {
-            failure->missing++;
-            failure->first_missing = r;
-        }
+        if (arrived < s->barriers)
+            wait_note_missing(failure, r);
     }
 }
 
@@ -208,21 +152,21 @@ static void find_missing(const struct shm *s, struct failure *failure)
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct shm *s = shm_of(t);
-    struct failure failure = {.at = FAILED_BARRIER};
     uint64_t epoch = ++s->barriers;
+    struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = epoch};
 
-    /* Release: pairs with the acquire in shm_await(); what this rank has done comes first. */
+    /* Release: pairs with the acquire in wait_for_word(); what this rank has done comes first. */
     __atomic_store_n(&s->peer[t->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < t->size; i++) {
         uint32_t r = (t->rank + i) % t->size; /* not all at the same line at once */
         enum epa_status status;
 
         failure.peer = r;
-        status = shm_await(s, &s->peer[r].segment->arrived.word, EPA_GE, epoch, timeout_ns,
-                           &failure);
+        status = wait_for_word(&s->wait, &s->peer[r].segment->arrived.word, timeout_ns,
+                               &failure);
         if (status != EPA_OK) {
             find_missing(s, &failure);
-            shm_remember(s, &failure);
+            remember(s, &failure);
             return status;
         }
     }
@@ -232,72 +176,25 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct shm *s = shm_of(t);
-    struct epa_bootstrap *boot = s->segments.params.boot;
-    enum epa_status status = boot->barrier(boot); /* nobody signals any more */
+    struct failure failure;
+    enum epa_status status =
+        wait_reset(s->boot, s->peer[t->rank].segment->signal, s->segments.params.signals,
+                   sizeof(struct line), &failure);
 
-    if (status == EPA_OK) {
-        for (uint32_t i = 0; i < s->segments.params.signals; i++)
-            __atomic_store_n(&s->peer[t->rank].segment->signal[i].word, 0,
-                             __ATOMIC_RELAXED);
-        status = boot->barrier(boot); /* nobody signals yet */
-    }
     if (status != EPA_OK)
-        shm_remember(s, &(struct failure){.at = FAILED_RESET, .status = status});
+        remember(s, &failure);
     return status;
-}
-
-static void explain_barrier(const struct shm *s, const struct failure *f, const char *why,
-                            struct epa_error *err)
-{
-    char late[64] = "to which all had come by then";
-
-    if (f->missing != 0)
-        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
-                 f->missing > 1 ? " and others" : "");
-    (void)epa_fail(err, f->status,
-                   "shm: rank %u waited %.3f s at barrier %" PRIu64
-                   " %s, %u of %u missing%s",
-                   s->base.rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
-                   s->base.size, why);
 }
 
 static void explain(struct epa_transport *t, struct epa_error *err)
 {
     struct shm *s = shm_of(t);
-    struct epa_bootstrap *boot = s->segments.params.boot;
-    struct failure f;
-    const char *why;
+    struct failure failure;
 
     pthread_mutex_lock(&s->failing);
-    f = s->failure;
+    failure = s->failure;
     pthread_mutex_unlock(&s->failing);
-    why = f.status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
-    switch (f.at) {
-    case FAILED_SIGNAL:
-        (void)epa_fail(err, f.status,
-                       "shm: rank %u waited %.3f s for signal %u %s %" PRIu64
-                       ", it is %" PRIu64 "%s",
-                       t->rank, (double)f.waited_ns * 1e-9, f.signal,
-                       f.compare == EPA_EQ ? "==" : ">=", f.want, f.seen, why);
-        break;
-    case FAILED_BARRIER:
-        explain_barrier(s, &f, why, err);
-        break;
-    case FAILED_RESET:
-        boot->explain(boot, err);
-        (void)epa_fail(err, f.status, "shm: rank %u could not reset its signals%s", t->rank,
-                       why);
-        break;
-    case FAILED_PEAK:
-        (void)epa_fail(err, f.status,
-                       "shm: rank %u waited %.3f s for another rank while it measured the "
-                       "links%s",
-                       t->rank, (double)f.waited_ns * 1e-9, why);
-        break;
-    case FAILED_NOWHERE:
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "shm: nothing has failed on rank %u", t->rank);
-        break;
-    }
+    wait_explain("shm", t, s->boot, &failure, err);
 }
 
 static void close_all(struct epa_transport *t)
@@ -321,26 +218,9 @@ static const struct epa_transport_ops ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = shm_peak,
     .explain = explain,
     .close = close_all,
 };
-
-/* See README.md for the measurements behind the numbers. */
-static void choose_wait(struct shm *s, int wait)
-{
-    const struct epa_world *world = &s->boot->world;
-    bool crowded = world->local_size > world->local_cores;
-
-    s->burst = 64;
-    s->spin_ns = UINT64_MAX;
-    if (wait == WAIT_AUTO && !crowded) {
-        s->spin_ns = 20000;
-    } else if (wait != WAIT_SPIN) {
-        s->burst = 1;
-        s->spin_ns = 0;
-    }
-}
 
 static enum epa_status check_world(const struct epa_world *world, struct epa_error *err)
 {
@@ -360,7 +240,6 @@ static enum epa_status open_all(const struct epa_transport_params *p,
                                            .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
-                                           .own_lines = OWN_LINES,
                                            .huge_pages = config->huge_pages,
                                            .prefault = config->prefault};
     uint32_t size = p->boot->world.size;
@@ -380,13 +259,12 @@ static enum epa_status open_all(const struct epa_transport_params *p,
         return status;
     }
     s->boot = p->boot;
-    s->backend = p->backend;
     s->peer = s->segments.peer;
     s->peer_heap = peer_heap;
     for (uint32_t r = 0; r < size; r++)
         peer_heap[r] = s->peer[r].heap;
     pthread_mutex_init(&s->failing, NULL);
-    choose_wait(s, config->wait);
+    s->wait = wait_configure(p->boot, (enum wait_kind)config->wait);
     s->base = (struct epa_transport){.ops = &ops,
                                      .flags = FLAGS,
                                      .rank = s->segments.rank,

@@ -75,7 +75,7 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
     u->failure = (struct failure){.at = FAILED_START,
                                   .status = EPA_ERR_SYSTEM,
                                   .peer = ucx_number_of(u, peer),
-                                  .ucs = ucs,
+                                  .code = ucs,
                                   .what = what};
     return EPA_ERR_SYSTEM;
 }
@@ -222,7 +222,7 @@ static enum epa_status fence_locked(struct peer *peer)
     u->failure = (struct failure){.at = FAILED_START,
                                   .status = EPA_ERR_SYSTEM,
                                   .peer = ucx_number_of(u, peer),
-                                  .ucs = ucs,
+                                  .code = ucs,
                                   .what = "ucp_worker_fence"};
     return EPA_ERR_SYSTEM;
 }
@@ -294,7 +294,8 @@ static enum epa_status quiet(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return wait_flushed(u, u->config.default_timeout_ns, (struct failure){.at = FAILED_QUIET});
+    return wait_flushed(u, u->config.default_timeout_ns,
+                        (struct failure){.at = FAILED_QUIET});
 }
 
 static const uint64_t *word_of(const struct ucx *u, uint32_t signal)
@@ -313,8 +314,10 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
 {
     struct ucx *u = ucx_of(t);
 
-    return wait_word(u, word_of(u, signal), compare, value, timeout_ns,
-                     (struct failure){.at = FAILED_SIGNAL, .signal = signal});
+    return wait_word(
+        u, word_of(u, signal), timeout_ns,
+        (struct failure){
+            .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
 }
 
 static enum epa_status progress(struct epa_transport *t)
@@ -368,7 +371,6 @@ const struct epa_transport_ops ucx_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = ucx_peak,
     .describe = ucx_describe,
     .explain = ucx_explain,
     .close = close_all,

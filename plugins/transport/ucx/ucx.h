@@ -1,22 +1,18 @@
 /* What the parts of the ucx transport share.
  *
- *   region.c   a rank's memory, made and registered by UCX
- *   links.c    who is where: addresses, keys, endpoints, pointers into peers' memory
- *   helper.c   takes in what peers send while this rank is elsewhere
- *   waits.c    all that goes on until something has happened
+ *   links.c    a rank's memory, and who is where: addresses, keys, endpoints, pointers
+ *   waits.c    all that goes on until something has happened, and the helper thread
  *   ucx.c      the functions of the data path
- *   plugin.c   opening, and the options
- *   limit.c    what the links can do
- *   report.c   describe, explain */
+ *   plugin.c   opening and the options; describe, explain, what UCX prints */
 #ifndef UCX_H
 #define UCX_H
 
 #include <epa2a/transport.h>
 
 #include <pthread.h>
-#include <time.h>
 #include <ucp/api/ucp.h>
 
+#include "../../common/transport_wait.h"
 #include "lanes.h"
 
 enum { LINE = 64 };
@@ -36,12 +32,12 @@ struct line {
 };
 
 /* A rank's memory, in this order: a line for each rank in which that one counts the barriers
- * it has come to, a line for measurements, the signals, and the heap. Offsets are the same
+ * it has come to, the signals, and the heap. Offsets are the same
  * everywhere. */
 struct region {
     ucp_mem_h mem;
     char *base;
-    uint64_t bytes, ping_at, signals_at, heap_at;
+    uint64_t bytes, signals_at, heap_at;
 };
 
 struct ucx;
@@ -67,26 +63,10 @@ struct value {
     struct value *next; /* free */
 };
 
-enum failed_at {
-    FAILED_NOWHERE,
-    FAILED_SIGNAL,
-    FAILED_BARRIER,
-    FAILED_QUIET,
+enum ucx_failed_at {
+    FAILED_QUIET = FAILED_OTHER,
     FAILED_START, /* of a put or a signal */
     FAILED_LINK,
-    FAILED_PEAK,
-    FAILED_PROGRESS,
-};
-
-struct failure {
-    enum failed_at at;
-    enum epa_status status;
-    enum epa_compare compare;
-    uint32_t signal, peer;
-    uint64_t want, seen, waited_ns;
-    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
-    ucs_status_t ucs;
-    const char *what;
 };
 
 struct ucx {
@@ -101,10 +81,9 @@ struct ucx {
     char **peer_heap;
     bool watched;    /* UCX is to tell of peers that are gone */
     bool all_mapped; /* UCX has nothing to do after open */
-    uint32_t burst;  /* polls between two looks at the clock and at `aborted` */
-    uint64_t spin_ns;
-    uint64_t idle_since_ns;   /* since when progress finds nothing to do; 0: it did */
-    uint64_t barriers, pings; /* begun by this rank */
+    struct epa_wait_config wait;
+    uint64_t idle_since_ns; /* since when progress finds nothing to do; 0: it did */
+    uint64_t barriers;      /* begun by this rank */
     /* Of puts and signals, all under `lock` where there is a helper. */
     uint32_t outstanding, started; /* started: since the last progress */
     bool unflushed;
@@ -153,20 +132,12 @@ static inline bool ucx_pump(struct ucx *u)
     return moved;
 }
 
-static inline uint64_t ucx_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *peer)
 {
     return (uint32_t)(peer - u->peer);
 }
 
-/* region.c. On failure what there is stays, for region_finish(). */
+/* links.c. On failure what there is stays, for region_finish(). */
 enum epa_status region_init(struct ucx *, uint64_t heap_bytes, struct epa_error *);
 void region_finish(struct ucx *);
 
@@ -176,16 +147,14 @@ void links_finish(struct ucx *);
 /* Remembers that a peer is gone, under the lock. */
 void links_lose(struct peer *, ucs_status_t);
 
-/* helper.c */
+/* waits.c: the helper. */
 enum epa_status helper_start(struct ucx *, struct epa_error *);
 void helper_stop(struct ucx *);
 
-/* waits.c. `failure` says what is waited for; why in vain is remembered in u->failure. */
-enum epa_status wait_word(struct ucx *, const uint64_t *word, enum epa_compare,
-                          uint64_t want, uint64_t timeout_ns, struct failure failure);
+/* waits.c. `failure` says what is waited for; why in vain is kept in u->failure. */
+enum epa_status wait_word(struct ucx *, const uint64_t *word, uint64_t timeout_ns,
+                          struct failure failure);
 enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns, struct failure failure);
-enum epa_status wait_raised(struct ucx *, uint64_t at, uint64_t value, uint32_t peer,
-                            uint64_t timeout_ns, struct failure failure);
 enum epa_status wait_barrier(struct ucx *, uint64_t timeout_ns);
 enum epa_status wait_progress(struct ucx *);
 /* For a request of UCX's own, on the way in or out; true: it is done. */
@@ -198,13 +167,12 @@ extern const struct epa_transport_ops ucx_ops; /* ucx.c */
 enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_signal_op,
                           uint32_t peer);
 
-/* limit.c, report.c: for the table. */
-enum epa_status ucx_peak(struct epa_transport *, uint64_t scratch, struct epa_peak *out);
+/* plugin.c: for the table. */
 void ucx_describe(struct epa_transport *,
                   void (*say)(void *arg, const char *key, const char *value), void *arg);
 void ucx_explain(struct epa_transport *, struct epa_error *);
 
-/* log.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
+/* plugin.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
  * expected and is told elsewhere. */
 void log_to_stderr(void);
 void log_mute(bool mute);

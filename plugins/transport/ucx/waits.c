@@ -1,18 +1,17 @@
 /* All that goes on until something has happened. Each turn of a wait lets UCX progress, so
  * that what this rank has started leaves and what peers send is taken in; after a burst of
- * turns it looks at the clock, at `aborted` and at peers that are gone. */
+ * turns it looks at the clock, at `aborted` and at peers that are gone.
+ * At the end is the helper, a thread that makes progress while its rank does not. */
 #include "ucx.h"
 
-#include "base/clock.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
 
 /* That a rank is gone UCX may know before the launcher, which can tell the better story. */
 static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
-
-struct turns {
-    uint64_t begun, timeout_ns, reported_ns;
-};
 
 /* Why nobody should go on, whatever he does. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
@@ -32,55 +31,27 @@ static enum epa_status give_up(struct ucx *u, struct failure failure,
     if (status == EPA_ERR_DIED) {
         failure.at = FAILED_LINK;
         failure.peer = ucx_number_of(u, u->lost);
-        failure.ucs = u->lost->lost;
+        failure.code = u->lost->lost;
     }
     u->failure = failure;
     return status;
 }
 
-/* Who looks from outside sees what `f` would be a failure of. */
-static void tell_of_wait(const struct ucx *u, struct turns *turns, const struct failure *f)
-{
-    struct epa_wait_state w = {.kind = EPA_WAIT_PUTS,
-                            .peer = f->peer,
-                            .number = EPA_WAIT_NOBODY,
-                            .seen = f->seen,
-                            .wanted = f->want,
-                            .waited_ns = f->waited_ns};
-
-    if (f->at == FAILED_SIGNAL) {
-        w.kind = EPA_WAIT_SIGNAL;
-        w.peer = EPA_WAIT_NOBODY;
-        w.number = f->signal;
-    } else if (f->at == FAILED_BARRIER) {
-        w.kind = EPA_WAIT_BARRIER;
-    }
-    if (w.peer == u->base.rank) /* none in particular */
-        w.peer = EPA_WAIT_NOBODY;
-    epa_wait_report(u->boot->observer, &w, &turns->reported_ns);
-}
-
 /* After a burst of polls in vain: whether to go on. */
-static enum epa_status turn(struct ucx *u, struct turns *turns, struct failure *failure)
+static enum epa_status turn(struct ucx *u, struct epa_wait *wait, struct failure *failure)
 {
-    uint64_t now = ucx_now_ns();
-    enum epa_status status;
+    struct epa_wait_state state = wait_state_of(failure);
+    enum epa_status status, lost;
 
-    if (turns->begun == 0)
-        turns->begun = now;
-    failure->waited_ns = now - turns->begun;
-    tell_of_wait(u, turns, failure);
-    status = check_ranks(u, now);
-    if (status == EPA_OK && failure->waited_ns >= turns->timeout_ns)
-        status = EPA_ERR_TIMEOUT;
-    if (status == EPA_OK && failure->waited_ns >= u->spin_ns)
-        clock_pause(failure->waited_ns, u->spin_ns);
-    return status;
-}
-
-static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
-{
-    return compare == EPA_EQ ? seen == want : seen >= want;
+    if (failure->at == FAILED_QUIET) {
+        state.kind = EPA_WAIT_PUTS;
+        state.peer = failure->peer == u->base.rank ? EPA_WAIT_NOBODY : failure->peer;
+        state.number = EPA_WAIT_NOBODY;
+    }
+    status = epa_wait_turn(&u->wait, wait, &state);
+    failure->waited_ns = wait->waited_ns;
+    lost = check_ranks(u, wait->begun_ns + wait->waited_ns);
+    return lost != EPA_OK ? lost : status;
 }
 
 /* Under the lock where there is a helper: what it took in for this rank it stored before it
@@ -104,25 +75,21 @@ static uint64_t poll_word(struct ucx *u, const uint64_t *word)
     return seen;
 }
 
-enum epa_status wait_word(struct ucx *u, const uint64_t *word, enum epa_compare compare,
-                          uint64_t want, uint64_t timeout_ns, struct failure failure)
+enum epa_status wait_word(struct ucx *u, const uint64_t *word, uint64_t timeout_ns,
+                          struct failure failure)
 {
-    struct turns turns = {.timeout_ns = timeout_ns};
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
 
-    failure.compare = compare;
-    failure.want = want;
     for (;;) {
         enum epa_status status;
 
-        for (uint32_t i = 0; i < u->burst; i++) {
+        for (uint32_t i = 0; i < u->wait.burst; i++) {
             failure.seen = poll_word(u, word);
-            if (reached(failure.seen, compare, want)) {
-                epa_wait_clear(u->boot->observer, turns.reported_ns);
-                return EPA_OK;
-            }
-            clock_relax();
+            if (wait_reached(failure.seen, failure.compare, failure.want))
+                return epa_wait_done(&u->wait, &wait);
+            epa_relax();
         }
-        status = turn(u, &turns, &failure);
+        status = turn(u, &wait, &failure);
         if (status != EPA_OK)
             return give_up(u, failure, status);
     }
@@ -154,12 +121,12 @@ static void free_request(struct ucx *u, ucs_status_ptr_t request)
 
 bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
 {
-    uint64_t begun = ucx_now_ns(), waited;
+    uint64_t begun = epa_now_ns(), waited;
     bool done;
 
     while (!(done = is_done(u, request, false)) &&
-           (waited = ucx_now_ns() - begun) < timeout_ns && !epa_aborted(u->boot))
-        clock_pause(waited, 0);
+           (waited = epa_now_ns() - begun) < timeout_ns && !epa_aborted(u->boot))
+        epa_backoff(waited, 0);
     free_request(u, request);
     return done;
 }
@@ -169,17 +136,15 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
 static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
                                   uint64_t timeout_ns, struct failure failure)
 {
-    struct turns turns = {.timeout_ns = timeout_ns};
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status;
 
     for (;;) {
-        for (uint32_t i = 0; i < u->burst; i++) {
-            if (is_done(u, request, true)) {
-                epa_wait_clear(u->boot->observer, turns.reported_ns);
-                return EPA_OK;
-            }
+        for (uint32_t i = 0; i < u->wait.burst; i++) {
+            if (is_done(u, request, true))
+                return epa_wait_done(&u->wait, &wait);
         }
-        status = turn(u, &turns, &failure);
+        status = turn(u, &wait, &failure);
         if (status != EPA_OK)
             return give_up(u, failure, status);
     }
@@ -190,7 +155,7 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
 static uint32_t find_silent(struct ucx *u)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
-    uint64_t begun = ucx_now_ns();
+    uint64_t begun = epa_now_ns();
     uint32_t silent = u->base.rank;
 
     for (uint32_t r = 0; r < u->base.size && silent == u->base.rank; r++) {
@@ -202,7 +167,7 @@ static uint32_t find_silent(struct ucx *u)
         request = ucp_ep_flush_nbx(u->peer[r].ep, &param);
         ucx_unlock(u);
         while (silent == u->base.rank && !is_done(u, request, false)) {
-            if (ucx_now_ns() - begun > find_ns)
+            if (epa_now_ns() - begun > find_ns)
                 silent = r;
         }
         free_request(u, request);
@@ -232,7 +197,7 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure 
     request = ucp_worker_flush_nbx(u->worker, &param);
     ucx_unlock(u);
     if (UCS_PTR_IS_ERR(request)) {
-        failure.ucs = UCS_PTR_STATUS(request);
+        failure.code = UCS_PTR_STATUS(request);
         failure.what = "ucp_worker_flush_nbx";
         return give_up(u, failure, EPA_ERR_SYSTEM);
     }
@@ -245,20 +210,21 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure 
     return status;
 }
 
-enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t peer,
-                            uint64_t timeout_ns, struct failure failure)
+static enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value,
+                                   uint32_t peer, uint64_t timeout_ns,
+                                   struct failure failure)
 {
-    struct turns turns = {.timeout_ns = timeout_ns};
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
 
     for (;;) {
         enum epa_status status = ucx_raise(u, at, value, EPA_SIGNAL_SET, peer);
 
         if (status != EPA_AGAIN) {
-            epa_wait_clear(u->boot->observer, turns.reported_ns);
+            (void)epa_wait_done(&u->wait, &wait);
             return status;
         }
         (void)ucx_pump(u);
-        status = turn(u, &turns, &failure);
+        status = turn(u, &wait, &failure);
         if (status != EPA_OK)
             return give_up(u, failure, status);
     }
@@ -272,10 +238,8 @@ static const uint64_t *arrivals_of(const struct ucx *u, uint32_t rank)
 static void find_missing(struct ucx *u)
 {
     for (uint32_t r = u->base.size; r-- > 0;) {
-        if (__atomic_load_n(arrivals_of(u, r), __ATOMIC_RELAXED) < u->barriers) {
-            u->failure.missing++;
-            u->failure.first_missing = r;
-        }
+        if (__atomic_load_n(arrivals_of(u, r), __ATOMIC_RELAXED) < u->barriers)
+            wait_note_missing(&u->failure, r);
     }
 }
 
@@ -284,7 +248,8 @@ static void find_missing(struct ucx *u)
 enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
 {
     const struct epa_transport *t = &u->base;
-    struct failure failure = {.at = FAILED_BARRIER, .want = ++u->barriers};
+    struct failure failure = {
+        .at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
     uint64_t epoch = u->barriers;
     enum epa_status status =
         wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
@@ -296,8 +261,7 @@ enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
     }
     for (uint32_t i = 1; i < t->size && status == EPA_OK; i++) {
         failure.peer = (t->rank + i) % t->size;
-        status =
-            wait_word(u, arrivals_of(u, failure.peer), EPA_GE, epoch, timeout_ns, failure);
+        status = wait_word(u, arrivals_of(u, failure.peer), timeout_ns, failure);
     }
     if (status == EPA_OK && !u->all_mapped)
         status = wait_flush(u, NULL, timeout_ns, failure);
@@ -313,17 +277,96 @@ enum epa_status wait_progress(struct ucx *u)
     enum epa_status status;
 
     /* Who tries again in vain has peers that need the core. */
-    if (u->all_mapped || ucx_pump(u) || u->spin_ns != 0) {
+    if (u->all_mapped || ucx_pump(u) || u->wait.spin_ns != 0) {
         u->idle_since_ns = 0;
     } else {
-        uint64_t now = ucx_now_ns();
+        uint64_t now = epa_now_ns();
 
         u->idle_since_ns = u->idle_since_ns == 0 ? now : u->idle_since_ns;
-        clock_pause(now - u->idle_since_ns, 0);
+        epa_backoff(now - u->idle_since_ns, 0);
     }
     status = check_ranks(
-        u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? ucx_now_ns() : 0);
+        u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
     if (status != EPA_OK)
         (void)give_up(u, (struct failure){.at = FAILED_PROGRESS}, status);
     return status;
+}
+
+/* ---- the helper ----
+ *
+ * A thread that makes progress while its rank does not.
+ *
+ * Where UCX has no transport that writes into a peer's memory by itself (tcp, or additions
+ * over most others), what is put is a message that the peer executes. Then a rank that is in
+ * its experts, or in the bootstrap, would hold up the quiet() of all others, and two such
+ * ranks each other for ever. So once a rank has been elsewhere for a tick its helper looks
+ * after what comes, in short turns under the lock; it costs a wake-up a tick, and a rank that
+ * is in here often enough never meets it. */
+
+enum {
+    TICK_NS = 500000,
+    IDLE_TURNS = 3, /* in which nothing came, before it sleeps again */
+};
+
+/* Until the rank comes back or nothing comes any more. */
+static void stand_in(struct ucx *u, uint64_t calls)
+{
+    for (uint32_t idle = 0; idle < IDLE_TURNS;) {
+        bool back;
+
+        if (pthread_mutex_trylock(&u->lock) != 0)
+            return;
+        back = u->helper.calls != calls;
+        idle = back || ucp_worker_progress(u->worker) == 0 ? idle + 1 : 0;
+        pthread_mutex_unlock(&u->lock);
+        if (back || __atomic_load_n(&u->helper.stop, __ATOMIC_RELAXED) != 0)
+            return;
+    }
+}
+
+static void *run(void *arg)
+{
+    struct ucx *u = arg;
+    uint64_t calls = 0;
+
+    while (__atomic_load_n(&u->helper.stop, __ATOMIC_RELAXED) == 0) {
+        uint64_t seen;
+
+        nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
+        if (pthread_mutex_trylock(&u->lock) != 0)
+            continue;
+        seen = u->helper.calls;
+        pthread_mutex_unlock(&u->lock);
+        if (seen == calls)
+            stand_in(u, calls);
+        calls = seen;
+    }
+    return NULL;
+}
+
+enum epa_status helper_start(struct ucx *u, struct epa_error *err)
+{
+    sigset_t all, before;
+    int error;
+
+    u->helper.on = true;
+    sigfillset(&all); /* signals are the launcher's affair */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    error = pthread_create(&u->helper.thread, NULL, run, u);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        return EPA_OK;
+    u->helper.on = false;
+    return epa_fail(err, EPA_ERR_SYSTEM,
+                    "ucx: no thread to make progress: %s; progress: calls does without",
+                    strerror(error));
+}
+
+void helper_stop(struct ucx *u)
+{
+    if (!u->helper.on)
+        return;
+    __atomic_store_n(&u->helper.stop, 1, __ATOMIC_RELAXED);
+    pthread_join(u->helper.thread, NULL);
+    u->helper.on = false;
 }

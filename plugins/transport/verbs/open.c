@@ -118,7 +118,7 @@ static enum epa_status make_memory(struct verbs *v, const struct epa_transport_p
                                            .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
-                                           .own_lines = own_lines(v->base.size),
+                                           .own_lines = v->base.size,
                                            .reach =
                                                v->config.direct ? REACH_NODE : REACH_OWN,
                                            .huge_pages = HUGE_AUTO,
@@ -162,20 +162,14 @@ static enum epa_status connect(struct verbs *v, uint32_t slots, struct epa_error
     return status;
 }
 
-/* What shm found is good here, too; and a device that is software wants the core. */
+/* A device that is software wants the core. */
 static void choose_wait(struct verbs *v)
 {
-    const struct epa_world *world = &v->boot->world;
-    bool crowded = world->local_size > world->local_cores || v->device.software;
+    enum wait_kind kind = (enum wait_kind)v->config.wait;
 
-    v->burst = 64;
-    v->spin_ns = UINT64_MAX;
-    if (v->config.wait == WAIT_AUTO && !crowded) {
-        v->spin_ns = 20000;
-    } else if (v->config.wait != WAIT_SPIN) {
-        v->burst = 1;
-        v->spin_ns = 0;
-    }
+    if (kind == WAIT_AUTO && v->device.software)
+        kind = WAIT_YIELD;
+    v->wait = wait_configure(v->boot, kind);
     /* A device writes 8 aligned bytes at once; software copies them, perhaps one by one. */
     v->settle_ns = v->device.software ? 1000 : 0;
 }

@@ -37,7 +37,7 @@ static enum epa_status failed(struct verbs *v)
     enum epa_status status = verbs_poll(v);
 
     if (status != EPA_OK && epa_aborted(v->boot)) {
-        v->failure = (struct failure){.at = FAILED_ELSEWHERE, .status = EPA_ERR_ABORTED};
+        v->failure = (struct failure){.at = FAILED_PROGRESS, .status = EPA_ERR_ABORTED};
         return EPA_ERR_ABORTED;
     }
     return status;
@@ -216,19 +216,20 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     assert(signal < v->segments.params.signals);
     if (v->queues.held > 0)
         queues_post(&v->queues);
-    return verbs_wait(v, signal, compare, value, timeout_ns, FAILED_SIGNAL);
+    return verbs_wait(v, signal, compare, value, timeout_ns);
 }
 
 static enum epa_status progress(struct epa_transport *t)
 {
     struct verbs *v = verbs_of(t);
-    struct waiting w = {.timeout_ns = UINT64_MAX};
+    struct epa_wait w = {.timeout_ns = UINT64_MAX};
+    struct epa_wait_state nothing = {.kind = EPA_WAIT_NOTHING};
     enum epa_status status;
 
     queues_post(&v->queues);
-    status = verbs_go_on(v, &w);
+    status = verbs_go_on(v, &w, &nothing);
     if (status == EPA_ERR_ABORTED)
-        v->failure = (struct failure){.at = FAILED_ELSEWHERE, .status = status};
+        v->failure = (struct failure){.at = FAILED_PROGRESS, .status = status};
     return status;
 }
 
@@ -240,20 +241,12 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct verbs *v = verbs_of(t);
-    struct epa_bootstrap *boot = v->boot;
     enum epa_status status = quiet(t);
 
     if (status != EPA_OK)
         return status;
-    status = boot->barrier(boot); /* nobody signals any more */
-    if (status == EPA_OK) {
-        for (uint32_t i = 0; i < v->segments.params.signals; i++)
-            __atomic_store_n(word_at(v, i, t->rank), 0, __ATOMIC_RELAXED);
-        status = boot->barrier(boot); /* nobody signals yet */
-    }
-    if (status != EPA_OK)
-        v->failure = (struct failure){.at = FAILED_SET_UP, .status = status};
-    return status;
+    return wait_reset(v->boot, v->peer[t->rank].segment->signal, v->segments.params.signals,
+                      sizeof(struct line), &v->failure);
 }
 
 const struct epa_transport_ops verbs_ops = {
@@ -267,7 +260,6 @@ const struct epa_transport_ops verbs_ops = {
     .progress = progress,
     .barrier = pass_barrier,
     .reset = reset_signals,
-    .limit = verbs_peak,
     .describe = verbs_describe,
     .explain = verbs_explain,
     .close = verbs_close,

@@ -4,32 +4,16 @@
 
 #include <epa2a/transport.h>
 
-#include "../shm/segments.h"
+#include "../../common/segments.h"
+#include "../../common/transport_wait.h"
 #include "connect.h"
 #include "device.h"
 #include "queue.h"
 
-enum wait_kind { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD };
-
-enum failed_at {
-    FAILED_NOWHERE,
-    FAILED_ELSEWHERE, /* another rank, while this one did not wait */
-    FAILED_SIGNAL,
-    FAILED_BARRIER,
-    FAILED_QUIET,
+enum verbs_failed_at {
+    FAILED_QUIET = FAILED_OTHER,
     FAILED_REQUEST, /* see queues.failure */
     FAILED_SOURCE,
-    FAILED_SET_UP,
-    FAILED_PEAK,
-};
-
-struct failure {
-    enum failed_at at;
-    enum epa_status status;
-    enum epa_compare compare;
-    uint32_t line, peer;
-    uint64_t want, seen, waited_ns;
-    uint32_t missing, first_missing; /* barrier: ranks that had not come, and one of them */
 };
 
 struct verbs {
@@ -44,14 +28,12 @@ struct verbs {
     void *pinned;
     uint64_t pinned_bytes;
     struct queues queues;
-    uint64_t *ordered;  /* [size] requests that the next put or set there waits for */
-    uint32_t mtu;       /* the least of all peers */
-    bool connected;     /* all can reach all */
-    uint32_t burst;     /* polls between two looks at all else */
-    uint64_t spin_ns;   /* how long wait() keeps the core to itself */
+    uint64_t *ordered; /* [size] requests that the next put or set there waits for */
+    uint32_t mtu;      /* the least of all peers */
+    bool connected;    /* all can reach all */
+    struct epa_wait_config wait;
     uint64_t settle_ns; /* between the two looks at a signal */
     uint64_t barriers;  /* begun by this rank */
-    uint64_t turns;     /* signals played for limit() */
     struct failure failure;
 };
 
@@ -59,16 +41,6 @@ struct verbs {
 static inline uint32_t line_arrived(const struct verbs *v, uint32_t from)
 {
     return v->segments.params.signals + from;
-}
-
-static inline uint32_t line_ping(const struct verbs *v)
-{
-    return v->segments.params.signals + v->base.size;
-}
-
-static inline uint32_t own_lines(uint32_t size)
-{
-    return size + 1;
 }
 
 /* Memory that loads and stores reach; always one's own. */
@@ -90,14 +62,10 @@ static inline uint64_t remote_line(const struct queue *q, uint32_t line)
 
 /* ---- waits.c ---- */
 
-struct waiting {
-    uint64_t begun, timeout_ns, waited_ns, reported_ns;
-};
-
 /* Whether `word` is what is wanted, in two looks that saw the same, with `pause` in between:
  * what was seen in the middle of a write does not count. */
-bool poll_launch(const uint64_t *word, enum epa_compare, uint64_t want,
-          void (*pause)(const void *arg), const void *arg);
+bool poll_settled(const uint64_t *word, enum epa_compare, uint64_t want,
+                  void (*pause)(const void *arg), const void *arg);
 /* A value that two looks saw alike. */
 uint64_t look_up(const uint64_t *word, void (*pause)(const void *arg), const void *arg);
 
@@ -106,24 +74,19 @@ uint64_t verbs_read(const struct verbs *, uint32_t line);
 /* What has failed is in v->failure. */
 enum epa_status verbs_poll(struct verbs *);
 /* One turn of a wait: completions, `aborted`, the clock. EPA_OK: go on waiting. */
-enum epa_status verbs_go_on(struct verbs *, struct waiting *);
-/* Until this rank's own `line` is what is wanted. `at`: what that is a failure of. */
-enum epa_status verbs_wait(struct verbs *, uint32_t line, enum epa_compare, uint64_t want,
-                           uint64_t timeout_ns, enum failed_at at);
+enum epa_status verbs_go_on(struct verbs *, struct epa_wait *, struct epa_wait_state *);
+/* Until this rank's own `signal` is what is wanted. */
+enum epa_status verbs_wait(struct verbs *, uint32_t signal, enum epa_compare, uint64_t want,
+                           uint64_t timeout_ns);
 /* Until all that this rank has started is in place. */
 enum epa_status verbs_drain(struct verbs *, uint64_t timeout_ns);
 enum epa_status verbs_barrier(struct verbs *, uint64_t timeout_ns);
-/* Sets a line at a peer, and waits for room where it must. */
-enum epa_status verbs_set(struct verbs *, uint32_t line, uint64_t value, uint32_t peer,
-                          uint64_t timeout_ns);
 
-/* ---- verbs.c, open.c, limit.c, words.c ---- */
+/* ---- verbs.c, open.c, words.c ---- */
 
 extern const struct epa_transport_ops verbs_ops;
 void verbs_close(struct epa_transport *);
 
-enum epa_status verbs_peak(struct epa_transport *, uint64_t scratch,
-                            struct epa_peak *out);
 void verbs_explain(struct epa_transport *, struct epa_error *);
 void verbs_describe(struct epa_transport *,
                     void (*say)(void *arg, const char *key, const char *value), void *arg);

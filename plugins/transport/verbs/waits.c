@@ -4,26 +4,19 @@
  * that is gone shows, and how software devices get on with their work. */
 #include "verbs.h"
 
-#include "base/clock.h"
-
 /* ---- looking ---- */
-
-static bool reached(uint64_t seen, enum epa_compare compare, uint64_t want)
-{
-    return compare == EPA_EQ ? seen == want : seen >= want;
-}
 
 /* What settles a half-written value is time, so `pause` comes between the looks. A copy that
  * begins with the low byte could do without: half of a value that counts up is then below what
  * it becomes, so nothing that is waited for with >= comes too early.
  * Acquire: pairs with the release of a direct peer's store. What a device wrote is ordered by
  * the device: data before the signal behind it. */
-bool poll_launch(const uint64_t *word, enum epa_compare compare, uint64_t want,
-          void (*pause)(const void *arg), const void *arg)
+bool poll_settled(const uint64_t *word, enum epa_compare compare, uint64_t want,
+                  void (*pause)(const void *arg), const void *arg)
 {
     uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-    if (!reached(seen, compare, want))
+    if (!wait_reached(seen, compare, want))
         return false;
     pause(arg);
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) == seen;
@@ -50,10 +43,10 @@ static void settle(const void *arg)
 
     if (v->settle_ns == 0)
         return;
-    begun = clock_ns();
+    begun = epa_now_ns();
     do
-        clock_relax();
-    while (clock_ns() - begun < v->settle_ns);
+        epa_relax();
+    while (epa_now_ns() - begun < v->settle_ns);
 }
 
 uint64_t verbs_read(const struct verbs *v, uint32_t line)
@@ -73,28 +66,17 @@ enum epa_status verbs_poll(struct verbs *v)
 }
 
 /* A rank that fails leaves, and requests to it fail after that: `aborted` is the reason. */
-enum epa_status verbs_go_on(struct verbs *v, struct waiting *w)
+enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w,
+                            struct epa_wait_state *state)
 {
-    enum epa_status status = verbs_poll(v);
-    uint64_t now = clock_ns();
+    enum epa_status status = verbs_poll(v), turn = epa_wait_turn(&v->wait, w, state);
 
-    if (w->begun == 0)
-        w->begun = now;
-    w->waited_ns = now - w->begun;
-    if (epa_aborted(v->boot))
-        return EPA_ERR_ABORTED;
-    if (status != EPA_OK)
-        return status;
-    if (w->waited_ns >= w->timeout_ns)
-        return EPA_ERR_TIMEOUT;
-    if (w->waited_ns >= v->spin_ns)
-        clock_pause(w->waited_ns, v->spin_ns);
-    return EPA_OK;
+    return turn == EPA_ERR_ABORTED || status == EPA_OK ? turn : status;
 }
 
-/* Tells what was waited for, unless it is a request that failed, which has told already. */
+/* Keeps what was waited for, unless it is a request that failed, which is kept already. */
 static enum epa_status give_up(struct verbs *v, enum epa_status status,
-                               const struct waiting *w, const struct failure *what)
+                               const struct epa_wait *w, const struct failure *what)
 {
     if (status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT) {
         v->failure = *what;
@@ -104,75 +86,52 @@ static enum epa_status give_up(struct verbs *v, enum epa_status status,
     return status;
 }
 
-/* The wait is over, well; another may begin with the same `w`. */
-static enum epa_status done(const struct verbs *v, struct waiting *w)
-{
-    epa_wait_clear(v->boot->observer, w->reported_ns);
-    w->reported_ns = 0;
-    return EPA_OK;
-}
-
-/* For a line that others set: a signal, or where one of them counts its arrivals. */
-static void tell_of_line(const struct verbs *v, uint32_t line, uint64_t seen, uint64_t want,
-                         struct waiting *w)
-{
-    bool barrier = line >= v->segments.params.signals;
-
-    epa_wait_report(v->boot->observer,
-              &(struct epa_wait_state){
-                  .kind = barrier ? EPA_WAIT_BARRIER : EPA_WAIT_SIGNAL,
-                  .peer = barrier ? line - line_arrived(v, 0) : EPA_WAIT_NOBODY,
-                  .number = barrier ? EPA_WAIT_NOBODY : line,
-                  .seen = seen,
-                  .wanted = want,
-                  .waited_ns = w->waited_ns},
-              &w->reported_ns);
-}
-
-static void tell_of_puts(const struct verbs *v, uint32_t peer, struct waiting *w)
-{
-    epa_wait_report(v->boot->observer,
-              &(struct epa_wait_state){.kind = EPA_WAIT_PUTS,
-                                    .peer = peer,
-                                    .number = EPA_WAIT_NOBODY,
-                                    .waited_ns = w->waited_ns},
-              &w->reported_ns);
-}
-
-static enum epa_status wait_until(struct verbs *v, uint32_t line, enum epa_compare compare,
-                                  uint64_t want, struct waiting *w, enum failed_at at)
+/* For a line that others set: `f` says which, and what it is a failure of. */
+static enum epa_status wait_until(struct verbs *v, uint32_t line, struct epa_wait *w,
+                                  struct failure *f)
 {
     const uint64_t *word = word_at(v, line, v->base.rank);
-    enum epa_status status;
 
     for (;;) {
-        for (uint32_t i = 0; i < v->burst; i++) {
-            if (poll_launch(word, compare, want, settle, v))
-                return done(v, w);
-            clock_relax();
+        struct epa_wait_state state;
+        enum epa_status status;
+
+        for (uint32_t i = 0; i < v->wait.burst; i++) {
+            if (poll_settled(word, f->compare, f->want, settle, v))
+                return epa_wait_done(&v->wait, w);
+            epa_relax();
         }
-        status = verbs_go_on(v, w);
-        tell_of_line(v, line, __atomic_load_n(word, __ATOMIC_RELAXED), want, w);
+        f->seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+        state = wait_state_of(f);
+        status = verbs_go_on(v, w, &state);
         if (status != EPA_OK)
-            return give_up(
-                v, status, w,
-                &(struct failure){.at = at,
-                                  .compare = compare,
-                                  .line = line,
-                                  .want = want,
-                                  .seen = __atomic_load_n(word, __ATOMIC_RELAXED)});
+            return give_up(v, status, w, f);
     }
 }
 
-enum epa_status verbs_wait(struct verbs *v, uint32_t line, enum epa_compare compare,
-                           uint64_t want, uint64_t timeout_ns, enum failed_at at)
+enum epa_status verbs_wait(struct verbs *v, uint32_t signal, enum epa_compare compare,
+                           uint64_t want, uint64_t timeout_ns)
 {
-    struct waiting w = {.timeout_ns = timeout_ns};
+    struct epa_wait w = {.timeout_ns = timeout_ns};
 
-    return wait_until(v, line, compare, want, &w, at);
+    return wait_until(
+        v, signal, &w,
+        &(struct failure){
+            .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = want});
 }
 
-static enum epa_status drain_until(struct verbs *v, struct waiting *w)
+/* For requests to `peer`, of which `n` are under way. */
+static enum epa_status wait_for_requests(struct verbs *v, uint32_t peer, uint64_t n,
+                                         struct epa_wait *w)
+{
+    struct epa_wait_state state = {
+        .kind = EPA_WAIT_PUTS, .peer = peer, .number = EPA_WAIT_NOBODY};
+
+    return give_up(v, verbs_go_on(v, w, &state), w,
+                   &(struct failure){.at = FAILED_QUIET, .peer = peer, .want = n});
+}
+
+static enum epa_status drain_until(struct verbs *v, struct epa_wait *w)
 {
     struct queues *all = &v->queues;
     enum epa_status status = verbs_poll(v);
@@ -187,87 +146,71 @@ static enum epa_status drain_until(struct verbs *v, struct waiting *w)
         uint64_t mark = q->built;
 
         while (!queue_is_done(q, mark)) {
-            status = verbs_go_on(v, w);
-            tell_of_puts(v, r, w);
+            status = wait_for_requests(v, r, mark - q->done, w);
             if (status != EPA_OK)
-                return give_up(v, status, w,
-                               &(struct failure){
-                                   .at = FAILED_QUIET, .peer = r, .want = mark - q->done});
+                return status;
         }
     }
-    return done(v, w);
+    return epa_wait_done(&v->wait, w);
 }
 
 enum epa_status verbs_drain(struct verbs *v, uint64_t timeout_ns)
 {
-    struct waiting w = {.timeout_ns = timeout_ns};
+    struct epa_wait w = {.timeout_ns = timeout_ns};
 
     return drain_until(v, &w);
 }
 
-/* ---- lines of the transport's own ---- */
-
-static enum epa_status set_until(struct verbs *v, uint32_t line, uint64_t value,
-                                 uint32_t peer, struct waiting *w)
+/* Counts an arrival at a peer, and waits for room where it must. */
+static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer,
+                                 struct epa_wait *w)
 {
     struct queue *q = &v->queues.queue[peer];
-    enum epa_status status;
+    uint32_t line = line_arrived(v, v->base.rank);
 
     if (is_direct(v, peer)) {
-        /* Release: pairs with the acquire in look(). */
-        __atomic_store_n(word_at(v, line, peer), value, __ATOMIC_RELEASE);
+        /* Release: pairs with the acquire in poll_settled(). */
+        __atomic_store_n(word_at(v, line, peer), epoch, __ATOMIC_RELEASE);
         return EPA_OK;
     }
     while (!queue_has_room(q, 1)) {
+        enum epa_status status;
+
         queue_ask(&v->queues, q);
         queue_post(&v->queues, q);
-        status = verbs_go_on(v, w);
-        tell_of_puts(v, peer, w);
+        status = wait_for_requests(v, peer, q->built - q->done, w);
         if (status != EPA_OK)
-            return give_up(v, status, w,
-                           &(struct failure){.at = FAILED_QUIET,
-                                             .peer = peer,
-                                             .want = q->built - q->done});
+            return status;
     }
-    queue_set(&v->queues, q, value, remote_line(q, line), true); /* drained before long */
+    queue_set(&v->queues, q, epoch, remote_line(q, line), true); /* drained before long */
     queue_post(&v->queues, q);
     return EPA_OK;
 }
 
-enum epa_status verbs_set(struct verbs *v, uint32_t line, uint64_t value, uint32_t peer,
-                          uint64_t timeout_ns)
-{
-    struct waiting w = {.timeout_ns = timeout_ns};
-
-    return set_until(v, line, value, peer, &w);
-}
-
-static void find_missing(const struct verbs *v, uint64_t epoch, struct failure *failure)
-{
-    for (uint32_t r = v->base.size; r-- > 0;) {
-        if (r == v->base.rank || verbs_read(v, line_arrived(v, r)) >= epoch)
-            continue;
-        failure->missing++;
-        failure->first_missing = r;
-    }
-}
-
 /* Each rank has a line at every other, where it alone counts its arrivals: one message for
- * each pair, and it is known who is late. Before it tells anybody, all that it has put must be
- * in place: who is told may load what was put to a third. */
+ * each pair, and it is known who is late. Before it arrives anywhere, all that it has put must
+ * be in place: who sees it may load what was put to a third. */
 enum epa_status verbs_barrier(struct verbs *v, uint64_t timeout_ns)
 {
-    struct waiting w = {.timeout_ns = timeout_ns};
-    uint32_t size = v->base.size, mine = line_arrived(v, v->base.rank);
+    struct epa_wait w = {.timeout_ns = timeout_ns};
+    uint32_t size = v->base.size;
     uint64_t epoch = ++v->barriers;
     enum epa_status status = drain_until(v, &w);
 
     for (uint32_t i = 1; i < size && status == EPA_OK; i++)
-        status = set_until(v, mine, epoch, (v->base.rank + i) % size, &w);
-    for (uint32_t i = 1; i < size && status == EPA_OK; i++)
-        status = wait_until(v, line_arrived(v, (v->base.rank + i) % size), EPA_GE, epoch,
-                            &w, FAILED_BARRIER);
-    if (status != EPA_OK && v->failure.at == FAILED_BARRIER)
-        find_missing(v, epoch, &v->failure);
+        status = arrive_at(v, epoch, (v->base.rank + i) % size, &w);
+    for (uint32_t i = 1; i < size && status == EPA_OK; i++) {
+        uint32_t peer = (v->base.rank + i) % size;
+
+        status = wait_until(
+            v, line_arrived(v, peer), &w,
+            &(struct failure){
+                .at = FAILED_BARRIER, .compare = EPA_GE, .peer = peer, .want = epoch});
+    }
+    for (uint32_t r = 0; r < size && status != EPA_OK; r++) {
+        if (v->failure.at == FAILED_BARRIER && r != v->base.rank &&
+            verbs_read(v, line_arrived(v, r)) < epoch)
+            wait_note_missing(&v->failure, r);
+    }
     return status;
 }

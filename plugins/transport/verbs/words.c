@@ -85,50 +85,18 @@ static void explain_request(struct verbs *v, const struct failure *f, struct epa
     (void)epa_fail(err, f->status, "verbs: %s", text);
 }
 
-static void explain_barrier(const struct verbs *v, const struct failure *f, const char *why,
-                            struct epa_error *err)
-{
-    char late[64] = "to which all had come by then";
-
-    if (f->missing != 0)
-        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
-                 f->missing > 1 ? " and others" : "");
-    (void)epa_fail(err, f->status,
-                   "verbs: rank %u waited %.3f s at barrier %" PRIu64
-                   " %s, %u of %u missing%s",
-                   v->base.rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
-                   v->base.size, why);
-}
-
-static void explain_signal(const struct verbs *v, const struct failure *f, const char *why,
-                           struct epa_error *err)
-{
-    (void)epa_fail(err, f->status,
-                   "verbs: rank %u waited %.3f s for signal %u %s %" PRIu64
-                   ", it is %" PRIu64 "%s",
-                   v->base.rank, (double)f->waited_ns * 1e-9, f->line,
-                   f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, why);
-}
-
 void verbs_explain(struct epa_transport *t, struct epa_error *err)
 {
     struct verbs *v = (struct verbs *)t;
     const struct failure *f = &v->failure;
-    const char *why = f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
 
     switch (f->at) {
-    case FAILED_SIGNAL:
-        explain_signal(v, f, why, err);
-        break;
-    case FAILED_BARRIER:
-        explain_barrier(v, f, why, err);
-        break;
     case FAILED_QUIET:
         (void)epa_fail(
             err, f->status,
             "verbs: rank %u waited %.3f s for its device to be done with %" PRIu64
             " requests to rank %u%s",
-            t->rank, (double)f->waited_ns * 1e-9, f->want, f->peer, why);
+            t->rank, (double)f->waited_ns * 1e-9, f->want, f->peer, wait_why(f));
         break;
     case FAILED_REQUEST:
         explain_request(v, f, err);
@@ -139,23 +107,8 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
                        "its heap; only that is registered with the device",
                        t->rank, f->want, f->peer);
         break;
-    case FAILED_SET_UP:
-        v->boot->explain(v->boot, err);
-        (void)epa_fail(err, f->status, "verbs: rank %u could not reset its signals%s",
-                       t->rank, why);
-        break;
-    case FAILED_PEAK:
-        v->boot->explain(v->boot, err);
-        (void)epa_fail(err, f->status, "verbs: rank %u could not measure its links%s",
-                       t->rank, why);
-        break;
-    case FAILED_ELSEWHERE:
-        (void)epa_fail(err, f->status, "verbs: rank %u stopped, as another rank had failed",
-                       t->rank);
-        break;
-    case FAILED_NOWHERE:
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "verbs: nothing has failed on rank %u",
-                       t->rank);
+    default:
+        wait_explain("verbs", t, v->boot, f, err);
         break;
     }
 }

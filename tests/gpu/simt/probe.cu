@@ -1,7 +1,7 @@
 /* See probe.h. Blocks have two warps. */
 #include "probe.h"
 
-#include "device/packets.cuh"
+#include <epa2a/packets.cuh>
 
 #include <cuda_runtime.h>
 
@@ -56,15 +56,15 @@ enum { PACKETS = 8, MOST_LOOKS = 1000 };
 struct late {
     struct epa_fault fault;
     uint32_t stop;
-    __align__(128) char row[PACKETS * DEV_PACKET];
+    __align__(128) char row[PACKETS * EPA_PACKET];
     unsigned looks;
 };
 
 /* Polls as kernels do, until all of the row is there, which is when the time is up. */
 static __global__ void late_row(struct late *l, bool last)
 {
-    uint64_t *first_count = (uint64_t *)(l->row + DEV_PACKET) - 1;
-    uint64_t *last_count = (uint64_t *)(l->row + PACKETS * DEV_PACKET) - 1;
+    uint64_t *first_count = (uint64_t *)(l->row + EPA_PACKET) - 1;
+    uint64_t *last_count = (uint64_t *)(l->row + PACKETS * EPA_PACKET) - 1;
     struct epa_dev_poll poll = {};
     struct {
         struct epa_device_view v;
@@ -80,7 +80,7 @@ static __global__ void late_row(struct late *l, bool last)
             l->looks = i;
             return;
         }
-        if (!dev_packet128_wait(a, l->row, PACKETS, 1, {}, &poll))
+        if (!epa_dev_packet_wait(a, l->row, PACKETS, 1, {}, &poll))
             return;
         if (poll.late)
             *first_count = *last_count = 1;

@@ -1,4 +1,4 @@
-/* The library that missing_library.c is linked with and that no search finds at run
+/* The library that the plugin missing_library is linked with and that no search finds at run
  * time. */
 __attribute__((visibility("default"))) int epa2a_test_gone(void);
 

@@ -7,58 +7,58 @@
 #include <cuda_fp8.h>
 #include <stdint.h>
 
-static __device__ __forceinline__ uint64_t epa_dev_time(void)
+#define EPA_DEV static inline __attribute__((always_inline))
+
+EPA_DEV uint64_t epa_dev_time(void)
 {
     return simt_time();
 }
 
-static __device__ __forceinline__ uint64_t epa_dev_load_acquire(const uint64_t *word)
+EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)
 {
     return simt_load(word);
 }
 
-static __device__ __forceinline__ uint64_t epa_dev_load_relaxed(const uint64_t *word)
+EPA_DEV uint64_t epa_dev_load_relaxed(const uint64_t *word)
 {
     return simt_load(word);
 }
 
-static __device__ __forceinline__ void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
+EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-static __device__ __forceinline__ void epa_dev_store_release(uint64_t *word, uint64_t value)
+EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-static __device__ __forceinline__ void epa_dev_fence(void)
+EPA_DEV void epa_dev_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-static __device__ __forceinline__ void epa_dev_store_pair(char *to, uint64_t first,
-                                                          uint64_t second)
+EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
 {
     simt_store_pair(to, first, second);
 }
 
-static __device__ __forceinline__ void epa_dev_load_pair(const char *from, uint64_t *first,
-                                                         uint64_t *second)
+EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *second)
 {
     simt_load_pair(from, first, second);
 }
 
 /* Kernels of a stream run one after the other. */
-static __device__ __forceinline__ void epa_dev_after_kernel(void)
+EPA_DEV void epa_dev_after_kernel(void)
 {
 }
 
-static __device__ __forceinline__ void epa_dev_next_kernel(void)
+EPA_DEV void epa_dev_next_kernel(void)
 {
 }
 
-static __device__ __forceinline__ void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
+EPA_DEV void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
 {
     for (int i = 0; i < 2; i++) {
         __half2_raw both =

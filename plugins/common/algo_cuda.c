@@ -1,0 +1,448 @@
+/* What algorithms on GPUs share on the host (algo_cuda.h). */
+#include "algo_cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what went wrong ---- */
+
+enum epa_status device_fail(struct device *d, enum epa_status status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(d->last.text, sizeof(d->last.text), fmt, args);
+    va_end(args);
+    d->last.status = status;
+    return status;
+}
+
+enum epa_status device_call_failed(struct device *d, const char *what, int code)
+{
+    return device_fail(d, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, d->backend->device,
+                       cudaGetErrorString((cudaError_t)code));
+}
+
+/* After a fault of its kernels nothing works any more; a call may have been refused before
+ * it. */
+static void explain_device(struct epa_algorithm *a, struct epa_error *err)
+{
+    const struct device *d = (const struct device *)a;
+
+    if (d->backend->fault.status != EPA_OK)
+        d->kind->explain(&d->backend->fault, d->t->rank, err);
+    else if (d->last.status != EPA_OK)
+        (void)epa_fail(err, d->last.status, "%s", d->last.text);
+}
+
+/* What the backend failed with while `d` was set up. */
+static enum epa_status explain_set_up(const struct device *d, enum epa_status status,
+                                      struct epa_error *err)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if (status == EPA_OK)
+        return EPA_OK;
+    d->backend->ops->explain(d->backend, &why);
+    return epa_fail(err, status, "%s: setting up on GPU %d: %s", d->kind->name,
+                    d->backend->device, why.text);
+}
+
+/* ---- the trace ---- */
+
+enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
+
+static bool took_part(const uint64_t *at)
+{
+    return at[0] != 0 && at[1] >= at[0];
+}
+
+/* A lane for each phase of a warp: it comes back to them in turn, and slices from the first
+ * beginning to the last end overlap. */
+static void write_slice(FILE *f, const struct device *d, uint32_t i, const uint64_t *at,
+                        uint64_t zero)
+{
+    uint32_t rank = d->t->rank, warp = i / PHASES, block = warp / DEVICE_WARPS;
+    const char *name = d->kind->phase[i % PHASES];
+
+    warp %= DEVICE_WARPS;
+    fprintf(f,
+            ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": %u, "
+            "\"args\": {\"name\": \"block %u, warp %u, %s\"}},"
+            "\n{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"ts\": %.3f, "
+            "\"dur\": %.3f, \"args\": {\"block\": %u, \"warp\": %u}}",
+            rank, i, block, warp, name, name, rank, i, (double)(at[0] - zero) * 1e-3,
+            (double)(at[1] - at[0]) * 1e-3, block, warp);
+}
+
+/* A Chrome trace: the kernels of one rank follow each other on one clock; other ranks have
+ * others. */
+static void write_slices(FILE *f, const struct device *d, const uint64_t *at, uint32_t n)
+{
+    uint32_t rank = d->t->rank;
+    uint64_t zero = UINT64_MAX;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (took_part(at + 2 * i) && at[2 * i] < zero)
+            zero = at[2 * i];
+    fprintf(f,
+            "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"rank\": %u, "
+            "\"globaltimer_ns\": \"%" PRIu64 "\"}, \"traceEvents\": ["
+            "\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": 0, "
+            "\"args\": {\"name\": \"rank %u, kernels of %s\"}}",
+            rank, zero, rank, rank, d->kind->name);
+    for (uint32_t i = 0; i < n; i++)
+        if (d->kind->phase[i % PHASES] != NULL && took_part(at + 2 * i))
+            write_slice(f, d, i, at + 2 * i, zero);
+    fprintf(f, "\n]}\n");
+}
+
+/* Into PROFILE.RANK.json; a failure is reported on stderr, as the run itself went well. */
+static void write_trace(const struct device *d)
+{
+    uint32_t n = d->args.stamped;
+    size_t bytes = n * sizeof(*d->args.stamps), room = strlen(d->profile) + 32;
+    uint64_t *at = malloc(bytes);
+    char *name = malloc(room);
+    struct epa_error why = {EPA_OK, ""};
+    FILE *f;
+
+    if (at == NULL || name == NULL) {
+        fprintf(stderr, "%s: no memory for the trace %s\n", d->kind->name, d->profile);
+    } else if (d->backend->ops->read(d->backend, at, d->args.stamps, bytes) != EPA_OK) {
+        d->backend->ops->explain(d->backend, &why);
+        fprintf(stderr, "%s: no trace %s: %s\n", d->kind->name, d->profile, why.text);
+    } else {
+        snprintf(name, room, "%s.%u.json", d->profile, d->t->rank);
+        f = fopen(name, "w");
+        if (f != NULL)
+            write_slices(f, d, at, n * PHASES);
+        if (f == NULL || fclose(f) != 0)
+            fprintf(stderr, "%s: no complete trace in %s: %s\n", d->kind->name, name,
+                    strerror(errno));
+    }
+    free(name);
+    free(at);
+}
+
+/* ---- set-up ---- */
+
+void device_destroy(struct epa_algorithm *a)
+{
+    struct device *d = (struct device *)a;
+
+    if (d == NULL)
+        return;
+    if (d->profile != NULL && d->memory != NULL && d->epoch > 0)
+        write_trace(d);
+    if (d->memory != NULL)
+        d->backend->ops->free(d->backend, d->memory);
+    free(d);
+}
+
+static enum epa_status check_device(const struct device *d, uint64_t heap_bytes,
+                                    struct epa_error *err)
+{
+    int device = d->backend->device, major = 0;
+    cudaError_t code = cudaSetDevice(device);
+
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: GPU %d: %s", d->kind->name, device,
+                        cudaGetErrorString(code));
+    if (major < 9)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s: GPU %d has compute capability %d.x; its kernels need 9.0",
+                        d->kind->name, device, major);
+    if (d->t->view == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s: the transport gives kernels no way to other ranks",
+                        d->kind->name);
+    if (d->heap + heap_bytes > d->t->heap_bytes)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small",
+                        d->kind->name, (unsigned long long)d->t->heap_bytes);
+    return EPA_OK;
+}
+
+/* Where ranks share a device, a kernel set up early would take the room of their kernels. */
+static bool is_whole(const struct epa_backend *backend)
+{
+    int all = 0;
+
+    (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, backend->device);
+    return backend->multiprocessors == (uint32_t)all;
+}
+
+enum epa_status device_create(const struct device_kind *kind, size_t bytes,
+                              const struct epa_algorithm_params *p, uint64_t heap_bytes,
+                              uint32_t sets, bool early, const char *profile, void *out,
+                              struct epa_error *err)
+{
+    const struct epa_moe *m = &p->problem->u.moe;
+    struct device *d = calloc(1, bytes);
+    enum epa_status status;
+
+    if (d == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory", kind->name);
+    d->base.explain = explain_device;
+    d->base.destroy = device_destroy;
+    d->kind = kind;
+    d->t = p->transport;
+    d->backend = p->backend;
+    d->heap = p->heap;
+    d->sets = sets;
+    d->profile = profile;
+    status = check_device(d, heap_bytes, err);
+    if (status != EPA_OK) {
+        free(d);
+        return status;
+    }
+    d->early = early && is_whole(p->backend);
+    d->args = (struct device_args){
+        .v = *d->t->view,
+        .signal = p->signal,
+        .timeout_ns = p->timeout_ns,
+        .max_tokens = m->max_tokens,
+        .hidden = m->hidden,
+        .group = m->fp8_group_size,
+        .experts = m->experts,
+        .local = m->experts / d->t->size,
+        .topk = m->topk,
+    };
+    memcpy(out, &d, sizeof(d)); /* a pointer to whatever struct it begins */
+    return EPA_OK;
+}
+
+static enum epa_status load_failed(const struct device *d, cudaError_t code,
+                                   struct epa_error *err)
+{
+    return epa_fail(err, EPA_ERR_SYSTEM, "%s: loading its kernels on GPU %d: %s",
+                    d->kind->name, d->backend->device, cudaGetErrorString(code));
+}
+
+/* One that is loaded when it is first launched may have to wait for others that wait for it. */
+static enum epa_status load_kernel(const struct device *d, const void *kernel,
+                                   uint32_t shared_bytes, struct epa_error *err)
+{
+    struct cudaFuncAttributes attributes;
+    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+
+    if (code == cudaSuccess)
+        code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)shared_bytes);
+    return code == cudaSuccess ? EPA_OK : load_failed(d, code, err);
+}
+
+/* As many blocks as are resident at once, since they wait for blocks of other ranks, which wait
+ * for them. */
+static enum epa_status count_blocks(const struct device *d, const struct device_kernel *k,
+                                    uint32_t shared_bytes, uint32_t most, uint32_t *out,
+                                    struct epa_error *err)
+{
+    uint32_t blocks;
+    int n = 0;
+    cudaError_t code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &n, k->kernel, DEVICE_THREADS, shared_bytes);
+
+    if (code != cudaSuccess)
+        return load_failed(d, code, err);
+    if (n == 0)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "%s: no multiprocessor of GPU %d has room for a block of %s: %d "
+                        "threads and %u bytes of shared memory",
+                        d->kind->name, d->backend->device, k->name, DEVICE_THREADS,
+                        shared_bytes);
+    /* Two for each multiprocessor keep the links busy; more would only wait. */
+    blocks = d->backend->multiprocessors * (uint32_t)(n < 2 ? n : 2);
+    *out = most != 0 && most < blocks ? most : blocks;
+    return EPA_OK;
+}
+
+void *device_take(char *memory, uint64_t *at, uint64_t bytes)
+{
+    void *p = memory != NULL ? memory + *at : NULL;
+
+    *at += (bytes + 255) / 256 * 256;
+    return p;
+}
+
+static uint64_t place_private(struct device *d, char *memory)
+{
+    const struct device_kind *k = d->kind;
+    uint64_t at = 0, counted = (uint64_t)k->stages / k->halves * d->args.most_blocks;
+
+    d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
+    d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
+    d->args.stamped = d->profile != NULL ? d->args.most_blocks * DEVICE_WARPS : 0;
+    d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
+    for (uint32_t i = 0; i < d->sets; i++) {
+        struct device_set *s = &d->set[i];
+
+        s->rows = device_take(memory, &at, sizeof(*s->rows));
+        s->recv_count = device_take(memory, &at, d->args.local * sizeof(*s->recv_count));
+        s->recv_start = device_take(memory, &at, d->args.local * sizeof(*s->recv_start));
+    }
+    k->place(d, memory, &at);
+    return at;
+}
+
+enum epa_status device_set_up(struct device *d, const struct device_kernel *kernel,
+                              uint32_t most, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+    uint64_t bytes;
+
+    for (uint32_t i = 0; i < d->kind->stages && status == EPA_OK; i++) {
+        status = load_kernel(d, kernel[i].kernel, d->shared_bytes[i], err);
+        if (status == EPA_OK && kernel[i].other != NULL)
+            status = load_kernel(d, kernel[i].other, d->shared_bytes[i], err);
+        if (status == EPA_OK)
+            status =
+                count_blocks(d, &kernel[i], d->shared_bytes[i], most, &d->resident[i], err);
+        if (d->args.most_blocks < d->resident[i])
+            d->args.most_blocks = d->resident[i];
+    }
+    if (status != EPA_OK)
+        return status;
+    bytes = place_private(d, NULL);
+    status = d->backend->ops->alloc(d->backend, bytes, &d->memory);
+    if (status != EPA_OK)
+        return explain_set_up(d, status, err);
+    (void)place_private(d, d->memory);
+    return device_clear(d, d->memory, bytes, err);
+}
+
+enum epa_status device_clear(const struct device *d, void *to, uint64_t bytes,
+                             struct epa_error *err)
+{
+    enum epa_status status = d->backend->ops->fill(d->backend, to, 0, bytes);
+
+    if (status == EPA_OK)
+        status = d->backend->ops->sync(d->backend);
+    return explain_set_up(d, status, err);
+}
+
+/* ---- calls ---- */
+
+enum epa_status device_open_set(struct device *d, const char *call, struct epa_moe *m,
+                                uint32_t *out)
+{
+    uint32_t set = (uint32_t)(d->epoch % d->sets);
+    struct device_set *s = &d->set[set];
+
+    if (s->open)
+        return device_fail(d, EPA_ERR_CONFIG,
+                           "%s: %u dispatches are open, as many as there are buffer sets: "
+                           "combine one first",
+                           call, d->sets);
+    s->open = true;
+    s->epoch = m->epoch = ++d->epoch;
+    /* Where counts are is known; what they are is not, until the kernel has run. */
+    m->recv_count = s->recv_count;
+    m->recv_start = s->recv_start;
+    m->recv_row = NULL;
+    m->recv_weight = NULL;
+    *out = set;
+    return EPA_OK;
+}
+
+enum epa_status device_find_set(struct device *d, uint64_t epoch, uint32_t *out)
+{
+    uint32_t set = (uint32_t)((epoch - 1) % d->sets);
+    const struct device_set *s = &d->set[set], *other = &d->set[d->sets - 1 - set];
+    bool again = epoch == d->combined && epoch == d->epoch;
+
+    if (epoch == 0 || s->epoch != epoch || (!s->open && !again))
+        return device_fail(d, EPA_ERR_CONFIG,
+                           "combine: dispatch %llu is not open, or never was",
+                           (unsigned long long)epoch);
+    if (other->open && other->epoch < epoch)
+        return device_fail(
+            d, EPA_ERR_CONFIG,
+            "combine: dispatch %llu is to be combined before %llu: they go in order",
+            (unsigned long long)other->epoch, (unsigned long long)epoch);
+    *out = set;
+    return EPA_OK;
+}
+
+void device_close_set(struct device *d, uint32_t set)
+{
+    d->combined = d->set[set].epoch;
+    d->set[set].open = false;
+}
+
+enum epa_status device_discard(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct device *d = (struct device *)a;
+    uint64_t epoch = problem->u.moe.epoch;
+    struct device_set *s = &d->set[(epoch - 1) % d->sets];
+
+    d->last.status = EPA_OK;
+    if (epoch != d->epoch || !s->open)
+        return device_fail(d, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
+                           (unsigned long long)epoch);
+    s->open = false;
+    return EPA_OK;
+}
+
+struct device_args device_args_of(const struct device *d, const struct epa_moe *m,
+                                  uint32_t stage, uint32_t set)
+{
+    const struct device_set *s = &d->set[set];
+    struct device_args a = d->args;
+
+    a.stage = stage;
+    a.tokens = m->tokens;
+    a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
+    a.x_scale = m->x_scale;
+    a.expert = m->expert;
+    a.weight = m->weight;
+    a.factor = m->expert_factor;
+    a.y = m->y;
+    a.out = m->out;
+    a.recv_count = s->recv_count;
+    a.recv_start = s->recv_start;
+    a.rows = s->rows;
+    a.calls = d->calls + (size_t)(stage / d->kind->halves) * a.most_blocks;
+    a.taken = d->taken[stage];
+    return a;
+}
+
+enum epa_status device_launch(struct device *d, const void *kernel,
+                              struct device_args *args, uint32_t blocks, bool waits)
+{
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val.programmaticStreamSerializationAllowed = 1};
+    cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
+                                 .blockDim = {DEVICE_THREADS, 1, 1},
+                                 .dynamicSmemBytes = d->shared_bytes[args->stage],
+                                 .stream = d->backend->stream,
+                                 .attrs = &early,
+                                 .numAttrs = d->early && !waits ? 1 : 0};
+    cudaError_t code = cudaSetDevice(d->backend->device);
+
+    if (code == cudaSuccess)
+        code = cudaLaunchKernelExC(&config, kernel, (void *[]){args});
+    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
+}
+
+enum epa_status device_copy_outputs(struct device *d, uint64_t at, const void *y,
+                                    uint64_t bytes)
+{
+    char *to = device_own(d, at);
+    cudaError_t code;
+
+    if (y == to)
+        return EPA_OK;
+    code = cudaSetDevice(d->backend->device);
+    if (code == cudaSuccess)
+        code = cudaMemcpyAsync(to, y, bytes, cudaMemcpyDeviceToDevice, d->backend->stream);
+    return code == cudaSuccess ? EPA_OK
+                               : device_call_failed(d, "copying expert outputs", code);
+}

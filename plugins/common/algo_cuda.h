@@ -1,0 +1,236 @@
+/* What algorithms on GPUs share on the host: set-up, calls, what went wrong, and the trace of
+ * their kernels. An algorithm says in a struct device_kind what is its own, puts a struct device
+ * first into its state, and a struct device_args first into what its kernels take. */
+#ifndef ALGO_CUDA_H
+#define ALGO_CUDA_H
+
+#include <stdbool.h>
+
+#include <epa2a/algorithm.h>
+#include <epa2a/backend.h>
+#include <epa2a/both.h>
+
+enum {
+    DEVICE_THREADS = 256, /* of a block */
+    DEVICE_WARPS = DEVICE_THREADS / 32,
+    DEVICE_STAGES = 4,  /* kernels of an algorithm, at most */
+    DEVICE_PHASES = 4,  /* of a kernel, that are stamped */
+    DEVICE_COUNTERS = 2 /* of the work of a kernel */
+};
+
+/* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
+ * quantised before. */
+enum device_input {
+    DEVICE_PLAIN,
+    DEVICE_QUANTISE,
+    DEVICE_QUANTISE_F16,
+    DEVICE_FP8,
+    DEVICE_INPUTS
+};
+
+static inline enum device_input device_input_of(bool fp8, int dtype, int x_dtype)
+{
+    return !fp8                      ? DEVICE_PLAIN
+           : x_dtype == EPA_FP8_E4M3 ? DEVICE_FP8
+           : dtype == EPA_F16        ? DEVICE_QUANTISE_F16
+                                     : DEVICE_QUANTISE;
+}
+
+/* The cell that entry `i` is in: the last of `n`, in ascending order, that begins no later. */
+EPA_BOTH uint32_t device_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
+{
+    uint32_t low = 0;
+
+    while (n - low > 1) {
+        uint32_t middle = (low + n) / 2;
+
+        if (begin[middle] <= i)
+            low = middle;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* Of one warp: when it began and ended each phase of each stage, by the device's nanosecond
+ * clock; 0: it did not take part. */
+struct device_stamps {
+    uint64_t at[DEVICE_STAGES * DEVICE_PHASES][2];
+};
+
+/* What kernels are given, by value. */
+struct device_args {
+    struct epa_device_view v;
+    uint32_t signal, stage; /* stage: which of the kernels */
+    uint64_t timeout_ns;
+    uint32_t tokens, max_tokens, hidden, group, experts, local, topk;
+
+    const void *x;
+    const float *x_scale;
+    const int32_t *expert;
+    const float *weight, *factor;
+    const void *y;
+    void *out;
+
+    /* Of the set at hand. */
+    uint32_t *recv_count, *rows; /* rows: that are in use */
+    uint64_t *recv_start;
+
+    /* This rank's alone. Calls that have ended stand in device memory, so that a graph which is
+     * launched again goes on counting: the same number for each of as many blocks as a kernel
+     * may have. A block reads its own alone, and so needs no other to have done so before it
+     * writes it anew. */
+    unsigned long long *calls;
+    uint32_t most_blocks;
+    /* Units of work that have been taken. Calls of a stage use two of these in turn; each clears
+     * the other for the one after it. */
+    uint32_t (*taken)[DEVICE_COUNTERS];
+    struct device_stamps *stamps; /* of `stamped` warps */
+    uint32_t stamped;
+};
+
+/* Views of what a dispatch received; rows: how many. */
+struct device_set {
+    uint32_t *recv_count, *rows;
+    uint64_t *recv_start;
+    bool open;
+    uint64_t epoch;
+};
+
+struct device;
+
+struct device_kind {
+    const char *name;
+    uint32_t stages; /* kernels */
+    uint32_t halves; /* kernels of a call: they count it together */
+    /* Names, by stage; NULL: there is no such phase */
+    const char *phase[DEVICE_STAGES * DEVICE_PHASES];
+    /* Where what is its own stands in the rank's memory (device_take()). */
+    void (*place)(struct device *, char *memory, uint64_t *at);
+    /* What a kernel gave up waiting for, in the words of the host code. */
+    void (*explain)(const struct epa_fault *, uint32_t rank, struct epa_error *);
+};
+
+/* An algorithm and the GPU of its rank. */
+struct device {
+    struct epa_algorithm base; /* first */
+    const struct device_kind *kind;
+    struct epa_transport *t;
+    struct epa_backend *backend;
+    uint64_t heap; /* the algorithm's part: offset from the start of any rank's heap */
+    bool early;    /* a kernel may be set up while the one before runs */
+    void *memory;  /* of this rank alone */
+    struct epa_error last; /* of the host's making */
+    const char *profile;
+    struct device_args args;          /* what is the same in all calls */
+    uint32_t resident[DEVICE_STAGES]; /* blocks that fit on the device at once */
+    uint32_t shared_bytes[DEVICE_STAGES];
+    unsigned long long *calls;             /* [calls that are counted][args.most_blocks] */
+    uint32_t (*taken)[2][DEVICE_COUNTERS]; /* [kind->stages] */
+    /* Buffer sets, one or two: dispatches take them in turn, on all ranks alike, and combines
+     * give them back in the same order. */
+    uint32_t sets;
+    uint64_t epoch, combined; /* of the last dispatch, and of the last that was combined */
+    struct device_set set[2];
+};
+
+/* ---- set-up ---- */
+
+static inline uint32_t device_up16(uint64_t bytes)
+{
+    return (uint32_t)((bytes + 15) / 16 * 16);
+}
+
+/* Makes a state of `bytes`, all 0 but its device, if device and transport will do for an
+ * algorithm that takes `heap_bytes` of the heap. `early`: it asks for kernels to be set up
+ * early. */
+enum epa_status device_create(const struct device_kind *, size_t bytes,
+                              const struct epa_algorithm_params *, uint64_t heap_bytes,
+                              uint32_t sets, bool early, const char *profile, void *out,
+                              struct epa_error *);
+
+/* A kernel with its shared memory, and one that may be launched in its place; NULL: none. */
+struct device_kernel {
+    const void *kernel, *other;
+    const char *name; /* for what is said */
+};
+
+/* Loads the kernels of all stages, counts how many blocks each has (`most`, if it is not 0), and
+ * takes the rank's own memory. */
+enum epa_status device_set_up(struct device *, const struct device_kernel *, uint32_t most,
+                              struct epa_error *);
+
+/* The rank's own memory is taken part by part, in two rounds: the first, from NULL, only
+ * counts what it comes to. */
+void *device_take(char *memory, uint64_t *at, uint64_t bytes);
+
+/* When it returns the bytes are 0. */
+enum epa_status device_clear(const struct device *, void *to, uint64_t bytes,
+                             struct epa_error *);
+
+/* Writes the trace, and gives all back; NULL will do. */
+void device_destroy(struct epa_algorithm *);
+
+/* ---- calls ---- */
+
+/* Offset of one of a region's buffers, from the start of any rank's heap; `at`: from the
+ * start of the algorithm's part. */
+static inline uint64_t device_region(const struct device *d, uint64_t at, uint64_t bytes,
+                                     uint32_t which)
+{
+    return d->heap + at + bytes * which;
+}
+
+static inline char *device_own(const struct device *d, uint64_t offset)
+{
+    return d->t->peer_heap[d->t->rank] + offset;
+}
+
+/* Blocks for that many units of work: on as many multiprocessors as there are before two
+ * share one. */
+static inline uint32_t device_blocks_for(uint32_t room, uint64_t units)
+{
+    return units < room ? (uint32_t)(units == 0 ? 1 : units) : room;
+}
+
+/* The set of the next dispatch, which it opens, with the views that are not in the heap;
+ * `call`: for what is said. */
+enum epa_status device_open_set(struct device *, const char *call, struct epa_moe *,
+                                uint32_t *out);
+
+/* The set of the dispatch that is combined: the oldest open one, or once more the last that
+ * was combined, with no dispatch since. */
+enum epa_status device_find_set(struct device *, uint64_t epoch, uint32_t *out);
+
+/* It has been combined. */
+void device_close_set(struct device *, uint32_t set);
+
+/* Gives up the last dispatch: of an algorithm that asks nothing of its peers for that. */
+enum epa_status device_discard(struct epa_algorithm *, struct epa_problem *);
+
+/* The arguments of a call. */
+struct device_args device_args_of(const struct device *, const struct epa_moe *,
+                                  uint32_t stage, uint32_t set);
+
+/* `args`: the struct that the kernel takes. `waits`: it is not set up early, as it follows what
+ * is no kernel. */
+enum epa_status device_launch(struct device *, const void *kernel, struct device_args *args,
+                              uint32_t blocks, bool waits);
+
+/* Expert outputs `y` that stand elsewhere are brought to offset `at` of this rank's heap. */
+enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y,
+                                    uint64_t bytes);
+
+/* Keep a sentence for who asks; `code`: a cudaError_t. They return the status. */
+EPA_PRINTF(3, 4)
+enum epa_status device_fail(struct device *, enum epa_status, const char *fmt, ...);
+enum epa_status device_call_failed(struct device *, const char *what, int code);
+
+/* What is said behind the number that was found, of what arrives in several packets: the end
+ * of them is looked at. */
+static inline const char *device_missing(const struct epa_fault *f)
+{
+    return f->seen >= f->wanted ? " at its end: not all of it has come" : "";
+}
+
+#endif

@@ -1,0 +1,437 @@
+/* What algo_host.h declares, and the values of options in algo_options.h. */
+#include "algo_host.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* ---- options ---- */
+
+const struct epa_choice algo_dtype_choices[] = {
+    {"fp8", ALGO_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
+    {"native", ALGO_DTYPE_NATIVE, "as the tokens are"},
+    {0},
+};
+
+const struct epa_choice algo_nontemporal_choices[] = {
+    {"auto", ALGO_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
+    {"off", ALGO_NONTEMPORAL_OFF, "ordinary stores"},
+    {"on", ALGO_NONTEMPORAL_ON, "past the cache"},
+    {0},
+};
+
+const struct epa_choice algo_plain_nontemporal_choices[] = {
+    {"off", EPA_STORE_CACHED, "ordinary stores"},
+    {"on", EPA_STORE_NONTEMPORAL, "past the cache"},
+    {0},
+};
+
+/* ---- shapes ---- */
+
+static enum epa_status check_fp8(const struct algo_limits *l, const struct epa_moe *m,
+                                 struct epa_error *err)
+{
+    if (l->fp8 != NULL && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s with %s: fp8 needs moe.hidden (%u) to be a multiple of "
+                        "moe.fp8_group_size (%u); choose another group or %s: native",
+                        l->name, l->fp8, m->hidden, m->fp8_group_size, l->fp8);
+    if (l->native && m->x_dtype == EPA_FP8_E4M3)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "%s with dispatch_dtype: native cannot send input that is quantised already; "
+            "set dispatch_dtype: fp8 or moe.input_dtype: native",
+            l->name);
+    return EPA_OK;
+}
+
+static enum epa_status check_shape(const struct algo_limits *l, const struct epa_moe *m,
+                                   const struct epa_world *world, struct epa_error *err)
+{
+    if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s moves tokens of 16 bits; set moe.dtype: bf16 or f16", l->name);
+    if (m->topk == 0 || m->topk > l->topk)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes moe.topk from 1 to %u, not %u",
+                        l->name, l->topk, m->topk);
+    if (world->size > l->ranks)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes 1 to %u ranks, not %u", l->name,
+                        l->ranks, world->size);
+    if ((uint64_t)world->size * m->max_tokens * m->topk >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
+                        "(%u) x moe.topk (%u) exceed",
+                        l->name, world->size, m->max_tokens, m->topk);
+    if (m->experts == 0 || m->experts % world->size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s needs moe.experts (%u) to be a multiple of ranks (%u)", l->name,
+                        m->experts, world->size);
+    if (m->hidden == 0 || m->hidden % 16 != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s needs moe.hidden (%u) to be a multiple of 16", l->name,
+                        m->hidden);
+    return check_fp8(l, m, err);
+}
+
+static enum epa_status check_device(const struct algo_limits *l, const struct epa_moe *m,
+                                    const struct epa_world *world, struct epa_error *err)
+{
+    if (world->size > EPA_DEVICE_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u",
+                        l->name, EPA_DEVICE_RANKS, world->size);
+    if (m->experts > l->device_experts)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s on GPUs takes up to %u moe.experts, not %u", l->name,
+                        l->device_experts, m->experts);
+    if (l->fp8 != NULL && (m->fp8_group_size < 16 || m->fp8_group_size > 256 ||
+                           (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
+                        "channels; moe.fp8_group_size is %u",
+                        l->name, m->fp8_group_size);
+    return EPA_OK;
+}
+
+enum epa_status algo_check(const struct algo_limits *l, const struct epa_moe *m,
+                           const struct epa_world *world, bool device,
+                           struct epa_error *err)
+{
+    const char *option = device ? l->host_option : l->device_option;
+    enum epa_status status = check_shape(l, m, world, err);
+
+    if (status == EPA_OK && option != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is for %s", l->name, option,
+                        device ? "hosts; leave it out"
+                               : "GPUs; leave it out, or set backend.name: cuda");
+    return status == EPA_OK && device ? check_device(l, m, world, err) : status;
+}
+
+/* ---- failures ---- */
+
+enum epa_status algo_fail(struct algo_host *h, enum epa_status status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(h->last.text, sizeof(h->last.text), fmt, args);
+    va_end(args);
+    h->last.status = status;
+    return status;
+}
+
+void algo_explain(struct epa_algorithm *a, struct epa_error *err)
+{
+    struct algo_host *h = (struct algo_host *)a; /* base is the first member */
+    struct epa_error inner = {EPA_OK, ""};
+    char row[16] = "";
+
+    if (h->last.text[0] != 0) {
+        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage, h->last.phase,
+                       h->last.text);
+        return;
+    }
+    if (h->last.row != ALGO_NONE)
+        snprintf(row, sizeof(row), " %u", h->last.row);
+    h->t->ops->explain(h->t, &inner);
+    (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s%s of rank %u: %s",
+                   h->last.stage, h->last.phase, (unsigned long long)h->last.epoch,
+                   h->last.what, row, h->last.peer, inner.text);
+}
+
+void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
+{
+    const struct algo_host *h = (const struct algo_host *)(const void *)a;
+
+    if (w->number < h->signal || w->number - h->signal >= h->signals)
+        return;
+    w->peer = h->last.peer;
+    w->what = h->last.what;
+}
+
+/* ---- set-up ---- */
+
+struct algo_block {
+    struct algo_block *next; /* what was allocated begins at the next line */
+};
+
+void *algo_alloc(struct algo_host *h, size_t n, size_t size)
+{
+    const size_t head = sizeof(struct algo_block) + EPA_LINE_BYTES;
+    struct algo_block *block = NULL;
+
+    if (n < (SIZE_MAX - head) / (size + 1))
+        block = calloc(1, head + n * size);
+    if (block == NULL) {
+        h->no_memory = true;
+        return NULL;
+    }
+    block->next = h->memory;
+    h->memory = block;
+    return (char *)block + epa_round_up((uintptr_t)(block + 1), EPA_LINE_BYTES) -
+           (uintptr_t)block;
+}
+
+char *algo_alloc_scratch(struct algo_host *h, size_t message_bytes)
+{
+    size_t bytes = epa_round_up(h->workers * message_bytes, ALGO_PAGE) + ALGO_PAGE;
+    char *scratch = algo_alloc(h, bytes, 1);
+
+    return scratch == NULL
+               ? NULL
+               : scratch + epa_round_up((uintptr_t)scratch, ALGO_PAGE) - (uintptr_t)scratch;
+}
+
+void algo_destroy(struct epa_algorithm *a)
+{
+    struct algo_host *h = (struct algo_host *)a; /* base is the first member */
+    struct algo_block *next;
+
+    if (h == NULL)
+        return;
+    for (struct algo_block *block = h->memory; block != NULL; block = next) {
+        next = block->next;
+        free(block);
+    }
+    free(h);
+}
+
+static void count_worker(void *arg, uint32_t worker, uint32_t workers)
+{
+    if (worker == 0)
+        *(uint32_t *)arg = workers;
+}
+
+/* A transport may give less than its plugin says it can; the layout counts on what was said. */
+static enum epa_status check_heap(const struct algo_setup *setup, const struct algo_host *h,
+                                  struct epa_error *err)
+{
+    if (setup->heap_bytes != 0 && h->heap + setup->heap_bytes > h->t->heap_bytes)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small",
+                        h->name, (unsigned long long)h->t->heap_bytes);
+    if (h->far != 0 && !setup->puts) {
+        uint32_t rank = 0;
+
+        while (algo_reachable(h, rank))
+            rank++;
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s: loads and stores do not reach rank %u, though the transport "
+                        "said that they reach all",
+                        h->name, rank);
+    }
+    return EPA_OK;
+}
+
+static void make_lists(struct algo_host *h, const struct algo_setup *setup,
+                       const struct epa_moe *m)
+{
+    uint32_t local = m->experts / h->world.size;
+
+    h->rank_of = algo_alloc(h, m->experts, sizeof(*h->rank_of));
+    for (uint32_t e = 0; e < m->experts && h->rank_of != NULL; e++)
+        h->rank_of[e] = (uint16_t)(e / local);
+    for (uint32_t i = 0; i < setup->buffers; i++) {
+        struct algo_set *s = h->set[i] = algo_alloc(h, 1, setup->set_bytes);
+
+        if (s == NULL)
+            return;
+        s->index = i;
+        s->recv_count = algo_alloc(h, local, sizeof(*s->recv_count));
+        s->recv_start = algo_alloc(h, local, sizeof(*s->recv_start));
+    }
+}
+
+enum epa_status algo_create(const struct algo_setup *setup,
+                            const struct epa_algorithm_params *p, struct algo_host **out,
+                            struct epa_error *err)
+{
+    const struct epa_moe *m = &p->problem->u.moe;
+    struct algo_host *h = calloc(1, setup->state_bytes);
+    enum epa_status status;
+
+    if (h == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory", setup->name);
+    *h = (struct algo_host){
+        .base = {.stages = setup->stages,
+                 .n_stages = setup->n_stages,
+                 .wait_describe = algo_awaits,
+                 .explain = algo_explain,
+                 .destroy = algo_destroy},
+        .name = setup->name,
+        .world = p->world,
+        .t = p->transport,
+        .backend = p->backend,
+        .kernels = epa_kernels_get((enum epa_dtype)m->dtype, NULL),
+        .heap = p->heap,
+        .signal = p->signal,
+        .signals = setup->signals,
+        .timeout_ns = p->timeout_ns,
+        .buffers = setup->buffers,
+        .trace = p->trace,
+        .observer = p->observer,
+        .last = {.stage = "create", .phase = "create", .what = "nothing", .row = ALGO_NONE},
+    };
+    status = algo_parallel(h, count_worker, &h->workers);
+    h->crowded = (uint64_t)p->world.local_size * h->workers > p->world.local_cores;
+    for (uint32_t r = 0; r < p->world.size; r++)
+        h->far += !algo_reachable(h, r);
+    if (status == EPA_OK)
+        status = check_heap(setup, h, err);
+    if (status != EPA_OK) {
+        algo_destroy(&h->base);
+        return status;
+    }
+    make_lists(h, setup, m);
+    if (h->no_memory)
+        return algo_created(h, NULL, err);
+    *out = h;
+    return EPA_OK;
+}
+
+enum epa_status algo_created(struct algo_host *h, struct epa_algorithm **out,
+                             struct epa_error *err)
+{
+    const char *name = h->name;
+
+    if (h->no_memory) {
+        h->base.destroy(&h->base);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its lists", name);
+    }
+    *out = &h->base;
+    return EPA_OK;
+}
+
+/* ---- puts, waits ---- */
+
+bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, uint64_t *deadline_ns)
+{
+    uint64_t now_ns;
+
+    *status = h->t->ops->progress(h->t);
+    if (*status != EPA_OK)
+        return false;
+    now_ns = clock_ns();
+    if (*deadline_ns == 0)
+        *deadline_ns = now_ns + h->timeout_ns;
+    if (now_ns <= *deadline_ns)
+        return true;
+    *status = algo_fail(h, EPA_ERR_TIMEOUT,
+                        "for %.3f s the transport had no room for what goes to rank %u",
+                        (double)h->timeout_ns * 1e-9, h->last.peer);
+    return false;
+}
+
+enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t first, uint64_t value,
+                                  const char *what)
+{
+    char from[16] = "";
+    uint64_t begin = epa_trace_now(h->trace), end;
+    enum epa_status status = EPA_OK;
+    uint16_t name;
+
+    if (h->trace != NULL)
+        snprintf(from, sizeof(from), "%s_from", what);
+    name = epa_trace_name(h->trace, from);
+    for (uint32_t i = 1; i < h->world.size && status == EPA_OK; i++, begin = end) {
+        uint32_t peer = algo_peer(h, i);
+
+        status = algo_wait(h, first + peer, value, what, ALGO_NONE, peer);
+        end = epa_trace_slice(h->trace, 0, name, begin, peer, 0, 0);
+        if (status == EPA_OK)
+            epa_trace_flow_end(h->trace, 0, begin, end, peer, h->signal + first + peer,
+                               value);
+    }
+    return status;
+}
+
+/* ---- buffer sets ---- */
+
+struct algo_set *algo_take_set(struct algo_host *h)
+{
+    for (uint32_t i = 0; i < h->buffers; i++) {
+        if (h->set[i]->state != ALGO_FREE)
+            continue;
+        h->set[i]->state = ALGO_OPEN;
+        h->set[i]->epoch = h->last.epoch = ++h->epoch;
+        return h->set[i];
+    }
+    (void)algo_fail(h, EPA_ERR_CONFIG,
+                    "%u dispatches are open, as many as algorithm.buffers allows: combine "
+                    "one first",
+                    h->buffers);
+    return NULL;
+}
+
+struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state,
+                             const char *in)
+{
+    struct algo_set *oldest = NULL;
+
+    for (uint32_t i = 0; i < h->buffers; i++) {
+        struct algo_set *s = h->set[i];
+
+        if (s->state == state && (oldest == NULL || s->epoch < oldest->epoch))
+            oldest = s;
+    }
+    if (oldest == NULL)
+        (void)algo_fail(h, EPA_ERR_CONFIG,
+                        "called for dispatch %llu, but there is none that is %s",
+                        (unsigned long long)epoch, in);
+    else if (oldest->epoch != epoch)
+        (void)algo_fail(h, EPA_ERR_CONFIG,
+                        "called for dispatch %llu, but %llu is the oldest that is %s: they "
+                        "go in order",
+                        (unsigned long long)epoch, (unsigned long long)oldest->epoch, in);
+    h->last.epoch = epoch;
+    return oldest != NULL && oldest->epoch == epoch ? oldest : NULL;
+}
+
+/* ---- cached or nontemporal stores ---- */
+
+void algo_choose_store(struct algo_host *h, int stores, double bytes)
+{
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    double share = bytes / (double)(cache > 0 ? cache : 32 << 20);
+
+    h->store =
+        stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1)
+            ? EPA_STORE_NONTEMPORAL
+            : EPA_STORE_CACHED;
+    if (stores == ALGO_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
+        h->tuner.left = 2 * ALGO_TRIALS;
+}
+
+bool algo_try(struct algo_host *h, uint64_t rows)
+{
+    if (h->tuner.left == 0 || rows == 0)
+        return false;
+    h->store = h->tuner.left % 2 == 0 ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
+    return true;
+}
+
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median_trial(struct algo_tuner *tuner, enum epa_store store)
+{
+    uint32_t n = tuner->n[store];
+
+    qsort(tuner->ns_per_row[store], n, sizeof(double), compare_reals);
+    return n > 0 ? tuner->ns_per_row[store][n / 2] : 0;
+}
+
+void algo_tried(struct algo_host *h, double ns_per_row)
+{
+    struct algo_tuner *tuner = &h->tuner;
+
+    tuner->ns_per_row[h->store][tuner->n[h->store]++] = ns_per_row;
+    if (--tuner->left == 0)
+        h->store = median_trial(tuner, EPA_STORE_NONTEMPORAL) <
+                           median_trial(tuner, EPA_STORE_CACHED)
+                       ? EPA_STORE_NONTEMPORAL
+                       : EPA_STORE_CACHED;
+}

@@ -1,0 +1,347 @@
+/* The host half that MoE algorithms have in common: checks of a shape, set-up, buffer sets,
+ * puts that find no room, waits for all ranks, phases and their trace, what a failed stage
+ * says, and the choice between cached and nontemporal stores.
+ *
+ * An algorithm's state begins with struct algo_host, and so does each of its buffer sets with
+ * struct algo_set:
+ *
+ *     status = algo_create(&setup, params, &host, err);
+ *     ... host is the algorithm's own struct; algo_alloc() what it needs ...
+ *     return algo_created(host, out, err);
+ *
+ * What stages call for each row or token is inline; the rest is in algo_host.c. One thread
+ * calls, the rank's own, except where a function says otherwise. */
+#ifndef ALGO_HOST_H
+#define ALGO_HOST_H
+
+#include <epa2a/algorithm.h>
+#include <epa2a/packets.h>
+
+#include "algo_options.h"
+
+enum { ALGO_PAGE = 4096 };
+
+/* Of what is put, so many bytes are made before they leave, so that making and sending
+ * overlap. */
+enum { ALGO_SLICE_BYTES = 256 << 10 };
+
+#define ALGO_NONE UINT32_MAX /* no rank, no row */
+
+/* ---- layouts ---- */
+
+/* The offset of a region of `bytes`, `times` times, on pages of its own, behind *end. */
+static inline uint64_t algo_place(uint64_t *end, uint64_t bytes, uint32_t times)
+{
+    uint64_t at = epa_round_up(*end, ALGO_PAGE);
+
+    *end = at + bytes * times;
+    return at;
+}
+
+/* Whether some ranks may have to be reached by puts. */
+static inline bool algo_puts(const struct epa_world *world, uint32_t transport_flags)
+{
+    return world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
+                               (transport_flags & EPA_TRANSPORT_NODES) != 0);
+}
+
+/* What an algorithm takes of a problem. fp8: the option that asks for rows in FP8, or NULL;
+ * native: dispatch sends tokens as they are. On GPUs: how many experts; and of the options that
+ * were set, one that is for GPUs alone and one that is for hosts alone, or NULL. */
+struct algo_limits {
+    const char *name;
+    uint32_t topk, ranks, device_experts;
+    const char *fp8;
+    bool native;
+    const char *device_option, *host_option;
+};
+
+/* Refuses, in a sentence, what is beyond the limits: for host code, or `device` code. */
+enum epa_status algo_check(const struct algo_limits *, const struct epa_moe *,
+                           const struct epa_world *, bool device, struct epa_error *);
+
+/* ---- state ---- */
+
+/* What a dispatch leaves for its combine. FREE: the next dispatch may take it. An algorithm
+ * may have more states than these. */
+enum { ALGO_FREE, ALGO_OPEN };
+
+struct algo_set {
+    uint32_t state, index;
+    uint64_t epoch;
+    uint32_t *recv_count; /* [local] */
+    uint64_t *recv_start; /* [local] */
+};
+
+/* Which way of storing rows is faster here, measured in the first dispatches. */
+enum { ALGO_TRIALS = 8 };
+struct algo_tuner {
+    uint32_t left; /* dispatches still to be timed */
+    uint32_t n[2]; /* by enum epa_store */
+    double ns_per_row[2][ALGO_TRIALS];
+};
+
+struct algo_host {
+    struct epa_algorithm base; /* first */
+    /* What each call reads comes first, in few cache lines. */
+    struct epa_transport *t;
+    struct epa_backend *backend;
+    const struct epa_kernels *kernels;
+    struct epa_trace *trace;
+    uint64_t heap, timeout_ns, epoch; /* epoch: of the last dispatch */
+    uint32_t signal, signals, workers, buffers;
+    struct algo_set *set[2];
+    uint16_t *rank_of; /* [experts] */
+    uint32_t far;      /* ranks that loads and stores do not reach */
+    enum epa_store store;
+    bool crowded; /* more threads than cores: who waits lets another run */
+    bool no_memory;
+    struct epa_world world;
+    struct { /* of the phase */
+        uint64_t begin_ns, bytes;
+        uint32_t tokens;
+        uint16_t name;
+    } note;
+    struct { /* for explain() */
+        const char *stage, *phase;
+        const char *what; /* is waited for: "rows" of `peer`, or "row" `row` of it */
+        uint64_t epoch;
+        uint32_t peer, row;
+        enum epa_status status; /* of `text` */
+        char text[200];         /* empty: it was the transport that failed */
+    } last;
+    struct algo_tuner tuner;
+    const char *name;
+    struct epa_wait_observer *observer;
+    struct algo_block *memory; /* all that algo_alloc() gave */
+};
+
+/* ---- set-up ---- */
+
+struct algo_setup {
+    const char *name;
+    const struct epa_stage *stages;
+    uint32_t n_stages;
+    size_t state_bytes, set_bytes; /* of the algorithm's own structs */
+    uint32_t buffers, signals;
+    uint64_t heap_bytes;
+    bool puts; /* the layout has what puts need */
+};
+
+/* Fills in all of struct algo_host and its sets; the rest of the state is 0. */
+enum epa_status algo_create(const struct algo_setup *, const struct epa_algorithm_params *,
+                            struct algo_host **out, struct epa_error *);
+
+/* [n] of `size` bytes, zeros, at the start of a line, until the algorithm is destroyed. NULL:
+ * algo_created() fails. */
+void *algo_alloc(struct algo_host *, size_t n, size_t size);
+
+/* A message for each worker, at the start of a page. */
+char *algo_alloc_scratch(struct algo_host *, size_t message_bytes);
+
+/* The end of a set-up: gives the algorithm out, or destroys it for want of memory. */
+enum epa_status algo_created(struct algo_host *, struct epa_algorithm **out,
+                             struct epa_error *);
+
+/* epa_algorithm.destroy; frees the state and all that was allocated for it. */
+void algo_destroy(struct epa_algorithm *);
+
+/* ---- ranks, heaps, workers ---- */
+
+/* All ranks in turn, beginning with this one, so that not all start at rank 0. */
+static inline uint32_t algo_peer(const struct algo_host *h, uint32_t i)
+{
+    return (h->world.rank + i) % h->world.size;
+}
+
+static inline bool algo_reachable(const struct algo_host *h, uint32_t rank)
+{
+    return rank == h->world.rank || h->t->peer_heap[rank] != NULL;
+}
+
+/* At a rank that loads and stores reach. */
+static inline char *algo_at(const struct algo_host *h, uint32_t rank, uint64_t offset)
+{
+    return (rank == h->world.rank ? h->t->heap : h->t->peer_heap[rank]) + offset;
+}
+
+/* Offset of a region's buffer for a set, from the start of any rank's heap. */
+static inline uint64_t algo_region(const struct algo_host *h, const struct algo_set *s,
+                                   uint64_t at, uint64_t bytes)
+{
+    return h->heap + at + bytes * s->index;
+}
+
+/* The first of what a worker does of n; of the worker after it: the end. */
+static inline uint32_t algo_share(uint32_t n, uint32_t worker, uint32_t workers)
+{
+    return (uint32_t)((uint64_t)n * worker / workers);
+}
+
+static inline enum epa_status
+algo_parallel(struct algo_host *h, void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    return h->backend->ops->parallel(h->backend, fn, arg);
+}
+
+/* ---- phases ---- */
+
+static inline void algo_name_phase(struct algo_host *h, const char *phase)
+{
+    h->last.phase = phase;
+    h->note.name = epa_trace_name(h->trace, phase);
+}
+
+/* A stage begins, with this phase. */
+static inline void algo_begin(struct algo_host *h, const char *stage, const char *phase)
+{
+    h->last.text[0] = '\0'; /* of a call that was refused before */
+    h->last.stage = stage;
+    h->note.begin_ns = epa_trace_now(h->trace);
+    algo_name_phase(h, phase);
+}
+
+/* The phase ends. */
+static inline void algo_end(struct algo_host *h)
+{
+    h->note.begin_ns = epa_trace_slice(h->trace, 0, h->note.name, h->note.begin_ns,
+                                       EPA_TRACE_NOBODY, h->note.bytes, h->note.tokens);
+    h->note.bytes = h->note.tokens = 0;
+}
+
+/* Another phase begins if all is well so far; true if so. */
+static inline bool algo_phase(struct algo_host *h, enum epa_status status,
+                              const char *phase)
+{
+    if (status != EPA_OK)
+        return false;
+    algo_end(h);
+    algo_name_phase(h, phase);
+    return true;
+}
+
+/* Of a phase that several workers share each notes what it did, since begin_ns. For workers. */
+static inline void algo_worked(const struct algo_host *h, uint32_t worker, uint32_t workers,
+                               uint64_t begin_ns, uint32_t tokens)
+{
+    if (workers > 1)
+        (void)epa_trace_slice(h->trace, worker, h->note.name, begin_ns, EPA_TRACE_NOBODY, 0,
+                              tokens);
+}
+
+/* ---- failures ---- */
+
+/* Notes why the stage fails, for explain(); returns `status`. */
+EPA_PRINTF(3, 4)
+enum epa_status algo_fail(struct algo_host *, enum epa_status status, const char *fmt, ...);
+
+/* epa_algorithm.explain: what algo_fail() noted, or the transport's words and what was
+ * waited for. epa_algorithm.awaits: the same of a wait that goes on. */
+void algo_explain(struct epa_algorithm *, struct epa_error *);
+void algo_awaits(const struct epa_algorithm *, struct epa_wait_state *);
+
+/* ---- puts, signals, waits ---- */
+
+/* Where a call found no room: progress, until the time-out; true: it must be made again. */
+bool algo_wait_for_room(struct algo_host *, enum epa_status *status, uint64_t *deadline_ns);
+
+/* After a call to h->last.peer that may have had no room (EPA_AGAIN): true if it must be made
+ * again. *deadline_ns is 0 before the first try. */
+static inline bool algo_again(struct algo_host *h, enum epa_status *status,
+                              uint64_t *deadline_ns)
+{
+    return *status == EPA_AGAIN && algo_wait_for_room(h, status, deadline_ns);
+}
+
+/* `src` is in the heap and stays as it is until quiet. */
+static inline enum epa_status algo_put(struct algo_host *h, uint64_t dst, const void *src,
+                                       size_t bytes, uint32_t peer)
+{
+    enum epa_status status;
+    uint64_t deadline_ns = 0;
+
+    h->last.peer = peer;
+    do {
+        status = epa_put(h->t, dst, src, bytes, peer);
+    } while (algo_again(h, &status, &deadline_ns));
+    return status;
+}
+
+/* The same; the algorithm's signal becomes `value` at peer after it. */
+static inline enum epa_status algo_put_signal(struct algo_host *h, uint64_t dst,
+                                              const void *src, size_t bytes,
+                                              uint32_t signal, uint64_t value,
+                                              uint32_t peer)
+{
+    enum epa_status status;
+    uint64_t deadline_ns = 0;
+
+    h->last.peer = peer;
+    do {
+        status = epa_put_signal(h->t, dst, src, bytes, h->signal + signal, value, peer);
+    } while (algo_again(h, &status, &deadline_ns));
+    return status;
+}
+
+/* The same, or without bytes the signal alone. Its partner is algo_wait_for_all(): the trace
+ * has an arrow from here to there. */
+static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst,
+                                          const void *src, size_t bytes, uint32_t signal,
+                                          uint64_t value, uint32_t peer)
+{
+    uint32_t word = h->signal + signal;
+    enum epa_status status;
+    uint64_t deadline_ns = 0;
+
+    epa_trace_flow_begin(h->trace, 0, peer, word, value);
+    if (bytes != 0)
+        return algo_put_signal(h, dst, src, bytes, signal, value, peer);
+    h->last.peer = peer;
+    do {
+        status = h->t->ops->signal(h->t, word, value, EPA_SIGNAL_SET, peer);
+    } while (algo_again(h, &status, &deadline_ns));
+    return status;
+}
+
+/* Until the algorithm's signal has reached `value`; `what` it says, of row `row` (ALGO_NONE:
+ * of all) of `peer`. */
+static inline enum epa_status algo_wait(struct algo_host *h, uint32_t signal,
+                                        uint64_t value, const char *what, uint32_t row,
+                                        uint32_t peer)
+{
+    h->last.what = what;
+    h->last.row = row;
+    h->last.peer = peer;
+    return epa_wait(h->t, h->signal + signal, value, h->timeout_ns);
+}
+
+/* For the signals of all other ranks: `first` is rank 0's, and the others' follow it. */
+enum epa_status algo_wait_for_all(struct algo_host *, uint32_t first, uint64_t value,
+                                  const char *what);
+
+/* ---- buffer sets ---- */
+
+/* Every rank makes the same calls in the same order, so all take the same set. The first that
+ * is free: who combines before the next dispatch stays in one set, and in the cache. NULL,
+ * and algo_fail() was called: all are open. */
+struct algo_set *algo_take_set(struct algo_host *);
+
+/* The set of the oldest dispatch in `state`, which people call `in`, if its epoch is this;
+ * NULL, and algo_fail() was called: it is not. */
+struct algo_set *algo_set_of(struct algo_host *, uint64_t epoch, uint32_t state,
+                             const char *in);
+
+/* ---- cached or nontemporal stores ---- */
+
+/* Few rows stay in the caches near by, where a nontemporal store only costs; rows that no last
+ * level cache holds are stored past it; between the two it is tried out. bytes: of the rows
+ * that a token of each rank becomes; stores: enum algo_nontemporal. */
+void algo_choose_store(struct algo_host *, int stores, double bytes);
+
+/* Whether a store that stays in the cache pays depends on what else is in that cache, which no
+ * size tells: until that is settled dispatches take turns and are timed. Sets h->store of a
+ * dispatch of so many rows; true: call algo_tried() with what a row took. */
+bool algo_try(struct algo_host *, uint64_t rows);
+void algo_tried(struct algo_host *, double ns_per_row);
+
+#endif

@@ -1,0 +1,66 @@
+/* Options that several MoE algorithms have in common: their values, and the rows of an option
+ * table. A row is a macro, as the table is a constant; `config` is the algorithm's struct,
+ * which has a field of the option's name. */
+#ifndef ALGO_OPTIONS_H
+#define ALGO_OPTIONS_H
+
+#include <epa2a/plugin.h>
+
+/* dispatch_dtype, combine_dtype */
+enum algo_dtype { ALGO_DTYPE_FP8, ALGO_DTYPE_NATIVE };
+/* nontemporal */
+enum algo_nontemporal { ALGO_NONTEMPORAL_AUTO, ALGO_NONTEMPORAL_OFF, ALGO_NONTEMPORAL_ON };
+
+extern const struct epa_choice algo_dtype_choices[], algo_nontemporal_choices[];
+/* Without auto; the values are those of enum epa_store. */
+extern const struct epa_choice algo_plain_nontemporal_choices[];
+
+#define ALGO_OPTION_DISPATCH_DTYPE(config) \
+    { \
+        .name = "dispatch_dtype", EPA_CHOICE(config, dispatch_dtype), \
+        .choices = algo_dtype_choices, .help = "what dispatch sends" \
+    }
+
+#define ALGO_OPTION_NONTEMPORAL(config, values, what) \
+    { \
+        .name = "nontemporal", EPA_CHOICE(config, nontemporal), .choices = values, \
+        .help = what \
+    }
+
+#define ALGO_OPTION_BUFFERS(config) \
+    { \
+        .name = "buffers", EPA_U32(config, buffers), .min = 1, .max = 2, \
+        .help = \
+            "buffer sets; with 2 a dispatch may start before the combine of the one before, " \
+            "1 takes half the memory" \
+    }
+
+#define ALGO_OPTION_CAPACITY(config, room) \
+    { \
+        .name = "capacity", EPA_REAL(config, capacity), .least = 0, .most = 1024, \
+        .help = "room for " room " as a multiple of the even share; 0 holds the worst " \
+                "case, and an iteration that needs more than there is ends the run" \
+    }
+
+#define ALGO_OPTION_PDL(config) \
+    { \
+        .name = "pdl", EPA_BOOL(config, pdl), \
+        .help = "on GPUs, set up a kernel while the one before it still runs" \
+    }
+
+#define ALGO_OPTION_BLOCKS(config) \
+    { \
+        .name = "blocks", EPA_U32(config, blocks), .max = 65535, \
+        .help = "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to " \
+                "others; 0 takes two for each" \
+    }
+
+#define ALGO_OPTION_PROFILE(config) \
+    { \
+        .name = "profile", EPA_STRING(config, profile), \
+        .help = \
+            "on GPUs, where to write when each warp did what in the last iteration: a " \
+            "Chrome trace for each rank, FILE.0.json and so on" \
+    }
+
+#endif

@@ -1,0 +1,187 @@
+/* For kernels: payloads that need no signal. They travel in packets of 128 bytes (both.h), whose
+ * last 8 bytes are the count of the call that stores them.
+ *
+ * Eight lanes store a packet with one instruction, 16 bytes each, and links carry such a store
+ * whole: who finds the count finds the other 120 bytes. PTX promises that of each 16 bytes;
+ * that it holds of 128 is how the hardware is made, and NCCL's LL128 protocol rests on it too
+ * (compute capability 7.0 and later, over NVLink). In exchange nobody waits for a fence until
+ * all that is on the links has arrived.
+ *
+ * ARGS: the arguments of a kernel; waits take `v`, its view, and `timeout_ns` of it.
+ *
+ * A payload consists of 64-bit words, 15 to a packet. A warp takes four packets at a time: lane
+ * l has words 15 * (l / 8) + 2 * (l % 8) and the next; the last lane of a packet only one. */
+#ifndef EPA2A_PACKETS_CUH
+#define EPA2A_PACKETS_CUH
+
+#include <epa2a/device.cuh>
+#include <epa2a/quant.cuh>
+
+enum { EPA_DEV_PACKETS = 4 }; /* that a warp takes at a time */
+
+struct epa_dev_words {
+    uint64_t w[2];
+};
+
+/* The first of this lane's two words in the g-th four packets. */
+EPA_DEV uint32_t epa_dev_word_at(uint32_t g)
+{
+    return (g * EPA_DEV_PACKETS + epa_dev_lane() / 8) * EPA_PACKET_WORDS +
+           epa_dev_lane() % 8 * 2;
+}
+
+EPA_DEV bool epa_dev_ends_packet(void)
+{
+    return epa_dev_lane() % 8 == 7;
+}
+
+EPA_DEV bool epa_dev_has_packet(uint32_t g, uint32_t packets)
+{
+    return g * EPA_DEV_PACKETS + epa_dev_lane() / 8 < packets;
+}
+
+/* This lane's words of a payload in shared memory. */
+EPA_DEV struct epa_dev_words epa_dev_words_of(const uint64_t *payload, uint32_t g)
+{
+    uint32_t at = epa_dev_word_at(g);
+
+    return {{payload[at], epa_dev_ends_packet() ? 0 : payload[at + 1]}};
+}
+
+/* The words of a payload of `packets`, to where it stands in shared memory. One warp. */
+template <int GROUPS>
+EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets,
+                                uint64_t *payload)
+{
+    __syncwarp(); /* the payload before this one has been read */
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        if (!epa_dev_has_packet(g, packets))
+            continue;
+        payload[epa_dev_word_at(g)] = v[g].w[0];
+        if (!epa_dev_ends_packet())
+            payload[epa_dev_word_at(g) + 1] = v[g].w[1];
+    }
+    __syncwarp();
+}
+
+EPA_DEV void epa_dev_packet_store(char *to, uint32_t g, struct epa_dev_words v,
+                                  uint64_t call)
+{
+    epa_dev_store_pair(to + (g * EPA_DEV_WARP + epa_dev_lane()) * 16, v.w[0],
+                       epa_dev_ends_packet() ? call : v.w[1]);
+}
+
+EPA_DEV struct epa_dev_words epa_dev_packet_load(const char *from, uint32_t g)
+{
+    struct epa_dev_words v;
+
+    epa_dev_load_pair(from + (g * EPA_DEV_WARP + epa_dev_lane()) * 16, &v.w[0], &v.w[1]);
+    return v;
+}
+
+/* A payload of `packets` packets, from registers. */
+template <int GROUPS>
+EPA_DEV void epa_dev_packets_store(char *to, uint32_t packets,
+                                   const struct epa_dev_words *v, uint64_t call)
+{
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        if (epa_dev_has_packet(g, packets))
+            epa_dev_packet_store(to, g, v[g], call);
+}
+
+/* Reads a payload of `packets` packets. True in all lanes if all of it is of this call. */
+template <int GROUPS>
+EPA_DEV bool epa_dev_packets_load(const char *from, uint32_t packets, uint64_t call,
+                                  struct epa_dev_words *v)
+{
+    bool received = true;
+
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        v[g].w[0] = v[g].w[1] = 0;
+        if (epa_dev_has_packet(g, packets))
+            v[g] = epa_dev_packet_load(from, g);
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        if (epa_dev_has_packet(g, packets) && epa_dev_ends_packet())
+            received = received && v[g].w[1] >= call;
+    return __all_sync(EPA_DEV_ALL, received);
+}
+
+/* One lane, until the last packet has come, and the others are likely to have: polling all of
+ * them would take what the links bring the memory's time. Also true when the time is up, for
+ * one more look at all of them. False: it did not. */
+template <typename ARGS>
+EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packets,
+                                 uint64_t call, struct epa_dev_wait w,
+                                 struct epa_dev_poll *poll)
+{
+    const uint64_t *last =
+        reinterpret_cast<const uint64_t *>(from + packets * EPA_PACKET - 8);
+    uint64_t seen;
+
+    do {
+        seen = epa_dev_load_relaxed(last);
+        if (epa_dev_poll_expired(a.v, poll, a.timeout_ns, w, seen, call))
+            return false;
+    } while (seen < call && !poll->late);
+    return true;
+}
+
+/* Until the payload has come. One warp; false: it did not. */
+template <int GROUPS, typename ARGS>
+EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t packets,
+                                  uint64_t call, struct epa_dev_wait w,
+                                  struct epa_dev_words *v)
+{
+    struct epa_dev_poll poll = {};
+
+    while (!epa_dev_packets_load<GROUPS>(from, packets, call, v)) {
+        bool ok =
+            epa_dev_lane() != 0 || epa_dev_packet_wait(a, from, packets, call, w, &poll);
+
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return false;
+    }
+    return true;
+}
+
+/* ---- 16 bytes ---- */
+
+/* They arrive as one: who reads this count reads what came with it. No fence, so that it need
+ * not wait for the rows on the way. */
+EPA_DEV void epa_dev_packet16_store(char *to, uint32_t first, uint32_t second,
+                                    uint64_t call)
+{
+    epa_dev_store_pair(to, (uint64_t)second << 32 | first, call);
+}
+
+EPA_DEV uint2 epa_dev_packet16_load(const char *from, uint64_t *call)
+{
+    uint64_t word;
+
+    epa_dev_load_pair(from, &word, call);
+    return make_uint2((uint32_t)word, (uint32_t)(word >> 32));
+}
+
+/* Until a packet of this call has come; one thread. False: it did not. */
+template <typename ARGS>
+EPA_DEV bool epa_dev_packet16_wait(const ARGS &a, const char *from, uint64_t call,
+                                   struct epa_dev_wait w, uint2 *out)
+{
+    struct epa_dev_poll poll = {};
+    uint64_t received;
+
+    for (;;) {
+        *out = epa_dev_packet16_load(from, &received);
+        if (received >= call)
+            return true;
+        if (epa_dev_poll_expired(a.v, &poll, a.timeout_ns, w, received, call))
+            return false;
+    }
+}
+
+#endif

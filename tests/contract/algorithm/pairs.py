@@ -1,0 +1,390 @@
+#!/usr/bin/env python3
+"""Prints the matrix file of an algorithm: a list of runs in which any two settings of different axes
+occur together at least once. That finds what a full product would, but for faults that need three
+settings at a time, in a fiftieth of the runs.
+
+    pairs.py NAME BASE      NAME: one of FILES; BASE: the experiment that its runs start from
+
+An axis is a list of values: a name, and what it adds to a run. The first value of an axis is the
+usual one. `never` names pairs that an algorithm refuses, or that have no effect. `always`
+are combinations of more than two values that must occur; other axes are free in them. `also` are
+runs for settings that do not combine.
+"""
+
+import collections
+import itertools
+import re
+import sys
+
+PROMISES = {
+    "counts change with every iteration": "",
+    "one rank is a world": "ranks: 1",
+    "two ranks": "ranks: 2",
+    "three ranks": "ranks: 3, moe.experts: 15",
+    "seven ranks": "ranks: 7, moe.experts: 14",
+    "eight ranks": "ranks: 8, verify.iterations: 20",
+    "as many experts as ranks": "moe.experts: 4",
+    "one expert gets everything": "moe.topk: 1, routing: {kind: hot, share: 1}",
+    "most want one expert": "routing: {kind: hot, share: 0.9}",
+    "popularity is skewed": "routing: {kind: zipf, exponent: 1.5}",
+    "popularity is lognormal": "routing: {kind: lognormal, sigma: 2}",
+    "choices are dropped": "routing: {kind: masked, share: 0.5}",
+    "all choices are dropped": "routing: {kind: masked, share: 1}",
+    "nobody has tokens": "tokens: [0, 0, 0, 0]",
+    "some ranks have no tokens": "tokens: [16, 0, 3, 0]",
+    "all tokens there is room for": "tokens: full",
+    "one token": "moe.max_tokens: 1, tokens: full",
+    "one choice": "moe.topk: 1",
+    "32 choices": "moe.topk: 32, moe.experts: 64, verify.iterations: 10",
+    "every expert is chosen": "moe.topk: 16",
+    "small groups": "moe.fp8_group_size: 16, moe.hidden: 272",
+    "one group a row": "moe.fp8_group_size: 384, moe.hidden: 384",
+    "groups of 96": "moe.fp8_group_size: 96, moe.hidden: 480",
+    "the real width": "moe.hidden: 7168, verify.iterations: 4",
+    "many tokens": "moe.max_tokens: 512, verify.iterations: 2, tokens: full",
+    "input is quantised already": "moe.input_dtype: fp8",
+    "the caller places expert outputs": "expert.output: separate",
+    "experts differ by rank, weights add up to anything":
+        "expert.kind: rank, routing.weights: uniform, tokens.min: 1",
+    "ranks straggle": "verify.straggle: 2ms, verify.iterations: 60",
+    "a thousand iterations at full speed": "ranks: 3, moe.experts: 15, moe.hidden: 128, "
+        "moe.max_tokens: 4, verify.iterations: 1000",
+    "full speed, few iterations checked": "ranks: 2, moe.hidden: 128, moe.max_tokens: 4, "
+        "verify.iterations: 4000, verify.check_every: 97",
+    "two workers a rank": "backend.workers: 2, ranks: 2",
+    "three workers a rank": "backend.workers: 3, ranks: 2",
+    # Of rows as they are; the first three cannot be quantised in groups of 128.
+    "a width of 16": "moe.hidden: 16",
+    "an odd width": "moe.hidden: 1040",
+    "tolerance of a contest": "expert.kind: rank, routing.weights: uniform, "
+        "verify.tolerance: allclose, verify.rtol: 0.03",
+}
+UNQUANTISED = ["a width of 16", "an odd width", "tolerance of a contest"]
+
+TRANSPORTS = {
+    "shm": "transport: shm",
+    "reorder": "transport: reorder",
+    "reorder to half": "transport: reorder, transport.peers: pair",
+}
+ORDERS = {
+    "in turn": "",
+    "pipelined": "verify.order: pipelined",
+    "one buffer set": "algorithm.buffers: 1",
+}
+LAUNCHERS = {"processes": "", "threads": "launcher: thread"}
+WIRES = {"as FP8": "algorithm.dispatch_dtype: fp8", "as it is": "algorithm.dispatch_dtype: native"}
+DTYPES = {"bf16": "", "f16": "moe.dtype: f16"}
+STORES = {
+    "stores by size": "",
+    "cached stores": "algorithm.nontemporal: off",
+    "streaming stores": "algorithm.nontemporal: on",
+}
+# What UCX has a part in, over each of its ways.
+UCX_PROMISES = ["counts change with every iteration", "eight ranks", "some ranks have no tokens",
+                "the real width", "ranks straggle", "full speed, few iterations checked"]
+
+MANY_RANKS = "ranks: 64, moe.experts: 64, verify.iterations: 3, moe.max_tokens: 4"
+MANY_TOKENS = "ranks: 2, moe.max_tokens: 4096, moe.hidden: 128, moe.topk: 2, verify.iterations: 2"
+NODES = "transport: reorder, transport.peers: node"
+TWO_NODES = "ranks_per_node: 2, " + NODES
+THREE_NODES = "ranks: 6, moe.experts: 12, ranks_per_node: 2, " + NODES
+ONE_PUT = "transport: reorder, transport.room: 1, moe.max_tokens: 64, tokens: full, " \
+    "verify.iterations: 4"
+SLICES = "transport: reorder, moe.max_tokens: 512, moe.hidden: 1024, tokens: full, " \
+    "verify.iterations: 2"
+
+NEVER_QUANTISED = [(UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
+
+FILES = {
+    "ll_v2": {
+        "base": ["algorithm: ll_v2"],
+        "axes": [
+            PROMISES,
+            TRANSPORTS,
+            {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true"},
+            ORDERS,
+            WIRES,
+            DTYPES,
+            STORES,
+            {"packed": "", "padded": "algorithm.recv_layout: padded"},
+            {"outputs as they are": "", "FP8 outputs": "algorithm.combine_dtype: fp8"},
+            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
+            {"puts as they come": "", "in rows": "algorithm.puts: rows",
+             "in blocks": "algorithm.puts: blocks"},
+            LAUNCHERS,
+        ],
+        "never": NEVER_QUANTISED + [
+            (UNQUANTISED, ["FP8 outputs"]),
+            (["the caller places expert outputs", "by rank"], ["fused"]),
+            (["shm"], ["in rows", "in blocks"]),  # there are no puts
+        ],
+        "always": [[transport, *values] for values in (
+            ["by expert"],
+            ["by expert", "pipelined"],
+            ["by expert", "one buffer set"],
+            ["by rank", "pipelined"],
+            ["dedup", "pipelined", "FP8 outputs"],
+            ["padded", "FP8 outputs"],
+            ["fused", "pipelined"],
+            ["fused", "dedup", "padded", "FP8 outputs", "one buffer set"],
+            ["by rank", "padded", "FP8 outputs", "pipelined"],
+        ) for transport in TRANSPORTS] + [[transport, *values] for values in (
+            ["in blocks", "pipelined"],
+            ["in blocks", "padded", "FP8 outputs", "one buffer set"],
+            ["by rank", "in rows"],
+        ) for transport in ("reorder", "reorder to half")] + [
+            ["dedup", "FP8 outputs", "one buffer set", "as it is", "bf16"],
+            ["dedup", "FP8 outputs", "one buffer set", "as it is", "f16"],
+            ["dedup", "as it is", "f16", "small groups"],
+            ["dedup", "FP8 outputs", "streaming stores"],
+            ["dedup", "FP8 outputs", "threads", "reorder"],
+            ["fused", "as it is", "bf16", "pipelined"],
+            ["fused", "as it is", "bf16", "one buffer set", "reorder to half"],
+            ["fused", "as it is", "f16", "pipelined", "reorder to half"],
+            ["fused", "as it is", "f16", "pipelined", "reorder", "dedup"],
+            ["fused", "as FP8", "f16", "pipelined", "reorder to half", "FP8 outputs"],
+            ["fused", "as it is", "f16", "tolerance of a contest"],
+            ["dedup", "padded", "tolerance of a contest", "as it is", "f16"],
+            ["fused", "streaming stores", "three workers a rank"],
+            ["fused", "in blocks", "three workers a rank"],
+        ],
+        "also": {
+            "room for twice the even share": "algorithm.capacity: 2",
+            "room for twice the even share, by rank, reorder, pipelined":
+                "algorithm.capacity: 2, algorithm.layout: rank, transport: reorder, "
+                "verify.order: pipelined",
+            "room for twice the even share, dedup, reorder, pipelined":
+                "algorithm.capacity: 2, algorithm.dedup: true, transport: reorder, "
+                "verify.order: pipelined",
+            "64 ranks": MANY_RANKS,
+            "64 ranks, dedup, FP8 outputs": MANY_RANKS.replace("experts: 64", "experts: 128") +
+                ", algorithm.dedup: true, algorithm.combine_dtype: fp8",
+            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
+            "six ranks of two nodes, by rank":
+                THREE_NODES.replace("per_node: 2", "per_node: 3") + ", algorithm.layout: rank",
+            "six ranks of three nodes, in blocks": THREE_NODES + ", algorithm.puts: blocks",
+            "six ranks of three nodes, dedup, FP8 outputs":
+                THREE_NODES + ", algorithm.dedup: true, algorithm.combine_dtype: fp8",
+            "room for one put at a time": ONE_PUT,
+            "room for one put at a time, dedup": ONE_PUT + ", algorithm.dedup: true",
+            "slices of many tokens, in blocks": SLICES + ", algorithm.puts: blocks",
+            "slices of many tokens, reorder to half, dedup":
+                SLICES + ", transport.peers: pair, algorithm.dedup: true",
+            "4096 tokens": MANY_TOKENS,
+        },
+    },
+    "ll_v1": {
+        "base": ["algorithm: ll_v1"],
+        "axes": [
+            PROMISES,
+            TRANSPORTS,
+            {"pulled": "", "pushed": "algorithm.exchange: push"},
+            ORDERS,
+            WIRES,
+            DTYPES,
+            STORES,
+            LAUNCHERS,
+        ],
+        "never": NEVER_QUANTISED,
+        "always": [[transport, *values] for values in (
+            ["pulled", "in turn"],
+            ["pulled", "pipelined"],
+            ["pushed", "one buffer set"],
+            ["pushed", "pipelined"],
+        ) for transport in TRANSPORTS] + [
+            ["reorder to half", "pushed", "pipelined", "the caller places expert outputs"],
+            ["pushed", "streaming stores"],
+            ["pushed", "three workers a rank"],
+            ["reorder", "threads", "pipelined"],
+        ],
+        "also": {
+            "room for four times the even share": "algorithm.capacity: 4",
+            "room for four times the even share, reorder, pipelined":
+                "algorithm.capacity: 4, transport: reorder, verify.order: pipelined",
+            "64 ranks": MANY_RANKS,
+            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
+            "six ranks of three nodes, pushed": THREE_NODES + ", algorithm.exchange: push",
+            "room for one put at a time": ONE_PUT,
+            "slices of blocks": SLICES,
+            "slices of blocks, reorder to half": SLICES + ", transport.peers: pair",
+            "4096 tokens": MANY_TOKENS,
+        },
+    },
+    "token_flag": {
+        "base": ["algorithm: token_flag"],
+        "axes": [
+            PROMISES,
+            TRANSPORTS,
+            {"a flag a token": "", "a flag a rank": "algorithm.flag_granularity: rank"},
+            ORDERS,
+            WIRES,
+            DTYPES,
+            {"inline reset": "", "reset by memset": "algorithm.counter_reset: memset"},
+            {"divided evenly": "", "divided by source": "algorithm.work_partition: by_source"},
+            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
+            {"in one": "", "in 3 chunks": "algorithm.chunks: 3",
+             "in 1024 chunks": "algorithm.chunks: 1024"},
+            {"cached stores": "", "streaming stores": "algorithm.nontemporal: on"},
+            LAUNCHERS,
+        ],
+        "never": NEVER_QUANTISED + [
+            (["the caller places expert outputs"], ["fused"]),
+            (["a flag a rank"], ["in 3 chunks", "in 1024 chunks"]),
+        ],
+        "always": [[transport, *values] for values in (
+            ["as it is", "bf16"],
+            ["as it is", "bf16", "pipelined"],
+            ["a flag a rank", "reset by memset", "divided by source"],
+            ["a flag a rank", "reset by memset", "divided by source", "one buffer set"],
+            ["fused", "pipelined"],
+            ["fused", "as FP8", "bf16", "in 3 chunks", "one buffer set"],
+            ["in 3 chunks", "reset by memset", "divided by source", "pipelined"],
+            ["three workers a rank", "divided evenly", "a flag a rank"],
+            ["three workers a rank", "divided by source", "a flag a rank"],
+            ["three workers a rank", "divided evenly", "a flag a token"],
+            ["three workers a rank", "divided by source", "a flag a token"],
+            ["fused", "as FP8", "f16"],
+            ["fused", "as it is", "f16"],
+            ["separate experts", "as FP8", "f16"],
+            ["separate experts", "as it is", "f16"],
+        ) for transport in TRANSPORTS] + [
+            ["a flag a rank", "reset by memset", "divided by source", "streaming stores"],
+            ["streaming stores", "fused", "reorder to half"],
+            ["in 1024 chunks", "reorder to half"],
+            ["in 3 chunks", "reorder", "threads"],
+            ["two workers a rank", "fused", "threads"],
+        ],
+        "also": {
+            "5 chunks, two workers a rank, reorder to half":
+                "algorithm.chunks: 5, backend.workers: 2, moe.max_tokens: 64, transport: reorder, "
+                "transport.peers: pair",
+            "5 chunks, ranks straggle":
+                "algorithm.chunks: 5, verify.straggle: 2ms, moe.max_tokens: 64",
+            "64 ranks": MANY_RANKS,
+            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
+            "six ranks of three nodes, a flag a rank, reset by memset, divided by source":
+                THREE_NODES + ", algorithm.flag_granularity: rank, algorithm.counter_reset: memset, "
+                "algorithm.work_partition: by_source",
+            "room for one put at a time": ONE_PUT,
+            "slices of many tokens": SLICES,
+            "4096 tokens": MANY_TOKENS,
+        },
+    },
+    "ucx": {
+        "axes": [
+            {name: PROMISES[name] for name in UCX_PROMISES},
+            {"posix": "transport.tls: 'posix,self'",
+             "posix by puts": "transport.tls: 'posix,self', transport.direct: false",
+             "tcp": "transport.tls: 'tcp,self'",
+             "two nodes": "ranks_per_node: 2"},
+            {"ll_v2": "algorithm: ll_v2",
+             "ll_v2 by rank, pipelined":
+                 "algorithm: ll_v2, algorithm.layout: rank, verify.order: pipelined",
+             "ll_v2 dedup, FP8 outputs, pipelined": "algorithm: ll_v2, algorithm.dedup: true, "
+                 "algorithm.combine_dtype: fp8, verify.order: pipelined",
+             "ll_v1": "algorithm: ll_v1",
+             "ll_v1 pushed, pipelined":
+                 "algorithm: ll_v1, algorithm.exchange: push, verify.order: pipelined",
+             "token_flag": "algorithm: token_flag",
+             "token_flag by rank and source, pipelined": "algorithm: token_flag, "
+                 "algorithm.flag_granularity: rank, algorithm.counter_reset: memset, algorithm.work_partition: by_source, "
+                 "verify.order: pipelined",
+             "token_flag fused, FP8, in 3 chunks": "algorithm: token_flag, "
+                 "algorithm.fuse_expert: true, algorithm.dispatch_dtype: fp8, algorithm.chunks: 3"},
+        ],
+        "base": ["transport: ucx"],
+        "also": {"one rank is a world, ll_v2": "algorithm: ll_v2, ranks: 1"},
+    },
+    "alltoallv": {
+        "base": ["launcher: mpi", "algorithm: alltoallv"],
+        "axes": [
+            PROMISES,
+            {"messages": "algorithm.mode: messages", "shared": "algorithm.mode: shared"},
+            WIRES,
+            DTYPES,
+            {"cached stores": "", "streaming stores": "algorithm.nontemporal: on"},
+        ],
+        "by_ranks": True,
+        "never": NEVER_QUANTISED,
+        "also": {f"{name}, {mode}": f"{settings}, algorithm.mode: {mode}"
+                 for mode in ("messages", "shared") for name, settings in {
+                     "room for twice the even share": "algorithm.capacity: 2",
+                     "the caller places expert outputs, three workers a rank":
+                         "expert.output: separate, backend.workers: 3, ranks: 2",
+                     "16 ranks": "ranks: 16, moe.experts: 32, verify.iterations: 3",
+                     "4096 tokens": MANY_TOKENS,
+                 }.items()},
+    },
+}
+
+
+class Family:
+    """The axes of a file; a run is a tuple with a value of each axis."""
+
+    def __init__(self, name, rules):
+        self.name, self.rules = name, rules
+        self.axes = [list(axis) for axis in rules["axes"]]
+        self.axis_of = {value: i for i, axis in enumerate(self.axes) for value in axis}
+        assert len(self.axis_of) == sum(map(len, self.axes)), f"{name}: two values of one name"
+        self.apart = set()
+        for some, others in rules.get("never", []):
+            for a, b in itertools.product(some, others):
+                self.apart.add(self.pair(a, b))
+
+    def pair(self, a, b):
+        return (a, b) if self.axis_of[a] < self.axis_of[b] else (b, a)
+
+    def fits(self, value, run):
+        return all(v is None or self.pair(value, v) not in self.apart for v in run)
+
+    def pairs(self):
+        """All pairs of values that go together."""
+        return {pair for one, two in itertools.combinations(self.axes, 2)
+                for pair in itertools.product(one, two)} - self.apart
+
+    def complete(self, values, left):
+        """A run with these values; on the other axes those that add most pairs of `left`."""
+        run, counts = [None] * len(self.axes), collections.Counter(itertools.chain(*left))
+        for value in values:
+            assert run[self.axis_of[value]] is None and self.fits(value, run), values
+            run[self.axis_of[value]] = value
+        for i, axis in enumerate(self.axes):
+            if run[i] is None:
+                chosen = [v for v in run if v is not None]
+                run[i] = max((v for v in axis if self.fits(v, run)), key=lambda v: (
+                    sum(self.pair(v, other) in left for other in chosen), counts[v]))
+        return tuple(run)
+
+    def runs(self):
+        left, runs = self.pairs(), []
+        always = [[axis[0] for axis in self.axes], *self.rules.get("always", [])]
+        while always or left:
+            counts = collections.Counter(itertools.chain(*left))
+            values = always.pop(0) if always else max(
+                sorted(left), key=lambda pair: (max(counts[v] for v in pair), counts[pair[0]]))
+            runs.append(self.complete(values, left))
+            left.difference_update(itertools.combinations(runs[-1], 2))
+        return runs
+
+    def named(self):
+        """The settings of each run by its name: a promise, and what is not as usual."""
+        settings = {value: text for axis in self.rules["axes"] for value, text in axis.items()}
+        named = {}
+        for run in self.runs():
+            unusual = [v for v, axis in zip(run[1:], self.axes[1:]) if v != axis[0]]
+            named[", ".join([run[0], *unusual])] = ", ".join(filter(None, map(settings.get, run)))
+        named.update(self.rules.get("also", {}))
+        return named
+
+    def text(self, base):
+        lines = ["# Made by tests/contract/algorithm/pairs.py. A label is a promise and what it is kept with.",
+                 "version: 1", f"include: {base}", *self.rules["base"], "runs:"]
+        for name, settings in self.named().items():
+            if self.rules.get("by_ranks"):
+                name = f"{(re.findall('(?:^|, )ranks: ([0-9]+)', settings) or [4])[0]} ranks: {name}"
+            lines.append(f'  "{name}": {{{settings}}}')
+        return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(Family(sys.argv[1], FILES[sys.argv[1]]).text(sys.argv[2]))

@@ -1,0 +1,74 @@
+/* Runs all tests that the files of this program have added, or those whose names match the
+ * pattern $EPA2A_TEST. */
+#include "test.h"
+
+enum { FILES = 16, TESTS = 64 };
+
+struct group {
+    const char *file;
+    CMFixtureFunction set_up, tear_down;
+    struct CMUnitTest test[TESTS];
+    size_t n;
+};
+
+int test_argc;
+char **test_argv;
+static struct group group[FILES];
+
+static struct group *group_of(const char *file)
+{
+    size_t i = 0;
+
+    while (i < FILES && group[i].file != NULL && strcmp(group[i].file, file) != 0)
+        i++;
+    if (i == FILES)
+        abort();
+    group[i].file = file;
+    return &group[i];
+}
+
+void test_add(const char *file, const struct CMUnitTest *test)
+{
+    struct group *of = group_of(file);
+
+    if (of->n == TESTS)
+        abort();
+    of->test[of->n++] = *test;
+}
+
+void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction tear_down)
+{
+    group_of(file)->set_up = set_up;
+    group_of(file)->tear_down = tear_down;
+}
+
+void assert_words(const char *text, const char *words)
+{
+    const char *at = text;
+
+    for (const char *word = words, *end; word != NULL;
+         word = end == NULL ? NULL : end + 4) {
+        char part[512];
+
+        end = strstr(word, " .. ");
+        snprintf(part, sizeof(part), "%.*s", end == NULL ? -1 : (int)(end - word), word);
+        at = strstr(at, part);
+        if (at == NULL)
+            fail_msg("'%s' does not say: %s", text, words);
+        at += strlen(part);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+
+    test_argc = argc;
+    test_argv = argv;
+    if (getenv("EPA2A_TEST") != NULL)
+        cmocka_set_test_filter(getenv("EPA2A_TEST"));
+    for (struct group *of = group; of < group + FILES && of->n > 0; of++)
+        failed += _cmocka_run_group_tests(strrchr(of->file, '/') + 1, of->test, of->n,
+                                          of->set_up, of->tear_down);
+    return failed != 0;
+}

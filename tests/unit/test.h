@@ -1,0 +1,67 @@
+/* What each unit test includes. TEST(its_promise) {...} is a test, with TEST_IN(set_up,
+ * tear_down, its_promise) in a fixture, `*state`; it need not be listed. The tests of one file
+ * are a group, in the order of the file; test.c runs the groups of all files of a program. */
+#ifndef TEST_H
+#define TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+/* `text` has these words in this order, which have " .. " between: what must be said, and not how. */
+void assert_words(const char *text, const char *words);
+
+extern int test_argc; /* of main(), for TEST_GROUP's set_up */
+extern char **test_argv;
+
+void test_add(const char *file, const struct CMUnitTest *test);
+void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction tear_down);
+
+#define TEST_IN(set_up, tear_down, name) \
+    static void name(void **state); \
+    __attribute__((constructor)) static void add_##name(void) \
+    { \
+        test_add(__FILE__, &(struct CMUnitTest){#name, name, set_up, tear_down, NULL}); \
+    } \
+    static void name(void **state __attribute__((unused)))
+
+#define TEST(name) TEST_IN(NULL, NULL, name)
+
+/* A test in a fixture that is its `parameter`, such as struct fixture *f. */
+#define TEST_WITH(set_up, tear_down, name, parameter) \
+    static void name##_with(parameter); \
+    TEST_IN(set_up, tear_down, name) \
+    { \
+        name##_with(*state); \
+    } \
+    static void name##_with(parameter)
+
+/* A test of `type *of`, which `begin` makes and end(of) gives back. */
+#define TEST_OF(name, type, of, begin, end) \
+    static void name##_of(type *); \
+    TEST(name) \
+    { \
+        type *made = begin; \
+\
+        name##_of(made); \
+        end(made); \
+    } \
+    static void name##_of(type *of)
+
+/* Around all tests of the file. */
+#define TEST_GROUP(set_up, tear_down) \
+    __attribute__((constructor)) static void add_group(void) \
+    { \
+        test_group(__FILE__, set_up, tear_down); \
+    }
+
+#endif
