@@ -185,9 +185,6 @@ enum epa_status experiment_build(const struct experiment_source *, struct regist
                                  struct diag *, struct epa_error *absent,
                                  struct experiment **out);
 
-/* The shapes of `x` as an algorithm's plan() wants them; arrays NULL. */
-struct epa_problem experiment_problem(const struct experiment *x);
-
 /* The resolved experiment as YAML that experiment_read() takes back; with origins, each
  * value has a comment that says where it came from: default, file:line:column, or --set. */
 struct text;

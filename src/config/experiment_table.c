@@ -336,20 +336,24 @@ const struct section experiment_sections[] = {
      .kind = EPA_PLUGIN_ALGORITHM,
      .chosen = "ll_v2"},
     {.name = "moe",
+     .ops = 1u << EPA_OP_MOE,
      .help = "the shape of the layer",
      .offset = offsetof(struct experiment, moe),
      .options = {moe, sizeof(struct moe_options), &defaults.moe}},
     {.name = "routing",
+     .ops = 1u << EPA_OP_MOE,
      .help = "which experts tokens want",
      .main = "kind",
      .offset = offsetof(struct experiment, routing),
      .options = {routing, sizeof(struct routing_options), &defaults.routing}},
     {.name = "tokens",
+     .ops = 1u << EPA_OP_MOE,
      .help = "how many tokens a rank has",
      .main = "kind",
      .offset = offsetof(struct experiment, tokens),
      .options = {tokens, sizeof(struct tokens_options), &defaults.tokens}},
     {.name = "expert",
+     .ops = 1u << EPA_OP_MOE,
      .help = "the synthetic expert",
      .main = "kind",
      .offset = offsetof(struct experiment, expert),
@@ -391,6 +395,18 @@ const struct section *section_find(const char *name)
         if (strcmp(s->name, name) == 0)
             return s;
     return NULL;
+}
+
+bool section_is_for(const struct section *section,
+                    const struct epa_algorithm_plugin *algorithm)
+{
+    return section->ops == 0 || algorithm == NULL ||
+           (section->ops >> (uint32_t)algorithm->op & 1) != 0;
+}
+
+bool section_applies(const struct section *section, const struct experiment *x)
+{
+    return section_is_for(section, (const void *)x->algorithm.plugin);
 }
 
 const struct node *origin_find(const struct experiment *x, const char *key)
