@@ -45,6 +45,11 @@ struct epa_moe_footprint {
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
 };
 
+/* AllGather: what crosses beside the rows, which each rank sends to all others. */
+struct epa_allgather_footprint {
+    uint64_t control_bytes; /* to each peer in one iteration: signals */
+};
+
 /* What an algorithm needs and does, of one rank. */
 struct epa_footprint {
     uint64_t heap_bytes;
@@ -52,13 +57,14 @@ struct epa_footprint {
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
-     * before their combine. */
+     * before their combine; AllGather: outputs that are valid. */
     uint32_t in_flight;
     /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
      * two; 0: it moves data and adds up. */
     double flops;
     union { /* by epa_algorithm_plugin.op */
         struct epa_moe_footprint moe;
+        struct epa_allgather_footprint allgather;
     } u;
 };
 

@@ -2,9 +2,11 @@
  * experiment_table.c, and a member to the unions of problem.h and algorithm.h. */
 #include "op/op.h"
 
+#include "base/random.h"
+#include "op/allgather.h"
 #include "op/moe/moe.h"
 
-static const struct operation *const operations[] = {&op_moe, NULL};
+static const struct operation *const operations[] = {&op_moe, &op_allgather, NULL};
 
 const struct operation *operation_at(uint32_t i)
 {
@@ -39,4 +41,28 @@ struct epa_problem operation_problem(const struct experiment *x)
 
     operation_of_experiment(x)->shape(x, &problem);
     return problem;
+}
+
+uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank,
+                      uint64_t iteration)
+{
+    struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
+    uint32_t least = x->tokens.min, tokens;
+
+    switch (x->tokens.kind) {
+    case TOKENS_RANDOM: /* the edges more often than chance would have it */
+        switch (random_below(&r, 8)) {
+        case 0:
+            return least;
+        case 1:
+            return most;
+        default:
+            return least + random_below(&r, most - least + 1);
+        }
+    case TOKENS_LIST:
+        tokens = x->tokens.per_rank.item[rank];
+        return tokens < most ? tokens : most;
+    default:
+        return most;
+    }
 }

@@ -159,6 +159,10 @@ void operation_names(uint32_t ops, struct text *out);
 /* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
 const struct operation *operation_of_experiment(const struct experiment *);
 
+/* `tokens:` of a rank in an iteration, at most `most`. */
+uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank,
+                      uint64_t iteration);
+
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
 

@@ -11,6 +11,7 @@
 #include "config/experiment.h"
 #include "base/random.h"
 #include "op/moe/routing_file.h"
+#include "op/op.h"
 
 struct op_source {
     struct routing_table table;
@@ -142,25 +143,7 @@ static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t itera
 
 uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
-    struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
-    uint32_t least = x->tokens.min, max = x->moe.max_tokens, tokens;
-
-    switch (x->tokens.kind) {
-    case TOKENS_RANDOM: /* the edges more often than chance would have it */
-        switch (random_below(&r, 8)) {
-        case 0:
-            return least;
-        case 1:
-            return max;
-        default:
-            return least + random_below(&r, max - least + 1);
-        }
-    case TOKENS_LIST:
-        tokens = x->tokens.per_rank.item[rank];
-        return tokens < max ? tokens : max;
-    default:
-        return max;
-    }
+    return op_tokens_of(x, x->moe.max_tokens, rank, iteration);
 }
 
 static void add_along(struct popularity *p, uint32_t expert, uint64_t weight)
