@@ -5,9 +5,8 @@ with one EPA_ABI.
 layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.h, holds all of them and they are as they are now.
 layout.py compile WITH... HEADERS LAYOUT: each header compiles alone by the command WITH, and LAYOUT after them.
 
-Once a struct has changed, raise EPA_ABI in plugin.h and `abi` in meson.build, and run in the source folder:
-    tests/abi/layout.py update
-With --again where the number is new itself: nobody has plugins of it yet."""
+layout.py update: writes LAYOUT anew once a struct has changed, and raises EPA_ABI in plugin.h and `abi` in meson.build if
+LAYOUT had that number already. With --again the number is left: nobody has plugins of it yet."""
 import concurrent.futures
 import pathlib
 import re
@@ -118,18 +117,22 @@ def check(cc, headers, path):
     for sign, only in (("-", [x for x in lines if x not in new]), ("+", [x for x in new if x not in lines])):
         print("".join(f"{sign}{line}\n" for line in only), end="")
     if number(have) == number(now):
-        print(f"The public headers have changed, and EPA_ABI is still {number(now)}: raise it in src/epa2a/plugin.h and "
-              "`abi` in meson.build,")
-    print("then run: tests/abi/layout.py update")
+        print(f"The public headers have changed, and EPA_ABI is still {number(now)}.")
+    print("Run tests/abi/layout.py update")
     return 1
 
 
 def update(again):
-    here = pathlib.Path(__file__).resolve().parent
-    path, now = here / "layout.h", layout(["cc"], here.parent.parent / "src")
-    if path.exists() and not again and path.read_text("utf-8") != now and number(path.read_text("utf-8")) == number(now):
-        sys.exit(f"EPA_ABI is still {number(now)}: raise it in src/epa2a/plugin.h and `abi` in meson.build; or say "
-                 "--again if nobody has plugins of that number yet")
+    top = pathlib.Path(__file__).resolve().parent.parent.parent
+    path, now = top / "tests/abi/layout.h", layout(["cc"], top / "src")
+    have = path.read_text("utf-8")
+    if have != now and not again and number(have) == number(now):
+        for name, before in ("src/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
+            file = top / name
+            text = file.read_text("utf-8")
+            file.write_text(text.replace(f"{before}{number(now)}", f"{before}{number(now) + 1}"), "utf-8")
+        now = layout(["cc"], top / "src")
+        assert number(now) == number(have) + 1
     path.write_text(now, "utf-8")
 
 

@@ -17,7 +17,7 @@ FEW = " ".join(f"--set {key}" for key in ("bench.iterations=5", "bench.warmup=1"
                                           "run.iterations=2", "moe.hidden=512"))
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|cc|\. <\(epa2a) ")
 CODES = {"compare": (0, 10), "rerun": (0, 10), "status": (0, 2)}
-BUILDS = ("meson", "ninja", "git ", "apt-get", "./")
+BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
 LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot")
 PROCESSES = 4  # and with more of them only what they check before ranks start
 
@@ -67,6 +67,8 @@ class Reader:
             (work / folder / "epa2a").symlink_to(epa2a)
         for name, to in (("configs", f"{source}/configs"), ("tests", f"{source}/tests"), ("build", build)):
             (work / name).symlink_to(to)
+        for skeleton in pathlib.Path(source, "share").glob("skeleton_*.c"):
+            shutil.copy(skeleton, work)
         (work / "hosts").write_text("localhost slots=64\n")
         (work / "routes.jsonl").write_text("".join(
             json.dumps({"topk_ids": [(t + 7 * k) % 64 for k in range(8)], "topk_weights": [0.125] * 8}) + "\n"

@@ -4,6 +4,15 @@
 
 #include "registry_fixture.h"
 
+/* What is said of old_abi, which has the number before this one. */
+static const char *old_abi(void)
+{
+    static char words[32];
+
+    snprintf(words, sizeof(words), "ABI %u .. %u", EPA_ABI - 1, EPA_ABI);
+    return words;
+}
+
 TEST_OF_LOADER(good_plugin_is_loaded_and_its_constructor_leaves_the_mark)
 {
     copy(f, "good");
@@ -27,11 +36,11 @@ TEST_OF_LOADER(names_are_read_without_running_any_code)
 
 TEST_OF_LOADER(each_bad_plugin_is_refused_with_the_reason)
 {
-    static const struct {
+    const struct {
         const char *name, *why;
         bool runs; /* what is wrong is known only behind dlopen() */
     } bad[] = {
-        {"old_abi", "ABI 5 .. 6", false},
+        {"old_abi", old_abi(), false},
         {"wrong_kind", "launcher .. transport", false},
         {"wrong_size", "descriptor .. bytes .. transport", false},
         {"no_symbol", "epa_plugin", false},
@@ -229,7 +238,7 @@ TEST_OF_LOADER(list_has_what_cannot_be_loaded_with_the_reason)
         if (strcmp(entry[i].name, "good") == 0)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
-            assert_words(entry[i].why, "ABI 5 .. 6");
+            assert_words(entry[i].why, old_abi());
         if (strcmp(entry[i].name, "Capital") == 0)
             assert_words(entry[i].why, "1 to 32 .. a-z, 0-9 and _");
     }
