@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """skeletons.py MESON BUILD CC...: what is installed is enough to build both skeletons, to test them by the contract
 and to run them; and the contract finds a fault that is planted in one."""
-import os
 import pathlib
 import shlex
 import subprocess
 import sys
 import tempfile
+
+from install import run, unpack
 
 LINES = 250  # of a skeleton, at most
 FAULTS = {  # kind: (old text, new text) of its skeleton
@@ -22,26 +23,15 @@ FAULTS = {  # kind: (old text, new text) of its skeleton
 }
 
 
-def run(*command, env=None, expect=(0,)):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=200,
-                          env={**os.environ, **(env or {})})
-    if done.returncode not in expect:
-        sys.exit(f"FAIL: {command} ends with {done.returncode}, not one of {expect}:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 class Installed:
     def __init__(self, meson, build, compiler, work):
-        run(meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", f"{work}/stage")
-        (program,) = pathlib.Path(work, "stage").rglob("bin/epa2a")
-        self.prefix, self.compiler, self.work = program.parent.parent, compiler, work
+        self.prefix, self.compiler, self.work = unpack(meson, build, work, "some/where"), compiler, work
         (self.pc,) = self.prefix.rglob("epa2a.pc")
         self.share = self.prefix / "share/epa2a"
-        self.env = {"EPA2A_PLUGIN_PATH": self.ask("--variable=plugindir")}
 
     def ask(self, what):
-        return run("pkg-config", f"--define-variable=prefix={self.prefix}", what, "epa2a",
-                   env={"PKG_CONFIG_PATH": str(self.pc.parent)}).strip()
+        return shlex.split(run("pkg-config", f"--define-variable=prefix={self.prefix}", what, "epa2a",
+                               PKG_CONFIG_PATH=str(self.pc.parent)).stdout)
 
     def build(self, kind, source, name):
         """A folder with the plugin, by the command of README."""
@@ -50,11 +40,11 @@ class Installed:
         path = folder / f"skeleton_{kind}.c"
         path.write_text(source, encoding="utf-8")
         run(*self.compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-z,defs",
-            *shlex.split(self.ask("--cflags")), path, "-o", folder / f"epa2a-{kind}-mine.so")
+            *self.ask("--cflags"), path, "-o", folder / f"epa2a-{kind}-mine.so")
         return folder
 
     def verify(self, folder, config, *more, expect=(0,)):
-        run(self.prefix / "bin/epa2a", "verify", config, "--plugin-path", folder, *more, env=self.env, expect=expect)
+        run(self.prefix / "bin/epa2a", "verify", config, "--plugin-path", folder, *more, code=expect)
 
     def check_algorithm(self, folder, expect=(0,)):
         more = ["--timeout", "20s"]
@@ -64,7 +54,7 @@ class Installed:
 
     def check_transport(self, folder, expect=(0,)):
         """The programs, until one fails; only if one may."""
-        programs = sorted(pathlib.Path(self.ask("--variable=contractdir")).glob("contract-*"))
+        programs = sorted(pathlib.Path(" ".join(self.ask("--variable=contractdir"))).glob("contract-*"))
         assert len(programs) == 4, programs
         failed = 0
         for program in programs:
@@ -99,7 +89,7 @@ def main(meson, build, *compiler):
                 check[kind](installed.build(kind, source.replace(old, new), f"{kind}-{i}"), expect=(1, 4))
                 print(f"found: {new}")
         for algorithm in ("ll_v2", "ll_v1", "token_flag"):
-            installed.verify(work, installed.share / "contract/moe.yaml", "--set", f"algorithm={algorithm}")
+            installed.verify(folder, installed.share / "contract/moe.yaml", "--set", f"algorithm={algorithm}")
 
 
 if __name__ == "__main__":
