@@ -272,7 +272,7 @@ static void check_bench(const struct checking *c)
 
     if (b->calls_per_graph % 2 != 0)
         conflict(c, "bench.calls_per_graph", NULL, multiples(c, b->calls_per_graph, 2),
-                 "%s is odd: a graph must come back to the buffer set that it began with",
+                 "%s is odd: a graph must end with the buffer set that it began with",
                  said(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
         conflict(c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
@@ -332,8 +332,8 @@ static void check_arrivals(const struct checking *c)
     if (b->ci95 > 0 || b->max_time_ns > 0)
         conflict(c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
                  "remove it, and set bench.iterations",
-                 "ranks that look whether to stop exchange times, which what is due next "
-                 "would wait for");
+                 "ranks that check whether to stop exchange times, which would delay "
+                 "the next arrival");
     if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
         conflict(c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
                  "an open loop is for hosts; on backend '%s' stages only queue their work",

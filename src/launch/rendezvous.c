@@ -120,9 +120,10 @@ static void check_start(struct rendezvous *rendezvous, uint64_t now)
         return;
     list_missing(rendezvous, missing, sizeof(missing));
     rendezvous_fail(rendezvous, EPA_ERR_TIMEOUT, UINT32_MAX,
-             "rank%s %s of %u did not come within %.3g s%s",
-             rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing, rendezvous->size,
-             (double)rendezvous->params.start_ns * 1e-9, rendezvous->refused);
+                    "rank%s %s of %u did not connect within %.3g s%s",
+                    rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing,
+                    rendezvous->size, (double)rendezvous->params.start_ns * 1e-9,
+                    rendezvous->refused);
 }
 
 /* Ranks that wait for a piece longer than they may are told whose it is. */
