@@ -172,3 +172,18 @@ size_t text_decode(const char *s, uint32_t *out)
     *out = point;
     return n;
 }
+
+char *text_count(char *buf, size_t room, uint64_t n)
+{
+    char digits[24];
+    size_t len = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n),
+           to = 0;
+
+    for (size_t i = 0; i < len && to + 2 < room; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            buf[to++] = ',';
+        buf[to++] = digits[i];
+    }
+    buf[to] = 0;
+    return buf;
+}

@@ -29,4 +29,7 @@ size_t text_decode(const char *s, uint32_t *out);
 /* "15.2 MiB", "1.50 GiB", "640 B". Returns buf. */
 char *text_size(char *buf, size_t room, uint64_t bytes);
 
+/* "12,345". Returns buf. */
+char *text_count(char *buf, size_t room, uint64_t n);
+
 #endif

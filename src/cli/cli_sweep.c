@@ -5,14 +5,36 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/arena.h"
+#include "config/batch.h"
+#include "config/diag.h"
+#include "config/tree.h"
+#include "op/op.h"
+
+/* The sizes of the operation that the first file has a section for. */
+static const char *size_key(const struct cli *cli)
+{
+    struct tree tree = {.arena = arena_create(), .diag = diag_create()};
+    const struct operation *op = NULL;
+
+    if (cli->n_args > 0)
+        batch_read_tree(&tree, cli->arg[0], NULL, 0);
+    for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++)
+        if (tree.root != NULL && node_find(tree.root, operation_at(i)->name) != NULL)
+            op = operation_at(i);
+    diag_destroy(tree.diag);
+    arena_destroy(tree.arena);
+    return (op != NULL ? op : operation_at(0))->size_key;
+}
+
 static enum epa_status sweep_tokens(struct cli *cli, struct sweep *out,
                                     struct epa_error *err)
 {
     uint64_t least = cli->tokens_min != 0 ? cli->tokens_min : 1;
     uint64_t most = cli->tokens_max != 0 ? cli->tokens_max : least;
     uint64_t factor = cli->tokens_factor != 0 ? cli->tokens_factor : 2;
-    size_t used = (size_t)snprintf(out->tokens, sizeof(out->tokens),
-                                   "matrix.moe.max_tokens=[%" PRIu64, least);
+    size_t used = (size_t)snprintf(out->tokens, sizeof(out->tokens), "matrix.%s=[%" PRIu64,
+                                   size_key(cli), least);
 
     if (cli->tokens_min == 0 && cli->tokens_max == 0)
         return epa_fail(err, EPA_ERR_CONFIG,

@@ -1,5 +1,5 @@
 /* `epa2a help [TOPIC]`. A topic is a page of prose, a command, a key of the experiment
- * (ranks, moe.hidden) or a map of keys (moe), a plugin (shm, transport.shm) or an option of
+ * (ranks, bench.warmup) or a map of keys (bench), a plugin (shm, transport.shm) or an option of
  * one (shm.wait, transport.shm.wait, transport.wait), a variable of the environment. All
  * come as one list from topics.c; help finds the one asked for, or the nearest. */
 #include "cli/cli.h"
@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 #include "base/text.h"
 
@@ -103,7 +104,13 @@ static void print_plugin(const struct registry_entry *entry)
 static void print_section(const struct section *section, const struct registry_entry *entry,
                           uint32_t n)
 {
+    struct text operations = {0};
+
     printf("%s: %s\n", section->name, section->help);
+    operation_names(section->ops, &operations);
+    if (operations.bytes != 0)
+        printf("  for algorithms of %s\n", operations.data);
+    text_free(&operations);
     if (section->plugin) {
         printf("  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
                "name.\n",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "op/op.h"
 #include "plugin/plugin_check.h"
 #include "plugin/registry.h"
 #include "base/text.h"
@@ -48,9 +49,9 @@ static void add_algorithm(struct text *text, int indent,
                           const struct epa_algorithm_plugin *algorithm)
 {
     static const char line[] = "\n%*sneeds on %s: a transport with ";
+    const struct operation *op = operation_of(algorithm->op);
 
-    text_add(text, "%*ssolves: %s", indent, "",
-             algorithm->op == EPA_OP_MOE ? "moe" : "ag_gemm");
+    text_add(text, "%*ssolves: %s", indent, "", op != NULL ? op->name : "?");
     if ((algorithm->memory & EPA_MEMORY_HOST) != 0) {
         text_add(text, line, indent, "", "host memory");
         add_words(text, transport_words, algorithm->needs_host);

@@ -1,5 +1,5 @@
 /* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
- * editors. Each option is a definition of its own ("moe.hidden", "algorithm.ll_v2.dispatch_dtype") to
+ * editors. Each option is a definition of its own ("bench.warmup", "algorithm.ll_v2.dispatch_dtype") to
  * which the sections, the runs and the matrix refer. What a schema cannot know (a range of
  * sizes with units, values that do not go together) it lets pass. */
 #include "cli/cmd_schema.h"
@@ -13,6 +13,7 @@
 #include "config/batch.h"
 #include "config/experiment_table.h"
 #include "config/options.h"
+#include "op/op.h"
 
 struct schema {
     json_t *definitions;
@@ -83,15 +84,22 @@ static json_t *properties_of(struct schema *s, const char *prefix,
 static void define_section(struct schema *s, const struct section *section)
 {
     json_t *forms = json_array();
+    struct text help = {0}, operations = {0};
 
+    operation_names(section->ops, &operations);
+    text_add(&help, "%s%s%s", section->help,
+             operations.bytes != 0 ? "; for algorithms of " : "",
+             operations.bytes != 0 ? operations.data : "");
     json_array_append_new(
-        forms, map_of(properties_of(s, section->name, &section->options), section->help));
+        forms, map_of(properties_of(s, section->name, &section->options), help.data));
     if (section->main != NULL)
         json_array_append_new(forms, ref("%s.%s", section->name, section->main));
     if (strcmp(section->name, "tokens") == 0)
         json_array_append_new(forms, ref("%s.per_rank", section->name));
-    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
+    define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms), "%s",
            section->name);
+    text_free(&help);
+    text_free(&operations);
 }
 
 /* The options of one plugin beside its name; of one that cannot be loaded, any. */
@@ -212,7 +220,7 @@ static void define_plugins(struct schema *s, const struct section *section)
 
 /* ---- runs ---- */
 
-/* Each key, of a section also as "moe.hidden"; `wrap` makes of a reference what stands
+/* Each key, of a section also as "bench.warmup"; `wrap` makes of a reference what stands
  * there. */
 static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
 {

@@ -71,13 +71,19 @@ static const struct epa_options *options_of(struct completing *c,
 
 static void offer_names(struct completing *c)
 {
+    const struct epa_plugin *algorithm;
+
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
         complete_offer(c, o->help, "%s=", o->name);
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         if (strcmp(key->name, "include") != 0 && strcmp(key->name, "runs") != 0)
             complete_offer(c, key->help, strcmp(key->name, "repeat") == 0 ? "%s=" : "%s.",
                            key->name);
+    algorithm = chosen(c, section_find("algorithm"));
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
+        if (!section_is_for(s,
+                            (const struct epa_algorithm_plugin *)(const void *)algorithm))
+            continue;
         if (s->main != NULL)
             complete_offer(c, s->help, "%s=", s->name);
         complete_offer(c, s->help, "%s.", s->name);

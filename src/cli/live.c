@@ -93,10 +93,11 @@ static uint32_t stages_of(const struct session *s)
 /* Of the slowest rank, as the report has it. */
 static double total_of(const struct session *s, uint64_t sample)
 {
-    bool graph = s->notes->clock == CLOCK_GRAPH, wall = s->notes->clock == CLOCK_END_TO_END;
-    uint32_t ranks = wall ? 1 : s->experiment->ranks;
-    uint32_t first = graph ? FIGURE_PAIR : wall ? FIGURE_END_TO_END : 0;
-    uint32_t last = graph || wall ? first : stages_of(s) - 1;
+    bool wall = s->notes->clock == CLOCK_END_TO_END;
+    uint32_t stages = stages_of(s), ranks = wall ? 1 : s->experiment->ranks;
+    uint32_t total = session_total_row(s->notes->clock, s->notes->stage_kind[stages - 1]);
+    uint32_t first = total != UINT32_MAX ? total : 0;
+    uint32_t last = total != UINT32_MAX ? total : stages - 1;
     double slowest = 0;
 
     for (uint32_t r = 0; r < ranks; r++) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 
 bool run_is_of_several(const struct run *run)
 {

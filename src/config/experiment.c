@@ -91,7 +91,7 @@ static void read_section(struct building *b, const struct section *section,
         bool empty = value->kind == NODE_SCALAR && *value->text == 0;
 
         value->refused = true;
-        diag_error(b->diag, &value->location, "such as moe: {hidden: 4096, topk: 4}",
+        diag_error(b->diag, &value->location, "such as bench: {warmup: 10, iterations: 100}",
                    "'%s' %s", section->name,
                    empty ? "is empty; it is a map of keys" : "must be a map of keys");
         return;
@@ -313,20 +313,4 @@ void experiment_destroy(struct experiment *x)
 {
     if (x != NULL)
         arena_destroy(x->arena);
-}
-
-struct epa_problem experiment_problem(const struct experiment *x)
-{
-    const struct moe_options *m = &x->moe;
-
-    return (struct epa_problem){
-        .op = EPA_OP_MOE,
-        .u.moe = {.max_tokens = m->max_tokens,
-                  .hidden = m->hidden,
-                  .experts = m->experts,
-                  .topk = m->topk,
-                  .fp8_group_size = m->fp8_group_size,
-                  .dtype = m->dtype,
-                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
-    };
 }

@@ -55,9 +55,14 @@ struct routing_options {
     const char *hidden_states;
 };
 
+/* `allgather:`; goes into struct epa_allgather as it is. */
+struct allgather_options {
+    uint32_t max_rows, row_bytes;
+};
+
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
-/* `tokens:` how many of max_tokens each rank has in an iteration */
+/* `tokens:` how many of moe.max_tokens, or allgather.max_rows, each rank has in an iteration */
 struct tokens_options {
     int kind; /* full; random: min..max, another number each iteration; list: per_rank */
     uint32_t min; /* random */
@@ -153,6 +158,7 @@ struct experiment {
     struct routing_options routing;
     struct tokens_options tokens;
     struct expert_options expert;
+    struct allgather_options allgather;
     struct run_options run;
     struct verify_options verify;
     struct bench_options bench;
@@ -184,9 +190,6 @@ struct experiment_source {
 enum epa_status experiment_build(const struct experiment_source *, struct registry *,
                                  struct diag *, struct epa_error *absent,
                                  struct experiment **out);
-
-/* The shapes of `x` as an algorithm's plan() wants them; arrays NULL. */
-struct epa_problem experiment_problem(const struct experiment *x);
 
 /* The resolved experiment as YAML that experiment_read() takes back; with origins, each
  * value has a comment that says where it came from: default, file:line:column, or --set. */

@@ -12,25 +12,16 @@
 #include "config/fault.h"
 #include "config/node.h"
 #include "config/options.h"
-#include "moe/routing_maxvio.h"
+#include "op/op.h"
 
-struct checking {
-    const struct experiment *x;
-    struct diag *diag;
-};
-
-/* "moe.experts (256, the default)" */
-static const char *said(const struct checking *c, const char *key, uint64_t value)
+const char *check_value(const struct config_check *c, const char *key, uint64_t value)
 {
     return arena_printf(c->x->arena, "%s (%llu%s)", key, (unsigned long long)value,
                         origin_find(c->x, key) == NULL ? ", the default" : "");
 }
 
-/* `wrong` and `other` are keys; other may be NULL. Defaults have no place, so the error
- * goes to where the other value was set. */
-__attribute__((format(printf, 5, 6))) static void
-conflict(const struct checking *c, const char *wrong, const char *other, const char *hint,
-         const char *fmt, ...)
+void check_conflict(const struct config_check *c, const char *wrong, const char *other,
+                    const char *hint, const char *fmt, ...)
 {
     const struct node *w = origin_find(c->x, wrong);
     const struct node *o = other == NULL ? NULL : origin_find(c->x, other);
@@ -52,8 +43,7 @@ conflict(const struct checking *c, const char *wrong, const char *other, const c
         diag_note(c->diag, &o->location, "'%s' was set here", other);
 }
 
-/* "write 112 or 128" */
-static const char *multiples(const struct checking *c, uint32_t value, uint32_t of)
+const char *check_multiples(const struct config_check *c, uint32_t value, uint32_t of)
 {
     uint32_t below = value / of * of;
 
@@ -62,37 +52,21 @@ static const char *multiples(const struct checking *c, uint32_t value, uint32_t 
     return arena_printf(c->x->arena, "write %u or %u", below, below + of);
 }
 
-static void check_shape(const struct checking *c)
+static void check_shape(const struct config_check *c)
 {
-    const struct moe_options *m = &c->x->moe;
     uint32_t ranks = c->x->ranks, node = c->x->ranks_per_node;
 
     if (node != 0 && ranks % node != 0)
-        conflict(c, "ranks_per_node", "ranks", "0: all ranks are on one",
-                 "%s does not divide %s", said(c, "ranks_per_node", node),
-                 said(c, "ranks", ranks));
-    if (m->experts % ranks != 0)
-        conflict(c, "moe.experts", "ranks", multiples(c, m->experts, ranks),
-                 "%s is not a multiple of %s", said(c, "moe.experts", m->experts),
-                 said(c, "ranks", ranks));
-    if (m->topk > m->experts)
-        conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
-                 "%s is larger than %s", said(c, "moe.topk", m->topk),
-                 said(c, "moe.experts", m->experts));
-    if (m->hidden % 16 != 0)
-        conflict(c, "moe.hidden", NULL, multiples(c, m->hidden, 16),
-                 "%s is not a multiple of 16", said(c, "moe.hidden", m->hidden));
-    if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
-        conflict(c, "moe.hidden", "moe.fp8_group_size", multiples(c, m->hidden, m->fp8_group_size),
-                 "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
-                 said(c, "moe.hidden", m->hidden), said(c, "moe.fp8_group_size", m->fp8_group_size));
+        check_conflict(c, "ranks_per_node", "ranks", "0: all ranks are on one",
+                       "%s does not divide %s", check_value(c, "ranks_per_node", node),
+                       check_value(c, "ranks", ranks));
     if (c->x->verify.straggle_ns >= c->x->timeout_ns)
-        conflict(c, "verify.straggle", "timeout", "a rank that sleeps is waited for",
-                 "verify.straggle is not shorter than timeout");
+        check_conflict(c, "verify.straggle", "timeout", "a rank that sleeps is waited for",
+                       "verify.straggle is not shorter than timeout");
 }
 
 /* Ranks that are threads share what would be killed or stopped with the launcher. */
-static void check_fault(const struct checking *c)
+static void check_fault(const struct config_check *c)
 {
     const struct fault_options *f = &c->x->fault;
     const struct epa_plugin *launcher = c->x->launcher.plugin;
@@ -100,19 +74,19 @@ static void check_fault(const struct checking *c)
     if (!fault_is_planted(c->x))
         return;
     if (f->rank >= c->x->ranks)
-        conflict(c, "fault.rank", "ranks", "ranks count from 0",
-                 "there is no rank %u: fault.rank is not below %s", f->rank,
-                 said(c, "ranks", c->x->ranks));
+        check_conflict(c, "fault.rank", "ranks", "ranks count from 0",
+                       "there is no rank %u: fault.rank is not below %s", f->rank,
+                       check_value(c, "ranks", c->x->ranks));
     if (f->kind != FAULT_STRAGGLE && launcher != NULL &&
         strcmp(launcher->name, "thread") == 0)
-        conflict(
+        check_conflict(
             c, "fault.kind", "launcher.name", "straggle, or launcher: fork",
             "fault.kind: %s would %s all ranks and the launcher, which are threads of one "
             "process",
             fault_name(f), fault_name(f));
 }
 
-static void check_kind(const struct checking *c, const struct section *section)
+static void check_kind(const struct config_check *c, const struct section *section)
 {
     const struct node *map = node_find(c->x->origins->root, section->name);
 
@@ -123,124 +97,88 @@ static void check_kind(const struct checking *c, const struct section *section)
 
         if (option_applies(c->x, section, option, &needs))
             continue;
-        conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key, needs);
+        check_conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key,
+                       needs);
     }
 }
 
-static void check_tokens(const struct checking *c)
+static void check_tokens(const struct config_check *c, const struct operation *op)
 {
     const struct tokens_options *t = &c->x->tokens;
+    const struct node *max = origin_find(c->x, op->size_key);
     const struct node *each = origin_find(c->x, "tokens.per_rank");
 
     if (t->kind != TOKENS_LIST)
         return;
     if (each == NULL) {
-        conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
-                 "tokens.kind list needs 'per_rank', one number for each rank");
+        check_conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
+                       "tokens.kind list needs 'per_rank', one number for each rank");
         return;
     }
     if (each->refused)
         return;
     if (t->per_rank.n != c->x->ranks)
-        conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
-                 "tokens.per_rank has %u numbers for %s", t->per_rank.n,
-                 said(c, "ranks", c->x->ranks));
+        check_conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
+                       "tokens.per_rank has %u numbers for %s", t->per_rank.n,
+                       check_value(c, "ranks", c->x->ranks));
     for (uint32_t i = 0; i < t->per_rank.n; i++) {
-        const struct node *max = origin_find(c->x, "moe.max_tokens");
-
-        if (t->per_rank.item[i] <= c->x->moe.max_tokens || (max != NULL && max->refused))
+        if (t->per_rank.item[i] <= op->size(c->x) || (max != NULL && max->refused))
             continue;
         diag_error(c->diag, &each->item[i]->location, NULL,
                    "tokens.per_rank: %u tokens on rank %u are more than %s", t->per_rank.item[i], i,
-                   said(c, "moe.max_tokens", c->x->moe.max_tokens));
+                   check_value(c, op->size_key, op->size(c->x)));
         if (max != NULL)
-            diag_note(c->diag, &max->location, "'moe.max_tokens' was set here");
+            diag_note(c->diag, &max->location, "'%s' was set here", op->size_key);
     }
 }
 
-static void check_least(const struct checking *c)
+static void check_least(const struct config_check *c, const struct operation *op)
 {
-    uint32_t least = c->x->tokens.min, max = c->x->moe.max_tokens;
+    uint32_t least = c->x->tokens.min;
 
-    if (c->x->tokens.kind == TOKENS_RANDOM && least > max)
-        conflict(c, "tokens.min", "moe.max_tokens", NULL, "%s is larger than %s",
-                 said(c, "tokens.min", least), said(c, "moe.max_tokens", max));
-}
-
-static void check_routing(const struct checking *c)
-{
-    const struct routing_options *r = &c->x->routing;
-
-    if (r->kind == ROUTING_FILE && r->path == NULL)
-        conflict(c, "routing.kind", "routing.path",
-                 "add path, or --set routing.path=FILE on the command line",
-                 "routing.kind file needs 'path'");
-    if (r->kind == ROUTING_MAXVIO && c->x->moe.topk <= c->x->moe.experts &&
-        r->violation > routing_maxvio_most(c->x->moe.experts, c->x->moe.topk))
-        conflict(c, "routing.violation", "moe.topk", "no more than each token can want it",
-                 "routing.violation (%g) is above %g: with %s and %s that is one expert in "
-                 "every token",
-                 r->violation, routing_maxvio_most(c->x->moe.experts, c->x->moe.topk),
-                 said(c, "moe.experts", c->x->moe.experts),
-                 said(c, "moe.topk", c->x->moe.topk));
+    if (c->x->tokens.kind == TOKENS_RANDOM && least > op->size(c->x))
+        check_conflict(c, "tokens.min", op->size_key, NULL, "%s is larger than %s",
+                       check_value(c, "tokens.min", least),
+                       check_value(c, op->size_key, op->size(c->x)));
 }
 
 /* An option that says nothing with another as it is; `needs` says with what it would. */
-static void check_unused(const struct checking *c, const char *section, const char *option,
-                         const char *other, const char *hint)
+static void check_unused(const struct config_check *c, const char *section,
+                         const char *option, const char *other, const char *hint)
 {
     const char *key = arena_printf(c->x->arena, "%s.%s", section, option), *needs = "";
 
     if (origin_find(c->x, key) != NULL &&
         !option_applies(c->x, section_find(section), option, &needs))
-        conflict(c, key, other, hint, "%s needs %s", key, needs);
+        check_conflict(c, key, other, hint, "%s needs %s", key, needs);
 }
 
-/* The sums of tolerance: allclose are rounded at each step, those of algorithms once or
- * twice: more than rtol must not be lost by that alone. */
-static void check_verify(const struct checking *c)
-{
-    const struct verify_options *v = &c->x->verify;
-    uint32_t topk = c->x->moe.topk;
-    bool f16 = c->x->moe.dtype == EPA_F16;
-    double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
-
-    check_unused(c, "verify", "rtol", "verify.tolerance", "remove it, or set that");
-    check_unused(c, "verify", "atol", "verify.tolerance", "remove it, or set that");
-    if (v->tolerance == TOLERANCE_ALLCLOSE && v->rtol < lost)
-        conflict(c, "verify.rtol", "verify.tolerance",
-                 "raise verify.rtol, or set verify.tolerance: exact",
-                 "%s expert outputs added up in %s, rounded at each step, may be off by %.3g, and "
-                 "verify.rtol (%.3g%s) is less",
-                 said(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost, v->rtol,
-                 origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
-}
-
-static void check_profile(const struct checking *c)
+static void check_profile(const struct config_check *c)
 {
     const char *file = c->x->profile.file;
 
     check_unused(c, "profile", "iterations", "profile.file", "such as profile: out/run");
     if (file != NULL && (file[0] == '\0' || file[strlen(file) - 1] == '/'))
-        conflict(c, "profile.file", NULL, "such as profile: out/run",
-                 "profile.file is what files begin with that end in .json, and this is a "
-                 "folder");
+        check_conflict(
+            c, "profile.file", NULL, "such as profile: out/run",
+            "profile.file is what files begin with that end in .json, and this is a "
+            "folder");
 }
 
 /* Stop rules of bench. */
-static void check_stop(const struct checking *c)
+static void check_stop(const struct config_check *c)
 {
     const struct bench_options *b = &c->x->bench;
 
     check_unused(c, "bench", "min_iterations", NULL, "add ci95: 1%, or remove it");
     check_unused(c, "bench", "min_time", NULL, "add ci95: 1%, or remove it");
     if (b->max_time_ns != 0 && b->min_time_ns > b->max_time_ns)
-        conflict(c, "bench.min_time", "bench.max_time", NULL,
-                 "bench.min_time is longer than bench.max_time");
+        check_conflict(c, "bench.min_time", "bench.max_time", NULL,
+                       "bench.min_time is longer than bench.max_time");
 }
 
 /* Texts of expect that cannot be read. Rows are known once there are ranks. */
-static void check_expect(const struct checking *c)
+static void check_expect(const struct config_check *c)
 {
     for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
         const char *key = arena_printf(c->x->arena, "expect.%s", expect_name[i]);
@@ -263,7 +201,7 @@ static void check_expect(const struct checking *c)
 }
 
 /* Options of bench that exclude each other, or are for GPUs. */
-static void check_bench(const struct checking *c)
+static void check_bench(const struct config_check *c)
 {
     const struct bench_options *b = &c->x->bench;
     const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
@@ -271,44 +209,48 @@ static void check_bench(const struct checking *c)
     bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
     if (b->calls_per_graph % 2 != 0)
-        conflict(c, "bench.calls_per_graph", NULL, multiples(c, b->calls_per_graph, 2),
-                 "%s is odd: a graph must end with the buffer set that it began with",
-                 said(c, "bench.calls_per_graph", b->calls_per_graph));
+        check_conflict(
+            c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
+            "%s is odd: a graph must end with the buffer set that it began with",
+            check_value(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
-        conflict(c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
-                 "with bench.cache: cold one call is timed at a time, as the next would "
-                 "find a warm cache");
+        check_conflict(
+            c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
+            "with bench.cache: cold one call is timed at a time, as the next would "
+            "find a warm cache");
     check_unused(c, "bench", "barrier", "bench.clock", "remove it");
     if (given &&
         (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
-        conflict(c, "bench.calls_per_graph", "bench.clock", "remove it, or set bench.clock: graph",
-                 "bench.calls_per_graph needs bench.clock: graph");
+        check_conflict(c, "bench.calls_per_graph", "bench.clock",
+                       "remove it, or set bench.clock: graph",
+                       "bench.calls_per_graph needs bench.clock: graph");
     if (backend == NULL)
         return;
     if (given && host && b->clock == CLOCK_AUTO && b->cache == CACHE_WARM &&
         b->calls_per_graph % 2 == 0)
-        conflict(c, "bench.calls_per_graph", "backend.name", "leave bench.calls_per_graph out",
-                 "bench.calls_per_graph is for graphs, which backend '%s' has not",
-                 c->x->backend.plugin->name);
+        check_conflict(c, "bench.calls_per_graph", "backend.name", "leave bench.calls_per_graph out",
+                       "bench.calls_per_graph is for graphs, which backend '%s' has not",
+                       c->x->backend.plugin->name);
     if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
-        conflict(
+        check_conflict(
             c, "bench.clock", "backend.name", "set bench.clock: host",
             "bench.clock: events and graph are for GPUs; backend '%s' reads the host's "
             "clock",
             c->x->backend.plugin->name);
     if (!host && b->clock == CLOCK_HOST)
-        conflict(c, "bench.clock", "backend.name", "set bench.clock: events",
-                 "on backend '%s' stages only queue their work, and the host's clock does "
-                 "not see them",
-                 c->x->backend.plugin->name);
+        check_conflict(
+            c, "bench.clock", "backend.name", "set bench.clock: events",
+            "on backend '%s' stages only queue their work, and the host's clock does "
+            "not see them",
+            c->x->backend.plugin->name);
     if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
-        conflict(c, "bench.cache", "backend.name", "set bench.clock: end_to_end",
-                 "bench.cache: cold on backend '%s' needs bench.clock: end_to_end",
-                 c->x->backend.plugin->name);
+        check_conflict(c, "bench.cache", "backend.name", "set bench.clock: end_to_end",
+                       "bench.cache: cold on backend '%s' needs bench.clock: end_to_end",
+                       c->x->backend.plugin->name);
 }
 
 /* An open loop: by the host's clock, without anything that ranks wait for in between. */
-static void check_arrivals(const struct checking *c)
+static void check_arrivals(const struct config_check *c)
 {
     const struct bench_options *b = &c->x->bench;
     const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
@@ -318,26 +260,30 @@ static void check_arrivals(const struct checking *c)
     if (b->arrivals == ARRIVALS_CLOSED)
         return;
     if (!(b->load > 0) && !(b->rate > 0))
-        conflict(c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
-                 "an open loop needs to know how many are due: bench.load or bench.rate");
+        check_conflict(
+            c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
+            "an open loop needs to know how many are due: bench.load or bench.rate");
     if (b->load > 0 && b->rate > 0)
-        conflict(c, "bench.load", "bench.rate", "keep one of them",
-                 "bench.load and bench.rate both say how many are due");
+        check_conflict(c, "bench.load", "bench.rate", "keep one of them",
+                       "bench.load and bench.rate both say how many are due");
     if (b->load > 0 && b->warmup == 0)
-        conflict(c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
-                 "bench.load is a part of what warm-up measures, and bench.warmup is 0");
+        check_conflict(
+            c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
+            "bench.load is a part of what warm-up measures, and bench.warmup is 0");
     if (b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST)
-        conflict(c, "bench.clock", "bench.arrivals", "set bench.clock: host",
-                 "an open loop is timed by the host's clock alone");
+        check_conflict(c, "bench.clock", "bench.arrivals", "set bench.clock: host",
+                       "an open loop is timed by the host's clock alone");
     if (b->ci95 > 0 || b->max_time_ns > 0)
-        conflict(c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
-                 "remove it, and set bench.iterations",
-                 "ranks that check whether to stop exchange times, which would delay "
-                 "the next arrival");
+        check_conflict(
+            c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
+            "remove it, and set bench.iterations",
+            "ranks that check whether to stop exchange times, which would delay the "
+            "next arrival");
     if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
-        conflict(c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
-                 "an open loop is for hosts; on backend '%s' stages only queue their work",
-                 c->x->backend.plugin->name);
+        check_conflict(
+            c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
+            "an open loop is for hosts; on backend '%s' stages only queue their work",
+            c->x->backend.plugin->name);
 }
 
 /* Whether the plugins chosen go together, by what they say of themselves. */
@@ -349,9 +295,11 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     bool host = backend->memory == EPA_MEMORY_HOST;
     uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
 
-    if (algorithm->op != EPA_OP_MOE)
-        return epa_fail(err, EPA_ERR_CONFIG, "'%s' is not an algorithm for moe",
-                        x->algorithm.plugin->name);
+    if (operation_of(algorithm->op) == NULL)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "algorithm '%s' is for an operation that this program does not know",
+            x->algorithm.plugin->name);
     if ((algorithm->memory & backend->memory) == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
                         x->algorithm.plugin->name, x->backend.plugin->name);
@@ -385,7 +333,7 @@ static enum epa_status check_plan(const struct experiment *x, struct epa_footpri
         .size = x->ranks,
         .local_size = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node,
         .local_cores = 1};
-    struct epa_problem problem = experiment_problem(x);
+    struct epa_problem problem = operation_problem(x);
     enum epa_status status;
 
     *out = (struct epa_footprint){0};
@@ -397,37 +345,7 @@ static enum epa_status check_plan(const struct experiment *x, struct epa_footpri
     return status;
 }
 
-/* What has to do with how this algorithm goes about it. */
-static void check_footprint(const struct checking *c, const struct epa_footprint *f)
-{
-    const struct experiment *x = c->x;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-    const char *name = x->algorithm.plugin->name;
-
-    if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
-        (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
-        conflict(c, "verify.tolerance", "algorithm.name",
-                 "send rows and expert outputs as they are, or set exact",
-                 "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
-                 "sends %s in FP8",
-                 name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
-    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
-        conflict(
-            c, "expert.output", "algorithm.name", "remove it",
-            "expert.output: separate says nothing: '%s' as it is set up does the experts' "
-            "work itself, in combine",
-            name);
-    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST &&
-        !f->fused)
-        conflict(
-            c, "bench.clock", "algorithm.name",
-            "set events or graph, or an algorithm that does the experts' work itself",
-            "bench.clock: end_to_end includes the experts, which '%s' leaves to the host: not a "
-            "time of backend '%s'",
-            name, x->backend.plugin->name);
-}
-
-static void check_together(const struct checking *c)
+static void check_together(const struct config_check *c, const struct operation *op)
 {
     const struct experiment *x = c->x;
     const struct node *at = origin_find(x, "algorithm.name");
@@ -440,28 +358,60 @@ static void check_together(const struct checking *c)
         return;
     if (check_plugins(x, &err) != EPA_OK || check_plan(x, &footprint, &err) != EPA_OK)
         diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
-    else
-        check_footprint(c, &footprint);
+    else if (op->check_footprint != NULL)
+        op->check_footprint(c, &footprint);
+}
+
+/* Sections of another operation than the algorithm's say nothing. */
+static void check_section(const struct config_check *c, const struct section *section,
+                          const struct operation *op)
+{
+    const struct node *root = c->x->origins->root;
+
+    for (uint32_t i = 0; op != NULL && i < root->n; i++)
+        if (strcmp(root->key[i]->text, section->name) == 0)
+            diag_error(c->diag, &root->key[i]->location,
+                       "remove it, or choose another algorithm; `epa2a list` shows them",
+                       "'%s' is no section for algorithm '%s', whose operation is %s",
+                       section->name, c->x->algorithm.plugin->name, op->name);
+}
+
+/* Without the algorithm that says which one: the one whose section the file has. */
+static const struct operation *guess_operation(const struct experiment *x)
+{
+    const struct operation *op = operation_of_experiment(x);
+
+    for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++)
+        if (node_find(x->origins->root, operation_at(i)->name) != NULL)
+            op = operation_at(i);
+    return op;
 }
 
 void experiment_check(const struct experiment *x, uint32_t before, struct diag *diag)
 {
-    const struct checking c = {x, diag};
+    const struct config_check c = {x, diag};
+    const struct operation *op = guess_operation(x);
 
     check_shape(&c);
+    if (op != NULL)
+        op->check_options(&c);
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
-        if (s->main != NULL && !s->plugin)
+        if (!section_applies(s, x))
+            check_section(&c, s, op);
+        else if (s->main != NULL && !s->plugin)
             check_kind(&c, s);
     check_fault(&c);
-    check_tokens(&c);
-    check_least(&c);
-    check_routing(&c);
-    check_verify(&c);
+    if (op != NULL && section_applies(section_find("tokens"), x)) {
+        check_tokens(&c, op);
+        check_least(&c, op);
+    }
+    check_unused(&c, "verify", "rtol", "verify.tolerance", "remove it, or set that");
+    check_unused(&c, "verify", "atol", "verify.tolerance", "remove it, or set that");
     check_bench(&c);
     check_arrivals(&c);
     check_stop(&c);
     check_expect(&c);
     check_profile(&c);
     if (diag_errors(diag) == before)
-        check_together(&c);
+        check_together(&c, op);
 }

@@ -64,6 +64,8 @@ static void visit_section(const struct visitor *v, const struct section *section
     const void *values = section_values(section, v->x);
     const char *needs;
 
+    if (!section_applies(section, v->x))
+        return;
     if (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x))
         return; /* as if there were no such section: so it is in no id either */
     if (section->plugin) {

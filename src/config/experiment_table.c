@@ -31,6 +31,7 @@ static const struct experiment defaults = {
                 .weights = WEIGHTS_SUM_TO_ONE},
     .tokens = {.kind = TOKENS_FULL},
     .expert = {.kind = EXPERT_SCALE, .output = OUTPUT_IN_PLACE},
+    .allgather = {.max_rows = 128, .row_bytes = 14336},
     .run = {.iterations = 10},
     .verify = {.iterations = 50,
                .order = ORDER_LOCKSTEP,
@@ -193,9 +194,24 @@ static const struct epa_option routing[] = {
     {0},
 };
 
+static const struct epa_option allgather[] = {
+    {.name = "max_rows",
+     EPA_U32(struct allgather_options, max_rows),
+     .min = 1,
+     .max = 65536,
+     .help = "maximum number of rows per rank and iteration; `tokens` sets the number"},
+    {.name = "row_bytes",
+     EPA_U32(struct allgather_options, row_bytes),
+     .min = 16,
+     .max = 1048576,
+     .help = "bytes of a row; a multiple of 16"},
+    {0},
+};
+
 static const struct epa_choice token_kinds[] = {
-    {"full", TOKENS_FULL, "max_tokens on each rank"},
-    {"random", TOKENS_RANDOM, "uniform in `min` to max_tokens, drawn for each iteration"},
+    {"full", TOKENS_FULL, "moe.max_tokens or allgather.max_rows on each rank"},
+    {"random", TOKENS_RANDOM, "uniform in `min` to that maximum, drawn for each "
+                              "iteration"},
     {"list", TOKENS_LIST, "numbers in `per_rank`; `tokens: [128, 0]` is the short form"},
     {0},
 };
@@ -203,17 +219,17 @@ static const struct epa_option tokens[] = {
     {.name = "kind",
      EPA_CHOICE(struct tokens_options, kind),
      .choices = token_kinds,
-     .help = "number of tokens per rank and iteration"},
+     .help = "number of tokens per rank and iteration, or of rows for an AllGather"},
     {.name = "min",
      EPA_U32(struct tokens_options, min),
      .min = 0,
-     .max = 4096,
-     .help = "random: minimum number of tokens per rank"},
+     .max = 65536,
+     .help = "random: minimum number per rank"},
     {.name = "per_rank",
      EPA_U32_LIST(struct tokens_options, per_rank),
      .min = 0,
-     .max = 4096,
-     .help = "list: number of tokens of each rank"},
+     .max = 65536,
+     .help = "list: number of each rank"},
     {0},
 };
 
@@ -336,31 +352,40 @@ const struct section experiment_sections[] = {
      .kind = EPA_PLUGIN_TRANSPORT,
      .chosen = "shm"},
     {.name = "algorithm",
-     .help = "implements dispatch and combine",
+     .help = "implements dispatch and combine, or AllGather",
      .main = "name",
      .offset = offsetof(struct experiment, algorithm),
      .plugin = true,
      .kind = EPA_PLUGIN_ALGORITHM,
      .chosen = "ll_v2"},
     {.name = "moe",
+     .ops = 1u << EPA_OP_MOE,
      .help = "shape of the layer",
      .offset = offsetof(struct experiment, moe),
      .options = {moe, sizeof(struct moe_options), &defaults.moe}},
     {.name = "routing",
+     .ops = 1u << EPA_OP_MOE,
      .help = "distribution of the experts that tokens choose",
      .main = "kind",
      .offset = offsetof(struct experiment, routing),
      .options = {routing, sizeof(struct routing_options), &defaults.routing}},
     {.name = "tokens",
-     .help = "number of tokens per rank",
+     .ops = 1u << EPA_OP_MOE | 1u << EPA_OP_ALLGATHER,
+     .help = "number of tokens, or rows, per rank",
      .main = "kind",
      .offset = offsetof(struct experiment, tokens),
      .options = {tokens, sizeof(struct tokens_options), &defaults.tokens}},
     {.name = "expert",
+     .ops = 1u << EPA_OP_MOE,
      .help = "the synthetic expert",
      .main = "kind",
      .offset = offsetof(struct experiment, expert),
      .options = {expert, sizeof(struct expert_options), &defaults.expert}},
+    {.name = "allgather",
+     .ops = 1u << EPA_OP_ALLGATHER,
+     .help = "shape of an AllGather",
+     .offset = offsetof(struct experiment, allgather),
+     .options = {allgather, sizeof(struct allgather_options), &defaults.allgather}},
     {.name = "run",
      .help = "options of `epa2a run`",
      .offset = offsetof(struct experiment, run),
@@ -398,6 +423,18 @@ const struct section *section_find(const char *name)
         if (strcmp(s->name, name) == 0)
             return s;
     return NULL;
+}
+
+bool section_is_for(const struct section *section,
+                    const struct epa_algorithm_plugin *algorithm)
+{
+    return section->ops == 0 || algorithm == NULL ||
+           (section->ops >> (uint32_t)algorithm->op & 1) != 0;
+}
+
+bool section_applies(const struct section *section, const struct experiment *x)
+{
+    return section_is_for(section, (const void *)x->algorithm.plugin);
 }
 
 const struct node *origin_find(const struct experiment *x, const char *key)

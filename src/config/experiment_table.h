@@ -16,6 +16,7 @@ struct section {
     bool plugin;
     enum epa_plugin_kind kind;
     const char *chosen; /* the default; of launchers also "auto", which is no plugin */
+    uint32_t ops;       /* operations it is for, bits 1 << enum epa_op; 0: all */
     struct epa_options options;
 };
 
@@ -24,6 +25,11 @@ extern const struct section experiment_sections[];
 extern const struct epa_option bench_table[]; /* bench_table.c */
 
 const struct section *section_find(const char *name);
+
+/* Whether it is for the operation of this algorithm, or that of the experiment; of one that
+ * is not known (NULL) it may be. */
+bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);
+bool section_applies(const struct section *, const struct experiment *);
 
 /* Where values came from: the tree of the file with all --set in it, bare values made maps.
  * */

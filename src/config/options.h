@@ -10,7 +10,7 @@ struct text;
 
 const struct epa_option *option_find(const struct epa_options *, const char *name);
 
-/* What `key` ("moe.hidden" in messages) holds goes to its field in `out`, or an error to
+/* What `key` ("bench.warmup" in messages) holds goes to its field in `out`, or an error to
  * diag and `value` is marked as refused. Strings and lists are put into the arena. */
 void option_read(const struct epa_option *, const char *key, struct node *value,
                  struct arena *, struct diag *, void *out);

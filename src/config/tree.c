@@ -168,7 +168,8 @@ void tree_set(struct tree *tree, const char *argument)
     char *path;
 
     if (equals == NULL || equals == set) {
-        diag_error(tree->diag, &location, "such as moe.hidden=4096", "--set needs key=value");
+        diag_error(tree->diag, &location, "such as bench.iterations=100",
+                   "--set needs key=value");
         return;
     }
     if (equals[1 + strspn(equals + 1, " ")] == 0) {

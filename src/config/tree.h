@@ -24,8 +24,8 @@ bool tree_equal(const struct node *, const struct node *);
 struct node *tree_whole(struct arena *, const struct section *, struct node *value);
 
 /* Lays `over` on the tree. Maps are merged key by key; one that names the plugin or the kind
- * stands for the whole section, as a bare value does. With `dotted`, "moe.hidden" is a key
- * of the section `moe`. `over` is copied. */
+ * stands for the whole section, as a bare value does. With `dotted`, "bench.warmup" is a key
+ * of the section `bench`. `over` is copied. */
 void tree_lay(struct tree *, const struct node *over, bool dotted);
 
 /* --set "key=value". In matrix and zip, keys have points in them: what is behind the first

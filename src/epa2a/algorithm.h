@@ -27,11 +27,8 @@
 #include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
-struct epa_footprint {
-    uint64_t heap_bytes;
-    uint64_t private_bytes; /* of the host, that a rank takes beside the heap */
-    uint32_t signals;
-    /* MoE, beyond memory: what this algorithm delivers and what crosses for it. */
+/* MoE: what this algorithm delivers and what crosses for it. */
+struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* at most; sizes y and the experts' work */
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
@@ -40,13 +37,35 @@ struct epa_footprint {
      * quantised as a token is, and counts as q * scale, rounded to float32, in the sum. */
     enum epa_dtype output_dtype;
     bool dedup; /* a token crosses once for each rank that wants it; so does its answer */
-    /* Combine does the experts' work by expert_factor: nobody else runs them, and y is not
-     * looked at. Layout expert. */
+    /* Combine, or the one stage there is, does the experts' work by expert_factor: nobody
+     * else runs them, and y is not looked at. Layout expert. */
     bool fused;
-    uint32_t in_flight; /* dispatches that may be open before their combine: 1 or 2 */
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
+};
+
+/* AllGather: what crosses beside the rows, which each rank sends to all others. */
+struct epa_allgather_footprint {
+    uint64_t control_bytes; /* to each peer in one iteration: signals */
+};
+
+/* What an algorithm needs and does, of one rank. */
+struct epa_footprint {
+    uint64_t heap_bytes;
+    uint64_t private_bytes; /* memory of the host beside the heap */
+    uint64_t device_bytes;  /* scratch memory of the device beside the heap */
+    uint32_t signals;
+    /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
+     * before their combine; AllGather: outputs that are valid. */
+    uint32_t in_flight;
+    /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
+     * two; 0: it moves data and adds up. */
+    double flops;
+    union { /* by epa_algorithm_plugin.op */
+        struct epa_moe_footprint moe;
+        struct epa_allgather_footprint allgather;
+    } u;
 };
 
 struct epa_algorithm;
@@ -55,7 +74,7 @@ enum epa_stage_kind {
     EPA_STAGE_DISPATCH, /* fills recv*, origin; the core then runs the experts */
     EPA_STAGE_COMBINE,  /* reads y, fills out */
     EPA_STAGE_SEND,     /* the first half of the stage after it; others may run between */
-    EPA_STAGE_WHOLE,    /* inputs to final output in one go: fused, AllGather-GEMM */
+    EPA_STAGE_WHOLE,    /* inputs to final output in one go: the only stage but SEND */
 };
 
 struct epa_stage {

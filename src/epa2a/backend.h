@@ -32,6 +32,8 @@ struct epa_backend {
     const uint32_t *stop;
     struct epa_fault *device_fault;
     struct epa_fault fault;
+    /* CUDA: memory of the device that was free when it was opened; 0: not known. */
+    uint64_t free_bytes;
     /* CUDA: multiprocessors for this rank. Ranks that share a device get a part each, so that
      * kernels which wait for each other are resident together. */
     uint32_t multiprocessors;

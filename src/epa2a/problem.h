@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM };
+enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM, EPA_OP_ALLGATHER };
 enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3, EPA_F16 };
 
 /* What a rank gets out of dispatch. */
@@ -95,6 +95,35 @@ struct epa_moe {
     void *out; /* out of combine: [tokens][hidden], like x */
 };
 
+/* AllGather: every rank gets the rows of all ranks, packed: rank 0's rows, then rank 1's, as
+ * MPI_Allgatherv delivers them. Ranks may have different numbers of rows, 0 included, and
+ * others in each call. `rows` and `in` are in the backend's memory: kernels read the counts on
+ * the device, so that a recorded call works with the counts of the moment.
+ *
+ * All ranks make the same calls; no barrier is needed between them. */
+struct epa_allgather {
+    uint32_t max_rows;    /* of one rank */
+    uint32_t row_bytes;   /* a multiple of 16 */
+    const uint32_t *rows; /* [size], each <= max_rows; the same on all ranks */
+    /* [rows[rank]][row_bytes]. NULL: in place, the rows are where `out` will have them: in
+     * next_out of the call before, rows[0] + ... + rows[rank - 1] rows from its start. */
+    const void *in;
+
+    /* Out of the call. `out` is a view of the algorithm's heap, at the same offset on all
+     * ranks. It is good until epa_footprint.in_flight further calls have begun on this rank:
+     * with 1, until the next call begins. */
+    uint64_t epoch;  /* which call this was: 1, 2, ... */
+    const void *out; /* [rows[0] + ... + rows[size - 1]][row_bytes] */
+    void *next_out;  /* `out` of the next call: this rank may write its own rows there */
+
+    /* Out of the call, for a consumer that runs beside it and begins with the rows that have
+     * arrived. Rows are signalled in chunks of chunk_rows (the last one of a rank may be
+     * shorter): those of chunk c of rank r are in `out` once this rank's signal word
+     * `signal` + r * chunks + c is >= epoch. Chunks without rows are signalled, too. Own
+     * rows have no signal. chunks 0: rows are in `out` when the call has ended. */
+    uint32_t signal, chunks, chunk_rows;
+};
+
 /* C = allgather(A) * B, tile by tile as rows of A come in. */
 struct epa_ag_gemm {
     uint32_t m, n, k; /* m of all ranks together */
@@ -109,6 +138,7 @@ struct epa_problem {
     union {
         struct epa_moe moe;
         struct epa_ag_gemm ag_gemm;
+        struct epa_allgather allgather;
     } u;
 };
 

@@ -110,8 +110,8 @@ bool wire_get_welcome(const unsigned char *data, size_t bytes, uint32_t size,
 bool wire_get_word(const unsigned char *data, size_t bytes, struct wire_word *out);
 bool wire_get_piece(const unsigned char *data, size_t bytes, struct wire_piece *out);
 
-/* The first line in which `there` differs from `here`, in words: "moe.hidden: 4096 there,
- * 7168 here". False: they are alike. */
+/* The first line in which `there` differs from `here`, in words: "bench.warmup: 20 there,
+ * 10 here". False: they are alike. */
 bool wire_difference(struct wire_span there, const char *here, char *out, size_t room);
 
 /* Whether two tokens are the same, in a time that tells nothing of where they differ. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 
 enum { REPLICATES = 2000 };
 

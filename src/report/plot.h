@@ -42,6 +42,7 @@ struct plot {
     enum plot_kind kind;                /* not AUTO */
     const char *title, *caption, *note; /* note: how to read it */
     struct plot_axis x, y;
+    const char *unit; /* of sizes: "tokens" */
     /* Lines; or, if `bars`, the bins of a histogram, the last of which may be open. */
     struct plot_series *series;
     uint32_t n_series;

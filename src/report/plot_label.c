@@ -29,8 +29,7 @@ static const char *plugin_of(const struct plot_source *s, const char *section)
     return name != NULL ? name : "?";
 }
 
-/* The value of "moe.hidden"; NULL: it has none. */
-static const json_t *value_of(const struct plot_source *s, const char *key)
+const json_t *plot_value(const struct plot_source *s, const char *key)
 {
     const char *dot = strchr(key, '.');
     const json_t *at = experiment_of(s);
@@ -44,13 +43,17 @@ static const json_t *value_of(const struct plot_source *s, const char *key)
 static bool is_reported(const char *key)
 {
     static const char *const whole[] = {
-        "version",          "name",          "seed",           "timeout",
-        "moe.max_tokens",   "bench.check",   "algorithm.name", "bench.warmup",
-        "bench.iterations", "transport.name"};
+        "version",       "name",           "seed",         "timeout",
+        "bench.check",   "algorithm.name", "bench.warmup", "bench.iterations",
+        "transport.name"};
     static const char *const section[] = {"run.", "verify.", "profile.", "expect."};
 
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
         if (strcmp(key, whole[i]) == 0)
+            return true;
+    }
+    for (uint32_t i = 0; operation_at(i) != NULL; i++) {
+        if (strcmp(key, operation_at(i)->size_key) == 0)
             return true;
     }
     for (size_t i = 0; i < sizeof(section) / sizeof(section[0]); i++) {
@@ -87,9 +90,9 @@ static void look_at(struct naming *c, uint32_t at, const char *key)
         if (strcmp(c->key[i], key) == 0)
             return;
     }
-    value = value_of(&c->source[at], key);
+    value = plot_value(&c->source[at], key);
     for (uint32_t i = 0; i < c->n; i++) {
-        const json_t *other = value_of(&c->source[i], key);
+        const json_t *other = plot_value(&c->source[i], key);
 
         if (!comparable(&c->source[at], &c->source[i], key) || json_equal(value, other))
             continue;
@@ -170,7 +173,7 @@ void plot_label_lines(struct arena *arena, struct plot_source *s, uint32_t n)
         text_add(&label, "%s/%s", plugin_of(&s[i], "algorithm"),
                  plugin_of(&s[i], "transport"));
         for (uint32_t k = 0; k < naming.n_keys; k++)
-            add_value(&label, naming.key[k], value_of(&s[i], naming.key[k]));
+            add_value(&label, naming.key[k], plot_value(&s[i], naming.key[k]));
         s[i].label = clean(arena, label.data);
         text_free(&label);
     }

@@ -43,6 +43,15 @@ static const struct results_stage *find_stage(const struct results_run *run,
     return found;
 }
 
+/* The operation is the one whose size the experiment has. */
+static void find_size(struct plot_source *s)
+{
+    for (uint32_t i = 0; operation_at(i) != NULL && !(s->size > 0); i++) {
+        s->operation = operation_at(i);
+        s->size = json_number_value(plot_value(s, s->operation->size_key));
+    }
+}
+
 static const struct results_stage *wanted_stage(const struct plot_making *m,
                                                 const struct results_run *run)
 {
@@ -83,9 +92,7 @@ static void collect(struct plot_making *m, const struct results *results, uint32
                 continue;
             *s = (struct plot_source){
                 .run = run, .path = results[i].path, .stage = wanted_stage(m, run)};
-            s->tokens = json_number_value(json_object_get(
-                json_object_get(json_object_get(json_of(s), "experiment"), "moe"),
-                "max_tokens"));
+            find_size(s);
             if (s->stage != NULL)
                 m->n++;
             else
@@ -118,7 +125,7 @@ static enum epa_status check(const struct plot_making *m, const struct results *
 static enum plot_kind choose(const struct plot_making *m)
 {
     for (uint32_t i = 1; i < m->n; i++) {
-        double a = m->source[0].tokens, b = m->source[i].tokens;
+        double a = m->source[0].size, b = m->source[i].size;
 
         if (a > 0 && b > 0 && (a < b || a > b))
             return PLOT_TOKENS;
@@ -128,8 +135,8 @@ static enum plot_kind choose(const struct plot_making *m)
 
 /* ---- lines ---- */
 
-/* Samples of all runs of one label and, with `tokens`, of as many tokens: sorted. */
-static double *pool(const struct plot_making *m, const struct plot_source *of, bool tokens,
+/* Samples of all runs of one label and, with `sized`, of one size: sorted. */
+static double *pool(const struct plot_making *m, const struct plot_source *of, bool sized,
                     uint64_t *n)
 {
     double *all;
@@ -143,7 +150,7 @@ static double *pool(const struct plot_making *m, const struct plot_source *of, b
         const struct plot_source *s = &m->source[i];
 
         if (strcmp(s->label, of->label) != 0 ||
-            (tokens && (s->tokens < of->tokens || s->tokens > of->tokens)))
+            (sized && (s->size < of->size || s->size > of->size)))
             continue;
         memcpy(all + *n, s->stage->sample, s->stage->n * sizeof(*all));
         *n += s->stage->n;
@@ -158,7 +165,7 @@ static int by_label(const void *a, const void *b)
     const struct plot_source *x = a, *y = b;
     int order = strcmp(x->label, y->label);
 
-    return order != 0 ? order : plot_by_value(&x->tokens, &y->tokens);
+    return order != 0 ? order : plot_by_value(&x->size, &y->size);
 }
 
 /* Runs in order of their labels become lines; `add` makes points of the runs from `at` on
@@ -201,7 +208,7 @@ static uint32_t add_tokens(struct plot_making *m, uint32_t at, struct plot_serie
     if (out->point == NULL)
         out->point = arena_alloc(m->plot->arena, (m->n - at) * sizeof(*out->point));
     out->point[out->n++] =
-        (struct plot_point){.x = s->tokens,
+        (struct plot_point){.x = s->size,
                             .y = plot_percentile(all, n, 50) / 1e3,
                             .low = plot_percentile(all, n, n < FEW ? 0 : 5) / 1e3,
                             .high = plot_percentile(all, n, n < FEW ? 100 : 95) / 1e3};
@@ -257,17 +264,22 @@ static void fit_axes(struct plot *p)
 static enum epa_status make_tokens(struct plot_making *m, struct epa_error *err)
 {
     struct plot *p = m->plot;
+    const struct operation *op;
     enum epa_status status;
 
     for (uint32_t i = 0; i < m->n; i++) {
-        if (!(m->source[i].tokens > 0))
-            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' says no moe.max_tokens",
-                            m->source[i].path, m->source[i].run->label);
+        if (!(m->source[i].size > 0))
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' has no %s", m->source[i].path,
+                            m->source[i].run->label, operation_at(0)->size_key);
     }
     plot_label_lines(p->arena, m->source, m->n);
-    p->title =
-        arena_printf(p->arena, "Latency against tokens: %s", m->source[0].stage->name);
-    p->x = (struct plot_axis){.label = "tokens of a rank (moe.max_tokens)", .base = 2};
+    op = m->source[0].operation;
+    p->unit = op->unit;
+    p->title = arena_printf(p->arena, "Latency against %s: %s", op->unit,
+                            m->source[0].stage->name);
+    p->x = (struct plot_axis){
+        .label = arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key),
+        .base = 2};
     p->y = (struct plot_axis){.label = "time [us]", .base = 10};
     p->note =
         "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20";

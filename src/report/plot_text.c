@@ -201,7 +201,7 @@ static void add_numbers(struct drawing *d)
 {
     const struct plot *p = d->plot;
 
-    text_add(d->out, "\n  %10s %10s %10s %10s\n", "tokens", "median", "low", "high");
+    text_add(d->out, "\n  %10s %10s %10s %10s\n", p->unit, "median", "low", "high");
     for (uint32_t s = 0; s < p->n_series; s++) {
         text_add(d->out, "  %s\n", p->series[s].name);
         for (uint32_t i = 0; i < p->series[s].n; i++) {

@@ -27,21 +27,6 @@ struct widths {
     bool p999;                                     /* it has a column */
 };
 
-static const char *counted(char *buf, size_t room, uint64_t n)
-{
-    char digits[24];
-    size_t len = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n),
-           to = 0;
-
-    for (size_t i = 0; i < len && to + 2 < room; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            buf[to++] = ',';
-        buf[to++] = digits[i];
-    }
-    buf[to] = 0;
-    return buf;
-}
-
 /* A column of `width` and a blank before it; "-" for what is not known. What is too long
  * loses its decimals, then its lower digits: columns stay where they are. */
 static void cell(FILE *file, int width, int digits, double value)
@@ -173,9 +158,16 @@ static void print_clock(FILE *file, const struct result *result)
     if (s->clock == CLOCK_END_TO_END)
         report_comment(
             file, "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
-                  "dispatch, experts and combine are in it");
+                  "all stages and what is between them are in it");
     if (s->clock != CLOCK_GRAPH)
         return;
+    if (s->stage_kind[s->n_stages - 1] == EPA_STAGE_WHOLE) {
+        report_comment(file,
+                       "clock: graph of %u call%s, cache %s; a sample is one launch%s",
+                       session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
+                       session_calls(s) == 1 ? "" : " divided by calls");
+        return;
+    }
     report_comment(
         file,
         "clock: graph of %u call%s of each stage, cache %s; a sample is one launch%s, total "
@@ -266,25 +258,42 @@ static void print_traffic(FILE *file, const char *what,
         text_size(bottleneck, sizeof(bottleneck), (uint64_t)llround(traffic->bottleneck)));
 }
 
-static void print_routing(FILE *file, const struct routing_stats *r)
+/* What it computes, and at which rate in the whole of an iteration. */
+static void print_flops(FILE *file, const struct result *result)
 {
-    char tokens[32], choices[32], dropped[32];
+    const struct result_stage *total = &result->stage[result->n_stages - 1];
+    char rate[48] = "";
 
-    if (r == NULL || r->iterations == 0)
+    if (!(result->flops > 0))
         return;
-    report_comment(file, "routed: %s tokens, %s choices, %s dropped in %llu iteration%s",
-                   counted(tokens, sizeof(tokens), r->tokens),
-                   counted(choices, sizeof(choices), r->choices),
-                   counted(dropped, sizeof(dropped), r->dropped),
-                   (unsigned long long)r->iterations, r->iterations == 1 ? "" : "s");
-    report_comment(
-        file,
-        "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)",
-        (unsigned long long)r->expert_min, r->expert_mean,
-        (unsigned long long)r->expert_max, r->expert_imbalance);
-    report_comment(file, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f",
-                   (unsigned long long)r->rank_min, r->rank_mean,
-                   (unsigned long long)r->rank_max, r->rank_imbalance);
+    if (isfinite(total->flops))
+        snprintf(rate, sizeof(rate), ", %.3g TFLOP/s in %s", total->flops / 1e12,
+                 total->name);
+    report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s",
+                   result->flops / 1e9, rate);
+}
+
+static void print_scratch(FILE *file, const struct session *s)
+{
+    char bytes[32];
+
+    if (s->footprint.device_bytes > 0)
+        report_comment(file, "scratch memory of a rank's device: %s",
+                       text_size(bytes, sizeof(bytes), s->footprint.device_bytes));
+}
+
+/* Statistics of the operation's inputs. */
+static void print_stats(FILE *file, const struct session *s)
+{
+    struct text lines = {0};
+
+    if (s->stats == NULL || session_operation(s)->stats_lines == NULL)
+        return;
+    session_operation(s)->stats_lines(s->stats, &lines);
+    for (const char *at = lines.data; at != NULL && *at != '\0';
+         at += strcspn(at, "\n") + 1)
+        report_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
+    text_free(&lines);
 }
 
 /* What was noted, and how much longer that made an iteration. */
@@ -355,8 +364,8 @@ static void print_checks(FILE *file, const struct result *result)
 {
     char compared[32], wrong[32];
 
-    counted(compared, sizeof(compared), result->compared);
-    counted(wrong, sizeof(wrong), result->wrong);
+    text_count(compared, sizeof(compared), result->compared);
+    text_count(wrong, sizeof(wrong), result->wrong);
     if (result->wrong > 0)
         fputs(colour_on(file, COLOUR_BAD), file);
     if (result->session->verb == VERB_VERIFY)
@@ -386,9 +395,11 @@ void report_table(FILE *file, const struct result *result)
         print_samples(file, result);
         report_sparks(file, result);
     }
-    print_traffic(file, "dispatch", &result->dispatch);
-    print_traffic(file, "combine", &result->combine);
-    print_routing(file, s->routing_stats);
+    for (uint32_t i = 0; i < session_operation(s)->n_phases; i++)
+        print_traffic(file, session_operation(s)->phase[i].name, &result->phase[i]);
+    print_flops(file, result);
+    print_scratch(file, s);
+    print_stats(file, s);
     print_trace(file, result);
     print_end(file, result);
     print_verdicts(file, result);

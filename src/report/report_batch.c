@@ -69,7 +69,7 @@ static enum epa_status fill_parts(struct report_row *row, const struct result *r
     enum epa_status status;
 
     row->dispatch_ns = row->combine_ns = NAN;
-    if (clock == CLOCK_GRAPH) {
+    if (clock == CLOCK_GRAPH && result->n_stages == FIGURES) { /* else it is one, WHOLE */
         row->dispatch_ns = result->stage[FIGURE_DISPATCH].slowest.median;
         row->combine_ns = result->stage[FIGURE_COMBINE].slowest.median;
     }

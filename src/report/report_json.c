@@ -67,55 +67,49 @@ static json_t *stage_json(struct build *b, const struct result *result,
     return o;
 }
 
+static json_t *bytes_json(struct build *b, const struct result_traffic *t)
+{
+    json_t *o = json_object();
+
+    set(b, o, "needed_bytes", real(t->needed));
+    set(b, o, "wire_bytes", real(t->out));
+    set(b, o, "bottleneck_bytes", real(t->bottleneck));
+    set(b, o, "least_bytes", real(t->least));
+    return o;
+}
+
 static json_t *traffic_json(struct build *b, const struct result *result)
 {
-    const struct result_traffic *const part[] = {&result->dispatch, &result->combine,
-                                                 &result->total};
-    static const char *const name[] = {"dispatch", "combine", "total"};
+    const struct operation *op = session_operation(result->session);
     json_t *o = json_object();
 
-    for (size_t i = 0; i < 3; i++) {
-        json_t *bytes = json_object();
-
-        set(b, bytes, "needed_bytes", real(part[i]->needed));
-        set(b, bytes, "wire_bytes", real(part[i]->out));
-        set(b, bytes, "bottleneck_bytes", real(part[i]->bottleneck));
-        set(b, bytes, "least_bytes", real(part[i]->least));
-        set(b, o, name[i], bytes);
-    }
+    for (uint32_t i = 0; i < op->n_phases; i++)
+        set(b, o, op->phase[i].name, bytes_json(b, &result->phase[i]));
+    set(b, o, "total", bytes_json(b, &result->total));
     return o;
 }
 
-static json_t *spread_json(struct build *b, uint64_t min, double mean, uint64_t max,
-                           double imbalance)
+/* What the algorithm computes; null: nothing. */
+static json_t *compute_json(struct build *b, const struct result *result)
 {
-    json_t *o = json_object();
-
-    set(b, o, "min", count(min));
-    set(b, o, "mean", real(mean));
-    set(b, o, "max", count(max));
-    set(b, o, "imbalance", real(imbalance));
-    return o;
-}
-
-static json_t *routing_json(struct build *b, const struct session *s)
-{
-    const struct routing_stats *r = s->routing_stats;
     json_t *o;
 
-    if (r == NULL || r->iterations == 0)
+    if (!(result->flops > 0))
         return json_null();
     o = json_object();
-    set(b, o, "iterations", count(r->iterations));
-    set(b, o, "tokens", count(r->tokens));
-    set(b, o, "choices", count(r->choices));
-    set(b, o, "dropped", count(r->dropped));
-    set(b, o, "tokens_per_expert",
-        spread_json(b, r->expert_min, r->expert_mean, r->expert_max, r->expert_imbalance));
-    set(b, o, "tokens_per_rank",
-        spread_json(b, r->rank_min, r->rank_mean, r->rank_max, r->rank_imbalance));
-    set(b, o, "file_tokens",
-        s->routing != NULL ? count(routing_tokens(s->routing)) : json_null());
+    set(b, o, "flops", real(result->flops));
+    set(b, o, "flops_per_s", real(result->stage[result->n_stages - 1].flops));
+    return o;
+}
+
+/* What a rank needs, by the algorithm's plan. */
+static json_t *memory_json(struct build *b, const struct epa_footprint *f)
+{
+    json_t *o = json_object();
+
+    set(b, o, "heap_bytes", count(f->heap_bytes));
+    set(b, o, "private_bytes", count(f->private_bytes));
+    set(b, o, "device_bytes", count(f->device_bytes));
     return o;
 }
 
@@ -278,6 +272,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "label", json_text(x->label != NULL ? x->label : x->name));
     set(b, o, "id", text_or_null(x->id));
     set(b, o, "verb", json_text(session_verb(s)));
+    set(b, o, "operation", json_text(session_operation(s)->name));
     set(b, o, "status", json_text(outcome(result)));
     set(b, o, "exit_code", json_integer(result->exit_code));
     set(b, o, "error", error_json(b, result));
@@ -294,8 +289,13 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "stop", stop_json(b, result));
     set(b, o, "stages", stages);
     set(b, o, "skew", skew_json(b, result));
-    set(b, o, "routing", routing_json(b, s));
+    if (session_operation(s)->stats_json != NULL)
+        set(b, o, session_operation(s)->stats_key,
+            s->stats != NULL ? session_operation(s)->stats_json(s->stats, s->source)
+                             : json_null());
     set(b, o, "traffic", traffic_json(b, result));
+    set(b, o, "compute", compute_json(b, result));
+    set(b, o, "memory", memory_json(b, &s->footprint));
     set(b, o, "verify", verify_json(b, result));
     set(b, o, "expect", verdicts_json(result));
     set(b, o, "fault", fault_json(b, result));

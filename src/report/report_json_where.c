@@ -3,7 +3,7 @@
 
 #include <epa2a/plugin.h>
 
-/* The experiment: "moe.hidden" goes into the object "moe". */
+/* The experiment: "bench.warmup" goes into the object "bench". */
 struct nest {
     struct build *build;
     json_t *root;

@@ -226,7 +226,6 @@ static void print_fault(FILE *file, const struct experiment *x)
 void report_header(FILE *file, const struct result *result)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
-    static const char *const inputs[] = {"moe"}, *const load[] = {"routing", "tokens"};
     const struct session *s = result->session;
     const struct experiment *x = s->experiment;
 
@@ -234,8 +233,14 @@ void report_header(FILE *file, const struct result *result)
     if (x->label != NULL)
         report_comment(file, "run: %s; id %s", x->label, x->id);
     print_sections(file, x, plugins, 3);
-    print_sections(file, x, inputs, 1);
-    print_sections(file, x, load, 2);
+    for (const char *const *line = session_operation(s)->head; *line != NULL;) {
+        uint32_t n = 0;
+
+        while (line[n] != NULL)
+            n++;
+        print_sections(file, x, line, n);
+        line += n + 1;
+    }
     print_fault(file, x);
     print_pins(file, s);
     print_nodes(file, s);

@@ -10,8 +10,6 @@
 
 #include "base/exit_code.h"
 
-enum { DISPATCH = 1, COMBINE = 2 };
-
 /* Scratch memory of result_make. */
 struct work {
     double *rank_ns; /* [ranks][n_samples], of the stage at hand */
@@ -140,6 +138,12 @@ static bool by_wall(const struct session *s)
     return s->clock == CLOCK_END_TO_END;
 }
 
+static uint32_t total_row(const struct session *s)
+{
+    return session_total_row(s->clock, s->n_stages > 0 ? s->stage_kind[s->n_stages - 1]
+                                                       : EPA_STAGE_SEND);
+}
+
 /* Ranks whose times count. */
 static uint32_t timed(const struct session *s)
 {
@@ -151,7 +155,7 @@ static uint32_t timed(const struct session *s)
 static void gather(const struct session *s, uint32_t row, uint64_t n, double *rank_ns)
 {
     uint32_t ranks = ranks_of(s);
-    bool sum = !by_graph(s) && !by_wall(s) && !session_is_open(s) && row == s->n_stages;
+    bool sum = total_row(s) == UINT32_MAX && !session_is_open(s) && row == s->n_stages;
     uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
 
     memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
@@ -208,35 +212,43 @@ static void find_straggler(struct result *result, struct work *work)
     result->straggler_share = n > 0 ? (double)work->wins[worst] / (double)n : NAN;
 }
 
-/* Means of what ranks counted; `parts` says of which phases. */
-static struct result_traffic traffic_of(const struct session *s, int parts)
+/* Means of what ranks counted in phases `first` to `last - 1`. */
+static struct result_traffic traffic_of(const struct session *s, uint32_t first,
+                                        uint32_t last)
 {
     struct result_traffic sum = {0, 0, 0, 0};
     uint32_t ranks = ranks_of(s);
 
     for (uint32_t r = 0; r < ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
-        const struct moe_traffic *t = &rank->traffic;
-        uint64_t times = rank->traffic_n;
-        uint64_t needed = 0, out = 0, in = 0, least = 0, busy;
+        double times = (double)rank->traffic_n;
+        struct op_bytes all = {0};
 
-        needed += (parts & DISPATCH) != 0 ? t->dispatch_needed : 0;
-        needed += (parts & COMBINE) != 0 ? t->combine_needed : 0;
-        out += (parts & DISPATCH) != 0 ? t->dispatch_dtype : 0;
-        out += (parts & COMBINE) != 0 ? t->combine_dtype : 0;
-        in += (parts & DISPATCH) != 0 ? t->dispatch_in : 0;
-        in += (parts & COMBINE) != 0 ? t->combine_in : 0;
-        least += (parts & DISPATCH) != 0 ? t->dispatch_least : 0;
-        least += (parts & COMBINE) != 0 ? t->combine_least : 0;
-        if (times == 0)
+        for (uint32_t i = first; i < last; i++)
+            op_bytes_add(&all, &rank->traffic.phase[i]);
+        if (rank->traffic_n == 0)
             continue;
-        busy = in > out ? in : out;
-        sum.needed += (double)needed / (double)times / ranks;
-        sum.out += (double)out / (double)times / ranks;
-        sum.bottleneck = fmax(sum.bottleneck, (double)busy / (double)times);
-        sum.least = fmax(sum.least, (double)least / (double)times);
+        sum.needed += (double)all.needed / times / ranks;
+        sum.out += (double)all.sent / times / ranks;
+        sum.bottleneck = fmax(sum.bottleneck,
+                       (double)(all.received > all.sent ? all.received : all.sent) / times);
+        sum.least = fmax(sum.least, (double)all.least / times);
     }
     return sum;
+}
+
+static void count_traffic(struct result *result)
+{
+    const struct session *s = result->session;
+    uint32_t phases = session_operation(s)->n_phases, ranks = ranks_of(s);
+
+    for (uint32_t i = 0; i < phases; i++)
+        result->phase[i] = traffic_of(s, i, i + 1);
+    result->total = traffic_of(s, 0, phases);
+    for (uint32_t r = 0; r < ranks; r++)
+        if (session_rank(s, r)->traffic_n > 0)
+            result->flops += session_rank(s, r)->traffic.flops /
+                             (double)session_rank(s, r)->traffic_n / ranks;
 }
 
 /* The best of what ranks measured, so that the limit flatters nobody. One rank
@@ -258,27 +270,45 @@ static struct result_peak limit_of(const struct session *s)
     return peak;
 }
 
-/* Bytes a nanosecond are GB/s. `crossings`: how often ranks must hear of each other. */
+/* Bytes a nanosecond are GB/s. What is sent takes the limit's latency in each phase. */
 static void set_rates(const struct result *result, const struct result_traffic *traffic,
-                      uint32_t crossings, struct result_stage *stage)
+                      struct result_stage *stage)
 {
     const struct result_peak *peak = &result->peak;
+    bool all = traffic == &result->total;
+    uint32_t phases = all ? session_operation(result->session)->n_phases : 1;
 
-    stage->goodput = stage->wire = stage->bottleneck = stage->peak_ns = NAN;
+    stage->goodput = stage->wire = stage->bottleneck = stage->flops = stage->peak_ns = NAN;
     if (traffic == NULL)
         return;
     if (peak->known)
         stage->peak_ns =
-            crossings * peak->latency_ns +
+            phases * peak->latency_ns +
             (peak->bytes_per_ns > 0 ? traffic->least / peak->bytes_per_ns : 0);
     if (!(stage->slowest.median > 0))
         return;
     stage->goodput = traffic->needed / stage->slowest.median;
     stage->wire = traffic->out / stage->slowest.median;
     stage->bottleneck = traffic->bottleneck / stage->slowest.median;
+    if (all && result->flops > 0)
+        stage->flops = result->flops / stage->slowest.median * 1e9;
 }
 
-/* What crosses in one stage: known where it is all of a dispatch, a combine, or both. */
+/* What crosses in stages of a kind; NULL: not known. */
+static const struct result_traffic *kind_traffic(const struct result *result,
+                                                 enum epa_stage_kind kind)
+{
+    const struct operation *op = session_operation(result->session);
+
+    if (kind == EPA_STAGE_WHOLE)
+        return &result->total;
+    for (uint32_t i = 0; i < op->n_phases; i++)
+        if (op->phase[i].kind == kind)
+            return &result->phase[i];
+    return NULL;
+}
+
+/* What crosses in one stage: known where it is all there is of its kind. */
 static const struct result_traffic *stage_traffic(const struct result *result,
                                                   uint32_t stage)
 {
@@ -287,20 +317,17 @@ static const struct result_traffic *stage_traffic(const struct result *result,
 
     for (uint32_t i = 0; i < s->n_stages; i++)
         alike += s->stage_kind[i] == s->stage_kind[stage];
-    if (alike != 1 || s->stage_kind[stage] == EPA_STAGE_SEND ||
-        (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
+    if (alike != 1 || (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
         return NULL;
-    if (s->stage_kind[stage] == EPA_STAGE_WHOLE)
-        return &result->total;
-    return s->stage_kind[stage] == EPA_STAGE_DISPATCH ? &result->dispatch
-                                                      : &result->combine;
+    return kind_traffic(result, s->stage_kind[stage]);
 }
 
 /* Of rows before the last. */
 static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
 {
     if (by_graph(result->session))
-        return row == FIGURE_DISPATCH ? &result->dispatch : &result->combine;
+        return kind_traffic(result, row == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH
+                                                           : EPA_STAGE_COMBINE);
     return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
 }
 
@@ -317,9 +344,7 @@ static const char *row_name(const struct session *s, uint32_t row)
 static enum epa_status fill_stages(struct result *result, struct work *work)
 {
     const struct session *s = result->session;
-    uint32_t last = by_graph(s)  ? (uint32_t)FIGURE_PAIR
-                    : by_wall(s) ? (uint32_t)FIGURE_END_TO_END
-                                 : s->n_stages;
+    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->n_stages;
     bool open = session_is_open(s);
 
     last += open && last > 0 ? OPEN_LATENCY : 0;
@@ -340,7 +365,7 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
         gather(s, i, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
-        set_rates(result, traffic, traffic == &result->total ? 2 : 1, stage);
+        set_rates(result, traffic, stage);
     }
     find_straggler(result, work);
     return EPA_OK;
@@ -424,9 +449,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->exit_code = exit_code(status, SIGINT);
     out->n_samples = finished(session);
     out->stop = why_stopped(out);
-    out->dispatch = traffic_of(session, DISPATCH);
-    out->combine = traffic_of(session, COMBINE);
-    out->total = traffic_of(session, DISPATCH | COMBINE);
+    count_traffic(out);
     out->peak = limit_of(session);
     explain(out, error);
     count_checks(out);

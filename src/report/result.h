@@ -13,7 +13,7 @@
 
 /* Bytes of one iteration. */
 struct result_traffic {
-    double needed, out; /* means over ranks: token bytes of the layer; bytes that left */
+    double needed, out; /* means over ranks: payload; bytes that left */
     double bottleneck;         /* of the busiest rank: the larger of what it sent and received */
     double least;       /* of the busiest rank: what any algorithm would have to move */
 };
@@ -32,6 +32,7 @@ struct result_stage {
     /* GB/s at the median. NaN without samples, and for a stage that shares its dispatch or
      * combine with others: what crosses in it alone is not known. */
     double goodput, wire, bottleneck;
+    double flops;    /* of all that it computes, a second; NaN: nothing, or not known */
     double peak_ns; /* the least time that the links allow; NaN: not known */
 };
 
@@ -58,7 +59,8 @@ struct result {
     /* Rows: a stage each, or the figures of graphs; the last is "total". */
     uint32_t n_stages;
     struct result_stage stage[SESSION_STAGES + OPEN_ROWS];
-    struct result_traffic dispatch, combine, total;
+    struct result_traffic phase[OP_PHASES], total; /* phases as the operation has them */
+    double flops; /* of a rank in an iteration, mean; 0: it computes nothing */
     struct result_peak peak;
     uint64_t compared, wrong; /* elements, of all ranks */
     uint64_t checked;         /* iterations that all ranks checked */

@@ -156,8 +156,9 @@ static void about_timer(struct result *result)
             continue;
         warn(result,
              "the clock moves in steps of %.0f ns (%s), more than 1 %% of %s (%.2f us): "
-             "raise moe.max_tokens or read it with care",
-             step, result->facts->clocksource, stage->name, stage->slowest.median / 1e3);
+             "raise %s or read it with care",
+             step, result->facts->clocksource, stage->name, stage->slowest.median / 1e3,
+             session_operation(result->session)->size_key);
         return;
     }
 }
@@ -168,27 +169,19 @@ static uint64_t inputs_made(const struct session *s)
     return s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
 }
 
-static void about_routing(struct result *result)
+/* What the operation says of its inputs. */
+static void about_inputs(struct result *result)
 {
     const struct session *s = result->session;
-    unsigned long long period = routing_period(s->routing, s->experiment);
-    unsigned long long made = inputs_made(s), tokens = routing_tokens(s->routing);
-    char held[64] = ""; /* where the hidden states alone are from a file there is none */
+    struct text lines = {0};
 
-    if (period >= made)
+    if (session_operation(s)->warn == NULL)
         return;
-    if (tokens != 0)
-        snprintf(held, sizeof(held), " (%llu tokens with routing)", tokens);
-    if (period == 0)
-        warn(result,
-             "the input files start again within one iteration: %u ranks x %u tokens "
-             "are more than they hold%s",
-             s->experiment->ranks, s->experiment->moe.max_tokens, held);
-    else
-        warn(result,
-             "the input files start again after iteration %llu of %llu: they hold no "
-             "more%s",
-             period, made, held);
+    session_operation(s)->warn(s->experiment, s->source, inputs_made(s), &lines);
+    for (const char *at = lines.data; at != NULL && *at != '\0';
+         at += strcspn(at, "\n") + 1)
+        warn(result, "%.*s", (int)strcspn(at, "\n"), at);
+    text_free(&lines);
 }
 
 /* Times that are printed beside a trace are not those of a run without. */
@@ -251,7 +244,7 @@ static void about_fault(struct result *result)
 void result_warn(struct result *result)
 {
     about_fault(result);
-    about_routing(result);
+    about_inputs(result);
     about_trace(result);
     about_isa(result);
     if (result->session->verb != VERB_BENCH)

@@ -46,7 +46,7 @@ enum results_part {
     RESULTS_MACHINE, /* where: processor, cores, device, links, kind of build */
 };
 
-/* The first thing in which two runs differ, as "moe.hidden: 7168, and 4096"; false: none. */
+/* The first thing in which two runs differ, as "bench.warmup: 20, and 10"; false: none. */
 bool results_differ(const struct results_run *a, const struct results_run *b,
                     enum results_part, char *what, uint32_t room);
 

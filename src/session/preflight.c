@@ -1,15 +1,15 @@
 /* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
  * what is asked for is what is used: a sum that does not fit ends in the kernel killing
  * processes, not in an error that could be told. All sums saturate: a shape that overflows
- * does not fit. What a device is to hold, what is written over its cache included, is for
- * its backend and transport to count, when they allocate. */
+ * does not fit. Of a device what the algorithm's plan takes is held against what is free
+ * there; inputs and what is written over its cache are for its backend to count, when it
+ * allocates. */
 #include "session/preflight.h"
 
 #include <string.h>
 
 #include "launch/cache.h"
 #include "session/memory.h"
-#include "moe/op_moe.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */
@@ -63,8 +63,8 @@ static struct sum sum_up(const struct session *s)
     if (sum.on_host)
         sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
     sum.buffers = s->footprint.private_bytes != 0;
-    sum.inputs = op_moe_bytes(x, &s->footprint, memory, slots, false);
-    all = op_moe_bytes(x, &s->footprint, memory, slots, session_checks(s));
+    sum.inputs = session_operation(s)->bytes(x, &s->footprint, memory, slots, false);
+    all = session_operation(s)->bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb !=
         VERB_VERIFY) /* the number of stages is known only once ranks are there */
@@ -127,8 +127,8 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)
         trace = ", profile.iterations";
-    snprintf(out, room, "lower moe.max_tokens, ranks%s%s%s%s%s", buffers, inputs,
-             iterations, trace, capacity);
+    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", session_operation(s)->size_key,
+             buffers, inputs, iterations, trace, capacity);
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
@@ -198,4 +198,23 @@ enum epa_status preflight_memory_from(const char *root, const struct session *s,
 enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
 {
     return preflight_memory_from("", s, err);
+}
+
+enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
+                                 struct epa_error *err)
+{
+    const struct epa_footprint *f = &s->footprint;
+    uint64_t need = add(f->heap_bytes, f->device_bytes);
+    struct sum sum = {.on_host = true, .heap = need, .total = need};
+    char fewer[160], heap[32], scratch[32], want[32], have[32];
+
+    if (free_bytes == 0 || need <= free_bytes)
+        return EPA_OK;
+    advice(s, &sum, fewer, sizeof(fewer));
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "heap %s + scratch %s = %s, but %s of the device's memory is free: %s",
+                    text_size(heap, sizeof(heap), f->heap_bytes),
+                    text_size(scratch, sizeof(scratch), f->device_bytes),
+                    text_size(want, sizeof(want), need),
+                    text_size(have, sizeof(have), free_bytes), fewer);
 }

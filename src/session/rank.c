@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "epa2a/quant.h"
 #include "session/peak.h"
+#include "session/preflight.h"
 
 static const char *where(const struct rank *r)
 {
@@ -106,7 +107,7 @@ static enum epa_status measure_peak(struct rank *r, struct epa_error *err)
 static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
 {
     const struct experiment *x = experiment_of(r);
-    struct epa_problem problem = experiment_problem(x);
+    struct epa_problem problem = operation_problem(x);
     const struct epa_algorithm_plugin *plugin =
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
     const struct epa_transport_plugin *transport =
@@ -125,22 +126,32 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
         &r->algorithm, err);
 }
 
-/* Whether the stages are a dispatch and a combine, either of them perhaps in two halves:
- * how many make up the dispatch; 0: they are something else. */
-static uint32_t dispatch_stages(const struct rank *r)
+/* Whether the stages are the phases of the operation, or one that is WHOLE, any of them
+ * perhaps in two halves: how many make up the first; 0: they are something else. */
+static uint32_t count_first_stages(const struct rank *r)
 {
-    static const enum epa_stage_kind kinds[] = {EPA_STAGE_DISPATCH, EPA_STAGE_COMBINE};
-    uint32_t at = 0, dispatch = 0;
+    const struct operation *op = session_operation(r->session);
+    uint32_t at = 0, first = 0, n = r->algorithm->n_stages;
+    bool whole = n > 0 && last_kind(r) == EPA_STAGE_WHOLE;
 
-    for (uint32_t half = 0; half < 2; half++) {
-        if (at < r->algorithm->n_stages && is_kind(r, at, EPA_STAGE_SEND))
-            at++;
-        if (at >= r->algorithm->n_stages || !is_kind(r, at, kinds[half]))
+    for (uint32_t i = 0; i < (whole ? 1 : op->n_phases); i++) {
+        at += at < n && is_kind(r, at, EPA_STAGE_SEND);
+        if (at >= n || !is_kind(r, at, whole ? EPA_STAGE_WHOLE : op->phase[i].kind))
             return 0;
         at++;
-        dispatch = half == 0 ? at : dispatch;
+        first = i == 0 ? at : first;
     }
-    return at == r->algorithm->n_stages ? dispatch : 0;
+    return at == n ? first : 0;
+}
+
+/* Of those that the operation has. */
+static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
+{
+    bool found = kind == EPA_STAGE_SEND || kind == EPA_STAGE_WHOLE;
+
+    for (uint32_t i = 0; i < op->n_phases; i++)
+        found = found || op->phase[i].kind == kind;
+    return found;
 }
 
 static enum epa_status check_stages(struct rank *r, struct epa_error *err)
@@ -152,10 +163,16 @@ static enum epa_status check_stages(struct rank *r, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "%s has %u stages; %d are as many as can be", name, a->n_stages,
                         SESSION_STAGES);
-    r->dispatch_stages = dispatch_stages(r);
-    if (r->session->verb == VERB_VERIFY && r->dispatch_stages == 0)
+    for (uint32_t i = 0; i < a->n_stages; i++)
+        if (!has_kind(session_operation(r->session), a->stages[i].kind))
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "stage '%s' of %s is of a kind that %s does not have",
+                            a->stages[i].name, name, session_operation(r->session)->name);
+    r->first_stages = count_first_stages(r);
+    if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verify needs a dispatch and a combine, which is not what %s has",
+                        "verify needs a dispatch and a combine, or one stage that is both, "
+                        "which is not what %s has",
                         name);
     return EPA_OK;
 }
@@ -181,13 +198,13 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: backend '%s' has no graphs; set events",
                         x->backend.plugin->name);
-    if (o->clock == CLOCK_GRAPH && r->dispatch_stages == 0)
+    if (o->clock == CLOCK_GRAPH && r->first_stages == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.clock: graph needs a dispatch and a combine, which is not "
-                        "what %s has; set events",
+                        "bench.clock: graph needs a dispatch and a combine, or one stage "
+                        "that is both, which is not what %s has; set events",
                         x->algorithm.plugin->name);
     if (o->clock == CLOCK_GRAPH ||
-        (o->clock == CLOCK_AUTO && captures && r->dispatch_stages != 0))
+        (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
         r->clock = CLOCK_GRAPH;
     return EPA_OK;
 }
@@ -219,6 +236,8 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     enum epa_status status = backend->open(chosen->config, r->boot, &r->backend, err);
 
     if (status == EPA_OK)
+        status = preflight_device(r->session, r->backend->free_bytes, err);
+    if (status == EPA_OK)
         status = open_transport(r, err);
     if (status == EPA_OK && r->transport->ops->describe != NULL)
         r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
@@ -230,9 +249,24 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     return status;
 }
 
-static enum epa_status set_up(struct rank *r, struct epa_error *err)
+static enum epa_status create_operation(struct rank *r, struct epa_error *err)
 {
     const struct session *s = r->session;
+    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
+
+    return session_operation(s)->create(
+        &(struct op_params){.x = s->experiment,
+                            .world = &r->boot->world,
+                            .footprint = &s->footprint,
+                            .source = s->source,
+                            .backend = r->backend,
+                            .slots = session_slots(s),
+                            .hard_values = s->verb == VERB_VERIFY && exact},
+        &r->op, err);
+}
+
+static enum epa_status set_up(struct rank *r, struct epa_error *err)
+{
     enum epa_status status = open_all(r, err);
 
     if (status == EPA_OK)
@@ -246,11 +280,7 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         describe_stages(r);
     if (status == EPA_OK)
-        status = op_moe_create(s->experiment, &r->boot->world, &s->footprint, s->routing,
-                               r->backend, session_slots(s), &r->op, err);
-    if (status == EPA_OK)
-        op_moe_hard_values(r->op, s->verb == VERB_VERIFY &&
-                                      s->experiment->verify.tolerance == TOLERANCE_EXACT);
+        status = create_operation(r, err);
     if (status == EPA_OK)
         status = rank_explain_boot(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
@@ -272,7 +302,8 @@ static void tear_down(struct rank *r)
 {
     rank_graphs_destroy(r);
     rank_stop_destroy(r);
-    op_moe_destroy(r->op);
+    if (r->op != NULL)
+        r->op->operation->destroy(r->op);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;

@@ -3,7 +3,6 @@
 #ifndef RANK_H
 #define RANK_H
 
-#include "moe/op_moe.h"
 #include "session/session.h"
 #include "trace/record.h"
 
@@ -14,7 +13,7 @@ struct rank_stop; /* rank_stop.c */
 enum rank_slice {
     SLICE_BARRIER,
     SLICE_INPUTS,
-    SLICE_EXPERTS,
+    SLICE_BETWEEN,
     SLICE_CHECK,
     SLICE_SYNC,
     RANK_SLICES,
@@ -27,16 +26,19 @@ struct rank {
     struct epa_backend *backend;
     struct epa_transport *transport;
     struct epa_algorithm *algorithm;
-    struct op_moe *op;
-    struct graphs *graphs;        /* NULL: none were made */
-    struct rank_stop *stop;       /* NULL: bench takes as many samples as it is told to */
-    enum bench_clock clock;       /* that bench and run use */
-    uint32_t fault_stage;         /* before which a planted fault strikes */
-    uint32_t dispatch_stages;     /* of a list of two halves: those up to the dispatch */
+    struct op_rank *op;
+    struct graphs *graphs;  /* NULL: none were made */
+    struct rank_stop *stop; /* NULL: bench takes as many samples as it is told to */
+    enum bench_clock clock; /* that bench and run use */
+    uint32_t fault_stage;   /* before which a planted fault strikes */
+    /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
+     * WHOLE. What the operation does between stages comes after it. 0: the list is of
+     * another kind. */
+    uint32_t first_stages;
     struct epa_wait_observer observer; /* who is told of waits: writes to `shared` */
     struct recorder recorder;     /* where somebody profiles */
     struct epa_trace *trace;      /* of it; NULL: nobody does */
-    uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], tokens; /* names in it */
+    uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], units; /* names in it */
 };
 
 static inline const struct experiment *experiment_of(const struct rank *r)
@@ -47,6 +49,18 @@ static inline const struct experiment *experiment_of(const struct rank *r)
 static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_kind kind)
 {
     return r->algorithm->stages[stage].kind == kind;
+}
+
+/* The problem of a slot. */
+static inline struct epa_problem *problem_of(const struct rank *r, uint32_t slot)
+{
+    return r->op->operation->problem(r->op, slot);
+}
+
+/* The kind of the last stage: WHOLE, or what ends an iteration in several. */
+static inline enum epa_stage_kind last_kind(const struct rank *r)
+{
+    return r->algorithm->stages[r->algorithm->n_stages - 1].kind;
 }
 
 /* Where this rank is, for whoever looks from outside; nothing hangs on its order. */
@@ -102,10 +116,12 @@ enum epa_status rank_explain_boot(struct rank *, enum epa_status, struct epa_err
 enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
                           struct epa_error *);
 
-/* The experts of what a dispatch brought. */
-enum epa_status rank_experts(struct rank *, uint32_t slot, struct epa_error *);
+/* After a stage: what the core does before the next, as the experts of what a dispatch
+ * brought. */
+enum epa_status rank_between(struct rank *, uint32_t stage, uint32_t slot,
+                             struct epa_error *);
 
-/* Compares what a dispatch or a combine left. */
+/* Compares what a stage of this kind left. */
 enum epa_status rank_check(struct rank *, enum epa_stage_kind, uint32_t slot,
                            struct epa_error *);
 

@@ -12,7 +12,7 @@
 /* What is timed. On a device all is queued at once: it does the experts' work itself. */
 static enum epa_status run_layer(struct rank *r, uint32_t slot, struct epa_error *err)
 {
-    struct epa_problem *problem = op_moe_problem(r->op, slot);
+    struct epa_problem *problem = problem_of(r, slot);
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
@@ -20,8 +20,8 @@ static enum epa_status run_layer(struct rank *r, uint32_t slot, struct epa_error
         status = rank_fault(r, i, err);
         if (status == EPA_OK)
             status = rank_stage(r, i, problem, err);
-        if (status == EPA_OK && is_kind(r, i, EPA_STAGE_DISPATCH))
-            status = rank_experts(r, slot, err);
+        if (status == EPA_OK)
+            status = rank_between(r, i, slot, err);
     }
     if (status == EPA_OK)
         status = rank_sync(r, err);

@@ -18,10 +18,10 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + O
         row[n++] = "wall";
         return n;
     }
-    if (r->clock == CLOCK_GRAPH) {
+    if (r->clock == CLOCK_GRAPH && last_kind(r) != EPA_STAGE_WHOLE) {
         row[n++] = "dispatch";
         row[n++] = "combine";
-    } else {
+    } else if (r->clock != CLOCK_GRAPH) {
         while (n < r->algorithm->n_stages) {
             row[n] = r->algorithm->stages[n].name;
             n++;

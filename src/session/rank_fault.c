@@ -13,7 +13,7 @@
 #include "config/experiment_table.h"
 #include "config/fault.h"
 #include "config/node.h"
-#include "moe/random.h"
+#include "base/random.h"
 
 static const uint64_t slice_ns = 10000000u; /* of a sleep, after which it looks up */
 static const uint64_t spin_ns = 150000;     /* a sleep may be so much too long */

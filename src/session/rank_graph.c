@@ -7,7 +7,8 @@
  * launched before, each figure is launched an even number of calls at a time: the calls of
  * a warm graph are even, and cold graphs, of one call each, take turns in twos. Blocks come
  * in the order in which graphs were recorded, pairs, combines, dispatches: combines repeat
- * the last combine of the pairs before them.
+ * the last combine of the pairs before them. An algorithm with one stage of kind WHOLE has
+ * one figure, of whole iterations.
  *
  * Experts do not run in graphs: iterations before have left expert outputs in both buffer sets. */
 #include "session/rank.h"
@@ -35,6 +36,17 @@ static const struct bench_options *options_of(const struct graphs *g)
     return &experiment_of(g->rank)->bench;
 }
 
+static bool is_whole(const struct graphs *g)
+{
+    return last_kind(g->rank) == EPA_STAGE_WHOLE;
+}
+
+/* Of whole iterations: pairs of a dispatch and a combine, or the one stage. */
+static struct figure *iterations_of(struct graphs *g)
+{
+    return &g->figure[is_whole(g) ? FIGURE_WHOLE : FIGURE_PAIR];
+}
+
 static bool is_cold(const struct graphs *g)
 {
     return options_of(g)->cache == CACHE_COLD;
@@ -47,26 +59,15 @@ static bool is_isolated(const struct graphs *g)
 
 /* ---- recording ---- */
 
-static enum epa_status run_dispatch(struct graphs *g, uint32_t slot, struct epa_error *err)
+/* Stages `first` to `last - 1`. */
+static enum epa_status queue_stages(struct graphs *g, uint32_t slot, uint32_t first,
+                                    uint32_t last, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    struct epa_problem *problem = op_moe_problem(r->op, slot);
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < r->dispatch_stages && status == EPA_OK; i++)
-        status = rank_stage(r, i, problem, err);
-    return status;
-}
-
-static enum epa_status run_combine(struct graphs *g, uint32_t slot, struct epa_error *err)
-{
-    struct rank *r = g->rank;
-    struct epa_problem *problem = op_moe_problem(r->op, slot);
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = r->dispatch_stages; i < r->algorithm->n_stages && status == EPA_OK;
-         i++)
-        status = rank_stage(r, i, problem, err);
+    for (uint32_t i = first; i < last && status == EPA_OK; i++)
+        status = rank_stage(r, i, problem_of(r, slot), err);
     return status;
 }
 
@@ -75,27 +76,25 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
                                 struct epa_error *err)
 {
     struct rank *r = g->rank;
-    uint32_t slot = call % options_of(g)->input_sets;
-    uint32_t last = (g->figure[FIGURE_PAIR].graphs * g->figure[FIGURE_PAIR].calls - 1) %
-                    options_of(g)->input_sets;
-    struct epa_moe *moe = &op_moe_problem(r->op, slot)->u.moe;
+    const struct figure *pair = iterations_of(g);
+    uint32_t slot = call % options_of(g)->input_sets, first = r->first_stages;
+    uint32_t last = (pair->graphs * pair->calls - 1) % options_of(g)->input_sets;
+    uint32_t n = r->algorithm->n_stages;
     enum epa_status status;
 
-    if (figure == FIGURE_COMBINE)
-        return run_combine(g, last, err);
-    status = run_dispatch(g, slot, err);
-    if (status != EPA_OK)
+    if (!is_whole(g) && figure == FIGURE_COMBINE)
+        return queue_stages(g, last, first, n, err);
+    status = queue_stages(g, slot, 0, first, err);
+    if (status != EPA_OK || is_whole(g))
         return status;
     if (figure == FIGURE_DISPATCH) {
-        status = r->algorithm->discard(r->algorithm, op_moe_problem(r->op, slot));
+        status = r->algorithm->discard(r->algorithm, problem_of(r, slot));
         if (status != EPA_OK && status != EPA_ERR_ABORTED)
             r->algorithm->explain(r->algorithm, err);
         return status;
     }
-    if (!r->session->footprint.fused &&
-        experiment_of(r)->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
-        moe->y = moe->y_space;
-    return run_combine(g, slot, err);
+    r->op->operation->between_in_graph(r->op, slot);
+    return queue_stages(g, slot, first, n, err);
 }
 
 static enum epa_status record_graph(struct graphs *g, enum session_figure which,
@@ -133,15 +132,18 @@ static enum epa_status record_figure(struct graphs *g, enum session_figure which
 static enum epa_status record_all(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    enum epa_status status = record_figure(g, FIGURE_PAIR, SESSION_PAIR, err);
+    uint32_t last = r->algorithm->n_stages - 1;
+    bool whole = is_whole(g);
+    enum epa_status status = whole ? record_figure(g, FIGURE_WHOLE, last, err)
+                                   : record_figure(g, FIGURE_PAIR, SESSION_PAIR, err);
 
     for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
-        g->problem[i] = *op_moe_problem(r->op, i);
-    if (status == EPA_OK && r->algorithm->combines_again)
-        status = record_figure(g, FIGURE_COMBINE, r->algorithm->n_stages - 1, err);
-    if (status == EPA_OK && r->algorithm->discard != NULL)
-        status = record_figure(g, FIGURE_DISPATCH, r->dispatch_stages - 1, err);
-    if (r->boot->world.rank == 0) {
+        g->problem[i] = *problem_of(r, i);
+    if (status == EPA_OK && !whole && r->algorithm->combines_again)
+        status = record_figure(g, FIGURE_COMBINE, last, err);
+    if (status == EPA_OK && !whole && r->algorithm->discard != NULL)
+        status = record_figure(g, FIGURE_DISPATCH, r->first_stages - 1, err);
+    if (!whole && r->boot->world.rank == 0) {
         r->session->notes->not_alone[FIGURE_COMBINE] = !r->algorithm->combines_again;
         r->session->notes->not_alone[FIGURE_DISPATCH] = r->algorithm->discard == NULL;
     }
@@ -326,17 +328,19 @@ static bool can_check(struct graphs *g)
 static enum epa_status check_slot(struct graphs *g, uint32_t slot, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    enum epa_status status = rank_check(r, EPA_STAGE_DISPATCH, slot, err);
+    enum epa_status status = EPA_OK;
 
-    return status == EPA_OK ? rank_check(r, EPA_STAGE_COMBINE, slot, err) : status;
+    for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++)
+        status = rank_check(r, r->algorithm->stages[i].kind, slot, err);
+    return status;
 }
 
-/* Launches the pairs once more over outputs that were spoilt, and compares what their last
- * calls left. */
+/* Launches whole iterations once more over outputs that were spoilt, and compares what their
+ * last calls left. */
 static enum epa_status check(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    struct figure *pair = &g->figure[FIGURE_PAIR];
+    struct figure *f = iterations_of(g);
     uint32_t inputs = options_of(g)->input_sets;
     enum epa_status status = EPA_OK;
 
@@ -346,14 +350,14 @@ static enum epa_status check(struct graphs *g, struct epa_error *err)
         status = rank_make(r, i, i, err);
         if (status != EPA_OK)
             return status;
-        *op_moe_problem(r->op, i) = g->problem[i];
+        *problem_of(r, i) = g->problem[i];
     }
-    rank_at_stage(r, SESSION_PAIR);
-    for (uint32_t i = 0; i < pair->graphs && status == EPA_OK; i++)
-        status = launch(g, pair, err);
+    rank_at_stage(r, f->stage);
+    for (uint32_t i = 0; i < f->graphs && status == EPA_OK; i++)
+        status = launch(g, f, err);
     if (status == EPA_OK)
         status = rank_sync(r, err);
-    rank_at_stage(r, status == EPA_OK ? SESSION_ELSEWHERE : SESSION_PAIR);
+    rank_at_stage(r, status == EPA_OK ? (uint32_t)SESSION_ELSEWHERE : f->stage);
     for (uint32_t i = 0; i < inputs && status == EPA_OK; i++)
         status = check_slot(g, i, err);
     if (status == EPA_OK)

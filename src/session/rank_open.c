@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/sysfile.h"
-#include "moe/random.h"
+#include "base/random.h"
 
 static const uint64_t spin_ns =
     150000; /* before it is due; a sleep may be so much too long */

@@ -73,10 +73,10 @@ enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
                           struct epa_error *err)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = op_moe_inputs(r->op, slot, iteration);
+    enum epa_status status = r->op->operation->inputs(r->op, slot, iteration);
 
     rank_noted(r, r->slice[SLICE_INPUTS], begin);
-    epa_trace_count(r->trace, 0, r->tokens, op_moe_problem(r->op, slot)->u.moe.tokens);
+    epa_trace_count(r->trace, 0, r->units, r->op->operation->units(r->op, slot));
     if (status == EPA_OK || status == EPA_ERR_ABORTED)
         return status;
     r->backend->ops->explain(r->backend, err);
@@ -88,24 +88,29 @@ enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
 enum epa_status rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration,
                             struct epa_error *err)
 {
+    const struct operation *op = r->op->operation;
     enum epa_status status = rank_make(r, slot, iteration, err);
 
     if (status != EPA_OK)
         return status;
-    op_moe_traffic(r->op, slot, &r->shared->traffic);
+    op->traffic(r->op, slot, &r->shared->traffic);
     r->shared->traffic_n++;
-    if (r->boot->world.rank == 0)
-        routing_stats_add(r->session->routing_stats, experiment_of(r), r->session->routing,
-                          iteration);
+    if (r->boot->world.rank == 0 && op->stats_add != NULL)
+        op->stats_add(r->session->stats, experiment_of(r), r->session->source, iteration);
     return EPA_OK;
 }
 
-enum epa_status rank_experts(struct rank *r, uint32_t slot, struct epa_error *err)
+enum epa_status rank_between(struct rank *r, uint32_t stage, uint32_t slot,
+                             struct epa_error *err)
 {
-    uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = op_moe_experts(r->op, slot, err);
+    enum epa_status status;
+    uint64_t begin;
 
-    rank_noted(r, r->slice[SLICE_EXPERTS], begin);
+    if (!is_kind(r, stage, EPA_STAGE_DISPATCH))
+        return EPA_OK;
+    begin = epa_trace_now(r->trace);
+    status = r->op->operation->between(r->op, slot, err);
+    rank_noted(r, r->slice[SLICE_BETWEEN], begin);
     return status;
 }
 
@@ -118,9 +123,7 @@ enum epa_status rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t sl
 
     if (kind == EPA_STAGE_SEND)
         return EPA_OK;
-    status = kind == EPA_STAGE_DISPATCH
-                 ? op_moe_check_dispatch(r->op, slot, compared, wrong, err)
-                 : op_moe_check_combine(r->op, slot, compared, wrong, err);
+    status = r->op->operation->check(r->op, kind, slot, compared, wrong, err);
     rank_noted(r, r->slice[SLICE_CHECK], begin);
     return status;
 }
@@ -151,7 +154,7 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage,
 enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check,
                                struct epa_error *err)
 {
-    struct epa_problem *problem = op_moe_problem(r->op, slot);
+    struct epa_problem *problem = problem_of(r, slot);
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
@@ -167,8 +170,8 @@ enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool c
         if (status == EPA_OK && check)
             status = rank_check(r, r->algorithm->stages[i].kind, slot, err);
         rank_at_stage(r, SESSION_ELSEWHERE);
-        if (status == EPA_OK && is_kind(r, i, EPA_STAGE_DISPATCH))
-            status = rank_experts(r, slot, err);
+        if (status == EPA_OK)
+            status = rank_between(r, i, slot, err);
     }
     if (status == EPA_OK && check)
         r->shared->checked++;

@@ -54,13 +54,13 @@ void rank_stop_destroy(struct rank *r)
 static double own_ns(const struct rank *r, uint64_t sample)
 {
     const struct session *s = r->session;
-    uint32_t me = r->boot->world.rank;
+    uint32_t me = r->boot->world.rank, row = session_total_row(r->clock, last_kind(r));
     double sum = 0;
 
-    if (r->clock == CLOCK_GRAPH)
-        return session_times(s, me, FIGURE_PAIR)[sample];
-    if (r->clock == CLOCK_END_TO_END) /* only rank 0's are looked at */
-        return me == 0 ? session_times(s, me, FIGURE_END_TO_END)[sample] : 0;
+    if (r->clock == CLOCK_END_TO_END && me != 0) /* only rank 0's are looked at */
+        return 0;
+    if (row != UINT32_MAX)
+        return session_times(s, me, row)[sample];
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
         sum += session_times(s, me, i)[sample];
     return sum;

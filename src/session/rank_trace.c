@@ -4,13 +4,17 @@
 #include "trace/align.h"
 
 static const char *const core_name[RANK_SLICES] = {
-    [SLICE_BARRIER] = "barrier", [SLICE_INPUTS] = "inputs", [SLICE_EXPERTS] = "experts",
-    [SLICE_CHECK] = "check",     [SLICE_SYNC] = "sync",
+    [SLICE_BARRIER] = "barrier",
+    [SLICE_INPUTS] = "inputs",
+    [SLICE_CHECK] = "check",
+    [SLICE_SYNC] = "sync",
 };
 
 void rank_trace_begin(struct rank *r)
 {
     struct record *record = session_trace(r->session, r->boot->world.rank);
+
+    const struct operation *op = session_operation(r->session);
 
     if (record == NULL)
         return;
@@ -18,8 +22,11 @@ void rank_trace_begin(struct rank *r)
     r->trace = &r->recorder.trace;
     record->near = align_is_near(&r->boot->world);
     for (uint32_t i = 0; i < RANK_SLICES; i++)
-        r->slice[i] = epa_trace_name(r->trace, core_name[i]);
-    r->tokens = epa_trace_name(r->trace, "tokens");
+        if (core_name[i] != NULL)
+            r->slice[i] = epa_trace_name(r->trace, core_name[i]);
+    if (op->between != NULL)
+        r->slice[SLICE_BETWEEN] = epa_trace_name(r->trace, op->between_name);
+    r->units = epa_trace_name(r->trace, op->unit);
     record->n_core = record->names.n;
 }
 

@@ -18,7 +18,7 @@ static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t s
         rank_straggle(r, iteration, i);
         status = rank_fault(r, i, err);
         if (status == EPA_OK)
-            status = rank_stage(r, i, op_moe_problem(r->op, slot), err);
+            status = rank_stage(r, i, problem_of(r, slot), err);
     }
     if (status == EPA_OK)
         status = rank_sync(r, err);
@@ -27,34 +27,36 @@ static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t s
     return status;
 }
 
-static enum epa_status verify_dispatch(struct rank *r, uint64_t iteration, uint32_t slot,
-                                       struct epa_error *err)
+static enum epa_status verify_first(struct rank *r, uint64_t iteration, uint32_t slot,
+                                    struct epa_error *err)
 {
     enum epa_status status;
 
     rank_at(r, iteration, SESSION_ELSEWHERE);
     status = rank_inputs(r, slot, iteration, err);
     if (status == EPA_OK)
-        status = run_stages(r, iteration, slot, 0, r->dispatch_stages, err);
+        status = run_stages(r, iteration, slot, 0, r->first_stages, err);
     return status;
 }
 
+/* Nothing is left to do where the first stage was all. */
 static enum epa_status verify_rest(struct rank *r, uint64_t iteration, uint32_t slot,
                                    struct epa_error *err)
 {
-    bool check = checks(r->session, iteration);
+    uint32_t first = r->first_stages, n = r->algorithm->n_stages;
+    bool check = checks(r->session, iteration), whole = first == n;
     enum epa_status status = EPA_OK;
 
     rank_at(r, iteration, SESSION_ELSEWHERE);
     if (check)
-        status = rank_check(r, EPA_STAGE_DISPATCH, slot, err);
+        status = rank_check(r, r->algorithm->stages[first - 1].kind, slot, err);
+    r->shared->checked += check && whole;
     if (status == EPA_OK)
-        status = rank_experts(r, slot, err);
-    if (status == EPA_OK)
-        status =
-            run_stages(r, iteration, slot, r->dispatch_stages, r->algorithm->n_stages, err);
-    if (status == EPA_OK && check) {
-        status = rank_check(r, EPA_STAGE_COMBINE, slot, err);
+        status = rank_between(r, first - 1, slot, err);
+    if (status == EPA_OK && !whole)
+        status = run_stages(r, iteration, slot, first, n, err);
+    if (status == EPA_OK && check && !whole) {
+        status = rank_check(r, last_kind(r), slot, err);
         r->shared->checked++;
     }
     if (status == EPA_OK)
@@ -62,7 +64,8 @@ static enum epa_status verify_rest(struct rank *r, uint64_t iteration, uint32_t 
     return status;
 }
 
-/* Pipelined: what dispatch i delivered is looked at, and answered, after dispatch i + 1. */
+/* Pipelined: what the first stage of iteration i left is looked at, and the rest of i done,
+ * after the first stage of i + 1. */
 enum epa_status rank_verify(struct rank *r, struct epa_error *err)
 {
     const struct session *s = r->session;
@@ -72,7 +75,7 @@ enum epa_status rank_verify(struct rank *r, struct epa_error *err)
     for (uint64_t i = 0; i < (uint64_t)s->iterations + ahead && rank_goes_on(r, &status);
          i++) {
         if (i < s->iterations)
-            status = verify_dispatch(r, i, (uint32_t)(i % (ahead + 1)), err);
+            status = verify_first(r, i, (uint32_t)(i % (ahead + 1)), err);
         if (status == EPA_OK && i >= ahead)
             status = verify_rest(r, i - ahead, (uint32_t)((i - ahead) % (ahead + 1)), err);
     }

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "session/preflight.h"
-#include "moe/routing.h"
 
 /* Ranks that find out about a failure have this long to write down where they were. Those
  * of a device have more to do: their kernels are given seconds to leave, and nothing can be
@@ -63,6 +62,13 @@ bool session_is_open(const struct session *s)
     return s->verb == VERB_BENCH && s->experiment->bench.arrivals != ARRIVALS_CLOSED;
 }
 
+uint32_t session_total_row(enum bench_clock clock, enum epa_stage_kind last)
+{
+    if (clock == CLOCK_GRAPH)
+        return last == EPA_STAGE_WHOLE ? FIGURE_WHOLE : FIGURE_PAIR;
+    return clock == CLOCK_END_TO_END ? (uint32_t)FIGURE_END_TO_END : UINT32_MAX;
+}
+
 uint32_t session_calls(const struct session *s)
 {
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;
@@ -71,7 +77,7 @@ uint32_t session_calls(const struct session *s)
 static enum epa_status plan(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
-    struct epa_problem problem = experiment_problem(x);
+    struct epa_problem problem = operation_problem(x);
     uint32_t local = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
     struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     enum epa_status status = algorithm_of(x)->plan(&problem, &world, transport_of(x)->flags,
@@ -110,7 +116,7 @@ static void unmap_shared(struct session *s, void *p, size_t bytes, uint64_t at)
 }
 
 struct shared {
-    struct routing_stats routing_stats;
+    _Alignas(64) char stats[OP_STATS_BYTES];
     struct session_notes notes;
 };
 
@@ -134,7 +140,7 @@ static enum epa_status map_all(struct session *s, struct epa_error *err)
     s->block_bytes = session_block_bytes(s);
     s->block = map_shared(s, ranks * s->block_bytes, &s->block_at);
     if (shared != NULL) {
-        s->routing_stats = &shared->routing_stats;
+        s->stats = shared->stats;
         s->notes = &shared->notes;
     }
     if (shared == NULL || s->block == NULL)
@@ -190,10 +196,11 @@ void session_destroy(struct session *s)
         return;
     if (s->block != NULL)
         unmap_shared(s, s->block, s->experiment->ranks * s->block_bytes, s->block_at);
-    if (s->routing_stats != NULL) /* its first member */
-        unmap_shared(s, s->routing_stats, sizeof(struct shared), s->shared_at);
+    if (s->stats != NULL) /* its first member */
+        unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);
     text_free(&s->fingerprint);
-    routing_close(s->routing);
+    if (s->source != NULL)
+        session_operation(s)->close(s->source);
     free(s);
 }
 
@@ -214,8 +221,8 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     status = find_place(s, err);
     if (status == EPA_OK)
         status = plan(s, err);
-    if (status == EPA_OK)
-        status = routing_open(x, &s->routing, err);
+    if (status == EPA_OK && session_operation(s)->open != NULL)
+        status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK)
         status = preflight_memory(s, err);
     if (status == EPA_OK)

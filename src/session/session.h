@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "session/status_page.h"
+#include "op/op.h"
 #include "session/peak.h"
-#include "moe/routing.h"
 #include "session/stop.h"
 #include "trace/record.h"
 
@@ -22,8 +22,15 @@ enum {
     SESSION_FACTS = 24,
 };
 
-/* Rows of times where bench launches graphs; else there is a row for each stage. */
-enum session_figure { FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR, FIGURES };
+/* Rows of times where bench launches graphs; else there is a row for each stage. An
+ * algorithm with one stage of kind WHOLE has one row. */
+enum session_figure {
+    FIGURE_DISPATCH,
+    FIGURE_COMBINE,
+    FIGURE_PAIR,
+    FIGURES,
+    FIGURE_WHOLE = 0,
+};
 
 /* The one row of bench.clock: end_to_end, cache: cold; only rank 0's times are looked at. */
 enum { FIGURE_END_TO_END };
@@ -74,8 +81,8 @@ struct session_rank {
     uint64_t failed_ns;       /* CLOCK_REALTIME when it failed; 0: it did not */
     uint32_t finished;        /* it returned, well or not */
     enum epa_status status;
-    char text[640];             /* an epa_error's, and where that was */
-    struct moe_traffic traffic; /* sums over traffic_n iterations */
+    char text[640];            /* an epa_error's, and where that was */
+    struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
     struct peak peak; /* of the links */
     struct session_facts transport; /* once open */
@@ -94,20 +101,20 @@ struct session {
     enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
     bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
     struct session_arrivals arrivals;
-    enum stop_reason stop;          /* by the rule of bench, where there is one */
-    uint32_t leaked_ranks;                  /* as in epa_launch, once it has run */
-    uint32_t warmup, iterations;    /* samples asked for after warm-up */
-    struct routing_source *routing; /* file contents, read once by the parent; or NULL */
-    struct epa_process_id process_id;         /* rank 0 of 0: this process starts all ranks itself */
-    struct text fingerprint;              /* as in epa_launch */
-    struct record_shape trace;      /* lanes 0: nobody profiles */
+    enum stop_reason stop;       /* by the rule of bench, where there is one */
+    uint32_t leaked_ranks;               /* as in epa_launch, once it has run */
+    uint32_t warmup, iterations; /* samples asked for after warm-up */
+    struct op_source *source;    /* file contents, read once by the parent; or NULL */
+    struct epa_process_id process_id;      /* rank 0 of 0: this process starts all ranks itself */
+    struct text fingerprint;           /* as in epa_launch */
+    struct record_shape trace;   /* lanes 0: nobody profiles */
     bool (*poll_launch)(void *poll_arg, enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
     void *poll_arg;
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */
     size_t block_bytes;
-    struct routing_stats *routing_stats; /* filled by rank 0: sums over iterations */
+    void *stats; /* of the operation's inputs, filled by rank 0: sums over iterations */
     struct session_notes *notes;
     struct status_page *status_page;          /* which has both; NULL: memory without a name */
     uint64_t block_at, shared_at; /* on the board; 0: not there */
@@ -125,6 +132,11 @@ struct session_notes {
     struct session_arrivals arrivals;
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
+
+static inline const struct operation *session_operation(const struct session *s)
+{
+    return operation_of_experiment(s->experiment);
+}
 
 static inline struct session_rank *session_rank(const struct session *s, uint32_t rank)
 {
@@ -154,6 +166,10 @@ const char *session_verb(const struct session *);
 
 /* bench in an open loop. */
 bool session_is_open(const struct session *);
+
+/* The row that has times of whole iterations, by the kind of the last stage; UINT32_MAX:
+ * there is none with this clock, they are the sum of the stages. */
+uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);

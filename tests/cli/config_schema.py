@@ -106,7 +106,7 @@ transport: {name: shm, tls: all}
 transport: [shm]
 transport: smh
 tokens: [1, -2]
-tokens: {kind: list, 1, 5000]}
+tokens: {kind: list, 1, 70000]}
 seed: 99999999999999999999
 moe: 4
 bench: [1]

@@ -164,7 +164,7 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal,
     bool good = claim(r, status == EPA_OK, "%s: %s", l->shape->name, err.text);
 
     for (uint32_t i = 0; i < SLOTS && good; i++)
-        good = slot_open(l, &l->slot[i], need->recv_rows);
+        good = slot_open(l, &l->slot[i], need->u.moe.recv_rows);
     return good;
 }
 

@@ -47,8 +47,9 @@ verify() {
     [ -n "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set "transport=$EPA2A_TEST_TRANSPORT")
     # Under initcheck a memset of memory that was mapped by cuMemMap() fails in the driver.
     [ "$tool" = initcheck ] && [ -z "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set transport.memory=ipc)
-    command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}" --set moe.hidden=512 --set moe.max_tokens=8
-        --set moe.experts=8 --set verify.iterations=3 --set timeout=60s)
+    [ "$algorithm" = allgather ] || set+=(--set moe.hidden=512 --set moe.max_tokens=8 --set moe.experts=8)
+    command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}"
+        --set verify.iterations=3 --set timeout=60s)
 }
 
 # As many ranks as the machine has GPUs for, two at most; initcheck does not see what other
@@ -108,6 +109,10 @@ case $algorithm in
         check algorithm.flag_granularity=token algorithm.fuse_expert=true moe.dtype=f16
         check algorithm.flag_granularity=rank algorithm.counter_reset=memset algorithm.work_partition=by_source
         check algorithm.dispatch_dtype=fp8 algorithm.chunks=3 routing.kind=masked
+        ;;
+    allgather)
+        check algorithm.mode=push algorithm.chunks=3
+        check algorithm.mode=pull
         ;;
     *)
         echo "sanitizer.sh: there are no runs for $algorithm"

@@ -34,6 +34,7 @@ struct entry {
     bool quick;   /* problems: also where kernels run on CPUs (simt) */
 };
 
+#include "verify_allgather.h"
 #include "verify_ll_v1.h"
 #include "verify_ll_v2.h"
 #include "verify_token_flag.h"
@@ -61,6 +62,8 @@ static const struct list lists[] = {
     {"quick token_flag", token_flag_ways, quick, .algorithm = "token_flag"},
     {"quick token_flag-problems", token_flag_ways, token_flag_problems, .core = true,
      .quick = true, .algorithm = "token_flag"},
+    {"allgather", allgather_ways, base},
+    {"allgather-problems", allgather_ways, allgather_problems, .core = true},
     {"stragglers", straggling_ways, straggling, .core = false},
     {"crowded", crowded_ways, crowded, .core = false, .refused_as = "algorithm.capacity"},
     {"token_flag", token_flag_ways, base, .algorithm = "token_flag"},

@@ -381,6 +381,7 @@ static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
                                      .device = (int)boot->world.local_rank,
                                      .stream = &gpu->stream,
                                      .stop = boot->aborted,
+                                     .free_bytes = 1ull << 30,
                                      .device_fault = &gpu->device_fault,
                                      .multiprocessors = 1};
     *out = &gpu->base;

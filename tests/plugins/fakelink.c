@@ -1,5 +1,5 @@
-/* shm, for the memory of fakegpu, with a link peak that is made up. Like a real measurement
- * that one leaves a mess: in the heap, and in a signal. */
+/* shm, also for the memory of fakegpu, with a link peak that is made up. Like a real
+ * measurement that one leaves a mess: in the heap, and in a signal. */
 #include <epa2a/transport.h>
 
 #include <stdlib.h>
@@ -75,6 +75,6 @@ const struct epa_transport_plugin epa_plugin = {
                .name = "fakelink", .summary = "shm with a link peak that is made up",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
-    .memory = EPA_MEMORY_CUDA,
+    .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .open = open_all,
 };

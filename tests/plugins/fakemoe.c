@@ -1,5 +1,6 @@
 /* A dispatch and combine for fakegpu, as plain as can be: what a GPU's algorithm does for
- * graphs, with kernels that are functions of the host.
+ * graphs, with kernels that are functions of the host. `whole` makes one stage of both, with
+ * the experts' work in between, which runs on the host, too.
  *
  * Kernels count their calls in memory of their own, as a launch that is repeated must go on
  * counting; which of the two buffer sets a call uses is fixed when it is queued, and a
@@ -19,8 +20,9 @@ enum fakemoe_stage { DISPATCH, COMBINE };
 enum { WRONG_SET = 1, NO_SIGNAL };
 
 struct config {
-    bool split, discard, again, in_place, fused;
+    bool split, discard, again, in_place, fused, whole;
     uint32_t spoil, hang;
+    uint64_t scratch;
 };
 
 /* A received row's choice, for its way back. */
@@ -61,7 +63,8 @@ struct call {
 static enum epa_status give_up(struct algorithm *a, enum epa_status status, uint32_t stage,
                                uint32_t what, uint32_t peer, uint64_t seen, uint64_t wanted)
 {
-    struct epa_fault *fault = a->backend->device_fault;
+    struct epa_fault *fault =
+        a->backend->stream != NULL ? a->backend->device_fault : &a->backend->fault;
 
     if (status != EPA_ERR_ABORTED && fault->claimed == 0)
         *fault = (struct epa_fault){.claimed = 1,
@@ -179,7 +182,7 @@ static void send_output(const struct call *c, uint32_t e, uint64_t row, char *to
     uint32_t rank = a->world.rank;
     const uint16_t *x = (const void *)at(a, rank, a->l.recv_at + c->from * a->l.rows_bytes);
 
-    if (!a->config.fused) {
+    if (!a->config.fused && !a->config.whole) {
         memcpy(to, (const char *)m->y + row * m->hidden * 2, m->hidden * 2);
         return;
     }
@@ -249,7 +252,10 @@ static enum epa_status queue(struct algorithm *a, enum epa_status (*run)(void *)
                              const struct call *c)
 {
     struct fakegpu_stream *stream = a->backend->stream;
+    struct call copy = *c;
 
+    if (stream == NULL)
+        return run(&copy);
     return stream->push(stream, run, c, sizeof(*c));
 }
 
@@ -300,7 +306,8 @@ static enum epa_status queue_outputs(struct epa_algorithm *base,
     struct epa_moe *m = &problem->u.moe;
     uint32_t set = (uint32_t)(++a->queued_combines % SETS);
 
-    if (a->config.fused ? m->y != NULL : a->config.in_place && m->y != m->y_space)
+    if (a->config.fused || a->config.whole ? m->y != NULL
+                                           : a->config.in_place && m->y != m->y_space)
         return EPA_ERR_CONFIG;
     a->open -= a->open > 0;
     return queue(a, send_outputs, &(struct call){a, *m, set, m->epoch % SETS});
@@ -320,6 +327,13 @@ static enum epa_status queue_combine(struct epa_algorithm *base,
     enum epa_status status = queue_outputs(base, problem);
 
     return status == EPA_OK ? queue_sum(base, problem) : status;
+}
+
+static enum epa_status queue_layer(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    enum epa_status status = queue_dispatch(base, problem);
+
+    return status == EPA_OK ? queue_combine(base, problem) : status;
 }
 
 static enum epa_status discard(struct epa_algorithm *base, struct epa_problem *problem)
@@ -374,9 +388,10 @@ static void set_stages(struct algorithm *a)
         {"dispatch", EPA_STAGE_DISPATCH, queue_receive},
         {"combine_send", EPA_STAGE_SEND, queue_outputs},
         {"combine", EPA_STAGE_COMBINE, queue_sum}};
+    static const struct epa_stage layer[] = {{"layer", EPA_STAGE_WHOLE, queue_layer}};
 
-    a->base.stages = a->config.split ? halves : whole;
-    a->base.n_stages = a->config.split ? 4 : 2;
+    a->base.stages = a->config.whole ? layer : a->config.split ? halves : whole;
+    a->base.n_stages = a->config.whole ? 1 : a->config.split ? 4 : 2;
     a->base.discard = a->config.discard ? discard : NULL;
     a->base.combines_again = a->config.again;
     a->base.explain = explain;
@@ -392,6 +407,10 @@ static enum epa_status create(const struct epa_algorithm_params *p,
     if (a == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "fakemoe: no memory");
     a->config = *(const struct config *)p->config;
+    if (p->backend->stream == NULL && !a->config.whole) {
+        free(a);
+        return epa_fail(err, EPA_ERR_CONFIG, "fakemoe on the host needs whole: true");
+    }
     a->l = layout_of(m, p->world.size);
     a->world = p->world;
     a->transport = p->transport;
@@ -426,25 +445,30 @@ static enum epa_status plan(const struct epa_problem *problem,
                             struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
+    const struct config *c = config;
     struct layout l = layout_of(m, world->size);
 
     (void)transport_flags;
     if (m->x_dtype != EPA_BF16)
         return epa_fail(err, EPA_ERR_CONFIG, "fakemoe takes moe.input_dtype: native");
     *out = (struct epa_footprint){.heap_bytes = l.heap_bytes,
+                                  .device_bytes = c->scratch,
                                   .signals = 2 * world->size,
-                                  .recv_rows = l.entries,
-                                  .recv_entries = l.entries,
-                                  .layout = EPA_LAYOUT_EXPERT,
-                                  .recv_dtype = EPA_BF16,
-                                  .sum = EPA_SUM_ORDERED,
-                                  .output_dtype = EPA_BF16,
-                                  .fused = ((const struct config *)config)->fused,
+                                  .flops = c->whole ? 2.0 * m->max_tokens * m->topk *
+                                                          m->hidden
+                                                    : 0,
+                                  .u.moe.recv_rows = l.entries,
+                                  .u.moe.recv_entries = l.entries,
+                                  .u.moe.layout = EPA_LAYOUT_EXPERT,
+                                  .u.moe.recv_dtype = EPA_BF16,
+                                  .u.moe.sum = EPA_SUM_ORDERED,
+                                  .u.moe.output_dtype = EPA_BF16,
+                                  .u.moe.fused = c->fused || c->whole,
                                   .in_flight = SETS,
-                                  .dispatch_row_bytes = m->hidden * 2,
-                                  .dispatch_token_bytes = m->hidden * 2,
-                                  .combine_row_bytes = m->hidden * 2,
-                                  .combine_token_bytes = m->hidden * 2};
+                                  .u.moe.dispatch_row_bytes = m->hidden * 2,
+                                  .u.moe.dispatch_token_bytes = m->hidden * 2,
+                                  .u.moe.combine_row_bytes = m->hidden * 2,
+                                  .u.moe.combine_token_bytes = m->hidden * 2};
     return EPA_OK;
 }
 
@@ -464,6 +488,12 @@ static const struct epa_option options[] = {
     {.name = "fused",
      EPA_BOOL(struct config, fused),
      .help = "whether combine does the experts' work"},
+    {.name = "whole",
+     EPA_BOOL(struct config, whole),
+     .help = "one stage, inputs to output"},
+    {.name = "scratch",
+     EPA_BYTES(struct config, scratch),
+     .help = "memory of the device that it says it needs"},
     {.name = "spoil",
      EPA_U32(struct config, spoil),
      .help = "from which call on combine has an element wrong; 0: never"},
@@ -479,7 +509,8 @@ const struct epa_algorithm_plugin epa_plugin = {
                .name = "fakemoe", .summary = "dispatch and combine on fakegpu",
                .options = {options, sizeof(struct config), &defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_CUDA,
+    .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
+    .needs_host = EPA_TRANSPORT_LOAD_STORE,
     .needs_cuda = EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "test.h"
 
-#include "moe/random.h"
+#include "base/random.h"
 #include "report/compare.h"
 
 enum { SAMPLES = 200, TRIALS = 100 };

@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "moe/op_moe.h"
+#include "op/moe/moe.h"
 
 enum { RANKS = 3, TOKENS = 6, HIDDEN = 64, GROUP = 32, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };
@@ -65,7 +65,7 @@ struct fake {
     struct experiment x;
     struct epa_footprint footprint;
     struct epa_backend backend;
-    struct op_moe *op[RANKS];
+    struct op_rank *op[RANKS];
     struct epa_moe *moe[RANKS][SLOTS];
     struct received *received[RANKS][SLOTS];
 };
@@ -168,18 +168,18 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
                       .fp8_group_size = GROUP,
                       .dtype = EPA_BF16},
               .routing = {.kind = ROUTING_UNIFORM, .layer = UINT32_MAX}},
-        .footprint = {.recv_rows = ROWS,
-                      .recv_entries = ROWS,
-                      .layout = layout,
-                      .recv_dtype = wire,
-                      .sum = EPA_SUM_ORDERED,
-                      .output_dtype = EPA_BF16,
+        .footprint = {.u.moe.recv_rows = ROWS,
+                      .u.moe.recv_entries = ROWS,
+                      .u.moe.layout = layout,
+                      .u.moe.recv_dtype = wire,
+                      .u.moe.sum = EPA_SUM_ORDERED,
+                      .u.moe.output_dtype = EPA_BF16,
                       .in_flight = 2,
-                      .dispatch_row_bytes = sizeof(struct message),
-                      .dispatch_token_bytes = wire == EPA_BF16 ? 2 * HIDDEN : HIDDEN,
-                      .combine_row_bytes = 2 * HIDDEN + 16,
-                      .combine_token_bytes = 2 * HIDDEN,
-                      .control_bytes = 100},
+                      .u.moe.dispatch_row_bytes = sizeof(struct message),
+                      .u.moe.dispatch_token_bytes = wire == EPA_BF16 ? 2 * HIDDEN : HIDDEN,
+                      .u.moe.combine_row_bytes = 2 * HIDDEN + 16,
+                      .u.moe.combine_token_bytes = 2 * HIDDEN,
+                      .u.moe.control_bytes = 100},
         .backend = {.ops = &fake_ops, .memory = EPA_MEMORY_HOST, .device = -1},
     };
 }
@@ -188,10 +188,10 @@ static inline struct fake fake_of(enum epa_layout layout, enum epa_dtype wire)
 static inline void fake_to_f16(struct fake *f)
 {
     f->x.moe.dtype = EPA_F16;
-    if (f->footprint.recv_dtype == EPA_BF16)
-        f->footprint.recv_dtype = EPA_F16;
-    if (f->footprint.output_dtype == EPA_BF16)
-        f->footprint.output_dtype = EPA_F16;
+    if (f->footprint.u.moe.recv_dtype == EPA_BF16)
+        f->footprint.u.moe.recv_dtype = EPA_F16;
+    if (f->footprint.u.moe.output_dtype == EPA_BF16)
+        f->footprint.u.moe.output_dtype = EPA_F16;
 }
 
 static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
@@ -201,7 +201,8 @@ static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
-        status = op_moe_create(&f->x, &world, &f->footprint, NULL, &f->backend, SLOTS,
+        status = op_moe.create(&(struct op_params){&f->x, &world, &f->footprint, NULL,
+                                                   &f->backend, SLOTS, false},
                                &f->op[r], err);
         for (uint32_t s = 0; s < SLOTS; s++)
             f->received[r][s] = calloc(1, sizeof(struct received));
@@ -237,7 +238,7 @@ static inline void fake_pack(const struct fake *f, const struct epa_moe *from,
     if (q != NULL) {
         memcpy(to->data, q + (size_t)token * HIDDEN, HIDDEN);
         memcpy(to->scale, scale + (size_t)token * (HIDDEN / GROUP), sizeof(to->scale));
-    } else if (f->footprint.recv_dtype != EPA_FP8_E4M3) {
+    } else if (f->footprint.u.moe.recv_dtype != EPA_FP8_E4M3) {
         memcpy(to->data, x + (size_t)token * HIDDEN, sizeof(to->data));
     } else {
         for (uint32_t g = 0; g < HIDDEN / GROUP; g++)
@@ -260,7 +261,7 @@ static inline uint64_t fake_entry(const struct fake *f, uint32_t slot, uint32_t 
     *owner = (uint32_t)e / LOCAL;
     got = f->received[*owner][slot];
     for (uint64_t i = got->start[e % LOCAL];; i++) {
-        uint64_t row = f->footprint.layout == EPA_LAYOUT_RANK ? got->row[i] : i;
+        uint64_t row = f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got->row[i] : i;
 
         if (got->message[row].origin.rank == rank &&
             got->message[row].origin.token == token)
@@ -280,7 +281,7 @@ static inline void fake_views(struct fake *f, uint32_t slot, uint32_t me, uint32
 {
     struct received *got = f->received[me][slot];
     struct epa_moe *m = f->moe[me][slot];
-    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    bool by_rank = f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
 
     m->recv_rows = !by_rank ? ROWS : f->rows == FAKE_HOLES ? RANKS * TOKENS : rows;
     m->recv_entries = by_rank && f->rows != FAKE_HOLES ? entries : ROWS;
@@ -308,7 +309,7 @@ static inline void fake_views(struct fake *f, uint32_t slot, uint32_t me, uint32
 static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
 {
     struct received *got = f->received[me][slot];
-    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    bool by_rank = f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
     bool compact = f->rows == FAKE_COMPACT || (by_rank && f->rows != FAKE_HOLES);
     uint32_t row_of[RANKS][TOKENS], rows = 0, entries = 0;
 
@@ -389,7 +390,7 @@ static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
 {
     const float *weight = fake_here(f, f->moe[rank][slot]->weight);
     const int32_t *expert = fake_here(f, f->moe[rank][slot]->expert);
-    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    bool by_rank = f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
     struct fake_terms t = {0};
 
     for (uint32_t r = 0; r < (by_rank ? RANKS : 1); r++)
@@ -420,7 +421,7 @@ static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
 static inline void fake_arrive(const struct fake *f, const uint16_t *y, enum fake_way way,
                                float *out)
 {
-    bool fp8 = f->footprint.output_dtype == EPA_FP8_E4M3 && way != NOT_QUANTISED;
+    bool fp8 = f->footprint.u.moe.output_dtype == EPA_FP8_E4M3 && way != NOT_QUANTISED;
     uint8_t q[GROUP];
 
     for (uint32_t g = 0; g < HIDDEN; g += GROUP) {
@@ -471,8 +472,8 @@ static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uin
     struct fake_terms t = fake_find(f, slot, rank, token, way);
     uint16_t *out =
         (uint16_t *)fake_here(f, f->moe[rank][slot]->out) + (size_t)token * HIDDEN;
-    bool two_steps = f->footprint.layout == EPA_LAYOUT_EXPERT &&
-                     f->footprint.sum == EPA_SUM_BY_RANK && way != ONE_STEP;
+    bool two_steps = f->footprint.u.moe.layout == EPA_LAYOUT_EXPERT &&
+                     f->footprint.u.moe.sum == EPA_SUM_BY_RANK && way != ONE_STEP;
     float acc[HIDDEN] = {0}, v[HIDDEN];
 
     for (uint32_t i = 0; i < (two_steps ? RANKS : t.n); i++) {

@@ -80,9 +80,9 @@ static enum epa_status fake_plan(const struct epa_problem *problem,
                         "moe.fp8_group_size (%u)",
                         m->hidden, m->fp8_group_size);
     out->heap_bytes = m->hidden;
-    out->recv_dtype = c->dispatch_dtype == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
-    out->output_dtype = (enum epa_dtype)m->dtype;
-    out->fused = c->fused;
+    out->u.moe.recv_dtype = c->dispatch_dtype == 0 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype;
+    out->u.moe.output_dtype = (enum epa_dtype)m->dtype;
+    out->u.moe.fused = c->fused;
     return EPA_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/experiment_table.h"
+#include "op/moe/routing.h"
 #include "report/result.h"
 
 struct fake_options {
@@ -140,7 +141,7 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
     s->block_bytes = session_block_bytes(s);
     s->block = aligned_alloc(64, ranks * s->block_bytes);
     s->clock = verb == VERB_VERIFY ? CLOCK_AUTO : CLOCK_HOST;
-    s->routing_stats = &f->routing;
+    s->stats = &f->routing;
     if (s->block == NULL)
         abort();
     memset(s->block, 0, ranks * s->block_bytes);
@@ -166,9 +167,9 @@ static inline void fake_measure(struct fake *f, uint32_t n)
 
         rank->samples = n;
         rank->traffic_n = n;
-        rank->traffic =
-            (struct moe_traffic){3000000ull * n, 3000000ull * n, 1000000ull * n,
-                                 1000000ull * n, 2000000ull * n, 2000000ull * n};
+        for (uint32_t i = 0; i < OP_PHASES; i++)
+            rank->traffic.phase[i] =
+                (struct op_bytes){3000000ull * n, 1000000ull * n, 2000000ull * n, 0};
         rank->first_ns = 900000;
         for (uint32_t i = 0; i < n; i++) {
             *fake_time(f, 0, r, i) = 100000 + 1000.0 * r + 1000.0 * i;
@@ -196,8 +197,8 @@ static inline void fake_peaks(struct fake *f)
         struct session_rank *rank = session_rank(&f->session, r);
 
         rank->peak = (struct peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};
-        rank->traffic.dispatch_least = rank->traffic.dispatch_in / 2;
-        rank->traffic.combine_least = rank->traffic.combine_in / 2;
+        for (uint32_t i = 0; i < OP_PHASES; i++)
+            rank->traffic.phase[i].least = rank->traffic.phase[i].received / 2;
     }
 }
 

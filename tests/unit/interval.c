@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/interval.h"
-#include "moe/random.h"
+#include "base/random.h"
 
 /* P(heads < k) of n coins: Pascal's triangle, row by row. */
 static double fewer_than(uint64_t n, uint64_t k)

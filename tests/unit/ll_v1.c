@@ -187,10 +187,10 @@ TEST(the_plan_says_what_crosses)
         epa_plugin.plan(&p, &world, EPA_TRANSPORT_LOAD_STORE, &pulled, &plan, &err),
         EPA_OK);
     assert_int_equal(plan.signals, 2 * 2 * 8);
-    assert_int_equal(plan.recv_dtype, EPA_FP8_E4M3);
-    assert_int_equal(plan.output_dtype, EPA_F16);
-    assert_int_equal(plan.dispatch_row_bytes, 7168 + 256 + 4);
-    assert_int_equal(plan.control_bytes, (32 + 1) * 4 + 16);
+    assert_int_equal(plan.u.moe.recv_dtype, EPA_FP8_E4M3);
+    assert_int_equal(plan.u.moe.output_dtype, EPA_F16);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, 7168 + 256 + 4);
+    assert_int_equal(plan.u.moe.control_bytes, (32 + 1) * 4 + 16);
     assert_int_equal(plan.in_flight, 2);
-    assert_false(plan.dedup);
+    assert_false(plan.u.moe.dedup);
 }

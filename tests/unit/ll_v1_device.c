@@ -191,13 +191,13 @@ TEST(the_plan_says_what_packets_take)
     struct epa_error err = {EPA_OK, ""};
 
     assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.combine_row_bytes, 7168 * 2); /* pulled */
+    assert_int_equal(plan.u.moe.combine_row_bytes, 7168 * 2); /* pulled */
     c.exchange = V1_EXCHANGE_PUSH;
     assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, 7 * 9 * EPA_PACKET);
-    assert_int_equal(plan.combine_row_bytes, 120 * EPA_PACKET);
-    assert_int_equal(plan.control_bytes, 64 * 16 + 8);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, 7 * 9 * EPA_PACKET);
+    assert_int_equal(plan.u.moe.combine_row_bytes, 120 * EPA_PACKET);
+    assert_int_equal(plan.u.moe.control_bytes, 64 * 16 + 8);
     p.u.moe.hidden = 2048 + 128;
     assert_int_equal(epa_plugin.plan(&p, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
-    assert_int_equal(plan.dispatch_row_bytes, (2 * 9 + 2) * EPA_PACKET);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, (2 * 9 + 2) * EPA_PACKET);
 }

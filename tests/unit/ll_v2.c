@@ -361,13 +361,15 @@ TEST(the_plan_says_how_outputs_are_added_and_travel)
     struct epa_footprint plan;
 
     plan_of(EPA_LAYOUT_EXPERT, false, LL_DTYPE_NATIVE, &plan);
-    assert_true(plan.sum == EPA_SUM_ORDERED && plan.output_dtype == EPA_BF16 && !plan.dedup);
+    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 &&
+                !plan.u.moe.dedup);
     plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
-    assert_true(plan.sum == EPA_SUM_BY_RANK && plan.output_dtype == EPA_FP8_E4M3);
-    assert_true(plan.dedup);
-    assert_int_equal(plan.combine_row_bytes, 7168 + 256);
+    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK &&
+                plan.u.moe.output_dtype == EPA_FP8_E4M3);
+    assert_true(plan.u.moe.dedup);
+    assert_int_equal(plan.u.moe.combine_row_bytes, 7168 + 256);
     plan_of(EPA_LAYOUT_RANK, true, LL_DTYPE_NATIVE, &plan);
-    assert_true(plan.sum == EPA_SUM_ORDERED && plan.dedup);
+    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.dedup);
 }
 
 TEST(the_plan_says_what_the_layout_has)
@@ -384,9 +386,9 @@ TEST(the_plan_says_what_the_layout_has)
         EPA_OK);
     assert_int_equal(plan.heap_bytes, l.heap_bytes);
     assert_int_equal(plan.signals, LL_SIGNALS * 4);
-    assert_int_equal(plan.recv_rows, l.rows);
-    assert_int_equal(plan.recv_entries, l.entries);
+    assert_int_equal(plan.u.moe.recv_rows, l.rows);
+    assert_int_equal(plan.u.moe.recv_entries, l.entries);
     assert_int_equal(plan.in_flight, 1);
-    assert_int_equal(plan.layout, EPA_LAYOUT_RANK);
-    assert_int_equal(plan.dispatch_row_bytes, l.message_bytes);
+    assert_int_equal(plan.u.moe.layout, EPA_LAYOUT_RANK);
+    assert_int_equal(plan.u.moe.dispatch_row_bytes, l.message_bytes);
 }

@@ -352,8 +352,8 @@ TEST(a_plan_has_rows_and_outputs_in_dtype)
         assert_int_equal(
             epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
             EPA_OK);
-        assert_int_equal(plan.recv_dtype, dtypes[i]);
-        assert_int_equal(plan.output_dtype, dtypes[i]);
+        assert_int_equal(plan.u.moe.recv_dtype, dtypes[i]);
+        assert_int_equal(plan.u.moe.output_dtype, dtypes[i]);
     }
 }
 
@@ -371,7 +371,7 @@ TEST(a_plan_says_that_outputs_are_made_in_combine)
     assert_int_equal(
         epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
         EPA_OK);
-    assert_true(plan.fused && plan.layout == EPA_LAYOUT_EXPERT);
+    assert_true(plan.u.moe.fused && plan.u.moe.layout == EPA_LAYOUT_EXPERT);
     assert_int_equal(
         ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
     assert_int_equal(l.y_bytes, 0);

@@ -24,7 +24,7 @@ static uint64_t run_one(struct fake *f, uint32_t slot, uint64_t iteration,
     fake_experts(f, slot, &err);
     fake_combine(f, slot, way);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_combine(f->op[r], slot, &compared, &wrong, &err);
+        op_moe.check(f->op[r], EPA_STAGE_COMBINE, slot, &compared, &wrong, &err);
     assert_string_equal(err.text, "");
     assert_int_equal(wrong, 0);
     return compared;
@@ -54,8 +54,8 @@ static struct fake variant(uint32_t i)
     f.x.expert.output = i & 16 ? OUTPUT_SEPARATE : OUTPUT_IN_PLACE;
     f.x.tokens.kind = i & 32 ? TOKENS_RANDOM : TOKENS_FULL;
     f.backend.memory = i & 64 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
-    f.footprint.sum = sums[i / 128 % 3];
-    f.footprint.output_dtype = i % 5 < 2 ? EPA_FP8_E4M3 : EPA_BF16;
+    f.footprint.u.moe.sum = sums[i / 128 % 3];
+    f.footprint.u.moe.output_dtype = i % 5 < 2 ? EPA_FP8_E4M3 : EPA_BF16;
     f.rows = i % 7 < 3 ? FAKE_COMPACT : i % 7 < 5 ? FAKE_HOLES : FAKE_AS_EVER;
     f.apart = i % 11 < 4;
     if (i & 8 && !(i & 2))
@@ -75,7 +75,7 @@ static void what_is_right_passes_in_every_shape(void **state)
 
         assert_int_equal(fake_open(&f, &err), EPA_OK);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_hard_values(f.op[r], i % 3 != 0);
+            op_moe_of(f.op[r])->hard_values = i % 3 != 0;
         assert_true(run(&f, 4, RIGHT) > HIDDEN);
         fake_close(&f);
     }
@@ -87,7 +87,7 @@ static void any_order_may_differ_in_the_last_bit_only(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.footprint.sum = EPA_SUM_ANY;
+    f.footprint.u.moe.sum = EPA_SUM_ANY;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     run(&f, 20, BACKWARDS);
     fake_close(&f);
@@ -169,7 +169,7 @@ static void hard_values_are_planted_on_demand(void **state)
     (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint32_t hard = 0; hard < 2; hard++) {
-        op_moe_hard_values(f.op[0], hard);
+        op_moe_of(f.op[0])->hard_values = hard;
         for (uint64_t i = 0; i < 50; i++) {
             const uint16_t *x;
             uint32_t zeros = 0;
@@ -205,7 +205,7 @@ static void hard_values_in_f16_overflow_outputs(void **state)
     fake_to_f16(&f);
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_hard_values(f.op[r], true);
+        op_moe_of(f.op[r])->hard_values = true;
     for (uint64_t i = 0; i < 50; i++) {
         run_one(&f, 0, i, RIGHT);
         for (uint32_t h = 0; h < TOKENS * HIDDEN; h++) {
@@ -222,12 +222,12 @@ static void hard_values_in_f16_overflow_outputs(void **state)
 }
 
 /* Counted from the choices by the words of the definition, for one iteration. */
-static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_traffic *t)
+static void expect_traffic(const struct fake *f, uint32_t me, const struct op_traffic *t)
 {
-    bool by_rank = f->footprint.layout == EPA_LAYOUT_RANK;
+    bool by_rank = f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
     uint64_t kept = 0, crossing[RANKS][RANKS] = {{0}}, out = 0, in = 0;
     uint64_t least_out = 0, least_in = 0, least;
-    uint64_t control = f->footprint.control_bytes * (RANKS - 1);
+    uint64_t control = f->footprint.u.moe.control_bytes * (RANKS - 1);
 
     for (uint32_t r = 0; r < RANKS; r++)
         for (uint32_t t0 = 0; t0 < f->moe[r][0]->tokens; t0++) {
@@ -251,14 +251,16 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct moe_t
         in += r != me ? crossing[r][me] : 0;
     }
     least = least_out > least_in ? least_out : least_in;
-    assert_int_equal(t->dispatch_needed, kept * f->footprint.dispatch_token_bytes);
-    assert_int_equal(t->combine_needed, kept * f->footprint.combine_token_bytes);
-    assert_int_equal(t->dispatch_dtype, out * f->footprint.dispatch_row_bytes + control);
-    assert_int_equal(t->dispatch_in, in * f->footprint.dispatch_row_bytes + control);
-    assert_int_equal(t->combine_dtype, in * f->footprint.combine_row_bytes);
-    assert_int_equal(t->combine_in, out * f->footprint.combine_row_bytes);
-    assert_int_equal(t->dispatch_least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));
-    assert_int_equal(t->combine_least, least * HIDDEN * sizeof(uint16_t));
+    assert_int_equal(t->phase[0].needed, kept * f->footprint.u.moe.dispatch_token_bytes);
+    assert_int_equal(t->phase[1].needed, kept * f->footprint.u.moe.combine_token_bytes);
+    assert_int_equal(t->phase[0].sent,
+                     out * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[0].received,
+                     in * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[1].sent, in * f->footprint.u.moe.combine_row_bytes);
+    assert_int_equal(t->phase[1].received, out * f->footprint.u.moe.combine_row_bytes);
+    assert_int_equal(t->phase[0].least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));
+    assert_int_equal(t->phase[1].least, least * HIDDEN * sizeof(uint16_t));
 }
 
 static void traffic_is_counted_by_layout(void **state)
@@ -275,7 +277,7 @@ static void traffic_is_counted_by_layout(void **state)
         for (uint64_t i = 0; i < 10; i++) {
             fake_inputs(&f, 0, i);
             for (uint32_t r = 0; r < RANKS; r++) {
-                struct moe_traffic t = {0};
+                struct op_traffic t = {0};
 
                 op_moe_traffic(f.op[r], 0, &t);
                 expect_traffic(&f, r, &t);

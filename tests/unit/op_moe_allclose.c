@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "fake_moe.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 static struct fake allclose_of(enum epa_dtype dtype)
 {
@@ -20,7 +20,7 @@ static struct fake allclose_of(enum epa_dtype dtype)
     f.x.verify.tolerance = TOLERANCE_ALLCLOSE;
     f.x.verify.rtol = 1e-2;
     f.x.verify.atol = 5e-3;
-    f.footprint.output_dtype = dtype;
+    f.footprint.u.moe.output_dtype = dtype;
     return f;
 }
 
@@ -71,7 +71,7 @@ static uint64_t wrong_combines(struct fake *f, uint32_t slot, struct epa_error *
     uint64_t compared = 0, wrong = 0;
 
     for (uint32_t r = 0; r < RANKS; r++)
-        (void)op_moe_check_combine(f->op[r], slot, &compared, &wrong, err);
+        (void)op_moe.check(f->op[r], EPA_STAGE_COMBINE, slot, &compared, &wrong, err);
     assert_int_equal(compared, RANKS * TOKENS * HIDDEN);
     return wrong;
 }
@@ -110,7 +110,7 @@ static void fused_outputs_are_the_algorithms_own(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.footprint.fused = true;
+    f.footprint.u.moe.fused = true;
     f.rows = FAKE_COMPACT;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
@@ -141,7 +141,7 @@ static void fused_needs_layout_expert(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     (void)state;
-    f.footprint.fused = true;
+    f.footprint.u.moe.fused = true;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text,
                         "the algorithm does the experts' work itself and delivers rows by "
@@ -307,7 +307,7 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     struct fake f = allclose_of(EPA_F16);
     struct epa_error err = {EPA_OK, ""};
     struct epa_world world = {.rank = 0, .size = RANKS};
-    struct routing_source *source;
+    struct op_source *source;
     int fd = mkstemps(path, 6);
     uint64_t compared = 0, wrong = 0;
     const struct epa_moe *m;
@@ -321,9 +321,10 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     f.x.routing.kind = ROUTING_FILE;
     f.x.routing.path = path;
     assert_int_equal(routing_open(&f.x, &source, &err), EPA_OK);
-    assert_int_equal(
-        op_moe_create(&f.x, &world, &f.footprint, source, &f.backend, 1, &f.op[0], &err),
-        EPA_OK);
+    assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, source,
+                                                       &f.backend, 1, false},
+                                   &f.op[0], &err),
+                     EPA_OK);
     assert_int_equal(op_moe_inputs(f.op[0], 0, 0), EPA_OK);
     m = &op_moe_problem(f.op[0], 0)->u.moe;
     out = m->out;
@@ -331,10 +332,11 @@ static void an_infinite_reference_wants_that_infinity(void **state)
         out[i] = element(EPA_F16, float_of_f16(((const uint16_t *)m->x)[i]), m->expert,
                          m->weight, STEPS_BY_EXPERT);
     assert_int_equal(out[0] & 0x7fff, 0x7c00);
-    assert_int_equal(op_moe_check_combine(f.op[0], 0, &compared, &wrong, &err), EPA_OK);
+    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                     EPA_OK);
     out[0] ^= 0x8000;                    /* the other infinity */
     out[1] = (out[1] & 0x8000) | 0x7bff; /* the largest that is finite */
-    assert_int_equal(op_moe_check_combine(f.op[0], 0, &compared, &wrong, NULL),
+    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL),
                      EPA_ERR_MISMATCH);
     assert_int_equal(wrong, 2);
     op_moe_destroy(f.op[0]);

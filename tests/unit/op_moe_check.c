@@ -29,8 +29,9 @@ static struct message *row(struct fake *f, uint32_t e, uint32_t i)
 {
     uint64_t entry = got(f)->start[e] + i;
 
-    return &got(f)->message[f->footprint.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
-                                                                   : entry];
+    return &got(f)
+                ->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
+                                                                       : entry];
 }
 
 static void swap_sources(struct fake *f)
@@ -96,7 +97,7 @@ static void stale_row(struct fake *f)
 static void stale_count(struct fake *f)
 {
     got(f)->count[0]++;
-    if (f->footprint.layout == EPA_LAYOUT_RANK)
+    if (f->footprint.u.moe.layout == EPA_LAYOUT_RANK)
         f->moe[ME][0]->recv_entries++;
 }
 
@@ -318,7 +319,7 @@ static void output_of_the_neighbour(struct fake *f)
     uint32_t owner = 0;
     uint64_t entry = fake_entry(f, 0, ME, 0, 0, &owner);
 
-    if (f->footprint.layout == EPA_LAYOUT_RANK)
+    if (f->footprint.u.moe.layout == EPA_LAYOUT_RANK)
         entry = f->received[owner][0]->row[entry];
     memcpy(f->received[owner][0]->y[entry], f->received[owner][0]->y[entry == 0],
            HIDDEN * sizeof(uint16_t));
@@ -363,18 +364,20 @@ static void harm_combine(enum epa_sum sum)
             if (m->layout >= 0 && m->layout != layout)
                 continue;
             f = fake_of(layout, EPA_BF16);
-            f.footprint.sum = sum;
+            f.footprint.u.moe.sum = sum;
             f.x.seed = 6;
             assert_int_equal(fake_open(&f, &err), EPA_OK);
             fake_inputs(&f, 0, 9);
             fake_dispatch(&f, 0);
             assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
             fake_combine(&f, 0, RIGHT);
-            assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_OK);
+            assert_int_equal(
+                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                EPA_OK);
             m->harm(&f);
-            assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
-                             EPA_ERR_MISMATCH);
+            assert_int_equal(
+                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                EPA_ERR_MISMATCH);
             if (strncmp(err.text, "iteration 9, combine on rank 1: ", 32) != 0 ||
                 strstr(err.text, m->reported) == NULL)
                 fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
@@ -403,7 +406,7 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    f.footprint.sum = sum;
+    f.footprint.u.moe.sum = sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint64_t i = 0; i < 1000; i++) {
         fake_inputs(&f, 0, i);
@@ -411,7 +414,7 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
         assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
         fake_combine(&f, 0, BACKWARDS);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
+            op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     }
     fake_close(&f);
     return wrong;
@@ -439,9 +442,10 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
     fake_combine(&f, 0, RIGHT);
-    assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                     EPA_OK);
     out_of(&f, 2)[5] = 0;
-    assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_MISMATCH);
     assert_string_equal(err.text, "iteration 0, combine on rank 1: token 2, column 5 was "
                                   "written, and there is no such token");

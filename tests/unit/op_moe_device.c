@@ -19,7 +19,7 @@ static struct received *got(struct fake *f)
 
 static bool by_rank(const struct fake *f)
 {
-    return f->footprint.layout == EPA_LAYOUT_RANK;
+    return f->footprint.u.moe.layout == EPA_LAYOUT_RANK;
 }
 
 /* The row of entry i of local expert e. */
@@ -260,16 +260,17 @@ static void what_is_more_than_a_window_goes_through_it(void **state)
         struct epa_world world = {.rank = 0, .size = 1};
         struct epa_error err = {EPA_OK, ""};
         uint64_t compared = 0, wrong = 0;
-        struct op_moe *op = NULL;
+        struct op_rank *op = NULL;
 
         f.backend.memory = EPA_MEMORY_CUDA;
         f.x.ranks = f.x.moe.experts = f.x.moe.topk = 1;
         f.x.moe.max_tokens = MANY;
-        f.footprint.recv_rows = 2 * MANY;
-        f.footprint.recv_entries = MANY;
-        assert_int_equal(
-            op_moe_create(&f.x, &world, &f.footprint, NULL, &f.backend, 1, &op, &err),
-            EPA_OK);
+        f.footprint.u.moe.recv_rows = 2 * MANY;
+        f.footprint.u.moe.recv_entries = MANY;
+        assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, NULL,
+                                                           &f.backend, 1, false},
+                                       &op, &err),
+                         EPA_OK);
         assert_int_equal(op_moe_inputs(op, 0, 0), EPA_OK);
         deliver(&f, d, &op_moe_problem(op, 0)->u.moe);
         assert_int_equal(op_moe_check_dispatch(op, 0, &compared, &wrong, &err), EPA_OK);
@@ -398,7 +399,7 @@ static void a_device_that_fails_is_reported(void **state)
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(op_moe_check_combine(f.op[ME], 0, &compared, &wrong, &err),
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));
     assert_int_equal(op_moe_inputs(f.op[ME], 0, 10), EPA_ERR_SYSTEM);
@@ -414,11 +415,11 @@ static void memory_of_the_host_does_not_grow_with_gaps(void **state)
     (void)state;
     f.x.moe.max_tokens = 4096;
     f.x.moe.hidden = 7168;
-    f.footprint.dispatch_row_bytes = 7680;
-    f.footprint.recv_rows = f.footprint.recv_entries = 1u << 20;
+    f.footprint.u.moe.dispatch_row_bytes = 7680;
+    f.footprint.u.moe.recv_rows = f.footprint.u.moe.recv_entries = 1u << 20;
     checks = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true);
     bench = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, false);
-    f.footprint.recv_rows = f.footprint.recv_entries = 1u << 24;
+    f.footprint.u.moe.recv_rows = f.footprint.u.moe.recv_entries = 1u << 24;
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);
     f.x.expert.output = OUTPUT_SEPARATE; /* which the device has room for */
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_CUDA, 1, true), checks);

@@ -33,10 +33,10 @@ static uint64_t wrong_of(struct promise p, enum fake_way way, uint64_t iteration
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    f.footprint.sum = p.sum;
+    f.footprint.u.moe.sum = p.sum;
     if (p.output == EPA_F16)
         fake_to_f16(&f);
-    f.footprint.output_dtype = p.output;
+    f.footprint.u.moe.output_dtype = p.output;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint64_t i = 0; i < iterations; i++) {
         fake_inputs(&f, 0, i);
@@ -44,7 +44,7 @@ static uint64_t wrong_of(struct promise p, enum fake_way way, uint64_t iteration
         assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
         fake_combine(&f, 0, way);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_check_combine(f.op[r], 0, &compared, &wrong, reported);
+            op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, reported);
     }
     fake_close(&f);
     assert_int_equal(compared, iterations * RANKS * TOKENS * HIDDEN);
@@ -99,15 +99,15 @@ static void a_sum_over_choices_is_no_sum_by_rank(void **state)
     uint64_t compared = 0, wrong = 0;
 
     (void)state;
-    f.footprint.sum = ordered.sum;
+    f.footprint.u.moe.sum = ordered.sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
-    f.footprint.sum = EPA_SUM_BY_RANK; /* the fake's; op_moe has a copy */
+    f.footprint.u.moe.sum = EPA_SUM_BY_RANK; /* the fake's; op_moe has a copy */
     fake_combine(&f, 0, RIGHT);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
+        op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     assert_true(wrong > 10);
     fake_close(&f);
 }
@@ -137,15 +137,15 @@ static void an_output_that_need_not_be_quantised_must_not_be(void **state)
     uint64_t compared = 0, wrong = 0;
 
     (void)state;
-    f.footprint.sum = by_rank.sum;
+    f.footprint.u.moe.sum = by_rank.sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
-    f.footprint.output_dtype = by_rank.output;
+    f.footprint.u.moe.output_dtype = by_rank.output;
     fake_combine(&f, 0, RIGHT);
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_check_combine(f.op[r], 0, &compared, &wrong, NULL);
+        op_moe.check(f.op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL);
     assert_true(wrong > 500);
     fake_close(&f);
 }
@@ -181,12 +181,12 @@ static void outputs_that_cannot_be_checked_are_refused(void **state)
 
     (void)state;
     f.x.moe.fp8_group_size = 48;
-    f.footprint.output_dtype = EPA_FP8_E4M3;
+    f.footprint.u.moe.output_dtype = EPA_FP8_E4M3;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text, "moe.hidden (64) is no multiple of moe.fp8_group_size (48)");
     fake_close(&f);
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
-    f.footprint.output_dtype = EPA_F32;
+    f.footprint.u.moe.output_dtype = EPA_F32;
     err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text,

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "launch/cache.h"
-#include "moe/op_moe.h"
+#include "op/moe/moe.h"
 #include "session/preflight.h"
 
 struct fixture {

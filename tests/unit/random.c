@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "moe/random.h"
+#include "base/random.h"
 
 TEST(a_value_depends_on_its_place_alone)
 {

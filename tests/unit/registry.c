@@ -30,7 +30,7 @@ TEST_OF_LOADER(each_bad_plugin_is_refused_with_the_reason)
         const char *name, *why;
         bool runs; /* what is wrong is known only behind dlopen() */
     } bad[] = {
-        {"old_abi", "ABI 4 .. 5", false},
+        {"old_abi", "ABI 5 .. 6", false},
         {"wrong_kind", "launcher .. transport", false},
         {"wrong_size", "descriptor .. bytes .. transport", false},
         {"no_symbol", "epa_plugin", false},
@@ -182,7 +182,7 @@ TEST_OF_LOADER(list_has_what_cannot_be_loaded_with_the_reason)
         if (strcmp(entry[i].name, "good") == 0)
             assert_non_null(entry[i].plugin);
         if (strcmp(entry[i].name, "old_abi") == 0)
-            assert_words(entry[i].why, "ABI 4 .. 5");
+            assert_words(entry[i].why, "ABI 5 .. 6");
         if (strcmp(entry[i].name, "Capital") == 0)
             assert_words(entry[i].why, "1 to 32 .. a-z, 0-9 and _");
     }

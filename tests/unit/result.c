@@ -79,8 +79,8 @@ TEST_OF_FAKE(skew_and_straggler_are_of_the_total, VERB_BENCH, 4, 10)
 TEST_OF_FAKE(rates_are_bytes_of_one_iteration_by_the_median, VERB_BENCH, 2, 1)
 {
     fake_measure(f, 1);
-    session_rank(&f->session, 1)->traffic.dispatch_needed = 5000000;
-    session_rank(&f->session, 1)->traffic.dispatch_dtype =
+    session_rank(&f->session, 1)->traffic.phase[0].needed = 5000000;
+    session_rank(&f->session, 1)->traffic.phase[0].sent =
         7000000; /* more than it gets: its bottleneck */
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_near(f->result.stage[0].goodput, 4000000 / 101000.0);
@@ -100,10 +100,10 @@ TEST_OF_FAKE(traffic_is_by_the_iterations_that_counted_it, VERB_BENCH, 2, 8)
         session_rank(&f->session, r)->traffic_n =
             1; /* one set of inputs, used eight times */
         session_rank(&f->session, r)->traffic =
-            (struct moe_traffic){300, 300, 100, 100, 100, 100};
+            (struct op_traffic){{{300, 100, 100, 0}, {300, 100, 100, 0}}, 0};
     }
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
-    assert_near(f->result.dispatch.needed, 300);
+    assert_near(f->result.phase[0].needed, 300);
     assert_near(f->result.total.out, 200);
 }
 
@@ -120,7 +120,7 @@ TEST_OF_FAKE(stages_that_share_a_dispatch_have_no_rate_of_their_own, VERB_BENCH,
 TEST_OF_FAKE(one_rank_has_no_skew_and_sends_nothing, VERB_BENCH, 1, 5)
 {
     fake_measure(f, 5);
-    session_rank(&f->session, 0)->traffic = (struct moe_traffic){500, 500, 0, 0, 0, 0};
+    session_rank(&f->session, 0)->traffic = (struct op_traffic){{{500, 0, 0, 0}, {500, 0, 0, 0}}, 0};
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_near(f->result.skew_ns, 0);
     assert_near(f->result.stage[0].wire, 0);
@@ -249,7 +249,7 @@ TEST(a_routing_file_that_starts_again_is_warned_of)
     f.experiment.moe.topk = 2;
     f.experiment.routing.kind = ROUTING_FILE;
     f.experiment.routing.path = path;
-    assert_int_equal(routing_open(&f.experiment, &f.session.routing, NULL), EPA_OK);
+    assert_int_equal(routing_open(&f.experiment, &f.session.source, NULL), EPA_OK);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_true(
         warned(&f, "start again after iteration 2 of 3: they hold no more (5 tokens"));
@@ -257,7 +257,7 @@ TEST(a_routing_file_that_starts_again_is_warned_of)
     f.session.iterations = 2;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_int_equal(f.result.n_warnings, 0);
-    routing_close(f.session.routing);
+    routing_close(f.session.source);
     fake_finish(&f);
     root_destroy(root);
 }
@@ -282,12 +282,12 @@ TEST(hidden_states_that_start_again_are_warned_of_without_routing)
     fake_init(&f, VERB_RUN, 2, 3);
     f.experiment.moe.hidden = 16;
     f.experiment.routing.hidden_states = path;
-    assert_int_equal(routing_open(&f.experiment, &f.session.routing, NULL), EPA_OK);
+    assert_int_equal(routing_open(&f.experiment, &f.session.source, NULL), EPA_OK);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     assert_true(warned(&f, "are more than they hold"));
     assert_false(warned(&f, "with routing"));
     result_finish(&f.result);
-    routing_close(f.session.routing);
+    routing_close(f.session.source);
     fake_finish(&f);
     root_destroy(root);
 }

@@ -83,7 +83,7 @@ TEST_OF_FAKE(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency, VERB_BEN
     assert_true(isnan(f->result.stage[2].peak_ns));
     result_finish(&f->result);
     fake_peaks(f);
-    session_rank(&f->session, 1)->traffic.combine_least = 3000000;
+    session_rank(&f->session, 1)->traffic.phase[1].least = 3000000;
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_near(f->result.stage[0].peak_ns, 1000000 / 100.0 + 2000);
     assert_near(f->result.stage[1].peak_ns, 3000000 / 100.0 + 2000);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "config/experiment.h"
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 enum { TOKENS = 256, EXPERTS = 64, TOPK = 8 };
 
@@ -411,10 +411,10 @@ TEST(dropped_choices_are_counted_apart)
 }
 
 /* Five tokens, whose choice is 10 + their number, on 2 ranks of 2. */
-static struct routing_source *open_five(struct experiment *x, char *path)
+static struct op_source *open_five(struct experiment *x, char *path)
 {
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     for (int t = 0; t < 5; t++)
@@ -434,7 +434,7 @@ TEST(a_file_is_dealt_in_order_and_begins_again)
         {{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}};
     struct experiment x = experiment_of(ROUTING_FILE);
     char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct routing_source *source = open_five(&x, path);
+    struct op_source *source = open_five(&x, path);
     int32_t expert[2];
     float weight[2];
 
@@ -457,7 +457,7 @@ TEST(skipped_tokens_are_not_there)
     struct experiment x = experiment_of(ROUTING_FILE);
     struct epa_error err = {EPA_OK, ""};
     char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct routing_source *source, *none = NULL;
+    struct op_source *source, *none = NULL;
     int32_t expert[2];
     float weight[2];
 
@@ -480,7 +480,7 @@ TEST(without_files_there_is_no_source_and_no_end)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source = (void *)&x;
+    struct op_source *source = (void *)&x;
 
     assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
     assert_null(source);
@@ -494,7 +494,7 @@ TEST(too_many_experts_are_refused)
 {
     struct experiment x = experiment_of(ROUTING_ZIPF);
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
 
     x.moe.experts = 4097;
     assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);

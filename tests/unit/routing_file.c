@@ -6,8 +6,8 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "moe/routing.h"
-#include "moe/routing_file.h"
+#include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 
 static const struct routing_shape two_of_eight = {
     .topk = 2, .experts = 8, .layer = UINT32_MAX};
@@ -266,7 +266,7 @@ TEST(hidden_states_wrap_by_themselves)
         .routing = {.kind = ROUTING_UNIFORM, .hidden_states = path, .layer = UINT32_MAX},
     };
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     fwrite(b.data, 1, b.n, f);
@@ -296,7 +296,7 @@ TEST(hidden_states_are_skipped_with_their_tokens)
                     .layer = UINT32_MAX},
     };
     struct epa_error err = {EPA_OK, ""};
-    struct routing_source *source;
+    struct op_source *source;
     FILE *f = fdopen(mkstemp(path), "w");
 
     fwrite(b.data, 1, b.n, f);

@@ -205,26 +205,26 @@ static enum epa_status plan(const struct epa_problem *problem,
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .signals = V1_MODES * V1_POSITIONS * l.size,
-        .recv_rows = l.rows,
-        .recv_entries = l.rows,
-        .layout = EPA_LAYOUT_EXPERT,
-        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
-        .sum = EPA_SUM_ORDERED,
-        .output_dtype = (enum epa_dtype)m->dtype,
+        .u.moe.recv_rows = l.rows,
+        .u.moe.recv_entries = l.rows,
+        .u.moe.layout = EPA_LAYOUT_EXPERT,
+        .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+        .u.moe.sum = EPA_SUM_ORDERED,
+        .u.moe.output_dtype = (enum epa_dtype)m->dtype,
         .in_flight = l.buffers,
-        .dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
-        .dispatch_token_bytes = l.token_bytes,
-        .combine_row_bytes = l.output_bytes,
-        .combine_token_bytes = l.output_bytes,
-        .control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
+        .u.moe.dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
+        .u.moe.dispatch_token_bytes = l.token_bytes,
+        .u.moe.combine_row_bytes = l.output_bytes,
+        .u.moe.combine_token_bytes = l.output_bytes,
+        .u.moe.control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
     };
     if (l.device) {
-        out->dispatch_row_bytes =
+        out->u.moe.dispatch_row_bytes =
             (uint64_t)(l.units - 1) * l.unit_bytes + part_bytes(&l, last_part(&l));
-        out->control_bytes = l.split_words * 4 + 8;
+        out->u.moe.control_bytes = l.split_words * 4 + 8;
     }
     if (l.device && !l.pull)
-        out->combine_row_bytes = l.sent_bytes;
+        out->u.moe.combine_row_bytes = l.sent_bytes;
     return EPA_OK;
 }
 

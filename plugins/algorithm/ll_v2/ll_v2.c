@@ -356,22 +356,22 @@ static enum epa_status plan(const struct epa_problem *problem,
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .signals = l.signals,
-        .recv_rows = l.rows,
-        .recv_entries = l.entries,
-        .layout = (enum epa_layout)c->layout,
-        .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
-        .sum = l.dedup && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
-        .output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,
-        .dedup = l.dedup,
-        .fused = l.fused,
+        .u.moe.recv_rows = l.rows,
+        .u.moe.recv_entries = l.entries,
+        .u.moe.layout = (enum epa_layout)c->layout,
+        .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
+        .u.moe.sum = l.dedup && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
+        .u.moe.output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,
+        .u.moe.dedup = l.dedup,
+        .u.moe.fused = l.fused,
         .in_flight = l.buffers,
-        .dispatch_row_bytes =
+        .u.moe.dispatch_row_bytes =
             l.device && l.dedup && !l.by_rank ? l.units * l.unit_bytes : l.message_bytes,
-        .dispatch_token_bytes = l.token_bytes,
-        .combine_row_bytes = l.sent_bytes,
-        .combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
-        .control_bytes = (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
-                         (l.device ? l.routes_bytes / l.size : 0),
+        .u.moe.dispatch_token_bytes = l.token_bytes,
+        .u.moe.combine_row_bytes = l.sent_bytes,
+        .u.moe.combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
+        .u.moe.control_bytes = (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
+                               (l.device ? l.routes_bytes / l.size : 0),
     };
     return EPA_OK;
 }

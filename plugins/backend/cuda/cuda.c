@@ -237,6 +237,7 @@ static enum epa_status count_multiprocessors(struct cuda *c)
 static enum epa_status make(struct cuda *c)
 {
     enum epa_status status = count_multiprocessors(c);
+    size_t available = 0, all = 0;
 
     if (status == EPA_OK)
         status = cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
@@ -247,7 +248,11 @@ static enum epa_status make(struct cuda *c)
                             "cudaEventCreateWithFlags");
     if (status == EPA_OK)
         status = make_words(c);
-    return status == EPA_OK ? make_flush(c) : status;
+    if (status == EPA_OK)
+        status = make_flush(c);
+    if (status == EPA_OK && cudaMemGetInfo(&available, &all) == cudaSuccess)
+        c->base.free_bytes = available;
+    return status;
 }
 
 static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,

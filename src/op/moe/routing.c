@@ -3,17 +3,17 @@
  * lognormal) is a tree of integer sums: a choice is one way down, the drawn expert is
  * taken out, and put back when the token has all of its choices; integers make that
  * exact. */
-#include "moe/routing.h"
+#include "op/moe/routing.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "config/experiment.h"
-#include "moe/random.h"
-#include "moe/routing_file.h"
-#include "moe/routing_maxvio.h"
+#include "base/random.h"
+#include "op/moe/routing_file.h"
+#include "op/op.h"
 
-struct routing_source {
+struct op_source {
     struct routing_table table;
     struct hidden_table hidden;
     uint64_t bytes;
@@ -25,7 +25,7 @@ struct popularity {
     uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* of an expert while it is not taken out */
 };
 
-static void routing_free(struct routing_source *source)
+static void routing_free(struct op_source *source)
 {
     free(source->table.expert);
     free(source->table.weight);
@@ -44,7 +44,7 @@ static enum epa_status check_skip(const struct experiment *x, const char *what,
                     x->routing.skip, what, (unsigned long long)tokens);
 }
 
-static enum epa_status skip_tokens(const struct experiment *x, struct routing_source *s,
+static enum epa_status skip_tokens(const struct experiment *x, struct op_source *s,
                                    struct epa_error *err)
 {
     uint64_t skip = x->routing.skip, topk = x->moe.topk, hidden = x->moe.hidden;
@@ -67,13 +67,13 @@ static enum epa_status skip_tokens(const struct experiment *x, struct routing_so
     return EPA_OK;
 }
 
-enum epa_status routing_open(const struct experiment *x, struct routing_source **out,
+enum epa_status routing_open(const struct experiment *x, struct op_source **out,
                              struct epa_error *err)
 {
     bool hidden = x->routing.hidden_states != NULL;
     struct routing_shape shape = {
         .topk = x->moe.topk, .experts = x->moe.experts, .layer = x->routing.layer};
-    struct routing_source *source;
+    struct op_source *source;
     enum epa_status status = EPA_OK;
 
     *out = NULL;
@@ -107,18 +107,18 @@ enum epa_status routing_open(const struct experiment *x, struct routing_source *
     return EPA_OK;
 }
 
-void routing_close(struct routing_source *source)
+void routing_close(struct op_source *source)
 {
     if (source != NULL)
         routing_free(source);
 }
 
-uint64_t routing_tokens(const struct routing_source *source)
+uint64_t routing_tokens(const struct op_source *source)
 {
     return source != NULL ? source->table.tokens : 0;
 }
 
-uint64_t routing_period(const struct routing_source *source, const struct experiment *x)
+uint64_t routing_period(const struct op_source *source, const struct experiment *x)
 {
     uint64_t tokens = UINT64_MAX;
 
@@ -143,25 +143,7 @@ static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t itera
 
 uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
-    struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
-    uint32_t least = x->tokens.min, max = x->moe.max_tokens, tokens;
-
-    switch (x->tokens.kind) {
-    case TOKENS_RANDOM: /* the edges more often than chance would have it */
-        switch (random_below(&r, 8)) {
-        case 0:
-            return least;
-        case 1:
-            return max;
-        default:
-            return least + random_below(&r, max - least + 1);
-        }
-    case TOKENS_LIST:
-        tokens = x->tokens.per_rank.item[rank];
-        return tokens < max ? tokens : max;
-    default:
-        return max;
-    }
+    return op_tokens_of(x, x->moe.max_tokens, rank, iteration);
 }
 
 static void add_along(struct popularity *p, uint32_t expert, uint64_t weight)
@@ -310,6 +292,83 @@ static void generate(const struct experiment *x, struct popularity *p, uint64_t 
     weigh(x, &r, expert, weight);
 }
 
+/* ---- MaxVio ----
+ *
+ * Routing by MaxVio, the measure of load balance of "Auxiliary-Loss-Free Load Balancing
+ * Strategy for Mixture-of-Experts": (load of the most loaded expert - mean load) / mean load.
+ * Nothing is drawn that could miss it. Of all tokens of an iteration, on whatever rank, every
+ * so many-th wants the one hot expert, as many as it takes; all other choices are dealt to
+ * the other experts in turn, so that none of them has more than the mean, rounded up. */
+
+struct deal {
+    uint64_t tokens, hot;                  /* of all ranks; how many want the hot expert */
+    uint64_t first;                        /* the rank's first token among all */
+    int32_t order[EXPERIMENT_EXPERTS_MAX]; /* experts; the hot one is the last */
+};
+
+static void shuffle(int32_t *item, uint32_t n, uint64_t key)
+{
+    struct random r = {.key = key};
+
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t other = random_below(&r, i);
+        int32_t swap = item[i - 1];
+
+        item[i - 1] = item[other];
+        item[other] = swap;
+    }
+}
+
+/* The hot expert is the same in all iterations, the order of the others is not. */
+static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank,
+                      uint64_t iteration)
+{
+    uint32_t experts = x->moe.experts;
+    double mean;
+
+    d->tokens = d->first = 0;
+    for (uint32_t r = 0; r < x->ranks; r++) {
+        uint32_t tokens = routing_tokens_of(x, r, iteration);
+
+        d->first += r < rank ? tokens : 0;
+        d->tokens += tokens;
+    }
+    mean = (double)(d->tokens * x->moe.topk) / experts;
+    d->hot = (uint64_t)fmax(round((1 + x->routing.violation) * mean), ceil(mean));
+    d->hot = d->hot < d->tokens ? d->hot : d->tokens;
+    for (uint32_t e = 0; e < experts; e++)
+        d->order[e] = (int32_t)e;
+    shuffle(d->order, experts, random_key(x->seed, RANDOM_POPULARITY, 0, 0));
+    shuffle(d->order, experts - 1, random_key(x->seed, RANDOM_POPULARITY, 1, iteration));
+}
+
+/* Of the first n tokens of all, how many want the hot expert. */
+static uint64_t hot_of(const struct deal *d, uint64_t n)
+{
+    return d->tokens > 0 ? n * d->hot / d->tokens : 0;
+}
+
+static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                        uint32_t tokens, int32_t *expert)
+{
+    uint32_t topk = x->moe.topk, others = x->moe.experts - 1;
+    struct deal d;
+
+    deal_init(&d, x, rank, iteration);
+    for (uint32_t t = 0; t < tokens; t++, expert += topk) {
+        uint64_t nth = d.first + t, before = hot_of(&d, nth);
+        uint64_t dealt = nth * topk - before;
+        uint32_t k = 0;
+
+        if (hot_of(&d, nth + 1) > before)
+            expert[k++] = d.order[others];
+        for (; k < topk; k++) /* at most `others` in a row, so distinct */
+            expert[k] = d.order[dealt++ % others];
+    }
+}
+
+/* ---- rows of an iteration ---- */
+
 static void copy_rows(const struct experiment *x, const struct routing_table *table,
                       uint64_t row, uint32_t tokens, int32_t *expert, float *weight)
 {
@@ -324,9 +383,8 @@ static void copy_rows(const struct experiment *x, const struct routing_table *ta
     }
 }
 
-void routing_fill(const struct experiment *x, const struct routing_source *source,
-                  uint32_t rank, uint64_t iteration, uint32_t tokens, int32_t *expert,
-                  float *weight)
+void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
     struct popularity popularity;
@@ -341,7 +399,7 @@ void routing_fill(const struct experiment *x, const struct routing_source *sourc
     if (x->routing.kind == ROUTING_ZIPF || x->routing.kind == ROUTING_LOGNORMAL)
         popularity_init(&popularity, x);
     if (x->routing.kind == ROUTING_MAXVIO)
-        routing_maxvio_fill(x, rank, iteration, tokens, expert);
+        maxvio_fill(x, rank, iteration, tokens, expert);
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * x->moe.topk;
 
@@ -349,9 +407,8 @@ void routing_fill(const struct experiment *x, const struct routing_source *sourc
     }
 }
 
-const uint16_t *routing_hidden(const struct routing_source *source,
-                               const struct experiment *x, uint32_t rank,
-                               uint64_t iteration, uint32_t token)
+const uint16_t *routing_hidden(const struct op_source *source, const struct experiment *x,
+                               uint32_t rank, uint64_t iteration, uint32_t token)
 {
     uint64_t row;
 
@@ -384,7 +441,7 @@ static void spread_add(const uint64_t *count, uint32_t n, uint64_t before, uint6
 }
 
 void routing_stats_add(struct routing_stats *stats, const struct experiment *x,
-                       const struct routing_source *source, uint64_t iteration)
+                       const struct op_source *source, uint64_t iteration)
 {
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
     int32_t *expert = malloc(choices * sizeof(*expert));

@@ -1,15 +1,14 @@
 /* A rank's side of the MoE problem: its memory, its inputs, its traffic. Memory that
  * an algorithm sees is the backend's; where that is not the host, each array has a second
  * copy here, and backend->ops->write carries it over. */
-#include "moe/op_moe.h"
+#include "op/moe/moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/random.h"
 #include "epa2a/quant.h"
-#include "moe/op_moe_state.h"
-#include "moe/random.h"
 
 static void buffer_free(struct op_moe *op, struct buffer *b)
 {
@@ -154,7 +153,8 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 
 static enum epa_status refuse_shape(const struct experiment *x,
                                     const struct epa_world *world,
-                                    const struct epa_footprint *f, struct epa_error *err)
+                                    const struct epa_moe_footprint *f,
+                                    struct epa_error *err)
 {
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 
@@ -194,8 +194,10 @@ static enum epa_status refuse_shape(const struct experiment *x,
     return EPA_OK;
 }
 
-void op_moe_destroy(struct op_moe *op)
+void op_moe_destroy(struct op_rank *rank)
 {
+    struct op_moe *op = op_moe_of(rank);
+
     if (op == NULL)
         return;
     for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
@@ -220,26 +222,27 @@ void op_moe_destroy(struct op_moe *op)
     free(op);
 }
 
-enum epa_status op_moe_create(const struct experiment *x, const struct epa_world *world,
-                              const struct epa_footprint *footprint,
-                              const struct routing_source *source,
-                              struct epa_backend *backend, uint32_t slots,
-                              struct op_moe **out, struct epa_error *err)
+enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
+                              struct epa_error *err)
 {
+    uint32_t slots = p->slots;
     struct op_moe *op;
-    enum epa_status status = refuse_shape(x, world, footprint, err);
+    enum epa_status status = refuse_shape(p->x, p->world, &p->footprint->u.moe, err);
 
     if (status != EPA_OK)
         return status;
     op = calloc(1, sizeof(*op));
     if (op == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
-    op->x = x;
-    op->source = source;
-    op->world = *world;
-    op->footprint = *footprint;
-    op->backend = backend;
-    op->local_experts = x->moe.experts / world->size;
+    op->base.operation = &op_moe;
+    op->x = p->x;
+    op->source = p->source;
+    op->world = *p->world;
+    op->footprint = p->footprint->u.moe;
+    op->flops = p->footprint->flops;
+    op->backend = p->backend;
+    op->local_experts = p->x->moe.experts / p->world->size;
+    op->hard_values = p->hard_values;
     op->n_slots = slots;
     op->slot = calloc(slots, sizeof(*op->slot));
     status = op->slot == NULL
@@ -250,15 +253,15 @@ enum epa_status op_moe_create(const struct experiment *x, const struct epa_world
     for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
         status = slot_alloc(op, &op->slot[i], err);
     if (status != EPA_OK) {
-        op_moe_destroy(op);
+        op_moe_destroy(&op->base);
         return status;
     }
-    *out = op;
+    *out = &op->base;
     return EPA_OK;
 }
 
 /* Entries that a rank can have at most; the rest of what plan() said is gaps. */
-static uint64_t most_entries(const struct experiment *x, const struct epa_footprint *f)
+static uint64_t most_entries(const struct experiment *x, const struct epa_moe_footprint *f)
 {
     uint64_t local = x->moe.experts / x->ranks;
     uint64_t most = (uint64_t)x->ranks * x->moe.max_tokens *
@@ -268,7 +271,7 @@ static uint64_t most_entries(const struct experiment *x, const struct epa_footpr
 }
 
 /* Copies on the host of what a device holds, other than inputs and outputs. */
-static uint64_t staged_bytes(const struct experiment *x, const struct epa_footprint *f,
+static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_footprint *f,
                              bool checks)
 {
     uint64_t entries = most_entries(x, f), row = x->moe.hidden * sizeof(uint16_t);
@@ -283,9 +286,10 @@ static uint64_t staged_bytes(const struct experiment *x, const struct epa_footpr
     return bytes;
 }
 
-uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
+uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *footprint,
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
+    const struct epa_moe_footprint *f = &footprint->u.moe;
     uint64_t tokens = x->moe.max_tokens, elements = tokens * x->moe.hidden;
     uint64_t choices = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
     uint64_t local = x->moe.experts / x->ranks;
@@ -305,11 +309,6 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *f,
     if (memory != EPA_MEMORY_HOST)
         shared += staged_bytes(x, f, checks);
     return slots * slot + shared + (checks ? op_moe_check_bytes(x) : 0);
-}
-
-void op_moe_hard_values(struct op_moe *op, bool on)
-{
-    op->hard_values = on;
 }
 
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
@@ -409,8 +408,92 @@ static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t t
     return status;
 }
 
-enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iteration)
+/* ---- traffic: from the routing of all ranks ---- */
+
+struct rows {
+    uint64_t all, once; /* one for each choice; one for each token and rank */
+};
+
+/* Adds rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or
+ * to rank `to` alone. */
+static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens,
+                       uint32_t from, uint32_t to, struct rows *sum)
 {
+    uint32_t topk = op->x->moe.topk;
+
+    for (uint32_t t = 0; t < tokens; t++, expert += topk) {
+        memset(op->reached, 0, op->world.size);
+        for (uint32_t k = 0; k < topk; k++) {
+            uint32_t rank;
+
+            if (expert[k] < 0)
+                continue;
+            rank = (uint32_t)expert[k] / op->local_experts;
+            if (rank == from || (to != UINT32_MAX && rank != to))
+                continue;
+            sum->all++;
+            sum->once += op->reached[rank] == 0;
+            op->reached[rank] = 1;
+        }
+    }
+}
+
+/* Bytes of a token, or an expert output, and its scales. */
+static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
+{
+    const struct moe_options *moe = &op->x->moe;
+
+    return dtype == EPA_FP8_E4M3 ? moe->hidden + hidden_groups(op) * sizeof(float)
+                                 : moe->hidden * sizeof(uint16_t);
+}
+
+static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
+{
+    const struct epa_moe_footprint *f = &op->footprint;
+    const int32_t *mine = s->expert.here;
+    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
+    uint64_t control = f->control_bytes * (op->world.size - 1);
+    bool once = f->dedup || f->layout == EPA_LAYOUT_RANK;
+    struct rows to = {0}, from = {0};
+    uint64_t kept = 0, out, in, most;
+
+    count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
+    for (size_t i = 0; i < (size_t)tokens * topk; i++)
+        kept += mine[i] >= 0;
+    for (uint32_t r = 0; r < op->world.size; r++) {
+        uint32_t n = routing_tokens_of(op->x, r, s->iteration);
+
+        if (r == rank)
+            continue;
+        routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
+        count_rows(op, op->expert, n, r, rank, &from);
+    }
+    out = once ? to.once : to.all;
+    in = once ? from.once : from.all;
+    most = to.once > from.once ? to.once : from.once;
+    s->traffic = (struct op_traffic){
+        .phase = {{.needed = kept * f->dispatch_token_bytes,
+                   .sent = out * f->dispatch_row_bytes + control,
+                   .received = in * f->dispatch_row_bytes + control,
+                   .least = most * least_bytes(op, f->recv_dtype)},
+                  {.needed = kept * f->combine_token_bytes,
+                   .sent = in * f->combine_row_bytes,
+                   .received = out * f->combine_row_bytes,
+                   .least = most * least_bytes(op, f->output_dtype)}},
+        .flops = op->flops * tokens / op->x->moe.max_tokens,
+    };
+}
+
+void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
+{
+    op_traffic_add(sum, &op_moe_of(rank)->slot[slot].traffic);
+}
+
+/* ---- an iteration ---- */
+
+enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
+{
+    struct op_moe *op = op_moe_of(rank);
     struct slot *s = &op->slot[slot];
     uint32_t tokens = routing_tokens_of(op->x, op->world.rank, iteration);
     enum epa_status status;
@@ -420,11 +503,11 @@ enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iterati
     routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->expert.here,
                  s->weight.here);
     fill_tokens(op, s, tokens);
-    op_moe_count(op, s, tokens);
+    count_traffic(op, s, tokens);
     status = send_inputs(op, s, tokens);
     if (status != EPA_OK)
         return status;
-    s->problem = experiment_problem(op->x);
+    op_moe.shape(op->x, &s->problem);
     m = &s->problem.u.moe;
     m->tokens = tokens;
     m->x = s->x.there;
@@ -437,7 +520,7 @@ enum epa_status op_moe_inputs(struct op_moe *op, uint32_t slot, uint64_t iterati
     return EPA_OK;
 }
 
-struct epa_problem *op_moe_problem(struct op_moe *op, uint32_t slot)
+struct epa_problem *op_moe_problem(struct op_rank *rank, uint32_t slot)
 {
-    return &op->slot[slot].problem;
+    return &op_moe_of(rank)->slot[slot].problem;
 }

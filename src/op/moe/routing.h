@@ -9,34 +9,33 @@
 
 struct experiment;
 
-/* Experts at most: tables of popularity have a fixed size. */
-/* File contents, checked once and const from then on: choices with weights, distinct in a
- * row and in range, and hidden states. */
-struct routing_source;
+/* What the operation reads: choices with weights, distinct in a row and in range, and hidden
+ * states. */
+struct op_source;
 
 /* EPA_ERR_CONFIG with path and line or offset; *out stays NULL where nothing is read from
  * files. Needs 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
-enum epa_status routing_open(const struct experiment *, struct routing_source **out,
+enum epa_status routing_open(const struct experiment *, struct op_source **out,
                              struct epa_error *);
-void routing_close(struct routing_source *);
+void routing_close(struct op_source *);
 
 /* These take NULL for "nothing is read". Tokens in the routing file, 0 without one. */
-uint64_t routing_tokens(const struct routing_source *);
+uint64_t routing_tokens(const struct op_source *);
 
 /* Whole iterations that the files serve; with more of them they start again from their
  * first token, which reports say. UINT64_MAX where nothing is read. */
-uint64_t routing_period(const struct routing_source *, const struct experiment *);
+uint64_t routing_period(const struct op_source *, const struct experiment *);
 
 /* How many tokens `rank` has in `iteration`, and their choices. expert and weight have
  * room for [max_tokens][topk]. Any rank may ask for any other's. A dropped choice (-1)
  * has weight 0; the others are as routing.weights says, or, from a file, as they are
  * there. */
 uint32_t routing_tokens_of(const struct experiment *, uint32_t rank, uint64_t iteration);
-void routing_fill(const struct experiment *, const struct routing_source *, uint32_t rank,
+void routing_fill(const struct experiment *, const struct op_source *, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
 
 /* The hidden state of a token in dtype, from routing.hidden_states; NULL: there is none. */
-const uint16_t *routing_hidden(const struct routing_source *, const struct experiment *,
+const uint16_t *routing_hidden(const struct op_source *, const struct experiment *,
                                uint32_t rank, uint64_t iteration, uint32_t token);
 
 /* Sums over iterations, for reports; one iteration is added at a time. */
@@ -50,16 +49,12 @@ struct routing_stats {
 
 /* All zeros to begin with. An iteration that there is no memory for is not counted. */
 void routing_stats_add(struct routing_stats *, const struct experiment *,
-                       const struct routing_source *, uint64_t iteration);
+                       const struct op_source *, uint64_t iteration);
 
-/* What one rank must move in one iteration, and what crosses by the algorithm's layout. */
-struct moe_traffic {
-    uint64_t dispatch_needed, combine_needed; /* token bytes of rows that its tokens want */
-    uint64_t dispatch_dtype, combine_dtype;     /* bytes that leave it */
-    uint64_t dispatch_in, combine_in;         /* bytes that come to it from other ranks */
-    /* The fewest bytes that must leave it or come to it, whichever are more: a token once
-     * for each other rank that wants it, with its scales and nothing else. */
-    uint64_t dispatch_least, combine_least;
-};
+/* The largest violation there can be: every token wants the hot expert. */
+static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
+{
+    return (double)experts / topk - 1;
+}
 
 #endif

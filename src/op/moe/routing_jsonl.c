@@ -2,7 +2,7 @@
  * is a token (`topk_weights` and `layer` may be there too); one of type "meta" says top_k
  * and num_experts; objects of other types are passed over. jansson reads each line by
  * itself, so a broken line has a number and a column. */
-#include "moe/routing_file.h"
+#include "op/moe/routing_file.h"
 
 #include <jansson.h>
 #include <stdarg.h>

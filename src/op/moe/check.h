@@ -1,9 +1,9 @@
 /* What the checks of dispatch and combine share: the reference row, and how findings are
  * counted and told. */
-#ifndef OP_MOE_CHECK_H
-#define OP_MOE_CHECK_H
+#ifndef MOE_CHECK_H
+#define MOE_CHECK_H
 
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 struct range {
     uint64_t start, end;
@@ -48,10 +48,6 @@ enum epa_status check_create(struct op_moe *, struct epa_error *);
 
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
-
-/* One token of combine against verify.tolerance: allclose; its reference row is loaded. */
-void check_allclose(const struct op_moe *, uint32_t token, const int32_t *expert,
-                   const float *weight, const uint16_t *out, struct finding *);
 
 /* One element more is wrong; the first one is told, with iteration, stage and rank before
  * these words. */

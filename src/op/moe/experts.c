@@ -3,13 +3,12 @@
  * checks do not use it. Layout rank: a row's answer is the weighted sum over the experts
  * that want it. Rows of a device come and expert outputs go a window at a time, so that memory of
  * the host does not grow with what a rank receives; only rows in use are written. */
-#include "moe/op_moe.h"
+#include "op/moe/moe.h"
 
 #include <string.h>
 
 #include "base/dtype.h"
 #include "epa2a/quant.h"
-#include "moe/op_moe_state.h"
 
 /* Expert outputs on their way from a view to y. */
 struct outputs {
@@ -207,8 +206,9 @@ static enum epa_status output_rows(const struct outputs *a, struct epa_error *er
     return status;
 }
 
-enum epa_status op_moe_experts(struct op_moe *op, uint32_t slot, struct epa_error *err)
+enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_error *err)
 {
+    struct op_moe *op = op_moe_of(rank);
     struct slot *s = &op->slot[slot];
     struct epa_moe *moe = &s->problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);

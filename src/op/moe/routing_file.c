@@ -1,6 +1,6 @@
 /* Files of routing and hidden states: read whole, checked once. A file must be regular, so
  * that a pipe cannot hold the program up, and its size bounds all memory taken for it. */
-#include "moe/routing_file.h"
+#include "op/moe/routing_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/dtype.h"
-#include "moe/npy.h"
+#include "op/moe/npy.h"
 
 static const uint64_t file_bytes_max = UINT64_C(16) << 30;
 

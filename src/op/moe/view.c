@@ -2,7 +2,7 @@
  * lying within what plan() promised, before anyone follows them, and copied to the host
  * where a device holds them. Of a device only what entries point to is copied: there may be
  * far more room than rows. */
-#include "moe/op_moe_state.h"
+#include "op/moe/moe.h"
 
 #include <stdlib.h>
 
@@ -88,7 +88,7 @@ static enum epa_status missing(const char *what, struct epa_error *err)
 static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa_moe *m,
                                        struct epa_error *err)
 {
-    const struct epa_footprint *f = &op->footprint;
+    const struct epa_moe_footprint *f = &op->footprint;
     bool scales = f->recv_dtype == EPA_FP8_E4M3, ranks = f->layout == EPA_LAYOUT_RANK;
 
     if (m->recv_count == NULL)

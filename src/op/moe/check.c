@@ -3,13 +3,12 @@
  * received entry is filed under the choice that it expert outputs, (rank, token, k); what is left
  * empty then is missing, what would be filed twice is a duplicate, and one reference row
  * serves all entries of a token. */
-#include "moe/op_moe.h"
+#include "op/moe/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
-#include "moe/op_moe_check.h"
 
 uint64_t op_moe_check_bytes(const struct experiment *x)
 {
@@ -330,9 +329,11 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
     }
 }
 
-enum epa_status op_moe_check_dispatch(struct op_moe *op, uint32_t slot, uint64_t *compared,
-                                      uint64_t *wrong, struct epa_error *err)
+enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot,
+                                      uint64_t *compared, uint64_t *wrong,
+                                      struct epa_error *err)
 {
+    struct op_moe *op = op_moe_of(rank);
     struct slot *s = &op->slot[slot];
     struct finding f = {
         .op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};

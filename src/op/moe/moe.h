@@ -1,10 +1,39 @@
-/* What the op_moe*.c share: the problem of one rank, and how to see what an algorithm
- * delivered. No others include it. */
-#ifndef OP_MOE_STATE_H
-#define OP_MOE_STATE_H
+/* Mixture of experts: what the chapters of this operation share, which are its inputs and
+ * traffic (inputs.c), what an algorithm delivered (view.c), the synthetic experts
+ * (experts.c), the checks (check.c, check_combine.c) and its table (moe.c). No others
+ * include it, tests aside: the core sees op_moe. */
+#ifndef OP_MOE_H
+#define OP_MOE_H
 
 #include "base/dtype.h"
-#include "moe/op_moe.h"
+#include "op/moe/routing.h"
+#include "op/op.h"
+
+extern const struct operation op_moe;
+
+/* ---- in the table; op.h says what they do ---- */
+
+enum epa_status op_moe_create(const struct op_params *, struct op_rank **out,
+                              struct epa_error *);
+void op_moe_destroy(struct op_rank *);
+uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *,
+                      enum epa_memory, uint32_t slots, bool checks);
+struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
+/* x (or x_fp8 and x_scale, x is NULL then), expert, weight, tokens. */
+enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
+void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
+/* Fills y (in_place or apart) of `slot` from recv, as the reference says. Nothing where the
+ * algorithm does the experts' work itself. */
+enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error *);
+
+/* ---- the checks; a stage of kind WHOLE left what a combine leaves ---- */
+
+enum epa_status op_moe_check_dispatch(struct op_rank *, uint32_t slot, uint64_t *compared,
+                                      uint64_t *wrong, struct epa_error *);
+enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t slot,
+                                 uint64_t *compared, uint64_t *wrong, struct epa_error *);
+
+/* ---- a rank's side ---- */
 
 /* Memory of the backend (`there`), and where the host works on it (`here`): the same place
  * where the backend is the host. */
@@ -17,7 +46,7 @@ struct slot {
     uint64_t iteration;
     struct buffer x, x_fp8, x_scale, expert, weight, out;
     void *y; /* the backend's; made at first use: an algorithm may offer y_space */
-    struct moe_traffic traffic;
+    struct op_traffic traffic;
 };
 
 /* An entry of a row, layout rank. */
@@ -70,10 +99,12 @@ enum { WINDOW_BYTES = 4 << 20 };
 enum { STAGED = 7 };
 
 struct op_moe {
+    struct op_rank base;
     const struct experiment *x;
-    const struct routing_source *source;
+    const struct op_source *source;
     struct epa_world world;
-    struct epa_footprint footprint;
+    struct epa_moe_footprint footprint;
+    double flops;
     struct epa_backend *backend;
     uint32_t local_experts;
     bool hard_values;
@@ -101,6 +132,11 @@ struct op_moe {
     struct check *check; /* op_moe_check.h; made at its first use */
 };
 
+static inline struct op_moe *op_moe_of(const struct op_rank *rank)
+{
+    return (struct op_moe *)(uintptr_t)rank;
+}
+
 /* Tokens, expert outputs and sums are f16, not bf16. */
 static inline bool is_f16(const struct op_moe *op)
 {
@@ -121,7 +157,7 @@ static inline float op_moe_factor(const struct op_moe *op, uint32_t expert)
 }
 
 /* Rows that recv and y may have. */
-static inline uint64_t op_moe_rows(const struct epa_footprint *f)
+static inline uint64_t op_moe_rows(const struct epa_moe_footprint *f)
 {
     return f->layout == EPA_LAYOUT_EXPERT ? f->recv_entries : f->recv_rows;
 }
@@ -164,9 +200,6 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
-
-/* The traffic of a slot's iteration, in which this rank has so many tokens. */
-void op_moe_count(struct op_moe *, struct slot *, uint32_t tokens);
 
 uint64_t op_moe_check_bytes(const struct experiment *);
 void op_moe_check_destroy(struct check *);

@@ -1,0 +1,209 @@
+/* allgather on GPUs: one kernel, which all blocks of a grid run side by side (allgather_cuda.c
+ * has the protocol).
+ *
+ * The rows of a rank are divided into chunks, and a chunk into parts: one for each block, or
+ * fewer, of AG_PART_BYTES at least. Parts are dealt to blocks in turn, chunk after chunk. The
+ * block that is the last to store its part of a chunk signals the chunk to all peers. */
+#include <epa2a/device.cuh>
+#include <epa2a/quant.cuh>
+
+#include "allgather_cuda.h"
+
+enum { AG_UNROLL = 4 };
+
+/* Some 16-byte vectors, counted from the start of the output. */
+struct ag_span {
+    uint64_t first, end;
+};
+
+/* Where each rank's rows begin in the output, and where the last one's end, in vectors: `start`,
+ * [size + 1] of the block. */
+EPA_DEV void find_starts(const struct ag_args &a, uint64_t *start)
+{
+    __shared__ uint32_t rows[EPA_DEVICE_RANKS];
+
+    if (threadIdx.x < a.v.size)
+        rows[threadIdx.x] = __ldcg(a.rows + threadIdx.x);
+    __syncthreads();
+    if (threadIdx.x <= a.v.size) {
+        uint64_t before = 0;
+
+        for (uint32_t r = 0; r < threadIdx.x; r++)
+            before += rows[r];
+        start[threadIdx.x] = before * (a.row_bytes / 16);
+    }
+    __syncthreads();
+}
+
+/* A chunk of the rows of `rank`, maybe empty. */
+EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start,
+                                  uint32_t rank, uint32_t chunk)
+{
+    uint64_t step = (uint64_t)a.chunk_rows * (a.row_bytes / 16);
+    uint64_t first = start[rank] + chunk * step;
+
+    return {min(first, start[rank + 1]), min(first + step, start[rank + 1])};
+}
+
+/* How a chunk is divided, and which part is this block's; `parts` or more: none. */
+struct ag_part {
+    uint32_t parts, mine;
+};
+
+/* *dealt: the block that the next part goes to. */
+EPA_DEV struct ag_part deal_parts(struct ag_span chunk, uint32_t *dealt)
+{
+    uint64_t most = (chunk.end - chunk.first + AG_THREADS - 1) / AG_THREADS;
+    uint32_t parts = (uint32_t)min(max(most, (uint64_t)1), (uint64_t)gridDim.x);
+    uint32_t mine =
+        blockIdx.x >= *dealt ? blockIdx.x - *dealt : blockIdx.x + gridDim.x - *dealt;
+
+    *dealt = (*dealt + parts) % gridDim.x;
+    return {parts, mine};
+}
+
+EPA_DEV struct ag_span part_span(struct ag_span chunk, struct ag_part part)
+{
+    uint64_t n = chunk.end - chunk.first;
+
+    return {chunk.first + n * part.mine / part.parts,
+            chunk.first + n * (part.mine + 1) / part.parts};
+}
+
+/* A block copies `span` to the same place in the sets of some ranks, counted from this one on.
+ * `from` is where the output's first vector would be. */
+EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char *from,
+                       uint32_t first, uint32_t end)
+{
+    for (uint64_t at = span.first + threadIdx.x; at < span.end;
+         at += AG_UNROLL * AG_THREADS) {
+        uint4 v[AG_UNROLL];
+
+#pragma unroll
+        for (int i = 0; i < AG_UNROLL; i++)
+            if (at + i * AG_THREADS < span.end)
+                v[i] = epa_dev_load16(from + (at + i * AG_THREADS) * 16);
+        for (uint32_t p = first; p < end; p++) {
+            uint32_t rank =
+                a.v.rank + p < a.v.size ? a.v.rank + p : a.v.rank + p - a.v.size;
+            char *to = a.v.peer_heap[rank] + a.set;
+
+#pragma unroll
+            for (int i = 0; i < AG_UNROLL; i++)
+                if (at + i * AG_THREADS < span.end)
+                    epa_dev_store16(to + (at + i * AG_THREADS) * 16, v[i]);
+        }
+    }
+}
+
+/* True in the block that stored the last part of the chunk: its signal is a release of what all
+ * blocks have stored of it. */
+EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t parts)
+{
+    __shared__ uint32_t last;
+
+    __syncthreads();
+    if (parts == 1)
+        return true;
+    if (threadIdx.x == 0) {
+        epa_dev_fence(); /* the block's stores come before it is counted */
+        last = atomicInc(a.stored + chunk, parts - 1) == parts - 1;
+        if (last)
+            epa_dev_fence(); /* those of the blocks counted before come before the signal */
+    }
+    __syncthreads();
+    return last != 0;
+}
+
+EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk)
+{
+    if (threadIdx.x < a.v.size && threadIdx.x != a.v.rank)
+        epa_dev_signal(a.v, a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x);
+}
+
+/* This rank's rows to its own set, unless they are there, and, pushed, to those of all peers. */
+template <bool PULL>
+EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
+{
+    const char *from =
+        a.in != NULL ? a.in - start[a.v.rank] * 16 : a.v.peer_heap[a.v.rank] + a.set;
+    uint32_t first = a.in != NULL ? 0 : 1, end = PULL ? 1 : a.v.size;
+    uint32_t dealt = 0;
+
+    for (uint32_t c = 0; c < a.chunks; c++) {
+        struct ag_span chunk = chunk_span(a, start, a.v.rank, c);
+        struct ag_part part = deal_parts(chunk, &dealt);
+
+        if (part.mine >= part.parts)
+            continue;
+        if (first < end)
+            copy_span(a, part_span(chunk, part), from, first, end);
+        if (all_parts_stored(a, c, part.parts))
+            signal_chunk(a, epoch, c);
+    }
+}
+
+EPA_DEV bool wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t source,
+                            uint32_t chunk)
+{
+    return epa_dev_wait_for(a.v, a.signal + source * a.chunks + chunk, epoch, a.timeout_ns,
+                            {0, 0, source, chunk});
+}
+
+/* The rows of all peers, beginning with the one after this rank; false: one did not come. */
+EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
+{
+    uint32_t dealt = 0;
+
+    for (uint32_t c = 0; c < a.chunks; c++)
+        for (uint32_t i = 1; i < a.v.size; i++) {
+            uint32_t source =
+                a.v.rank + i < a.v.size ? a.v.rank + i : a.v.rank + i - a.v.size;
+            struct ag_span chunk = chunk_span(a, start, source, c);
+            struct ag_part part = deal_parts(chunk, &dealt);
+
+            if (part.mine >= part.parts)
+                continue;
+            if (!__syncthreads_and(threadIdx.x != 0 || wait_for_chunk(a, epoch, source, c)))
+                return false;
+            copy_span(a, part_span(chunk, part), a.v.peer_heap[source] + a.set, 0, 1);
+        }
+    return true;
+}
+
+/* One block; it ends with the last chunk, and so does the kernel. */
+EPA_DEV void wait_for_all(const struct ag_args &a, uint64_t epoch)
+{
+    for (uint32_t i = threadIdx.x; i < a.v.size * a.chunks; i += AG_THREADS) {
+        uint32_t source = i / a.chunks;
+
+        if (source != a.v.rank && !wait_for_chunk(a, epoch, source, i - source * a.chunks))
+            return;
+    }
+}
+
+template <bool PULL>
+static __global__ void __launch_bounds__(AG_THREADS, 2)
+    allgather(const __grid_constant__ struct ag_args a)
+{
+    __shared__ uint64_t start[EPA_DEVICE_RANKS + 1];
+    uint64_t epoch;
+
+    epa_dev_after_kernel();
+    epa_dev_next_kernel();
+    epoch = __ldcg(a.calls + blockIdx.x) + 1;
+    find_starts(a, start);
+    send_rows<PULL>(a, epoch, start);
+    if (PULL && !pull_rows(a, epoch, start))
+        return;
+    if (blockIdx.x == 0)
+        wait_for_all(a, epoch);
+    __syncthreads(); /* all of the block have read the count */
+    if (threadIdx.x == 0)
+        a.calls[blockIdx.x] = epoch;
+}
+
+const void *ag_kernel(bool pull)
+{
+    return pull ? (const void *)allgather<true> : (const void *)allgather<false>;
+}

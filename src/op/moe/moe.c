@@ -1,0 +1,279 @@
+/* Mixture of experts as an operation: its table, the relations between its options, and what
+ * of it the report shows. */
+#include "op/moe/moe.h"
+
+#include <string.h>
+
+#include "config/experiment_table.h"
+
+/* ---- options ---- */
+
+static void check_shape(const struct config_check *c)
+{
+    const struct moe_options *m = &c->x->moe;
+    uint32_t ranks = c->x->ranks;
+
+    if (m->experts % ranks != 0)
+        check_conflict(c, "moe.experts", "ranks", check_multiples(c, m->experts, ranks),
+                       "%s is not a multiple of %s",
+                       check_value(c, "moe.experts", m->experts),
+                       check_value(c, "ranks", ranks));
+    if (m->topk > m->experts)
+        check_conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
+                       "%s is larger than %s", check_value(c, "moe.topk", m->topk),
+                       check_value(c, "moe.experts", m->experts));
+    if (m->hidden % 16 != 0)
+        check_conflict(c, "moe.hidden", NULL, check_multiples(c, m->hidden, 16),
+                       "%s is not a multiple of 16",
+                       check_value(c, "moe.hidden", m->hidden));
+    if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
+        check_conflict(
+            c, "moe.hidden", "moe.fp8_group_size", check_multiples(c, m->hidden, m->fp8_group_size),
+            "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
+            check_value(c, "moe.hidden", m->hidden), check_value(c, "moe.fp8_group_size", m->fp8_group_size));
+}
+
+static void check_routing(const struct config_check *c)
+{
+    const struct routing_options *r = &c->x->routing;
+    const struct moe_options *m = &c->x->moe;
+
+    if (r->kind == ROUTING_FILE && r->path == NULL)
+        check_conflict(c, "routing.kind", "routing.path",
+                       "add path, or --set routing.path=FILE on the command line",
+                       "routing.kind file needs 'path'");
+    if (r->kind == ROUTING_MAXVIO && m->topk <= m->experts &&
+        r->violation > routing_maxvio_most(m->experts, m->topk))
+        check_conflict(
+            c, "routing.violation", "moe.topk", "no more than each token can want it",
+            "routing.violation (%g) is above %g: with %s and %s that is one expert in "
+            "every token",
+            r->violation, routing_maxvio_most(m->experts, m->topk),
+            check_value(c, "moe.experts", m->experts), check_value(c, "moe.topk", m->topk));
+}
+
+/* The sums of tolerance: allclose are rounded at each step, those of algorithms once or
+ * twice: more than rtol must not be lost by that alone. */
+static void check_tolerance(const struct config_check *c)
+{
+    const struct verify_options *v = &c->x->verify;
+    uint32_t topk = c->x->moe.topk;
+    bool f16 = c->x->moe.dtype == EPA_F16;
+    double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
+
+    if (v->tolerance == TOLERANCE_ALLCLOSE && v->rtol < lost)
+        check_conflict(c, "verify.rtol", "verify.tolerance",
+                       "raise verify.rtol, or set verify.tolerance: exact",
+                       "%s expert outputs added up in %s, rounded at each step, may be off by "
+                       "%.3g, and verify.rtol (%.3g%s) is less",
+                       check_value(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost,
+                       v->rtol,
+                       origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
+}
+
+static void check_options(const struct config_check *c)
+{
+    check_shape(c);
+    check_routing(c);
+    check_tolerance(c);
+}
+
+static void check_footprint(const struct config_check *c,
+                            const struct epa_footprint *footprint)
+{
+    const struct experiment *x = c->x;
+    const struct epa_moe_footprint *f = &footprint->u.moe;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const char *name = x->algorithm.plugin->name;
+
+    if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
+        (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
+        check_conflict(
+            c, "verify.tolerance", "algorithm.name",
+            "send rows and expert outputs as they are, or set exact",
+            "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
+            "sends %s in FP8",
+            name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
+    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
+        check_conflict(
+            c, "expert.output", "algorithm.name", "remove it",
+            "expert.output: separate says nothing: '%s' as it is set up does the experts' "
+            "work itself, in combine",
+            name);
+    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST &&
+        !f->fused)
+        check_conflict(
+            c, "bench.clock", "algorithm.name",
+            "set events or graph, or an algorithm that does the experts' work itself",
+            "bench.clock: end_to_end includes the experts, which '%s' leaves to the host: "
+            "not a time of backend '%s'",
+            name, x->backend.plugin->name);
+}
+
+static uint64_t max_tokens(const struct experiment *x)
+{
+    return x->moe.max_tokens;
+}
+
+static void shape(const struct experiment *x, struct epa_problem *out)
+{
+    const struct moe_options *m = &x->moe;
+
+    *out = (struct epa_problem){
+        .op = EPA_OP_MOE,
+        .u.moe = {.max_tokens = m->max_tokens,
+                  .hidden = m->hidden,
+                  .experts = m->experts,
+                  .topk = m->topk,
+                  .fp8_group_size = m->fp8_group_size,
+                  .dtype = m->dtype,
+                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
+    };
+}
+
+/* ---- a rank ---- */
+
+static uint32_t tokens(struct op_rank *rank, uint32_t slot)
+{
+    return op_moe_problem(rank, slot)->u.moe.tokens;
+}
+
+/* Expert outputs are where experts would have put them. */
+static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
+{
+    const struct op_moe *op = op_moe_of(rank);
+    struct epa_moe *moe = &op_moe_problem(rank, slot)->u.moe;
+
+    if (!op->footprint.fused && op->x->expert.output == OUTPUT_IN_PLACE &&
+        moe->y_space != NULL)
+        moe->y = moe->y_space;
+}
+
+static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
+                             uint64_t *compared, uint64_t *wrong, struct epa_error *err)
+{
+    switch (kind) {
+    case EPA_STAGE_SEND:
+        break;
+    case EPA_STAGE_DISPATCH:
+        return op_moe_check_dispatch(rank, slot, compared, wrong, err);
+    case EPA_STAGE_COMBINE:
+        return op_moe_check_out(rank, "combine", slot, compared, wrong, err);
+    case EPA_STAGE_WHOLE:
+        return op_moe_check_out(rank, "layer", slot, compared, wrong, err);
+    }
+    return EPA_OK;
+}
+
+/* ---- the report ---- */
+
+_Static_assert(sizeof(struct routing_stats) <= OP_STATS_BYTES, "room for them");
+
+static void stats_add(void *stats, const struct experiment *x,
+                      const struct op_source *source, uint64_t iteration)
+{
+    routing_stats_add(stats, x, source, iteration);
+}
+
+static void stats_lines(const void *stats, struct text *out)
+{
+    const struct routing_stats *r = stats;
+    char tokens[32], choices[32], dropped[32];
+
+    if (r->iterations == 0)
+        return;
+    text_add(out, "routed: %s tokens, %s choices, %s dropped in %llu iteration%s\n",
+             text_count(tokens, sizeof(tokens), r->tokens),
+             text_count(choices, sizeof(choices), r->choices),
+             text_count(dropped, sizeof(dropped), r->dropped),
+             (unsigned long long)r->iterations, r->iterations == 1 ? "" : "s");
+    text_add(
+        out,
+        "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)\n",
+        (unsigned long long)r->expert_min, r->expert_mean,
+        (unsigned long long)r->expert_max, r->expert_imbalance);
+    text_add(out, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f\n",
+             (unsigned long long)r->rank_min, r->rank_mean, (unsigned long long)r->rank_max,
+             r->rank_imbalance);
+}
+
+static json_t *spread_json(uint64_t min, double mean, uint64_t max, double imbalance)
+{
+    return json_pack("{s:I, s:f, s:I, s:f}", "min", (json_int_t)min, "mean", mean, "max",
+                     (json_int_t)max, "imbalance", imbalance);
+}
+
+static json_t *stats_json(const void *stats, const struct op_source *source)
+{
+    const struct routing_stats *r = stats;
+
+    if (r->iterations == 0)
+        return json_null();
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "iterations", (json_int_t)r->iterations,
+        "tokens", (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped",
+        (json_int_t)r->dropped, "tokens_per_expert",
+        spread_json(r->expert_min, r->expert_mean, r->expert_max, r->expert_imbalance),
+        "tokens_per_rank",
+        spread_json(r->rank_min, r->rank_mean, r->rank_max, r->rank_imbalance),
+        "file_tokens",
+        source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null());
+}
+
+static void warn(const struct experiment *x, const struct op_source *source,
+                 uint64_t iterations, struct text *out)
+{
+    unsigned long long period = routing_period(source, x), made = iterations,
+                       tokens = routing_tokens(source);
+    char held[64] = ""; /* where the hidden states alone are from a file there is none */
+
+    if (period >= made)
+        return;
+    if (tokens != 0)
+        snprintf(held, sizeof(held), " (%llu tokens with routing)", tokens);
+    if (period == 0)
+        text_add(out,
+                 "the input files start again within one iteration: %u ranks x %u tokens "
+                 "are more than they hold%s\n",
+                 x->ranks, x->moe.max_tokens, held);
+    else
+        text_add(out,
+                 "the input files start again after iteration %llu of %llu: they hold no "
+                 "more%s\n",
+                 period, made, held);
+}
+
+static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
+
+const struct operation op_moe = {
+    .op = EPA_OP_MOE,
+    .name = "moe",
+    .size_key = "moe.max_tokens",
+    .size_label = "tokens of a rank",
+    .size = max_tokens,
+    .head = head,
+    .check_options = check_options,
+    .check_footprint = check_footprint,
+    .shape = shape,
+    .open = routing_open,
+    .close = routing_close,
+    .bytes = op_moe_bytes,
+    .create = op_moe_create,
+    .destroy = op_moe_destroy,
+    .problem = op_moe_problem,
+    .inputs = op_moe_inputs,
+    .unit = "tokens",
+    .units = tokens,
+    .between = op_moe_experts,
+    .between_name = "experts",
+    .between_in_graph = outputs_in_graph,
+    .check = check,
+    .traffic = op_moe_traffic,
+    .n_phases = 2,
+    .phase = {{"dispatch", EPA_STAGE_DISPATCH}, {"combine", EPA_STAGE_COMBINE}},
+    .stats_add = stats_add,
+    .stats_lines = stats_lines,
+    .stats_key = "routing",
+    .stats_json = stats_json,
+    .warn = warn,
+};

@@ -1,0 +1,169 @@
+/* The interface of an operation: everything the core knows of what is computed. Session,
+ * report and trace reach an operation through this table only; its options are a section of
+ * the experiment (experiment_table.c), its shapes a member of struct epa_problem.
+ *
+ * Everything is a function of (seed, rank, iteration): any rank can make any other rank's
+ * inputs, so a check needs no communication. */
+#ifndef OP_H
+#define OP_H
+
+#include <epa2a/algorithm.h>
+#include <epa2a/backend.h>
+#include <jansson.h>
+
+#include "base/text.h"
+#include "config/check.h"
+#include "config/experiment.h"
+
+/* Contents of the files an operation reads, loaded once and const from then on. Each
+ * operation defines what is in it for itself. */
+struct op_source;
+
+/* One rank's side of an operation: `slots` problems, with inputs and outputs of their own.
+ * The first member of the operation's own struct. */
+struct op_rank {
+    const struct operation *operation;
+};
+
+struct op_params {
+    const struct experiment *x;
+    const struct epa_world *world;
+    const struct epa_footprint *footprint;
+    const struct op_source *source; /* NULL: nothing is read */
+    struct epa_backend *backend;
+    uint32_t slots;
+    /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify, where
+     * nothing is timed. */
+    bool hard_values;
+};
+
+enum { OP_PHASES = 2, OP_STATS_BYTES = 256 };
+
+/* A part of an iteration that bytes are counted for, and the kind of the stage that it is
+ * where an algorithm has such a stage. The row of EPA_STAGE_WHOLE, and the total, are the
+ * sum of all phases. */
+struct op_phase {
+    const char *name; /* in the report */
+    enum epa_stage_kind kind;
+};
+
+/* Bytes of one rank in one phase, summed over iterations. */
+struct op_bytes {
+    uint64_t needed;         /* payload the operation asks for */
+    uint64_t sent, received; /* to and from other ranks, headers and padding included */
+    uint64_t least;          /* the fewest bytes that must leave it or reach it */
+};
+
+struct op_traffic {
+    struct op_bytes phase[OP_PHASES];
+    double flops; /* of epa_footprint.flops, what the inputs of the iteration take */
+};
+
+static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
+{
+    sum->needed += b->needed;
+    sum->sent += b->sent;
+    sum->received += b->received;
+    sum->least += b->least;
+}
+
+static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffic *t)
+{
+    for (uint32_t i = 0; i < OP_PHASES; i++)
+        op_bytes_add(&sum->phase[i], &t->phase[i]);
+    sum->flops += t->flops;
+}
+
+struct operation {
+    enum epa_op op;
+    const char *name; /* "moe" */
+
+    /* ---- configuration ---- */
+
+    /* The key that sets how much each rank has, and its label on an axis; for sweeps (-b,
+     * -e), plots and advice. */
+    const char *size_key, *size_label;
+    uint64_t (*size)(const struct experiment *); /* its value */
+    /* Sections that a report begins with: names of a line, then NULL; another NULL ends the
+     * lines. */
+    const char *const *head;
+    /* Relations between the operation's options; wrong ones are reported. */
+    void (*check_options)(const struct config_check *);
+    /* The same, once the algorithm has planned: what this footprint excludes. NULL: nothing. */
+    void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
+    /* Shapes only; arrays NULL. */
+    void (*shape)(const struct experiment *, struct epa_problem *out);
+
+    /* ---- files; NULL, all of them: the operation reads none ---- */
+
+    /* In the parent, before there are ranks. *out stays NULL where nothing is read. */
+    enum epa_status (*open)(const struct experiment *, struct op_source **out,
+                            struct epa_error *);
+    void (*close)(struct op_source *);
+
+    /* ---- a rank ---- */
+
+    /* Bytes of host memory this takes at most with such a backend, with or without the
+     * memory of checks. */
+    uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *,
+                      enum epa_memory, uint32_t slots, bool checks);
+    enum epa_status (*create)(const struct op_params *, struct op_rank **out,
+                              struct epa_error *);
+    void (*destroy)(struct op_rank *); /* takes NULL */
+    /* The problem of a slot, always at the same address. */
+    struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);
+    /* Makes the inputs of `iteration` in `slot` and poisons its output. Fails if the backend
+     * does. */
+    enum epa_status (*inputs)(struct op_rank *, uint32_t slot, uint64_t iteration);
+    /* A counter of traces, "tokens", and how many this rank has in `slot`. */
+    const char *unit;
+    uint32_t (*units)(struct op_rank *, uint32_t slot);
+    /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
+    enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
+    const char *between_name; /* in traces */
+    /* In a graph, in place of `between`: points combine at what `between` left in the
+     * algorithm's memory in an iteration before. NULL as above. */
+    void (*between_in_graph)(struct op_rank *, uint32_t slot);
+    /* Compares what a stage of this kind left, element by element; adds to *compared and
+     * *wrong. EPA_ERR_MISMATCH: err has the first wrong element, with iteration and rank. */
+    enum epa_status (*check)(struct op_rank *, enum epa_stage_kind, uint32_t slot,
+                             uint64_t *compared, uint64_t *wrong, struct epa_error *);
+    /* Adds the iteration in `slot` to sums. */
+    void (*traffic)(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
+
+    /* ---- the report ---- */
+
+    uint32_t n_phases;
+    struct op_phase phase[OP_PHASES];
+    /* Statistics of inputs: OP_STATS_BYTES or fewer, zeros at first, added up by rank 0 over
+     * iterations. NULL, all of them: there are none. */
+    void (*stats_add)(void *stats, const struct experiment *, const struct op_source *,
+                      uint64_t iteration);
+    /* Lines under the table; nothing without iterations. */
+    void (*stats_lines)(const void *stats, struct text *out);
+    const char *stats_key; /* in JSON, where this stands: */
+    json_t *(*stats_json)(const void *stats, const struct op_source *);
+    /* Warnings, one a line, of a result with inputs of so many iterations. NULL: none. */
+    void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,
+                 struct text *out);
+};
+
+/* NULL: this program does not know it. */
+const struct operation *operation_of(enum epa_op);
+/* By position, for lists; NULL ends. */
+const struct operation *operation_at(uint32_t i);
+
+/* "moe, allgather": names of those in a set of bits 1 << enum epa_op. */
+void operation_names(uint32_t ops, struct text *out);
+
+/* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
+const struct operation *operation_of_experiment(const struct experiment *);
+
+/* `tokens:` of a rank in an iteration, at most `most`. */
+uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank,
+                      uint64_t iteration);
+
+/* The shapes of a problem as plan() wants them. */
+struct epa_problem operation_problem(const struct experiment *);
+
+#endif
