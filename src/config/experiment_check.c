@@ -209,10 +209,10 @@ static void check_bench(const struct config_check *c)
     bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
     if (b->calls_per_graph % 2 != 0)
-        check_conflict(
-            c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
-            "%s is odd: a graph must end with the buffer set that it began with",
-            check_value(c, "bench.calls_per_graph", b->calls_per_graph));
+        check_conflict(c, "bench.calls_per_graph", NULL,
+                       check_multiples(c, b->calls_per_graph, 2),
+                       "%s is odd: a graph must end with the buffer set that it began with",
+                       check_value(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
         check_conflict(
             c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",

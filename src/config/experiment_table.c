@@ -210,8 +210,9 @@ static const struct epa_option allgather[] = {
 
 static const struct epa_choice token_kinds[] = {
     {"full", TOKENS_FULL, "moe.max_tokens or allgather.max_rows on each rank"},
-    {"random", TOKENS_RANDOM, "uniform in `min` to that maximum, drawn for each "
-                              "iteration"},
+    {"random", TOKENS_RANDOM,
+     "uniform in `min` to that maximum, drawn for each "
+     "iteration"},
     {"list", TOKENS_LIST, "numbers in `per_rank`; `tokens: [128, 0]` is the short form"},
     {0},
 };

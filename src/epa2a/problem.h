@@ -56,7 +56,8 @@ struct epa_moe {
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
     /* [experts] The factor of the synthetic expert, for algorithms that compute the experts
-     * (epa_moe_footprint.fused). The output is the row, dequantised to float32, times this, each product rounded, then to dtype, nearest even. */
+     * (epa_moe_footprint.fused). The output is the row, dequantised to
+     * float32, times this, each product rounded, then to dtype, nearest even. */
     const float *expert_factor;
 
     /* Quantised input instead of x, which is NULL then. */

@@ -28,9 +28,9 @@ enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 
 enum epa_trace_kind {
     EPA_TRACE_SLICE,
-    EPA_TRACE_FLOW_BEGIN,  /* begin_ns: just before `value` is sent to word `signal` of `peer` */
-    EPA_TRACE_FLOW_END,  /* the wait for it, from begin_ns to end_ns */
-    EPA_TRACE_COUNT, /* begin_ns: time from which `name` is `value` */
+    EPA_TRACE_FLOW_BEGIN, /* begin_ns: just before `value` is sent to word `signal` of `peer` */
+    EPA_TRACE_FLOW_END, /* the wait for it, from begin_ns to end_ns */
+    EPA_TRACE_COUNT,    /* begin_ns: time from which `name` is `value` */
 };
 
 struct epa_trace_event {
