@@ -28,7 +28,8 @@ struct line {
     struct cli cli;
     /* What cli points to; each has room for all of argv. */
     const char **arg, **set, **only, **context;
-    char *plugin_path; /* made absolute */
+    char **plugin_path; /* made absolute; ends with NULL */
+    uint32_t n_plugin_paths;
     bool given[OPTIONS];
     struct sweep sweep;
 };
@@ -53,24 +54,23 @@ static enum epa_status unknown_option(const char *text, size_t bytes, struct epa
                     name);
 }
 
-static enum epa_status set_plugin_path(struct line *line, const char *value,
+static enum epa_status add_plugin_path(struct line *line, const char *value,
                                        struct epa_error *err)
 {
-    char *cwd = value[0] == '/' ? strdup("") : getcwd(NULL, 0);
+    char *cwd = value[0] == '/' ? strdup("") : getcwd(NULL, 0), *path;
     size_t bytes;
 
     if (cwd == NULL)
         return epa_fail(err, EPA_ERR_SYSTEM, "the current folder is not to be found: %s",
                         strerror(errno));
     bytes = strlen(cwd) + strlen(value) + 2;
-    line->plugin_path = malloc(bytes);
-    if (line->plugin_path != NULL)
-        snprintf(line->plugin_path, bytes, "%s%s%s", cwd, value[0] == '/' ? "" : "/",
-                 value);
+    path = malloc(bytes);
+    if (path != NULL)
+        snprintf(path, bytes, "%s%s%s", cwd, value[0] == '/' ? "" : "/", value);
     free(cwd);
-    if (line->plugin_path == NULL)
+    if (path == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
-    line->cli.plugin_path = line->plugin_path;
+    line->plugin_path[line->n_plugin_paths++] = path;
     return EPA_OK;
 }
 
@@ -239,7 +239,8 @@ static enum epa_status store(struct line *line, const struct option *option,
     uint32_t when = 0;
     uint64_t least, *count;
 
-    if (line->given[id] && id != SET && id != ONLY && id != CONTEXT && value != NULL)
+    if (line->given[id] && id != SET && id != ONLY && id != CONTEXT && id != PLUGIN_PATH &&
+        value != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", option->name);
     line->given[id] = true;
     if (flag_of(cli, id) != NULL)
@@ -263,7 +264,7 @@ static enum epa_status store(struct line *line, const struct option *option,
     case TIMEOUT:
         return set_timeout(line, value, err);
     case PLUGIN_PATH:
-        return set_plugin_path(line, value, err);
+        return add_plugin_path(line, value, err);
     case SHUFFLE:
         cli->shuffle = true;
         return set_count(option->name, value, 0, INT64_MAX, &cli->shuffle_seed, err);
@@ -399,10 +400,16 @@ static void warn_of_environment(const struct cli *cli)
 
     if (cli->quiet || (process_id_find(&job, &ignored) == EPA_OK && job.process_id.rank != 0))
         return;
-    if (path != NULL && path[0] != '\0' && path[0] != '/')
-        fprintf(stderr,
-                "epa2a: %swarning:%s EPA2A_PLUGIN_PATH is not absolute and not used: %s\n",
-                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), path);
+    for (size_t bytes; path != NULL && *path != '\0'; path += bytes) {
+        bytes = strcspn(path, ":");
+        if (bytes != 0 && path[0] != '/')
+            fprintf(stderr,
+                    "epa2a: %swarning:%s EPA2A_PLUGIN_PATH is not absolute and not used: "
+                    "%.*s\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), (int)bytes,
+                    path);
+        bytes += path[bytes] == ':';
+    }
     environment_warn(stderr);
 }
 
@@ -414,6 +421,7 @@ static int run_line(struct line *line)
     line->cli.set = line->set;
     line->cli.only = line->only;
     line->cli.context = line->context;
+    line->cli.plugin_path = (const char *const *)line->plugin_path;
     colour_choose(line->cli.color);
     if (line->given[HELP_OPTION]) {
         commands_print_help(line->command);
@@ -447,11 +455,13 @@ static int read_and_run(int argc, char **argv)
                         .arg = calloc(room, sizeof(char *)),
                         .set = calloc(room, sizeof(char *)),
                         .only = calloc(room, sizeof(char *)),
-                        .context = calloc(room, sizeof(char *))};
+                        .context = calloc(room, sizeof(char *)),
+                        .plugin_path = calloc(room + 1, sizeof(char *))};
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    if (line.arg == NULL || line.set == NULL || line.only == NULL || line.context == NULL)
+    if (line.arg == NULL || line.set == NULL || line.only == NULL || line.context == NULL ||
+        line.plugin_path == NULL)
         epa_fail(&err, EPA_ERR_NOMEM, "no memory for %d arguments", argc);
     else
         read_line(&line, argc, argv, &err);
@@ -461,6 +471,8 @@ static int read_and_run(int argc, char **argv)
         fprintf(stderr, "epa2a: %s\n", err.text);
         code = exit_code(err.status, SIGINT);
     }
+    for (uint32_t i = 0; i < line.n_plugin_paths; i++)
+        free(line.plugin_path[i]);
     free(line.plugin_path);
     free(line.arg);
     free(line.set);

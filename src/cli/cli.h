@@ -19,9 +19,9 @@ struct cli {
     uint32_t n_sets;
     const char *const *context; /* --context NAME=TEXT, in order; good ones */
     uint32_t n_context;
-    const char *json;        /* --json FILE, "-" for standard output; NULL: none */
-    uint64_t timeout_ns;     /* --timeout; 0: the experiment's own */
-    const char *plugin_path; /* --plugin-path, absolute; NULL: the usual places */
+    const char *json;               /* --json FILE, "-" for standard output; NULL: none */
+    uint64_t timeout_ns;            /* --timeout; 0: the experiment's own */
+    const char *const *plugin_path; /* --plugin-path, in order, absolute; ends with NULL */
     bool force, quiet, origin, quick;
     const char *const *only; /* --only, any of them; none: all runs */
     uint32_t n_only;

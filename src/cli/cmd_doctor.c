@@ -48,7 +48,9 @@ int cmd_doctor(const struct cli *cli)
     shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
     if (status == EPA_OK && d->shm != EPA_OK)
         (void)epa_fail(&err, d->shm, "transport shm cannot be used: %s",
-                       shm != NULL ? shm->text : "there is no such plugin");
+                       shm != NULL           ? shm->text
+                       : d->empty[0] != '\0' ? d->empty
+                                             : "there is no such plugin");
     code = err.status != EPA_OK ? fail(&err) : EXIT_OK;
     doctor_destroy(d);
     return code;

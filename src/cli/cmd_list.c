@@ -94,6 +94,8 @@ static void add_entry(struct text *text, int indent, const struct registry_entry
         text_add(text, "cannot be loaded: %s\n", entry->why);
     }
     text_add(text, "%*s%s\n", indent, "", entry->file == NULL ? "built in" : entry->file);
+    if (entry->hides != NULL)
+        text_add(text, "%*shides %s\n", indent, "", entry->hides);
 }
 
 static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n,
@@ -152,7 +154,7 @@ int cmd_list(const struct cli *cli)
     const struct registry_entry *entry;
     struct text text = {0};
     uint32_t n;
-    int only;
+    int only, code = EXIT_OK;
     enum epa_status status = find_kind(cli, &only, &err);
 
     if (status == EPA_OK)
@@ -169,6 +171,10 @@ int cmd_list(const struct cli *cli)
     else
         fwrite(text.data, 1, text.bytes, stdout);
     text_free(&text);
+    if (registry_empty(registry) != NULL) {
+        fprintf(stderr, "epa2a: %s\n", registry_empty(registry));
+        code = EXIT_RESOURCE;
+    }
     registry_destroy(registry);
-    return EXIT_OK;
+    return code;
 }

@@ -1,5 +1,6 @@
 /* epa2a --version: the version; with --json all that says which program this is. */
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "config/experiment_table.h"
+#include "plugin/registry.h"
 #include "report/facts.h"
 #include "report/report.h"
 
@@ -31,17 +33,18 @@ static enum epa_status write_json(const struct cli *cli, struct epa_error *err)
     struct facts f;
     json_t *o;
     struct text out = {0};
-    char *dump;
+    char *dump, folder[PATH_MAX];
     enum epa_status status;
 
     facts_collect(&f);
+    registry_installed_folder(folder, sizeof(folder));
     o = json_pack("{ss ss so si si si ss ss ss ss sb ss ss so}", "program", "epa2a",
                   "version", EPA2A_VERSION, "git",
                   f.git[0] == '\0' ? json_null() : json_string(f.git), "plugin_abi",
                   EPA_ABI, "experiment_version", EXPERIMENT_VERSION, "result_schema",
                   REPORT_SCHEMA, "compiler", f.compiler, "libc", f.libc, "type",
                   f.build_type, "sanitizers", f.sanitizers, "debug", f.debug_build, "isa",
-                  f.isa, "plugin_folder", EPA2A_PLUGIN_DIR, "with", with());
+                  f.isa, "plugin_folder", folder, "with", with());
     dump = json_dumps(o, JSON_INDENT(1));
     json_decref(o);
     facts_finish(&f);

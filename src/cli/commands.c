@@ -47,10 +47,10 @@ const struct option options[OPTIONS] = {
               FILES | DOCTOR | RERUN | STATUS},
     [TIMEOUT] = {"--timeout", "DURATION", "longest wait, such as 500ms or 5s",
                  FILES | RERUN},
-    [PLUGIN_PATH] = {"--plugin-path", "DIR", "folder to search for plugins first", ANY},
+    [PLUGIN_PATH] = {"--plugin-path", "DIR",
+                     "folder to search for plugins first; may be repeated", ANY},
     [FORCE] = {"--force", NULL,
-               "overwrite an existing FILE or DIR; compare different "
-               "experiments",
+               "overwrite an existing FILE or DIR; compare different experiments",
                FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS},
     [QUIET] = {"--quiet", NULL, "no table, no warnings, only errors",
                FILES | CONFIG | TRACE | RERUN},

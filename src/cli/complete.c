@@ -57,9 +57,9 @@ void complete_files(struct completing *c, const char *ends)
 struct registry *complete_registry(struct completing *c)
 {
     struct epa_error ignored = {EPA_OK, ""};
-    const char *path = c->plugin_path[0] == '\0' ? NULL : c->plugin_path;
 
-    if (c->registry == NULL && registry_create(path, &c->registry, &ignored) != EPA_OK)
+    if (c->registry == NULL && registry_create((const char *const *)c->plugin_path,
+                                               &c->registry, &ignored) != EPA_OK)
         c->registry = NULL;
     return c->registry;
 }
@@ -77,10 +77,12 @@ uint32_t complete_plugins(struct completing *c, const struct registry_entry **ou
 static void take_option(struct completing *c, const struct option *option,
                         const char *value)
 {
+    char *path;
+
     if (option == &options[SET])
         c->set[c->n_sets++] = value;
-    else if (option == &options[PLUGIN_PATH] && realpath(value, c->plugin_path) == NULL)
-        c->plugin_path[0] = '\0';
+    else if (option == &options[PLUGIN_PATH] && (path = realpath(value, NULL)) != NULL)
+        c->plugin_path[c->n_plugin_paths++] = path;
 }
 
 static void take_word(struct completing *c, const char *word)
@@ -260,16 +262,20 @@ static void offer(struct completing *c, const struct option *pending, bool ended
 void complete(const char *const *word, uint32_t n, struct text *out)
 {
     struct completing c = {.file = calloc(n + 1, sizeof(char *)),
-                           .set = calloc(n + 1, sizeof(char *))};
+                           .set = calloc(n + 1, sizeof(char *)),
+                           .plugin_path = calloc(n + 1, sizeof(char *))};
     const struct option *pending;
     bool ended;
 
-    if (n != 0 && c.file != NULL && c.set != NULL) {
+    if (n != 0 && c.file != NULL && c.set != NULL && c.plugin_path != NULL) {
         c.whole = c.word = word[n - 1];
         pending = read_words(&c, word, n, &ended);
         offer(&c, pending, ended);
     }
     registry_destroy(c.registry);
+    for (uint32_t i = 0; i < c.n_plugin_paths; i++)
+        free(c.plugin_path[i]);
+    free(c.plugin_path);
     free(c.file);
     free(c.set);
     *out = c.out;

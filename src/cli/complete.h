@@ -11,7 +11,8 @@ struct completing {
     const struct command *command; /* NULL: none was named yet */
     const char **file, **set;      /* what stands before the cursor */
     uint32_t n_files, n_sets;
-    char plugin_path[4096];    /* absolute, or "" */
+    char **plugin_path; /* absolute; ends with NULL */
+    uint32_t n_plugin_paths;
     struct registry *registry; /* NULL until somebody wants a plugin */
     const char *whole, *word;  /* what is completed; `word` is the last part of it */
     struct text out;

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/experiment_table.h"
+#include "config/node.h"
+
 /* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
 static void tell_as(const char *word, enum colour colour, const struct epa_process_id *place,
                     const char *who, const char *what)
@@ -34,13 +37,45 @@ bool run_is_skipped(const struct run *run, enum epa_status status)
     return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
 }
 
+/* "FILE:3:18" of the first key in `what` that a file has set; NULL: of none. */
+static char *find_location(const struct experiment *x, const char *what)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+    char *out = NULL;
+
+    for (size_t n; x != NULL && out == NULL && *what != '\0'; what += n) {
+        const struct node *origin = NULL;
+        char key[64];
+
+        n = strspn(what, word);
+        if (n > 0 && n < sizeof(key)) {
+            snprintf(key, sizeof(key), "%.*s", (int)n, what);
+            key[n - (key[n - 1] == '.')] = '\0';
+            if (strchr(key, '.') != NULL)
+                origin = origin_find(x, key);
+        }
+        if (origin != NULL && strcmp(origin->location.file, "--set") != 0 &&
+            asprintf(&out, "%s:%u:%u", origin->location.file, origin->location.line,
+                     origin->location.column) < 0)
+            out = NULL;
+        n += strcspn(what + n, word);
+    }
+    return out;
+}
+
 void run_write_end(const struct run *run, const struct epa_process_id *place,
                   enum epa_status status, const char *what)
 {
     bool skipped = run_is_skipped(run, status);
+    char *where = find_location(run->x, what);
+    char *who = NULL;
 
+    if (where != NULL)
+        (void)!asprintf(&who, "%s%s", where, run->who + strlen(run->batch->file));
     tell_as(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
-            run->who, what);
+            who != NULL ? who : run->who, what);
+    free(who);
+    free(where);
 }
 
 /* ---- reading ---- */
@@ -100,21 +135,25 @@ static bool keeps(const struct run_command *c, const struct session *session)
 }
 
 /* Started by mpirun and its like, each of them would start all ranks again. */
-static enum epa_status check_launchers(const struct run_command *c, struct epa_error *err)
+static enum epa_status check_launchers(const struct run_command *c)
 {
+    struct epa_error err = {EPA_OK, ""};
+
     for (uint32_t i = 0; i < c->runs.n && c->process_id.size > 1; i++) {
         const struct run *run = &c->runs.run[i];
         const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
 
         if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
             continue;
-        if (c->process_id.rank > 0) /* rank 0 says it */
-            return EPA_ERR_CONFIG;
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: launcher: %s starts all ranks itself, and this is one process "
-                        "of %u already (%s): leave launcher out, or unset what is left "
-                        "over from another job",
-                        run->batch->file, plugin->name, c->process_id.size, c->process_id.source);
+        epa_fail(
+            &err, EPA_ERR_CONFIG,
+            "launcher.name: %s starts all ranks itself, and this is one process of %u "
+            "already (%s): leave launcher out, or unset what is left over from another "
+            "job",
+            plugin->name, c->process_id.size, c->process_id.source);
+        if (c->process_id.rank == 0)
+            run_write_end(run, &c->process_id, err.status, err.text);
+        return err.status;
     }
     return EPA_OK;
 }
@@ -158,7 +197,7 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
 
 enum epa_status run_check(struct run_command *c, struct epa_error *err)
 {
-    enum epa_status status = check_launchers(c, err);
+    enum epa_status status = check_launchers(c);
 
     return status == EPA_OK ? check_sessions(c, err) : status;
 }

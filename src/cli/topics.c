@@ -14,7 +14,8 @@
 #include "config/options.h"
 
 const struct variable environment[] = {
-    {"EPA2A_PLUGIN_PATH", "absolute folder of plugins, instead of the installed one"},
+    {"EPA2A_PLUGIN_PATH", "absolute folders of plugins with : between them, instead of the "
+                          "installed one"},
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2 or avx512"},
     {"EPA2A_JOB_TOKEN", "launcher env: a word that all ranks of a job share and no other "
                         "job has"},

@@ -41,6 +41,23 @@ static bool calls_apply(const struct experiment *x)
            (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
 }
 
+bool option_has_kind(const struct section *section, const char *option, const char *kind)
+{
+    const struct epa_option *kinds = option_find(&section->options, section->main);
+
+    for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
+        const struct kind_rule *rule = &kind_rules[i];
+
+        if (strcmp(rule->section, section->name) != 0 || strcmp(rule->option, option) != 0)
+            continue;
+        for (const struct epa_choice *c = kinds->choices; c->name != NULL; c++)
+            if (strcmp(c->name, kind) == 0)
+                return (rule->kinds >> c->value & 1u) != 0;
+        return false;
+    }
+    return true;
+}
+
 bool option_applies(const struct experiment *x, const struct section *section,
                     const char *option, const char **needs)
 {

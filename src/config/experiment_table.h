@@ -50,6 +50,9 @@ const void *section_values(const struct section *, const struct experiment *);
 bool option_applies(const struct experiment *, const struct section *, const char *option,
                     const char **needs);
 
+/* The same of a kind by its name, of which nothing is read yet. */
+bool option_has_kind(const struct section *, const char *option, const char *kind);
+
 /* experiment_check.c: what one value alone does not tell. Errors go to diag; where it had
  * `before` of them and still has, the plugins are asked too. */
 void experiment_check(const struct experiment *, uint32_t before, struct diag *);

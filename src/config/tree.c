@@ -3,6 +3,7 @@
  * that errors stand there. */
 #include "config/tree.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -154,6 +155,52 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
     }
 }
 
+/* Whether `value`, bare, leaves nothing of an option that it could have kept: another plugin has
+ * options of its own, another kind some of them. */
+static bool should_keep(const struct section *section, const struct node *have,
+                        const char *option, const struct node *value)
+{
+    const struct node *named = node_find(have, section->main);
+
+    if (section->plugin)
+        return named == NULL || strcmp(named->text, value->text) == 0;
+    return option_has_kind(section, option, value->text);
+}
+
+/* --set `value` takes the place of `have`. What another --set said before must not get lost by
+ * that, nor what a file says where this value did not mean to. */
+static void check_replaced(struct tree *tree, const struct source_location *location, bool at_root,
+                           const struct node *key, const struct node *have,
+                           const struct node *value)
+{
+    const struct section *section = at_root ? section_find(key->text) : NULL;
+    bool bare = section != NULL && section->main != NULL && value->kind == NODE_SCALAR;
+
+    for (uint32_t i = 0; have->kind == NODE_MAP && i < have->n; i++) {
+        const struct node *lost = have->key[i];
+        bool set = strcmp(lost->location.file, "--set") == 0;
+        char hint[128] = "give it first, and what changes a part of it after it";
+
+        if ((bare && strcmp(lost->text, section->main) == 0) ||
+            (value->kind == NODE_MAP && node_find(value, lost->text) != NULL) ||
+            (!set && !(bare && should_keep(section, have, lost->text, value))))
+            continue;
+        if (bare && section->plugin)
+            snprintf(hint, sizeof(hint), "--set %s.%s=%.64s keeps it", key->text,
+                     section->main, value->text);
+        else if (bare)
+            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' gives both",
+                     key->text, section->main, value->text, lost->text);
+        if (set)
+            diag_error(tree->diag, location, hint, "--set %.80s would drop --set %.80s",
+                       location->source, lost->location.source);
+        else
+            diag_error(tree->diag, location, hint, "--set %.80s would drop %s.%.64s",
+                       location->source, key->text, lost->text);
+        diag_note(tree->diag, &lost->location, "it is set here");
+    }
+}
+
 static bool has_dotted_keys(const char *path)
 {
     return strncmp(path, "matrix.", 7) == 0 || strncmp(path, "zip.", 4) == 0;
@@ -164,7 +211,7 @@ void tree_set(struct tree *tree, const char *argument)
     const char *set = arena_strndup(tree->arena, argument, strlen(argument));
     const char *equals = strchr(set, '=');
     struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
-    struct node *map, *key, *value;
+    struct node *map, *key, *value, *have;
     char *path;
 
     if (equals == NULL || equals == set) {
@@ -196,6 +243,10 @@ void tree_set(struct tree *tree, const char *argument)
     } else {
         map = walk(tree, path, &location, &key);
     }
-    if (map != NULL)
-        node_set(tree->arena, map, key, value);
+    if (map == NULL)
+        return;
+    have = node_find(map, key->text);
+    if (have != NULL)
+        check_replaced(tree, &location, map == tree->root, key, have, value);
+    node_set(tree->arena, map, key, value);
 }

@@ -222,8 +222,8 @@ static void measure(struct doctor *d)
     pin_plan_finish(&plan);
 }
 
-enum epa_status doctor_examine(const char *plugin_path, bool quick, struct doctor **out,
-                               struct epa_error *err)
+enum epa_status doctor_examine(const char *const *plugin_path, bool quick,
+                               struct doctor **out, struct epa_error *err)
 {
     struct registry *registry = NULL;
     struct doctor *d = calloc(1, sizeof(*d));
@@ -238,6 +238,8 @@ enum epa_status doctor_examine(const char *plugin_path, bool quick, struct docto
     }
     d->quick = quick;
     machine_collect("", &d->machine);
+    if (registry_empty(registry) != NULL)
+        snprintf(d->empty, sizeof(d->empty), "%s", registry_empty(registry));
     examine_plugins(d, registry);
     measure(d);
     registry_destroy(registry);

@@ -35,12 +35,13 @@ struct doctor {
     bool quick, has_memory, has_flags;
     struct measure_memory memory;
     struct measure_flags flags;
+    char empty[320];     /* which folders hold no plugins; "": none */
     enum epa_status shm; /* EPA_OK: ranks of this host can talk */
 };
 
 /* Plugins that are not there as they should be are no failure: they are findings. */
-enum epa_status doctor_examine(const char *plugin_path, bool quick, struct doctor **out,
-                               struct epa_error *);
+enum epa_status doctor_examine(const char *const *plugin_path, bool quick,
+                               struct doctor **out, struct epa_error *);
 void doctor_destroy(struct doctor *);
 
 const struct doctor_plugin *doctor_plugin(const struct doctor *, enum epa_plugin_kind,

@@ -195,15 +195,17 @@ static const char *kind_name(enum epa_plugin_kind kind)
 
 static void judge_plugins(struct doctor *d)
 {
+    if (d->empty[0] != '\0')
+        miss(d, "install epa2a as a whole, or say --plugin-path DIR", "%.300s", d->empty);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         const struct part *part = &parts[i];
         const struct doctor_plugin *p = doctor_plugin(d, part->kind, part->name);
         char fix[320];
 
-        if (p == NULL) {
+        if (p == NULL && d->empty[0] == '\0') {
             snprintf(fix, sizeof(fix), "%s; build again", part->build);
             miss(d, fix, "%s %s is not built", kind_name(part->kind), part->name);
-        } else if (!p->loaded && strstr(p->text, " is missing") != NULL) {
+        } else if (p != NULL && !p->loaded && strstr(p->text, " is missing") != NULL) {
             miss(d, part->run, "%s %s cannot be loaded: %.200s", kind_name(part->kind),
                  part->name, p->text);
         }

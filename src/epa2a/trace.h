@@ -16,11 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
-#ifndef CLOCK_MONOTONIC
-#error "epa2a/trace.h needs clock_gettime(): define _GNU_SOURCE, or _POSIX_C_SOURCE 199309L"
-#endif
+#include <epa2a/wait.h>
 
 enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 
@@ -34,7 +31,7 @@ enum epa_trace_kind {
 };
 
 struct epa_trace_event {
-    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    uint64_t begin_ns, end_ns; /* of epa_now_ns() */
     uint64_t bytes, value;     /* bytes 0: not given */
     uint32_t tokens, peer;     /* tokens 0: not given */
     uint32_t signal;
@@ -83,12 +80,7 @@ static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
 
 static inline uint64_t epa_trace_now(const struct epa_trace *t)
 {
-    struct timespec now;
-
-    if (t == NULL)
-        return 0;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return t == NULL ? 0 : epa_now_ns();
 }
 
 /* For the calls below, and only where t is not NULL. */

@@ -26,8 +26,8 @@ static enum epa_status find_job(struct process_job *out, struct epa_error *err)
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "launcher env: nothing says which rank this is; start it by torchrun, "
-            "srun or mpirun, or set RANK, WORLD_SIZE, LOCAL_RANK and "
-            "LOCAL_WORLD_SIZE, all four");
+            "srun or mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT, all four");
     return status;
 }
 
@@ -92,8 +92,8 @@ static enum epa_status find_address(const struct config *config,
             "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
             "launcher.address",
             job->process_id.source);
-    if (job->process_id.rank == 0 && !all_here && config->interface == NULL &&
-        net_is_loopback(out))
+    if (job->process_id.rank == 0 && !all_here && !job->hosts_unknown &&
+        config->interface == NULL && net_is_loopback(out))
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "launcher env: '%.200s' is the loopback address here, which ranks on "

@@ -220,10 +220,11 @@ static void check_time(struct launcher *launcher, uint64_t now)
 
     if (run->phase == MEETING && !run->judged &&
         now - run->began_ns > run->settings->start_ns)
-        launcher_fail_with(launcher, EPA_ERR_TIMEOUT, UINT32_MAX,
-                       "rank %u (host %.64s) did not meet the others within %.3g s",
-                       launcher->params.process_id.rank, launcher->host.name,
-                       (double)run->settings->start_ns * 1e-9);
+        launcher_fail_with(
+            launcher, EPA_ERR_TIMEOUT, UINT32_MAX,
+            "rank %u (host %.64s) did not meet the others within %.3g s (launcher.start)",
+            launcher->params.process_id.rank, launcher->host.name,
+            (double)run->settings->start_ns * 1e-9);
     if (run->grace_end_ns == 0 && control_aborted(launcher->control))
         run->grace_end_ns = now + run->asked->grace_ns;
     if (!launcher_keeps(launcher) && !run->ran && !run->left && control_aborted(launcher->control)) {

@@ -164,10 +164,11 @@ static void dial_turn(struct launcher *launcher, short revents, uint64_t now)
     else if (now - run->began_ns > run->settings->start_ns) {
         struct wire_word word = {.status = EPA_ERR_TIMEOUT, .rank = UINT32_MAX};
 
-        snprintf(word.text, sizeof(word.text),
-                 "rank %u (host %.64s) cannot reach rank 0 within %.3g s: %s",
-                 launcher->params.process_id.rank, launcher->host.name,
-                 (double)run->settings->start_ns * 1e-9, launcher->dial.why);
+        snprintf(
+            word.text, sizeof(word.text),
+            "rank %u (host %.64s) cannot reach rank 0 within %.3g s (launcher.start): %s",
+            launcher->params.process_id.rank, launcher->host.name,
+            (double)run->settings->start_ns * 1e-9, launcher->dial.why);
         judge(launcher, &word);
     }
 }
@@ -311,7 +312,7 @@ static void check_rendezvous(struct launcher *launcher, uint64_t now)
     uint64_t limit = launcher->run.settings->heartbeat_ns, looked = launcher->run.looked_ns;
     char how[80];
 
-    snprintf(how, sizeof(how), "nothing was heard from it for %.3g s",
+    snprintf(how, sizeof(how), "nothing was heard from it for %.3g s (launcher.heartbeat)",
              (double)limit * 1e-9);
     launcher->run.looked_ns = now;
     if (launcher->conn.fd >= 0 && !conn_is_silent(&launcher->conn, now, looked, limit))

@@ -179,8 +179,8 @@ enum epa_status net_listen_at(const struct launcher_contact *contact, const char
                     "rank 0 cannot listen at %.200s (%s) port %u: %s%s", name, text,
                     contact->port, strerror(failed),
                     failed == EADDRINUSE      ? "; set launcher.port to one that is free"
-                    : failed == EADDRNOTAVAIL ? "; it must be an address of the host that "
-                                                "rank 0 runs on"
+                    : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
+                                                "one of the host that rank 0 runs on"
                                               : "");
 }
 

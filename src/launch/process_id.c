@@ -1,6 +1,7 @@
 /* Sets of variables that say "you are rank R of N", the surest first. RANK and WORLD_SIZE
  * alone may count nodes, and Slurm's stay behind in shells of a job: so a set has variables
- * that must be there beside rank and size. */
+ * that must be there beside rank and size. Which ranks share a host is worked out when they
+ * meet; LOCAL_RANK is not needed for that. */
 #include "launch/process_id.h"
 
 #include <errno.h>
@@ -46,6 +47,11 @@ static const struct set sets[] = {
      .also = {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
      .local_size = "LOCAL_WORLD_SIZE",
      .id = {"TORCHELASTIC_RUN_ID", NULL}},
+    {.name = "environment",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .also = {"MASTER_ADDR", "MASTER_PORT"},
+     .local_size = "LOCAL_WORLD_SIZE"},
     {.name = "Slurm",
      .rank = "SLURM_PROCID",
      .size = "SLURM_STEP_NUM_TASKS",
@@ -111,6 +117,7 @@ static enum epa_status read_set(const struct set *set, struct process_job *job,
                         "job, unset them or set launcher: fork",
                         set->name, set->rank, place->rank, set->size, place->size);
     job->mpi = set->mpi;
+    job->hosts_unknown = set->hosts == NULL && job->local_size == 0;
     place->local_size = job->local_size;
     snprintf(place->source, sizeof(place->source), "%s: %s=%u of %s=%u", set->name, set->rank,
              place->rank, set->size, place->size);

@@ -120,10 +120,9 @@ static void check_start(struct rendezvous *rendezvous, uint64_t now)
         return;
     list_missing(rendezvous, missing, sizeof(missing));
     rendezvous_fail(rendezvous, EPA_ERR_TIMEOUT, UINT32_MAX,
-                    "rank%s %s of %u did not connect within %.3g s%s",
-                    rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing,
-                    rendezvous->size, (double)rendezvous->params.start_ns * 1e-9,
-                    rendezvous->refused);
+             "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
+             rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing, rendezvous->size,
+             (double)rendezvous->params.start_ns * 1e-9, rendezvous->refused);
 }
 
 /* Ranks that wait for a piece longer than they may are told whose it is. */
@@ -167,7 +166,8 @@ static void check_silence(struct rendezvous *rendezvous, struct rendezvous_peer 
     if (peer->conn.fd < 0) {
         rendezvous_lose(rendezvous, peer, "");
     } else if (conn_is_silent(&peer->conn, now, rendezvous->looked_ns, limit)) {
-        snprintf(how, sizeof(how), "nothing was heard from it for %.3g s",
+        snprintf(how, sizeof(how),
+                 "nothing was heard from it for %.3g s (launcher.heartbeat)",
                  (double)limit * 1e-9);
         rendezvous_lose(rendezvous, peer, how);
     } else {

@@ -39,6 +39,7 @@ struct registry {
     } * loading; /* [n], beside entry */
     uint32_t n, room;
     struct text searched; /* the folders, for messages */
+    struct text empty;    /* "no plugins in X; no plugin folder Y" */
 };
 
 static const struct epa_plugin *const builtins[] = {
@@ -121,8 +122,9 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
     return false;
 }
 
+/* Counts in *n what is the name of a plugin. */
 static enum epa_status add_file(struct registry *registry, const char *folder,
-                                const char *base, struct epa_error *err)
+                                const char *base, uint32_t *n, struct epa_error *err)
 {
     struct registry_entry entry = {0};
     struct loading loading = {0};
@@ -134,21 +136,32 @@ static enum epa_status add_file(struct registry *registry, const char *folder,
 
     if (!parse_base(base, &entry.kind, &name, &bytes))
         return EPA_OK;
+    ++*n;
     printable = arena_strndup(registry->arena, name, bytes);
     for (char *c = printable; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
     entry.name = printable;
     at = position(registry, entry.kind, entry.name, &found);
-    if (found)
+    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
+    if (found) {
+        struct registry_entry *first = &registry->entry[at];
+
+        if (first->file != NULL && strcmp(first->file, entry.file) == 0)
+            return EPA_OK; /* a folder was given twice */
+        first->hides = arena_printf(registry->arena, "%s%s%s",
+                                    first->hides == NULL ? "" : first->hides,
+                                    first->hides == NULL ? "" : ", ", entry.file);
         return EPA_OK;
+    }
     loading.folder = folder;
     loading.base = arena_strndup(registry->arena, base, strlen(base));
-    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
     return insert(registry, at, entry, loading, err);
 }
 
+/* Counts in *n what it finds. A folder that nobody asked for by name (`what` is NULL) may be
+ * missing. */
 static enum epa_status add_folder(struct registry *registry, const char *path,
-                                  const char *what, struct epa_error *err)
+                                  const char *what, uint32_t *n, struct epa_error *err)
 {
     const char *folder = arena_strndup(registry->arena, path, strlen(path));
     enum epa_status status = EPA_OK;
@@ -159,16 +172,25 @@ static enum epa_status add_folder(struct registry *registry, const char *path,
              folder);
     dir = opendir(folder);
     if (dir == NULL && errno == ENOENT && what == NULL)
-        return EPA_OK; /* nobody asked for it; an installation without plugins is legal */
+        return EPA_OK;
     if (dir == NULL)
         return epa_fail(
             err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
             "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
             strerror(errno));
     while (status == EPA_OK && (file = readdir(dir)) != NULL)
-        status = add_file(registry, folder, file->d_name, err);
+        status = add_file(registry, folder, file->d_name, n, err);
     closedir(dir);
     return status;
+}
+
+/* Notes that no plugin was found in `folder`, if so. */
+static void note_empty(struct registry *registry, const char *folder, uint32_t n)
+{
+    if (n == 0)
+        text_add(&registry->empty, "%s%s %s", registry->empty.bytes == 0 ? "" : "; ",
+                 access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder",
+                 folder);
 }
 
 /* In a build tree each plugin is in plugins/<kind>/<name>/. */
@@ -176,6 +198,7 @@ static enum epa_status add_build_tree(struct registry *registry, const char *top
                                       struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
+    uint32_t n = 0;
 
     for (uint32_t kind = 0; status == EPA_OK && kind < PLUGIN_KINDS; kind++) {
         const char *path =
@@ -190,11 +213,12 @@ static enum epa_status add_build_tree(struct registry *registry, const char *top
             if (plugin_name_ok(file->d_name))
                 status = add_folder(
                     registry, arena_printf(registry->arena, "%s/%s", path, file->d_name),
-                    NULL, err);
+                    NULL, &n, err);
         }
         if (dir != NULL)
             closedir(dir);
     }
+    note_empty(registry, arena_printf(registry->arena, "%s/plugins", top), n);
     return status;
 }
 
@@ -219,28 +243,82 @@ static bool find_build_tree(char *top, size_t room)
     return false;
 }
 
-static enum epa_status add_files(struct registry *registry, const char *plugin_path,
+void registry_installed_folder(char *out, size_t room)
+{
+    const char *folder = EPA2A_PLUGIN_DIR; /* absolute, or from that of the program */
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char *slash;
+
+    exe[n < 0 ? 0 : n] = '\0';
+    slash = strrchr(exe, '/');
+    if (folder[0] == '/' || slash == NULL) {
+        snprintf(out, room, "%s", folder);
+        return;
+    }
+    *slash = '\0';
+    for (; strncmp(folder, "../", 3) == 0; folder += 3) {
+        slash = strrchr(exe, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    snprintf(out, room, "%s/%s", exe, folder);
+}
+
+static enum epa_status add_asked(struct registry *registry, const char *folder,
+                                 const char *what, struct epa_error *err)
+{
+    uint32_t n = 0;
+    enum epa_status status = add_folder(registry, folder, what, &n, err);
+
+    if (status == EPA_OK)
+        note_empty(registry, folder, n);
+    return status;
+}
+
+/* The absolute ones of folders with : between them. */
+static enum epa_status add_environment(struct registry *registry, const char *list,
+                                       uint32_t *folders, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (size_t bytes; status == EPA_OK && *list != '\0'; list += bytes) {
+        bytes = strcspn(list, ":");
+        if (list[0] == '/') {
+            status = add_asked(registry, arena_strndup(registry->arena, list, bytes),
+                               "EPA2A_PLUGIN_PATH", err);
+            ++*folders;
+        }
+        bytes += list[bytes] == ':';
+    }
+    return status;
+}
+
+static enum epa_status add_files(struct registry *registry, const char *const *plugin_path,
                                  struct epa_error *err)
 {
     const char *env = secure_getenv("EPA2A_PLUGIN_PATH");
-    char top[PATH_MAX];
+    char top[PATH_MAX], folder[PATH_MAX];
     enum epa_status status = EPA_OK;
+    uint32_t folders = 0;
 
-    if (plugin_path != NULL && plugin_path[0] != '/')
-        return epa_fail(err, EPA_ERR_CONFIG, "the plugin path '%s' is not absolute",
-                        plugin_path);
-    if (plugin_path != NULL)
-        status = add_folder(registry, plugin_path, "the plugin path", err);
-    if (status != EPA_OK)
+    for (; status == EPA_OK && plugin_path != NULL && *plugin_path != NULL; plugin_path++) {
+        if (**plugin_path != '/')
+            return epa_fail(err, EPA_ERR_CONFIG, "the plugin path '%s' is not absolute",
+                            *plugin_path);
+        status = add_asked(registry, *plugin_path, "the plugin path", err);
+    }
+    if (status == EPA_OK && env != NULL)
+        status = add_environment(registry, env, &folders, err);
+    if (status != EPA_OK || folders > 0)
         return status;
-    if (env != NULL && env[0] == '/')
-        return add_folder(registry, env, "EPA2A_PLUGIN_PATH", err);
     if (find_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
-    return add_folder(registry, EPA2A_PLUGIN_DIR, NULL, err);
+    registry_installed_folder(folder, sizeof(folder));
+    return add_asked(registry, folder, NULL, err);
 }
 
-enum epa_status registry_create(const char *plugin_path, struct registry **out,
+enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *err)
 {
     struct registry *registry = calloc(1, sizeof(*registry));
@@ -278,6 +356,7 @@ void registry_destroy(struct registry *registry)
     free(registry->entry);
     free(registry->loading);
     text_free(&registry->searched);
+    text_free(&registry->empty);
     arena_destroy(registry->arena);
     free(registry);
 }
@@ -393,6 +472,7 @@ static enum epa_status fail_unknown(const struct registry *registry,
     const char *word = plugin_kind_name(kind), *nearest;
     const char **names = calloc(registry->n + 1, sizeof(*names));
     struct text have = {0};
+    enum epa_status status = EPA_ERR_CONFIG;
     uint32_t n = 0;
 
     for (uint32_t i = 0; names != NULL && i < registry->n; i++) {
@@ -402,19 +482,21 @@ static enum epa_status fail_unknown(const struct registry *registry,
         names[n++] = registry->entry[i].name;
     }
     nearest = names == NULL ? NULL : text_nearest(name, names, n);
-    if (nearest != NULL)
-        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; is it '%s'?", word, name,
-                 nearest);
-    else if (n != 0)
-        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; there is %s", word, name,
-                 have.data);
-    else
-        epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s', nor any other in %s", word,
-                 name,
+    if (nearest != NULL) {
+        epa_fail(err, status, "there is no %s '%.64s'; is it '%s'?", word, name, nearest);
+    } else if (registry->empty.bytes != 0) {
+        status = EPA_ERR_UNSUPPORTED;
+        epa_fail(err, status, "there is no %s '%.64s': %s", word, name,
+                 registry->empty.data);
+    } else if (n != 0) {
+        epa_fail(err, status, "there is no %s '%.64s'; there is %s", word, name, have.data);
+    } else {
+        epa_fail(err, status, "there is no %s '%.64s', nor any other in %s", word, name,
                  registry->searched.bytes == 0 ? "any folder" : registry->searched.data);
+    }
     text_free(&have);
     free(names);
-    return EPA_ERR_CONFIG;
+    return status;
 }
 
 enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind kind,
@@ -429,7 +511,7 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
                         "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _",
                         name, PLUGIN_NAME_MAX);
     i = position(registry, kind, name, &found);
-    if (!found && fail_left_out(kind, name, err) != EPA_OK)
+    if (!found && registry->empty.bytes == 0 && fail_left_out(kind, name, err) != EPA_OK)
         return EPA_ERR_UNSUPPORTED;
     if (!found)
         return fail_unknown(registry, kind, name, err);
@@ -447,4 +529,9 @@ uint32_t registry_list(struct registry *registry, const struct registry_entry **
         load(registry, i);
     *out = registry->entry;
     return registry->n;
+}
+
+const char *registry_empty(const struct registry *registry)
+{
+    return registry->empty.bytes == 0 ? NULL : registry->empty.data;
 }

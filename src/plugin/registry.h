@@ -7,11 +7,12 @@
 
 struct registry;
 
-/* The usual place is $EPA2A_PLUGIN_PATH if absolute (secure_getenv), else the build tree
- * if this program stands in one, else the installed folder. `plugin_path` (absolute, or
- * NULL) is searched before it: what it holds hides a plugin of the same kind and name. A
- * folder that was asked for must be there. */
-enum epa_status registry_create(const char *plugin_path, struct registry **out,
+/* The usual place is each absolute folder of $EPA2A_PLUGIN_PATH, with : between them
+ * (secure_getenv); without any the build tree if this program stands in one, else
+ * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL:
+ * none) are searched before it, in order: what is found first hides a plugin of the same kind
+ * and name. A folder that was asked for must be there. */
+enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *);
 
 /* Unloads, so what was found must not be in use. */
@@ -30,8 +31,17 @@ struct registry_entry {
     const char *name, *file; /* file NULL: built in */
     const struct epa_plugin *plugin;
     const char *why;
+    const char *hides; /* files of the same kind and name in folders after; NULL: none */
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
+
+/* Which searched folders are missing or hold no plugin, as a clause: what a tree that was
+ * copied in part looks like. NULL: none. */
+const char *registry_empty(const struct registry *);
+
+/* Where plugins are installed: found from this program's own path, so that an installation may
+ * be moved. */
+void registry_installed_folder(char *out, size_t room);
 
 const char *plugin_kind_name(enum epa_plugin_kind);
 

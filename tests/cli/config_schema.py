@@ -254,6 +254,8 @@ class Comparison:
                 values += [str(word), f"{word}x"]
         values.append('"$${SCHEMA_TEST}"')
         lines = ["version: 1"]
+        if key.startswith("allgather."):  # a section of another operation than the default algorithm's
+            lines.append("algorithm: allgather")
         if key != "version":
             *sections, name = key.split(".")
             # An option of a plugin stands beside the plugin's name.

@@ -2,7 +2,7 @@
 # Ranks that are started one by one, as torchrun and srun do, on this host: that all end alike,
 # whatever becomes of one of them, how soon, what they say, and that nothing is left behind.
 #   env.sh EPA2A CONFIG KIND
-#   KIND: well | kill | stop | agent | hub | never | other | token | int | term | garbage | several | silent | pause
+#   KIND: well | few | kill | stop | agent | hub | never | other | token | int | term | garbage | several | silent | pause
 set -u
 epa2a=$1 config=$2 kind=$3 n=4
 work=$(mktemp -d) || exit 1
@@ -118,6 +118,17 @@ PYTHON
 
 case $kind in
 well) well ;;
+few) # variables: no LOCAL_RANK, no LOCAL_WORLD_SIZE, and no launcher is asked for
+    for r in $(seq 0 $((n - 1))); do
+        RANK=$r WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$epa2a" verify "$config" \
+            --set ranks=$n >"$work/out.$r" 2>"$work/err.$r" &
+        pid[$r]=$!
+    done
+    since=$(now_ms)
+    ends 0 60000
+    grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing"
+    says 0 "launcher: env \\(environment: RANK=0 of WORLD_SIZE=$n\\)"
+    others_are_quiet ;;
 kill)
     for victim in 0 1 3; do
         start_all "${endless[@]}"
@@ -184,7 +195,7 @@ never)
     done
     since=$(now_ms)
     ends 4 10000 "1 2 3"
-    says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s: 127.0.0.1 port $port: Connection refused" ;;
+    says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s \\(launcher\\.start\\): 127.0.0.1 port $port: Connection refused" ;;
 other)
     for r in 0 1 2; do
         rank $r verify "$config"
@@ -203,7 +214,7 @@ token)
     ends 2 3000 3
     says 3 '^\[rank 3\] .*another job: its token is not rank 0'
     ends 4 10000 "0 1 2"
-    says 0 'rank 3 of 4 did not connect within 2 s; refused 127\.0\.0\.1: another job' ;;
+    says 0 'rank 3 of 4 did not connect within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
 int | term)
     for victim in 0 2; do
         start_all "${endless[@]}" --json "$work/out.json" --force

@@ -38,6 +38,10 @@ def expect(what, have, want):
 class Batch:
     def __init__(self, epa2a, config, index_schema, result_schema):
         self.command = [epa2a, "bench", config]
+        built = json.loads(subprocess.run([epa2a, "--version", "--json", "-"], capture_output=True, text=True,
+                                          check=True).stdout)["with"]
+        # Of the whole file what this build can run.
+        self.all = FAST + ([] if built["ucx"] else ["--set", "matrix.transport=[shm]"])
         self.schema = [json.loads(pathlib.Path(path).read_text("utf-8"))
                        for path in (index_schema, result_schema)]
 
@@ -145,11 +149,11 @@ def left_over(before):
 def kill(batch, work):
     """SIGKILL of all when half is done."""
     whole, part = work / "whole", work / "part"
-    printed = batch.run(whole, *FAST)
+    printed = batch.run(whole, *batch.all)
     batch.check_whole(whole)
     n = len(rows(whole))
     before = set(os.listdir("/dev/shm"))
-    child = batch.start(part, *FAST)
+    child = batch.start(part, *batch.all)
     # UCX, killed while it sets up, leaves files of its own.
     index = stop_at(batch, child, part, n // 2, lambda run: "transport=shm" in run["label"])
     os.killpg(child.pid, signal.SIGKILL)
@@ -163,7 +167,7 @@ def kill(batch, work):
     expect("running", count(index, "running"), 1)
     expect("planned", count(index, "planned"), n - 1 - count(index, "done"))
     kept = {run["result"]: (part / run["result"]).stat().st_ino for run in index["runs"] if run["result"]}
-    again = batch.run(part, *FAST, "--resume")
+    again = batch.run(part, *batch.all, "--resume")
     after = batch.check_whole(part)
     expect("rows", rows(part), rows(whole))
     expect("the table", table(again.stdout), table(printed.stdout))
@@ -174,7 +178,7 @@ def kill(batch, work):
     if by_id.returncode not in (0, 10) or by_id.stdout.count(" total ") != n or by_id.stderr:
         fail(f"compare: {by_id.returncode} {by_id.stdout[-2000:]}{by_id.stderr}")
     # All is done: nothing runs, and the table is there once more.
-    expect("the table, a third time", table(batch.run(part, *FAST, "--resume").stdout), table(printed.stdout))
+    expect("the table, a third time", table(batch.run(part, *batch.all, "--resume").stdout), table(printed.stdout))
     expect("rows, a third time", rows(part), rows(whole))
     print(f"killed with {len(kept)} of {n} runs done, then {n}")
 

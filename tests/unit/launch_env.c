@@ -41,6 +41,7 @@ static struct plan {
     uint64_t timeout_ns;
     uint32_t ranks_per_node, launches;
     bool blocks, hosts;
+    bool local_unknown;    /* LOCAL_RANK and LOCAL_WORLD_SIZE are not set */
     const char *odd_alike; /* of rank 1 */
 } plan;
 
@@ -63,6 +64,10 @@ static void client(struct started *s, uint32_t r)
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     set_job(r, s->size, s->size, plan.port);
+    if (plan.local_unknown) {
+        unsetenv("LOCAL_RANK");
+        unsetenv("LOCAL_WORLD_SIZE");
+    }
     if (plan.hosts)
         become_host(r);
     asked.timeout_ns = plan.timeout_ns != 0 ? plan.timeout_ns : asked.timeout_ns;
@@ -143,9 +148,11 @@ TEST_OF_RANKS(ranks_per_node_makes_nodes,
     }
 }
 
-TEST(hosts_are_nodes_however_ranks_are_dealt)
+static void check_hosts(bool local_unknown)
 {
-    struct started *s = run(5, (struct plan){.rank_main = note_world, .hosts = true});
+    struct started *s =
+        run(5, (struct plan){
+                   .rank_main = note_world, .hosts = true, .local_unknown = local_unknown});
 
     if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
         started_destroy(s);
@@ -159,6 +166,16 @@ TEST(hosts_are_nodes_however_ranks_are_dealt)
         assert_int_equal(s->rank[r].world.local_size, r % 2 == 0 ? 3 : 2);
     }
     started_destroy(s);
+}
+
+TEST(hosts_are_nodes_however_ranks_are_dealt)
+{
+    check_hosts(false);
+}
+
+TEST(hosts_are_found_without_local_variables)
+{
+    check_hosts(true);
 }
 
 TEST_OF_RANKS(one_rank_needs_no_address, started_create(1))
@@ -395,7 +412,7 @@ static void assert_refused(const char *want)
 TEST(what_cannot_be_found_is_reported_with_what_to_set)
 {
     clearenv();
-    assert_refused("set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, all four");
+    assert_refused("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four");
     set_job(0, 4, 2, 9);
     unsetenv("MASTER_ADDR");
     assert_refused("set MASTER_ADDR or launcher.address");

@@ -17,6 +17,8 @@ static const char *const all[] = {
     "WORLD_SIZE",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS",
@@ -78,6 +80,8 @@ TEST(each_launcher_is_known_by_its_variables)
     assert_place("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
                  "TORCHELASTIC_RUN_ID=none",
                  1, 4, false, 2, "none", "torchrun: RANK=1 of WORLD_SIZE=4");
+    assert_place("RANK=1 WORLD_SIZE=4 MASTER_ADDR=b1 MASTER_PORT=9", 1, 4, false, 0, "",
+                 "environment: RANK=1 of WORLD_SIZE=4");
     assert_place("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=0 SLURM_JOB_ID=99", 5,
                  6, false, 0, "99.0", "Slurm: SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=6");
     assert_place("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=3 "
@@ -97,6 +101,7 @@ TEST(rank_and_world_size_alone_may_count_nodes)
 {
     assert_place("RANK=1 WORLD_SIZE=4", 0, 0, false, 0, "", "");
     assert_place("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1", 0, 0, false, 0, "", "");
+    assert_place("RANK=1 WORLD_SIZE=4 MASTER_PORT=9", 0, 0, false, 0, "", "");
 }
 
 TEST(a_shell_within_a_slurm_job_is_no_rank)

@@ -97,10 +97,12 @@ static inline enum epa_status find_in(struct fixture *f, const char *folder,
 {
     const struct epa_plugin *plugin = NULL;
 
+    const char *const path[] = {folder, NULL};
+
     registry_destroy(f->registry);
     f->registry = NULL;
     f->err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(registry_create(folder, &f->registry, &f->err), EPA_OK);
+    assert_int_equal(registry_create(path, &f->registry, &f->err), EPA_OK);
     return registry_find(f->registry, EPA_PLUGIN_TRANSPORT, name, &plugin, &f->err);
 }
 

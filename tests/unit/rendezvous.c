@@ -253,7 +253,7 @@ TEST_OF_GAME(another_token_is_refused_and_reported_of_when_ranks_are_missing, 2,
     expect(g, client, WIRE_ABORT);
     conn_put(client, WIRE_DONE);
     assert_verdict(g, client, EPA_ERR_TIMEOUT,
-                   "rank 1 of 2 did not connect within 0.3 s; refused "
+                   "rank 1 of 2 did not connect within 0.3 s (launcher.start); refused "
                    "somebody: another job");
 }
 
@@ -316,9 +316,9 @@ TEST_OF_GAME(a_silent_client_is_gone, 2, 10000000000, 200000000)
             conn_put(&g->client[0], WIRE_DONE);
         turn(g);
     }
-    assert_verdict(
-        g, &g->client[0], EPA_ERR_DIED,
-        "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s");
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED,
+                   "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s "
+                   "(launcher.heartbeat)");
 }
 
 TEST_OF_GAME(a_death_explains_what_others_saw_of_it, 3, 10000000000, 10000000000)

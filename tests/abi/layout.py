@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The layout of all structs of the public headers, and the values of their enums, as static assertions that go
+with one EPA_ABI.
+
+layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.h, holds all of them and they are as they are now.
+layout.py compile WITH... HEADERS LAYOUT: each header compiles alone by the command WITH, and LAYOUT after them.
+
+layout.py update: writes LAYOUT anew once a struct has changed, and raises EPA_ABI in plugin.h and `abi` in meson.build if
+LAYOUT had that number already. With --again the number is left: nobody has plugins of it yet."""
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HEAD = """/* Made by tests/abi/layout.py, which says how it is changed. */
+#ifdef __cplusplus
+#define SAME(a, b) static_assert((a) == (b), #a)
+#else
+#define SAME(a, b) _Static_assert((a) == (b), #a)
+#endif
+"""
+
+
+def public(headers, *ends):
+    return sorted(path for path in pathlib.Path(headers, "epa2a").rglob("*") if path.suffix in ends)
+
+
+def including(headers, paths):
+    return "".join(f"#include <{path.relative_to(headers)}>\n" for path in paths)
+
+
+def entries(cc, headers):
+    """(depth, tag, attributes) of all that the compiler notes for a debugger."""
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work, "x.o")
+        subprocess.run([*cc, "-std=c11", "-D_GNU_SOURCE", "-gdwarf-4", "-fno-eliminate-unused-debug-types", "-w",
+                        f"-I{headers}", "-xc", "-c", "-", "-o", out], check=True, text=True,
+                       input=including(headers, public(headers, ".h")))
+        text = subprocess.run(["readelf", "--debug-dump=info", out], capture_output=True, text=True, check=True).stdout
+    for part in re.split(r"\n <(?=[0-9a-f]+><)", text)[1:]:
+        depth, at, tag = re.match(r"([0-9a-f]+)><([0-9a-f]+)>: Abbrev Number: \d+(?: \(DW_TAG_(\w+)\))?", part).groups()
+        found = dict(re.findall(r"DW_AT_(\w+) *: (?:\(.*?\): |\(.*?\) )*<?(?:0x)?([^>\n]*?)>? *(?:\n|$)", part))
+        yield int(depth, 16), at, tag, found
+
+
+class Entry:
+    def __init__(self, tag, found):
+        self.tag, self.found, self.children = tag, found, []
+
+    def name(self):
+        return self.found.get("name")
+
+
+def tree(cc, headers):
+    by_place, stack = {}, []
+    for depth, at, tag, found in entries(cc, headers):
+        entry = Entry(tag, found)
+        by_place[at] = entry
+        del stack[depth:]
+        if stack and stack[-1]:
+            stack[-1].children.append(entry)
+        stack.append(entry if tag else None)
+    return by_place
+
+
+def members(by_place, entry, before=""):
+    for child in entry.children:
+        if child.tag != "member" or not child.name():
+            continue
+        yield before + child.name()
+        of = by_place[child.found["type"]]
+        if of.tag in ("structure_type", "union_type") and not of.name():
+            yield from members(by_place, of, f"{before}{child.name()}.")
+
+
+def probe(cc, headers, expressions):
+    """Their values, by a program that prints them."""
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work, "x")
+        lines = "".join(f'    printf("%lld\\n", (long long)({e}));\n' for e in expressions)
+        subprocess.run([*cc, "-std=c11", "-D_GNU_SOURCE", "-w", f"-I{headers}", "-xc", "-", "-o", out], check=True,
+                       text=True, input=f"#include <stddef.h>\n#include <stdio.h>\n"
+                       f"{including(headers, public(headers, '.h'))}int main(void)\n{{\n{lines}}}\n")
+        return [int(n) for n in subprocess.run([out], capture_output=True, text=True, check=True).stdout.split()]
+
+
+def layout(cc, headers):
+    by_place = tree(cc, headers)
+    expressions = ["EPA_ABI"]
+    structs = {e.name(): e for e in by_place.values()
+               if e.tag == "structure_type" and (e.name() or "").startswith("epa_") and "byte_size" in e.found}
+    for name, entry in sorted(structs.items()):
+        expressions.append(f"sizeof(struct {name})")
+        expressions += [f"offsetof(struct {name}, {member})" for member in members(by_place, entry)]
+    expressions += sorted({e.name() for e in by_place.values()
+                           if e.tag == "enumerator" and e.name().startswith("EPA_")})
+    values = probe(cc, headers, expressions)
+    return HEAD + "".join(f"SAME({e}, {v});\n" for e, v in zip(expressions, values))
+
+
+def number(text):
+    return int(re.search(r"SAME\(EPA_ABI, (\d+)\)", text)[1])
+
+
+def check(cc, headers, path):
+    (pointer,) = probe([cc], headers, ["sizeof(void *)"])
+    if pointer != 8:
+        print("skipped: the table is of machines with addresses of 8 bytes")
+        return 77
+    have, now = pathlib.Path(path).read_text("utf-8"), layout([cc], headers)
+    lines, new = have.splitlines(), now.splitlines()
+    assert len(new) > 300, len(new)
+    if sorted(lines) == sorted(new):
+        return 0
+    for sign, only in (("-", [x for x in lines if x not in new]), ("+", [x for x in new if x not in lines])):
+        print("".join(f"{sign}{line}\n" for line in only), end="")
+    if number(have) == number(now):
+        print(f"The public headers have changed, and EPA_ABI is still {number(now)}.")
+    print("Run tests/abi/layout.py update")
+    return 1
+
+
+def update(again):
+    top = pathlib.Path(__file__).resolve().parent.parent.parent
+    path, now = top / "tests/abi/layout.h", layout(["cc"], top / "src")
+    have = path.read_text("utf-8")
+    if have != now and not again and number(have) == number(now):
+        for name, before in ("src/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
+            file = top / name
+            text = file.read_text("utf-8")
+            file.write_text(text.replace(f"{before}{number(now)}", f"{before}{number(now) + 1}"), "utf-8")
+        now = layout(["cc"], top / "src")
+        assert number(now) == number(have) + 1
+    path.write_text(now, "utf-8")
+
+
+def alone(command, headers, text):
+    with tempfile.TemporaryDirectory() as work:
+        cuda = "nvcc" in pathlib.Path(command[0]).name
+        source = pathlib.Path(work, "x.cu" if cuda else "x.cc" if "++" in " ".join(command) else "x.c")
+        source.write_text(text)
+        return subprocess.run([*command, f"-I{headers}", "-c", source, "-o", f"{work}/x.o"], capture_output=True,
+                              text=True, check=False)
+
+
+def compile_each(*args):
+    *command, headers, path = args
+    ends = (".h", ".cuh") if "nvcc" in pathlib.Path(command[0]).name else (".h",)
+    paths, bad = public(headers, *ends), 0
+    assert len(paths) >= 10, paths
+    texts = {str(path.relative_to(headers)): including(headers, [path]) for path in paths}
+    texts["all of them and the layout"] = including(headers, paths) + "#include <stddef.h>\n" + \
+        pathlib.Path(path).read_text("utf-8")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for name, done in zip(texts, pool.map(lambda text: alone(command, headers, text), texts.values())):
+            if done.returncode != 0:
+                print(f"{name}: {done.stderr[:2000]}")
+                bad += 1
+    return bad > 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["update"]:
+        sys.exit(update("--again" in sys.argv))
+    sys.exit({"check": check, "compile": compile_each}[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""documented.py EPA2A SOURCE BUILD [PAGE...]: every command that README.md, CONTRIBUTING.md, the help topics and the
+man pages show runs and ends as it should. They run one after the other in a folder that has what a checkout and a
+reader have: configs/, the build, the YAML that the text shows, results of before. Runs are cut to a few iterations
+and short tokens by --set and nothing else, those of many processes by --dry-run. What needs more than this machine has, or builds the
+project, is skipped and listed with the reason."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+FEW = " ".join(f"--set {key}" for key in ("bench.iterations=5", "bench.warmup=1", "verify.iterations=2",
+                                          "run.iterations=2", "moe.hidden=512"))
+COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|cc|\. <\(epa2a) ")
+CODES = {"compare": (0, 10), "rerun": (0, 10), "status": (0, 2)}
+BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
+LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot")
+PROCESSES = 4  # and with more of them only what they check before ranks start
+
+
+def of_markdown(path):
+    """(command, the YAML that was shown last before it)"""
+    shown = ""
+    for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
+        if kind == "yaml":
+            shown = text
+        for line in text.splitlines() if kind in ("console", "sh") else []:
+            if kind == "sh" or line.startswith("$ "):
+                yield re.sub(r"\s+# .*", "", line.removeprefix("$ ")), shown
+
+
+def of_help(epa2a):
+    overview = subprocess.run([epa2a, "__complete", "help", ""], capture_output=True, text=True, check=True).stdout
+    for topic in (line.split("\t")[0] for line in overview.splitlines()):
+        text = subprocess.run([epa2a, "help", topic], capture_output=True, text=True, check=True).stdout
+        if "\n  type " in text:
+            continue  # a key; examples.py has its example
+        for line in re.findall(r"^ {2,}(\S.*)$", text, re.M):
+            if COMMAND.match(line):
+                yield re.split(r" {2,}", line)[0], ""
+
+
+def of_page(page):
+    text = subprocess.run(["groff", "-mandoc", "-Tutf8", "-Kutf8", "-rLL=2000n", "-P-c", "-P-b", "-P-u", "-P-o", page],
+                          capture_output=True, check=True, text=True).stdout
+    text = re.sub("[\u2010\u2011\u2212]", "-", text).replace("\u2019", "'")
+    for section in re.findall(r"^EXAMPLES\n(.*?)^\S", text, re.M | re.S):
+        for line in re.findall(r"^ {7}(\S.*)$", section, re.M):
+            if COMMAND.match(line):
+                yield line, ""
+
+
+class Reader:
+    """Somebody with a checkout and a folder of his own files."""
+
+    def __init__(self, work, epa2a, source, build):
+        self.work, self.epa2a = work, epa2a
+        self.env = {**os.environ, "PATH": f"{work}/bin:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                    "PKG_CONFIG_PATH": f"{build}/meson-uninstalled", "PWD": str(work)}
+        for folder in ("bin", "old", "new"):
+            (work / folder).mkdir()
+            (work / folder / "epa2a").symlink_to(epa2a)
+        for name, to in (("configs", f"{source}/configs"), ("tests", f"{source}/tests"), ("build", build)):
+            (work / name).symlink_to(to)
+        for skeleton in pathlib.Path(source, "share").glob("skeleton_*.c"):
+            shutil.copy(skeleton, work)
+        (work / "hosts").write_text("localhost slots=64\n")
+        (work / "routes.jsonl").write_text("".join(
+            json.dumps({"topk_ids": [(t + 7 * k) % 64 for k in range(8)], "topk_weights": [0.125] * 8}) + "\n"
+            for t in range(2048)))
+        (work / "x.yaml").write_text(f"include: {source}/configs/small.yaml\n")
+        self.run(f"epa2a bench x.yaml {FEW} --json was.json --json-lines was.jsonl --out-dir was", check=True)
+        self.run(f"epa2a run x.yaml {FEW} --set profile=x", check=True)
+
+    def run(self, command, check=False):
+        return subprocess.run(["bash", "-c", command], cwd=self.work, env=self.env, capture_output=True, text=True,
+                              check=check, timeout=200, stdin=subprocess.DEVNULL)
+
+    def copy(self, have, name):
+        if (self.work / name).exists():
+            return
+        (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (self.work / have).is_dir() else shutil.copy)(self.work / have, self.work / name)
+
+    def provide(self, command, shown):
+        """What the reader has before he types this; returns it with his names for FILE and the like."""
+        verb = (re.findall(r"epa2a (\w+)", command) + [""])[0]
+        traces = verb == "trace"
+        for placeholder, name in (("FILE", "mine.json" if traces else "mine.yaml"), ("RESULTS", "was.json"),
+                                  ("DIR", "dir"), ("DIR1", "was"), ("DIR2", "dir")):
+            command = re.sub(rf"(?<![\w=-]){placeholder}(?:\.\.\.)?(?!\w)", name, command)
+        command = command.replace("--out mine.json", "--out merged.json")
+        for name in re.findall(r"(?<![\w/.$])[\w-]+\.yaml", command):
+            if not (self.work / name).exists():
+                (self.work / name).write_text(shown or (self.work / "x.yaml").read_text())
+        if verb not in ("compare", "plot", "rerun", "trace"):
+            return verb, command
+        inputs = [word for word in re.sub(r"(?<!\S)--?[\w-]+ \S+", "", command).split()[2:]
+                  if re.fullmatch(r"[\w/.-]+", word)]
+        for name in inputs:
+            have = {"": "was", ".json": "x.json" if traces else "was.json", ".jsonl": "was.jsonl"}
+            end = pathlib.Path(name).suffix
+            # What is compared with something that is there was once alike.
+            others = [other for other in inputs if (self.work / other).exists() and other.endswith(end)]
+            if end in have and name not in ("check", "summary", "view", "merge", "pack"):
+                self.copy(others[0] if verb == "compare" and others else have[end], name)
+        return verb, command
+
+    def why_not(self, command):
+        """Why this is not run here; None: it is."""
+        words = [word for word in command.split() if not re.match(r"\w+=", word)]
+        if command.startswith(BUILDS) or words[0].startswith(BUILDS):
+            return "builds or tests the project"
+        if words[0] in ("srun", "torchrun"):
+            return "needs several hosts"
+        if words[0] == "compute-sanitizer":
+            return "needs a GPU"
+        sources = [word for word in words if word.endswith(".c") and not (self.work / word).exists()]
+        if words[0] == "cc" and sources:
+            return f"needs the reader's {sources[0]}"
+        if "plugin-path $PWD" in re.sub(r"\$PWD/", "", command) and not list(self.work.glob("epa2a-*.so")):
+            return "needs the reader's plugin"
+        if not words[0].startswith(".") and shutil.which(words[0], path=f"{self.work}/bin:{os.environ['PATH']}") is None \
+                and not (self.work / words[0]).exists():
+            return f"there is no {words[0]}"
+        return None
+
+    def try_one(self, example, shown):
+        verb, command = self.provide(example, shown)
+        why = self.why_not(command)
+        if why:
+            return "skipped", why
+        processes = re.match(r"mpirun .*?-n (\d+)", command)
+        few = FEW + (" --dry-run" if processes and int(processes[1]) > PROCESSES else "")
+        command = re.sub(r"(epa2a (?:run|bench|verify|rerun))\b", rf"\1 {few}", command, count=1)
+        done = self.run(command)
+        lacks = LACKS.search(done.stderr) if done.returncode == 3 else None
+        if lacks:
+            return "skipped", "here: " + lacks[0]
+        if done.returncode in CODES.get(verb, (0,)):
+            return "ran", done.returncode
+        return "FAILED", f"exit code {done.returncode}\n  {command}\n{done.stdout[-500:]}{done.stderr[-2000:]}"
+
+
+def main(epa2a, source, build, *pages):
+    epa2a, commands = os.path.abspath(epa2a), []
+    for name in ("README.md", "CONTRIBUTING.md"):
+        commands += [(name, *found) for found in of_markdown(pathlib.Path(source, name))]
+    commands += [("help", *found) for found in of_help(epa2a)]
+    if shutil.which("groff"):
+        for page in pages:
+            commands += [(pathlib.Path(page).name, *found) for found in of_page(page)]
+    failed, skipped = 0, 0
+    for document in dict.fromkeys(where for where, *_ in commands):
+        with tempfile.TemporaryDirectory() as folder:
+            reader = Reader(pathlib.Path(folder).resolve(), epa2a, source, build)
+            for where, example, shown in commands:
+                if where != document:
+                    continue
+                what, said = reader.try_one(example, shown)
+                print(f"{what:8} {where}: {example}: {said}", flush=True)
+                failed += what == "FAILED"
+                skipped += what == "skipped"
+    print(f"{len(commands)} examples, {skipped} skipped, {failed} failures")
+    assert len(commands) - skipped >= 20 and {"README.md", "help"} <= {where for where, *_ in commands}, commands
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""install.py MESON BUILD PLUGIN...: an installation under DESTDIR, moved elsewhere, has all plugins of the build
+(names of their files) and runs; without them it says where they should be."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ENV = {name: value for name, value in os.environ.items() if name not in ("EPA2A_PLUGIN_PATH", "DESTDIR")}
+
+
+def run(*command, code=0):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENV, timeout=200)
+    if done.returncode != code:
+        sys.exit(f"FAIL: {command} ends with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def main(meson, build, *names):
+    with tempfile.TemporaryDirectory() as work:
+        # As a package is made, then unpacked by somebody in a folder of his own.
+        run(meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", f"{work}/stage")
+        (program,) = pathlib.Path(work, "stage").rglob("bin/epa2a")
+        prefix = pathlib.Path(work, "some where/else")
+        prefix.parent.mkdir()
+        program.parent.parent.rename(prefix)
+        shutil.rmtree(f"{work}/stage")
+        epa2a, config = prefix / "bin/epa2a", prefix / "share/epa2a/configs/small.yaml"
+
+        listed = run(epa2a, "list").stdout
+        folder = pathlib.Path(json.loads(run(epa2a, "--version", "--json", "-").stdout)["plugin_folder"])
+        assert prefix in folder.parents, folder
+        for name in names:
+            assert str(folder / name) in listed, (folder / name, listed)
+        assert "cannot be loaded" not in listed, listed
+        run(epa2a, "verify", config)
+        link = pathlib.Path(work, "link")  # as from a folder on PATH
+        link.symlink_to(epa2a)
+        assert run(link, "list").stdout == listed
+
+        # A tree that was copied in part.
+        shm = folder / "epa2a-transport-shm.so"
+        for file in set(folder.iterdir()) - {shm}:
+            file.unlink()
+        says = run(epa2a, "verify", config, code=2).stderr
+        assert "there is no algorithm 'll_v2'" in says, says
+        shm.unlink()
+        for why in ("no plugins in", "there is no plugin folder"):
+            done = run(epa2a, "list", code=3)
+            assert "built in" in done.stdout and done.stderr == f"epa2a: {why} {folder}\n", done
+            says = run(epa2a, "verify", config, code=3).stderr
+            assert f"there is no transport 'shm': {why} {folder}\n" in says, says
+            if folder.exists():
+                folder.rmdir()
+    print(f"{len(names)} plugins")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
