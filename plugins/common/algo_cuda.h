@@ -230,7 +230,7 @@ enum epa_status device_call_failed(struct device *, const char *what, int code);
  * of them is looked at. */
 static inline const char *device_missing(const struct epa_fault *f)
 {
-    return f->seen >= f->wanted ? " at its end: not all of it has come" : "";
+    return f->seen >= f->wanted ? " at its end: not all of it has arrived" : "";
 }
 
 #endif

@@ -9,21 +9,23 @@
 /* ---- options ---- */
 
 const struct epa_choice algo_dtype_choices[] = {
-    {"fp8", ALGO_DTYPE_FP8, "e4m3 with a scale for each group, quantised on the way"},
-    {"native", ALGO_DTYPE_NATIVE, "as the tokens are"},
+    {"fp8", ALGO_DTYPE_FP8, "e4m3 with one scale per group, quantised before sending"},
+    {"native", ALGO_DTYPE_NATIVE, "moe.dtype, unchanged"},
     {0},
 };
 
 const struct epa_choice algo_nontemporal_choices[] = {
-    {"auto", ALGO_NONTEMPORAL_AUTO, "by size; in between the first dispatches try both"},
+    {"auto", ALGO_NONTEMPORAL_AUTO,
+     "by size; where it does not decide, the first "
+     "dispatches try both"},
     {"off", ALGO_NONTEMPORAL_OFF, "ordinary stores"},
-    {"on", ALGO_NONTEMPORAL_ON, "past the cache"},
+    {"on", ALGO_NONTEMPORAL_ON, "non-temporal stores, which bypass the cache"},
     {0},
 };
 
 const struct epa_choice algo_plain_nontemporal_choices[] = {
     {"off", EPA_STORE_CACHED, "ordinary stores"},
-    {"on", EPA_STORE_NONTEMPORAL, "past the cache"},
+    {"on", EPA_STORE_NONTEMPORAL, "non-temporal stores, which bypass the cache"},
     {0},
 };
 

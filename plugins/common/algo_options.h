@@ -18,7 +18,7 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
 #define ALGO_OPTION_DISPATCH_DTYPE(config) \
     { \
         .name = "dispatch_dtype", EPA_CHOICE(config, dispatch_dtype), \
-        .choices = algo_dtype_choices, .help = "what dispatch sends" \
+        .choices = algo_dtype_choices, .help = "data type of rows in dispatch" \
     }
 
 #define ALGO_OPTION_NONTEMPORAL(config, values, what) \
@@ -31,36 +31,38 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
     { \
         .name = "buffers", EPA_U32(config, buffers), .min = 1, .max = 2, \
         .help = \
-            "buffer sets; with 2 a dispatch may start before the combine of the one before, " \
-            "1 takes half the memory" \
+            "number of buffer sets; 2 allow a dispatch before the previous combine; 1 " \
+            "takes half the memory" \
     }
 
 #define ALGO_OPTION_CAPACITY(config, room) \
     { \
         .name = "capacity", EPA_REAL(config, capacity), .least = 0, .most = 1024, \
-        .help = "room for " room " as a multiple of the even share; 0 holds the worst " \
-                "case, and an iteration that needs more than there is ends the run" \
+        .help = \
+            "room for " room " as a multiple of the even share; 0 holds the worst case; " \
+            "an iteration that needs more ends the run" \
     }
 
 #define ALGO_OPTION_PDL(config) \
     { \
         .name = "pdl", EPA_BOOL(config, pdl), \
-        .help = "on GPUs, set up a kernel while the one before it still runs" \
+        .help = "on GPUs, programmatic dependent launch: set up a kernel while the " \
+                "previous one runs" \
     }
 
 #define ALGO_OPTION_BLOCKS(config) \
     { \
         .name = "blocks", EPA_U32(config, blocks), .max = 65535, \
-        .help = "on GPUs, thread blocks of a kernel at most, to leave multiprocessors to " \
-                "others; 0 takes two for each" \
+        .help = "on GPUs, maximum number of thread blocks of a kernel; 0: two per " \
+                "multiprocessor" \
     }
 
 #define ALGO_OPTION_PROFILE(config) \
     { \
         .name = "profile", EPA_STRING(config, profile), \
         .help = \
-            "on GPUs, where to write when each warp did what in the last iteration: a " \
-            "Chrome trace for each rank, FILE.0.json and so on" \
+            "on GPUs, file of a Chrome trace with the phases of each warp in the last " \
+            "iteration; one per rank: FILE.0.json and so on" \
     }
 
 #endif

@@ -45,7 +45,7 @@ const char *wait_why(const struct failure *f)
 static void explain_barrier(const char *name, const struct epa_transport *t,
                             const struct failure *f, struct epa_error *err)
 {
-    char late[64] = "to which all had come by then";
+    char late[64] = "which all had reached by then";
 
     if (f->missing != 0)
         snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,

@@ -335,10 +335,9 @@ static enum epa_status find_command(const char *name, const struct command **out
         return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; is it '%s'?", name,
                         nearest);
     if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "a command comes before the file: 'epa2a run %s' or 'epa2a bench %s'", name,
-            name);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'",
+                        name, name);
     return epa_fail(err, EPA_ERR_CONFIG,
                     "there is no command '%s'; 'epa2a --help' lists them", name);
 }

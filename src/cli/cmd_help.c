@@ -112,7 +112,8 @@ static void print_section(const struct section *section, const struct registry_e
         printf("  for algorithms of %s\n", operations.data);
     text_free(&operations);
     if (section->plugin) {
-        printf("  `%s: %s` is short for `%s: {name: %s}`; options stand beside the name.\n",
+        printf("  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
+               "name.\n",
                section->name, section->chosen, section->name, section->chosen);
         for (uint32_t i = 0; i < n; i++)
             if (entry[i].kind == section->kind)

@@ -78,8 +78,8 @@ static void tell_difference(const char *key, const json_t *then, const json_t *n
     char *b = now == NULL ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
 
     if (then == NULL ? now != NULL : !json_equal(then, now))
-        printf("#   %s: %s then, %s now\n", key, a == NULL ? "not told" : a,
-               b == NULL ? "not told" : b);
+        printf("#   %s: %s then, %s now\n", key, a == NULL ? "not recorded" : a,
+               b == NULL ? "not recorded" : b);
     free(a);
     free(b);
 }

@@ -91,7 +91,7 @@ static void set_batch(struct tree *tree, const char *set)
                           (uint32_t)strcspn(set, "=")};
 
     if (is_set_of(set, "include") || is_set_of(set, "runs"))
-        diag_error(tree->diag, &location, "it stands in the file", "'%.*s' cannot be set here",
+        diag_error(tree->diag, &location, "it is in the file", "'%.*s' cannot be set here",
                    (int)strcspn(set, ".="), set);
     else
         tree_set(tree, set);
@@ -171,7 +171,9 @@ void batch_check_overrides(struct tree *tree, const struct node *map, const char
         const char *key = map->key[i]->text;
 
         if (batch_is_key(key))
-            diag_error(tree->diag, &map->key[i]->location, "it stands at the top of the file",
+            diag_error(tree->diag, &map->key[i]->location,
+                       "it is a key of the top of "
+                       "the file",
                        "'%s' cannot be part of %s", key, of);
     }
 }
@@ -203,11 +205,11 @@ static const struct named *find_from(struct reading *r, const struct plan *plan,
     if (nearest != NULL)
         text_add(&hint, "did you mean '%s'?", nearest);
     else
-        text_add(&hint, "a run builds on one that stands before it");
+        text_add(&hint, "a run builds on one that precedes it");
     diag_error(r->tree.diag, &from->location, hint.data,
                from->kind != NODE_SCALAR ? "from: the name of a run is expected"
                : node_find(runs, from->text) != NULL
-                   ? "from: run '%.64s' does not stand before this one"
+                   ? "from: run '%.64s' does not precede this one"
                    : "from: there is no run '%.64s'",
                from->text);
     text_free(&hint);

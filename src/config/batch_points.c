@@ -90,7 +90,7 @@ static void collect(struct tree *tree, const struct node *map, const struct node
             (strcmp(key->text, "exclude") == 0 || strcmp(key->text, "include") == 0))
             continue;
         if (before == NULL && batch_is_key(key->text))
-            diag_error(tree->diag, &key->location, "it stands at the top of the file",
+            diag_error(tree->diag, &key->location, "it is a key of the top of the file",
                        "'%s' cannot be part of %s", key->text, out->of);
         else if (map->item[i]->kind == NODE_MAP)
             collect(tree, map->item[i], key, out);

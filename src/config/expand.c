@@ -60,12 +60,12 @@ static bool parse(struct expansion *e, struct use *use)
 
     use->bytes = end == NULL ? strlen(use->at) : (size_t)(end + 1 - use->at);
     if (end == NULL)
-        return refuse(e, use, "$${ stands for ${ itself", "'${' without its '}'");
+        return refuse(e, use, "$${ is a literal ${", "'${' without its '}'");
     use->name = rest;
     use->name_bytes = name_length(rest);
     rest += use->name_bytes;
     if (use->name_bytes == 0 || (rest != end && strncmp(rest, ":-", 2) != 0))
-        return refuse(e, use, "write ${NAME} or ${NAME:-default}; $${ stands for ${ itself",
+        return refuse(e, use, "write ${NAME} or ${NAME:-default}; $${ is a literal ${",
                       "'%.*s' is not a variable of the environment",
                       use->bytes > 80 ? 80 : (int)use->bytes, use->at);
     if (rest == end)

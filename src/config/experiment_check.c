@@ -209,10 +209,10 @@ static void check_bench(const struct config_check *c)
     bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
     if (b->calls_per_graph % 2 != 0)
-        check_conflict(
-            c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
-            "%s is odd: a graph must come back to the buffer set that it began with",
-            check_value(c, "bench.calls_per_graph", b->calls_per_graph));
+        check_conflict(c, "bench.calls_per_graph", NULL,
+                       check_multiples(c, b->calls_per_graph, 2),
+                       "%s is odd: a graph must end with the buffer set that it began with",
+                       check_value(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
         check_conflict(
             c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
@@ -277,8 +277,8 @@ static void check_arrivals(const struct config_check *c)
         check_conflict(
             c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
             "remove it, and set bench.iterations",
-            "ranks that look whether to stop exchange times, which what is due next "
-            "would wait for");
+            "ranks that check whether to stop exchange times, which would delay the "
+            "next arrival");
     if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
         check_conflict(
             c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",

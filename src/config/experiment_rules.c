@@ -85,7 +85,7 @@ bool option_applies(const struct experiment *x, const struct section *section,
         *needs = "a clock other than end_to_end, which has barriers of its own";
         if (x->bench.clock == CLOCK_END_TO_END)
             return false;
-        *needs = "arrivals: closed; in an open loop no barrier stands anywhere";
+        *needs = "arrivals: closed; an open loop has no barriers";
         return x->bench.arrivals == ARRIVALS_CLOSED;
     }
     if (strcmp(section->name, "bench") == 0 &&

@@ -5,10 +5,10 @@
 #include "config/value.h"
 
 static const struct epa_choice kinds[] = {
-    {"none", FAULT_NONE, "nothing is planted"},
+    {"none", FAULT_NONE, "no fault"},
     {"kill", FAULT_KILL, "the rank kills itself with SIGKILL"},
     {"stop", FAULT_STOP,
-     "the rank's process is stopped with SIGSTOP, and continued after `for`"},
+     "the rank's process is stopped with SIGSTOP and continued after `for`"},
     {"straggle", FAULT_STRAGGLE, "the rank sleeps"},
     {0},
 };
@@ -17,27 +17,28 @@ const struct epa_option fault_table[] = {
     {.name = "kind",
      EPA_CHOICE(struct fault_options, kind),
      .choices = kinds,
-     .help = "what happens to a rank, to rehearse it; `epa2a help faults`"},
+     .help = "kind of the injected fault; `epa2a help faults`"},
     {.name = "rank",
      EPA_U32(struct fault_options, rank),
      .max = 63,
-     .help = "the rank that it happens to"},
+     .help = "rank of the fault"},
     {.name = "stage",
      EPA_STRING(struct fault_options, stage),
-     .help = "the stage before which it happens, such as combine; else the first"},
+     .help = "stage before which the fault occurs, such as combine; the default is the "
+             "first"},
     {.name = "iteration",
      EPA_U32(struct fault_options, iteration),
      .max = 100000000,
-     .help = "the iteration in which it happens, from 0, warm-up counted"},
+     .help = "iteration of the fault, counted from 0 and including warm-up"},
     {.name = "for",
      EPA_DURATION(struct fault_options, for_ns),
      .min = 1000,
      .max = 3600000000000,
-     .help = "stop, straggle: how long"},
+     .help = "stop, straggle: duration"},
     {.name = "every",
      EPA_U32(struct fault_options, every),
      .max = 1000000,
-     .help = "stop, straggle: again each so many iterations; 0: once"},
+     .help = "stop, straggle: interval of repetition in iterations; 0: a single fault"},
     {0},
 };
 

@@ -140,7 +140,7 @@ __attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r
     value->refused = true;
     diag_error(r->diag, &value->location, hint.data, "%s: %s", r->key, what);
     if (value->variables != NULL)
-        diag_note(r->diag, &value->location, "it came from the environment: %s",
+        diag_note(r->diag, &value->location, "it is from the environment: %s",
                   value->variables);
     text_free(&hint);
 }

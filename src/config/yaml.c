@@ -102,7 +102,9 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
             continue;
         if (a->node != NULL)
             return expand(reader, a->node, reader->depth + 1, location);
-        diag_error(reader->diag, location, NULL, "alias '*%s' stands inside what it repeats",
+        diag_error(reader->diag, location, NULL,
+                   "alias '*%s' is inside of what it "
+                   "repeats",
                    name);
         return NULL;
     }

@@ -91,7 +91,7 @@ static const char *better_words(const char *problem, const struct source_locatio
         return NULL;
     if (line[at] == '\t') {
         *hint = "indent with spaces";
-        return "a tab cannot stand here";
+        return "a tab is not allowed here";
     }
     *hint = "put the value in quotes";
     return line[at] == '@' || line[at] == '`' ? "no value begins with this character"

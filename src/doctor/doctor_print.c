@@ -181,7 +181,7 @@ static void print_measured(FILE *to, const struct doctor *d)
             d->flags.least, d->flags.least_core[0], d->flags.least_core[1], d->flags.median,
             d->flags.most, d->flags.most_core[0], d->flags.most_core[1], d->flags.pairs);
     if (d->has_flags && d->flags.missed > 0)
-        say(to, "", "%u pairs of cores did not answer in time", d->flags.missed);
+        say(to, "", "%u pairs of cores exceeded the time limit", d->flags.missed);
     for (uint32_t i = 0; i < d->plugins; i++) {
         const struct probe *p = &d->plugin[i].probe;
 

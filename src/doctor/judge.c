@@ -98,8 +98,8 @@ static void judge_memory(struct doctor *d)
     if (strcmp(m->facts.shmem_huge_pages, "never") == 0 ||
         strcmp(m->facts.shmem_huge_pages, "deny") == 0)
         warn(d, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-             "transparent huge pages of shared memory: %s; shm asks for them by hand where "
-             "the kernel can, and has pages of 4 KiB where not",
+             "transparent huge pages of shared memory: %s; shm requests them itself "
+             "where the kernel allows it, and else has pages of 4 KiB",
              m->facts.shmem_huge_pages);
     if (strcmp(m->facts.huge_pages, "never") == 0)
         warn(d, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",

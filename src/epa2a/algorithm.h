@@ -10,14 +10,14 @@
  *
  * Graphs. On a device a stage only queues work, which may be recorded and then launched
  * many times, with other calls in between. Whatever grows with each call, epochs above all,
- * is counted on the device. Dispatches take in_flight places in turn (receive buffers, what
- * views name, y_space), and what was recorded keeps the place that it had then; it is the
- * caller's to launch so that places still come in turn. bench runs no experts in graphs,
- * and looks at what the last in_flight dispatches left once all is done. So:
- *   - what the views of a dispatch name stays as it is until the next dispatch that takes
- *     its place, also after its combine;
- *   - y_space is left alone by dispatch: expert outputs that stand there are good for the next
- *     dispatch of that place, if it sends the same. */
+ * is counted on the device. Dispatches use in_flight buffer sets in turn (receive buffers,
+ * the memory of views, y_space), and a recorded call keeps the set that it had then; the
+ * caller must launch so that sets are still used in turn. bench runs no experts in graphs,
+ * and checks the data of the last in_flight dispatches at the end. So:
+ *   - the memory of the views of a dispatch is unchanged until the next dispatch that uses
+ *     its set, also after its combine;
+ *   - dispatch does not write y_space: its expert outputs are valid for the next dispatch of
+ *     that set, if it sends the same. */
 #ifndef EPA2A_ALGORITHM_H
 #define EPA2A_ALGORITHM_H
 
@@ -27,25 +27,25 @@
 #include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
-/* MoE: what this algorithm delivers and what crosses for it. */
+/* MoE: what this algorithm delivers and transfers. */
 struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* at most; sizes y and the experts' work */
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
-    /* How expert outputs travel: the problem's dtype, or EPA_FP8_E4M3: the answer in dtype is
-     * quantised as a token is, and counts as q * scale, rounded to float32, in the sum. */
+    /* How expert outputs travel: the problem's dtype, or EPA_FP8_E4M3: the output in
+     * dtype is quantised like a token, and enters the sum as q * scale, rounded to float32. */
     enum epa_dtype output_dtype;
-    bool dedup; /* a token crosses once for each rank that wants it; so does its answer */
-    /* Combine, or the one stage there is, does the experts' work by expert_factor: nobody
-     * else runs them, and y is not looked at. Layout expert. */
+    bool dedup; /* one row per destination rank, and one reduced row back */
+    /* Combine, or the one stage there is, computes the experts by expert_factor:
+     * the core does not run them, and y is not read. Layout expert. */
     bool fused;
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
 };
 
-/* AllGather: what crosses beside the rows, which each rank sends to all others. */
+/* AllGather: what is sent besides the rows, which each rank sends to all others. */
 struct epa_allgather_footprint {
     uint64_t control_bytes; /* to each peer in one iteration: signals */
 };
@@ -87,8 +87,8 @@ struct epa_stage {
 struct epa_algorithm {
     const struct epa_stage *stages;
     uint32_t n_stages;
-    /* Gives up the last dispatch, whose combine will not be called: to time dispatches
-     * alone. Before the next dispatch; on all ranks alike. NULL: cannot be. */
+    /* Discards the last dispatch, whose combine will not be called: to time dispatches
+     * alone. Before the next dispatch; on all ranks. NULL: not supported. */
     enum epa_status (*discard)(struct epa_algorithm *, struct epa_problem *);
     /* Whether combine may be called again for a dispatch that has been combined, with no
      * dispatch in between: to time combines alone. */
@@ -110,8 +110,8 @@ struct epa_algorithm_params {
     uint64_t heap;   /* first offset that is this algorithm's; a multiple of 4096 */
     uint32_t signal; /* first signal that is this algorithm's */
     uint64_t timeout_ns;
-    struct epa_trace *trace; /* NULL: nobody profiles */
-    /* To be told of waits that are not the transport's; NULL: nobody looks. */
+    struct epa_trace *trace; /* NULL: no profile */
+    /* Waits that are not the transport's are reported to it; may be NULL. */
     struct epa_wait_observer *observer;
 };
 

@@ -2,10 +2,10 @@
  * last 8 bytes are the count of the call that stores them.
  *
  * Eight lanes store a packet with one instruction, 16 bytes each, and links carry such a store
- * whole: who finds the count finds the other 120 bytes. PTX promises that of each 16 bytes;
+ * whole: a lane that reads the count has the other 120 bytes, too. PTX guarantees that for 16 bytes;
  * that it holds of 128 is how the hardware is made, and NCCL's LL128 protocol rests on it too
- * (compute capability 7.0 and later, over NVLink). In exchange nobody waits for a fence until
- * all that is on the links has arrived.
+ * (compute capability 7.0 and later, over NVLink). In exchange no fence is needed, which would
+ * wait until all earlier stores have arrived.
  *
  * ARGS: the arguments of a kernel; waits take `v`, its view, and `timeout_ns` of it.
  *
@@ -48,7 +48,7 @@ EPA_DEV struct epa_dev_words epa_dev_words_of(const uint64_t *payload, uint32_t 
     return {{payload[at], epa_dev_ends_packet() ? 0 : payload[at + 1]}};
 }
 
-/* The words of a payload of `packets`, to where it stands in shared memory. One warp. */
+/* Loads a payload of `packets` packets into shared memory. One warp. */
 template <int GROUPS>
 EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets,
                                 uint64_t *payload)
@@ -111,9 +111,9 @@ EPA_DEV bool epa_dev_packets_load(const char *from, uint32_t packets, uint64_t c
     return __all_sync(EPA_DEV_ALL, received);
 }
 
-/* One lane, until the last packet has come, and the others are likely to have: polling all of
- * them would take what the links bring the memory's time. Also true when the time is up, for
- * one more look at all of them. False: it did not. */
+/* One lane waits until the last packet has arrived, when the others are likely to have arrived:
+ * polling all of them would take memory bandwidth from the links. Also true when the time is up,
+ * for one last poll of all of them. False: it did not arrive. */
 template <typename ARGS>
 EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packets,
                                  uint64_t call, struct epa_dev_wait w,
@@ -131,7 +131,7 @@ EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packe
     return true;
 }
 
-/* Until the payload has come. One warp; false: it did not. */
+/* Waits until the payload has arrived. One warp; false: it did not. */
 template <int GROUPS, typename ARGS>
 EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t packets,
                                   uint64_t call, struct epa_dev_wait w,
@@ -151,8 +151,8 @@ EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t pack
 
 /* ---- 16 bytes ---- */
 
-/* They arrive as one: who reads this count reads what came with it. No fence, so that it need
- * not wait for the rows on the way. */
+/* They arrive as one: a thread that reads the count has the other 8 bytes. There is no fence,
+ * which would wait for earlier rows. */
 EPA_DEV void epa_dev_packet16_store(char *to, uint32_t first, uint32_t second,
                                     uint64_t call)
 {
@@ -167,7 +167,7 @@ EPA_DEV uint2 epa_dev_packet16_load(const char *from, uint64_t *call)
     return make_uint2((uint32_t)word, (uint32_t)(word >> 32));
 }
 
-/* Until a packet of this call has come; one thread. False: it did not. */
+/* Waits until a packet of this call has arrived; one thread. False: it did not. */
 template <typename ARGS>
 EPA_DEV bool epa_dev_packet16_wait(const ARGS &a, const char *from, uint64_t call,
                                    struct epa_dev_wait w, uint2 *out)

@@ -9,15 +9,15 @@
 enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM, EPA_OP_ALLGATHER };
 enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3, EPA_F16 };
 
-/* What a rank gets out of dispatch. */
+/* Layout of the rows that dispatch returns. */
 enum epa_layout {
     EPA_LAYOUT_EXPERT, /* a row for each (token, expert of this rank) */
-    EPA_LAYOUT_RANK,   /* a row for each token, however many experts of this rank want it */
+    EPA_LAYOUT_RANK,   /* one row per token, for all of its experts of this rank */
 };
 
-/* How combine adds up, which decides whether its answer can be checked to the bit. */
+/* How combine reduces, which decides whether its output can be checked to the bit. */
 enum epa_sum {
-    EPA_SUM_ANY, /* in float32, in whatever order rows come in */
+    EPA_SUM_ANY, /* in float32, in any order, such as that of arrival */
     /* From +0 in float32 by fused multiply-add, then to dtype, nearest even. Layout expert:
      * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
     EPA_SUM_ORDERED,
@@ -30,17 +30,17 @@ struct epa_origin {
     uint32_t rank, token;
 };
 
-/* Mixture of experts: dispatch sends each token to its topk experts, combine brings the
- * expert outputs back and adds them up by weight. L = experts / world size, the experts of a
+/* Mixture of experts: dispatch sends each token to its topk experts, combine returns the
+ * expert outputs and reduces them by weight. L = experts / world size, the experts of a
  * rank. All arrays are row-major, in the backend's memory.
  *
  * What a rank receives is a list of rows for each of its experts: entries recv_start[e] to
  * recv_start[e] + recv_count[e] - 1 belong to local expert e. An algorithm chooses the
- * starts: evenly spaced (padded, nothing to wait for) or one after the other (compact, no
- * gaps), and says in plan() how many entries there may be. Two layouts:
- *   expert   entry i stands in row i of recv: what a grouped GEMM reads in sequence
- *   rank     a token stands in recv once however many experts of this rank want it, and
- *            recv_row[i] is where: fewer bytes cross, the GEMM gathers
+ * starts: at a fixed stride (padded, no wait for counts) or one after the other (packed, no
+ * gaps), and gives the maximum number of entries in plan(). Two layouts:
+ *   expert   entry i is row i of recv: a grouped GEMM reads it in sequence
+ *   rank     a token has one row of recv for all of its experts of this rank, and entry i
+ *            is row recv_row[i]: fewer bytes are sent, and the GEMM gathers
  *
  * FP8 is e4m3fn with one float32 scale for each fp8_group_size channels of a row: scale = amax *
  * (1/448), amax the largest finite magnitude of the group, 1 where that is 0; q = x / scale
@@ -55,19 +55,19 @@ struct epa_moe {
     const void *x;         /* [tokens][hidden] */
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
-    /* [experts] What the synthetic expert multiplies a row by: for algorithms that do
-     * the experts' work themselves (epa_footprint.fused). The answer is the row, dequantised
-     * to float32, times this, each product rounded, then to dtype, nearest even. */
+    /* [experts] The factor of the synthetic expert, for algorithms that compute the experts
+     * (epa_moe_footprint.fused). The output is the row, dequantised to
+     * float32, times this, each product rounded, then to dtype, nearest even. */
     const float *expert_factor;
 
-    /* Input that was quantised beforehand, in place of x: x is NULL then. */
+    /* Quantised input instead of x, which is NULL then. */
     int x_dtype;          /* enum epa_dtype: `dtype`, or FP8: the next two are set */
     const uint8_t *x_fp8; /* [tokens][hidden] */
     const float *x_scale; /* [tokens][hidden / fp8_group_size] */
 
     /* Out of dispatch, into combine: which dispatch this is. Up to epa_footprint.in_flight
      * dispatches may be open, that is, without their combine yet; each has one, or is
-     * discarded, and combines come in the order of their dispatches. All ranks make the
+     * discarded, and combines are called in the order of their dispatches. All ranks make the
      * same calls in the same order. */
     uint64_t epoch;
 
@@ -84,13 +84,13 @@ struct epa_moe {
     const float *recv_weight;         /* [entries], layout rank only */
     const void *recv;                 /* [rows] of [hidden], recv_stride apart */
     const float *recv_scale;          /* FP8 only: [rows] of [hidden / fp8_group_size] */
-    const struct epa_origin *origin;  /* [rows]: whose token a row is */
+    const struct epa_origin *origin;  /* [rows]: the source token of each row */
     size_t recv_stride, scale_stride, origin_stride;
-    void *y_space; /* as y, in the heap: experts that answer here spare combine a copy */
+    void *y_space; /* as y, in the heap: experts that write here save combine a copy */
 
     /* Into combine: y_space, or expert outputs elsewhere. Layout expert: [entries][hidden], as the
      * experts gave them; combine applies the weights. Layout rank: [rows][hidden], the
-     * expert outputs of this rank's experts weighted and added up; combine adds over ranks. */
+     * outputs of this rank's experts, weighted and reduced; combine reduces over ranks. */
     const void *y;
     void *out; /* out of combine: [tokens][hidden], like x */
 };
@@ -124,7 +124,7 @@ struct epa_allgather {
     uint32_t signal, chunks, chunk_rows;
 };
 
-/* C = allgather(A) * B, tile by tile as rows of A come in. */
+/* C = allgather(A) * B, tile by tile as rows of A arrive. */
 struct epa_ag_gemm {
     uint32_t m, n, k; /* m of all ranks together */
     int dtype;

@@ -1,11 +1,11 @@
-/* For kernels: what CUDA C++ has no words for, an instruction each. Nothing else in the
+/* For kernels: instructions that CUDA C++ does not offer. Nothing else in the
  * sources is assembler, so that kernels can run anywhere these functions are there. */
 #ifndef EPA2A_PTX_CUH
 #define EPA2A_PTX_CUH
 
 #include <stdint.h>
 
-/* A function of kernels, which all who include it have for themselves. */
+/* A device function with internal linkage. */
 #define EPA_DEV static __device__ __forceinline__
 
 EPA_DEV uint64_t epa_dev_time(void)
@@ -45,13 +45,13 @@ EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/* All that this thread has stored, or seen stored, comes before the value. */
+/* Release: all that this thread has stored or observed is visible before the value. */
 EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
 {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/* All that this thread has stored, or seen stored, comes before what it stores next. */
+/* Fence: all that this thread has stored or observed is visible before its later stores. */
 EPA_DEV void epa_dev_fence(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -78,7 +78,7 @@ EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *seco
 
 /* ---- kernels of one stream ---- */
 
-/* Until the kernel before has ended, and what it wrote can be read. */
+/* Waits until the previous kernel has ended and its stores are visible. */
 EPA_DEV void epa_dev_after_kernel(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");

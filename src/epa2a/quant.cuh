@@ -77,7 +77,7 @@ template <bool F16> EPA_DEV uint4 epa_dev_pack(const float *value)
 
 /* ---- FP8 ---- */
 
-/* Four codes; the sign is that of the pairs they come from. */
+/* Four codes; the sign is that of their source pairs. */
 EPA_DEV uint32_t epa_dev_pack_fp8(const float *size, uint32_t low, uint32_t high)
 {
     uint32_t first =
@@ -90,14 +90,14 @@ EPA_DEV uint32_t epa_dev_pack_fp8(const float *size, uint32_t low, uint32_t high
 
 enum { EPA_DEV_NO_SIGN = 0x7fff7fff }; /* of two */
 
-/* The least magnitude, as bits, that is no number. */
+/* The smallest magnitude, as bits, that is not a number. */
 template <bool F16> EPA_DEV uint32_t epa_dev_not_finite(void)
 {
     return F16 ? 0x7c00 : 0x7f80;
 }
 
-/* What the short way would get wrong: infinity, NaN, scales too small or too large. Seldom,
- * so it is to take few registers: four channels at a time, from words that move on. */
+/* Cases that the fast path would round wrong: infinity, NaN, scales too small or too large. They
+ * are rare, so this path uses few registers: four channels at a time, from words that shift. */
 template <bool F16> EPA_DEV uint4 epa_dev_divide16(uint4 low, uint4 high, float by)
 {
     uint4 out = make_uint4(0, 0, 0, 0);

@@ -1,5 +1,5 @@
-/* Quantising, copying and adding up rows on hosts: what the hot path of an algorithm does to
- * tokens, for several instruction sets. The set is chosen once by what the CPU has, or by
+/* Kernels of hosts that quantise, copy and reduce rows, for several instruction sets. The set
+ * is chosen once by the features of the CPU, or by
  * EPA2A_ISA (scalar, avx2, avx512); all sets give the same bits. There is one for rows of
  * bfloat16 and one for rows of IEEE half: "dtype" below.
  *
@@ -23,7 +23,7 @@ extern "C" {
 
 enum epa_store {
     EPA_STORE_CACHED,
-    EPA_STORE_NONTEMPORAL, /* past the cache; epa_store_drain() before a peer is signalled */
+    EPA_STORE_NONTEMPORAL, /* bypasses the cache; epa_store_drain() before a peer is signalled */
 };
 
 struct epa_kernels {
@@ -32,12 +32,12 @@ struct epa_kernels {
 
     /* One row: [hidden] dtype to [hidden] e4m3 and [hidden / group] scales, as problem.h
      * defines it, to the bit. group divides hidden; any alignment. `next` is the row that
-     * will be quantised next, to be fetched ahead, or NULL. */
+     * is quantised next, for prefetching, or NULL. */
     void (*quantise)(const uint16_t *x, uint32_t hidden, uint32_t group,
                      const uint16_t *next, uint8_t *q, float *scale);
 
     /* Copies `bytes` (a multiple of 64) from `from` to each of to[0..n-1]; all pointers are
-     * 64-byte aligned. `from` is in L1 or L2, as a rule. */
+     * 64-byte aligned. `from` is usually in L1 or L2. */
     void (*spread)(void *const *to, uint32_t n, const void *from, size_t bytes,
                    enum epa_store);
 

@@ -1,16 +1,15 @@
-/* What who runs on hosts notes while an iteration runs: what a thread did from when to when,
- * who was told and who had waited for it, numbers that change. A rank has a lane for each of
- * its worker threads, lane 0 its own, and each lane one writer; room was taken beforehand, so
- * nothing here allocates or locks, and what does not fit is counted. Where nobody profiles
- * the trace is NULL, and each call is one branch.
+/* Host-side tracing: worker threads record time slices, signal flows and counters while an
+ * iteration runs. A rank has one lane for each worker thread, lane 0 for its own, and each lane
+ * has one writer. Memory is allocated in advance, so nothing here allocates or locks; events
+ * that do not fit are counted. Without profiling the trace is NULL, and each call is one branch.
  *
  *     uint64_t begin = epa_trace_now(t);
  *     ... work ...
  *     begin = epa_trace_slice(t, worker, name, begin, EPA_TRACE_NOBODY, bytes, tokens);
  *     ... the next, which begins where the last ended ...
  *
- * Slices of a lane nest. Stages, experts, checks and barriers between stages are noted by
- * whoever calls the algorithm; an algorithm notes its phases and waits. */
+ * Slices of a lane nest. The caller of an algorithm records stages, experts, checks and the
+ * barriers between stages; an algorithm records its phases and waits. */
 #ifndef EPA2A_TRACE_H
 #define EPA2A_TRACE_H
 
@@ -22,24 +21,24 @@
 
 enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 
-#define EPA_TRACE_NOBODY UINT32_MAX /* a slice that is about no other rank */
+#define EPA_TRACE_NOBODY UINT32_MAX /* a slice without a peer */
 
 enum epa_trace_kind {
     EPA_TRACE_SLICE,
-    EPA_TRACE_FLOW_BEGIN,  /* begin_ns: just before `peer` was given `value` in word `signal` */
-    EPA_TRACE_FLOW_END,  /* the wait for that, from begin_ns to end_ns, had this end */
-    EPA_TRACE_COUNT, /* begin_ns: since when `name` is `value` */
+    EPA_TRACE_FLOW_BEGIN, /* begin_ns: just before `value` is sent to word `signal` of `peer` */
+    EPA_TRACE_FLOW_END, /* the wait for it, from begin_ns to end_ns */
+    EPA_TRACE_COUNT,    /* begin_ns: time from which `name` is `value` */
 };
 
 struct epa_trace_event {
     uint64_t begin_ns, end_ns; /* of epa_now_ns() */
-    uint64_t bytes, value;     /* bytes 0: not said */
-    uint32_t tokens, peer;     /* tokens 0: not said */
+    uint64_t bytes, value;     /* bytes 0: not given */
+    uint32_t tokens, peer;     /* tokens 0: not given */
     uint32_t signal;
     uint16_t name, kind; /* as epa_trace_name() gave it; enum epa_trace_kind */
 };
 
-/* Of one lane in one iteration; a line of its own, for lanes are of several cores. */
+/* One lane in one iteration; on a cache line of its own, as cores write lanes concurrently. */
 struct epa_trace_lane {
     uint32_t
         used; /* release: the events before it are whole, should this process be killed */
@@ -59,8 +58,8 @@ struct epa_trace {
     struct epa_trace_names *names;
 };
 
-/* The number that stands for a name in what follows; by the rank's own thread, best in set-up.
- * With no room for more names it is that of the first. */
+/* The number of a name, for the calls below; call it on the rank's own thread, best in set-up.
+ * If there is no room for more names it is that of the first. */
 static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
 {
     uint32_t i = 0;
@@ -98,7 +97,7 @@ static inline void epa_trace_add(struct epa_trace *t, uint32_t lane,
     __atomic_store_n(&to->used, to->used + 1, __ATOMIC_RELEASE);
 }
 
-/* From begin_ns until now, which is returned. lane < t->lanes, here and below. */
+/* Records a slice from begin_ns until now and returns now. lane < t->lanes, here and below. */
 static inline uint64_t epa_trace_slice(struct epa_trace *t, uint32_t lane, uint16_t name,
                                        uint64_t begin_ns, uint32_t peer, uint64_t bytes,
                                        uint32_t tokens)
@@ -120,7 +119,7 @@ static inline uint64_t epa_trace_slice(struct epa_trace *t, uint32_t lane, uint1
     return event.end_ns;
 }
 
-/* One end of an arrow; for the two below. */
+/* One end of a flow; for the two below. */
 static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
                                   enum epa_trace_kind kind, uint64_t begin_ns,
                                   uint64_t end_ns, uint32_t peer, uint32_t signal,
@@ -140,9 +139,8 @@ static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
     epa_trace_add(t, lane, &event);
 }
 
-/* Within a slice, just before `peer` is given the value that its wait is for. Ranks, word and
- * value name this one time: a word that counts up, or anything else that does not come again
- * in a run. */
+/* Records a flow's begin: within a slice, just before the value that `peer` waits for is sent.
+ * Ranks, word and value must be unique in a run, such as a word that counts up. */
 static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint32_t peer,
                                   uint32_t signal, uint64_t value)
 {
@@ -152,7 +150,7 @@ static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_BEGIN, now, now, peer, signal, value);
 }
 
-/* What was waited for from begin_ns to end_ns, a slice, came from `peer`. */
+/* Records a flow's end: the slice from begin_ns to end_ns waited for `peer`. */
 static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
                                   uint64_t end_ns, uint32_t peer, uint32_t signal,
                                   uint64_t value)
@@ -161,7 +159,7 @@ static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_END, begin_ns, end_ns, peer, signal, value);
 }
 
-/* From now on `name` is `value`. */
+/* Records a counter: from now on `name` is `value`. */
 static inline void epa_trace_count(struct epa_trace *t, uint32_t lane, uint16_t name,
                                    uint64_t value)
 {

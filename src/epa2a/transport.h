@@ -1,7 +1,7 @@
 /* A transport gives N ranks one symmetric heap and one array of signal words.
  *
  * Heap. Every rank has `heap_bytes` of heap; an offset means the same place on each. The
- * core hands out offsets, so a transport holds no allocator.
+ * core assigns offsets, so a transport holds no allocator.
  *
  * Signals. A signal is a 64-bit word named by its index. The transport decides where the
  * words live (a host page, device memory), because that depends on who polls them. They
@@ -14,7 +14,7 @@
  *                signalled before it: without one, two SETs of a word may swap;
  *   quiet        when it returns, all I have put and signalled is in place, at all peers.
  * Nothing else is ordered. Plain stores through peer_heap are seen before any signal that
- * this rank gives after them; streaming stores, once they have been drained. A wait() that
+ * this rank gives after them; non-temporal stores, after they have been drained. A wait() that
  * returns EPA_OK acquires: data ordered before the signal can be read. What was started may
  * be held back until this rank next calls wait(), progress(), quiet() or barrier(); put,
  * put_signal and signal may return EPA_AGAIN, and have started nothing then.
@@ -23,9 +23,9 @@
  * Threads. One thread calls a transport, unless EPA_TRANSPORT_THREADS is set.
  *
  * Failure. wait(), progress(), quiet() and barrier() give EPA_ERR_ABORTED rather than go on
- * waiting once a rank has failed, so that trying again after EPA_AGAIN ends. open()
- * explains in epa_error. The functions of the data path return a status only; explain()
- * tells the story of the last one that failed. */
+ * waiting once a rank has failed, so that retries after EPA_AGAIN end. open() explains
+ * in epa_error. The functions of the data path return a status only; explain() describes
+ * the last failure. */
 #ifndef EPA2A_TRANSPORT_H
 #define EPA2A_TRANSPORT_H
 
@@ -46,8 +46,8 @@ enum epa_compare { EPA_EQ, EPA_GE };
 
 enum { EPA_DEVICE_RANKS = 16 };
 
-/* What a kernel needs, by value: the arrays are in the struct, as a load that must come
- * before another costs more than a kernel parameter. Pointers are device pointers. */
+/* Passed to kernels by value: the arrays are in the struct, as a dependent load costs more
+ * than a kernel parameter. Pointers are device pointers. */
 struct epa_device_view {
     uint32_t rank, size;
     char *peer_heap[EPA_DEVICE_RANKS];
@@ -56,7 +56,7 @@ struct epa_device_view {
     struct epa_fault *fault;
 };
 
-/* One run of device_peak(): stores to all peers, or signals to and fro with one. */
+/* One run of device_peak(): stores to all peers, or signals back and forth with one. */
 struct epa_peak_run {
     uint64_t bytes;  /* to each peer, at its heap's offset i * bytes, where this rank is the
                       * i-th of those that store there; 0: signals */
@@ -99,7 +99,8 @@ struct epa_transport_ops {
     enum epa_status (*reset)(struct epa_transport *); /* collective: signals back to 0 */
     /* For a transport with a `view`, whose link peak only kernels can measure: runs them,
      * between other calls. Stores begin at the same time on all ranks. *ns: what the run
-     * took, by the device's clock; 0: too few bytes to tell. The signals stay as they are. NULL: not known. */
+     * took, by the device's clock; 0: too few bytes to measure. The signals keep their values.
+     * NULL: not known. */
     enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *,
                                    double *ns);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:

@@ -26,13 +26,13 @@ enum { EPA_CLOCK_MONOTONIC = CLOCK_MONOTONIC };
 
 enum {
     EPA_WAIT_REPORT_NS = 1000000
-}; /* how long a wait is before it is told, and told again */
+}; /* age of a wait at its first report, and between reports */
 #define EPA_WAIT_NOBODY UINT32_MAX
 
 enum epa_wait_kind {
     EPA_WAIT_NOTHING,
     EPA_WAIT_SIGNAL,  /* `number` of this rank has `seen`, and `wanted` is waited for */
-    EPA_WAIT_BARRIER, /* to which `peer` has come `seen` times */
+    EPA_WAIT_BARRIER, /* which `peer` has reached `seen` times */
     EPA_WAIT_SET_UP,  /* the bootstrap's, as above */
     EPA_WAIT_DATA,    /* `what` with that `number`, in memory: a flag beside a row */
     EPA_WAIT_PUTS,    /* until what was put to `peer` is in place */
@@ -44,17 +44,17 @@ struct epa_wait_state {
     enum epa_wait_kind kind;
     uint32_t peer, number; /* EPA_WAIT_NOBODY: not known, or none in particular */
     uint64_t seen, wanted, waited_ns;
-    const char *what; /* of a signal: what it vouches for, as "rows"; NULL: not known */
+    const char *what; /* of a signal: the data that it covers, as "rows"; NULL: not known */
 };
 
 /* Made by the core, one for each rank. */
 struct epa_wait_observer {
-    /* Any thread of the rank; NULL: what was told last is over. */
+    /* Any thread of the rank; NULL: the wait that was reported last has ended. */
     void (*waits)(struct epa_wait_observer *, const struct epa_wait_state *);
 };
 
-/* Tells of a wait, if it is time to. *reported_ns is 0 when the wait begins. No wait observer: nobody
- * looks. */
+/* Reports a wait that is old enough. *reported_ns is 0 when the wait begins. observer may be
+ * NULL. */
 static inline void epa_wait_report(struct epa_wait_observer *observer,
                                    const struct epa_wait_state *w, uint64_t *reported_ns)
 {
@@ -64,14 +64,14 @@ static inline void epa_wait_report(struct epa_wait_observer *observer,
     observer->waits(observer, w);
 }
 
-/* The wait has ended well. One that failed is left as it was told. */
+/* The wait has succeeded. The report of a failed one is kept. */
 static inline void epa_wait_clear(struct epa_wait_observer *observer, uint64_t reported_ns)
 {
     if (reported_ns != 0)
         observer->waits(observer, NULL);
 }
 
-/* ---- the wait loop: what transports and host algorithms do until something has happened ---- */
+/* ---- the wait loop of transports and host algorithms ---- */
 
 static inline uint64_t epa_now_ns(void)
 {
@@ -81,7 +81,7 @@ static inline uint64_t epa_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Tells the core that it spins. */
+/* Spin hint to the core. */
 static inline void epa_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -97,11 +97,11 @@ enum {
     EPA_WAIT_BACKOFF_MAX_NS = 1000000
 };
 
-/* What a thread does between two polls. Not for long does it yield: Linux 6.18 charges who
- * yields for a whole slice, a million times a second, until others on its cores are not run for
- * tens of seconds. A sleep takes about 70 us with the kernel's slack. Where cores are short (no
- * time to spin) it grows with the wait: 63 ranks that wake up for the last one would take two
- * cores by that alone. */
+/* What a thread does between two polls: spin, yield, then sleep. It yields only for a short
+ * time: Linux 6.18 charges each yield as a whole slice, a million times a second, until other
+ * threads of these cores do not run for tens of seconds. A sleep takes about 70 us with the
+ * kernel's slack. With fewer cores than threads (no time to spin) it grows with the wait: 63
+ * ranks that wake up while they wait for the last one would occupy two cores. */
 static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
 {
     uint64_t ns = spin_ns > 0 ? 0 : waited_ns / 32;
@@ -122,9 +122,9 @@ static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
     }
 }
 
-/* How the threads of a rank wait, chosen once. */
+/* How the threads of a rank wait; constant for a run. */
 struct epa_wait_config {
-    uint32_t burst;   /* polls between two looks at the clock and at `aborted` */
+    uint32_t burst;   /* polls between two reads of the clock and of `aborted` */
     uint64_t spin_ns; /* how long a wait keeps its core */
     const uint32_t *aborted;
     struct epa_wait_observer *observer; /* NULL: there is none */
@@ -152,8 +152,8 @@ struct epa_wait {
     uint64_t begun_ns, waited_ns, reported_ns;
 };
 
-/* After a burst of polls in vain: notes the time and reports a long wait. EPA_OK: has let time
- * pass, go on; EPA_ERR_ABORTED, EPA_ERR_TIMEOUT. */
+/* After a burst of unsuccessful polls: reads the clock, reports a long wait and backs off. EPA_OK:
+ * poll again; or EPA_ERR_ABORTED, EPA_ERR_TIMEOUT. */
 static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config,
                                             struct epa_wait *wait,
                                             struct epa_wait_state *state)
@@ -174,7 +174,7 @@ static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config
     return EPA_OK;
 }
 
-/* The wait has ended well; the next may begin with the same `wait`. */
+/* The wait has succeeded; the next may begin with the same `wait`. */
 static inline enum epa_status epa_wait_done(const struct epa_wait_config *config,
                                             struct epa_wait *wait)
 {

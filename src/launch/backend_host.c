@@ -207,10 +207,10 @@ static const struct epa_option options[] = {
      EPA_U32(struct config, workers),
      .min = 1,
      .max = 256,
-     .help = "threads of a rank, its own included"},
+     .help = "number of threads per rank, including the rank's own"},
     {.name = "huge_pages",
      EPA_BOOL(struct config, huge_pages),
-     .help = "ask for 2 MiB pages where an allocation is that large"},
+     .help = "request 2 MiB pages for allocations of at least that size"},
     {0},
 };
 

@@ -209,7 +209,7 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
 
     if (boot->late != UINT32_MAX)
         epa_fail(err, EPA_ERR_TIMEOUT,
-                 "rank %u waited %.3g s for rank %u to come to barrier %llu of the set-up",
+                 "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
                  base->world.rank, (double)boot->timeout_ns * 1e-9, boot->late,
                  (unsigned long long)boot->epoch);
 }

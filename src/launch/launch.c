@@ -99,7 +99,9 @@ void watch_failed(struct watch *watch, enum epa_status status, const char *fmt, 
 
 void watch_gave_up(struct watch *watch, const char *who)
 {
-    watch_failed(watch, EPA_ERR_TIMEOUT, "%s did not return within %.3g s of being told to",
+    watch_failed(watch, EPA_ERR_TIMEOUT,
+                 "%s did not return within %.3g s of the "
+                 "request to stop",
                  who, (double)watch->launch->grace_ns * 1e-9);
 }
 

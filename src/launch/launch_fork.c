@@ -208,10 +208,10 @@ static const struct epa_option options[] = {
     {.name = "pin",
      EPA_CHOICE(struct config, pin),
      .choices = pin_choices,
-     .help = "where ranks run"},
+     .help = "cores of the ranks"},
     {.name = "prefix",
      EPA_BOOL(struct config, prefix),
-     .help = "put the rank's number before each line of its standard error"},
+     .help = "prefix each line of a rank's standard error with its number"},
     {0},
 };
 

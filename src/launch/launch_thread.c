@@ -217,7 +217,7 @@ static const struct epa_option options[] = {
     {.name = "pin",
      EPA_CHOICE(struct config, pin),
      .choices = pin_choices,
-     .help = "where ranks run"},
+     .help = "cores of the ranks"},
     {0},
 };
 

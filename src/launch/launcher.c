@@ -77,8 +77,8 @@ static void judge_process(struct launcher *launcher, int code)
                            how, sizeof(how));
     if (status == EPA_ERR_TIMEOUT && run->ran)
         launcher_fail_with(launcher, status, UINT32_MAX,
-                       "%s did not return within %.3g s of being told to", who,
-                       (double)run->asked->grace_ns * 1e-9);
+                           "%s did not return within %.3g s of the request to stop", who,
+                           (double)run->asked->grace_ns * 1e-9);
     else if (status == EPA_ERR_TIMEOUT)
         launcher_fail_with(launcher, status, UINT32_MAX, "%s was not ready in time", who);
     else if (status != EPA_OK)
@@ -313,8 +313,11 @@ static enum epa_status begin(struct launcher *launcher, struct epa_error *err)
     enum epa_status status;
 
     if (asked->ranks != launcher->params.process_id.size)
-        return epa_fail(err, EPA_ERR_CONFIG, "%u ranks are asked for, and there are %u: %s",
-                        asked->ranks, launcher->params.process_id.size, launcher->params.process_id.source);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%u ranks are requested, and there are %u: "
+                        "%s",
+                        asked->ranks, launcher->params.process_id.size,
+                        launcher->params.process_id.source);
     rendezvous_destroy(launcher->rendezvous);
     launcher->rendezvous = NULL;
     conn_finish(&launcher->conn);
@@ -462,7 +465,7 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
     enum epa_status status = EPA_OK;
 
     if (launcher == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for an agent");
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a launcher");
     launcher->params = *params;
     launcher->met = params->meet == NULL;
     process_init(&launcher->process);

@@ -141,7 +141,7 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
                  (unsigned long long)m->number);
     else
         epa_fail(err, EPA_ERR_TIMEOUT,
-                 "rank %u waited %.3g s for rank %u to come to step %llu of the set-up",
+                 "rank %u waited %.3g s for rank %u to reach step %llu of the set-up",
                  base->world.rank, (double)m->timeout_ns * 1e-9, m->late,
                  (unsigned long long)m->number);
 }

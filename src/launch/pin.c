@@ -10,8 +10,8 @@
 enum { MOST_CORES = 1 << 20 };
 
 const struct epa_choice pin_choices[] = {
-    {"core", PIN_CORE, "each rank on cores of its own while there are enough"},
-    {"none", PIN_NONE, "wherever the kernel puts it"},
+    {"core", PIN_CORE, "separate cores for each rank, if there are enough"},
+    {"none", PIN_NONE, "no affinity: the kernel's choice"},
     {0},
 };
 

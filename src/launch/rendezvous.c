@@ -120,7 +120,7 @@ static void check_start(struct rendezvous *rendezvous, uint64_t now)
         return;
     list_missing(rendezvous, missing, sizeof(missing));
     rendezvous_fail(rendezvous, EPA_ERR_TIMEOUT, UINT32_MAX,
-             "rank%s %s of %u did not come within %.3g s (launcher.start)%s",
+             "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
              rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing, rendezvous->size,
              (double)rendezvous->params.start_ns * 1e-9, rendezvous->refused);
 }

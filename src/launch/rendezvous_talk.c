@@ -104,7 +104,7 @@ static void greeted(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
     struct wire_greet greet;
 
     if (m->type != WIRE_GREET || !wire_get_greet(m->data, m->bytes, &greet))
-        conn_close(&peer->conn, "it is no agent of epa2a");
+        conn_close(&peer->conn, "it is no process of epa2a");
     else if (greet.protocol != WIRE_PROTOCOL)
         refuse(rendezvous, peer, "another version of epa2a: it speaks protocol %u, rank 0 has %d",
                greet.protocol, WIRE_PROTOCOL);
@@ -140,7 +140,7 @@ static void find_fault(const struct rendezvous *rendezvous, const struct wire_he
                  hello->rank, hello->size, rendezvous->size);
     else if (twin != NULL) {
         who(twin, name, sizeof(name));
-        snprintf(out, room, "came twice: the first was %s", name);
+        snprintf(out, room, "connected twice: the first was %s", name);
     }
 }
 
@@ -190,7 +190,7 @@ static void join(struct rendezvous *rendezvous, struct rendezvous_peer *peer, co
     size_t piece = wire_gather_bytes(rendezvous->size);
 
     if (m->type != WIRE_HELLO || !wire_get_hello(m->data, m->bytes, &peer->hello)) {
-        conn_close(&peer->conn, "it is no agent of epa2a");
+        conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
     find_fault(rendezvous, &peer->hello, fault, sizeof(fault));
@@ -244,7 +244,9 @@ static void gather_all(struct rendezvous *rendezvous)
         if (conn_bulk_gone(&peer->conn))
             conn_put_bulk(&peer->conn, WIRE_ALL, &all);
         else
-            rendezvous_lose(rendezvous, peer, "it sent a piece before it had read the last ones");
+            rendezvous_lose(rendezvous, peer,
+                            "it sent a chunk before it had read the "
+                            "last ones");
     }
     g->number++;
     g->n = 0;
@@ -260,7 +262,7 @@ static void gather_piece(struct rendezvous *rendezvous, struct rendezvous_peer *
     if (!rendezvous->started || !wire_get_piece(m->data, m->bytes, &piece) ||
         piece.number != g->number || peer->gathered != g->number ||
         piece.data.bytes > wire_gather_bytes(rendezvous->size)) {
-        rendezvous_lose(rendezvous, peer, "it sent a piece of something else");
+        rendezvous_lose(rendezvous, peer, "it sent a chunk of something else");
         return;
     }
     if (g->n == 0) {

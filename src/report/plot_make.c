@@ -25,8 +25,8 @@ static const json_t *json_of(const struct plot_source *s)
 enum epa_status plot_too_many(uint32_t most, const char *what, struct epa_error *err)
 {
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "more than %u %s: nobody could tell them apart; --only picks runs",
-                    most, what);
+                    "more than %u %s cannot be distinguished; --only selects runs", most,
+                    what);
 }
 
 /* ---- which runs ---- */

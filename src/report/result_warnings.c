@@ -121,8 +121,8 @@ static void about_stop(struct result *result)
     if (width == width)
         snprintf(have, sizeof(have), "%.3g %% of it wide", 100 * width);
     warn(result,
-         "the 95 %% interval of the median is not within bench.ci95 (%.3g %%): with %llu "
-         "samples it is %s; bench.%s came first, raise it",
+         "the 95 %% interval of the median is not within bench.ci95 (%.3g %%): with "
+         "%llu samples it is %s; bench.%s was reached before it, raise it",
          100 * o->ci95, (unsigned long long)result->n_samples, have,
          time ? "max_time" : "iterations");
 }

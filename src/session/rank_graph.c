@@ -319,8 +319,8 @@ static bool can_check(struct graphs *g)
         return true;
     if (g->rank->boot->world.rank == 0)
         snprintf(notes->unchecked, sizeof(notes->unchecked),
-                 "bench.input_sets is %u, and answers to %u are left in place between graphs; "
-                 "set it to %u or less",
+                 "bench.input_sets is %u, and expert outputs of %u are left in place "
+                 "between graphs; set it to %u or less",
                  inputs, open, open);
     return false;
 }

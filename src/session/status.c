@@ -182,7 +182,7 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
         break;
     case EPA_WAIT_BARRIER:
     case EPA_WAIT_SET_UP:
-        snprintf(out, room, "%s for %.2f s: came to barrier %llu%s, wants %llu",
+        snprintf(out, room, "%s for %.2f s: reached barrier %llu%s, wants %llu",
                  whom[0] == '\0' ? "other ranks" : whom, since, seen,
                  w->kind == EPA_WAIT_SET_UP ? " of set-up" : "", wanted);
         break;

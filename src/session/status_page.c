@@ -100,7 +100,7 @@ enum epa_status status_page_create(size_t rank_bytes, size_t notes_bytes, struct
     enum epa_status status = EPA_OK;
 
     if (b == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a board");
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a status page");
     b->page = (size_t)sysconf(_SC_PAGESIZE);
     b->head_bytes = b->used = whole_pages(b, sizeof(*b->head));
     b->file = memfd_create(STATUS_PAGE_NAME, MFD_CLOEXEC);
@@ -169,7 +169,7 @@ enum epa_status status_page_read(int file, size_t rank_bytes, size_t notes_bytes
         usleep(1000);
     }
     return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "stands between two runs, and has nothing to show");
+                    "is between two runs, and has nothing to show");
 }
 
 /* Whether what that link names is a board. */

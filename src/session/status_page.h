@@ -13,7 +13,8 @@
 
 #include <epa2a/status.h>
 
-#define STATUS_PAGE_NAME "epa2a-board" /* in /proc/PID/fd: "/memfd:epa2a-board (deleted)" */
+#define STATUS_PAGE_NAME \
+    "epa2a-status" /* in /proc/PID/fd: "/memfd:epa2a-status (deleted)" */
 #define STATUS_PAGE_MAGIC \
     "epa2a\0b\1" /* eight bytes; the last counts layouts of struct board_head */
 

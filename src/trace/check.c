@@ -34,7 +34,7 @@ static void check_shape(struct trace_file *f, const struct trace_item *i)
         trace_flaw(f, "event %zu: a flow's end that does not say bp: e", i->index);
     if (f->ours && (i->ph == 's' || i->ph == 'f') &&
         (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
-        trace_flaw(f, "event %zu: a flow of another rank than it stands at", i->index);
+        trace_flaw(f, "event %zu: a flow of another rank than its slice", i->index);
 }
 
 /* ---- lanes ---- */
@@ -112,8 +112,8 @@ static void check_flow_place(struct checking *c, struct lane *lane,
 {
     close_before(lane, i->ts_ns, false);
     if (lane->depth == 0)
-        trace_flaw(c->f, "event %zu: flow %s stands in no slice of lane %u.%u", i->index,
-                   i->id, i->pid, i->tid);
+        trace_flaw(c->f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id,
+                   i->pid, i->tid);
     c->flow[c->flows++] = i;
 }
 

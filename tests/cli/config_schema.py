@@ -264,9 +264,9 @@ class Comparison:
                          "%s: {name: %s, %s: VALUE}" % (sections[0], sections[1], name))
         else:
             lines = ["version: VALUE"]
-        for start in range(0, len(values), 16):  # of more than 20 errors not all are told
+        for start in range(0, len(values), 10):  # up to 2 errors a file, and at most 20 are printed
             texts = {folder / f"{i}.yaml": "\n".join(lines).replace("VALUE", value) + "\n"
-                     for i, value in enumerate(values[start:start + 16])}
+                     for i, value in enumerate(values[start:start + 10])}
             for path, text in texts.items():
                 path.write_text(text)
             for path, messages in check(self.epa2a, *texts).items():

@@ -205,7 +205,7 @@ def by_signal():
     told = command.seen["err"].decode()
     check(re.search(r"^# pid \d+: bench .*small-4.yaml, run 1 of 1, [\d.]+ s; 1000000 iterations$", told, re.M), told)
     check(re.search(rf"^#      1 +{stop} \S+ +stopped ", told, re.M), told)
-    check(re.search(r"^#      [023] .* waiting .*rank 1 for [\d.]+ s: (signal|came to barrier) \d+.*, wants \d+$", told, re.M),
+    check(re.search(r"^#      [023] .* waiting .*rank 1 for [\d.]+ s: (signal|reached barrier) \d+.*, wants \d+$", told, re.M),
           told)
     before = {r["rank"]: r["iteration"] for r in status(command.process.pid)["run"]["ranks"]}
     os.kill(stop, signal.SIGCONT)

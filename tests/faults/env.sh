@@ -189,7 +189,7 @@ never)
     done
     since=$(now_ms)
     ends 4 10000 "0 1 3"
-    says 0 'rank 2 of 4 did not come within 1 s'
+    says 0 'rank 2 of 4 did not connect within 1 s'
     for r in 1 2 3; do
         rank $r verify "$config" --set launcher.start=1s
     done
@@ -214,7 +214,7 @@ token)
     ends 2 3000 3
     says 3 '^\[rank 3\] .*another job: its token is not rank 0'
     ends 4 10000 "0 1 2"
-    says 0 'rank 3 of 4 did not come within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
+    says 0 'rank 3 of 4 did not connect within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
 int | term)
     for victim in 0 2; do
         start_all "${endless[@]}" --json "$work/out.json" --force

@@ -624,23 +624,23 @@ static const struct {
     {SPLIT,
      2,
      "1! 0 3! 2! 0! 1@7!",
-     {"dispatch_recv: dispatch_send comes first",
-      "combine_recv: the second half of a dispatch is to come first",
-      "combine: the second half of a dispatch is to come first",
-      "dispatch: the second half of a dispatch is to come first",
+     {"dispatch_recv: dispatch_send must be called first",
+      "combine_recv: the second half of a dispatch must be called first",
+      "combine: the second half of a dispatch must be called first",
+      "dispatch: the second half of a dispatch must be called first",
       "the last dispatch_send was of dispatch 1, not 7"}},
     {SPLIT,
      2,
      "0 1 3! 2 1! 0! 2! 3 0",
-     {"combine_recv: combine_send comes first",
-      "dispatch_recv: the second half of a combine is to come first",
-      "dispatch: the second half of a combine is to come first",
-      "combine: the second half of a combine is to come first"}},
+     {"combine_recv: combine_send must be called first",
+      "dispatch_recv: the second half of a combine must be called first",
+      "dispatch: the second half of a combine must be called first",
+      "combine: the second half of a combine must be called first"}},
     /* Only the last dispatch is given up, and no half of one. */
     {LL_V1, 1, "0 x 0 x x!", {"dispatch 2 is not the last"}},
     {LL_V1, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
     {LL_V2, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
-    {SPLIT, 2, "0 x! 1 x", {"the second half of a dispatch is to come first"}},
+    {SPLIT, 2, "0 x! 1 x", {"the second half of a dispatch must be called first"}},
     {TOKEN_FLAG,
      2,
      "0 x! 1 x x! 0 1 x@1!",
@@ -742,16 +742,16 @@ static const struct {
      "combine, wait: call 6, rank 1: waited 0.001 s for its signal that it has begun, which "
      "is 4"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_OUTPUT, 4, 6, 1),
-     "combine, wait: call 6, rank 1: waited 0.001 s for its answer to my token 7, which is "
+     "combine, wait: call 6, rank 1: waited 0.001 s for its expert output of my token 7, which is "
      "of call 4"},
     {LL_V1, FAULT(V1_DISPATCH, V1_NO_ROOM, 10, 9, 0),
      "dispatch: rank 0 has 10 rows for rank 1, which has room for 9 from each: raise "
      "algorithm.capacity, or set it to 0"},
     {LL_V2, FAULT(LL_COMBINE, LL_DATA, 4, 5, 1500),
-     "combine, recv_wait: waited 1.500 s for the answer of rank 1 to my token 7: its signal "
+     "combine, recv_wait: waited 1.500 s for the expert output of rank 1 to my token 7: its signal "
      "is 4, not 5"},
     {LL_V2, FAULT(LL_DISPATCH, LL_WAIT_ROOM, 10, 9, 0),
-     "dispatch: 10 rows have come, and algorithm.capacity leaves room for 9; raise it, or "
+     "dispatch: 10 rows arrived, and algorithm.capacity leaves room for 9; raise it, or "
      "set it to 0 for the worst case"},
     {LL_V2, FAULT(LL_DISPATCH, LL_COUNT, 4, 5, 1500),
      "dispatch, wait: epoch 5, counts of rank 1: waited 1.500 s for its signal, which is 4"},
@@ -766,11 +766,11 @@ static const struct {
      "dispatch_send, rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
      "epoch 3"},
     {TOKEN_FLAG, FAULT(TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5, 1500),
-     "combine_recv, expert outputs: epoch 5, waited 1.500 s for the answer, to token 7 of rank 1: "
+     "combine_recv, expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of rank 1: "
      "what is there is of epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5, 1500),
      "dispatch_recv, rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
-     "epoch 5 at its end: not all of it has come"},
+     "epoch 5 at its end: not all of it has arrived"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_BAD_ROW, 900, 3, 0),
      "dispatch_recv, rows: row 7 of rank 1 says that it is of token 900 and for the "
      "receiver's expert 3, which does not go with its counts"},

@@ -436,7 +436,7 @@ static bool refuse_halves(struct layer *l)
            refuse_stage(l, COMBINE_RECV, "the second half of a dispatch") &&
            refuse_stage(l, DISPATCH_SEND, "the second half of a dispatch") &&
            run_stage(l, DISPATCH_RECV) && layer_output(l, 0) &&
-           refuse_stage(l, COMBINE_RECV, "combine_send comes first") &&
+           refuse_stage(l, COMBINE_RECV, "combine_send must be called first") &&
            run_stage(l, COMBINE_SEND) &&
            refuse_stage(l, DISPATCH_RECV, "the second half of a combine") &&
            run_stage(l, COMBINE_RECV) && layer_sync(l) &&

@@ -68,13 +68,26 @@ def pixels(path):
     return rows
 
 
-run(epa2a, 'bench', config, '--set', 'profile=p', '--set', 'bench.iterations=12')
-# A name that would end the script, if it could.
-with open('p.json', encoding='utf-8') as f:
-    text = f.read()
-with open('p.json', 'w', encoding='utf-8') as f:
-    f.write(text.replace('"name": "small, 4 ranks, uneven"', '"name": "</script><b>x</b>"'))
-run(epa2a, 'trace', 'view', 'p.json', '--out', 'page.html')
+def make_page():
+    run(epa2a, 'bench', config, '--set', 'profile=p', '--set', 'bench.iterations=12', '--force')
+    # A name that would end the script, if it could.
+    with open('p.json', encoding='utf-8') as f:
+        text = f.read()
+    with open('p.json', 'w', encoding='utf-8') as f:
+        f.write(text.replace('"name": "small, 4 ranks, uneven"', '"name": "</script><b>x</b>"'))
+    run(epa2a, 'trace', 'view', 'p.json', '--out', 'page.html', '--force')
+
+
+def colours_drawn():
+    browse(f'--screenshot={work.name}/page.png')
+    counted = {}
+    for line in pixels('page.png')[100:]:
+        for point in line[140:]:
+            counted[point] = counted.get(point, 0) + 1
+    return counted
+
+
+make_page()
 with open('page.html', encoding='utf-8') as f:
     page = f.read()
 assert page.count('</script>') == 1 and not re.search(r'(src|href)=|https?:', page)
@@ -89,12 +102,13 @@ assert '&lt;/script&gt;&lt;b&gt;x&lt;/b&gt;' in dom
 for name in ('quant_and_put', 'topk_reduce', 'barrier'):
     assert f'</i>{name}</span>' in dom, name
 
-browse(f'--screenshot={work.name}/page.png')
-picture = pixels('page.png')
-colours = {}
-for line in picture[100:]:
-    for point in line[140:]:
-        colours[point] = colours.get(point, 0) + 1
+# A rank that was stopped for long makes all else narrow: such a run is drawn again.
+colours = colours_drawn()
+for _ in range(4):
+    if colours.get((59, 125, 216), 0) > 200:
+        break
+    make_page()
+    colours = colours_drawn()
 for colour, name in (((59, 125, 216), 'dispatch'), ((154, 163, 174), 'barrier')):
     assert colours.get(colour, 0) > 200, (name, colours.get(colour, 0))
 strong = [c for c, n in colours.items() if n > 50 and max(c) - min(c) > 60]

@@ -203,7 +203,8 @@ TEST(a_rank_that_ignores_its_own_abort_is_named)
     launch.grace_ns = 20000000;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 0 (pid "));
-    assert_non_null(strstr(err.text, ") did not return within 0.02 s of being told to"));
+    assert_non_null(
+        strstr(err.text, ") did not return within 0.02 s of the request to stop"));
     status_page_destroy(status_page);
 }
 
@@ -223,7 +224,8 @@ TEST(a_thread_that_stays_is_named_and_left_behind)
     launch.grace_ns = 20000000;
     launch.leaked_ranks = &leaked_ranks;
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_string_equal(err.text, "rank 0 did not return within 0.02 s of being told to");
+    assert_string_equal(err.text,
+                        "rank 0 did not return within 0.02 s of the request to stop");
     assert_int_equal(leaked_ranks, 1);
     __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
 }

@@ -361,7 +361,7 @@ TEST_OF_RANKS(who_comes_late_is_named,
         if (s->rank[r].barrier != EPA_ERR_TIMEOUT)
             continue; /* the other was first */
         snprintf(want, sizeof(want),
-                 "rank %u waited 0.2 s for rank 2 to come to step 0 of the set-up", r);
+                 "rank %u waited 0.2 s for rank 2 to reach step 0 of the set-up", r);
         assert_string_equal(s->rank[r].said, want);
         reported++;
     }

@@ -190,7 +190,7 @@ TEST_OF_RANKS(a_rank_that_cannot_meet_says_why,
     assert_non_null(strstr(s->rank[1].text, "rank 1 (host "));
     assert_non_null(strstr(s->rank[1].text, "): no library here"));
     assert_int_equal(s->rank[0].status, EPA_ERR_TIMEOUT);
-    assert_non_null(strstr(s->rank[0].text, "rank 1 of 2 did not come within 0.5 s"));
+    assert_non_null(strstr(s->rank[0].text, "rank 1 of 2 did not connect within 0.5 s"));
 }
 
 static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *contact,

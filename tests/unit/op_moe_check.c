@@ -210,11 +210,11 @@ static const struct mutant dispatch_mutants[] = {
     {"rows unlike entries", rows_unlike_entries, "recv_entries is 36; layout expert",
      EPA_LAYOUT_EXPERT},
     {"too few entries", too_few_entries, "recv_entries is 1", -1},
-    {"crooked scales", crooked_scales, "scales stand where no float32", -1},
+    {"crooked scales", crooked_scales, "scales are not aligned to float32", -1},
     {"weight of the neighbour", weight_of_neighbour, "has weight ", EPA_LAYOUT_RANK},
     {"row far out", row_far_out, "entry 1 of expert 2 is in row 36; ", EPA_LAYOUT_RANK},
     {"row of the neighbour", row_of_neighbour, "has weight ", EPA_LAYOUT_RANK},
-    {"token in two rows", token_in_two_rows, "once is enough", EPA_LAYOUT_RANK},
+    {"token in two rows", token_in_two_rows, " and again in row ", EPA_LAYOUT_RANK},
 };
 
 static void dispatched(struct fake *f, enum epa_layout layout, enum epa_memory memory)

@@ -253,7 +253,7 @@ TEST_OF_GAME(another_token_is_refused_and_reported_of_when_ranks_are_missing, 2,
     expect(g, client, WIRE_ABORT);
     conn_put(client, WIRE_DONE);
     assert_verdict(g, client, EPA_ERR_TIMEOUT,
-                   "rank 1 of 2 did not come within 0.3 s (launcher.start); refused "
+                   "rank 1 of 2 did not connect within 0.3 s (launcher.start); refused "
                    "somebody: another job");
 }
 
@@ -269,7 +269,7 @@ TEST(who_differs_is_refused_and_ends_the_launch)
         {1, 3, EPA_ABI, "a: 1\n", "is rank 1 of 3 there, and there are 2 ranks here"},
         {2, 2, EPA_ABI, "a: 1\n", "is rank 2 of 2 there"},
         {0, 2, EPA_ABI, "a: 1\n",
-         "rank 0 (host h, pid 1000) came twice: the first was rank 0"},
+         "rank 0 (host h, pid 1000) connected twice: the first was rank 0"},
     };
     static struct game g;
 

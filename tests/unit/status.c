@@ -92,8 +92,8 @@ TEST(who_waits_says_for_what_and_whom)
     } c[] = {
         {EPA_WAIT_SIGNAL, "rows", "rows of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
         {EPA_WAIT_SIGNAL, "", "a signal of rank 1 for 0.00 s: signal 12 is 6, wants 7"},
-        {EPA_WAIT_BARRIER, "", "rank 1 for 0.00 s: came to barrier 6, wants 7"},
-        {EPA_WAIT_SET_UP, "", "rank 1 for 0.00 s: came to barrier 6 of set-up, wants 7"},
+        {EPA_WAIT_BARRIER, "", "rank 1 for 0.00 s: reached barrier 6, wants 7"},
+        {EPA_WAIT_SET_UP, "", "rank 1 for 0.00 s: reached barrier 6 of set-up, wants 7"},
         {EPA_WAIT_DATA, "row", "row 12 of rank 1 for 0.00 s: its flag is 6, wants 7"},
         {EPA_WAIT_PUTS, "", "its puts to rank 1 to be in place for 0.00 s"},
         {EPA_WAIT_CALL, "MPI_Barrier", "MPI_Barrier of rank 1 for 0.00 s"},
@@ -148,7 +148,7 @@ TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
     assert_non_null(strstr(text.data, ": bench a.yaml: topk=8, run 2 of 5, "));
     assert_non_null(strstr(text.data, "; 100 iterations after 10 of warm-up\n# "));
     assert_non_null(strstr(text.data, " waiting  dispatch                 7         0  "
-                                      "rank 1 for 0.00 s: came to barrier 6, wants 7\n"));
+                                      "rank 1 for 0.00 s: reached barrier 6, wants 7\n"));
     text_free(&text);
     status_finish(&s);
     f->notes->n_stages = 0;

@@ -17,7 +17,7 @@ static const struct epa_choice nontemporal[] = {
     {"auto", AG_NONTEMPORAL_AUTO,
      "on where the outputs of the ranks of a host take a third of its cache"},
     {"off", AG_NONTEMPORAL_OFF, "ordinary stores"},
-    {"on", AG_NONTEMPORAL_ON, "past the cache"},
+    {"on", AG_NONTEMPORAL_ON, "non-temporal stores, which bypass the cache"},
     {0},
 };
 
@@ -35,7 +35,7 @@ static const struct epa_option options[] = {
     {.name = "nontemporal",
      EPA_CHOICE(struct ag_config, nontemporal),
      .choices = nontemporal,
-     .help = "on hosts, how rows are stored"},
+     .help = "on hosts, stores that write rows"},
     {.name = "blocks",
      EPA_U32(struct ag_config, blocks),
      .max = 65535,

@@ -22,10 +22,10 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct av_config, mode),
      .choices = modes,
-     .help = "how rows and expert outputs get to other ranks"},
+     .help = "mechanism that transfers rows and expert outputs"},
     ALGO_OPTION_DISPATCH_DTYPE(struct av_config),
     ALGO_OPTION_NONTEMPORAL(struct av_config, algo_plain_nontemporal_choices,
-                            "how rows and sums are written"),
+                            "stores that write rows and sums"),
     ALGO_OPTION_CAPACITY(struct av_config, "received rows"),
     {0},
 };

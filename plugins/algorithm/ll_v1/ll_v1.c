@@ -12,8 +12,10 @@ static const struct v1_config defaults = {
 };
 
 static const struct epa_choice exchanges[] = {
-    {"auto", V1_EXCHANGE_AUTO, "hosts pull, GPUs push where there are few tokens"},
-    {"pull", V1_EXCHANGE_PULL, "the receiver loads them, straight to where they are used"},
+    {"auto", V1_EXCHANGE_AUTO, "hosts pull; GPUs push if there are few tokens"},
+    {"pull", V1_EXCHANGE_PULL,
+     "the receiver loads rows and expert outputs to their "
+     "final position"},
     {"push", V1_EXCHANGE_PUSH, "the sender stores blocks in the receiver's buffers"},
     {0},
 };
@@ -23,13 +25,12 @@ static const struct epa_option options[] = {
     {.name = "exchange",
      EPA_CHOICE(struct v1_config, exchange),
      .choices = exchanges,
-     .help =
-         "how rows and expert outputs cross between ranks that loads and stores reach; GPUs push "
-         "rows in any case"},
+     .help = "direction of transfers between ranks in load/store reach; GPUs always push "
+             "rows"},
     ALGO_OPTION_BUFFERS(struct v1_config),
     ALGO_OPTION_CAPACITY(struct v1_config, "rows from one rank to another"),
     ALGO_OPTION_NONTEMPORAL(struct v1_config, algo_nontemporal_choices,
-                            "how received rows and sums are written"),
+                            "stores that write received rows and sums"),
     ALGO_OPTION_PDL(struct v1_config),
     ALGO_OPTION_BLOCKS(struct v1_config),
     ALGO_OPTION_PROFILE(struct v1_config),

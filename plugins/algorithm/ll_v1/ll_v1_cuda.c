@@ -185,8 +185,8 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else if (f->what == V1_WAIT_OUTPUT)
         (void)epa_fail(err, status,
-                       "%s: call %llu, rank %u: waited %.3f s for its answer to my token "
-                       "%u, which is of call %llu%s",
+                       "%s: call %llu, rank %u: waited %.3f s for its expert output of "
+                       "my token %u, which is of call %llu%s",
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else
         (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu",

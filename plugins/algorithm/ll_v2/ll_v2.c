@@ -15,29 +15,35 @@ static const struct ll_config defaults = {
 };
 
 static const struct epa_choice layouts[] = {
-    {"expert", EPA_LAYOUT_EXPERT, "a row for each expert that wants a token"},
-    {"rank", EPA_LAYOUT_RANK, "a token once for each rank, with an index for its experts"},
+    {"expert", EPA_LAYOUT_EXPERT, "one row for each expert of a token"},
+    {"rank", EPA_LAYOUT_RANK,
+     "one row for each destination rank of a token, with an "
+     "index for its experts"},
     {0},
 };
 
 static const struct epa_choice row_starts[] = {
-    {"packed", LL_RECV_PACKED, "one expert's rows after the other's"},
-    {"padded", LL_RECV_PADDED, "evenly apart, with room for the most an expert can get"},
+    {"packed", LL_RECV_PACKED, "contiguous, one expert after the other"},
+    {"padded", LL_RECV_PADDED,
+     "at a fixed stride, with room for the maximum of an "
+     "expert"},
     {0},
 };
 
 static const struct epa_choice returns[] = {
     {"auto", LL_COMBINE_AUTO,
-     "push what is added up or quantised first, or many tokens; else pull"},
-    {"pull", LL_COMBINE_PULL, "the token's rank loads them from where experts wrote them"},
-    {"push", LL_COMBINE_PUSH, "the experts' rank stores them at the token's"},
+     "push if outputs are reduced or quantised first, or with many tokens; else pull"},
+    {"pull", LL_COMBINE_PULL, "the token's rank loads expert outputs from their source"},
+    {"push", LL_COMBINE_PUSH,
+     "the experts' rank stores expert outputs at the token's "
+     "rank"},
     {0},
 };
 
 static const struct epa_choice put_sizes[] = {
-    {"auto", LL_PUTS_AUTO, "blocks where a token crosses once for each rank, else rows"},
-    {"rows", LL_PUTS_ROWS, "each for itself"},
-    {"blocks", LL_PUTS_BLOCKS, "those that stand side by side at the receiver together"},
+    {"auto", LL_PUTS_AUTO, "blocks with dedup and with layout: rank, else rows"},
+    {"rows", LL_PUTS_ROWS, "one put per message"},
+    {"blocks", LL_PUTS_BLOCKS, "one put for messages that are adjacent at the receiver"},
     {0},
 };
 
@@ -46,38 +52,38 @@ static const struct epa_option options[] = {
     {.name = "combine_dtype",
      EPA_CHOICE(struct ll_config, combine_dtype),
      .choices = algo_dtype_choices,
-     .help = "what combine sends"},
+     .help = "data type of expert outputs in combine"},
     {.name = "layout",
      EPA_CHOICE(struct ll_config, layout),
      .choices = layouts,
-     .help = "what a rank gets out of dispatch"},
+     .help = "layout of the rows that dispatch returns"},
     {.name = "dedup",
      EPA_BOOL(struct ll_config, dedup),
-     .help =
-         "with layout: expert, a token crosses once for each rank that wants it, and is "
-         "copied to its experts there; their expert outputs are added up before they return"},
+     .help = "with layout: expert, send a token once per destination rank; the receiver "
+             "replicates it to its experts and reduces their outputs into one row"},
     {.name = "recv_layout",
      EPA_CHOICE(struct ll_config, recv_layout),
      .choices = row_starts,
-     .help = "where the rows of an expert start"},
+     .help = "placement of the rows of an expert"},
     {.name = "fuse_expert",
      EPA_BOOL(struct ll_config, fuse_expert),
-     .help = "where the experts' work is done"},
+     .help = "compute the synthetic expert within combine"},
     ALGO_OPTION_BUFFERS(struct ll_config),
     ALGO_OPTION_NONTEMPORAL(struct ll_config, algo_nontemporal_choices,
-                            "how rows are written to other ranks"),
+                            "stores that write rows to other ranks"),
     {.name = "puts",
      EPA_CHOICE(struct ll_config, puts),
      .choices = put_sizes,
-     .help = "how rows are put to ranks that loads and stores do not reach"},
+     .help = "granularity of puts to ranks outside load/store reach"},
     ALGO_OPTION_CAPACITY(struct ll_config, "received rows"),
     {.name = "split_phase",
      EPA_BOOL(struct ll_config, split_phase),
-     .help = "on GPUs, whether a caller can compute between the halves of a stage"},
+     .help = "on GPUs, separate send and receive kernels, so that the caller can "
+             "compute in between"},
     {.name = "combine_mode",
      EPA_CHOICE(struct ll_config, combine_mode),
      .choices = returns,
-     .help = "on GPUs, how expert outputs come back"},
+     .help = "on GPUs, direction of the transfer of expert outputs"},
     ALGO_OPTION_PDL(struct ll_config),
     ALGO_OPTION_BLOCKS(struct ll_config),
     ALGO_OPTION_PROFILE(struct ll_config),

@@ -219,9 +219,9 @@ static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_h
         return EPA_OK;
     if (c->half != LL_NO_HALF)
         return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "%s: the second half of a %s is to come first", call,
+                           "%s: the second half of a %s must be called first", call,
                            stage[c->half]);
-    return device_fail(&c->d, EPA_ERR_CONFIG, "%s: %s_send comes first", call,
+    return device_fail(&c->d, EPA_ERR_CONFIG, "%s: %s_send must be called first", call,
                        stage[wanted]);
 }
 
@@ -357,8 +357,8 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     if (f->what == LL_WAIT_ROOM)
         (void)epa_fail(
             err, EPA_ERR_CONFIG,
-            "dispatch: %llu rows have come, and algorithm.capacity leaves room for "
-            "%llu; raise it, or set it to 0 for the worst case",
+            "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
+            "raise it, or set it to 0 for the worst case",
             (unsigned long long)f->seen, (unsigned long long)f->wanted);
     else if (f->what == LL_WAIT_ENTRY)
         (void)epa_fail(
@@ -372,7 +372,10 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
             err, (enum epa_status)f->status,
             "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
             "not %llu%s",
-            stage, (double)f->waited_ns * 1e-9, dispatch ? "the row" : "the answer",
+            stage, (double)f->waited_ns * 1e-9,
+            dispatch ? "the row"
+                     : "the expert "
+                       "output",
             f->peer, dispatch ? "for its" : "to my", f->index, (unsigned long long)f->seen,
             (unsigned long long)f->wanted, device_missing(f));
     else

@@ -14,22 +14,22 @@ static const struct tf_config defaults = {
 };
 
 static const struct epa_choice locks[] = {
-    {"rank", TF_FLAG_PER_RANK, "a flag for each source, after all its rows"},
-    {"token", TF_FLAG_PER_TOKEN, "a flag for each row; counts are sent meanwhile"},
+    {"rank", TF_FLAG_PER_RANK, "one flag per source, after all its rows"},
+    {"token", TF_FLAG_PER_TOKEN, "one flag per row; counts are sent concurrently"},
     {0},
 };
 
 static const struct epa_choice resets[] = {
-    {"memset", TF_COUNTER_RESET_MEMSET, "in a pass of its own before dispatch_send"},
+    {"memset", TF_COUNTER_RESET_MEMSET, "in a separate pass before dispatch_send"},
     {"inline", TF_COUNTER_RESET_INLINE,
-     "by the other half of dispatch, along with its work"},
+     "by the other half of dispatch, as part of its work"},
     {0},
 };
 
 static const struct epa_choice splits[] = {
     {"by_source", TF_PARTITION_BY_SOURCE,
-     "a worker takes the rows of a source, and the expert outputs of an expert"},
-    {"flat", TF_PARTITION_FLAT, "workers take all rows in turn, and all expert outputs"},
+     "a worker takes the rows of one source, and the expert outputs of one expert"},
+    {"flat", TF_PARTITION_FLAT, "workers take all rows, and all expert outputs, in turn"},
     {0},
 };
 
@@ -38,26 +38,27 @@ static const struct epa_option options[] = {
     {.name = "flag_granularity",
      EPA_CHOICE(struct tf_config, flag_granularity),
      .choices = locks,
-     .help = "what a flag of dispatch vouches for; combine has one for each expert output"},
+     .help = "rows that one flag of dispatch covers; combine has one flag per expert "
+             "output"},
     {.name = "fuse_expert",
      EPA_BOOL(struct tf_config, fuse_expert),
-     .help = "where the experts' work is done"},
+     .help = "compute the synthetic expert within combine"},
     {.name = "counter_reset",
      EPA_CHOICE(struct tf_config, counter_reset),
      .choices = resets,
-     .help = "how counters are zero again for the next iteration"},
+     .help = "method that clears counters for the next iteration"},
     {.name = "work_partition",
      EPA_CHOICE(struct tf_config, work_partition),
      .choices = splits,
-     .help = "how what a rank receives is divided among its workers"},
+     .help = "division of received rows among the workers of a rank"},
     {.name = "chunks",
      EPA_U32(struct tf_config, chunks),
      .min = 1,
      .max = 1024,
-     .help = "parts of the tokens that dispatch_send sends in turn; between two of them it "
-             "takes in what has come; more than 1 needs flag_granularity: token"},
+     .help = "number of chunks of tokens that dispatch_send sends; it receives rows "
+             "between two chunks; more than 1 needs flag_granularity: token"},
     ALGO_OPTION_NONTEMPORAL(struct tf_config, algo_plain_nontemporal_choices,
-                            "how rows are written"),
+                            "stores that write rows"),
     ALGO_OPTION_BUFFERS(struct tf_config),
     ALGO_OPTION_BLOCKS(struct tf_config),
     ALGO_OPTION_PROFILE(struct tf_config),
@@ -123,8 +124,8 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
     if (l->rows * units >= UINT32_MAX / 2)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "token_flag on GPUs numbers parts of rows in 32 bits, which %llu rows of %llu "
-            "parts exceed; lower moe.max_tokens or moe.topk",
+            "token_flag on GPUs numbers chunks of rows in 32 bits, which %llu rows of "
+            "%llu chunks exceed; lower moe.max_tokens or moe.topk",
             (unsigned long long)l->rows, (unsigned long long)units);
     return EPA_OK;
 }

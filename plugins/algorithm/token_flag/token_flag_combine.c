@@ -159,7 +159,7 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
             continue;
         rank = h->a.rank_of[expert[k]];
         if (!is_put(h, rank) && !tf_await_flag(task, flag_of_slot(h, slot), worker,
-                                               "answer for token", rank, t))
+                                               "expert output of token", rank, t))
             return false;
         by[n] = weight[k];
         output[n++] = (const uint16_t *)(const void *)slot;
@@ -201,7 +201,7 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
             continue;
         status =
             algo_wait(&h->a, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
-                      task->set->epoch, "answer for token", t, rank);
+                      task->set->epoch, "expert output of token", t, rank);
         if (status != EPA_OK)
             return status;
     }

@@ -321,7 +321,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         "%s, %s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
         "of epoch %llu%s",
         stage, phase, (unsigned long long)f->wanted, waited,
-        f->what == TF_WAIT_ROW ? "row" : "the answer, to token", f->index, f->peer,
+        f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index, f->peer,
         (unsigned long long)f->seen, device_missing(f));
 }
 

@@ -293,11 +293,12 @@ static const struct cuda_config defaults = {.share = false};
 static const struct epa_option options[] = {
     {.name = "share",
      EPA_BOOL(struct cuda_config, share),
-     .help = "let ranks share a GPU where there are too few; to check, not to measure"},
+     .help = "let ranks share a GPU if there are fewer GPUs than ranks; for checks, not "
+             "for measurements"},
     {.name = "devices",
      EPA_U32_LIST(struct cuda_config, devices),
-     .help =
-         "GPUs for the ranks of a node, in order of rank; without it all, in CUDA's order"},
+     .help = "GPUs of the ranks of a node, in order of rank; the default is all, in CUDA's "
+             "order"},
     {0},
 };
 

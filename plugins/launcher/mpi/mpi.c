@@ -116,25 +116,25 @@ static const struct epa_option options[] = {
     {.name = "interface",
      EPA_STRING(struct config, interface),
      .help =
-         "network interface on which rank 0 listens, as the first file says; else all, or "
-         "loopback for ranks of one host"},
+         "network interface of rank 0, from the first file of a command; the default is "
+         "all, or loopback for ranks of one host"},
     {.name = "start",
      EPA_DURATION(struct config, launcher.start_ns),
      .min = 100000000,
      .max = 3600000000000,
-     .help = "how long ranks wait until all have come"},
+     .help = "longest wait at the start for all ranks to connect"},
     {.name = "heartbeat",
      EPA_DURATION(struct config, launcher.heartbeat_ns),
      .min = 1000000000,
      .max = 600000000000,
-     .help = "a host that is silent for so long is taken for gone"},
+     .help = "time without a message after which a host counts as lost"},
     {.name = "pin",
      EPA_CHOICE(struct config, launcher.pin),
      .choices = pin_choices,
-     .help = "where ranks run, within the cores that mpirun has left to them"},
+     .help = "cores of the ranks, of those that mpirun assigned to them"},
     {.name = "prefix",
      EPA_BOOL(struct config, launcher.prefix),
-     .help = "put the rank's number before each line of its standard error"},
+     .help = "prefix each line of a rank's standard error with its number"},
     {0},
 };
 

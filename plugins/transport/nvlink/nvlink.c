@@ -556,7 +556,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 }
 
 static const struct epa_choice memories[] = {
-    {"auto", MEMORY_AUTO, "vmm where every GPU can, else ipc"},
+    {"auto", MEMORY_AUTO, "vmm if every GPU supports it, else ipc"},
     {"vmm", MEMORY_VMM, "the driver's virtual memory, passed as file descriptors"},
     {"ipc", MEMORY_IPC, "CUDA IPC handles"},
     {0},
@@ -568,7 +568,7 @@ static const struct epa_option options[] = {
     {.name = "memory",
      EPA_CHOICE(struct config, memory),
      .choices = memories,
-     .help = "how ranks get at each other's GPU memory"},
+     .help = "mechanism that maps GPU memory of other ranks"},
     {0},
 };
 

@@ -279,15 +279,15 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 static const struct epa_choice waits[] = {
     {"auto", WAIT_AUTO,
      "spin 20 us, then yield; with more ranks than cores, yield at once"},
-    {"spin", WAIT_SPIN, "never let go of the core"},
-    {"yield", WAIT_YIELD, "let another thread run after each look"},
+    {"spin", WAIT_SPIN, "poll without yielding the core"},
+    {"yield", WAIT_YIELD, "yield the core after each poll"},
     {0},
 };
 
 static const struct epa_choice huge_pages[] = {
-    {"auto", HUGE_AUTO, "ask for them from 2 MiB of heap"},
-    {"on", HUGE_ON, "fail where the kernel forbids them"},
-    {"off", HUGE_OFF, "do not ask"},
+    {"auto", HUGE_AUTO, "request them for heaps of 2 MiB or more"},
+    {"on", HUGE_ON, "request them; fail if the kernel does not allow them"},
+    {"off", HUGE_OFF, "no request"},
     {0},
 };
 
@@ -298,14 +298,14 @@ static const struct epa_option options[] = {
     {.name = "wait",
      EPA_CHOICE(struct config, wait),
      .choices = waits,
-     .help = "what a rank does while a signal has not come"},
+     .help = "waiting strategy of a rank"},
     {.name = "huge_pages",
      EPA_CHOICE(struct config, huge_pages),
      .choices = huge_pages,
-     .help = "pages of 2 MiB for the heap"},
+     .help = "2 MiB pages for the heap"},
     {.name = "prefault",
      EPA_BOOL(struct config, prefault),
-     .help = "touch all of the heap before the first iteration, each rank its own"},
+     .help = "each rank touches all of its heap before the first iteration"},
     {0},
 };
 

@@ -273,10 +273,9 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 }
 
 static const struct epa_choice progress_kinds[] = {
-    {"auto", PROGRESS_AUTO,
-     "a thread where UCX needs the peer's help for puts or additions"},
-    {"thread", PROGRESS_THREAD, "a thread, always"},
-    {"calls", PROGRESS_CALLS, "only while this rank is in the transport"},
+    {"auto", PROGRESS_AUTO, "a thread if UCX needs the peer for puts or additions"},
+    {"thread", PROGRESS_THREAD, "always a thread"},
+    {"calls", PROGRESS_CALLS, "only in calls of the transport"},
     {0},
 };
 
@@ -290,28 +289,29 @@ static const struct config defaults = {.tls = "",
 static const struct epa_option options[] = {
     {.name = "tls",
      EPA_STRING(struct config, tls),
-     .help = "transports that UCX may use, as UCX_TLS: \"posix,self\", \"tcp\", \"rc\"; "
-             "\"\": UCX_TLS, or UCX chooses"},
+     .help = "transports of UCX, as UCX_TLS: \"posix,self\", \"tcp\", \"rc\"; \"\": "
+             "UCX_TLS, or UCX's choice"},
     {.name = "devices",
      EPA_STRING(struct config, devices),
      .help = "network devices, as UCX_NET_DEVICES: \"eth0\", \"mlx5_0:1\"; \"\": "
              "UCX_NET_DEVICES, or all"},
     {.name = "direct",
      EPA_BOOL(struct config, direct),
-     .help = "store straight into the memory of ranks of this node, where UCX can map it"},
+     .help = "store directly into the memory of ranks of this node, where UCX can map "
+             "it"},
     {.name = "outstanding",
      EPA_U32(struct config, outstanding),
      .min = 2,
      .max = 65536,
-     .help = "puts and signals under way at most; one more must try again"},
+     .help = "maximum number of puts and signals in flight; another one is retried"},
     {.name = "progress",
      EPA_CHOICE(struct config, progress),
      .choices = progress_kinds,
-     .help = "who takes in what peers send while this rank is elsewhere"},
+     .help = "progress of UCX while this rank computes"},
     {.name = "default_timeout",
      EPA_DURATION(struct config, default_timeout_ns),
      .min = 1,
-     .help = "longest wait where the caller gives no limit: connections, quiet, reset"},
+     .help = "longest wait of calls without a time limit: connections, quiet, reset"},
     {0},
 };
 

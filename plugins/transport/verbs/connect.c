@@ -24,8 +24,8 @@ static enum epa_status check_room(const struct connect_params *p, struct epa_err
     if (p->slots > (uint64_t)attr->max_qp_wr)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "verbs: queues of %u requests (transport.depth, or the pieces of the "
-            "largest put) are more than the %d that %s takes",
+            "verbs: queues of %u requests (transport.depth, or the chunks of the "
+            "largest put) exceed the %d of %s",
             p->slots, attr->max_qp_wr, p->device->port.device);
     if (n > (uint64_t)attr->max_qp || completions > (uint64_t)attr->max_cqe)
         return epa_fail(

@@ -54,8 +54,8 @@ static void describe_port(struct ibv_context *context, uint32_t number, struct p
     int error = ibv_query_port(context, (uint8_t)number, &attr);
 
     if (error != 0) {
-        snprintf(out->refused, sizeof(out->refused), "port %u cannot be asked: %s", number,
-                 strerror(error));
+        snprintf(out->refused, sizeof(out->refused), "port %u cannot be queried: %s",
+                 number, strerror(error));
         return;
     }
     out->number = number;
@@ -203,7 +203,7 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
     enum epa_status status;
 
     if (error != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be asked what it is: %s",
+        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be queried: %s",
                         d->port.device, strerror(error));
     if (d->attr.atomic_cap == IBV_ATOMIC_NONE)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,

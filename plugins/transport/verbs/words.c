@@ -17,12 +17,11 @@ static void advise(const struct request_words *w, char *out, size_t room)
 
     switch (w->failure->status) {
     case IBV_WC_RETRY_EXC_ERR:
-        snprintf(
-            out, room,
-            "it was not acknowledged in %u tries, %.3g s or more apart: is rank %u still "
-            "running, and is there a way to it? %s here; transport.timeout and retries "
-            "say how long to try",
-            w->retries + 1, wait_s, peer, w->port);
+        snprintf(out, room,
+                 "it was not acknowledged in %u tries at intervals of %.3g s or more: is "
+                 "rank %u still running and reachable? %s here; transport.timeout and "
+                 "retries set how long to try",
+                 w->retries + 1, wait_s, peer, w->port);
         break;
     case IBV_WC_REM_ACCESS_ERR:
         snprintf(out, room,

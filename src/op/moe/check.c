@@ -319,7 +319,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
             f->compared++;
             if (place.row == first_row)
                 continue;
-            finding_wrong(f, "%s stands in row %llu and in row %llu; once is enough", whose,
+            finding_wrong(f, "%s is in row %llu and again in row %llu", whose,
                           (unsigned long long)first_row, (unsigned long long)place.row);
         }
         first_row = place.row;

@@ -57,7 +57,7 @@ static enum epa_status write_outputs(const struct outputs *a, uint64_t first, ui
     if (status == EPA_OK)
         return EPA_OK;
     b->ops->explain(b, err);
-    return epa_fail(err, status, "the answers to %llu rows could not be written",
+    return epa_fail(err, status, "the expert outputs of %llu rows could not be written",
                     (unsigned long long)n);
 }
 

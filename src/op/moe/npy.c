@@ -163,7 +163,7 @@ static enum epa_status read_dict(struct cursor *c, struct npy *out)
                : strcmp(key, "shape") == 0         ? &shape
                                                    : NULL;
         if (seen == NULL || *seen)
-            return refuse(c, "this key is not known, or stands here twice");
+            return refuse(c, "this key is not known, or is given twice");
         *seen = true;
         if (!take(c, ":"))
             return refuse(c, "a colon should be here");

@@ -117,9 +117,9 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
     if (scales && m->recv_scale == NULL)
         return missing("recv_scale", err);
     if (scales && ((uintptr_t)m->recv_scale | m->scale_stride) % sizeof(float) != 0)
-        return epa_fail(err, EPA_ERR_MISMATCH, "scales stand where no float32 can be read");
+        return epa_fail(err, EPA_ERR_MISMATCH, "scales are not aligned to float32");
     if (!scales && ((uintptr_t)m->recv | m->recv_stride) % sizeof(uint16_t) != 0)
-        return epa_fail(err, EPA_ERR_MISMATCH, "rows stand where no %s can be read",
+        return epa_fail(err, EPA_ERR_MISMATCH, "rows are not aligned to %s",
                         is_f16(op) ? "f16" : "bf16");
     if (ranks && m->recv_row == NULL)
         return missing("recv_row", err);
