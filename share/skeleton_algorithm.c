@@ -40,9 +40,8 @@ static uint64_t set_bytes(const struct epa_allgather *g, uint32_t ranks)
     return ((uint64_t)ranks * g->max_rows * g->row_bytes + 4095) / 4096 * 4096;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct epa_allgather *g = &problem->u.allgather;
@@ -70,8 +69,7 @@ struct mine {
     bool store;
     uint64_t heap, set_bytes, timeout_ns, epoch;
     uint32_t signal;
-    struct epa_error
-        failure; /* what this file says of the last one; else the transport knows */
+    struct epa_error failure; /* what this file says of the last one; else the transport knows */
 };
 
 static uint64_t set_at(const struct mine *m, uint64_t epoch)
@@ -163,8 +161,8 @@ static void destroy(struct epa_algorithm *a)
 
 /* ---- 4. create: its part of the heap, and the list of stages ---- */
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     const struct config *config = p->config;
     struct mine *m = calloc(1, sizeof(*m));
@@ -193,8 +191,8 @@ static enum epa_status create(const struct epa_algorithm_params *p,
 
 EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
-               .name = "mine", .summary = "AllGather in as few lines as it takes",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin), .name = "mine",
+               .summary = "AllGather in as few lines as it takes",
                .options = {options, sizeof(struct config), &defaults}},
     .op = EPA_OP_ALLGATHER,
     .memory = EPA_MEMORY_HOST,

@@ -40,8 +40,8 @@ static uint64_t *word_of(const struct epa_transport *t, uint32_t rank, uint32_t 
 
 /* ---- 2. the data path ---- */
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     if (bytes != 0) /* src may be NULL then */
         memcpy(t->peer_heap[peer] + dst, src, bytes);
@@ -49,8 +49,8 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
 }
 
 /* Release: whoever sees the signal sees all that this rank stored before it. */
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     uint64_t *word = word_of(t, peer, 1 + signal);
 
@@ -95,8 +95,7 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
     struct mine *m = (struct mine *)t;
     bool barrier = w.kind == EPA_WAIT_BARRIER;
     const char *is = barrier ? "at barrier" : compare == EPA_EQ ? "==" : ">=";
-    const uint64_t *at =
-        barrier ? word_of(t, w.peer, 0) : word_of(t, t->rank, 1 + w.number);
+    const uint64_t *at = barrier ? word_of(t, w.peer, 0) : word_of(t, t->rank, 1 + w.number);
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status = EPA_OK;
 
@@ -110,22 +109,19 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
     m->failure.status = EPA_OK; /* of an earlier wait */
-    return epa_fail(&m->failure, status,
-                    "mine: rank %u waited %.3f s for %s %u %s %llu, it is %llu%s", t->rank,
-                    (double)w.waited_ns * 1e-9, barrier ? "rank" : "signal",
-                    barrier ? w.peer : w.number, is, (unsigned long long)w.wanted,
-                    (unsigned long long)w.seen,
-                    status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
+    return epa_fail(
+        &m->failure, status, "mine: rank %u waited %.3f s for %s %u %s %llu, it is %llu%s", t->rank,
+        (double)w.waited_ns * 1e-9, barrier ? "rank" : "signal", barrier ? w.peer : w.number, is,
+        (unsigned long long)w.wanted, (unsigned long long)w.seen,
+        status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
-    return wait_for(t,
-                    (struct epa_wait_state){EPA_WAIT_SIGNAL, EPA_WAIT_NOBODY, signal, 0,
-                                            value, 0, NULL},
-                    compare, timeout_ns);
+    return wait_for(
+        t, (struct epa_wait_state){EPA_WAIT_SIGNAL, EPA_WAIT_NOBODY, signal, 0, value, 0, NULL},
+        compare, timeout_ns);
 }
 
 static enum epa_status progress(struct epa_transport *t) /* nothing is ever held back */
@@ -206,8 +202,8 @@ static enum epa_status share_memory(struct mine *m, char *paths, struct epa_erro
     return status;
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     const struct epa_world *world = &p->boot->world;
     uint64_t words = world->size * (1 + (uint64_t)p->signals) * LINE * sizeof(uint64_t);
@@ -242,8 +238,8 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "mine", .summary = "shared memory, in as few lines as it takes"},
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "mine",
+               .summary = "shared memory, in as few lines as it takes"},
     .flags = FLAGS,
     .memory = EPA_MEMORY_HOST,
     .open = open_all,

@@ -49,8 +49,8 @@ static enum epa_status explain_set_up(const struct device *d, enum epa_status st
     if (status == EPA_OK)
         return EPA_OK;
     d->backend->ops->explain(d->backend, &why);
-    return epa_fail(err, status, "%s: setting up on GPU %d: %s", d->kind->name,
-                    d->backend->device, why.text);
+    return epa_fail(err, status, "%s: setting up on GPU %d: %s", d->kind->name, d->backend->device,
+                    why.text);
 }
 
 /* ---- the trace ---- */
@@ -162,8 +162,7 @@ static enum epa_status check_device(const struct device *d, uint64_t heap_bytes,
                         d->kind->name, device, major);
     if (d->t->view == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: the transport gives kernels no way to other ranks",
-                        d->kind->name);
+                        "%s: the transport gives kernels no way to other ranks", d->kind->name);
     if (d->heap + heap_bytes > d->t->heap_bytes)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small",
                         d->kind->name, (unsigned long long)d->t->heap_bytes);
@@ -219,11 +218,10 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     return EPA_OK;
 }
 
-static enum epa_status load_failed(const struct device *d, cudaError_t code,
-                                   struct epa_error *err)
+static enum epa_status load_failed(const struct device *d, cudaError_t code, struct epa_error *err)
 {
-    return epa_fail(err, EPA_ERR_SYSTEM, "%s: loading its kernels on GPU %d: %s",
-                    d->kind->name, d->backend->device, cudaGetErrorString(code));
+    return epa_fail(err, EPA_ERR_SYSTEM, "%s: loading its kernels on GPU %d: %s", d->kind->name,
+                    d->backend->device, cudaGetErrorString(code));
 }
 
 /* One that is loaded when it is first launched may have to wait for others that wait for it. */
@@ -247,8 +245,8 @@ static enum epa_status count_blocks(const struct device *d, const struct device_
 {
     uint32_t blocks;
     int n = 0;
-    cudaError_t code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        &n, k->kernel, DEVICE_THREADS, shared_bytes);
+    cudaError_t code =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k->kernel, DEVICE_THREADS, shared_bytes);
 
     if (code != cudaSuccess)
         return load_failed(d, code, err);
@@ -256,8 +254,7 @@ static enum epa_status count_blocks(const struct device *d, const struct device_
         return epa_fail(err, EPA_ERR_SYSTEM,
                         "%s: no multiprocessor of GPU %d has room for a block of %s: %d "
                         "threads and %u bytes of shared memory",
-                        d->kind->name, d->backend->device, k->name, DEVICE_THREADS,
-                        shared_bytes);
+                        d->kind->name, d->backend->device, k->name, DEVICE_THREADS, shared_bytes);
     /* Two for each multiprocessor keep the links busy; more would only wait. */
     blocks = d->backend->multiprocessors * (uint32_t)(n < 2 ? n : 2);
     *out = most != 0 && most < blocks ? most : blocks;
@@ -292,8 +289,8 @@ static uint64_t place_private(struct device *d, char *memory)
     return at;
 }
 
-enum epa_status device_set_up(struct device *d, const struct device_kernel *kernel,
-                              uint32_t most, struct epa_error *err)
+enum epa_status device_set_up(struct device *d, const struct device_kernel *kernel, uint32_t most,
+                              struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
     uint64_t bytes;
@@ -303,8 +300,7 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
         if (status == EPA_OK && kernel[i].other != NULL)
             status = load_kernel(d, kernel[i].other, d->shared_bytes[i], err);
         if (status == EPA_OK)
-            status =
-                count_blocks(d, &kernel[i], d->shared_bytes[i], most, &d->resident[i], err);
+            status = count_blocks(d, &kernel[i], d->shared_bytes[i], most, &d->resident[i], err);
         if (d->args.most_blocks < d->resident[i])
             d->args.most_blocks = d->resident[i];
     }
@@ -359,14 +355,12 @@ enum epa_status device_find_set(struct device *d, uint64_t epoch, uint32_t *out)
     bool again = epoch == d->combined && epoch == d->epoch;
 
     if (epoch == 0 || s->epoch != epoch || (!s->open && !again))
-        return device_fail(d, EPA_ERR_CONFIG,
-                           "combine: dispatch %llu is not open, or never was",
+        return device_fail(d, EPA_ERR_CONFIG, "combine: dispatch %llu is not open, or never was",
                            (unsigned long long)epoch);
     if (other->open && other->epoch < epoch)
-        return device_fail(
-            d, EPA_ERR_CONFIG,
-            "combine: dispatch %llu is to be combined before %llu: they go in order",
-            (unsigned long long)other->epoch, (unsigned long long)epoch);
+        return device_fail(d, EPA_ERR_CONFIG,
+                           "combine: dispatch %llu is to be combined before %llu: they go in order",
+                           (unsigned long long)other->epoch, (unsigned long long)epoch);
     *out = set;
     return EPA_OK;
 }
@@ -391,8 +385,8 @@ enum epa_status device_discard(struct epa_algorithm *a, struct epa_problem *prob
     return EPA_OK;
 }
 
-struct device_args device_args_of(const struct device *d, const struct epa_moe *m,
-                                  uint32_t stage, uint32_t set)
+struct device_args device_args_of(const struct device *d, const struct epa_moe *m, uint32_t stage,
+                                  uint32_t set)
 {
     const struct device_set *s = &d->set[set];
     struct device_args a = d->args;
@@ -414,8 +408,8 @@ struct device_args device_args_of(const struct device *d, const struct epa_moe *
     return a;
 }
 
-enum epa_status device_launch(struct device *d, const void *kernel,
-                              struct device_args *args, uint32_t blocks, bool waits)
+enum epa_status device_launch(struct device *d, const void *kernel, struct device_args *args,
+                              uint32_t blocks, bool waits)
 {
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                  .val.programmaticStreamSerializationAllowed = 1};
@@ -432,8 +426,7 @@ enum epa_status device_launch(struct device *d, const void *kernel,
     return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
 }
 
-enum epa_status device_copy_outputs(struct device *d, uint64_t at, const void *y,
-                                    uint64_t bytes)
+enum epa_status device_copy_outputs(struct device *d, uint64_t at, const void *y, uint64_t bytes)
 {
     char *to = device_own(d, at);
     cudaError_t code;
@@ -443,6 +436,5 @@ enum epa_status device_copy_outputs(struct device *d, uint64_t at, const void *y
     code = cudaSetDevice(d->backend->device);
     if (code == cudaSuccess)
         code = cudaMemcpyAsync(to, y, bytes, cudaMemcpyDeviceToDevice, d->backend->stream);
-    return code == cudaSuccess ? EPA_OK
-                               : device_call_failed(d, "copying expert outputs", code);
+    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "copying expert outputs", code);
 }

@@ -147,8 +147,7 @@ struct dev_part {
     uint32_t token, unit, first, channels;
 };
 
-EPA_DEV struct dev_part dev_part_at(uint32_t token, uint32_t unit, uint32_t most,
-                                    uint32_t hidden)
+EPA_DEV struct dev_part dev_part_at(uint32_t token, uint32_t unit, uint32_t most, uint32_t hidden)
 {
     return {token, unit, unit * most, min(most, hidden - unit * most)};
 }
@@ -191,15 +190,14 @@ EPA_DEV void dev_read_part(const struct device_args &c, const struct dev_part &p
         for (int h = 0; h < W::HALVES; h++) {
             to->v[i][h] = make_uint4(0, 0, 0, 0);
             if (dev_takes<W>(p, i))
-                to->v[i][h] = __ldg(reinterpret_cast<const uint4 *>(
-                    x + (i * EPA_DEV_WARP * W::HALVES + h) * 16));
+                to->v[i][h] = __ldg(
+                    reinterpret_cast<const uint4 *>(x + (i * EPA_DEV_WARP * W::HALVES + h) * 16));
         }
 }
 
 /* A sweep of it as it crosses; *scale: of this lane's group, where it is quantised here. */
 template <typename W>
-EPA_DEV uint4 dev_sweep_of(const struct dev_raw<W> &raw, int sweep, uint32_t group,
-                           float *scale)
+EPA_DEV uint4 dev_sweep_of(const struct dev_raw<W> &raw, int sweep, uint32_t group, float *scale)
 {
     if (!W::QUANTISES)
         return raw.v[sweep][0];
@@ -276,8 +274,8 @@ EPA_DEV void dev_words_store(char *row, uint32_t n, const struct epa_dev_words *
 
 template <bool F16> EPA_DEV void dev_unpack_words(struct epa_dev_words v, float *value)
 {
-    epa_dev_unpack<F16>(make_uint4((uint32_t)v.w[0], (uint32_t)(v.w[0] >> 32),
-                                   (uint32_t)v.w[1], (uint32_t)(v.w[1] >> 32)),
+    epa_dev_unpack<F16>(make_uint4((uint32_t)v.w[0], (uint32_t)(v.w[0] >> 32), (uint32_t)v.w[1],
+                                   (uint32_t)(v.w[1] >> 32)),
                         value);
 }
 

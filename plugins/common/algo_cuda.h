@@ -20,13 +20,7 @@ enum {
 
 /* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
  * quantised before. */
-enum device_input {
-    DEVICE_PLAIN,
-    DEVICE_QUANTISE,
-    DEVICE_QUANTISE_F16,
-    DEVICE_FP8,
-    DEVICE_INPUTS
-};
+enum device_input { DEVICE_PLAIN, DEVICE_QUANTISE, DEVICE_QUANTISE_F16, DEVICE_FP8, DEVICE_INPUTS };
 
 static inline enum device_input device_input_of(bool fp8, int dtype, int x_dtype)
 {
@@ -117,9 +111,9 @@ struct device {
     const struct device_kind *kind;
     struct epa_transport *t;
     struct epa_backend *backend;
-    uint64_t heap; /* the algorithm's part: offset from the start of any rank's heap */
-    bool early;    /* a kernel may be set up while the one before runs */
-    void *memory;  /* of this rank alone */
+    uint64_t heap;         /* the algorithm's part: offset from the start of any rank's heap */
+    bool early;            /* a kernel may be set up while the one before runs */
+    void *memory;          /* of this rank alone */
     struct epa_error last; /* of the host's making */
     const char *profile;
     struct device_args args;          /* what is the same in all calls */
@@ -165,8 +159,7 @@ enum epa_status device_set_up(struct device *, const struct device_kernel *, uin
 void *device_take(char *memory, uint64_t *at, uint64_t bytes);
 
 /* When it returns the bytes are 0. */
-enum epa_status device_clear(const struct device *, void *to, uint64_t bytes,
-                             struct epa_error *);
+enum epa_status device_clear(const struct device *, void *to, uint64_t bytes, struct epa_error *);
 
 /* Writes the trace, and gives all back; NULL will do. */
 void device_destroy(struct epa_algorithm *);
@@ -195,8 +188,7 @@ static inline uint32_t device_blocks_for(uint32_t room, uint64_t units)
 
 /* The set of the next dispatch, which it opens, with the views that are not in the heap;
  * `call`: for what is said. */
-enum epa_status device_open_set(struct device *, const char *call, struct epa_moe *,
-                                uint32_t *out);
+enum epa_status device_open_set(struct device *, const char *call, struct epa_moe *, uint32_t *out);
 
 /* The set of the dispatch that is combined: the oldest open one, or once more the last that
  * was combined, with no dispatch since. */
@@ -209,8 +201,8 @@ void device_close_set(struct device *, uint32_t set);
 enum epa_status device_discard(struct epa_algorithm *, struct epa_problem *);
 
 /* The arguments of a call. */
-struct device_args device_args_of(const struct device *, const struct epa_moe *,
-                                  uint32_t stage, uint32_t set);
+struct device_args device_args_of(const struct device *, const struct epa_moe *, uint32_t stage,
+                                  uint32_t set);
 
 /* `args`: the struct that the kernel takes. `waits`: it is not set up early, as it follows what
  * is no kernel. */
@@ -218,8 +210,7 @@ enum epa_status device_launch(struct device *, const void *kernel, struct device
                               uint32_t blocks, bool waits);
 
 /* Expert outputs `y` that stand elsewhere are brought to offset `at` of this rank's heap. */
-enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y,
-                                    uint64_t bytes);
+enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y, uint64_t bytes);
 
 /* Keep a sentence for who asks; `code`: a cudaError_t. They return the status. */
 EPA_PRINTF(3, 4)

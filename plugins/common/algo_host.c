@@ -55,11 +55,11 @@ static enum epa_status check_shape(const struct algo_limits *l, const struct epa
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s moves tokens of 16 bits; set moe.dtype: bf16 or f16", l->name);
     if (m->topk == 0 || m->topk > l->topk)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes moe.topk from 1 to %u, not %u",
-                        l->name, l->topk, m->topk);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes moe.topk from 1 to %u, not %u", l->name,
+                        l->topk, m->topk);
     if (world->size > l->ranks)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes 1 to %u ranks, not %u", l->name,
-                        l->ranks, world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes 1 to %u ranks, not %u", l->name, l->ranks,
+                        world->size);
     if ((uint64_t)world->size * m->max_tokens * m->topk >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
@@ -70,9 +70,8 @@ static enum epa_status check_shape(const struct algo_limits *l, const struct epa
                         "%s needs moe.experts (%u) to be a multiple of ranks (%u)", l->name,
                         m->experts, world->size);
     if (m->hidden == 0 || m->hidden % 16 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s needs moe.hidden (%u) to be a multiple of 16", l->name,
-                        m->hidden);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s needs moe.hidden (%u) to be a multiple of 16",
+                        l->name, m->hidden);
     return check_fp8(l, m, err);
 }
 
@@ -80,12 +79,11 @@ static enum epa_status check_device(const struct algo_limits *l, const struct ep
                                     const struct epa_world *world, struct epa_error *err)
 {
     if (world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u",
-                        l->name, EPA_DEVICE_RANKS, world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u", l->name,
+                        EPA_DEVICE_RANKS, world->size);
     if (m->experts > l->device_experts)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s on GPUs takes up to %u moe.experts, not %u", l->name,
-                        l->device_experts, m->experts);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes up to %u moe.experts, not %u",
+                        l->name, l->device_experts, m->experts);
     if (l->fp8 != NULL && (m->fp8_group_size < 16 || m->fp8_group_size > 256 ||
                            (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -96,8 +94,7 @@ static enum epa_status check_device(const struct algo_limits *l, const struct ep
 }
 
 enum epa_status algo_check(const struct algo_limits *l, const struct epa_moe *m,
-                           const struct epa_world *world, bool device,
-                           struct epa_error *err)
+                           const struct epa_world *world, bool device, struct epa_error *err)
 {
     const char *option = device ? l->host_option : l->device_option;
     enum epa_status status = check_shape(l, m, world, err);
@@ -136,9 +133,9 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
     if (h->last.row != ALGO_NONE)
         snprintf(row, sizeof(row), " %u", h->last.row);
     h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s%s of rank %u: %s",
-                   h->last.stage, h->last.phase, (unsigned long long)h->last.epoch,
-                   h->last.what, row, h->last.peer, inner.text);
+    (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s%s of rank %u: %s", h->last.stage,
+                   h->last.phase, (unsigned long long)h->last.epoch, h->last.what, row,
+                   h->last.peer, inner.text);
 }
 
 void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
@@ -170,8 +167,7 @@ void *algo_alloc(struct algo_host *h, size_t n, size_t size)
     }
     block->next = h->memory;
     h->memory = block;
-    return (char *)block + epa_round_up((uintptr_t)(block + 1), EPA_LINE_BYTES) -
-           (uintptr_t)block;
+    return (char *)block + epa_round_up((uintptr_t)(block + 1), EPA_LINE_BYTES) - (uintptr_t)block;
 }
 
 char *algo_alloc_scratch(struct algo_host *h, size_t message_bytes)
@@ -209,8 +205,8 @@ static enum epa_status check_heap(const struct algo_setup *setup, const struct a
                                   struct epa_error *err)
 {
     if (setup->heap_bytes != 0 && h->heap + setup->heap_bytes > h->t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small",
-                        h->name, (unsigned long long)h->t->heap_bytes);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small", h->name,
+                        (unsigned long long)h->t->heap_bytes);
     if (h->far != 0 && !setup->puts) {
         uint32_t rank = 0;
 
@@ -224,8 +220,7 @@ static enum epa_status check_heap(const struct algo_setup *setup, const struct a
     return EPA_OK;
 }
 
-static void make_lists(struct algo_host *h, const struct algo_setup *setup,
-                       const struct epa_moe *m)
+static void make_lists(struct algo_host *h, const struct algo_setup *setup, const struct epa_moe *m)
 {
     uint32_t local = m->experts / h->world.size;
 
@@ -243,9 +238,8 @@ static void make_lists(struct algo_host *h, const struct algo_setup *setup,
     }
 }
 
-enum epa_status algo_create(const struct algo_setup *setup,
-                            const struct epa_algorithm_params *p, struct algo_host **out,
-                            struct epa_error *err)
+enum epa_status algo_create(const struct algo_setup *setup, const struct epa_algorithm_params *p,
+                            struct algo_host **out, struct epa_error *err)
 {
     const struct epa_moe *m = &p->problem->u.moe;
     struct algo_host *h = calloc(1, setup->state_bytes);
@@ -290,8 +284,7 @@ enum epa_status algo_create(const struct algo_setup *setup,
     return EPA_OK;
 }
 
-enum epa_status algo_created(struct algo_host *h, struct epa_algorithm **out,
-                             struct epa_error *err)
+enum epa_status algo_created(struct algo_host *h, struct epa_algorithm **out, struct epa_error *err)
 {
     const char *name = h->name;
 
@@ -340,8 +333,7 @@ enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t first, uint64_t 
         status = algo_wait(h, first + peer, value, what, ALGO_NONE, peer);
         end = epa_trace_slice(h->trace, 0, name, begin, peer, 0, 0);
         if (status == EPA_OK)
-            epa_trace_flow_end(h->trace, 0, begin, end, peer, h->signal + first + peer,
-                               value);
+            epa_trace_flow_end(h->trace, 0, begin, end, peer, h->signal + first + peer, value);
     }
     return status;
 }
@@ -364,8 +356,7 @@ struct algo_set *algo_take_set(struct algo_host *h)
     return NULL;
 }
 
-struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state,
-                             const char *in)
+struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state, const char *in)
 {
     struct algo_set *oldest = NULL;
 
@@ -376,8 +367,7 @@ struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state
             oldest = s;
     }
     if (oldest == NULL)
-        (void)algo_fail(h, EPA_ERR_CONFIG,
-                        "called for dispatch %llu, but there is none that is %s",
+        (void)algo_fail(h, EPA_ERR_CONFIG, "called for dispatch %llu, but there is none that is %s",
                         (unsigned long long)epoch, in);
     else if (oldest->epoch != epoch)
         (void)algo_fail(h, EPA_ERR_CONFIG,
@@ -395,10 +385,9 @@ void algo_choose_store(struct algo_host *h, int stores, double bytes)
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     double share = bytes / (double)(cache > 0 ? cache : 32 << 20);
 
-    h->store =
-        stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1)
-            ? EPA_STORE_NONTEMPORAL
-            : EPA_STORE_CACHED;
+    h->store = stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1)
+                   ? EPA_STORE_NONTEMPORAL
+                   : EPA_STORE_CACHED;
     if (stores == ALGO_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
         h->tuner.left = 2 * ALGO_TRIALS;
 }
@@ -432,8 +421,8 @@ void algo_tried(struct algo_host *h, double ns_per_row)
 
     tuner->ns_per_row[h->store][tuner->n[h->store]++] = ns_per_row;
     if (--tuner->left == 0)
-        h->store = median_trial(tuner, EPA_STORE_NONTEMPORAL) <
-                           median_trial(tuner, EPA_STORE_CACHED)
-                       ? EPA_STORE_NONTEMPORAL
-                       : EPA_STORE_CACHED;
+        h->store =
+            median_trial(tuner, EPA_STORE_NONTEMPORAL) < median_trial(tuner, EPA_STORE_CACHED)
+                ? EPA_STORE_NONTEMPORAL
+                : EPA_STORE_CACHED;
 }

@@ -140,8 +140,7 @@ void *algo_alloc(struct algo_host *, size_t n, size_t size);
 char *algo_alloc_scratch(struct algo_host *, size_t message_bytes);
 
 /* The end of a set-up: gives the algorithm out, or destroys it for want of memory. */
-enum epa_status algo_created(struct algo_host *, struct epa_algorithm **out,
-                             struct epa_error *);
+enum epa_status algo_created(struct algo_host *, struct epa_algorithm **out, struct epa_error *);
 
 /* epa_algorithm.destroy; frees the state and all that was allocated for it. */
 void algo_destroy(struct epa_algorithm *);
@@ -166,8 +165,8 @@ static inline char *algo_at(const struct algo_host *h, uint32_t rank, uint64_t o
 }
 
 /* Offset of a region's buffer for a set, from the start of any rank's heap. */
-static inline uint64_t algo_region(const struct algo_host *h, const struct algo_set *s,
-                                   uint64_t at, uint64_t bytes)
+static inline uint64_t algo_region(const struct algo_host *h, const struct algo_set *s, uint64_t at,
+                                   uint64_t bytes)
 {
     return h->heap + at + bytes * s->index;
 }
@@ -178,8 +177,8 @@ static inline uint32_t algo_share(uint32_t n, uint32_t worker, uint32_t workers)
     return (uint32_t)((uint64_t)n * worker / workers);
 }
 
-static inline enum epa_status
-algo_parallel(struct algo_host *h, void (*fn)(void *, uint32_t, uint32_t), void *arg)
+static inline enum epa_status algo_parallel(struct algo_host *h,
+                                            void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
     return h->backend->ops->parallel(h->backend, fn, arg);
 }
@@ -210,8 +209,7 @@ static inline void algo_end(struct algo_host *h)
 }
 
 /* Another phase begins if all is well so far; true if so. */
-static inline bool algo_phase(struct algo_host *h, enum epa_status status,
-                              const char *phase)
+static inline bool algo_phase(struct algo_host *h, enum epa_status status, const char *phase)
 {
     if (status != EPA_OK)
         return false;
@@ -247,8 +245,7 @@ bool algo_wait_for_room(struct algo_host *, enum epa_status *status, uint64_t *d
 
 /* After a call to h->last.peer that may have had no room (EPA_AGAIN): true if it must be made
  * again. *deadline_ns is 0 before the first try. */
-static inline bool algo_again(struct algo_host *h, enum epa_status *status,
-                              uint64_t *deadline_ns)
+static inline bool algo_again(struct algo_host *h, enum epa_status *status, uint64_t *deadline_ns)
 {
     return *status == EPA_AGAIN && algo_wait_for_room(h, status, deadline_ns);
 }
@@ -268,9 +265,8 @@ static inline enum epa_status algo_put(struct algo_host *h, uint64_t dst, const 
 }
 
 /* The same; the algorithm's signal becomes `value` at peer after it. */
-static inline enum epa_status algo_put_signal(struct algo_host *h, uint64_t dst,
-                                              const void *src, size_t bytes,
-                                              uint32_t signal, uint64_t value,
+static inline enum epa_status algo_put_signal(struct algo_host *h, uint64_t dst, const void *src,
+                                              size_t bytes, uint32_t signal, uint64_t value,
                                               uint32_t peer)
 {
     enum epa_status status;
@@ -285,9 +281,9 @@ static inline enum epa_status algo_put_signal(struct algo_host *h, uint64_t dst,
 
 /* The same, or without bytes the signal alone. Its partner is algo_wait_for_all(): the trace
  * has an arrow from here to there. */
-static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst,
-                                          const void *src, size_t bytes, uint32_t signal,
-                                          uint64_t value, uint32_t peer)
+static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst, const void *src,
+                                          size_t bytes, uint32_t signal, uint64_t value,
+                                          uint32_t peer)
 {
     uint32_t word = h->signal + signal;
     enum epa_status status;
@@ -305,9 +301,8 @@ static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst,
 
 /* Until the algorithm's signal has reached `value`; `what` it says, of row `row` (ALGO_NONE:
  * of all) of `peer`. */
-static inline enum epa_status algo_wait(struct algo_host *h, uint32_t signal,
-                                        uint64_t value, const char *what, uint32_t row,
-                                        uint32_t peer)
+static inline enum epa_status algo_wait(struct algo_host *h, uint32_t signal, uint64_t value,
+                                        const char *what, uint32_t row, uint32_t peer)
 {
     h->last.what = what;
     h->last.row = row;
@@ -328,8 +323,7 @@ struct algo_set *algo_take_set(struct algo_host *);
 
 /* The set of the oldest dispatch in `state`, which people call `in`, if its epoch is this;
  * NULL, and algo_fail() was called: it is not. */
-struct algo_set *algo_set_of(struct algo_host *, uint64_t epoch, uint32_t state,
-                             const char *in);
+struct algo_set *algo_set_of(struct algo_host *, uint64_t epoch, uint32_t state, const char *in);
 
 /* ---- cached or nontemporal stores ---- */
 

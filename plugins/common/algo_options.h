@@ -23,24 +23,21 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
 
 #define ALGO_OPTION_NONTEMPORAL(config, values, what) \
     { \
-        .name = "nontemporal", EPA_CHOICE(config, nontemporal), .choices = values, \
-        .help = what \
+        .name = "nontemporal", EPA_CHOICE(config, nontemporal), .choices = values, .help = what \
     }
 
 #define ALGO_OPTION_BUFFERS(config) \
     { \
         .name = "buffers", EPA_U32(config, buffers), .min = 1, .max = 2, \
-        .help = \
-            "number of buffer sets; 2 allow a dispatch before the previous combine; 1 " \
-            "takes half the memory" \
+        .help = "number of buffer sets; 2 allow a dispatch before the previous combine; 1 " \
+                "takes half the memory" \
     }
 
 #define ALGO_OPTION_CAPACITY(config, room) \
     { \
         .name = "capacity", EPA_REAL(config, capacity), .least = 0, .most = 1024, \
-        .help = \
-            "room for " room " as a multiple of the even share; 0 holds the worst case; " \
-            "an iteration that needs more ends the run" \
+        .help = "room for " room " as a multiple of the even share; 0 holds the worst case; " \
+                "an iteration that needs more ends the run" \
     }
 
 #define ALGO_OPTION_PDL(config) \
@@ -60,9 +57,8 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
 #define ALGO_OPTION_PROFILE(config) \
     { \
         .name = "profile", EPA_STRING(config, profile), \
-        .help = \
-            "on GPUs, file of a Chrome trace with the phases of each warp in the last " \
-            "iteration; one per rank: FILE.0.json and so on" \
+        .help = "on GPUs, file of a Chrome trace with the phases of each warp in the last " \
+                "iteration; one per rank: FILE.0.json and so on" \
     }
 
 #endif

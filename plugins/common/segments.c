@@ -57,16 +57,15 @@ static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
     if (n < 0)
-        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s: %s", name,
-                       path, strerror(errno));
+        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s: %s", name, path,
+                       strerror(errno));
     if (fd >= 0)
         close(fd);
     if (n < 0)
         return EPA_ERR_UNSUPPORTED;
     if (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: huge_pages is on, but %s forbids them: %.*s", name, path,
-                        (int)strcspn(text, "\n"), text);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s forbids them: %.*s",
+                        name, path, (int)strcspn(text, "\n"), text);
     return EPA_OK;
 }
 
@@ -90,8 +89,7 @@ static enum epa_status create_file(struct segments *s, struct epa_error *err)
                         strerror(errno));
     if (fchmod(s->fd, 0600) != 0 || ftruncate(s->fd, (off_t)s->bytes) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM,
-                        "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64
-                        ", %u signals): %s",
+                        "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64 ", %u signals): %s",
                         s->params.name, s->bytes, s->params.heap_bytes, s->params.signals,
                         strerror(errno));
     if (fcntl(s->fd, F_ADD_SEALS, SEALS) != 0)
@@ -115,15 +113,14 @@ static enum epa_status advise(const struct segments *s, char *heap, struct epa_e
         return EPA_OK;
     if (madvise(heap, bytes, MADV_HUGEPAGE) != 0 && on)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: huge_pages is on, but the kernel refuses them: %s",
-                        s->params.name, strerror(errno));
+                        "%s: huge_pages is on, but the kernel refuses them: %s", s->params.name,
+                        strerror(errno));
     return EPA_OK;
 }
 
 /* Maps the segment of rank `owner` on a 2 MiB boundary: reserves more than is needed, maps
  * over the aligned part, gives the rest back. */
-static enum epa_status map(const struct segments *s, int fd, uint32_t owner,
-                           struct epa_error *err)
+static enum epa_status map(const struct segments *s, int fd, uint32_t owner, struct epa_error *err)
 {
     struct peer *peer = &s->peer[owner];
     char *room = mmap(NULL, s->bytes + HUGE_PAGE, PROT_NONE,
@@ -132,14 +129,12 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner,
 
     if (room == MAP_FAILED)
         return epa_fail(err, EPA_ERR_NOMEM,
-                        "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s",
-                        s->params.name, s->bytes, owner, strerror(errno));
+                        "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s", s->params.name,
+                        s->bytes, owner, strerror(errno));
     at = room + (round_up((uintptr_t)room, HUGE_PAGE) - (uintptr_t)room);
-    if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-        MAP_FAILED) {
-        (void)epa_fail(err, EPA_ERR_NOMEM,
-                       "%s: mmap of the %" PRIu64 " bytes of rank %u: %s", s->params.name,
-                       s->bytes, owner, strerror(errno));
+    if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        (void)epa_fail(err, EPA_ERR_NOMEM, "%s: mmap of the %" PRIu64 " bytes of rank %u: %s",
+                       s->params.name, s->bytes, owner, strerror(errno));
         munmap(room, s->bytes + HUGE_PAGE);
         return EPA_ERR_NOMEM;
     }
@@ -198,18 +193,16 @@ static enum epa_status attach(const struct segments *s, const struct card *card,
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return epa_fail(
-            err, EPA_ERR_SYSTEM,
-            "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
-            "a node must run as one user, in one PID namespace with /proc mounted",
-            s->params.name, s->rank, r, path, strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
+                        "a node must run as one user, in one PID namespace with /proc mounted",
+                        s->params.name, s->rank, r, path, strerror(errno));
     seals = fcntl(fd, F_GET_SEALS);
     if (!is_file_of(fd, card) || seals < 0 || (seals & SEALS) != SEALS)
-        status =
-            epa_fail(err, EPA_ERR_SYSTEM,
-                     "%s: %s is not the sealed memory that rank %u made; are all ranks "
-                     "in one PID namespace?",
-                     s->params.name, path, r);
+        status = epa_fail(err, EPA_ERR_SYSTEM,
+                          "%s: %s is not the sealed memory that rank %u made; are all ranks "
+                          "in one PID namespace?",
+                          s->params.name, path, r);
     else
         status = map(s, fd, r, err);
     close(fd);
@@ -226,8 +219,8 @@ static enum epa_status compare(const struct segments *s, const struct card *card
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: rank %u has a heap of %" PRIu64
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            s->params.name, r, cards[r].heap_bytes, cards[r].signals,
-                            s->rank, mine->heap_bytes, mine->signals);
+                            s->params.name, r, cards[r].heap_bytes, cards[r].signals, s->rank,
+                            mine->heap_bytes, mine->signals);
     }
     return EPA_OK;
 }
@@ -278,8 +271,7 @@ static enum epa_status meet(struct segments *s, struct epa_error *err)
     struct stat st;
 
     if (cards == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %u ranks", s->params.name,
-                        s->size);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %u ranks", s->params.name, s->size);
     if (fstat(s->fd, &st) != 0) {
         free(cards);
         return epa_fail(err, EPA_ERR_SYSTEM, "%s: fstat of a memfd: %s", s->params.name,

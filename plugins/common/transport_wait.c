@@ -7,10 +7,8 @@
 struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wait_kind kind)
 {
     bool crowded = boot->world.local_size > boot->world.local_cores;
-    struct epa_wait_config config = {.burst = 64,
-                                     .spin_ns = UINT64_MAX,
-                                     .aborted = boot->aborted,
-                                     .observer = boot->observer};
+    struct epa_wait_config config = {
+        .burst = 64, .spin_ns = UINT64_MAX, .aborted = boot->aborted, .observer = boot->observer};
 
     if (kind == WAIT_AUTO && !crowded) {
         config.spin_ns = 20000;
@@ -21,15 +19,14 @@ struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wai
     return config;
 }
 
-enum epa_status wait_reset(struct epa_bootstrap *boot, void *words, uint32_t n,
-                           size_t stride, struct failure *out)
+enum epa_status wait_reset(struct epa_bootstrap *boot, void *words, uint32_t n, size_t stride,
+                           struct failure *out)
 {
     enum epa_status status = boot->barrier(boot); /* nobody signals any more */
 
     if (status == EPA_OK) {
         for (uint32_t i = 0; i < n; i++)
-            __atomic_store_n((uint64_t *)(void *)((char *)words + i * stride), 0,
-                             __ATOMIC_RELAXED);
+            __atomic_store_n((uint64_t *)(void *)((char *)words + i * stride), 0, __ATOMIC_RELAXED);
         status = boot->barrier(boot); /* nobody signals yet */
     }
     if (status != EPA_OK)
@@ -51,21 +48,19 @@ static void explain_barrier(const char *name, const struct epa_transport *t,
         snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
                  f->missing > 1 ? " and others" : "");
     (void)epa_fail(err, f->status,
-                   "%s: rank %u waited %.3f s at barrier %" PRIu64
-                   " %s, %u of %u missing%s",
-                   name, t->rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing,
-                   t->size, wait_why(f));
+                   "%s: rank %u waited %.3f s at barrier %" PRIu64 " %s, %u of %u missing%s", name,
+                   t->rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing, t->size,
+                   wait_why(f));
 }
 
-void wait_explain(const char *name, const struct epa_transport *t,
-                  struct epa_bootstrap *boot, const struct failure *f,
-                  struct epa_error *err)
+void wait_explain(const char *name, const struct epa_transport *t, struct epa_bootstrap *boot,
+                  const struct failure *f, struct epa_error *err)
 {
     switch (f->at) {
     case FAILED_SIGNAL:
         (void)epa_fail(err, f->status,
-                       "%s: rank %u waited %.3f s for signal %u %s %" PRIu64
-                       ", it is %" PRIu64 "%s",
+                       "%s: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
+                       "%s",
                        name, t->rank, (double)f->waited_ns * 1e-9, f->signal,
                        f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, wait_why(f));
         break;
@@ -74,15 +69,14 @@ void wait_explain(const char *name, const struct epa_transport *t,
         break;
     case FAILED_SET_UP:
         boot->explain(boot, err);
-        (void)epa_fail(err, f->status, "%s: rank %u could not reset its signals%s", name,
-                       t->rank, wait_why(f));
+        (void)epa_fail(err, f->status, "%s: rank %u could not reset its signals%s", name, t->rank,
+                       wait_why(f));
         break;
     case FAILED_PROGRESS:
         (void)epa_fail(err, f->status, "%s: rank %u gave up%s", name, t->rank, wait_why(f));
         break;
     default:
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "%s: nothing has failed on rank %u", name,
-                       t->rank);
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "%s: nothing has failed on rank %u", name, t->rank);
         break;
     }
 }

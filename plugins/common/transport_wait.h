@@ -22,9 +22,8 @@ struct failure {
     enum epa_compare compare;
     uint32_t signal, peer; /* peer: of a barrier, the one that is waited for */
     uint64_t want, seen, waited_ns;
-    uint32_t missing,
-        first_missing; /* barrier: ranks that have not arrived, and the first */
-    const char *what;  /* a library's call that failed, and how */
+    uint32_t missing, first_missing; /* barrier: ranks that have not arrived, and the first */
+    const char *what;                /* a library's call that failed, and how */
     int code;
 };
 

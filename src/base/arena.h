@@ -11,7 +11,6 @@ struct arena *arena_create(void);
 void arena_destroy(struct arena *);
 void *arena_alloc(struct arena *, size_t bytes); /* zeroed, aligned for anything */
 char *arena_strndup(struct arena *, const char *, size_t bytes);
-__attribute__((format(printf, 2, 3))) char *arena_printf(struct arena *, const char *fmt,
-                                                         ...);
+__attribute__((format(printf, 2, 3))) char *arena_printf(struct arena *, const char *fmt, ...);
 
 #endif

@@ -30,9 +30,8 @@ void colour_choose(enum colour_mode chosen)
 const char *colour_on(FILE *file, enum colour colour)
 {
     static const char *const code[] = {
-        [COLOUR_ERROR] = "\033[1;31m", [COLOUR_WARNING] = "\033[1;33m",
-        [COLOUR_BAD] = "\033[31m",     [COLOUR_GOOD] = "\033[32m",
-        [COLOUR_LOCATION] = "\033[36m",
+        [COLOUR_ERROR] = "\033[1;31m", [COLOUR_WARNING] = "\033[1;33m", [COLOUR_BAD] = "\033[31m",
+        [COLOUR_GOOD] = "\033[32m",    [COLOUR_LOCATION] = "\033[36m",
     };
 
     return is_coloured(file) ? code[colour] : "";

@@ -120,8 +120,7 @@ static inline float e4m3_group(const uint16_t *restrict x, uint32_t n, uint8_t *
 }
 
 /* The same in f16. */
-static inline float e4m3_group_f16(const uint16_t *restrict x, uint32_t n,
-                                   uint8_t *restrict q)
+static inline float e4m3_group_f16(const uint16_t *restrict x, uint32_t n, uint8_t *restrict q)
 {
     uint16_t amax = largest_finite_of(x, n, 0x7c00);
     float scale = amax != 0 ? float_of_f16(amax) * (1.0f / 448.0f) : 1.0f;

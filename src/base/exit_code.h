@@ -12,7 +12,7 @@ enum epa_exit {
     EXIT_TIMEOUT = 4,
     EXIT_DIED = 5, /* a rank died */
     EXIT_INTERNAL = 6,
-    EXIT_SLOWER = 10, /* compare: something is slower */
+    EXIT_SLOWER = 10,  /* compare: something is slower */
     EXIT_SKIPPED = 77, /* every run of a batch */
     EXIT_SIGINT = 130,
     EXIT_SIGTERM = 143,

@@ -27,8 +27,7 @@ bool sysfile_line(const char *root, const char *path, char *out, size_t room)
     return out[0] != 0;
 }
 
-bool sysfile_field(const char *root, const char *path, const char *key, char *out,
-                   size_t room)
+bool sysfile_field(const char *root, const char *path, const char *key, char *out, size_t room)
 {
     FILE *file = open_under(root, path);
     char line[1024];

@@ -11,8 +11,7 @@
 bool sysfile_line(const char *root, const char *path, char *out, size_t room);
 
 /* The value of "key : value" or "key: value", for its first occurrence. */
-bool sysfile_field(const char *root, const char *path, const char *key, char *out,
-                   size_t room);
+bool sysfile_field(const char *root, const char *path, const char *key, char *out, size_t room);
 
 uint64_t sysfile_number(const char *root, const char *path);
 

@@ -80,8 +80,7 @@ static uint32_t distance(const char *a, const char *b, int (*fold)(int))
     for (size_t j = 0; j <= m; j++)
         above[j] = (uint32_t)j;
     for (size_t i = 1; i <= n; i++) {
-        int ca = fold((unsigned char)a[i - 1]),
-            last_a = i > 1 ? fold((unsigned char)a[i - 2]) : 0;
+        int ca = fold((unsigned char)a[i - 1]), last_a = i > 1 ? fold((unsigned char)a[i - 2]) : 0;
         uint32_t *oldest = before;
 
         here[0] = (uint32_t)i;
@@ -176,8 +175,7 @@ size_t text_decode(const char *s, uint32_t *out)
 char *text_count(char *buf, size_t room, uint64_t n)
 {
     char digits[24];
-    size_t len = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n),
-           to = 0;
+    size_t len = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n), to = 0;
 
     for (size_t i = 0; i < len && to + 2 < room; i++) {
         if (i > 0 && (len - i) % 3 == 0)

@@ -48,14 +48,11 @@ static enum epa_status unknown_option(const char *text, size_t bytes, struct epa
     }
     nearest = text_nearest(name, names, OPTIONS);
     if (nearest != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; is it %s?", name,
-                        nearest);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; 'epa2a --help' lists them",
-                    name);
+        return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; is it %s?", name, nearest);
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; 'epa2a --help' lists them", name);
 }
 
-static enum epa_status add_plugin_path(struct line *line, const char *value,
-                                       struct epa_error *err)
+static enum epa_status add_plugin_path(struct line *line, const char *value, struct epa_error *err)
 {
     char *cwd = value[0] == '/' ? strdup("") : getcwd(NULL, 0), *path;
     size_t bytes;
@@ -74,8 +71,7 @@ static enum epa_status add_plugin_path(struct line *line, const char *value,
     return EPA_OK;
 }
 
-static enum epa_status set_timeout(struct line *line, const char *value,
-                                   struct epa_error *err)
+static enum epa_status set_timeout(struct line *line, const char *value, struct epa_error *err)
 {
     struct value_error why;
 
@@ -89,8 +85,8 @@ static enum epa_status set_timeout(struct line *line, const char *value,
 
 /* Above 0 and up to 1, or that as a percentage: "0.03", "3%"; `of`: what a bare number is
  * divided by. */
-static enum epa_status set_number(const char *name, const char *value, double of,
-                                  double *out, struct epa_error *err)
+static enum epa_status set_number(const char *name, const char *value, double of, double *out,
+                                  struct epa_error *err)
 {
     char *end;
     double x = strtod(value, &end);
@@ -100,15 +96,14 @@ static enum epa_status set_number(const char *name, const char *value, double of
     else
         x /= of;
     if (end == value || (*end != '\0' && strcmp(end, "%") != 0) || !(x > 0 && x <= 1))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: '%s' is not a number above 0 and up to %g%s", name, value, of,
-                        of > 1 ? " percent" : "");
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' is not a number above 0 and up to %g%s",
+                        name, value, of, of > 1 ? " percent" : "");
     *out = x;
     return EPA_OK;
 }
 
-static enum epa_status set_count(const char *name, const char *value, uint64_t least,
-                                 uint64_t most, uint64_t *out, struct epa_error *err)
+static enum epa_status set_count(const char *name, const char *value, uint64_t least, uint64_t most,
+                                 uint64_t *out, struct epa_error *err)
 {
     struct value_error why;
 
@@ -116,13 +111,12 @@ static enum epa_status set_count(const char *name, const char *value, uint64_t l
         return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s%s%s", name, value, why.what,
                         why.hint[0] == '\0' ? "" : "; ", why.hint);
     if (*out < least || *out > most)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: %llu to %llu", name,
-                        value, (unsigned long long)least, (unsigned long long)most);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: %llu to %llu", name, value,
+                        (unsigned long long)least, (unsigned long long)most);
     return EPA_OK;
 }
 
-static enum epa_status set_order(struct line *line, const char *value,
-                                 struct epa_error *err)
+static enum epa_status set_order(struct line *line, const char *value, struct epa_error *err)
 {
     if (runs_order_find(value, &line->cli.order))
         return EPA_OK;
@@ -130,8 +124,7 @@ static enum epa_status set_order(struct line *line, const char *value,
                     "--order: '%s' is not one of declared, interleaved, shuffled", value);
 }
 
-static enum epa_status set_max_runs(struct line *line, const char *value,
-                                    struct epa_error *err)
+static enum epa_status set_max_runs(struct line *line, const char *value, struct epa_error *err)
 {
     uint64_t n = 0;
     enum epa_status status = set_count("--max-runs", value, 1, MAX_RUNS_MOST, &n, err);
@@ -230,8 +223,8 @@ static enum epa_status set_when(const char *name, const char *value, uint32_t *o
 }
 
 /* `value` is NULL for flags alone. */
-static enum epa_status store(struct line *line, const struct option *option,
-                             const char *value, struct epa_error *err)
+static enum epa_status store(struct line *line, const struct option *option, const char *value,
+                             struct epa_error *err)
 {
     enum option_id id = (enum option_id)(option - options);
     struct cli *cli = &line->cli;
@@ -302,18 +295,16 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
         return unknown_option(text, bytes, err);
     if (option->value == NULL && value != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s takes no value", option->name);
-    if (option->value != NULL && value == NULL && next != NULL &&
-        strncmp(next, "--", 2) != 0) {
+    if (option->value != NULL && value == NULL && next != NULL && strncmp(next, "--", 2) != 0) {
         value = next;
         *used = true;
     }
     if (option == &options[JSON] && value == NULL &&
-        (line->given[VERSION_OPTION] ||
-         (line->command != NULL && line->command->bit == STATUS)))
+        (line->given[VERSION_OPTION] || (line->command != NULL && line->command->bit == STATUS)))
         value = "-"; /* --version --json, status PID --json */
     if (option->value != NULL && (value == NULL || *value == '\0'))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", option->name,
-                        option->name, option->value);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", option->name, option->name,
+                        option->value);
     return store(line, option, value, err);
 }
 
@@ -336,14 +327,13 @@ static enum epa_status find_command(const char *name, const struct command **out
                         nearest);
     if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'",
-                        name, name);
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "there is no command '%s'; 'epa2a --help' lists them", name);
+                        "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'", name,
+                        name);
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; 'epa2a --help' lists them",
+                    name);
 }
 
-static enum epa_status read_line(struct line *line, int argc, char **argv,
-                                 struct epa_error *err)
+static enum epa_status read_line(struct line *line, int argc, char **argv, struct epa_error *err)
 {
     bool options_ended = false;
     enum epa_status status = EPA_OK;
@@ -386,8 +376,8 @@ static int finish_stdout(int code)
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;
-    fprintf(stderr, "epa2a: standard output cannot be written%s%s\n",
-            errno == 0 ? "" : ": ", errno == 0 ? "" : strerror(errno));
+    fprintf(stderr, "epa2a: standard output cannot be written%s%s\n", errno == 0 ? "" : ": ",
+            errno == 0 ? "" : strerror(errno));
     return code == EXIT_OK ? EXIT_RESOURCE : code;
 }
 
@@ -406,8 +396,7 @@ static void warn_of_environment(const struct cli *cli)
             fprintf(stderr,
                     "epa2a: %swarning:%s EPA2A_PLUGIN_PATH is not absolute and not used: "
                     "%.*s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), (int)bytes,
-                    path);
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), (int)bytes, path);
         bytes += path[bytes] == ':';
     }
     environment_warn(stderr);
@@ -448,15 +437,13 @@ static int run_line(struct line *line)
 static int read_and_run(int argc, char **argv)
 {
     size_t room = (size_t)(argc > 0 ? argc : 1);
-    struct line line = {.cli = {.threshold = 0.03,
-                                .alpha = 0.01,
-                                .max_runs = BATCH_RUNS_MOST,
-                                .line = argv},
-                        .arg = calloc(room, sizeof(char *)),
-                        .set = calloc(room, sizeof(char *)),
-                        .only = calloc(room, sizeof(char *)),
-                        .context = calloc(room, sizeof(char *)),
-                        .plugin_path = calloc(room + 1, sizeof(char *))};
+    struct line line = {
+        .cli = {.threshold = 0.03, .alpha = 0.01, .max_runs = BATCH_RUNS_MOST, .line = argv},
+        .arg = calloc(room, sizeof(char *)),
+        .set = calloc(room, sizeof(char *)),
+        .only = calloc(room, sizeof(char *)),
+        .context = calloc(room, sizeof(char *)),
+        .plugin_path = calloc(room + 1, sizeof(char *))};
     struct epa_error err = {EPA_OK, ""};
     int code;
 

@@ -27,8 +27,7 @@ static const char *size_key(const struct cli *cli)
     return (op != NULL ? op : operation_at(0))->size_key;
 }
 
-static enum epa_status sweep_tokens(struct cli *cli, struct sweep *out,
-                                    struct epa_error *err)
+static enum epa_status sweep_tokens(struct cli *cli, struct sweep *out, struct epa_error *err)
 {
     uint64_t least = cli->tokens_min != 0 ? cli->tokens_min : 1;
     uint64_t most = cli->tokens_max != 0 ? cli->tokens_max : least;
@@ -43,11 +42,9 @@ static enum epa_status sweep_tokens(struct cli *cli, struct sweep *out,
                         factor, factor);
     if (least > most)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "-b %" PRIu64 " is more than -e %" PRIu64 ": sizes go up", least,
-                        most);
+                        "-b %" PRIu64 " is more than -e %" PRIu64 ": sizes go up", least, most);
     for (uint64_t at = least * factor; at <= most; at *= factor)
-        used += (size_t)snprintf(out->tokens + used, sizeof(out->tokens) - used,
-                                 ", %" PRIu64, at);
+        used += (size_t)snprintf(out->tokens + used, sizeof(out->tokens) - used, ", %" PRIu64, at);
     snprintf(out->tokens + used, sizeof(out->tokens) - used, "]");
     return EPA_OK;
 }
@@ -62,8 +59,8 @@ enum epa_status cli_sweep(const struct command *command, struct cli *cli, const 
         set[cli->n_sets++] = out->tokens;
     }
     if (cli->iterations != 0) {
-        snprintf(out->iterations, sizeof(out->iterations), "%s.iterations=%" PRIu64,
-                 command->name, cli->iterations);
+        snprintf(out->iterations, sizeof(out->iterations), "%s.iterations=%" PRIu64, command->name,
+                 cli->iterations);
         set[cli->n_sets++] = out->iterations;
     }
     if (cli->has_warmup) {

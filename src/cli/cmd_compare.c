@@ -37,8 +37,8 @@ struct comparing {
 static int label_bytes(const char *label)
 {
     const char *hash = strrchr(label, '#');
-    bool number = hash != NULL && hash[1] != '\0' &&
-                  strspn(hash + 1, "0123456789") == strlen(hash + 1);
+    bool number =
+        hash != NULL && hash[1] != '\0' && strspn(hash + 1, "0123456789") == strlen(hash + 1);
     size_t bytes = number ? (size_t)(hash - label) : strlen(label);
 
     while (bytes > 0 && label[bytes - 1] == ' ')
@@ -52,8 +52,7 @@ static bool alike(const struct results_run *x, const struct results_run *y, bool
 
     if (by_id)
         return x->id[0] != '\0' && strcmp(x->id, y->id) == 0;
-    return bytes == label_bytes(y->label) &&
-           strncmp(x->label, y->label, (size_t)bytes) == 0;
+    return bytes == label_bytes(y->label) && strncmp(x->label, y->label, (size_t)bytes) == 0;
 }
 
 /* What a run is called here. */
@@ -190,11 +189,10 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
     call(pair->a[0], name, sizeof(name));
     if (has_fault(pair->a, pair->n_a) || has_fault(pair->b, pair->n_b)) {
         if (!c->cli->force)
-            return epa_fail(
-                err, EPA_ERR_CONFIG,
-                "%s: a fault was planted in it, so its times are no measurement; "
-                "--force compares all the same",
-                name);
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: a fault was planted in it, so its times are no measurement; "
+                            "--force compares all the same",
+                            name);
         printf("# %s: a fault was planted in it\n", name);
     }
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
@@ -215,11 +213,10 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
 static void tell_missing(const struct results *results)
 {
     if (results->missing > 0)
-        fprintf(
-            stderr,
-            "epa2a: warning: %s: %u runs have no result; bench --resume runs what is not "
-            "done\n",
-            results->path, results->missing);
+        fprintf(stderr,
+                "epa2a: warning: %s: %u runs have no result; bench --resume runs what is not "
+                "done\n",
+                results->path, results->missing);
 }
 
 static void tell_left_over(const struct comparing *c)
@@ -228,34 +225,31 @@ static void tell_left_over(const struct comparing *c)
     tell_missing(&c->b);
     for (uint32_t i = 0; i < c->a.n; i++) {
         if (!c->a.run[i].ok)
-            fprintf(stderr,
-                    "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+            fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
                     colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->a.path,
                     c->a.run[i].label, c->a.run[i].status);
     }
     for (uint32_t i = 0; i < c->n_pairs; i++) {
         if (c->pair[i].n_b == 0)
             fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
-                    c->pair[i].a[0]->label, c->a.path);
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->pair[i].a[0]->label,
+                    c->a.path);
     }
     for (uint32_t k = 0; k < c->b.n; k++) {
         if (!c->b.run[k].ok)
-            fprintf(stderr,
-                    "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+            fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
                     colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->b.path,
                     c->b.run[k].label, c->b.run[k].status);
         else if (!c->taken[k])
             fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
-                    c->b.run[k].label, c->b.path);
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->b.run[k].label,
+                    c->b.path);
     }
 }
 
 /* ---- comparing ---- */
 
-static const struct results_stage *find_stage(const struct results_run *run,
-                                              const char *name)
+static const struct results_stage *find_stage(const struct results_run *run, const char *name)
 {
     for (uint32_t i = 0; i < run->n_stages; i++) {
         if (strcmp(run->stage[i].name, name) == 0 && run->stage[i].n > 0)
@@ -278,8 +272,8 @@ static uint32_t collect(const struct results_run **run, uint32_t n, const char *
     return found;
 }
 
-static void print_row(const struct results_run *run, const char *stage,
-                      const struct comparison *x, enum verdict verdict)
+static void print_row(const struct results_run *run, const char *stage, const struct comparison *x,
+                      enum verdict verdict)
 {
     static const char *const words[] = {"same", "SLOWER", "faster", "unclear"};
     bool counts = verdict == SLOWER || verdict == FASTER;
@@ -306,8 +300,8 @@ static enum verdict judge(const struct cli *cli, const struct comparison *x)
     return far_up ? SLOWER : FASTER;
 }
 
-static enum epa_status compare_stage(struct comparing *c, const struct pair *pair,
-                                     const char *name, struct epa_error *err)
+static enum epa_status compare_stage(struct comparing *c, const struct pair *pair, const char *name,
+                                     struct epa_error *err)
 {
     struct compare_run *run = calloc(pair->n_a + pair->n_b, sizeof(*run));
     struct compare_side a = {run, 0}, b = {run + pair->n_a, 0};
@@ -331,8 +325,7 @@ static enum epa_status compare_stage(struct comparing *c, const struct pair *pai
     print_row(pair->a[0], name, &x, verdict);
     c->rows++;
     c->slower += verdict == SLOWER;
-    if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0 ||
-        strcmp(name, "latency") == 0) {
+    if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0 || strcmp(name, "latency") == 0) {
         c->log_ratios += log(x.ratio);
         c->totals++;
     }
@@ -350,12 +343,11 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
     }
     if (status != EPA_OK)
         return status;
-    printf(
-        "# ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney; slower or\n"
-        "# faster: by more than %g %%, with p < %g\n",
-        c->cli->threshold * 100, c->cli->alpha);
-    printf("# %-28s %-16s %10s %10s %7s  %-14s %8s\n", "run", "stage", "A [us]", "B [us]",
-           "ratio", "95 %", "p");
+    printf("# ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney; slower or\n"
+           "# faster: by more than %g %%, with p < %g\n",
+           c->cli->threshold * 100, c->cli->alpha);
+    printf("# %-28s %-16s %10s %10s %7s  %-14s %8s\n", "run", "stage", "A [us]", "B [us]", "ratio",
+           "95 %", "p");
     for (uint32_t i = 0; i < c->n_pairs; i++) {
         const struct pair *pair = &c->pair[i];
 
@@ -368,11 +360,10 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
         }
     }
     if (c->rows == 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "no run of %s has a partner with samples in %s: they are paired by id "
-            "and by label",
-            c->a.path, c->b.path);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "no run of %s has a partner with samples in %s: they are paired by id "
+                        "and by label",
+                        c->a.path, c->b.path);
     if (c->totals > 1)
         printf("# geometric mean of the %u ratios of totals: %.3f\n", c->totals,
                exp(c->log_ratios / c->totals));

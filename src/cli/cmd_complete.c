@@ -30,11 +30,10 @@ int cmd_completion(const struct cli *cli)
         fprintf(stderr, "epa2a: completion takes the name of a shell: 'epa2a completion "
                         "bash|zsh|fish'\n");
     else if (near != NULL)
-        fprintf(stderr, "epa2a: there is no completion for '%.64s'; is it '%s'?\n",
-                cli->arg[0], near);
+        fprintf(stderr, "epa2a: there is no completion for '%.64s'; is it '%s'?\n", cli->arg[0],
+                near);
     else
-        fprintf(stderr,
-                "epa2a: there is no completion for '%.64s'; there is bash, zsh, fish\n",
+        fprintf(stderr, "epa2a: there is no completion for '%.64s'; there is bash, zsh, fish\n",
                 cli->arg[0]);
     return EXIT_USAGE;
 }

@@ -64,8 +64,7 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct batch_run *run = &batch->run[i];
 
-        if (strcmp(run->label, wanted) != 0 &&
-            (run->x == NULL || strcmp(run->x->id, wanted) != 0))
+        if (strcmp(run->label, wanted) != 0 && (run->x == NULL || strcmp(run->x->id, wanted) != 0))
             continue;
         if (run->x == NULL) /* and why was told when the file was read */
             return run->absent.status;
@@ -73,8 +72,8 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
         return EPA_OK;
     }
     diag_error(c->diag, &(struct source_location){.file = batch->file},
-               "`epa2a run --dry-run FILE` lists labels and ids",
-               "there is no run '%.200s'", wanted);
+               "`epa2a run --dry-run FILE` lists labels and ids", "there is no run '%.200s'",
+               wanted);
     return EPA_ERR_CONFIG;
 }
 
@@ -101,8 +100,8 @@ static enum epa_status do_file(struct command *c, const char *file)
 
     if (showing && c->cli->run == NULL)
         return show_base(c, file);
-    status = batch_read(file, c->cli->set, c->cli->n_sets, c->cli->max_runs, c->registry,
-                        c->diag, &batch);
+    status = batch_read(file, c->cli->set, c->cli->n_sets, c->cli->max_runs, c->registry, c->diag,
+                        &batch);
     if (status != EPA_OK)
         return status;
     status = showing ? show_run(c, batch) : check(c, batch);

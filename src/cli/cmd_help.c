@@ -16,8 +16,7 @@
 #include "plugin/registry.h"
 #include "base/text.h"
 
-static void default_text(const struct epa_option *option, const void *defaults,
-                         struct text *out)
+static void default_text(const struct epa_option *option, const void *defaults, struct text *out)
 {
     if (option_is_set(option, defaults))
         option_text(option, defaults, out);
@@ -35,9 +34,8 @@ static void print_example(const struct topic *topic, const char *key)
     else
         topics_needs(topic->section, topic->option, &needs);
     topics_example(topic->option, topic->defaults, &value);
-    printf("  example   epa2a run FILE %s--set %s%s=%s%s\n",
-           needs.bytes == 0 ? "" : needs.data, list ? "'" : "", key, value.data,
-           list ? "'" : "");
+    printf("  example   epa2a run FILE %s--set %s%s=%s%s\n", needs.bytes == 0 ? "" : needs.data,
+           list ? "'" : "", key, value.data, list ? "'" : "");
     text_free(&value);
     text_free(&needs);
 }
@@ -125,8 +123,8 @@ static void print_section(const struct section *section, const struct registry_e
     }
     print_options(section->name, &section->options);
     if (section->main != NULL)
-        printf("  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name,
-               section->name, section->main);
+        printf("  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name, section->name,
+               section->main);
 }
 
 static void print_page(const struct help_page *page)
@@ -138,17 +136,15 @@ static void print_page(const struct help_page *page)
     text_free(&text);
 }
 
-static void print_topic(const struct topic *topic, const struct registry_entry *entry,
-                        uint32_t n)
+static void print_topic(const struct topic *topic, const struct registry_entry *entry, uint32_t n)
 {
     if (topic->page != NULL)
         print_page(topic->page);
     else if (topic->variable != NULL)
-        printf("%s, a variable of the environment: %s\n", topic->name,
-               topic->variable->help);
+        printf("%s, a variable of the environment: %s\n", topic->name, topic->variable->help);
     else if (topic->batch != NULL)
-        printf("%s: %s\n  `epa2a help batches` says how files ask for several runs.\n",
-               topic->name, topic->batch->help);
+        printf("%s: %s\n  `epa2a help batches` says how files ask for several runs.\n", topic->name,
+               topic->batch->help);
     else if (topic->command != NULL)
         commands_print_help(topic->command);
     else if (topic->option != NULL)
@@ -168,8 +164,8 @@ static void print_overview(void)
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
         printf("\n%s: %s\n", s->name, s->help);
         if (s->plugin)
-            printf("  %-22s %-12s a plugin; `epa2a help %s` lists them\n", "name",
-                   s->chosen, s->name);
+            printf("  %-22s %-12s a plugin; `epa2a help %s` lists them\n", "name", s->chosen,
+                   s->name);
         else
             print_options(s->name, &s->options);
     }
@@ -194,8 +190,8 @@ static int refuse(const struct topics *topics, const char *want)
     return EXIT_USAGE;
 }
 
-static int help(const struct topics *topics, const char *want,
-                const struct registry_entry *entry, uint32_t n)
+static int help(const struct topics *topics, const char *want, const struct registry_entry *entry,
+                uint32_t n)
 {
     uint32_t found = 0;
 

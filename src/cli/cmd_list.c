@@ -69,8 +69,7 @@ static void add_facts(struct text *text, int indent, const struct epa_plugin *pl
     if (plugin->kind == EPA_PLUGIN_ALGORITHM) {
         add_algorithm(text, indent, (const struct epa_algorithm_plugin *)plugin);
     } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
-        const struct epa_transport_plugin *transport =
-            (const struct epa_transport_plugin *)plugin;
+        const struct epa_transport_plugin *transport = (const struct epa_transport_plugin *)plugin;
 
         text_add(text, "%*sin: ", indent, "");
         add_words(text, memory_words, transport->memory);
@@ -98,8 +97,7 @@ static void add_entry(struct text *text, int indent, const struct registry_entry
         text_add(text, "%*shides %s\n", indent, "", entry->hides);
 }
 
-static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n,
-                      int only)
+static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n, int only)
 {
     uint32_t last = PLUGIN_KINDS;
     int indent = 0;
@@ -140,11 +138,10 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
     if (nearest != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "there is no kind of plugin '%s'; is it '%s'?",
                         cli->arg[0], nearest);
-    return epa_fail(
-        err, EPA_ERR_CONFIG,
-        "there is no kind of plugin '%s'; there is backend, launcher, transport, "
-        "algorithm",
-        cli->arg[0]);
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "there is no kind of plugin '%s'; there is backend, launcher, transport, "
+                    "algorithm",
+                    cli->arg[0]);
 }
 
 int cmd_list(const struct cli *cli)

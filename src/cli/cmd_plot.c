@@ -40,16 +40,14 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
     const char *path = path_of(cli), *end = ending(path), *names[PLOT_KINDS], *nearest;
 
     if (cli->n_args == 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "plot needs results: a file that --json wrote, or a folder of them: "
-            "'epa2a plot RESULTS...'");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "plot needs results: a file that --json wrote, or a folder of them: "
+                        "'epa2a plot RESULTS...'");
     if (!is_text(path) && strcasecmp(end, ".svg") != 0 && strcasecmp(end, ".png") != 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "--out %s: a chart ends in .svg, .png or .txt, or is - for standard "
-            "output",
-            path);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--out %s: a chart ends in .svg, .png or .txt, or is - for standard "
+                        "output",
+                        path);
     if (kind_of(cli->kind) != PLOT_KINDS)
         return EPA_OK;
     for (uint32_t i = 0; i < PLOT_KINDS; i++)
@@ -68,17 +66,15 @@ static void tell_left_out(const struct results *results, uint32_t n)
             const struct results_run *run = &results[i].run[k];
 
             if (!run->ok)
-                fprintf(
-                    stderr,
-                    "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), results[i].path,
-                    run->label, run->status);
+                fprintf(stderr,
+                        "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+                        colour_on(stderr, COLOUR_WARNING), colour_off(stderr), results[i].path,
+                        run->label, run->status);
         }
     }
 }
 
-static enum epa_status draw(const struct cli *cli, const struct plot *plot,
-                            struct epa_error *err)
+static enum epa_status draw(const struct cli *cli, const struct plot *plot, struct epa_error *err)
 {
     const char *path = path_of(cli);
     struct text script = {0}, out = {0};
@@ -87,8 +83,7 @@ static enum epa_status draw(const struct cli *cli, const struct plot *plot,
     if (is_text(path)) {
         plot_text(plot, report_unicode(), &out);
     } else {
-        plot_script(plot, strcasecmp(ending(path), ".png") == 0 ? PLOT_PNG : PLOT_SVG,
-                    &script);
+        plot_script(plot, strcasecmp(ending(path), ".png") == 0 ? PLOT_PNG : PLOT_SVG, &script);
         status = gnuplot_run(&script, &out, err);
     }
     if (status == EPA_OK)
@@ -100,10 +95,8 @@ static enum epa_status draw(const struct cli *cli, const struct plot *plot,
 
 int cmd_plot(const struct cli *cli)
 {
-    const struct plot_wish wish = {.kind = kind_of(cli->kind),
-                                   .stage = cli->stage,
-                                   .only = cli->only,
-                                   .n_only = cli->n_only};
+    const struct plot_wish wish = {
+        .kind = kind_of(cli->kind), .stage = cli->stage, .only = cli->only, .n_only = cli->n_only};
     struct results *results = calloc(cli->n_args, sizeof(*results));
     struct plot plot = {0};
     struct epa_error err = {EPA_OK, ""};

@@ -28,8 +28,8 @@ struct rerun {
 static bool is_picked(const struct cli *cli, const struct results_run *run)
 {
     for (uint32_t i = 0; i < cli->n_only; i++) {
-        if (fnmatch(cli->only[i], run->label, 0) == 0 ||
-            strcmp(cli->only[i], run->label) == 0 || fnmatch(cli->only[i], run->id, 0) == 0)
+        if (fnmatch(cli->only[i], run->label, 0) == 0 || strcmp(cli->only[i], run->label) == 0 ||
+            fnmatch(cli->only[i], run->id, 0) == 0)
             return true;
     }
     return cli->n_only == 0;
@@ -44,22 +44,19 @@ static enum epa_status pick(struct rerun *r, struct epa_error *err)
             results_drop(&r->then, i - 1);
     }
     if (r->then.n == 0 && r->cli->n_only > 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--only '%s': no run of %s has that label or id", r->cli->only[0],
-                        r->then.path);
+        return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
+                        r->cli->only[0], r->then.path);
     if (r->then.n == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", r->then.path);
     verb = r->then.run[0].verb;
     for (uint32_t i = 1; i < r->then.n; i++) {
         if (strcmp(r->then.run[i].verb, verb) != 0)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: runs of %s and of %s; --only picks those of one",
-                            r->then.path, verb, r->then.run[i].verb);
+                            "%s: runs of %s and of %s; --only picks those of one", r->then.path,
+                            verb, r->then.run[i].verb);
     }
-    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 &&
-        strcmp(verb, "verify") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", r->then.path,
-                        verb);
+    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", r->then.path, verb);
     return EPA_OK;
 }
 
@@ -102,8 +99,7 @@ static void tell_differences(const struct results *then, const struct results *n
                ? "a time that it does not tell"
                : json_string_value(at(then->run[0].json, "started")));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        tell_difference(keys[i], at(then->run[0].json, keys[i]),
-                        at(now->run[0].json, keys[i]));
+        tell_difference(keys[i], at(then->run[0].json, keys[i]), at(now->run[0].json, keys[i]));
 }
 
 /* ---- running ---- */
@@ -123,16 +119,14 @@ static enum epa_status choose_path(struct rerun *r, struct epa_error *err)
         return EPA_OK;
     }
     if ((size_t)snprintf(r->folder, sizeof(r->folder), "%s/epa2a-rerun-XXXXXX",
-                         tmp != NULL && tmp[0] == '/' ? tmp : "/tmp") >=
-            sizeof(r->folder) - 16 ||
+                         tmp != NULL && tmp[0] == '/' ? tmp : "/tmp") >= sizeof(r->folder) - 16 ||
         mkdtemp(r->folder) == NULL) {
         r->folder[0] = '\0';
         return epa_fail(err, EPA_ERR_SYSTEM,
                         "no folder for the new result in %s; --json FILE puts it elsewhere",
                         tmp != NULL && tmp[0] == '/' ? tmp : "/tmp");
     }
-    snprintf(r->path, sizeof(r->path), "%.*s/now.json", (int)sizeof(r->path) - 16,
-             r->folder);
+    snprintf(r->path, sizeof(r->path), "%.*s/now.json", (int)sizeof(r->path) - 16, r->folder);
     return EPA_OK;
 }
 

@@ -78,8 +78,7 @@ static void order_runs(struct run_command *c)
     else if (order == RUNS_USUAL && cli->shuffle)
         order = RUNS_SHUFFLED;
     else if (order == RUNS_USUAL)
-        order = c->verb == VERB_BENCH && runs_repeat(&c->runs) ? RUNS_INTERLEAVED
-                                                               : RUNS_DECLARED;
+        order = c->verb == VERB_BENCH && runs_repeat(&c->runs) ? RUNS_INTERLEAVED : RUNS_DECLARED;
     runs_order(&c->runs, order, seed);
 }
 

@@ -50,9 +50,8 @@ __attribute__((format(printf, 3, 4))) static void define(struct schema *s, json_
 /* A map that has these keys, the user's notes, and no others. */
 static json_t *map_of(json_t *properties, const char *help)
 {
-    json_t *map =
-        json_pack("{s:s, s:o, s:{s:{}}, s:b}", "type", "object", "properties", properties,
-                  "patternProperties", "^x-", "additionalProperties", 0);
+    json_t *map = json_pack("{s:s, s:o, s:{s:{}}, s:b}", "type", "object", "properties", properties,
+                            "patternProperties", "^x-", "additionalProperties", 0);
 
     if (help != NULL)
         json_object_set_new(map, "description", json_string(help));
@@ -87,11 +86,10 @@ static void define_section(struct schema *s, const struct section *section)
     struct text help = {0}, operations = {0};
 
     operation_names(section->ops, &operations);
-    text_add(&help, "%s%s%s", section->help,
-             operations.bytes != 0 ? "; for algorithms of " : "",
+    text_add(&help, "%s%s%s", section->help, operations.bytes != 0 ? "; for algorithms of " : "",
              operations.bytes != 0 ? operations.data : "");
-    json_array_append_new(
-        forms, map_of(properties_of(s, section->name, &section->options), help.data));
+    json_array_append_new(forms,
+                          map_of(properties_of(s, section->name, &section->options), help.data));
     if (section->main != NULL)
         json_array_append_new(forms, ref("%s.%s", section->name, section->main));
     if (strcmp(section->name, "tokens") == 0)
@@ -128,8 +126,7 @@ static json_t *named(struct schema *s, const struct section *section,
         }
         json_array_append(forms, value);
     }
-    json_object_set_new(properties, section->main,
-                        json_pack("{s:s}", "const", entry->name));
+    json_object_set_new(properties, section->main, json_pack("{s:s}", "const", entry->name));
     map = map_of(properties, entry->plugin->summary);
     json_object_set_new(map, "required", json_pack("[s]", section->main));
     return map;
@@ -137,8 +134,7 @@ static json_t *named(struct schema *s, const struct section *section,
 
 /* What a map without a name may say: options of the plugin that is the default or, in what
  * is laid over something else, of any. */
-static json_t *unnamed(struct schema *s, const struct section *section, json_t *all,
-                       bool any)
+static json_t *unnamed(struct schema *s, const struct section *section, json_t *all, bool any)
 {
     json_t *properties = json_object(), *forms;
     const char *name;
@@ -189,21 +185,20 @@ static void define_plugins(struct schema *s, const struct section *section)
             continue;
         json_array_append_new(names, json_string(entry->name));
         json_array_append_new(
-            helps,
-            json_string(entry->plugin == NULL ? entry->why : entry->plugin->summary));
+            helps, json_string(entry->plugin == NULL ? entry->why : entry->plugin->summary));
         json_array_append_new(forms, named(s, section, entry, all));
     }
     if (strcmp(section->chosen, "auto") == 0) {
         json_array_append_new(names, json_string("auto"));
         json_array_append_new(helps, json_string(section->help));
-        json_array_append_new(
-            forms, unnamed_by(s, section, all, json_pack("{s:s}", "const", "auto")));
+        json_array_append_new(forms,
+                              unnamed_by(s, section, all, json_pack("{s:s}", "const", "auto")));
     }
     json_array_append_new(forms, unnamed_by(s, section, all, schema_of_variable()));
     define(s,
-           json_pack("{s:s, s:s, s:[{s:o, s:o}, o]}", "description", section->help,
-                     "default", section->chosen, "anyOf", "enum", names, "enumDescriptions",
-                     helps, schema_of_variable()),
+           json_pack("{s:s, s:s, s:[{s:o, s:o}, o]}", "description", section->help, "default",
+                     section->chosen, "anyOf", "enum", names, "enumDescriptions", helps,
+                     schema_of_variable()),
            "%s.%s", section->name, section->main);
     json_array_insert_new(forms, 0, ref("%s.%s", section->name, section->main));
     json_object_foreach(all, name, option)
@@ -213,8 +208,8 @@ static void define_plugins(struct schema *s, const struct section *section)
     json_array_append_new(alone, unnamed(s, section, all, false));
     define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
            section->name);
-    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone),
-           "%s_alone", section->name);
+    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone), "%s_alone",
+           section->name);
     json_decref(all);
 }
 
@@ -230,8 +225,7 @@ static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
         json_object_set_new(properties, o->name, wrap(ref("%s", o->name)));
-    for (const struct section *section = experiment_sections; section->name != NULL;
-         section++)
+    for (const struct section *section = experiment_sections; section->name != NULL; section++)
         json_object_set_new(properties, section->name, wrap(ref("%s", section->name)));
     json_object_foreach(s->definitions, name, value)
     {
@@ -253,8 +247,7 @@ static json_t *lists(const struct schema *s)
 {
     json_t *properties = dotted(s, list_of);
 
-    for (const struct section *section = experiment_sections; section->name != NULL;
-         section++)
+    for (const struct section *section = experiment_sections; section->name != NULL; section++)
         json_object_set_new(properties, section->name,
                             json_pack("{s:[o, {s:s, s:{s:s}}]}", "anyOf",
                                       list_of(ref("%s", section->name)), "type", "object",
@@ -273,15 +266,12 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     } else if (strcmp(key->name, "runs") == 0) {
         properties = dotted(s, as_it_is);
         json_object_set_new(properties, "from", json_pack("{s:s}", "type", "string"));
-        schema = json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object",
-                           "additionalProperties", "anyOf", "type", "null",
-                           map_of(properties, NULL), "minProperties", 1);
+        schema = json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object", "additionalProperties",
+                           "anyOf", "type", "null", map_of(properties, NULL), "minProperties", 1);
     } else if (strcmp(key->name, "matrix") == 0) {
         properties = lists(s);
-        json_object_set_new(properties, "exclude",
-                            list_of(map_of(dotted(s, as_it_is), NULL)));
-        json_object_set_new(properties, "include",
-                            list_of(map_of(dotted(s, as_it_is), NULL)));
+        json_object_set_new(properties, "exclude", list_of(map_of(dotted(s, as_it_is), NULL)));
+        json_object_set_new(properties, "include", list_of(map_of(dotted(s, as_it_is), NULL)));
         schema = map_of(properties, NULL);
     } else if (strcmp(key->name, "zip") == 0) {
         schema = map_of(lists(s), NULL);
@@ -306,10 +296,8 @@ static json_t *top(struct schema *s)
         define(s, schema_of_option(o, experiment_options.defaults), "%s", o->name);
         json_object_set_new(properties, o->name, ref("%s", o->name));
     }
-    define(
-        s,
-        json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
-        "%s", version->name);
+    define(s, json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
+           "%s", version->name);
     for (const struct section *x = experiment_sections; x->name != NULL; x++) {
         if (x->plugin) {
             define_plugins(s, x);
@@ -324,9 +312,8 @@ static json_t *top(struct schema *s)
     schema = map_of(properties, "What `epa2a run`, `bench` and `verify` read");
     /* What a file leaves out, one that it includes may say. */
     json_object_set_new(schema, "if", json_pack("{s:[s]}", "required", "include"));
-    json_object_set_new(
-        schema, "else",
-        json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
+    json_object_set_new(schema, "else",
+                        json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
     return schema;
 }
 
@@ -337,8 +324,7 @@ enum epa_status schema_print(const struct registry_entry *entry, uint32_t n, FIL
     json_t *schema = top(&s), *all = json_object();
     char *text;
 
-    json_object_set_new(all, "$schema",
-                        json_string("http://json-schema.org/draft-07/schema#"));
+    json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_VERSION));
     json_object_update(all, schema);
     json_object_set_new(all, "definitions", s.definitions);

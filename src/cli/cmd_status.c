@@ -49,8 +49,8 @@ static bool is_command(const char *name, struct status *out)
     pid_t pid = (pid_t)atoi(name);
 
     snprintf(path, sizeof(path), "/proc/%s", name);
-    if (!isdigit((unsigned char)name[0]) || stat(path, &at) != 0 ||
-        at.st_uid != geteuid() || read_one(pid, out, &ignored) != EPA_OK)
+    if (!isdigit((unsigned char)name[0]) || stat(path, &at) != 0 || at.st_uid != geteuid() ||
+        read_one(pid, out, &ignored) != EPA_OK)
         return false;
     if (out->head.pid == (int32_t)pid)
         return true;
@@ -90,23 +90,21 @@ static json_t *number(uint32_t n)
 static json_t *waiting_json(const struct status *s, uint32_t rank)
 {
     static const char *const kind[] = {
-        [EPA_WAIT_SIGNAL] = "signal", [EPA_WAIT_BARRIER] = "barrier",
-        [EPA_WAIT_SET_UP] = "set-up", [EPA_WAIT_DATA] = "data",
-        [EPA_WAIT_PUTS] = "puts",     [EPA_WAIT_CALL] = "call",
+        [EPA_WAIT_SIGNAL] = "signal", [EPA_WAIT_BARRIER] = "barrier", [EPA_WAIT_SET_UP] = "set-up",
+        [EPA_WAIT_DATA] = "data",     [EPA_WAIT_PUTS] = "puts",       [EPA_WAIT_CALL] = "call",
         [EPA_WAIT_DEVICE] = "device",
     };
     const struct session_wait *w = &s->rank[rank].said.waiting;
-    bool counts = w->kind != EPA_WAIT_PUTS && w->kind != EPA_WAIT_CALL &&
-                  w->kind != EPA_WAIT_DEVICE;
+    bool counts =
+        w->kind != EPA_WAIT_PUTS && w->kind != EPA_WAIT_CALL && w->kind != EPA_WAIT_DEVICE;
     double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
 
     if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
-                     w->what[0] != '\0' ? json_text(w->what) : json_null(), "rank",
-                     number(w->peer), "signal", number(w->number), "seen",
-                     counts ? count(w->seen) : json_null(), "wanted",
-                     counts ? count(w->wanted) : json_null(), "waited_s", since);
+                     w->what[0] != '\0' ? json_text(w->what) : json_null(), "rank", number(w->peer),
+                     "signal", number(w->number), "seen", counts ? count(w->seen) : json_null(),
+                     "wanted", counts ? count(w->wanted) : json_null(), "waited_s", since);
 }
 
 static json_t *rank_json(const struct status *s, uint32_t r)
@@ -114,14 +112,13 @@ static json_t *rank_json(const struct status *s, uint32_t r)
     const struct status_rank *rank = &s->rank[r];
     bool here = rank->state != STATUS_ABSENT;
 
-    return json_pack("{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
-                     status_state_name(rank->state), "pid",
-                     here ? json_integer(rank->said.pid) : json_null(), "host",
-                     here ? json_text(rank->said.host) : json_null(), "stage",
-                     here ? json_text(status_stage(s, r)) : json_null(), "iteration",
-                     here ? count(rank->said.iteration) : json_null(), "samples",
-                     here ? count(rank->said.samples) : json_null(), "waits_for",
-                     waiting_json(s, r));
+    return json_pack(
+        "{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
+        status_state_name(rank->state), "pid", here ? json_integer(rank->said.pid) : json_null(),
+        "host", here ? json_text(rank->said.host) : json_null(), "stage",
+        here ? json_text(status_stage(s, r)) : json_null(), "iteration",
+        here ? count(rank->said.iteration) : json_null(), "samples",
+        here ? count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
 }
 
 static json_t *run_json(const struct status *s)
@@ -147,19 +144,17 @@ static json_t *run_json(const struct status *s)
 
 static void add_json(void *to, const struct status *s)
 {
-    json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid,
-                                        "version", s->head.version, "elapsed_s",
+    json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid, "version",
+                                        s->head.version, "elapsed_s",
                                         (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
                                         run_json(s)));
 }
 
 /* Takes `commands`. */
-static enum epa_status write_json(const struct cli *cli, json_t *commands,
-                                  struct epa_error *err)
+static enum epa_status write_json(const struct cli *cli, json_t *commands, struct epa_error *err)
 {
     json_t *all = json_pack("{s:s,s:o}", "schema", "epa2a-status-1", "commands", commands);
-    char *text =
-        all != NULL ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
+    char *text = all != NULL ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
     struct text out = {0};
     enum epa_status status;
 

@@ -31,9 +31,8 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
     const struct action *action = find_action(word);
 
     if (action == NULL)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "there is no trace '%s'; there is check, summary, merge, pack, view", word);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "there is no trace '%s'; there is check, summary, merge, pack, view", word);
     if (cli->n_args < 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "trace %s needs a file that profile: wrote: 'epa2a trace %s "
@@ -41,14 +40,12 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
                         word, word);
     if (action->one && cli->n_args > 2)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "trace %s takes one file; 'epa2a trace merge' makes several one",
-                        word);
+                        "trace %s takes one file; 'epa2a trace merge' makes several one", word);
     if (action->writes && cli->out == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "trace %s needs --out FILE; - is standard output", word);
-    if (!action->writes && cli->out != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "trace %s prints and does not take --out",
+        return epa_fail(err, EPA_ERR_CONFIG, "trace %s needs --out FILE; - is standard output",
                         word);
+    if (!action->writes && cli->out != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "trace %s prints and does not take --out", word);
     return EPA_OK;
 }
 
@@ -83,8 +80,8 @@ static enum epa_status summarise(const struct trace_file *f, struct epa_error *e
 
 /* ---- what goes to a file ---- */
 
-static enum epa_status write_out(const struct cli *cli, const struct trace_file *f,
-                                 uint32_t n, struct epa_error *err)
+static enum epa_status write_out(const struct cli *cli, const struct trace_file *f, uint32_t n,
+                                 struct epa_error *err)
 {
     const char *word = cli->arg[0];
     struct text out = {0};
@@ -100,8 +97,8 @@ static enum epa_status write_out(const struct cli *cli, const struct trace_file 
 
 /* ---- the command ---- */
 
-static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n,
-                            bool *sound, struct epa_error *err)
+static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n, bool *sound,
+                            struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
     bool one = true;

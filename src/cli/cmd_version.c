@@ -38,13 +38,12 @@ static enum epa_status write_json(const struct cli *cli, struct epa_error *err)
 
     facts_collect(&f);
     registry_installed_folder(folder, sizeof(folder));
-    o = json_pack("{ss ss so si si si ss ss ss ss sb ss ss so}", "program", "epa2a",
-                  "version", EPA2A_VERSION, "git",
-                  f.git[0] == '\0' ? json_null() : json_string(f.git), "plugin_abi",
-                  EPA_ABI, "experiment_version", EXPERIMENT_VERSION, "result_schema",
-                  REPORT_SCHEMA, "compiler", f.compiler, "libc", f.libc, "type",
-                  f.build_type, "sanitizers", f.sanitizers, "debug", f.debug_build, "isa",
-                  f.isa, "plugin_folder", folder, "with", with());
+    o = json_pack("{ss ss so si si si ss ss ss ss sb ss ss so}", "program", "epa2a", "version",
+                  EPA2A_VERSION, "git", f.git[0] == '\0' ? json_null() : json_string(f.git),
+                  "plugin_abi", EPA_ABI, "experiment_version", EXPERIMENT_VERSION, "result_schema",
+                  REPORT_SCHEMA, "compiler", f.compiler, "libc", f.libc, "type", f.build_type,
+                  "sanitizers", f.sanitizers, "debug", f.debug_build, "isa", f.isa, "plugin_folder",
+                  folder, "with", with());
     dump = json_dumps(o, JSON_INDENT(1));
     json_decref(o);
     facts_finish(&f);

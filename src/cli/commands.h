@@ -22,8 +22,8 @@ enum command_bit {
     RERUN = 1u << 17,
     STATUS = 1u << 18,
     FILES = RUN | BENCH | VERIFY, /* those that run experiments */
-    ANY = FILES | LIST | HELP | CONFIG | COMPARE | DOCTOR | TRACE | COMPLETION | PLOT |
-          RERUN | STATUS,
+    ANY = FILES | LIST | HELP | CONFIG | COMPARE | DOCTOR | TRACE | COMPLETION | PLOT | RERUN |
+          STATUS,
 };
 
 struct command {
@@ -85,16 +85,13 @@ extern const struct command commands[]; /* ends with {0} */
 extern const struct option options[OPTIONS];
 
 /* cli_check.c: whether a command has the arguments that it needs. */
-enum epa_status cli_check_args(const struct command *, const struct cli *,
-                               struct epa_error *);
+enum epa_status cli_check_args(const struct command *, const struct cli *, struct epa_error *);
 
 /* The command takes all options that were given, [OPTIONS]. */
-enum epa_status cli_check_options(const struct command *, const bool *given,
-                                  struct epa_error *);
+enum epa_status cli_check_options(const struct command *, const bool *given, struct epa_error *);
 
 /* The last of n words of --context: NAME=TEXT, of one line, whose name none before has. */
-enum epa_status cli_check_context(const char *const *context, uint32_t n,
-                                  struct epa_error *);
+enum epa_status cli_check_context(const char *const *context, uint32_t n, struct epa_error *);
 
 /* The option that a word is, "--json=x" or "-o"; NULL: there is none. */
 const struct option *commands_option(const char *word);
@@ -104,8 +101,8 @@ const struct option *commands_option(const char *word);
 struct sweep {
     char tokens[512], iterations[64], warmup[64];
 };
-enum epa_status cli_sweep(const struct command *, struct cli *, const char **set,
-                          struct sweep *, struct epa_error *);
+enum epa_status cli_sweep(const struct command *, struct cli *, const char **set, struct sweep *,
+                          struct epa_error *);
 
 /* How many there are. */
 uint32_t commands_count(void);

@@ -50,16 +50,16 @@ void complete_words(struct completing *c, const char *words, size_t bytes)
 
 void complete_files(struct completing *c, const char *ends)
 {
-    text_add(&c->out, ":files %zu%s%s\n", (size_t)(c->word - c->whole),
-             *ends == '\0' ? "" : " ", ends);
+    text_add(&c->out, ":files %zu%s%s\n", (size_t)(c->word - c->whole), *ends == '\0' ? "" : " ",
+             ends);
 }
 
 struct registry *complete_registry(struct completing *c)
 {
     struct epa_error ignored = {EPA_OK, ""};
 
-    if (c->registry == NULL && registry_create((const char *const *)c->plugin_path,
-                                               &c->registry, &ignored) != EPA_OK)
+    if (c->registry == NULL &&
+        registry_create((const char *const *)c->plugin_path, &c->registry, &ignored) != EPA_OK)
         c->registry = NULL;
     return c->registry;
 }
@@ -74,8 +74,7 @@ uint32_t complete_plugins(struct completing *c, const struct registry_entry **ou
 
 /* ---- the line up to the cursor ---- */
 
-static void take_option(struct completing *c, const struct option *option,
-                        const char *value)
+static void take_option(struct completing *c, const struct option *option, const char *value)
 {
     char *path;
 
@@ -97,8 +96,8 @@ static void take_word(struct completing *c, const char *word)
 }
 
 /* Returns the option whose value the last word is, or NULL; *ended: "--" was there. */
-static const struct option *read_words(struct completing *c, const char *const *word,
-                                       uint32_t n, bool *ended)
+static const struct option *read_words(struct completing *c, const char *const *word, uint32_t n,
+                                       bool *ended)
 {
     *ended = false;
     for (uint32_t i = 0; i + 1 < n; i++) {
@@ -209,8 +208,7 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
     else if (dot != NULL) {
         char end[32];
 
-        snprintf(end, sizeof(end), "%.*s", (int)(bytes - (size_t)(dot + 1 - kind)),
-                 dot + 1);
+        snprintf(end, sizeof(end), "%.*s", (int)(bytes - (size_t)(dot + 1 - kind)), dot + 1);
         complete_files(c, end);
     } else if (bytes == 4 && memcmp(kind, "FILE", bytes) == 0) {
         complete_files(c, "");

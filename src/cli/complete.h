@@ -19,8 +19,8 @@ struct completing {
 };
 
 /* Tells `word` with its description, if it begins as what is typed. */
-__attribute__((format(printf, 3, 4))) void
-complete_offer(struct completing *, const char *help, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void complete_offer(struct completing *, const char *help,
+                                                          const char *fmt, ...);
 /* Words with | between them. */
 void complete_words(struct completing *, const char *words, size_t bytes);
 /* Leaves it to the shell: files whose names end in one of `ends` ("yaml yml"; "": any). */

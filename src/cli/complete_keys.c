@@ -55,8 +55,7 @@ static const struct epa_plugin *chosen(struct completing *c, const struct sectio
     return plugin;
 }
 
-static const struct epa_options *options_of(struct completing *c,
-                                            const struct section *section)
+static const struct epa_options *options_of(struct completing *c, const struct section *section)
 {
     static const struct epa_options none = {0};
     const struct epa_plugin *plugin;
@@ -81,8 +80,7 @@ static void offer_names(struct completing *c)
                            key->name);
     algorithm = chosen(c, section_find("algorithm"));
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        if (!section_is_for(s,
-                            (const struct epa_algorithm_plugin *)(const void *)algorithm))
+        if (!section_is_for(s, (const struct epa_algorithm_plugin *)(const void *)algorithm))
             continue;
         if (s->main != NULL)
             complete_offer(c, s->help, "%s=", s->name);
@@ -111,9 +109,8 @@ static void offer_plugins(struct completing *c, const struct section *section, i
         complete_offer(c, "fork, or whoever has started us", "%.*sauto", key, c->word);
     for (uint32_t i = 0; i < n; i++)
         if (entry[i].kind == section->kind)
-            complete_offer(
-                c, entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
-                "%.*s%s", key, c->word, entry[i].name);
+            complete_offer(c, entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
+                           "%.*s%s", key, c->word, entry[i].name);
 }
 
 /* A number's default is a candidate that says what else may be there. */
@@ -125,8 +122,8 @@ static void offer_number(struct completing *c, const struct epa_option *option,
     if (option_is_set(option, defaults)) {
         option_text(option, defaults, &value);
         option_range(option, &range);
-        text_add(&help, "the default; %s%s%s", option_type(option),
-                 range.bytes == 0 ? "" : ", ", range.bytes == 0 ? "" : range.data);
+        text_add(&help, "the default; %s%s%s", option_type(option), range.bytes == 0 ? "" : ", ",
+                 range.bytes == 0 ? "" : range.data);
         complete_offer(c, help.data, "%.*s%s", key, c->word, value.data);
     }
     text_free(&value);
@@ -170,8 +167,7 @@ static void offer_value(struct completing *c, const struct section *section, int
     const struct epa_option *option;
     char name[64];
 
-    if (section != NULL && section->plugin &&
-        (point == NULL || strncmp(point, ".name=", 6) == 0)) {
+    if (section != NULL && section->plugin && (point == NULL || strncmp(point, ".name=", 6) == 0)) {
         offer_plugins(c, section, key);
         return;
     }

@@ -58,8 +58,7 @@ static void tell_where(struct live *live)
 
     progress_clear(&live->progress);
     if (live->status_page == NULL) {
-        fputs("epa2a: there is no memfd on this system, so nobody knows where ranks are\n",
-              stderr);
+        fputs("epa2a: there is no memfd on this system, so nobody knows where ranks are\n", stderr);
         return;
     }
     if (status_read(status_page_file(live->status_page), &status, &err) != EPA_OK) {
@@ -192,18 +191,18 @@ static void draw(struct live *live, uint64_t now)
     const char *slash = strrchr(live->run.file, '/');
     const char *file = slash != NULL ? slash + 1 : live->run.file;
     uint64_t all = (uint64_t)s->warmup + s->iterations, done = iterations_done(s);
-    struct progress_facts facts = {
-        .verb = verb[s->verb],
-        .label = live->run.label[0] != '\0' ? live->run.label : file,
-        .number = live->run.number,
-        .of = live->run.of,
-        .done = done,
-        .warmup = s->warmup,
-        .iterations = s->iterations,
-        .median_ns = median_so_far(s),
-        .left_s = seconds_left(live, done, all, now),
-        .set_up = stages_of(s) == 0,
-        .at_most = s->verb == VERB_BENCH && s->experiment->bench.ci95 > 0};
+    struct progress_facts facts = {.verb = verb[s->verb],
+                                   .label = live->run.label[0] != '\0' ? live->run.label : file,
+                                   .number = live->run.number,
+                                   .of = live->run.of,
+                                   .done = done,
+                                   .warmup = s->warmup,
+                                   .iterations = s->iterations,
+                                   .median_ns = median_so_far(s),
+                                   .left_s = seconds_left(live, done, all, now),
+                                   .set_up = stages_of(s) == 0,
+                                   .at_most =
+                                       s->verb == VERB_BENCH && s->experiment->bench.ci95 > 0};
 
     progress_draw(&live->progress, &facts, now);
 }
@@ -246,8 +245,7 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
     return false;
 }
 
-void live_begin(struct live *live, struct session *s, const struct live_run *run,
-                int stop_fd)
+void live_begin(struct live *live, struct session *s, const struct live_run *run, int stop_fd)
 {
     struct status_page_run shown = {.number = run->number, .of = run->of};
     struct status_page *status_page = session_status_page(s, &shown);
@@ -318,7 +316,7 @@ enum epa_status live_create(const struct cli *cli, struct live **out, struct epa
     progress_init(&live->progress, mode, STDERR_FILENO);
     /* Without a board all works but being looked at. */
     if (status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                     &live->status_page, &ignored) != EPA_OK)
+                           &live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;
     *out = live;
     return EPA_OK;

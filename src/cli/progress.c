@@ -75,8 +75,7 @@ static void duration(char *out, size_t room, double s)
     else if (s < 3600)
         snprintf(out, room, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
     else if (s < 360000)
-        snprintf(out, room, "%.0f h %02.0f min", floor(s / 3600),
-                 floor(fmod(s, 3600) / 60));
+        snprintf(out, room, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s, 3600) / 60));
     else
         snprintf(out, room, "days");
 }

@@ -13,8 +13,7 @@ static bool is_plain(const char *text)
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                 "0123456789._+/";
 
-    return text[0] != '\0' && text[strspn(text, plain)] == '\0' &&
-           strcmp(text, "null") != 0;
+    return text[0] != '\0' && text[strspn(text, plain)] == '\0' && strcmp(text, "null") != 0;
 }
 
 /* In double quotes YAML has all the escapes that JSON has. */
@@ -74,34 +73,30 @@ static void add_label(struct text *out, const struct results *results, uint32_t 
     text_free(&name);
 }
 
-enum epa_status rerun_yaml(const struct results *results, struct text *out,
-                           struct epa_error *err)
+enum epa_status rerun_yaml(const struct results *results, struct text *out, struct epa_error *err)
 {
     bool runs = results->n > 1 || strcmp(results->run[0].label, results->run[0].name) != 0;
 
     text_add(out, "version: %d\n%s", EXPERIMENT_VERSION, runs ? "runs:\n" : "");
     for (uint32_t i = 0; i < results->n; i++) {
-        const json_t *x =
-            json_object_get((const json_t *)results->run[i].json, "experiment");
+        const json_t *x = json_object_get((const json_t *)results->run[i].json, "experiment");
         json_int_t version = json_integer_value(json_object_get(x, "version"));
 
         if (!json_is_object(x))
             return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
                             results->path, results->run[i].label);
         if (version != EXPERIMENT_VERSION)
-            return epa_fail(
-                err, EPA_ERR_CONFIG,
-                "%s: '%s' has an experiment of version %lld; this program runs %d",
-                results->path, results->run[i].label, (long long)version,
-                EXPERIMENT_VERSION);
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: '%s' has an experiment of version %lld; this program runs %d",
+                            results->path, results->run[i].label, (long long)version,
+                            EXPERIMENT_VERSION);
         if (runs) {
             text_add(out, "  ");
             add_label(out, results, i);
             text_add(out, ":\n");
         }
         if (!add_map(out, x, runs ? 4 : 0))
-            return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for an experiment",
-                            results->path);
+            return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for an experiment", results->path);
     }
     return EPA_OK;
 }

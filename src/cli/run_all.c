@@ -97,8 +97,7 @@ static int run_session(struct run_command *c, const struct run *run, struct repo
 }
 
 /* A run that cannot be had: it was told when that was found. */
-static int refuse(const struct run *run, struct report_row *row,
-                  const struct epa_error *why)
+static int refuse(const struct run *run, struct report_row *row, const struct epa_error *why)
 {
     row->end = REPORT_FAILED;
     row->status = why->status;

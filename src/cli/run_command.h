@@ -19,8 +19,8 @@ struct run_command {
     struct run_folder folder;
     struct facts facts;
     struct epa_process_id process_id; /* by the environment; size 0: not one of several */
-    struct live *live;      /* what it shows of itself */
-    uint32_t number;        /* of the run under way, from 1 */
+    struct live *live;                /* what it shows of itself */
+    uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
     bool stays; /* threads that cannot be ended use a session */
 };
@@ -38,7 +38,7 @@ void run_write_fingerprint(struct run_command *);
 /* "WHO: error: WHAT" for people; a run of several that lacks something here is skipped. */
 void run_write(const struct epa_process_id *, const char *who, const char *what);
 void run_write_end(const struct run *, const struct epa_process_id *, enum epa_status,
-                  const char *what);
+                   const char *what);
 bool run_is_skipped(const struct run *, enum epa_status);
 
 /* ---- run_all.c: one run after the other ---- */

@@ -64,9 +64,8 @@ enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
         status = report_file_check(kinds[k].option, path, cli->force, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
             if (path_of(cli, other) != NULL && strcmp(path, path_of(cli, other)) == 0)
-                status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s",
-                                  kinds[other].option, kinds[k].option,
-                                  is_stdout(cli, k) ? "standard output" : path);
+                status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s", kinds[other].option,
+                                  kinds[k].option, is_stdout(cli, k) ? "standard output" : path);
         }
     }
     return status;
@@ -93,8 +92,7 @@ static bool make_paths(struct documents *d)
 enum epa_status documents_init(struct documents *d, const struct cli *cli, enum verb verb,
                                const struct runs *runs, bool ours, struct epa_error *err)
 {
-    *d = (struct documents){
-        .cli = cli, .runs = runs, .verb = verb, .ours = ours, .stream.fd = -1};
+    *d = (struct documents){.cli = cli, .runs = runs, .verb = verb, .ours = ours, .stream.fd = -1};
     d->row = calloc(runs->n + 1, sizeof(*d->row));
     if (d->row == NULL || !make_paths(d))
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", runs->n);
@@ -206,8 +204,8 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
         report_batch_csv(&text, batch);
     else
         what = &d->lines;
-    status = report_file(kinds[kind].option, path, force,
-                         what->data != NULL ? what->data : "", what->bytes, err);
+    status = report_file(kinds[kind].option, path, force, what->data != NULL ? what->data : "",
+                         what->bytes, err);
     text_free(&text);
     return status;
 }

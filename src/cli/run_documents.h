@@ -33,8 +33,8 @@ struct documents {
     struct text results;   /* see report_json_add() */
     struct text lines;     /* for the folder */
     struct report_stream stream;
-    bool is_ours[DOCUMENTS]; /* written by this command, so to be written over */
-    bool reported[DOCUMENTS];    /* that it cannot be written */
+    bool is_ours[DOCUMENTS];  /* written by this command, so to be written over */
+    bool reported[DOCUMENTS]; /* that it cannot be written */
     uint64_t written_ns, cost_ns;
 };
 
@@ -49,10 +49,8 @@ enum epa_status documents_open(struct documents *, struct epa_error *);
 void documents_finish(struct documents *);
 
 /* Adds a result, and leaves it in `one`; take() adds one that is JSON already. */
-enum epa_status documents_add(struct documents *, const struct result *,
-                              struct epa_error *);
-enum epa_status documents_take(struct documents *, const struct text *result,
-                               struct epa_error *);
+enum epa_status documents_add(struct documents *, const struct result *, struct epa_error *);
+enum epa_status documents_take(struct documents *, const struct text *result, struct epa_error *);
 
 /* One of them is standard output, where nothing else may be then. */
 bool documents_have_stdout(const struct documents *);

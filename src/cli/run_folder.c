@@ -37,8 +37,7 @@ static bool is_passing(const char *name)
 {
     size_t n = strlen(name);
 
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           strcmp(name, lock_name) == 0 ||
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, lock_name) == 0 ||
            (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
             (strncmp(name, "index.json.", 11) == 0 || strncmp(name, "results.", 8) == 0 ||
              strspn(name, "0123456789abcdef") == 12));
@@ -134,16 +133,15 @@ static void warn_of_others(const struct run_folder *f, const char *key, const ch
     const char *there = batch_index_last(&f->old, key);
 
     if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
-        fprintf(
-            stderr,
-            "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
-            "the table will have both\n",
-            colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
-            strcmp(key, "host") == 0 ? "host" : "version", there, here);
+        fprintf(stderr,
+                "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
+                "the table will have both\n",
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
+                strcmp(key, "host") == 0 ? "host" : "version", there, here);
 }
 
-enum epa_status run_folder_look(struct run_folder *f, const struct cli *cli,
-                                const char *verb, struct runs *runs, struct epa_error *err)
+enum epa_status run_folder_look(struct run_folder *f, const struct cli *cli, const char *verb,
+                                struct runs *runs, struct epa_error *err)
 {
     size_t n = cli->out_dir == NULL ? 0 : strlen(cli->out_dir);
     enum epa_status status;
@@ -180,14 +178,14 @@ static enum epa_status lock(struct run_folder *f, struct epa_error *err)
     failed = f->lock_fd < 0 ? errno : 0;
     free(path);
     if (failed != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot write into the folder: %s",
-                        option, f->path, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot write into the folder: %s", option,
+                        f->path, strerror(failed));
     if (fcntl(f->lock_fd, F_SETLK, &all) == 0)
         return EPA_OK;
     failed = errno;
     if (failed != EACCES && failed != EAGAIN)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: the folder cannot be locked: %s",
-                        option, f->path, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: the folder cannot be locked: %s", option,
+                        f->path, strerror(failed));
     all.l_pid = 0;
     if (fcntl(f->lock_fd, F_GETLK, &all) == 0 && all.l_pid > 0)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -269,8 +267,7 @@ static void clean(const struct run_folder *f)
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         const char *name = entry->d_name;
 
-        if ((name[0] != '.' && is_passing(name)) ||
-            (!f->cli->resume && index_is_result_name(name)))
+        if ((name[0] != '.' && is_passing(name)) || (!f->cli->resume && index_is_result_name(name)))
             unlinkat(dirfd(dir), name, 0);
     }
     if (dir != NULL)
@@ -281,9 +278,8 @@ static enum epa_status write_index(struct run_folder *f, struct epa_error *err)
 {
     struct text text = {0};
     char *path = path_in(f, "index.json");
-    enum epa_status status = path == NULL
-                                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
-                                 : batch_index_text(&f->index, &text, err);
+    enum epa_status status = path == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
+                                          : batch_index_text(&f->index, &text, err);
 
     if (status == EPA_OK)
         status = report_file(option, path, true, text.data, text.bytes, err);
@@ -333,8 +329,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d, const
     warn_of_others(f, "version", EPA2A_VERSION);
     warn_of_others(f, "host", host);
     if (!f->cli->quiet && f->cli->resume && f->was.bytes == 0)
-        fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n",
-                f->path);
+        fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n", f->path);
     status = fill_documents(f, d, err);
     if (status == EPA_OK)
         status = begin_index(f, d, host, err);
@@ -364,9 +359,8 @@ static enum epa_status write_result(struct run_folder *f, uint32_t i, struct epa
     struct index_run *run = &f->index.run[i];
     struct text text = {0};
     char *path = path_in(f, run->result);
-    enum epa_status status = path == NULL
-                                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
-                                 : report_json_text(&text, &f->result[i], NULL, err);
+    enum epa_status status = path == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
+                                          : report_json_text(&text, &f->result[i], NULL, err);
 
     if (status == EPA_OK)
         status = report_file(option, path, true, text.data, text.bytes, err);
@@ -410,10 +404,9 @@ bool run_folder_end(struct run_folder *f, uint32_t i, const struct report_row *r
         return true;
     run->row = *row;
     run->exit_code = exit_code;
-    run->status = row->end == REPORT_SKIPPED ? INDEX_SKIPPED
-                  : row->end == REPORT_OK && exit_code == 0 && row->id != NULL
-                      ? INDEX_DONE
-                      : INDEX_FAILED;
+    run->status = row->end == REPORT_SKIPPED                                   ? INDEX_SKIPPED
+                  : row->end == REPORT_OK && exit_code == 0 && row->id != NULL ? INDEX_DONE
+                                                                               : INDEX_FAILED;
     if (result->bytes > 0 && row->id != NULL) {
         index_result_name(row->id, run->nth, run->result);
         f->result[i] = *result;

@@ -17,7 +17,7 @@ struct run_folder {
     struct text was;          /* the index as it was found; empty: there was none */
     struct batch_index old;   /* that, read */
     struct batch_index index; /* what is written: a run for each of `runs` */
-    struct text *result; /* [runs->n] JSON of done runs, and of those not on disk yet */
+    struct text *result;      /* [runs->n] JSON of done runs, and of those not on disk yet */
     int lock_fd;
     bool ours, reported; /* the lock is held; that writing failed was told */
 };
@@ -35,8 +35,8 @@ enum epa_status run_folder_open(struct run_folder *, struct documents *, const c
 /* Around each run. What cannot be written is told, tried again with the next, and false;
  * `result` is taken, and may be empty. */
 bool run_folder_begin(struct run_folder *, uint32_t i);
-bool run_folder_end(struct run_folder *, uint32_t i, const struct report_row *,
-                    struct text *result, int exit_code);
+bool run_folder_end(struct run_folder *, uint32_t i, const struct report_row *, struct text *result,
+                    int exit_code);
 bool run_folder_last(struct run_folder *, int exit_code);
 void run_folder_finish(struct run_folder *);
 

@@ -66,8 +66,7 @@ static uint32_t find(const struct matching *m, const struct index_run *was)
         const struct run *run = &runs->run[i];
 
         if ((was->row.id == NULL || run->x == NULL) && !m->known[i] &&
-            strcmp(run->label, was->row.label) == 0 &&
-            strcmp(run->batch->file, was->row.file) == 0)
+            strcmp(run->label, was->row.label) == 0 && strcmp(run->batch->file, was->row.file) == 0)
             return i;
     }
     return runs->n;
@@ -92,15 +91,13 @@ static enum epa_status take(struct matching *m, const struct index_run *was, uin
         return EPA_OK;
     }
     if (!f->cli->force)
-        return epa_fail(
-            err, status,
-            "%s; index.json says that run '%s' is done: bring its result back, or "
-            "--force runs it again",
-            why.text, was->row.label);
+        return epa_fail(err, status,
+                        "%s; index.json says that run '%s' is done: bring its result back, or "
+                        "--force runs it again",
+                        why.text, was->row.label);
     if (!f->cli->quiet)
         fprintf(stderr, "epa2a: %swarning:%s %s; '%s' is run again\n",
-                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), why.text,
-                was->row.label);
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), why.text, was->row.label);
     return EPA_OK;
 }
 
@@ -124,12 +121,11 @@ static enum epa_status refuse(const struct matching *m, struct epa_error *err)
             text_add(&added, "%s'%.60s' (%s)", n > 1 ? ", " : "", run->label,
                      run->x != NULL ? run->x->id : "no id");
     }
-    (void)epa_fail(
-        err, EPA_ERR_CONFIG,
-        "--resume: the batch in %s is another: not in it any more: %u, as "
-        "%s; new: %u%s%s. Give the files, --set and --only that it was begun with",
-        m->f->path, m->n_gone, m->gone.data, n, n > 0 ? ", as " : "",
-        n > 0 ? added.data : "");
+    (void)epa_fail(err, EPA_ERR_CONFIG,
+                   "--resume: the batch in %s is another: not in it any more: %u, as "
+                   "%s; new: %u%s%s. Give the files, --set and --only that it was begun with",
+                   m->f->path, m->n_gone, m->gone.data, n, n > 0 ? ", as " : "",
+                   n > 0 ? added.data : "");
     text_free(&added);
     return EPA_ERR_CONFIG;
 }
@@ -169,8 +165,8 @@ enum epa_status run_folder_match(struct run_folder *f, struct epa_error *err)
 
     if (strcmp(f->old.verb, f->verb) != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--resume: the batch in %s is of '%.20s', and this is '%s'",
-                        f->path, f->old.verb, f->verb);
+                        "--resume: the batch in %s is of '%.20s', and this is '%s'", f->path,
+                        f->old.verb, f->verb);
     status = begin(&m, err);
     if (status == EPA_OK)
         status = match_all(&m, err);

@@ -64,7 +64,7 @@ static char *find_location(const struct experiment *x, const char *what)
 }
 
 void run_write_end(const struct run *run, const struct epa_process_id *place,
-                  enum epa_status status, const char *what)
+                   enum epa_status status, const char *what)
 {
     bool skipped = run_is_skipped(run, status);
     char *where = find_location(run->x, what);
@@ -145,12 +145,11 @@ static enum epa_status check_launchers(const struct run_command *c)
 
         if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
             continue;
-        epa_fail(
-            &err, EPA_ERR_CONFIG,
-            "launcher.name: %s starts all ranks itself, and this is one process of %u "
-            "already (%s): leave launcher out, or unset what is left over from another "
-            "job",
-            plugin->name, c->process_id.size, c->process_id.source);
+        epa_fail(&err, EPA_ERR_CONFIG,
+                 "launcher.name: %s starts all ranks itself, and this is one process of %u "
+                 "already (%s): leave launcher out, or unset what is left over from another "
+                 "job",
+                 plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
             run_write_end(run, &c->process_id, err.status, err.text);
         return err.status;
@@ -214,10 +213,9 @@ void run_write_fingerprint(struct run_command *c)
         struct session *session = c->session[c->runs.order[at]];
 
         if (session != NULL)
-            text_add(
-                &session->fingerprint,
-                "run: %u of %u\nruns that cannot be had here: %u\nruns done before: %u\n",
-                at + 1, c->runs.n, refused, done);
+            text_add(&session->fingerprint,
+                     "run: %u of %u\nruns that cannot be had here: %u\nruns done before: %u\n",
+                     at + 1, c->runs.n, refused, done);
     }
 }
 

@@ -56,9 +56,7 @@ bool runs_repeat(const struct runs *runs)
 
 const char *runs_order_name(enum runs_order how)
 {
-    return how == RUNS_SHUFFLED      ? "shuffled"
-           : how == RUNS_INTERLEAVED ? "interleaved"
-                                     : "declared";
+    return how == RUNS_SHUFFLED ? "shuffled" : how == RUNS_INTERLEAVED ? "interleaved" : "declared";
 }
 
 bool runs_order_find(const char *name, enum runs_order *out)
@@ -128,8 +126,7 @@ static bool count_alike(const struct runs *runs, uint32_t n, uint32_t *nth)
     return true;
 }
 
-static enum epa_status collect(const struct cli *cli, struct runs *out,
-                               struct epa_error *err)
+static enum epa_status collect(const struct cli *cli, struct runs *out, struct epa_error *err)
 {
     const struct batch_pick pick = {cli->only, cli->n_only};
     uint32_t n = 0, at = 0, *nth;
@@ -140,8 +137,7 @@ static enum epa_status collect(const struct cli *cli, struct runs *out,
     out->run = calloc(n + 1, sizeof(*out->run));
     out->order = calloc(n + 1, sizeof(*out->order));
     nth = calloc(n + 1, sizeof(*nth));
-    fits =
-        out->run != NULL && out->order != NULL && nth != NULL && count_alike(out, n, nth);
+    fits = out->run != NULL && out->order != NULL && nth != NULL && count_alike(out, n, nth);
     for (uint32_t i = 0; i < out->n_batches && fits; i++)
         for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
             fits = add_run(&pick, out->batch[i], k, nth[at++], out);
@@ -170,8 +166,8 @@ enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
     for (uint32_t i = 0; i < cli->n_args; i++) {
         enum epa_status one =
-            batch_read_some(cli->arg[i], cli->text, sets, n_sets, &pick, cli->max_runs,
-                            registry, diag, &out->batch[out->n_batches]);
+            batch_read_some(cli->arg[i], cli->text, sets, n_sets, &pick, cli->max_runs, registry,
+                            diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
             out->n_batches++;

@@ -14,11 +14,11 @@ struct run {
     char *who;                  /* what sentences begin with: "FILE" or "FILE: LABEL" */
     const char *name;           /* in the summary: `who`, or the label of the only file */
     const char *label;
-    uint32_t repetition;      /* from 1 */
-    uint32_t nth;             /* of all runs of its id, picked or not, from 1 */
-    struct epa_process_id process_id;   /* of this process in that run */
-    struct epa_error refused; /* it cannot run here; status EPA_OK: it can */
-    bool done;                /* an earlier command has done it: not to be run */
+    uint32_t repetition;              /* from 1 */
+    uint32_t nth;                     /* of all runs of its id, picked or not, from 1 */
+    struct epa_process_id process_id; /* of this process in that run */
+    struct epa_error refused;         /* it cannot run here; status EPA_OK: it can */
+    bool done;                        /* an earlier command has done it: not to be run */
 };
 
 struct runs {
@@ -34,8 +34,7 @@ struct runs {
 /* Reads all files with `sets`. What is wrong with them goes to diag, anything else to err.
  * They are in order as declared. */
 enum epa_status runs_read(const struct cli *, const char *const *sets, uint32_t n_sets,
-                          struct registry *, struct diag *, struct runs *out,
-                          struct epa_error *);
+                          struct registry *, struct diag *, struct runs *out, struct epa_error *);
 void runs_finish(struct runs *);
 
 /* interleaved: the first repetition of all in an order by the seed, then the second of all in

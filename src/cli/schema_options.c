@@ -18,13 +18,12 @@ json_t *schema_of_variable(void)
 
 static json_t *whole_number(const struct epa_option *o)
 {
-    json_t *schema = json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern",
-                               SCHEMA_VARIABLE);
+    json_t *schema =
+        json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", SCHEMA_VARIABLE);
 
     json_object_set_new(schema, "minimum", json_integer((json_int_t)o->min));
     if (option_greatest(o) <= INT64_MAX)
-        json_object_set_new(schema, "maximum",
-                            json_integer((json_int_t)option_greatest(o)));
+        json_object_set_new(schema, "maximum", json_integer((json_int_t)option_greatest(o)));
     else
         json_object_set_new(schema, "exclusiveMaximum", json_real(0x1p64));
     return schema;
@@ -44,8 +43,8 @@ static json_t *real_number(const struct epa_option *o)
 
 static json_t *bytes(const struct epa_option *o)
 {
-    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", whole_number(o), "type", "string",
-                     "pattern", "^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$");
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", whole_number(o), "type", "string", "pattern",
+                     "^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$");
 }
 
 static json_t *duration(const struct epa_option *o)
@@ -71,8 +70,8 @@ static json_t *choice(const struct epa_option *o)
         json_array_append_new(names, number); /* 256 without quotes is no string */
         json_array_append_new(helps, json_string(help));
     }
-    return json_pack("{s:[{s:o, s:o}, o]}", "anyOf", "enum", names, "enumDescriptions",
-                     helps, schema_of_variable());
+    return json_pack("{s:[{s:o, s:o}, o]}", "anyOf", "enum", names, "enumDescriptions", helps,
+                     schema_of_variable());
 }
 
 /* "dispatch 80us, total 120us": a bound, with or without a row before it, and more of them. */
@@ -89,11 +88,11 @@ static json_t *expectations(const struct epa_option *o)
         figure++;
     text_add(&one, " *([A-Za-z][^ ,]* +)?%s *", bound[expect_unit_of(figure)]);
     text_add(&pattern, "^%s(,%s)*$|" SCHEMA_VARIABLE, one.data, one.data);
-    forms = json_pack("[{s:s, s:s}, {s:s}]", "type", "string", "pattern", pattern.data,
-                      "type", "null");
+    forms =
+        json_pack("[{s:s, s:s}, {s:s}]", "type", "string", "pattern", pattern.data, "type", "null");
     if (expect_unit_of(figure) == EXPECT_RATE)
-        json_array_append_new(forms, json_pack("{s:s, s:i, s:f}", "type", "number",
-                                               "minimum", 0, "maximum", 1e300));
+        json_array_append_new(
+            forms, json_pack("{s:s, s:i, s:f}", "type", "number", "minimum", 0, "maximum", 1e300));
     if (expect_unit_of(figure) == EXPECT_NS)
         json_array_append_new(forms, json_pack("{s:i}", "const", 0));
     text_free(&one);

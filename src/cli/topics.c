@@ -58,8 +58,7 @@ static void add_keys(struct topics *topics)
         add(topics, &topic, "%s", s->name);
         if (s->plugin)
             add(topics, &topic, "%s.%s", s->name, s->main);
-        for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL;
-             o++) {
+        for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL; o++) {
             topic.option = o;
             add(topics, &topic, "%s.%s", s->name, o->name);
         }
@@ -75,8 +74,7 @@ const struct section *topics_section(enum epa_plugin_kind kind)
     return s;
 }
 
-static void add_plugins(struct topics *topics, const struct registry_entry *entry,
-                        uint32_t n)
+static void add_plugins(struct topics *topics, const struct registry_entry *entry, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct topic topic = {.section = topics_section(entry[i].kind), .entry = &entry[i]};
@@ -133,8 +131,7 @@ void topic_help(const struct topic *topic, struct text *out)
         text_add(out, "%s", topic->section->help);
     else
         text_add(out, "%s",
-                 topic->entry->plugin == NULL ? topic->entry->why
-                                              : topic->entry->plugin->summary);
+                 topic->entry->plugin == NULL ? topic->entry->why : topic->entry->plugin->summary);
 }
 
 /* Whether `option` says something once `other`, which is not set, has its least value. */
@@ -145,8 +142,7 @@ static bool find_number(const struct section *section, const struct epa_option *
     const char *needs;
 
     memcpy(&x, experiment_options.defaults, sizeof(x));
-    memcpy((char *)&x + section->offset + other->offset, &other->least,
-           sizeof(other->least));
+    memcpy((char *)&x + section->offset + other->offset, &other->least, sizeof(other->least));
     if (!option_applies(&x, section, option->name, &needs))
         return false;
     text_add(out, "--set %s.%s=%g ", section->name, other->name, other->least);
@@ -171,14 +167,12 @@ static bool find_choice(const struct section *section, const struct epa_option *
     return false;
 }
 
-void topics_needs(const struct section *section, const struct epa_option *option,
-                  struct text *out)
+void topics_needs(const struct section *section, const struct epa_option *option, struct text *out)
 {
     const struct experiment *x = experiment_options.defaults;
     const char *needs;
 
-    if (section == NULL || section->plugin ||
-        option_applies(x, section, option->name, &needs))
+    if (section == NULL || section->plugin || option_applies(x, section, option->name, &needs))
         return;
     for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
         if ((o->type == EPA_OPTION_CHOICE && find_choice(section, option, o, out)) ||

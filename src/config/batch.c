@@ -88,7 +88,7 @@ static bool is_batch_set(const char *set)
 static void set_batch(struct tree *tree, const char *set)
 {
     struct source_location location = {"--set", arena_strndup(tree->arena, set, strlen(set)), 1, 1,
-                          (uint32_t)strcspn(set, "=")};
+                                       (uint32_t)strcspn(set, "=")};
 
     if (is_set_of(set, "include") || is_set_of(set, "runs"))
         diag_error(tree->diag, &location, "it is in the file", "'%.*s' cannot be set here",
@@ -113,8 +113,7 @@ static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_set
             set_batch(tree, sets[i]);
 }
 
-void batch_read_tree(struct tree *tree, const char *file, const char *const *sets,
-                     uint32_t n_sets)
+void batch_read_tree(struct tree *tree, const char *file, const char *const *sets, uint32_t n_sets)
 {
     tree->root = NULL;
     include_read(tree->arena, file, tree->diag, &tree->root);
@@ -138,8 +137,8 @@ static bool overrules(const char *set, const char *key)
     if (strncmp(set, key, n) == 0 && (key[n] == 0 || key[n] == '.'))
         return true;
     return section != NULL && section->main != NULL &&
-           n == strlen(key) + 1 + strlen(section->main) &&
-           strncmp(set, key, strlen(key)) == 0 && set[strlen(key)] == '.' &&
+           n == strlen(key) + 1 + strlen(section->main) && strncmp(set, key, strlen(key)) == 0 &&
+           set[strlen(key)] == '.' &&
            strncmp(set + strlen(key) + 1, section->main, strlen(section->main)) == 0;
 }
 
@@ -207,17 +206,15 @@ static const struct named *find_from(struct reading *r, const struct plan *plan,
     else
         text_add(&hint, "a run builds on one that precedes it");
     diag_error(r->tree.diag, &from->location, hint.data,
-               from->kind != NODE_SCALAR ? "from: the name of a run is expected"
-               : node_find(runs, from->text) != NULL
-                   ? "from: run '%.64s' does not precede this one"
-                   : "from: there is no run '%.64s'",
+               from->kind != NODE_SCALAR             ? "from: the name of a run is expected"
+               : node_find(runs, from->text) != NULL ? "from: run '%.64s' does not precede this one"
+                                                     : "from: there is no run '%.64s'",
                from->text);
     text_free(&hint);
     return NULL;
 }
 
-static void read_run(struct reading *r, const struct node *runs, uint32_t i,
-                     struct plan *plan)
+static void read_run(struct reading *r, const struct node *runs, uint32_t i, struct plan *plan)
 {
     struct node *said = runs->item[i];
     const struct node *from;
@@ -329,9 +326,8 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
     tree_lay(&tree, of->zip, true);
     batch_set_all(&tree, r->set, r->n_sets);
     flawed = flawed || diag_errors(tree.diag) > before;
-    status = experiment_build(
-        &(struct experiment_source){r->file, tree.arena, tree.root, flawed}, r->registry,
-        tree.diag, &run->absent, &x);
+    status = experiment_build(&(struct experiment_source){r->file, tree.arena, tree.root, flawed},
+                              r->registry, tree.diag, &run->absent, &x);
     if (flawed) {
         run->absent.status = EPA_OK;
         status = EPA_ERR_CONFIG;
@@ -341,8 +337,7 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
         x->label = label;
         x->id = arena_printf(x->arena, "%012" PRIx64, batch_hash(x));
         if (r->several && x->profile.file != NULL) /* each run has traces of its own */
-            x->profile.file =
-                arena_printf(x->arena, "%s-%u", x->profile.file, batch->n + 1);
+            x->profile.file = arena_printf(x->arena, "%s-%u", x->profile.file, batch->n + 1);
     }
     run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
     unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
@@ -402,9 +397,8 @@ static enum epa_status expand(struct reading *r, bool flawed)
 }
 
 enum epa_status batch_read_some(const char *file, const char *text, const char *const *sets,
-                                uint32_t n_sets, const struct batch_pick *pick,
-                                uint32_t max_runs, struct registry *registry,
-                                struct diag *diag, struct batch **out)
+                                uint32_t n_sets, const struct batch_pick *pick, uint32_t max_runs,
+                                struct registry *registry, struct diag *diag, struct batch **out)
 {
     struct arena *arena = arena_create();
     struct batch *batch = arena_alloc(arena, sizeof(*batch));

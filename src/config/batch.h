@@ -42,20 +42,17 @@ struct batch {
  * matrix, zip and repeat. As experiment_read() otherwise; where there are several runs, one
  * whose plugin is not here is no error, though `diag` has it. */
 enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
-                           uint32_t max_runs, struct registry *, struct diag *,
-                           struct batch **out);
+                           uint32_t max_runs, struct registry *, struct diag *, struct batch **out);
 /* The same of those runs that are picked: what others have wrong is no error, and they have
  * no `x` then. text: YAML that is in no file, and `name` what messages call it; or NULL. */
 enum epa_status batch_read_some(const char *name, const char *text, const char *const *sets,
-                                uint32_t n_sets, const struct batch_pick *,
-                                uint32_t max_runs, struct registry *, struct diag *,
-                                struct batch **out);
+                                uint32_t n_sets, const struct batch_pick *, uint32_t max_runs,
+                                struct registry *, struct diag *, struct batch **out);
 void batch_destroy(struct batch *);
 
 /* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is
  * NULL where there is none to go on with. */
-void batch_read_tree(struct tree *, const char *file, const char *const *sets,
-                     uint32_t n_sets);
+void batch_read_tree(struct tree *, const char *file, const char *const *sets, uint32_t n_sets);
 /* Applies the other sets. */
 void batch_set_all(struct tree *, const char *const *sets, uint32_t n_sets);
 
@@ -69,10 +66,8 @@ struct points {
 };
 /* batch_points.c: where `node` is NULL there is one point that says nothing. Errors go to
  * the tree's diag; more than `most` points are one. */
-void points_of_matrix(struct tree *, const struct node *node, uint32_t most,
-                      struct points *out);
-void points_of_zip(struct tree *, const struct node *node, uint32_t most,
-                   struct points *out);
+void points_of_matrix(struct tree *, const struct node *node, uint32_t most, struct points *out);
+void points_of_zip(struct tree *, const struct node *node, uint32_t most, struct points *out);
 
 /* batch_label.c: "NAME key=value key=value #2", the keys of both points; NULL: it would be
  * empty, as for the only run of a file. */

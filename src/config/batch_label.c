@@ -87,8 +87,7 @@ static void hash_text(uint64_t *hash, const char *text)
 static void hash_value(void *arg, const char *key, const char *value, bool quoted)
 {
     struct hashing *h = arg;
-    bool path =
-        strcmp(key, "routing.path") == 0 || strcmp(key, "routing.hidden_states") == 0;
+    bool path = strcmp(key, "routing.path") == 0 || strcmp(key, "routing.hidden_states") == 0;
     const struct node *written = path ? origin_find(h->x, key) : NULL;
 
     (void)quoted;

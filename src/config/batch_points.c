@@ -47,32 +47,28 @@ static struct node *join(struct tree *tree, const struct node *before, struct no
 {
     if (before == NULL)
         return key;
-    return tree_word(tree->arena,
-                     arena_printf(tree->arena, "%s.%s", before->text, key->text),
+    return tree_word(tree->arena, arena_printf(tree->arena, "%s.%s", before->text, key->text),
                      &key->location);
 }
 
-static void add_list(struct tree *tree, struct lists *lists, struct node *key,
-                     struct node *list)
+static void add_list(struct tree *tree, struct lists *lists, struct node *key, struct node *list)
 {
     if (list->kind != NODE_LIST || list->n == 0) {
-        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s",
-                   lists->of, key->text,
-                   list->kind == NODE_LIST ? "the list is empty"
-                                           : "a list of values is expected");
+        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s", lists->of,
+                   key->text,
+                   list->kind == NODE_LIST ? "the list is empty" : "a list of values is expected");
         return;
     }
     for (uint32_t i = 0; i < lists->n; i++) {
         if (strcmp(lists->key[i]->text, key->text) != 0)
             continue;
-        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice",
-                   lists->of, key->text);
+        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice", lists->of,
+                   key->text);
         diag_note(tree->diag, &lists->key[i]->location, "it was first set here");
         return;
     }
     if (lists->n == LISTS) {
-        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", lists->of,
-                   LISTS);
+        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", lists->of, LISTS);
         return;
     }
     lists->key[lists->n] = key;
@@ -136,8 +132,8 @@ struct rules {
     bool *used;
 };
 
-static void read_rules(struct tree *tree, const struct lists *lists,
-                       const struct node *exclude, struct rules *out)
+static void read_rules(struct tree *tree, const struct lists *lists, const struct node *exclude,
+                       struct rules *out)
 {
     *out = (struct rules){0};
     if (exclude == NULL)
@@ -193,8 +189,7 @@ static void cross(struct tree *tree, const struct lists *lists, const struct rul
     } while (i > 0 && out->n <= most);
 }
 
-static bool is_too_large(struct tree *tree, const struct lists *lists,
-                         const struct node *node)
+static bool is_too_large(struct tree *tree, const struct lists *lists, const struct node *node)
 {
     uint64_t steps = 1;
 
@@ -202,8 +197,7 @@ static bool is_too_large(struct tree *tree, const struct lists *lists,
         steps *= lists->list[i]->n;
     if (steps <= STEPS_MOST)
         return false;
-    diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points",
-               STEPS_MOST);
+    diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points", STEPS_MOST);
     return true;
 }
 
@@ -224,8 +218,7 @@ static void add_included(struct tree *tree, const struct node *include, struct p
     }
 }
 
-void points_of_matrix(struct tree *tree, const struct node *node, uint32_t most,
-                      struct points *out)
+void points_of_matrix(struct tree *tree, const struct node *node, uint32_t most, struct points *out)
 {
     struct lists lists = {.of = "matrix"};
     uint32_t before = diag_errors(tree->diag);
@@ -254,8 +247,7 @@ void points_of_matrix(struct tree *tree, const struct node *node, uint32_t most,
         diag_error(tree->diag, &node->location, NULL, "the matrix has no points");
 }
 
-void points_of_zip(struct tree *tree, const struct node *node, uint32_t most,
-                   struct points *out)
+void points_of_zip(struct tree *tree, const struct node *node, uint32_t most, struct points *out)
 {
     struct lists lists = {.of = "zip"};
     uint32_t before = diag_errors(tree->diag);

@@ -122,7 +122,8 @@ static const char *next_line(const char *s)
 }
 
 /* The line with its caret; of a long line the part around the caret. */
-static void show_line(struct arena *arena, const struct source_location *location, struct remark *out)
+static void show_line(struct arena *arena, const struct source_location *location,
+                      struct remark *out)
 {
     const char *start = location->source, *end, *from, *to;
     uint32_t column = location->column == 0 ? 0 : location->column - 1, skip = 0, width, room;
@@ -219,8 +220,7 @@ static struct remark copy_of(struct arena *arena, const struct remark *from)
                            .column = from->column};
 }
 
-static void take(struct diag *diag, const struct failure *from, const char *file,
-                 const char *run)
+static void take(struct diag *diag, const struct failure *from, const char *file, const char *run)
 {
     struct failure *to = diag->failure;
 
@@ -242,8 +242,7 @@ static void take(struct diag *diag, const struct failure *from, const char *file
     diag->n++;
 }
 
-void diag_take(struct diag *diag, const struct diag *from, const char *file,
-               const char *run)
+void diag_take(struct diag *diag, const struct diag *from, const char *file, const char *run)
 {
     uint32_t before = diag->errors;
 

@@ -20,14 +20,14 @@ void diag_destroy(struct diag *);
 uint32_t diag_errors(const struct diag *);
 
 /* `hint` (may be NULL) goes behind the caret: did you mean 'transport'? */
-__attribute__((format(printf, 4, 5))) void
-diag_error(struct diag *, const struct source_location *, const char *hint, const char *fmt, ...);
+__attribute__((format(printf, 4, 5))) void diag_error(struct diag *, const struct source_location *,
+                                                      const char *hint, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
 /* Adds the errors of another, told of one run of `file`. One that is there already is not
  * told again, only counted. */
 void diag_take(struct diag *, const struct diag *from, const char *file, const char *run);
-void diag_print(const struct diag *, FILE *); /* at most 20 errors, then how many more */
+void diag_print(const struct diag *, FILE *);       /* at most 20 errors, then how many more */
 void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
 
 #endif

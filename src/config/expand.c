@@ -25,8 +25,8 @@ struct expansion {
     struct text text, variables;
 };
 
-__attribute__((format(printf, 4, 5))) static bool
-refuse(struct expansion *e, const struct use *use, const char *hint, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static bool refuse(struct expansion *e, const struct use *use,
+                                                         const char *hint, const char *fmt, ...)
 {
     struct source_location location =
         yaml_location_in(&e->node->location, e->node->text, (size_t)(use->at - e->node->text));
@@ -97,8 +97,7 @@ static bool refuse_unset(struct expansion *e, const struct use *use, const char 
 }
 
 /* What a file could not hold either. */
-static bool is_text(struct expansion *e, const struct use *use, const char *name,
-                    const char *value)
+static bool is_text(struct expansion *e, const struct use *use, const char *name, const char *value)
 {
     uint32_t point = 0;
 
@@ -106,8 +105,8 @@ static bool is_text(struct expansion *e, const struct use *use, const char *name
         n = text_decode(value, &point);
         if (n == 0)
             return refuse(e, use, "set it to UTF-8 text",
-                          "the value of '%.64s' has byte 0x%02x, which is not UTF-8 text",
-                          name, (unsigned char)*value);
+                          "the value of '%.64s' has byte 0x%02x, which is not UTF-8 text", name,
+                          (unsigned char)*value);
         if (point < 0x20 || point == 0x7f)
             return refuse(e, use, "set it to one line of text",
                           "the value of '%.64s' has control character 0x%02x", name,

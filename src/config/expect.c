@@ -56,10 +56,12 @@ static const struct epa_options all = {.table = expect_table,
                                        .size = sizeof(struct expect_options)};
 
 const char *const expect_name[EXPECT_FIGURES] = {
-    [EXPECT_MIN] = "min",   [EXPECT_MEDIAN] = "median",     [EXPECT_P95] = "p95",
-    [EXPECT_P99] = "p99",   [EXPECT_P999] = "p999",         [EXPECT_MAX] = "max",
-    [EXPECT_MEAN] = "mean", [EXPECT_GOODPUT] = "goodput",   [EXPECT_WIRE] = "wire",
-    [EXPECT_BOTTLENECK] = "bottleneck",   [EXPECT_OF_PEAK] = "of_peak",
+    [EXPECT_MIN] = "min",         [EXPECT_MEDIAN] = "median",
+    [EXPECT_P95] = "p95",         [EXPECT_P99] = "p99",
+    [EXPECT_P999] = "p999",       [EXPECT_MAX] = "max",
+    [EXPECT_MEAN] = "mean",       [EXPECT_GOODPUT] = "goodput",
+    [EXPECT_WIRE] = "wire",       [EXPECT_BOTTLENECK] = "bottleneck",
+    [EXPECT_OF_PEAK] = "of_peak",
 };
 
 enum expect_unit expect_unit_of(enum expect_figure figure)

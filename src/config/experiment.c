@@ -82,8 +82,7 @@ static void read_plugin(struct building *b, const struct section *section, struc
     *chosen = (struct chosen){plugin, config};
 }
 
-static void read_section(struct building *b, const struct section *section,
-                         struct node *value)
+static void read_section(struct building *b, const struct section *section, struct node *value)
 {
     if (value != NULL && value->refused)
         return;
@@ -133,11 +132,8 @@ static void refuse_key(struct building *b, const struct node *key)
 
 static void read_version(struct building *b)
 {
-    struct source_location top = {.file = b->x->file,
-                        .source = b->root->location.source,
-                        .line = 1,
-                        .column = 1,
-                        .width = 1};
+    struct source_location top = {
+        .file = b->x->file, .source = b->root->location.source, .line = 1, .column = 1, .width = 1};
     struct node *version = node_find(b->root, "version");
 
     if (version == NULL)
@@ -192,8 +188,7 @@ static void count_ranks(struct building *b)
                    at.size, at.source, (unsigned long long)option->max);
     else if (ranks != NULL && b->x->ranks != at.size)
         diag_error(b->diag, &ranks->location, "leave ranks out",
-                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size,
-                   at.source);
+                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size, at.source);
     if (ranks != NULL || at.size > option->max)
         return;
     b->x->ranks = at.size;
@@ -249,15 +244,14 @@ static void build(struct building *b)
     if (x->name == NULL)
         x->name = name_of_file(b->arena, x->file);
     x->routing.path = absolute(b, "routing.path", x->routing.path);
-    x->routing.hidden_states =
-        absolute(b, "routing.hidden_states", x->routing.hidden_states);
+    x->routing.hidden_states = absolute(b, "routing.hidden_states", x->routing.hidden_states);
     /* No number of errors is UINT32_MAX. */
     experiment_check(x, b->flawed ? UINT32_MAX : before, b->diag);
 }
 
-enum epa_status experiment_build(const struct experiment_source *source,
-                                 struct registry *registry, struct diag *diag,
-                                 struct epa_error *absent, struct experiment **out)
+enum epa_status experiment_build(const struct experiment_source *source, struct registry *registry,
+                                 struct diag *diag, struct epa_error *absent,
+                                 struct experiment **out)
 {
     struct experiment *x = arena_alloc(source->arena, sizeof(*x));
     struct building b = {.x = x,
@@ -297,9 +291,8 @@ enum epa_status experiment_read(const char *file, const char *const *sets, uint3
     if (tree.root != NULL) {
         batch_set_all(&tree, sets, n_sets);
         flawed = diag_errors(diag) > before;
-        status = experiment_build(
-            &(struct experiment_source){file, tree.arena, tree.root, flawed}, registry,
-            diag, &absent, &x);
+        status = experiment_build(&(struct experiment_source){file, tree.arena, tree.root, flawed},
+                                  registry, diag, &absent, &x);
     }
     if (flawed || status != EPA_OK) {
         arena_destroy(tree.arena);

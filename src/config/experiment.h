@@ -24,7 +24,7 @@ enum moe_input { MOE_INPUT_NATIVE, MOE_INPUT_FP8 };
 /* `moe:`; goes into struct epa_moe as it is. */
 struct moe_options {
     uint32_t max_tokens, hidden, experts, topk, fp8_group_size;
-    int dtype; /* enum epa_dtype */
+    int dtype;       /* enum epa_dtype */
     int input_dtype; /* enum moe_input: fp8 hands the algorithm rows that are quantised already */
 };
 
@@ -64,7 +64,7 @@ enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
 /* `tokens:` how many of moe.max_tokens, or allgather.max_rows, each rank has in an iteration */
 struct tokens_options {
-    int kind; /* full; random: min..max, another number each iteration; list: per_rank */
+    int kind;     /* full; random: min..max, another number each iteration; list: per_rank */
     uint32_t min; /* random */
     struct epa_u32_list per_rank;
 };
@@ -106,15 +106,15 @@ enum bench_cache { CACHE_WARM, CACHE_COLD };
 /* `bench:` */
 struct bench_options {
     uint32_t warmup, iterations; /* iterations: with a stop rule, at most */
-    uint32_t input_sets;             /* sets made beforehand and used in turn */
-    bool barrier; /* before each stage, or launch of a graph */
-    int clock;    /* enum bench_clock */
+    uint32_t input_sets;         /* sets made beforehand and used in turn */
+    bool barrier;                /* before each stage, or launch of a graph */
+    int clock;                   /* enum bench_clock */
     int arrivals; /* enum bench_arrivals; closed: the next begins when the last is over */
     double load;  /* of what a closed loop does; 0: not set */
     double rate;  /* iterations a second; 0: not set */
     uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
-    int cache;      /* enum bench_cache */
-    bool check;     /* compare every element of one iteration after the last sample */
+    int cache;                /* enum bench_cache */
+    bool check;               /* compare every element of one iteration after the last sample */
     /* Stop rules; see session/stop.h. 0: not set, but of min_iterations. */
     double ci95;
     uint32_t min_iterations;
@@ -124,7 +124,7 @@ struct bench_options {
 /* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
 struct expect_options {
     const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
-    const char *goodput, *wire, *bottleneck, *of_peak;              /* at least */
+    const char *goodput, *wire, *bottleneck, *of_peak;        /* at least */
     uint32_t wrong; /* elements, at most, of some that were compared */
 };
 
@@ -148,9 +148,9 @@ struct profile_options {
 struct experiment {
     const char *file; /* as named by the user; messages begin with it */
     uint32_t version;
-    const char *name;  /* never NULL: the file's, where none is given */
-    const char *label; /* tells it from other runs of its file; NULL: there are none */
-    const char *id;    /* see batch.h; NULL: the base of runs */
+    const char *name;               /* never NULL: the file's, where none is given */
+    const char *label;              /* tells it from other runs of its file; NULL: there are none */
+    const char *id;                 /* see batch.h; NULL: the base of runs */
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
     uint64_t seed, timeout_ns;
     struct chosen launcher, backend, transport, algorithm;
@@ -187,9 +187,8 @@ struct experiment_source {
 
 /* As experiment_read() from a tree. *absent is set where all that is wrong is that plugins
  * are not here. */
-enum epa_status experiment_build(const struct experiment_source *, struct registry *,
-                                 struct diag *, struct epa_error *absent,
-                                 struct experiment **out);
+enum epa_status experiment_build(const struct experiment_source *, struct registry *, struct diag *,
+                                 struct epa_error *absent, struct experiment **out);
 
 /* The resolved experiment as YAML that experiment_read() takes back; with origins, each
  * value has a comment that says where it came from: default, file:line:column, or --set. */
@@ -200,8 +199,7 @@ void experiment_show(const struct experiment *, bool with_origin, struct text *o
  * JSON: key is "moe.hidden"; value as in YAML. `quoted` tells strings from numbers and
  * booleans. */
 void experiment_visit(const struct experiment *,
-                      void (*fn)(void *arg, const char *key, const char *value,
-                                 bool quoted),
+                      void (*fn)(void *arg, const char *key, const char *value, bool quoted),
                       void *arg);
 
 #endif

@@ -77,8 +77,7 @@ static void check_fault(const struct config_check *c)
         check_conflict(c, "fault.rank", "ranks", "ranks count from 0",
                        "there is no rank %u: fault.rank is not below %s", f->rank,
                        check_value(c, "ranks", c->x->ranks));
-    if (f->kind != FAULT_STRAGGLE && launcher != NULL &&
-        strcmp(launcher->name, "thread") == 0)
+    if (f->kind != FAULT_STRAGGLE && launcher != NULL && strcmp(launcher->name, "thread") == 0)
         check_conflict(
             c, "fault.kind", "launcher.name", "straggle, or launcher: fork",
             "fault.kind: %s would %s all ranks and the launcher, which are threads of one "
@@ -97,8 +96,7 @@ static void check_kind(const struct config_check *c, const struct section *secti
 
         if (option_applies(c->x, section, option, &needs))
             continue;
-        check_conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key,
-                       needs);
+        check_conflict(c, key, main, "remove it, or set that kind", "%s needs %s", key, needs);
     }
 }
 
@@ -143,8 +141,8 @@ static void check_least(const struct config_check *c, const struct operation *op
 }
 
 /* An option that says nothing with another as it is; `needs` says with what it would. */
-static void check_unused(const struct config_check *c, const char *section,
-                         const char *option, const char *other, const char *hint)
+static void check_unused(const struct config_check *c, const char *section, const char *option,
+                         const char *other, const char *hint)
 {
     const char *key = arena_printf(c->x->arena, "%s.%s", section, option), *needs = "";
 
@@ -159,10 +157,9 @@ static void check_profile(const struct config_check *c)
 
     check_unused(c, "profile", "iterations", "profile.file", "such as profile: out/run");
     if (file != NULL && (file[0] == '\0' || file[strlen(file) - 1] == '/'))
-        check_conflict(
-            c, "profile.file", NULL, "such as profile: out/run",
-            "profile.file is what files begin with that end in .json, and this is a "
-            "folder");
+        check_conflict(c, "profile.file", NULL, "such as profile: out/run",
+                       "profile.file is what files begin with that end in .json, and this is a "
+                       "folder");
 }
 
 /* Stop rules of bench. */
@@ -195,8 +192,8 @@ static void check_expect(const struct config_check *c)
         location = node->location;
         location.column += node->quoted + all[0].at;
         location.width = (uint32_t)strcspn(at, ",");
-        diag_error(c->diag, &location, error.hint[0] != '\0' ? error.hint : NULL,
-                   "%s: '%.*s' %s", key, (int)strcspn(at, ","), at, error.what);
+        diag_error(c->diag, &location, error.hint[0] != '\0' ? error.hint : NULL, "%s: '%.*s' %s",
+                   key, (int)strcspn(at, ","), at, error.what);
     }
 }
 
@@ -209,15 +206,13 @@ static void check_bench(const struct config_check *c)
     bool given = origin_find(c->x, "bench.calls_per_graph") != NULL;
 
     if (b->calls_per_graph % 2 != 0)
-        check_conflict(c, "bench.calls_per_graph", NULL,
-                       check_multiples(c, b->calls_per_graph, 2),
+        check_conflict(c, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
                        "%s is odd: a graph must end with the buffer set that it began with",
                        check_value(c, "bench.calls_per_graph", b->calls_per_graph));
     if (given && b->cache == CACHE_COLD)
-        check_conflict(
-            c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
-            "with bench.cache: cold one call is timed at a time, as the next would "
-            "find a warm cache");
+        check_conflict(c, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
+                       "with bench.cache: cold one call is timed at a time, as the next would "
+                       "find a warm cache");
     check_unused(c, "bench", "barrier", "bench.clock", "remove it");
     if (given &&
         (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END))
@@ -228,21 +223,20 @@ static void check_bench(const struct config_check *c)
         return;
     if (given && host && b->clock == CLOCK_AUTO && b->cache == CACHE_WARM &&
         b->calls_per_graph % 2 == 0)
-        check_conflict(c, "bench.calls_per_graph", "backend.name", "leave bench.calls_per_graph out",
+        check_conflict(c, "bench.calls_per_graph", "backend.name",
+                       "leave bench.calls_per_graph out",
                        "bench.calls_per_graph is for graphs, which backend '%s' has not",
                        c->x->backend.plugin->name);
     if (host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH))
-        check_conflict(
-            c, "bench.clock", "backend.name", "set bench.clock: host",
-            "bench.clock: events and graph are for GPUs; backend '%s' reads the host's "
-            "clock",
-            c->x->backend.plugin->name);
+        check_conflict(c, "bench.clock", "backend.name", "set bench.clock: host",
+                       "bench.clock: events and graph are for GPUs; backend '%s' reads the host's "
+                       "clock",
+                       c->x->backend.plugin->name);
     if (!host && b->clock == CLOCK_HOST)
-        check_conflict(
-            c, "bench.clock", "backend.name", "set bench.clock: events",
-            "on backend '%s' stages only queue their work, and the host's clock does "
-            "not see them",
-            c->x->backend.plugin->name);
+        check_conflict(c, "bench.clock", "backend.name", "set bench.clock: events",
+                       "on backend '%s' stages only queue their work, and the host's clock does "
+                       "not see them",
+                       c->x->backend.plugin->name);
     if (host && b->cache == CACHE_COLD && b->clock != CLOCK_END_TO_END)
         check_conflict(c, "bench.cache", "backend.name", "set bench.clock: end_to_end",
                        "bench.cache: cold on backend '%s' needs bench.clock: end_to_end",
@@ -260,30 +254,26 @@ static void check_arrivals(const struct config_check *c)
     if (b->arrivals == ARRIVALS_CLOSED)
         return;
     if (!(b->load > 0) && !(b->rate > 0))
-        check_conflict(
-            c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
-            "an open loop needs to know how many are due: bench.load or bench.rate");
+        check_conflict(c, "bench.arrivals", NULL, "add load: 0.8, or rate: 1000",
+                       "an open loop needs to know how many are due: bench.load or bench.rate");
     if (b->load > 0 && b->rate > 0)
         check_conflict(c, "bench.load", "bench.rate", "keep one of them",
                        "bench.load and bench.rate both say how many are due");
     if (b->load > 0 && b->warmup == 0)
-        check_conflict(
-            c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
-            "bench.load is a part of what warm-up measures, and bench.warmup is 0");
+        check_conflict(c, "bench.load", "bench.warmup", "raise bench.warmup, or set bench.rate",
+                       "bench.load is a part of what warm-up measures, and bench.warmup is 0");
     if (b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST)
         check_conflict(c, "bench.clock", "bench.arrivals", "set bench.clock: host",
                        "an open loop is timed by the host's clock alone");
     if (b->ci95 > 0 || b->max_time_ns > 0)
-        check_conflict(
-            c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
-            "remove it, and set bench.iterations",
-            "ranks that check whether to stop exchange times, which would delay the "
-            "next arrival");
+        check_conflict(c, b->ci95 > 0 ? "bench.ci95" : "bench.max_time", "bench.arrivals",
+                       "remove it, and set bench.iterations",
+                       "ranks that check whether to stop exchange times, which would delay the "
+                       "next arrival");
     if (backend != NULL && backend->memory != EPA_MEMORY_HOST)
-        check_conflict(
-            c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
-            "an open loop is for hosts; on backend '%s' stages only queue their work",
-            c->x->backend.plugin->name);
+        check_conflict(c, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
+                       "an open loop is for hosts; on backend '%s' stages only queue their work",
+                       c->x->backend.plugin->name);
 }
 
 /* Whether the plugins chosen go together, by what they say of themselves. */
@@ -296,10 +286,9 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
 
     if (operation_of(algorithm->op) == NULL)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "algorithm '%s' is for an operation that this program does not know",
-            x->algorithm.plugin->name);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "algorithm '%s' is for an operation that this program does not know",
+                        x->algorithm.plugin->name);
     if ((algorithm->memory & backend->memory) == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
                         x->algorithm.plugin->name, x->backend.plugin->name);
@@ -314,11 +303,10 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
                         x->algorithm.plugin->name, x->transport.plugin->name);
     if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
         (transport->flags & EPA_TRANSPORT_NODES) == 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "transport '%s' connects the ranks of one node, and ranks_per_node: "
-            "%u splits %u ranks into several",
-            x->transport.plugin->name, x->ranks_per_node, x->ranks);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "transport '%s' connects the ranks of one node, and ranks_per_node: "
+                        "%u splits %u ranks into several",
+                        x->transport.plugin->name, x->ranks_per_node, x->ranks);
     return EPA_OK;
 }
 
@@ -329,19 +317,17 @@ static enum epa_status check_plan(const struct experiment *x, struct epa_footpri
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
     const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
-    const struct epa_world world = {
-        .size = x->ranks,
-        .local_size = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node,
-        .local_cores = 1};
+    const struct epa_world world = {.size = x->ranks,
+                                    .local_size =
+                                        x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node,
+                                    .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
     enum epa_status status;
 
     *out = (struct epa_footprint){0};
-    status =
-        algorithm->plan(&problem, &world, transport->flags, x->algorithm.config, out, err);
+    status = algorithm->plan(&problem, &world, transport->flags, x->algorithm.config, out, err);
     if (status != EPA_OK) /* in case it did not say why */
-        epa_fail(err, status, "algorithm '%s' refuses this shape",
-                 x->algorithm.plugin->name);
+        epa_fail(err, status, "algorithm '%s' refuses this shape", x->algorithm.plugin->name);
     return status;
 }
 
@@ -353,8 +339,7 @@ static void check_together(const struct config_check *c, const struct operation 
     struct epa_error err = {EPA_OK, ""};
     struct epa_footprint footprint;
 
-    if (x->algorithm.plugin == NULL || x->backend.plugin == NULL ||
-        x->transport.plugin == NULL)
+    if (x->algorithm.plugin == NULL || x->backend.plugin == NULL || x->transport.plugin == NULL)
         return;
     if (check_plugins(x, &err) != EPA_OK || check_plan(x, &footprint, &err) != EPA_OK)
         diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);

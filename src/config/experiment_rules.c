@@ -19,8 +19,7 @@ static const struct kind_rule {
     {"routing", "path", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "layer", 1u << ROUTING_FILE, "kind: file"},
     {"routing", "skip", 1u << ROUTING_FILE, "kind: file"},
-    {"routing", "weights", ~(1u << ROUTING_FILE),
-     "a kind other than file, which has weights"},
+    {"routing", "weights", ~(1u << ROUTING_FILE), "a kind other than file, which has weights"},
     {"fault", "rank", ~(1u << FAULT_NONE), "a kind other than none"},
     {"fault", "stage", ~(1u << FAULT_NONE), "a kind other than none"},
     {"fault", "iteration", ~(1u << FAULT_NONE), "a kind other than none"},
@@ -37,8 +36,7 @@ static bool calls_apply(const struct experiment *x)
     const struct bench_options *b = &x->bench;
     bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
 
-    return b->cache == CACHE_WARM &&
-           (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
+    return b->cache == CACHE_WARM && (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
 }
 
 bool option_has_kind(const struct section *section, const char *option, const char *kind)
@@ -58,8 +56,8 @@ bool option_has_kind(const struct section *section, const char *option, const ch
     return true;
 }
 
-bool option_applies(const struct experiment *x, const struct section *section,
-                    const char *option, const char **needs)
+bool option_applies(const struct experiment *x, const struct section *section, const char *option,
+                    const char **needs)
 {
     for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
         const struct kind_rule *rule = &kind_rules[i];
@@ -80,8 +78,7 @@ bool option_applies(const struct experiment *x, const struct section *section,
         *needs = "clock: graph and cache: warm";
         return calls_apply(x);
     }
-    if (strcmp(section->name, "bench") == 0 &&
-        strcmp(option, "barrier") == 0) {
+    if (strcmp(section->name, "bench") == 0 && strcmp(option, "barrier") == 0) {
         *needs = "a clock other than end_to_end, which has barriers of its own";
         if (x->bench.clock == CLOCK_END_TO_END)
             return false;

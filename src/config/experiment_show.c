@@ -40,8 +40,7 @@ static void visit_value(const struct visitor *v, const char *section, const char
         shown.string = option->type == EPA_OPTION_STRING;
         shown.quoted = option_is_text(option);
     }
-    text_add(&path, "%s%s%s", section == NULL ? "" : section, section == NULL ? "" : ".",
-             key);
+    text_add(&path, "%s%s%s", section == NULL ? "" : section, section == NULL ? "" : ".", key);
     shown.value = value.data;
     shown.origin = origin_find(v->x, path.data);
     v->fn(v->arg, &shown);
@@ -51,8 +50,7 @@ static void visit_value(const struct visitor *v, const char *section, const char
 
 /* The usual value is not told, as if there were no such option: results and ids are then
  * those of before there was one. */
-static bool is_silent(const struct experiment *x, const struct section *section,
-                      const char *option)
+static bool is_silent(const struct experiment *x, const struct section *section, const char *option)
 {
     return strcmp(section->name, "bench") == 0 && strcmp(option, "arrivals") == 0 &&
            x->bench.arrivals == ARRIVALS_CLOSED;
@@ -157,8 +155,7 @@ static void print_value(void *arg, const struct shown *shown)
     struct printing *p = arg;
     size_t start;
 
-    if (shown->section != NULL &&
-        (p->section == NULL || strcmp(p->section, shown->section) != 0))
+    if (shown->section != NULL && (p->section == NULL || strcmp(p->section, shown->section) != 0))
         text_add(p->out, "%s:\n", shown->section);
     p->section = shown->section;
     start = p->out->bytes;
@@ -170,8 +167,7 @@ static void print_value(void *arg, const struct shown *shown)
     if (p->with_origin) {
         size_t used = p->out->bytes - start;
 
-        text_add(p->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1,
-                 "");
+        text_add(p->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1, "");
         add_origin(p->out, shown->origin);
     }
     text_add(p->out, "\n");
@@ -202,8 +198,7 @@ static void forward(void *arg, const struct shown *shown)
 }
 
 void experiment_visit(const struct experiment *x,
-                      void (*fn)(void *arg, const char *key, const char *value,
-                                 bool quoted),
+                      void (*fn)(void *arg, const char *key, const char *value, bool quoted),
                       void *arg)
 {
     struct forwarding f = {fn, arg};

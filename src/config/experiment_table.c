@@ -76,9 +76,7 @@ static const struct epa_option top[] = {
      .min = 1000000,
      .max = 3600000000000,
      .help = "longest wait of a rank for another rank"},
-    {.name = "seed",
-     EPA_U64(struct experiment, seed),
-     .help = "seed of all generated inputs"},
+    {.name = "seed", EPA_U64(struct experiment, seed), .help = "seed of all generated inputs"},
     {0},
 };
 
@@ -426,8 +424,7 @@ const struct section *section_find(const char *name)
     return NULL;
 }
 
-bool section_is_for(const struct section *section,
-                    const struct epa_algorithm_plugin *algorithm)
+bool section_is_for(const struct section *section, const struct epa_algorithm_plugin *algorithm)
 {
     return section->ops == 0 || algorithm == NULL ||
            (section->ops >> (uint32_t)algorithm->op & 1) != 0;
@@ -451,8 +448,7 @@ const struct node *origin_find(const struct experiment *x, const char *key)
     return node_find(node_find(x->origins->root, section), dot + 1);
 }
 
-const struct epa_options *section_options(const struct section *section,
-                                          const struct experiment *x)
+const struct epa_options *section_options(const struct section *section, const struct experiment *x)
 {
     const struct chosen *chosen = (const void *)((const char *)x + section->offset);
 

@@ -41,8 +41,7 @@ struct origin {
 const struct node *origin_find(const struct experiment *, const char *key);
 
 /* The options of a section and the struct they are in. */
-const struct epa_options *section_options(const struct section *,
-                                          const struct experiment *);
+const struct epa_options *section_options(const struct section *, const struct experiment *);
 const void *section_values(const struct section *, const struct experiment *);
 
 /* False: the option says nothing with the section's kind as it is; `needs` says which

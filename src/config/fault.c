@@ -7,8 +7,7 @@
 static const struct epa_choice kinds[] = {
     {"none", FAULT_NONE, "no fault"},
     {"kill", FAULT_KILL, "the rank kills itself with SIGKILL"},
-    {"stop", FAULT_STOP,
-     "the rank's process is stopped with SIGSTOP and continued after `for`"},
+    {"stop", FAULT_STOP, "the rank's process is stopped with SIGSTOP and continued after `for`"},
     {"straggle", FAULT_STRAGGLE, "the rank sleeps"},
     {0},
 };
@@ -18,10 +17,7 @@ const struct epa_option fault_table[] = {
      EPA_CHOICE(struct fault_options, kind),
      .choices = kinds,
      .help = "kind of the injected fault; `epa2a help faults`"},
-    {.name = "rank",
-     EPA_U32(struct fault_options, rank),
-     .max = 63,
-     .help = "rank of the fault"},
+    {.name = "rank", EPA_U32(struct fault_options, rank), .max = 63, .help = "rank of the fault"},
     {.name = "stage",
      EPA_STRING(struct fault_options, stage),
      .help = "stage before which the fault occurs, such as combine; the default is the "
@@ -62,8 +58,8 @@ void fault_describe(const struct fault_options *f, struct text *out)
         text_add(out, "is killed");
     else
         text_add(out, "%s for %s", f->kind == FAULT_STOP ? "is stopped" : "sleeps", time);
-    text_add(out, " before %s of iteration %u",
-             f->stage != NULL ? f->stage : "the first stage", f->iteration);
+    text_add(out, " before %s of iteration %u", f->stage != NULL ? f->stage : "the first stage",
+             f->iteration);
     if (f->kind != FAULT_KILL && f->every == 1)
         text_add(out, " and each after it");
     else if (f->kind != FAULT_KILL && f->every > 1)

@@ -64,14 +64,12 @@ static bool may_include(struct reading *next, const struct node *value, struct d
         if (r->device != at.st_dev || r->inode != at.st_ino)
             continue;
         diag_error(diag, &value->location, NULL, "include: %s includes itself%s%s", r->file,
-                   r == next->by ? "" : ", by way of ",
-                   r == next->by ? "" : next->by->file);
+                   r == next->by ? "" : ", by way of ", r == next->by ? "" : next->by->file);
         return false;
     }
     if (next->depth <= DEPTH)
         return true;
-    diag_error(diag, &value->location, NULL, "files include each other more than %d deep",
-               DEPTH);
+    diag_error(diag, &value->location, NULL, "files include each other more than %d deep", DEPTH);
     return false;
 }
 

@@ -5,7 +5,6 @@
 #include "config/node.h"
 
 /* As yaml_read(); what is included is in the tree, and `include` no longer. */
-enum epa_status include_read(struct arena *, const char *file, struct diag *,
-                             struct node **out);
+enum epa_status include_read(struct arena *, const char *file, struct diag *, struct node **out);
 
 #endif

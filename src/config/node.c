@@ -5,7 +5,8 @@
 
 #include "base/arena.h"
 
-struct node *node_make(struct arena *arena, enum node_kind kind, const struct source_location *location)
+struct node *node_make(struct arena *arena, enum node_kind kind,
+                       const struct source_location *location)
 {
     struct node *node = arena_alloc(arena, sizeof(*node));
 
@@ -16,8 +17,7 @@ struct node *node_make(struct arena *arena, enum node_kind kind, const struct so
 }
 
 /* Room is doubled whenever n is a power of two. */
-void node_append(struct arena *arena, struct node *node, struct node *key,
-                 struct node *item)
+void node_append(struct arena *arena, struct node *node, struct node *key, struct node *item)
 {
     if ((node->n & (node->n - 1)) == 0) {
         size_t bytes = (node->n == 0 ? 1 : 2 * (size_t)node->n) * sizeof(struct node *);

@@ -32,13 +32,12 @@ struct node {
  * messages call the text; text and name are copied into the arena. */
 enum epa_status yaml_parse(struct arena *, const char *name, const char *text, size_t bytes,
                            struct diag *, struct node **out);
-enum epa_status yaml_read(struct arena *, const char *path, struct diag *,
-                          struct node **out);
+enum epa_status yaml_read(struct arena *, const char *path, struct diag *, struct node **out);
 
 /* As yaml_parse() of what stands in the line `text` from byte `from` on (all before it is
  * one byte a column); places count from the start of the line. For --set key=value. */
-enum epa_status yaml_parse_value(struct arena *, const char *name, const char *text,
-                                 size_t from, struct diag *, struct node **out);
+enum epa_status yaml_parse_value(struct arena *, const char *name, const char *text, size_t from,
+                                 struct diag *, struct node **out);
 
 /* The value of `key`; NULL if there is none, or `map` is NULL or no map. */
 struct node *node_find(const struct node *map, const char *key);

@@ -116,10 +116,8 @@ void option_range(const struct epa_option *option, struct text *out)
 }
 
 /* `better` says what to write; where it is "", the type and range do. */
-__attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r,
-                                                         struct node *value,
-                                                         const char *better,
-                                                         const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void
+refuse(const struct reading *r, struct node *value, const char *better, const char *fmt, ...)
 {
     struct text hint = {0};
     char what[HINT];
@@ -133,23 +131,21 @@ __attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r
         struct text range = {0};
 
         option_range(r->option, &range);
-        text_add(&hint, "expected %s%s%s", option_type(r->option),
-                 range.bytes == 0 ? "" : ", ", range.bytes == 0 ? "" : range.data);
+        text_add(&hint, "expected %s%s%s", option_type(r->option), range.bytes == 0 ? "" : ", ",
+                 range.bytes == 0 ? "" : range.data);
         text_free(&range);
     }
     value->refused = true;
     diag_error(r->diag, &value->location, hint.data, "%s: %s", r->key, what);
     if (value->variables != NULL)
-        diag_note(r->diag, &value->location, "it is from the environment: %s",
-                  value->variables);
+        diag_note(r->diag, &value->location, "it is from the environment: %s", value->variables);
     text_free(&hint);
 }
 
 /* A scalar with something in it; all but strings and choices without quotes. */
 static bool scalar(const struct reading *r, struct node *value)
 {
-    bool quotes =
-        r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE;
+    bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE;
 
     if (value->refused)
         return false;
@@ -227,8 +223,7 @@ static void read_string(const struct reading *r, struct node *value, const char 
 {
     if (!scalar(r, value))
         return;
-    if (!value->quoted &&
-        (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0))
+    if (!value->quoted && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0))
         *out = NULL;
     else
         *out = value->text;
@@ -320,8 +315,8 @@ void option_read(const struct epa_option *option, const char *key, struct node *
     }
 }
 
-static void refuse_key(const struct epa_options *options, const char *section,
-                       const char *own, struct node *key, struct diag *diag)
+static void refuse_key(const struct epa_options *options, const char *section, const char *own,
+                       struct node *key, struct diag *diag)
 {
     const char *names[NAMES], *near;
     struct text hint = {0};
@@ -339,8 +334,7 @@ static void refuse_key(const struct epa_options *options, const char *section,
         text_add(&hint, "a text with a comma in it needs quotes here");
     for (uint32_t i = 0; hint.bytes == 0 && i < n; i++)
         text_add(&hint, "%s%s", i == 0 ? "it has: " : ", ", names[i]);
-    diag_error(diag, &key->location, hint.data, "unknown key '%.64s' in '%s'", key->text,
-               section);
+    diag_error(diag, &key->location, hint.data, "unknown key '%.64s' in '%s'", key->text, section);
     text_free(&hint);
 }
 
@@ -360,8 +354,8 @@ void options_read(const struct epa_options *options, const char *section, const 
         if (option == NULL)
             refuse_key(options, section, own, map->key[i], diag);
         else
-            option_read(option, arena_printf(arena, "%s.%s", section, option->name),
-                        map->item[i], arena, diag, out);
+            option_read(option, arena_printf(arena, "%s.%s", section, option->name), map->item[i],
+                        arena, diag, out);
     }
 }
 
@@ -369,8 +363,7 @@ static uint64_t number_at(const struct epa_option *option, const void *from)
 {
     const void *field = (const char *)from + option->offset;
 
-    return option->type == EPA_OPTION_U32 ? *(const uint32_t *)field
-                                          : *(const uint64_t *)field;
+    return option->type == EPA_OPTION_U32 ? *(const uint32_t *)field : *(const uint64_t *)field;
 }
 
 bool option_is_set(const struct epa_option *option, const void *from)

@@ -12,8 +12,8 @@ const struct epa_option *option_find(const struct epa_options *, const char *nam
 
 /* What `key` ("bench.warmup" in messages) holds goes to its field in `out`, or an error to
  * diag and `value` is marked as refused. Strings and lists are put into the arena. */
-void option_read(const struct epa_option *, const char *key, struct node *value,
-                 struct arena *, struct diag *, void *out);
+void option_read(const struct epa_option *, const char *key, struct node *value, struct arena *,
+                 struct diag *, void *out);
 
 /* Fills `out` from the defaults, then from `map` (NULL: none), a section named `section`.
  * `own` (or NULL) is a key of the map that is not an option: the name of a plugin. */

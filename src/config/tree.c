@@ -9,7 +9,8 @@
 #include "base/arena.h"
 #include "config/experiment_table.h"
 
-struct node *tree_word(struct arena *arena, const char *text, const struct source_location *location)
+struct node *tree_word(struct arena *arena, const char *text,
+                       const struct source_location *location)
 {
     struct node *node = node_make(arena, NODE_SCALAR, location);
 
@@ -34,8 +35,7 @@ bool tree_equal(const struct node *a, const struct node *b)
     if (a->kind != b->kind || a->n != b->n || strcmp(a->text, b->text) != 0)
         return false;
     for (uint32_t i = 0; i < a->n; i++) {
-        const struct node *other =
-            a->kind == NODE_MAP ? node_find(b, a->key[i]->text) : b->item[i];
+        const struct node *other = a->kind == NODE_MAP ? node_find(b, a->key[i]->text) : b->item[i];
 
         if (other == NULL || !tree_equal(a->item[i], other))
             return false;
@@ -43,13 +43,11 @@ bool tree_equal(const struct node *a, const struct node *b)
     return true;
 }
 
-struct node *tree_whole(struct arena *arena, const struct section *section,
-                        struct node *value)
+struct node *tree_whole(struct arena *arena, const struct section *section, struct node *value)
 {
     struct node *map;
 
-    if (value->kind == NODE_MAP || section == NULL || section->main == NULL ||
-        value->refused)
+    if (value->kind == NODE_MAP || section == NULL || section->main == NULL || value->refused)
         return value;
     map = node_make(arena, NODE_MAP, &value->location);
     if (value->kind == NODE_SCALAR) {
@@ -115,8 +113,7 @@ static struct node *walk(struct tree *tree, const char *path, const struct sourc
 static void merge(struct tree *tree, struct node *map, const struct node *over);
 
 /* Puts a copy of `value` under `key`, or merges it with the map that is there. */
-static void put(struct tree *tree, struct node *map, struct node *key,
-                const struct node *value)
+static void put(struct tree *tree, struct node *map, struct node *key, const struct node *value)
 {
     const struct section *section = map == tree->root ? section_find(key->text) : NULL;
     struct node *have = node_find(map, key->text);
@@ -124,8 +121,7 @@ static void put(struct tree *tree, struct node *map, struct node *key,
     if (have != NULL && section != NULL)
         have = tree_whole(tree->arena, section, have);
     if (have == NULL || have->kind != NODE_MAP || value->kind != NODE_MAP ||
-        (section != NULL && section->main != NULL &&
-         node_find(value, section->main) != NULL)) {
+        (section != NULL && section->main != NULL && node_find(value, section->main) != NULL)) {
         node_set(tree->arena, map, key, tree_copy(tree->arena, value));
         return;
     }
@@ -157,8 +153,8 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
 
 /* Whether `value`, bare, leaves nothing of an option that it could have kept: another plugin has
  * options of its own, another kind some of them. */
-static bool should_keep(const struct section *section, const struct node *have,
-                        const char *option, const struct node *value)
+static bool should_keep(const struct section *section, const struct node *have, const char *option,
+                        const struct node *value)
 {
     const struct node *named = node_find(have, section->main);
 
@@ -186,11 +182,11 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
             (!set && !(bare && should_keep(section, have, lost->text, value))))
             continue;
         if (bare && section->plugin)
-            snprintf(hint, sizeof(hint), "--set %s.%s=%.64s keeps it", key->text,
-                     section->main, value->text);
+            snprintf(hint, sizeof(hint), "--set %s.%s=%.64s keeps it", key->text, section->main,
+                     value->text);
         else if (bare)
-            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' gives both",
-                     key->text, section->main, value->text, lost->text);
+            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' gives both", key->text,
+                     section->main, value->text, lost->text);
         if (set)
             diag_error(tree->diag, location, hint, "--set %.80s would drop --set %.80s",
                        location->source, lost->location.source);
@@ -215,17 +211,14 @@ void tree_set(struct tree *tree, const char *argument)
     char *path;
 
     if (equals == NULL || equals == set) {
-        diag_error(tree->diag, &location, "such as bench.iterations=100",
-                   "--set needs key=value");
+        diag_error(tree->diag, &location, "such as bench.iterations=100", "--set needs key=value");
         return;
     }
     if (equals[1 + strspn(equals + 1, " ")] == 0) {
-        diag_error(tree->diag, &location, "for an empty string write \"\"",
-                   "no value behind '='");
+        diag_error(tree->diag, &location, "for an empty string write \"\"", "no value behind '='");
         return;
     }
-    yaml_parse_value(tree->arena, "--set", set, (size_t)(equals + 1 - set), tree->diag,
-                     &value);
+    yaml_parse_value(tree->arena, "--set", set, (size_t)(equals + 1 - set), tree->diag, &value);
     if (value == NULL)
         return;
     path = arena_strndup(tree->arena, set, (size_t)(equals - set));
@@ -237,9 +230,8 @@ void tree_set(struct tree *tree, const char *argument)
         rest.column += (uint32_t)head + 1;
         rest.width -= (uint32_t)head + 1;
         key = tree_word(tree->arena, path + head + 1, &rest);
-        map =
-            descend(tree, tree->root,
-                    tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
+        map = descend(tree, tree->root,
+                      tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
     } else {
         map = walk(tree, path, &location, &key);
     }

@@ -31,15 +31,11 @@ static const struct unit byte_units[] = {
     {0},
 };
 static const struct unit time_units[] = {
-    {"s", 1000000000, true},
-    {"ms", 1000000, true},
-    {"us", 1000, true},
-    {"ns", 1, true},
-    {0},
+    {"s", 1000000000, true}, {"ms", 1000000, true}, {"us", 1000, true}, {"ns", 1, true}, {0},
 };
 
-__attribute__((format(printf, 3, 4))) static bool
-refuse(struct value_error *error, const char *hint, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static bool refuse(struct value_error *error,
+                                                         const char *hint, const char *fmt, ...)
 {
     va_list args;
 
@@ -73,8 +69,7 @@ static bool refuse_zero(const char *text, struct value_error *error)
     char hint[sizeof(error->hint)];
 
     text += strspn(text, "0");
-    snprintf(hint, sizeof(hint), "write %.40s",
-             isdigit((unsigned char)*text) ? text : text - 1);
+    snprintf(hint, sizeof(hint), "write %.40s", isdigit((unsigned char)*text) ? text : text - 1);
     return refuse(error, hint, "begins with 0, which some read as octal");
 }
 
@@ -145,9 +140,8 @@ bool value_real(const char *text, double *out, struct value_error *error)
 bool value_bool(const char *text, bool *out, struct value_error *error)
 {
     static const char *const other[][2] = {
-        {"yes", "true"},  {"on", "true"},     {"y", "true"},    {"1", "true"},
-        {"true", "true"}, {"no", "false"},    {"off", "false"}, {"n", "false"},
-        {"0", "false"},   {"false", "false"},
+        {"yes", "true"}, {"on", "true"},   {"y", "true"},  {"1", "true"},  {"true", "true"},
+        {"no", "false"}, {"off", "false"}, {"n", "false"}, {"0", "false"}, {"false", "false"},
     };
 
     if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0) {
@@ -221,8 +215,7 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
             return scale(whole, fraction, n_fraction, unit->factor, error, out);
     if (*s == 0)
         return refuse(error, "add a unit: ns, us, ms or s", "has no unit");
-    return refuse(error,
-                  units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
+    return refuse(error, units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
                   "has the unit '%.16s', which is not known", s);
 }
 

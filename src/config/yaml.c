@@ -85,8 +85,7 @@ static struct node *expand(struct reader *reader, const struct node *from, uint3
 
         if (item == NULL)
             return NULL;
-        node_append(reader->arena, node, from->kind == NODE_MAP ? from->key[i] : NULL,
-                    item);
+        node_append(reader->arena, node, from->kind == NODE_MAP ? from->key[i] : NULL, item);
     }
     return node;
 }
@@ -109,8 +108,7 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
         return NULL;
     }
     reader->failed = true;
-    diag_error(reader->diag, location, "define it before its first use", "no anchor '&%s'",
-               name);
+    diag_error(reader->diag, location, "define it before its first use", "no anchor '&%s'", name);
     node = node_make(reader->arena, NODE_SCALAR, location);
     node->refused = true;
     return node;
@@ -123,8 +121,7 @@ static struct anchor *add_anchor(struct reader *reader, const yaml_char_t *name)
     if (name == NULL)
         return NULL;
     anchor = arena_alloc(reader->arena, sizeof(*anchor));
-    anchor->name =
-        arena_strndup(reader->arena, (const char *)name, strlen((const char *)name));
+    anchor->name = arena_strndup(reader->arena, (const char *)name, strlen((const char *)name));
     anchor->before = reader->anchors;
     reader->anchors = anchor;
     return anchor;
@@ -207,8 +204,7 @@ static void refuse_duplicates(struct reader *reader, struct node *map)
         key->refused = true;
         diag_error(reader->diag, &key->location, "keep one of them", "key '%s' is set twice",
                    key->text);
-        diag_note(reader->diag, &map->key[sorted[first].index]->location,
-                  "it was first set here");
+        diag_note(reader->diag, &map->key[sorted[first].index]->location, "it was first set here");
     }
     for (uint32_t i = 0; i < map->n; i++) {
         if (map->key[i]->refused)
@@ -226,8 +222,7 @@ static void check_key(struct reader *reader, struct node *key)
     reader->failed = true;
     key->refused = true;
     if (key->kind != NODE_SCALAR)
-        diag_error(reader->diag, &key->location, NULL,
-                   "a key must be a word, not a map or a list");
+        diag_error(reader->diag, &key->location, NULL, "a key must be a word, not a map or a list");
     else
         diag_error(reader->diag, &key->location, "write the keys out",
                    "merge key '<<' is not supported");
@@ -250,7 +245,8 @@ static void attach(struct reader *reader, struct node *node)
     }
 }
 
-static bool begin(struct reader *reader, const yaml_event_t *event, struct source_location *location)
+static bool begin(struct reader *reader, const yaml_event_t *event,
+                  struct source_location *location)
 {
     bool map = event->type == YAML_MAPPING_START_EVENT;
     struct frame *frame = &reader->frame[reader->depth];
@@ -285,7 +281,8 @@ static void end(struct reader *reader)
 /* False: told why, and there is no going on. */
 static bool take(struct reader *reader, const yaml_event_t *event)
 {
-    struct source_location location = yaml_location(&reader->text, &event->start_mark, &event->end_mark);
+    struct source_location location =
+        yaml_location(&reader->text, &event->start_mark, &event->end_mark);
     struct anchor *anchor;
     struct node *node;
 
@@ -345,8 +342,7 @@ static struct node *read_document(struct reader *reader)
     }
     root = reader->root;
     reader->failed = reader->failed || !going;
-    if (going &&
-        (root == NULL || (root->kind == NODE_SCALAR && !root->quoted && !*root->text))) {
+    if (going && (root == NULL || (root->kind == NODE_SCALAR && !root->quoted && !*root->text))) {
         reader->failed = true;
         diag_error(reader->diag, &start, "an experiment begins with version: 1",
                    "there is nothing in it");
@@ -355,9 +351,8 @@ static struct node *read_document(struct reader *reader)
     return going ? root : NULL;
 }
 
-static enum epa_status parse(struct arena *arena, const char *name, const char *text,
-                             size_t bytes, const struct manner *manner, struct diag *diag,
-                             struct node **out)
+static enum epa_status parse(struct arena *arena, const char *name, const char *text, size_t bytes,
+                             const struct manner *manner, struct diag *diag, struct node **out)
 {
     size_t from = manner->from;
     struct reader reader = {.arena = arena,
@@ -379,16 +374,15 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
         return EPA_ERR_NOMEM;
     }
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&reader.parser,
-                                 (const unsigned char *)reader.text.source + from,
+    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)reader.text.source + from,
                                  bytes - mark - from);
     *out = read_document(&reader);
     yaml_parser_delete(&reader.parser);
     return reader.failed ? EPA_ERR_CONFIG : EPA_OK;
 }
 
-enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text,
-                           size_t bytes, struct diag *diag, struct node **out)
+enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text, size_t bytes,
+                           struct diag *diag, struct node **out)
 {
     return parse(arena, name, text, bytes, &(struct manner){0}, diag, out);
 }
@@ -396,8 +390,7 @@ enum epa_status yaml_parse(struct arena *arena, const char *name, const char *te
 enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
                                  size_t from, struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, strlen(text), &(struct manner){.from = from}, diag,
-                 out);
+    return parse(arena, name, text, strlen(text), &(struct manner){.from = from}, diag, out);
 }
 
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
@@ -423,8 +416,8 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
                    strerror(failure));
         status = EPA_ERR_CONFIG;
     } else {
-        status = parse(arena, path, text.data, text.bytes,
-                       &(struct manner){.expands = true}, diag, out);
+        status =
+            parse(arena, path, text.data, text.bytes, &(struct manner){.expands = true}, diag, out);
     }
     text_free(&text);
     return status;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct source_location yaml_location(const struct yaml_text *text, const yaml_mark_t *start,
-                        const yaml_mark_t *end)
+                                     const yaml_mark_t *end)
 {
     struct source_location location = {
         .file = text->file,
@@ -56,7 +56,8 @@ static size_t characters(const char *text, size_t bytes)
     return n;
 }
 
-struct source_location yaml_location_in(const struct source_location *scalar, const char *value, size_t at)
+struct source_location yaml_location_in(const struct source_location *scalar, const char *value,
+                                        size_t at)
 {
     const char *line = scalar->source == NULL || scalar->line == 0
                            ? NULL
@@ -94,27 +95,23 @@ static const char *better_words(const char *problem, const struct source_locatio
         return "a tab is not allowed here";
     }
     *hint = "put the value in quotes";
-    return line[at] == '@' || line[at] == '`' ? "no value begins with this character"
-                                              : NULL;
+    return line[at] == '@' || line[at] == '`' ? "no value begins with this character" : NULL;
 }
 
-static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser,
-                      struct diag *diag)
+static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
     struct source_location location = location_at_byte(text, at);
     unsigned byte = (unsigned char)text->source[at];
 
     if (strstr(parser->problem, "control") != NULL)
-        diag_error(diag, &location, "delete it", "control character 0x%02x is not allowed",
-                   byte);
+        diag_error(diag, &location, "delete it", "control character 0x%02x is not allowed", byte);
     else
         diag_error(diag, &location, "save the file as UTF-8", "byte 0x%02x is not UTF-8 text",
                    byte);
 }
 
-void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser,
-                      struct diag *diag)
+void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     const char *words, *line, *hint = NULL;
     struct source_location location;

@@ -16,11 +16,12 @@ struct yaml_text {
 
 /* `end` may be NULL: one column wide. */
 struct source_location yaml_location(const struct yaml_text *, const yaml_mark_t *start,
-                        const yaml_mark_t *end);
+                                     const yaml_mark_t *end);
 
 /* Where byte `at` of a scalar's value stands, if all before it stands there as it is; else
  * the scalar's place. */
-struct source_location yaml_location_in(const struct source_location *scalar, const char *value, size_t at);
+struct source_location yaml_location_in(const struct source_location *scalar, const char *value,
+                                        size_t at);
 
 /* Why the parser stopped. */
 void yaml_tell_syntax(const struct yaml_text *, const yaml_parser_t *, struct diag *);

@@ -28,8 +28,7 @@ static void list_free(struct dirent **entry, int n)
 }
 
 /* "4: ACTIVE" is told without its number, as is "100 Gb/sec (4X EDR)" as it stands. */
-static void add_port(const char *root, const char *device, const char *port,
-                     struct machine *out)
+static void add_port(const char *root, const char *device, const char *port, struct machine *out)
 {
     struct machine_port *to = &out->port[out->ports];
     char path[512], text[64];
@@ -39,17 +38,15 @@ static void add_port(const char *root, const char *device, const char *port,
         return;
     snprintf(to->device, sizeof(to->device), "%.31s", device);
     to->port = (uint32_t)strtoul(port, NULL, 10);
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device,
-             port);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
     sysfile_line(root, path, text, sizeof(text));
     word = strchr(text, ':');
     word = word != NULL ? word + 1 + strspn(word + 1, " ") : text;
     snprintf(to->state, sizeof(to->state), "%.23s", word);
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device,
-             port);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
     sysfile_line(root, path, to->rate, sizeof(to->rate));
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/link_layer",
-             device, port);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/link_layer", device,
+             port);
     sysfile_line(root, path, to->link, sizeof(to->link));
     out->ports++;
 }
@@ -66,8 +63,7 @@ static void collect_ports(const char *root, struct machine *out)
 
         if (device[i]->d_name[0] == '.')
             continue;
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports",
-                 device[i]->d_name);
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports", device[i]->d_name);
         ports = list(root, path, &port);
         for (int j = 0; j < ports; j++) {
             if (port[j]->d_name[0] != '.')
@@ -87,10 +83,8 @@ static void count_gpus(const char *root, struct machine *out)
     for (int i = 0; i < n; i++) {
         char path[512], vendor[16], class[16];
 
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.64s/vendor",
-                 device[i]->d_name);
-        if (!sysfile_line(root, path, vendor, sizeof(vendor)) ||
-            strcmp(vendor, "0x10de") != 0)
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.64s/vendor", device[i]->d_name);
+        if (!sysfile_line(root, path, vendor, sizeof(vendor)) || strcmp(vendor, "0x10de") != 0)
             continue;
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.64s/class", device[i]->d_name);
         sysfile_line(root, path, class, sizeof(class));

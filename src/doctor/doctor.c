@@ -49,11 +49,10 @@ static const struct epa_backend_plugin *find_backend(const struct exam *x, uint3
     const struct epa_backend_plugin *found = NULL;
 
     for (uint32_t i = 0; i < x->doctor->plugins; i++) {
-        const struct epa_backend_plugin *backend =
-            (const struct epa_backend_plugin *)x->seen[i];
+        const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)x->seen[i];
 
-        if (x->doctor->plugin[i].kind != EPA_PLUGIN_BACKEND ||
-            !x->doctor->plugin[i].usable || (backend->memory & memory) == 0)
+        if (x->doctor->plugin[i].kind != EPA_PLUGIN_BACKEND || !x->doctor->plugin[i].usable ||
+            (backend->memory & memory) == 0)
             continue;
         if (found == NULL || backend->memory == EPA_MEMORY_HOST)
             found = backend;
@@ -107,15 +106,13 @@ static void examine_launcher(const struct exam *x, const struct epa_plugin *plug
 static void examine_transport(const struct exam *x, const struct epa_plugin *plugin,
                               struct doctor_plugin *p)
 {
-    const struct epa_transport_plugin *transport =
-        (const struct epa_transport_plugin *)plugin;
+    const struct epa_transport_plugin *transport = (const struct epa_transport_plugin *)plugin;
     const struct epa_backend_plugin *backend = find_backend(x, transport->memory);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
     if (backend == NULL) {
-        refuse(p, EPA_ERR_UNSUPPORTED,
-               "no backend that can be used here has memory for it");
+        refuse(p, EPA_ERR_UNSUPPORTED, "no backend that can be used here has memory for it");
         return;
     }
     status = probe_transport(transport, backend, ranks_for(x, transport->memory, p->name),
@@ -135,15 +132,13 @@ static bool fits(const struct epa_algorithm_plugin *algorithm,
 
     if ((memory & EPA_MEMORY_HOST) != 0 && (algorithm->needs_host & ~transport->flags) == 0)
         return true;
-    return (memory & EPA_MEMORY_CUDA) != 0 &&
-           (algorithm->needs_cuda & ~transport->flags) == 0;
+    return (memory & EPA_MEMORY_CUDA) != 0 && (algorithm->needs_cuda & ~transport->flags) == 0;
 }
 
 static void examine_algorithm(const struct exam *x, const struct epa_plugin *plugin,
                               struct doctor_plugin *p)
 {
-    const struct epa_algorithm_plugin *algorithm =
-        (const struct epa_algorithm_plugin *)plugin;
+    const struct epa_algorithm_plugin *algorithm = (const struct epa_algorithm_plugin *)plugin;
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < x->doctor->plugins; i++) {
@@ -157,8 +152,7 @@ static void examine_algorithm(const struct exam *x, const struct epa_plugin *plu
                                   bytes == 0 ? "over " : ", ", other->name);
     }
     if (bytes == 0)
-        refuse(p, EPA_ERR_UNSUPPORTED,
-               "no transport that can be used here has what it needs");
+        refuse(p, EPA_ERR_UNSUPPORTED, "no transport that can be used here has what it needs");
 }
 
 static void examine_plugin(struct exam *x, const struct registry_entry *entry)
@@ -211,19 +205,18 @@ static void measure(struct doctor *d)
     if (pin_plan_init(&plan, PIN_CORE, 1, 1, &err) != EPA_OK)
         return;
     if (plan.cores > 0) {
-        uint64_t bytes = measure_bytes(d->machine.facts.l3_bytes,
-                                       d->machine.available_bytes, plan.cores, d->quick);
+        uint64_t bytes = measure_bytes(d->machine.facts.l3_bytes, d->machine.available_bytes,
+                                       plan.cores, d->quick);
 
-        d->has_memory = measure_memory(plan.order, plan.cores, bytes, d->quick, &d->memory,
-                                       &err) == EPA_OK;
-        d->has_flags =
-            measure_flags(plan.order, plan.cores, d->quick, &d->flags, &err) == EPA_OK;
+        d->has_memory =
+            measure_memory(plan.order, plan.cores, bytes, d->quick, &d->memory, &err) == EPA_OK;
+        d->has_flags = measure_flags(plan.order, plan.cores, d->quick, &d->flags, &err) == EPA_OK;
     }
     pin_plan_finish(&plan);
 }
 
-enum epa_status doctor_examine(const char *const *plugin_path, bool quick,
-                               struct doctor **out, struct epa_error *err)
+enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
+                               struct epa_error *err)
 {
     struct registry *registry = NULL;
     struct doctor *d = calloc(1, sizeof(*d));

@@ -40,8 +40,8 @@ struct doctor {
 };
 
 /* Plugins that are not there as they should be are no failure: they are findings. */
-enum epa_status doctor_examine(const char *const *plugin_path, bool quick,
-                               struct doctor **out, struct epa_error *);
+enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
+                               struct epa_error *);
 void doctor_destroy(struct doctor *);
 
 const struct doctor_plugin *doctor_plugin(const struct doctor *, enum epa_plugin_kind,

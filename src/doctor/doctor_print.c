@@ -68,16 +68,15 @@ static void print_cores(FILE *to, const struct machine *m)
     fprintf(to, "machine\n");
     say(to, "cpu", "%s%s", f->cpu, m->virtual_machine ? ", virtual" : "");
     say(to, "cores",
-        "%u of %u online; sockets %u, NUMA nodes %u, threads of a core %u; governor %s",
-        f->cores, m->cores_online, f->sockets, f->numa_nodes, f->threads_per_core,
-        or_none(f->governor));
+        "%u of %u online; sockets %u, NUMA nodes %u, threads of a core %u; governor %s", f->cores,
+        m->cores_online, f->sockets, f->numa_nodes, f->threads_per_core, or_none(f->governor));
     if (m->cores_quota > 0)
         say(to, "", "the cgroup allows %.2f cores' worth of time", m->cores_quota);
     say(to, "kernels", "%s of %s", f->isa, m->isas);
     say(to, "caches", "L1d %s, L2 %s, L3 %s", text_size(l1, sizeof(l1), f->l1d_bytes),
         text_size(l2, sizeof(l2), f->l2_bytes), text_size(l3, sizeof(l3), f->l3_bytes));
-    say(to, "clock", "%s, steps of %.0f ns; load %.2f", or_none(f->clocksource),
-        f->timer_ns, f->load_average);
+    say(to, "clock", "%s, steps of %.0f ns; load %.2f", or_none(f->clocksource), f->timer_ns,
+        f->load_average);
     say(to, "system", "%s, %s, %s", f->kernel, f->libc, f->arch);
     say(to, "build", "epa2a %s (plugin ABI %u), %s, %s", f->version, EPA_ABI, f->compiler,
         f->build_type);
@@ -89,8 +88,8 @@ static void print_memory(FILE *to, const struct machine *m)
 
     fprintf(to, "\nmemory\n");
     say(to, "of all ranks", "%s, of which %s may be taken (%s)",
-        text_size(a, sizeof(a), m->facts.memory_bytes),
-        limit(b, sizeof(b), m->available_bytes), m->available_by);
+        text_size(a, sizeof(a), m->facts.memory_bytes), limit(b, sizeof(b), m->available_bytes),
+        m->available_by);
     snprintf(files, sizeof(files), "%" PRIu64, m->files);
     say(to, "limits", "address space %s, locked memory %s, open files %s",
         limit(a, sizeof(a), m->address_space), limit(b, sizeof(b), m->locked_bytes),
@@ -111,9 +110,8 @@ static void print_devices(FILE *to, const struct machine *m)
 {
     fprintf(to, "\ndevices\n");
     for (uint32_t i = 0; i < m->ports; i++)
-        say(to, i == 0 ? "RDMA" : "", "%s port %u: %s, %s, %s", m->port[i].device,
-            m->port[i].port, or_none(m->port[i].state), or_none(m->port[i].link),
-            or_none(m->port[i].rate));
+        say(to, i == 0 ? "RDMA" : "", "%s port %u: %s, %s, %s", m->port[i].device, m->port[i].port,
+            or_none(m->port[i].state), or_none(m->port[i].link), or_none(m->port[i].rate));
     if (m->ports == 0)
         row(to, "RDMA", "none");
     if (m->gpus == 0)
@@ -125,8 +123,7 @@ static void print_devices(FILE *to, const struct machine *m)
         char speed[32] = "";
 
         if (m->network[i].megabits > 0)
-            snprintf(speed, sizeof(speed), ", %g Gb/s",
-                     (double)m->network[i].megabits / 1000);
+            snprintf(speed, sizeof(speed), ", %g Gb/s", (double)m->network[i].megabits / 1000);
         say(to, i == 0 ? "networks" : "", "%s%s", m->network[i].name, speed);
     }
     if (m->networks == 0)
@@ -165,15 +162,15 @@ static void print_measured(FILE *to, const struct doctor *d)
 
     fprintf(to, "\nmeasured%s\n", d->quick ? ", quickly" : "");
     if (d->has_memory) {
-        fprintf(to, "  %-*s    read    write     copy  [GB/s], %s a core\n", LEFT - 2,
-                "memory", text_size(size, sizeof(size), d->memory.bytes));
+        fprintf(to, "  %-*s    read    write     copy  [GB/s], %s a core\n", LEFT - 2, "memory",
+                text_size(size, sizeof(size), d->memory.bytes));
         print_rates(to, "one core", &d->memory.one);
         snprintf(who, sizeof(who), "all %u", d->memory.cores);
         print_rates(to, who, &d->memory.all);
     }
     if (d->has_flags && d->flags.pairs == 1)
-        say(to, "flag", "%.0f ns from core %d to %d", d->flags.least,
-            d->flags.least_core[0], d->flags.least_core[1]);
+        say(to, "flag", "%.0f ns from core %d to %d", d->flags.least, d->flags.least_core[0],
+            d->flags.least_core[1]);
     else if (d->has_flags && d->flags.pairs > 1)
         say(to, "flag",
             "%.0f ns from core %d to %d, median %.0f ns, at most %.0f ns from core %d to %d; "
@@ -187,8 +184,8 @@ static void print_measured(FILE *to, const struct doctor *d)
 
         if (d->plugin[i].usable && p->peak.latency_ns > 0)
             say(to, d->plugin[i].name,
-                "%u ranks: %.1f GB/s out of each while all send, %.2f us for a signal",
-                p->ranks, p->peak.bytes_per_ns, p->peak.latency_ns / 1e3);
+                "%u ranks: %.1f GB/s out of each while all send, %.2f us for a signal", p->ranks,
+                p->peak.bytes_per_ns, p->peak.latency_ns / 1e3);
     }
 }
 
@@ -220,7 +217,6 @@ void doctor_print(FILE *to, const struct doctor *d)
     print_findings(to, d, false);
     print_findings(to, d, true);
     fprintf(to, "\n%s\n",
-            d->shm == EPA_OK
-                ? "Ranks of this host can talk: transport shm runs."
-                : "Ranks of this host cannot talk: transport shm does not run.");
+            d->shm == EPA_OK ? "Ranks of this host can talk: transport shm runs."
+                             : "Ranks of this host cannot talk: transport shm does not run.");
 }

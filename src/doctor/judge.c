@@ -71,23 +71,20 @@ static void judge_cores(struct doctor *d)
              f->governor);
     if (f->clocksource[0] != '\0' && strcmp(f->clocksource, "tsc") != 0 &&
         strstr(f->arch, "86") != NULL)
-        warn(d,
-             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
-             "the clock is %s: reading it costs more, and steps are %.0f ns",
-             f->clocksource, f->timer_ns);
+        warn(d, "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+             "the clock is %s: reading it costs more, and steps are %.0f ns", f->clocksource,
+             f->timer_ns);
     if (m->virtual_machine)
         warn(d, "", "a virtual machine: whoever shares its host is not to be seen here");
     if (m->numa_balancing && f->numa_nodes > 1)
-        warn(
-            d, "sysctl kernel.numa_balancing=0",
-            "automatic NUMA balancing is on: it unmaps pages of ranks to see who uses them");
+        warn(d, "sysctl kernel.numa_balancing=0",
+             "automatic NUMA balancing is on: it unmaps pages of ranks to see who uses them");
     if (f->isa_refused[0] != '\0')
         warn(d, "unset EPA2A_ISA", "EPA2A_ISA is %s, which cannot be had: %s is used",
              f->isa_refused, f->isa);
     if (f->debug_build)
         warn(d, "meson setup --buildtype=release build-release",
-             "a debug build (%s, sanitizers %s): not for benchmarks", f->build_type,
-             f->sanitizers);
+             "a debug build (%s, sanitizers %s): not for benchmarks", f->build_type, f->sanitizers);
 }
 
 static void judge_memory(struct doctor *d)
@@ -127,8 +124,7 @@ static void judge_memory(struct doctor *d)
              m->left_files > 1 ? ", ..." : "");
     }
     if (m->ports > 0 && m->locked_bytes < 1024 * mib)
-        warn(d, "ulimit -l unlimited",
-             "a process may lock %s, and RDMA locks all of a heap",
+        warn(d, "ulimit -l unlimited", "a process may lock %s, and RDMA locks all of a heap",
              text_size(size, sizeof(size), m->locked_bytes));
 }
 
@@ -147,11 +143,10 @@ static void judge_devices(struct doctor *d)
     const struct machine_program *mpirun = machine_program(m, "mpirun");
 
     if (m->ports == 0)
-        miss(
-            d,
-            "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe "
-            "rdma_rxe; rdma link add rxe0 type rxe netdev eth0",
-            "no RDMA device: ranks of several hosts talk by TCP");
+        miss(d,
+             "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe "
+             "rdma_rxe; rdma link add rxe0 type rxe netdev eth0",
+             "no RDMA device: ranks of several hosts talk by TCP");
     else if (!some_port_is_up(m))
         warn(d, "rdma link show; ip link set DEV up",
              "RDMA: no port is ACTIVE (%s port %u: "
@@ -179,8 +174,7 @@ static const struct part {
     {EPA_PLUGIN_TRANSPORT, "ucx", "apt install libucx-dev", "apt install libucx0"},
     {EPA_PLUGIN_TRANSPORT, "verbs", "apt install libibverbs-dev",
      "apt install libibverbs1 ibverbs-providers"},
-    {EPA_PLUGIN_ALGORITHM, "alltoallv", "apt install libopenmpi-dev",
-     "apt install libopenmpi3"},
+    {EPA_PLUGIN_ALGORITHM, "alltoallv", "apt install libopenmpi-dev", "apt install libopenmpi3"},
 };
 
 static const char *kind_name(enum epa_plugin_kind kind)
@@ -206,8 +200,8 @@ static void judge_plugins(struct doctor *d)
             snprintf(fix, sizeof(fix), "%s; build again", part->build);
             miss(d, fix, "%s %s is not built", kind_name(part->kind), part->name);
         } else if (p != NULL && !p->loaded && strstr(p->text, " is missing") != NULL) {
-            miss(d, part->run, "%s %s cannot be loaded: %.200s", kind_name(part->kind),
-                 part->name, p->text);
+            miss(d, part->run, "%s %s cannot be loaded: %.200s", kind_name(part->kind), part->name,
+                 p->text);
         }
     }
 }

@@ -75,8 +75,8 @@ static double cores_quota(const char *root)
         path[strcspn(path, "\n")] = 0;
         if (controllers[1] != 0 && strstr(controllers + 1, "cpu") == NULL)
             continue;
-        quota = quota_upwards(
-            root, controllers[1] == 0 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", path);
+        quota = quota_upwards(root, controllers[1] == 0 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu",
+                              path);
         if (quota > 0 && (!(least > 0) || quota < least))
             least = quota;
     }
@@ -93,16 +93,14 @@ static void collect_cores(const char *root, struct machine *out)
     out->cores_quota = cores_quota(root);
     if (sysfile_line(root, "/sys/devices/system/cpu/online", text, sizeof(text)))
         out->cores_online = sysfile_list_count(text);
-    out->virtual_machine =
-        sysfile_field(root, "/proc/cpuinfo", "flags", text, sizeof(text)) &&
-        strstr(text, " hypervisor") != NULL;
+    out->virtual_machine = sysfile_field(root, "/proc/cpuinfo", "flags", text, sizeof(text)) &&
+                           strstr(text, " hypervisor") != NULL;
     out->numa_balancing = sysfile_number(root, "/proc/sys/kernel/numa_balancing") != 0;
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
         size_t n = strlen(out->isas);
 
         if (epa_kernels_by_name(isas[i], EPA_BF16) != NULL)
-            snprintf(out->isas + n, sizeof(out->isas) - n, "%s%s", n > 0 ? ", " : "",
-                     isas[i]);
+            snprintf(out->isas + n, sizeof(out->isas) - n, "%s%s", n > 0 ? ", " : "", isas[i]);
     }
 }
 
@@ -110,8 +108,7 @@ static uint64_t limit_of(int resource)
 {
     struct rlimit limit;
 
-    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 ||
-        limit.rlim_cur == RLIM_INFINITY)
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;
     return limit.rlim_cur;
 }
@@ -120,8 +117,7 @@ static void collect_memory(const char *root, struct machine *out)
 {
     char text[64];
 
-    out->available_bytes =
-        memory_available(root, out->available_by, sizeof(out->available_by));
+    out->available_bytes = memory_available(root, out->available_by, sizeof(out->available_by));
     out->address_space = limit_of(RLIMIT_AS);
     out->locked_bytes = limit_of(RLIMIT_MEMLOCK);
     out->files = limit_of(RLIMIT_NOFILE);
@@ -136,9 +132,8 @@ static void collect_memory(const char *root, struct machine *out)
 /* Names that UCX, Open MPI, MPICH and NVSHMEM give to what they share. */
 static bool is_leftover(const char *name)
 {
-    static const char *const prefix[] = {"ucx_shm_", "vader_segment.", "sm_segment.",
-                                         "mpich_",   "psm2_shm.",      "nvshmem_",
-                                         "nccl-"};
+    static const char *const prefix[] = {"ucx_shm_",  "vader_segment.", "sm_segment.", "mpich_",
+                                         "psm2_shm.", "nvshmem_",       "nccl-"};
 
     for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++) {
         if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)

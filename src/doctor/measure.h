@@ -32,8 +32,8 @@ struct measure_flags {
 uint64_t measure_bytes(uint64_t l3_bytes, uint64_t available, uint32_t cores, bool quick);
 
 /* On these cores, one thread pinned to each. */
-enum epa_status measure_memory(const int32_t *core, uint32_t cores, uint64_t bytes,
-                               bool quick, struct measure_memory *out, struct epa_error *);
+enum epa_status measure_memory(const int32_t *core, uint32_t cores, uint64_t bytes, bool quick,
+                               struct measure_memory *out, struct epa_error *);
 
 /* All pairs of up to 16 of the cores, which are taken evenly from the list. */
 enum epa_status measure_flags(const int32_t *core, uint32_t cores, bool quick,

@@ -69,8 +69,7 @@ static void *play(void *arg)
                 __atomic_store_n(other, turn, __ATOMIC_RELEASE);
         }
         ns = (double)(clock_ns() - begun) / (2.0 * (double)g->turns);
-        if (batch == 1 ||
-            (batch > 1 && ns < p->ns)) /* in the first, one was not there yet */
+        if (batch == 1 || (batch > 1 && ns < p->ns)) /* in the first, one was not there yet */
             p->ns = ns;
     }
     return NULL;

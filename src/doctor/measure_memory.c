@@ -98,8 +98,7 @@ static void *worker_main(void *arg)
     if (called_off)
         return NULL;
     (void)pin_self(w->core); /* where it may not, the kernel places it */
-    w->memory =
-        mmap(NULL, crew->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    w->memory = mmap(NULL, crew->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w->memory == MAP_FAILED) {
         /* Relaxed: the barrier orders it. */
         __atomic_store_n(&crew->no_memory, true, __ATOMIC_RELAXED);
@@ -140,8 +139,7 @@ static double best_rate(const struct worker *w, uint32_t workers, enum phase pha
     return best;
 }
 
-static struct measure_rates rates_of(const struct worker *w, uint32_t workers,
-                                     enum phase phase)
+static struct measure_rates rates_of(const struct worker *w, uint32_t workers, enum phase phase)
 {
     return (struct measure_rates){.read = best_rate(w, workers, phase, READ),
                                   .write = best_rate(w, workers, phase, WRITE),
@@ -165,17 +163,16 @@ static enum epa_status run_all(struct worker *w, uint32_t workers, struct epa_er
     for (uint32_t i = 0; i < n; i++)
         pthread_join(w[i].thread, NULL);
     if (failed != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "thread %u of %u cannot be made: %s", n,
-                        workers, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "thread %u of %u cannot be made: %s", n, workers,
+                        strerror(failed));
     if (crew->no_memory)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u times %llu bytes", workers,
                         (unsigned long long)crew->bytes);
     return EPA_OK;
 }
 
-enum epa_status measure_memory(const int32_t *core, uint32_t cores, uint64_t bytes,
-                               bool quick, struct measure_memory *out,
-                               struct epa_error *err)
+enum epa_status measure_memory(const int32_t *core, uint32_t cores, uint64_t bytes, bool quick,
+                               struct measure_memory *out, struct epa_error *err)
 {
     struct crew crew = {
         .gate = PTHREAD_MUTEX_INITIALIZER, .bytes = bytes, .runs = quick ? 2 : RUNS_MOST};

@@ -42,13 +42,13 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
 {
     const struct epa_transport_plugin *plugin = asked->transport;
     struct epa_transport *t = NULL;
-    enum epa_status status = plugin->open(
-        &(struct epa_transport_params){.boot = boot,
-                                       .backend = backend,
-                                       .config = plugin->plugin.options.defaults,
-                                       .heap_bytes = HEAP_BYTES,
-                                       .signals = SIGNALS},
-        &t, err);
+    enum epa_status status =
+        plugin->open(&(struct epa_transport_params){.boot = boot,
+                                                    .backend = backend,
+                                                    .config = plugin->plugin.options.defaults,
+                                                    .heap_bytes = HEAP_BYTES,
+                                                    .signals = SIGNALS},
+                     &t, err);
 
     if (status != EPA_OK)
         return status;
@@ -68,8 +68,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     const struct epa_backend_plugin *plugin = asked->backend;
     struct epa_backend *backend = NULL;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status =
-        plugin->open(plugin->plugin.options.defaults, boot, &backend, &err);
+    enum epa_status status = plugin->open(plugin->plugin.options.defaults, boot, &backend, &err);
 
     if (status == EPA_OK && asked->transport != NULL)
         status = with_transport(asked, boot, backend, &mine->probe, &err);
@@ -83,16 +82,14 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
 }
 
 /* A rank's own words where one has some; else those of the launcher. */
-static enum epa_status explain(const struct leaves *leaves, uint32_t ranks,
-                               enum epa_status status, const struct epa_error *why,
-                               struct epa_error *err)
+static enum epa_status explain(const struct leaves *leaves, uint32_t ranks, enum epa_status status,
+                               const struct epa_error *why, struct epa_error *err)
 {
     for (uint32_t r = 0; r < ranks; r++) {
         if (leaves[r].status == status && leaves[r].why[0] != '\0')
             return epa_fail(err, status, "%s", leaves[r].why);
     }
-    return epa_fail(err, status, "%s",
-                    why->text[0] != '\0' ? why->text : "it cannot be opened");
+    return epa_fail(err, status, "%s", why->text[0] != '\0' ? why->text : "it cannot be opened");
 }
 
 static enum epa_status launch(struct asked *asked, uint32_t ranks, struct probe *out,
@@ -103,25 +100,23 @@ static enum epa_status launch(struct asked *asked, uint32_t ranks, struct probe 
     uint32_t failed_rank = 0, leaked_ranks = 0;
     enum epa_status status;
 
-    asked->leaves =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    asked->leaves = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (asked->leaves == MAP_FAILED)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for what %u ranks find", ranks);
-    status =
-        launch_fork_plugin.launch(launch_fork_plugin.plugin.options.defaults,
-                                  &(struct epa_launch){.ranks = ranks,
-                                                       .threads = 1,
-                                                       .stop_fd = -1,
-                                                       .grace_ns = grace_ns,
-                                                       .timeout_ns = timeout_ns,
-                                                       .rank_main = rank_main,
-                                                       .arg = asked,
-                                                       .block = (char *)asked->leaves,
-                                                       .block_bytes = sizeof(struct leaves),
-                                                       .fingerprint = "",
-                                                       .failed_rank = &failed_rank,
-                                                       .leaked_ranks = &leaked_ranks},
-                                  &why);
+    status = launch_fork_plugin.launch(launch_fork_plugin.plugin.options.defaults,
+                                       &(struct epa_launch){.ranks = ranks,
+                                                            .threads = 1,
+                                                            .stop_fd = -1,
+                                                            .grace_ns = grace_ns,
+                                                            .timeout_ns = timeout_ns,
+                                                            .rank_main = rank_main,
+                                                            .arg = asked,
+                                                            .block = (char *)asked->leaves,
+                                                            .block_bytes = sizeof(struct leaves),
+                                                            .fingerprint = "",
+                                                            .failed_rank = &failed_rank,
+                                                            .leaked_ranks = &leaked_ranks},
+                                       &why);
     if (status == EPA_OK) {
         *out = asked->leaves[0].probe;
         out->ranks = ranks;

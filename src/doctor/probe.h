@@ -23,8 +23,8 @@ struct probe {
 };
 
 /* Opens the backend on each rank. EPA_OK: it can be used. */
-enum epa_status probe_backend(const struct epa_backend_plugin *, uint32_t ranks,
-                              struct probe *out, struct epa_error *);
+enum epa_status probe_backend(const struct epa_backend_plugin *, uint32_t ranks, struct probe *out,
+                              struct epa_error *);
 
 /* check(), then open() on each rank over the backend; asks what it is and measures its links,
  * where it has functions for that. All options are as a plugin has them. */

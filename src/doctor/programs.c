@@ -26,8 +26,7 @@ static bool find(const char *name, char *out, size_t room)
     while (path != NULL && *path != 0) {
         size_t n = strcspn(path, ":");
 
-        if (path[0] == '/' &&
-            (size_t)snprintf(out, room, "%.*s/%s", (int)n, path, name) < room &&
+        if (path[0] == '/' && (size_t)snprintf(out, room, "%.*s/%s", (int)n, path, name) < room &&
             access(out, X_OK) == 0)
             return true;
         path += n + (path[n] == ':');
@@ -97,8 +96,7 @@ void programs_collect(struct machine *out)
 
         snprintf(program->name, sizeof(program->name), "%s", name[i]);
         /* What torchrun loads to tell its version takes seconds. */
-        if (find(name[i], program->path, sizeof(program->path)) &&
-            strcmp(name[i], "torchrun") != 0)
+        if (find(name[i], program->path, sizeof(program->path)) && strcmp(name[i], "torchrun") != 0)
             ask_version(program->path, program->version, sizeof(program->version));
     }
 }

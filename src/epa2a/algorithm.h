@@ -107,8 +107,8 @@ struct epa_algorithm_params {
     struct epa_backend *backend;
     const void *config;
     uint32_t transport_flags; /* as plan() was given */
-    uint64_t heap;   /* first offset that is this algorithm's; a multiple of 4096 */
-    uint32_t signal; /* first signal that is this algorithm's */
+    uint64_t heap;            /* first offset that is this algorithm's; a multiple of 4096 */
+    uint32_t signal;          /* first signal that is this algorithm's */
     uint64_t timeout_ns;
     struct epa_trace *trace; /* NULL: no profile */
     /* Waits that are not the transport's are reported to it; may be NULL. */
@@ -124,10 +124,10 @@ struct epa_algorithm_plugin {
     /* transport_flags: what the transport can give at best; without LOAD_STORE, or with
      * NODES, some peers may have to be reached by puts. */
     enum epa_status (*plan)(const struct epa_problem *, const struct epa_world *,
-                            uint32_t transport_flags, const void *config,
-                            struct epa_footprint *out, struct epa_error *);
-    enum epa_status (*create)(const struct epa_algorithm_params *,
-                              struct epa_algorithm **out, struct epa_error *);
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
+                            struct epa_error *);
+    enum epa_status (*create)(const struct epa_algorithm_params *, struct epa_algorithm **out,
+                              struct epa_error *);
 };
 
 #endif

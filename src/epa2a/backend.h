@@ -82,8 +82,8 @@ struct epa_backend_plugin {
     struct epa_plugin plugin;
     enum epa_memory memory;
     uint32_t (*threads)(const void *config); /* of a rank, its own included */
-    enum epa_status (*open)(const void *config, struct epa_bootstrap *,
-                            struct epa_backend **out, struct epa_error *);
+    enum epa_status (*open)(const void *config, struct epa_bootstrap *, struct epa_backend **out,
+                            struct epa_error *);
 };
 
 #endif

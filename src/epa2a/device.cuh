@@ -75,8 +75,7 @@ EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll 
         p->polls -= late; /* so that the clock is read again after the last poll */
         return false;
     }
-    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted,
-                  now - p->start);
+    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted, now - p->start);
     return true;
 }
 

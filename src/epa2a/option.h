@@ -49,19 +49,15 @@ struct epa_options {
 };
 
 /* offsetof() that does not compile (-Werror) when the field has another type. */
-#define EPA_FIELD(ctype, T, field) \
-    (offsetof(T, field) + 0 * sizeof((ctype *)0 == &((T *)0)->field))
+#define EPA_FIELD(ctype, T, field) (offsetof(T, field) + 0 * sizeof((ctype *)0 == &((T *)0)->field))
 
 #define EPA_BOOL(T, field) .type = EPA_OPTION_BOOL, .offset = EPA_FIELD(bool, T, field)
 #define EPA_U32(T, field) .type = EPA_OPTION_U32, .offset = EPA_FIELD(uint32_t, T, field)
 #define EPA_U64(T, field) .type = EPA_OPTION_U64, .offset = EPA_FIELD(uint64_t, T, field)
 #define EPA_REAL(T, field) .type = EPA_OPTION_REAL, .offset = EPA_FIELD(double, T, field)
-#define EPA_BYTES(T, field) \
-    .type = EPA_OPTION_BYTES, .offset = EPA_FIELD(uint64_t, T, field)
-#define EPA_DURATION(T, field) \
-    .type = EPA_OPTION_DURATION, .offset = EPA_FIELD(uint64_t, T, field)
-#define EPA_STRING(T, field) \
-    .type = EPA_OPTION_STRING, .offset = EPA_FIELD(const char *, T, field)
+#define EPA_BYTES(T, field) .type = EPA_OPTION_BYTES, .offset = EPA_FIELD(uint64_t, T, field)
+#define EPA_DURATION(T, field) .type = EPA_OPTION_DURATION, .offset = EPA_FIELD(uint64_t, T, field)
+#define EPA_STRING(T, field) .type = EPA_OPTION_STRING, .offset = EPA_FIELD(const char *, T, field)
 #define EPA_U32_LIST(T, field) \
     .type = EPA_OPTION_U32_LIST, .offset = EPA_FIELD(struct epa_u32_list, T, field)
 #define EPA_CHOICE(T, field) .type = EPA_OPTION_CHOICE, .offset = EPA_FIELD(int, T, field)

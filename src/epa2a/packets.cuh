@@ -26,8 +26,7 @@ struct epa_dev_words {
 /* The first of this lane's two words in the g-th four packets. */
 EPA_DEV uint32_t epa_dev_word_at(uint32_t g)
 {
-    return (g * EPA_DEV_PACKETS + epa_dev_lane() / 8) * EPA_PACKET_WORDS +
-           epa_dev_lane() % 8 * 2;
+    return (g * EPA_DEV_PACKETS + epa_dev_lane() / 8) * EPA_PACKET_WORDS + epa_dev_lane() % 8 * 2;
 }
 
 EPA_DEV bool epa_dev_ends_packet(void)
@@ -50,8 +49,7 @@ EPA_DEV struct epa_dev_words epa_dev_words_of(const uint64_t *payload, uint32_t 
 
 /* Loads a payload of `packets` packets into shared memory. One warp. */
 template <int GROUPS>
-EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets,
-                                uint64_t *payload)
+EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets, uint64_t *payload)
 {
     __syncwarp(); /* the payload before this one has been read */
 #pragma unroll
@@ -65,8 +63,7 @@ EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets,
     __syncwarp();
 }
 
-EPA_DEV void epa_dev_packet_store(char *to, uint32_t g, struct epa_dev_words v,
-                                  uint64_t call)
+EPA_DEV void epa_dev_packet_store(char *to, uint32_t g, struct epa_dev_words v, uint64_t call)
 {
     epa_dev_store_pair(to + (g * EPA_DEV_WARP + epa_dev_lane()) * 16, v.w[0],
                        epa_dev_ends_packet() ? call : v.w[1]);
@@ -82,8 +79,8 @@ EPA_DEV struct epa_dev_words epa_dev_packet_load(const char *from, uint32_t g)
 
 /* A payload of `packets` packets, from registers. */
 template <int GROUPS>
-EPA_DEV void epa_dev_packets_store(char *to, uint32_t packets,
-                                   const struct epa_dev_words *v, uint64_t call)
+EPA_DEV void epa_dev_packets_store(char *to, uint32_t packets, const struct epa_dev_words *v,
+                                   uint64_t call)
 {
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
@@ -115,12 +112,10 @@ EPA_DEV bool epa_dev_packets_load(const char *from, uint32_t packets, uint64_t c
  * polling all of them would take memory bandwidth from the links. Also true when the time is up,
  * for one last poll of all of them. False: it did not arrive. */
 template <typename ARGS>
-EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packets,
-                                 uint64_t call, struct epa_dev_wait w,
-                                 struct epa_dev_poll *poll)
+EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packets, uint64_t call,
+                                 struct epa_dev_wait w, struct epa_dev_poll *poll)
 {
-    const uint64_t *last =
-        reinterpret_cast<const uint64_t *>(from + packets * EPA_PACKET - 8);
+    const uint64_t *last = reinterpret_cast<const uint64_t *>(from + packets * EPA_PACKET - 8);
     uint64_t seen;
 
     do {
@@ -133,15 +128,13 @@ EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packe
 
 /* Waits until the payload has arrived. One warp; false: it did not. */
 template <int GROUPS, typename ARGS>
-EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t packets,
-                                  uint64_t call, struct epa_dev_wait w,
-                                  struct epa_dev_words *v)
+EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t packets, uint64_t call,
+                                  struct epa_dev_wait w, struct epa_dev_words *v)
 {
     struct epa_dev_poll poll = {};
 
     while (!epa_dev_packets_load<GROUPS>(from, packets, call, v)) {
-        bool ok =
-            epa_dev_lane() != 0 || epa_dev_packet_wait(a, from, packets, call, w, &poll);
+        bool ok = epa_dev_lane() != 0 || epa_dev_packet_wait(a, from, packets, call, w, &poll);
 
         if (!__all_sync(EPA_DEV_ALL, ok))
             return false;
@@ -153,8 +146,7 @@ EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t pack
 
 /* They arrive as one: a thread that reads the count has the other 8 bytes. There is no fence,
  * which would wait for earlier rows. */
-EPA_DEV void epa_dev_packet16_store(char *to, uint32_t first, uint32_t second,
-                                    uint64_t call)
+EPA_DEV void epa_dev_packet16_store(char *to, uint32_t first, uint32_t second, uint64_t call)
 {
     epa_dev_store_pair(to, (uint64_t)second << 32 | first, call);
 }

@@ -28,12 +28,10 @@ static inline uint64_t epa_round_up(uint64_t bytes, uint64_t to)
 /* Writes token t of the inputs as dispatch sends it: unchanged, or in FP8, which is quantised
  * here or copied from quantised input. `end`: the token after the last one of this worker; the
  * next token is prefetched. Without FP8 `scales` is not written. */
-static inline void epa_write_token(const struct epa_kernels *k, const struct epa_moe *m,
-                                   bool fp8, uint32_t t, uint32_t end, void *token,
-                                   void *scales)
+static inline void epa_write_token(const struct epa_kernels *k, const struct epa_moe *m, bool fp8,
+                                   uint32_t t, uint32_t end, void *token, void *scales)
 {
-    const uint16_t *x =
-        m->x == NULL ? NULL : (const uint16_t *)m->x + (size_t)t * m->hidden;
+    const uint16_t *x = m->x == NULL ? NULL : (const uint16_t *)m->x + (size_t)t * m->hidden;
 
     if (!fp8) {
         memcpy(token, x, 2 * (size_t)m->hidden);
@@ -51,8 +49,7 @@ static inline void epa_write_token(const struct epa_kernels *k, const struct epa
 /* Publishes the counts of a dispatch in layout expert: the number of rows, and where those of
  * each local expert begin. The rows of the last expert are last in memory. */
 static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_t local,
-                                      const uint32_t *recv_count,
-                                      const uint64_t *recv_start)
+                                      const uint32_t *recv_count, const uint64_t *recv_start)
 {
     m->epoch = epoch;
     m->recv_rows = m->recv_entries = recv_start[local - 1] + recv_count[local - 1];
@@ -63,9 +60,9 @@ static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_
 }
 
 /* Publishes the views of rows that are contiguous messages from `recv` on. */
-static inline void epa_publish_messages(struct epa_moe *m, const char *recv,
-                                        uint64_t token_at, bool fp8, uint64_t scales_at,
-                                        uint64_t origin_at, uint64_t message_bytes)
+static inline void epa_publish_messages(struct epa_moe *m, const char *recv, uint64_t token_at,
+                                        bool fp8, uint64_t scales_at, uint64_t origin_at,
+                                        uint64_t message_bytes)
 {
     m->recv = recv + token_at;
     m->recv_scale = fp8 ? (const float *)(const void *)(recv + scales_at) : NULL;

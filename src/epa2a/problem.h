@@ -48,7 +48,7 @@ struct epa_origin {
 struct epa_moe {
     uint32_t max_tokens, hidden, experts, topk;
     uint32_t fp8_group_size; /* channels of one scale; divides hidden */
-    int dtype;      /* EPA_BF16 or EPA_F16, of x, y, out and of rows that dispatch does not
+    int dtype;               /* EPA_BF16 or EPA_F16, of x, y, out and of rows that dispatch does not
                        quantise; int, so that an option can fill it */
 
     uint32_t tokens;       /* of this rank, <= max_tokens; may be 0 */

@@ -22,10 +22,7 @@ EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)
 {
     uint64_t value;
 
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
-                 : "=l"(value)
-                 : "l"(word)
-                 : "memory");
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
@@ -33,10 +30,7 @@ EPA_DEV uint64_t epa_dev_load_relaxed(const uint64_t *word)
 {
     uint64_t value;
 
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
-                 : "=l"(value)
-                 : "l"(word)
-                 : "memory");
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
@@ -61,19 +55,17 @@ EPA_DEV void epa_dev_fence(void)
 EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
 {
     asm volatile(
-        "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(
-            to),
+        "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(to),
         "l"(first), "l"(second)
         : "memory");
 }
 
 EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *second)
 {
-    asm volatile(
-        "{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
-        : "=l"(*first), "=l"(*second)
-        : "l"(from)
-        : "memory");
+    asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+                 : "=l"(*first), "=l"(*second)
+                 : "l"(from)
+                 : "memory");
 }
 
 /* ---- kernels of one stream ---- */

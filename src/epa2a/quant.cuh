@@ -130,8 +130,7 @@ EPA_DEV uint4 epa_dev_quantise16(uint4 low, uint4 high, uint32_t lanes, float *s
 #pragma unroll
     for (int i = 0; i < 8; i++)
         most = __vmaxu2(most, pair[i] & EPA_DEV_NO_SIGN);
-    odd = most % 65536 >= epa_dev_not_finite<F16>() ||
-          most >> 16 >= epa_dev_not_finite<F16>();
+    odd = most % 65536 >= epa_dev_not_finite<F16>() || most >> 16 >= epa_dev_not_finite<F16>();
     if (odd) { /* without those */
         most = 0;
         for (int i = 0; i < 8; i++)
@@ -149,8 +148,7 @@ EPA_DEV uint4 epa_dev_quantise16(uint4 low, uint4 high, uint32_t lanes, float *s
         return epa_dev_divide16<F16>(low, high, *scale);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint32_t first = pair[2 * i] & EPA_DEV_NO_SIGN,
-                 second = pair[2 * i + 1] & EPA_DEV_NO_SIGN;
+        uint32_t first = pair[2 * i] & EPA_DEV_NO_SIGN, second = pair[2 * i + 1] & EPA_DEV_NO_SIGN;
         const float size[4] = {epa_quotient(epa_dev_low<F16>(first), *scale, inverse),
                                epa_quotient(epa_dev_high<F16>(first), *scale, inverse),
                                epa_quotient(epa_dev_low<F16>(second), *scale, inverse),

@@ -33,30 +33,28 @@ struct epa_kernels {
     /* One row: [hidden] dtype to [hidden] e4m3 and [hidden / group] scales, as problem.h
      * defines it, to the bit. group divides hidden; any alignment. `next` is the row that
      * is quantised next, for prefetching, or NULL. */
-    void (*quantise)(const uint16_t *x, uint32_t hidden, uint32_t group,
-                     const uint16_t *next, uint8_t *q, float *scale);
+    void (*quantise)(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                     uint8_t *q, float *scale);
 
     /* Copies `bytes` (a multiple of 64) from `from` to each of to[0..n-1]; all pointers are
      * 64-byte aligned. `from` is usually in L1 or L2. */
-    void (*spread)(void *const *to, uint32_t n, const void *from, size_t bytes,
-                   enum epa_store);
+    void (*spread)(void *const *to, uint32_t n, const void *from, size_t bytes, enum epa_store);
 
     /* out[h] = dtype(sum): acc = +0; acc = fma(weight[i], row[i][h], acc) for i ascending,
      * float32. n from 0 (zeros) to 64. hidden is a multiple of 16. Where several NaN meet,
      * or one is made, its sign and payload are any; all else is the same to the bit. */
-    void (*reduce)(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum epa_store, uint16_t *out);
+    void (*reduce)(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                   enum epa_store, uint16_t *out);
 
     /* The same sum of rows that quantise() made, with scale[i][h / group]: each value is
      * e4m3 row[i][h] * scale, rounded to float32. group divides hidden; any alignment. */
-    void (*reduce_fp8)(const uint8_t *const *row, const float *const *scale,
-                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum epa_store, uint16_t *out);
+    void (*reduce_fp8)(const uint8_t *const *row, const float *const *scale, const float *weight,
+                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store, uint16_t *out);
 
     /* y[h] = dtype((e4m3 q[h] * scale[h / group]) * factor), float32 products, each
      * rounded; and the same from dtype: y[h] = dtype(x[h] * factor). */
-    void (*output_fp8)(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y);
+    void (*output_fp8)(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                       float factor, uint16_t *y);
     void (*output)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
 };
 

@@ -26,8 +26,8 @@ enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 enum epa_trace_kind {
     EPA_TRACE_SLICE,
     EPA_TRACE_FLOW_BEGIN, /* begin_ns: just before `value` is sent to word `signal` of `peer` */
-    EPA_TRACE_FLOW_END, /* the wait for it, from begin_ns to end_ns */
-    EPA_TRACE_COUNT,    /* begin_ns: time from which `name` is `value` */
+    EPA_TRACE_FLOW_END,   /* the wait for it, from begin_ns to end_ns */
+    EPA_TRACE_COUNT,      /* begin_ns: time from which `name` is `value` */
 };
 
 struct epa_trace_event {
@@ -40,8 +40,7 @@ struct epa_trace_event {
 
 /* One lane in one iteration; on a cache line of its own, as cores write lanes concurrently. */
 struct epa_trace_lane {
-    uint32_t
-        used; /* release: the events before it are whole, should this process be killed */
+    uint32_t used; /* release: the events before it are whole, should this process be killed */
     uint32_t dropped;
     uint32_t pad[14];
 };
@@ -66,8 +65,7 @@ static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
 
     if (t == NULL)
         return 0;
-    while (i < t->names->n &&
-           strncmp(t->names->name[i], name, EPA_TRACE_NAME_BYTES - 1) != 0)
+    while (i < t->names->n && strncmp(t->names->name[i], name, EPA_TRACE_NAME_BYTES - 1) != 0)
         i++;
     if (i == t->names->n) {
         if (i == EPA_TRACE_NAMES)
@@ -120,10 +118,9 @@ static inline uint64_t epa_trace_slice(struct epa_trace *t, uint32_t lane, uint1
 }
 
 /* One end of a flow; for the two below. */
-static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
-                                  enum epa_trace_kind kind, uint64_t begin_ns,
-                                  uint64_t end_ns, uint32_t peer, uint32_t signal,
-                                  uint64_t value)
+static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane, enum epa_trace_kind kind,
+                                  uint64_t begin_ns, uint64_t end_ns, uint32_t peer,
+                                  uint32_t signal, uint64_t value)
 {
     struct epa_trace_event event;
 
@@ -142,7 +139,7 @@ static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane,
 /* Records a flow's begin: within a slice, just before the value that `peer` waits for is sent.
  * Ranks, word and value must be unique in a run, such as a word that counts up. */
 static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint32_t peer,
-                                  uint32_t signal, uint64_t value)
+                                        uint32_t signal, uint64_t value)
 {
     uint64_t now = epa_trace_now(t);
 
@@ -152,8 +149,8 @@ static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint
 
 /* Records a flow's end: the slice from begin_ns to end_ns waited for `peer`. */
 static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
-                                  uint64_t end_ns, uint32_t peer, uint32_t signal,
-                                  uint64_t value)
+                                      uint64_t end_ns, uint32_t peer, uint32_t signal,
+                                      uint64_t value)
 {
     if (t != NULL)
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_END, begin_ns, end_ns, peer, signal, value);

@@ -32,8 +32,8 @@
 #include <epa2a/backend.h>
 
 enum epa_transport_flag {
-    EPA_TRANSPORT_HOST = 1u << 0,   /* the functions below may be called (CPU drives) */
-    EPA_TRANSPORT_DEVICE = 1u << 1, /* `view` is set: kernels put and signal themselves */
+    EPA_TRANSPORT_HOST = 1u << 0,       /* the functions below may be called (CPU drives) */
+    EPA_TRANSPORT_DEVICE = 1u << 1,     /* `view` is set: kernels put and signal themselves */
     EPA_TRANSPORT_LOAD_STORE = 1u << 2, /* peer_heap[] is set for every peer */
     EPA_TRANSPORT_SIGNAL_ADD = 1u << 3, /* EPA_SIGNAL_ADD is atomic between ranks */
     EPA_TRANSPORT_ANY_SOURCE = 1u << 4, /* put() may read from outside the heap */
@@ -58,9 +58,9 @@ struct epa_device_view {
 
 /* One run of device_peak(): stores to all peers, or signals back and forth with one. */
 struct epa_peak_run {
-    uint64_t bytes;  /* to each peer, at its heap's offset i * bytes, where this rank is the
+    uint64_t bytes;       /* to each peer, at its heap's offset i * bytes, where this rank is the
                       * i-th of those that store there; 0: signals */
-    uint32_t passes; /* of these stores */
+    uint32_t passes;      /* of these stores */
     uint32_t peer, turns; /* signals: turns there and back; the lower rank begins */
 };
 
@@ -77,11 +77,11 @@ struct epa_transport {
 struct epa_transport_ops {
     /* Starts a copy of `bytes` from `src` to offset `dst` at `peer`. `src` must stay as
      * it is until quiet(). EPA_AGAIN: nothing was started. */
-    enum epa_status (*put)(struct epa_transport *, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer);
+    enum epa_status (*put)(struct epa_transport *, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer);
     enum epa_status (*put_signal)(struct epa_transport *, uint64_t dst, const void *src,
-                                  size_t bytes, uint32_t signal, uint64_t value,
-                                  enum epa_signal_op, uint32_t peer);
+                                  size_t bytes, uint32_t signal, uint64_t value, enum epa_signal_op,
+                                  uint32_t peer);
     enum epa_status (*signal)(struct epa_transport *, uint32_t signal, uint64_t value,
                               enum epa_signal_op, uint32_t peer);
     enum epa_status (*fence)(struct epa_transport *, uint32_t peer);
@@ -94,15 +94,13 @@ struct epa_transport_ops {
                             uint64_t value, uint64_t timeout_ns);
 
     enum epa_status (*progress)(struct epa_transport *);
-    enum epa_status (*barrier)(struct epa_transport *,
-                               uint64_t timeout_ns);  /* quiet + all */
+    enum epa_status (*barrier)(struct epa_transport *, uint64_t timeout_ns); /* quiet + all */
     enum epa_status (*reset)(struct epa_transport *); /* collective: signals back to 0 */
     /* For a transport with a `view`, whose link peak only kernels can measure: runs them,
      * between other calls. Stores begin at the same time on all ranks. *ns: what the run
      * took, by the device's clock; 0: too few bytes to measure. The signals keep their values.
      * NULL: not known. */
-    enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *,
-                                   double *ns);
+    enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *, double *ns);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
      * nothing to say. */
     void (*describe)(struct epa_transport *,
@@ -131,21 +129,21 @@ struct epa_transport_plugin {
 };
 
 /* Short names for the data path; each is one call through the table. */
-static inline enum epa_status epa_put(struct epa_transport *t, uint64_t dst,
-                                      const void *src, size_t bytes, uint32_t peer)
+static inline enum epa_status epa_put(struct epa_transport *t, uint64_t dst, const void *src,
+                                      size_t bytes, uint32_t peer)
 {
     return t->ops->put(t, dst, src, bytes, peer);
 }
 
-static inline enum epa_status epa_put_signal(struct epa_transport *t, uint64_t dst,
-                                             const void *src, size_t bytes, uint32_t signal,
-                                             uint64_t value, uint32_t peer)
+static inline enum epa_status epa_put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                             size_t bytes, uint32_t signal, uint64_t value,
+                                             uint32_t peer)
 {
     return t->ops->put_signal(t, dst, src, bytes, signal, value, EPA_SIGNAL_SET, peer);
 }
 
-static inline enum epa_status epa_wait(struct epa_transport *t, uint32_t signal,
-                                       uint64_t value, uint64_t timeout_ns)
+static inline enum epa_status epa_wait(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                       uint64_t timeout_ns)
 {
     return t->ops->wait(t, signal, EPA_GE, value, timeout_ns);
 }

@@ -24,9 +24,7 @@ int nanosleep(const struct timespec *, struct timespec *);
 enum { EPA_CLOCK_MONOTONIC = CLOCK_MONOTONIC };
 #endif
 
-enum {
-    EPA_WAIT_REPORT_NS = 1000000
-}; /* age of a wait at its first report, and between reports */
+enum { EPA_WAIT_REPORT_NS = 1000000 }; /* age of a wait at its first report, and between reports */
 #define EPA_WAIT_NOBODY UINT32_MAX
 
 enum epa_wait_kind {
@@ -155,8 +153,7 @@ struct epa_wait {
 /* After a burst of unsuccessful polls: reads the clock, reports a long wait and backs off. EPA_OK:
  * poll again; or EPA_ERR_ABORTED, EPA_ERR_TIMEOUT. */
 static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config,
-                                            struct epa_wait *wait,
-                                            struct epa_wait_state *state)
+                                            struct epa_wait *wait, struct epa_wait_state *state)
 {
     uint64_t now = epa_now_ns();
 

@@ -31,8 +31,7 @@ static inline bool epa_same_node(const struct epa_world *w, uint32_t peer)
 struct epa_bootstrap {
     struct epa_world world;
     const uint32_t *aborted; /* not 0 once a rank has failed; every spin loop reads it */
-    enum epa_status (*allgather)(struct epa_bootstrap *, const void *mine, size_t bytes,
-                                 void *all);
+    enum epa_status (*allgather)(struct epa_bootstrap *, const void *mine, size_t bytes, void *all);
     enum epa_status (*barrier)(struct epa_bootstrap *);
     void (*abort)(struct epa_bootstrap *); /* raises `aborted` on all ranks */
     /* After EPA_ERR_TIMEOUT of one of the above: which ranks were missing. Else adds nothing. */
@@ -51,7 +50,7 @@ static inline bool epa_aborted(const struct epa_bootstrap *boot)
 enum epa_poll_reason {
     EPA_POLL,          /* periodically */
     EPA_POLL_STOPPING, /* periodically, after stop_fd became readable */
-    EPA_POLL_PRINTING,   /* before it forwards a rank's standard error */
+    EPA_POLL_PRINTING, /* before it forwards a rank's standard error */
 };
 
 struct epa_launch {
@@ -87,7 +86,7 @@ struct epa_launch {
 struct epa_process_id {
     uint32_t rank, size;
     uint32_t local_size; /* of them on this host; 0: unknown */
-    char source[160];       /* "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16" */
+    char source[160];    /* "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16" */
 };
 
 /* Runs rank_main once per rank: fork, thread and env (built in), mpi (a plugin). Returns EPA_OK
@@ -99,9 +98,9 @@ struct epa_launcher_plugin {
     struct epa_plugin plugin;
     /* For launchers whose processes somebody else started (mpirun, srun, torchrun): the rank
      * of this process. NULL: the launcher starts all ranks itself. */
-    enum epa_status (*process_id)(const void *config, struct epa_process_id *out, struct epa_error *);
-    enum epa_status (*launch)(const void *config, const struct epa_launch *,
-                              struct epa_error *);
+    enum epa_status (*process_id)(const void *config, struct epa_process_id *out,
+                                  struct epa_error *);
+    enum epa_status (*launch)(const void *config, const struct epa_launch *, struct epa_error *);
 };
 
 #endif

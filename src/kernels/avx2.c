@@ -30,8 +30,7 @@ INLINED struct floats16 widen(const uint16_t *at, bool f16)
     __m256i x;
 
     if (f16)
-        return (struct floats16){_mm256_cvtph_ps(load8(at)),
-                                 _mm256_cvtph_ps(load8(at + 8))};
+        return (struct floats16){_mm256_cvtph_ps(load8(at)), _mm256_cvtph_ps(load8(at + 8))};
     x = load(at);
     return (struct floats16){
         _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
@@ -61,8 +60,8 @@ INLINED __m256i narrow(struct floats16 f, bool f16)
 {
     if (f16)
         return narrow_f16(f);
-    return _mm256_blend_epi16(_mm256_srli_epi32(round_up_there(f.a), 16),
-                              round_up_there(f.b), 0xaa);
+    return _mm256_blend_epi16(_mm256_srli_epi32(round_up_there(f.a), 16), round_up_there(f.b),
+                              0xaa);
 }
 
 INLINED uint16_t largest_finite(const uint16_t *x, uint32_t n, uint16_t first_infinite)
@@ -101,18 +100,16 @@ INLINED __m256 magnitudes8(__m128i x, bool f16)
 /* e4m3_of_float(x / scale) of eight channels, one in each lane. */
 INLINED __m256i encode8(__m128i x, __m256 scale, bool f16)
 {
-    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_cvtepu16_epi32(x), 8),
-                                    _mm256_set1_epi32(0x80));
+    __m256i sign =
+        _mm256_and_si256(_mm256_srli_epi32(_mm256_cvtepu16_epi32(x), 8), _mm256_set1_epi32(0x80));
     __m256 quotient = _mm256_div_ps(magnitudes8(x, f16), scale);
     __m256i bits = _mm256_castps_si256(quotient);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
-    __m256i rounded =
-        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd);
-    __m256i normal =
-        _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
-    __m256i small = _mm256_and_si256(
-        _mm256_castps_si256(_mm256_add_ps(quotient, _mm256_set1_ps(16384.0f))),
-        _mm256_set1_epi32(0xff));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd);
+    __m256i normal = _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
+    __m256i small =
+        _mm256_and_si256(_mm256_castps_si256(_mm256_add_ps(quotient, _mm256_set1_ps(16384.0f))),
+                         _mm256_set1_epi32(0xff));
     __m256 is_small = _mm256_cmp_ps(quotient, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
     __m256 is_nan = _mm256_cmp_ps(quotient, quotient, _CMP_UNORD_Q);
     __m256i code = _mm256_min_epu32(normal, _mm256_set1_epi32(0x7e));
@@ -132,8 +129,8 @@ INLINED float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q, bool f16
     for (; i + 16 <= n; i += 16) {
         __m256i c0 = encode8(load8(x + i), s, f16), c1 = encode8(load8(x + i + 8), s, f16);
         __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(c0, c1), 0xd8);
-        __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
-                                         _mm256_extracti128_si256(words, 1));
+        __m128i bytes =
+            _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 
         _mm_storeu_si128((__m128i *)(q + i), bytes);
     }
@@ -142,8 +139,8 @@ INLINED float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q, bool f16
     return scale;
 }
 
-INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
-                          const uint16_t *next, uint8_t *q, float *scale, bool f16)
+INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                          uint8_t *q, float *scale, bool f16)
 {
     for (uint32_t h = 0; h < hidden; h += group) {
         for (uint32_t i = 0; next != NULL && i < group; i += 32)
@@ -152,14 +149,14 @@ INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
     }
 }
 
-static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
-                     const uint16_t *next, uint8_t *q, float *scale)
+static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                     uint8_t *q, float *scale)
 {
     quantise_row(x, hidden, group, next, q, scale, false);
 }
 
-static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group,
-                         const uint16_t *next, uint8_t *q, float *scale)
+static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                         uint8_t *q, float *scale)
 {
     quantise_row(x, hidden, group, next, q, scale, true);
 }
@@ -215,9 +212,8 @@ static inline void store(uint16_t *out, __m256i v, bool stream)
 }
 
 /* `vectors` times 16 channels of all rows. */
-INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n,
-                          uint32_t h, uint32_t vectors, bool stream, bool f16,
-                          uint16_t *out)
+INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
+                          uint32_t vectors, bool stream, bool f16, uint16_t *out)
 {
     struct floats16 acc[4];
 
@@ -250,8 +246,8 @@ INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32
         reduce_block(row, weight, n, h, 1, false, f16, out);
 }
 
-INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum epa_store how, bool f16, uint16_t *out)
+INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                       enum epa_store how, bool f16, uint16_t *out)
 {
     bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 32 == 0;
 
@@ -261,14 +257,14 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
         reduce_rows(row, weight, n, hidden, stream, f16, out);
 }
 
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                   enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, false, out);
 }
 
-static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                       enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, true, out);
 }
@@ -278,8 +274,7 @@ static inline __m256 decode8(__m256i q)
 {
     __m256i a = _mm256_and_si256(q, _mm256_set1_epi32(0x7f));
     __m256i sign = _mm256_slli_epi32(_mm256_and_si256(q, _mm256_set1_epi32(0x80)), 24);
-    __m256i normal =
-        _mm256_add_epi32(_mm256_slli_epi32(a, 20), _mm256_set1_epi32(120 << 23));
+    __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(a, 20), _mm256_set1_epi32(120 << 23));
     __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(a), _mm256_set1_ps(0x1p-9f));
     __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), a);
     __m256i is_nan = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(0x7f));
@@ -309,9 +304,8 @@ INLINED __m256i narrow_in_order(struct floats16 f, bool f16)
 }
 
 /* 16 channels of all rows, of group g. */
-INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale,
-                          const float *weight, uint32_t n, uint32_t h, uint32_t g,
-                          bool stream, bool f16, uint16_t *out)
+INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
+                          uint32_t n, uint32_t h, uint32_t g, bool stream, bool f16, uint16_t *out)
 {
     struct floats16 acc = {_mm256_setzero_ps(), _mm256_setzero_ps()};
 
@@ -329,8 +323,7 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
                            enum epa_store how, bool f16, uint16_t *out)
 {
-    bool stream =
-        how == EPA_STORE_NONTEMPORAL && group % 16 == 0 && (uintptr_t)out % 32 == 0;
+    bool stream = how == EPA_STORE_NONTEMPORAL && group % 16 == 0 && (uintptr_t)out % 32 == 0;
 
     for (uint32_t start = 0, g = 0; start < hidden; start += group, g++) {
         uint32_t h = start;
@@ -347,9 +340,9 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
     }
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
-                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum epa_store how, uint16_t *out)
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale, const float *weight,
+                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store how,
+                       uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
 }
@@ -361,8 +354,8 @@ static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
 }
 
-INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
-                           uint32_t group, float factor, bool f16, uint16_t *y)
+INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                           float factor, bool f16, uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
 
@@ -382,20 +375,19 @@ INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden
     }
 }
 
-static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y)
+static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                       float factor, uint16_t *y)
 {
     output_fp8_as(q, scale, hidden, group, factor, false, y);
 }
 
-static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
-                           uint32_t group, float factor, uint16_t *y)
+static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                           float factor, uint16_t *y)
 {
     output_fp8_as(q, scale, hidden, group, factor, true, y);
 }
 
-INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
-                       uint16_t *y)
+INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16, uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
     uint32_t h = 0;

@@ -58,8 +58,8 @@ INLINED __m512i narrow_apart(struct floats32 f, bool f16)
     __m512i even, odd;
 
     if (!f16)
-        return _mm512_mask_blend_epi16(
-            0xaaaaaaaau, _mm512_srli_epi32(round_up_there(f.a), 16), round_up_there(f.b));
+        return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(round_up_there(f.a), 16),
+                                       round_up_there(f.b));
     even = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.a, NEAREST_EVEN));
     odd = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.b, NEAREST_EVEN));
     return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
@@ -125,8 +125,7 @@ static void copy_streaming(char *to, const char *from, size_t bytes)
         _mm512_stream_si512((void *)(to + i), _mm512_load_si512(from + i));
 }
 
-static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
-                   enum epa_store how)
+static void spread(void *const *to, uint32_t n, const void *from, size_t bytes, enum epa_store how)
 {
     if (how == EPA_STORE_CACHED) {
         spread_cached(to, n, from, bytes);
@@ -145,9 +144,8 @@ static inline void store(uint16_t *out, __mmask32 lanes, __m512i v, bool stream)
 }
 
 /* `vectors` times 32 channels of all rows; the last vector has `last` of its lanes. */
-INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n,
-                          uint32_t h, uint32_t vectors, __mmask32 last, bool stream,
-                          bool f16, uint16_t *out)
+INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
+                          uint32_t vectors, __mmask32 last, bool stream, bool f16, uint16_t *out)
 {
     struct floats32 acc[4];
 
@@ -182,8 +180,8 @@ INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32
 
 /* The usual numbers of rows are constants to the compiler: it unrolls them and keeps
  * pointers and weights in registers. */
-INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum epa_store how, bool f16, uint16_t *out)
+INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                       enum epa_store how, bool f16, uint16_t *out)
 {
     bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 64 == 0;
 
@@ -217,14 +215,14 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
     }
 }
 
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                   enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, false, out);
 }
 
-static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                       enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, true, out);
 }
@@ -246,10 +244,9 @@ static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
 /* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
  * Unpacking leaves even eights of channels in one vector and odd ones in the other, and so
  * they are added up. */
-INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale,
-                          const float *weight, uint32_t n, uint32_t h, uint32_t g,
-                          uint32_t blocks, __mmask64 last, bool stream, bool f16,
-                          uint16_t *out)
+INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
+                          uint32_t n, uint32_t h, uint32_t g, uint32_t blocks, __mmask64 last,
+                          bool stream, bool f16, uint16_t *out)
 {
     const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
@@ -298,8 +295,7 @@ INLINED void reduce_groups(const uint8_t *const *row, const float *const *scale,
         for (; h + 64 <= end; h += 64)
             reduce_codes(row, scale, weight, n, h, g, 1, ~0ull, stream, f16, out);
         if (h < end)
-            reduce_codes(row, scale, weight, n, h, g, 1, (1ull << (end - h)) - 1u, false,
-                         f16, out);
+            reduce_codes(row, scale, weight, n, h, g, 1, (1ull << (end - h)) - 1u, false, f16, out);
     }
 }
 
@@ -307,8 +303,7 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
                            const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
                            enum epa_store how, bool f16, uint16_t *out)
 {
-    bool stream =
-        how == EPA_STORE_NONTEMPORAL && group % 64 == 0 && (uintptr_t)out % 64 == 0;
+    bool stream = how == EPA_STORE_NONTEMPORAL && group % 64 == 0 && (uintptr_t)out % 64 == 0;
 
     if (group == 128) /* the common one */
         reduce_groups(row, scale, weight, n, hidden, 128, stream, f16, out);
@@ -316,9 +311,9 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
         reduce_groups(row, scale, weight, n, hidden, group, stream, f16, out);
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
-                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum epa_store how, uint16_t *out)
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale, const float *weight,
+                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store how,
+                       uint16_t *out)
 {
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
 }
@@ -330,8 +325,8 @@ static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
     reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
 }
 
-INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden,
-                           uint32_t group, float factor, bool f16, uint16_t *y)
+INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                           float factor, bool f16, uint16_t *y)
 {
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const __m512 by = _mm512_set1_ps(factor);
@@ -354,28 +349,26 @@ INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden
     }
 }
 
-static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y)
+static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                       float factor, uint16_t *y)
 {
     output_fp8_as(q, scale, hidden, group, factor, false, y);
 }
 
-static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
-                           uint32_t group, float factor, uint16_t *y)
+static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                           float factor, uint16_t *y)
 {
     output_fp8_as(q, scale, hidden, group, factor, true, y);
 }
 
-INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16,
-                       uint16_t *y)
+INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16, uint16_t *y)
 {
     const __m512 by = _mm512_set1_ps(factor);
 
     for (uint32_t h = 0; h < hidden; h += 32) {
         __mmask32 some = first(hidden - h);
 
-        _mm512_mask_storeu_epi16(y + h, some,
-                                 narrow(times(widen(x + h, some, f16), by), f16));
+        _mm512_mask_storeu_epi16(y + h, some, narrow(times(widen(x + h, some, f16), by), f16));
     }
 }
 

@@ -29,10 +29,8 @@ static inline __m512i load_some(const uint16_t *x, uint32_t n)
 
 static inline uint32_t largest(__m512i v)
 {
-    __m256i half =
-        _mm256_max_epu16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
-    __m128i eight =
-        _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+    __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
     __m128i inverted = _mm_xor_si128(eight, _mm_set1_epi16(-1));
 
     return 0xffffu & ~(uint32_t)_mm_extract_epi16(_mm_minpos_epu16(inverted), 0);
@@ -44,13 +42,11 @@ static inline __m512i divide16(__m512 x, __m512 scale)
     __m512 quotient = _mm512_div_ps(x, scale);
     __m512i bits = _mm512_castps_si512(quotient);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
-    __m512i rounded =
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7ffff)), odd);
-    __m512i normal =
-        _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), _mm512_set1_epi32(120 << 3));
-    __m512i small = _mm512_and_si512(
-        _mm512_castps_si512(_mm512_add_ps(quotient, _mm512_set1_ps(16384.0f))),
-        _mm512_set1_epi32(0xff));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7ffff)), odd);
+    __m512i normal = _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), _mm512_set1_epi32(120 << 3));
+    __m512i small =
+        _mm512_and_si512(_mm512_castps_si512(_mm512_add_ps(quotient, _mm512_set1_ps(16384.0f))),
+                         _mm512_set1_epi32(0xff));
     __mmask16 is_small = _mm512_cmp_ps_mask(quotient, _mm512_set1_ps(0x1p-6f), _CMP_LT_OQ);
     __mmask16 is_nan = _mm512_cmp_ps_mask(quotient, quotient, _CMP_UNORD_Q);
     __m512i code = _mm512_min_epu32(normal, _mm512_set1_epi32(0x7e));
@@ -65,8 +61,8 @@ INLINED __m512i coded16(__m256i x, float scale, bool f16)
     __m256i a = _mm256_and_si256(x, _mm256_set1_epi16(0x7fff));
     __m512 f = f16 ? _mm512_cvtph_ps(a)
                    : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
-    __m512i sign = _mm512_and_si512(_mm512_srli_epi32(_mm512_cvtepu16_epi32(x), 8),
-                                    _mm512_set1_epi32(0x80));
+    __m512i sign =
+        _mm512_and_si512(_mm512_srli_epi32(_mm512_cvtepu16_epi32(x), 8), _mm512_set1_epi32(0x80));
 
     return _mm512_or_si512(divide16(f, _mm512_set1_ps(scale)), sign);
 }

@@ -35,8 +35,8 @@ static __attribute__((noinline)) float divided(const uint16_t *x, uint32_t n, ui
 
 /* The codes of channels that have none as normal numbers: see halves() in make_tables.c. A
  * shift count past 15, as of a denormal or (unused) of a large channel, leaves 0. */
-static inline __m512i small_codes(__m512i codes, __mmask64 which, __m512i mantissas,
-                                  __m512i a0, __m512i a1, const struct context *c)
+static inline __m512i small_codes(__m512i codes, __mmask64 which, __m512i mantissas, __m512i a0,
+                                  __m512i a1, const struct context *c)
 {
     const __m512i zero = _mm512_setzero_si512();
     __m512i first = _mm512_set1_epi16((short)(c->exponent - 14u));
@@ -58,11 +58,10 @@ INLINED __m512i encode64(__m512i x0, __m512i x1, const struct context *c)
     const struct constants *k = c->k;
     __m512i a0 = _mm512_and_si512(x0, k->magnitude);
     __m512i a1 = _mm512_and_si512(x1, k->magnitude);
-    __m512i octaves =
-        _mm512_packus_epi16(_mm512_srli_epi16(a0, 7), _mm512_srli_epi16(a1, 7));
+    __m512i octaves = _mm512_packus_epi16(_mm512_srli_epi16(a0, 7), _mm512_srli_epi16(a1, 7));
     /* A bit of the exponent comes along; the look-up takes seven bits. */
-    __m512i mantissas = _mm512_packus_epi16(_mm512_and_si512(a0, k->low_byte),
-                                            _mm512_and_si512(a1, k->low_byte));
+    __m512i mantissas =
+        _mm512_packus_epi16(_mm512_and_si512(a0, k->low_byte), _mm512_and_si512(a1, k->low_byte));
     __m512i place = _mm512_subs_epu8(octaves, _mm512_set1_epi8((char)(c->exponent - 15u)));
     __m512i codes = _mm512_subs_epu8(_mm512_shuffle_epi8(k->octave_code, place),
                                      _mm512_permutex2var_epi8(c->top0, mantissas, c->top1));
@@ -81,16 +80,14 @@ INLINED __m512i encode64(__m512i x0, __m512i x1, const struct context *c)
     return _mm512_permutexvar_epi64(k->order, codes);
 }
 
-INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q,
-                              const struct constants *k)
+INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q, const struct constants *k)
 {
     uint32_t whole = n & ~63u, amax;
     __m512i top = _mm512_setzero_si512();
     struct context c;
 
     for (uint32_t i = 0; i < whole; i += 32)
-        top = _mm512_max_epu16(top,
-                               _mm512_and_si512(k->magnitude, _mm512_loadu_si512(x + i)));
+        top = _mm512_max_epu16(top, _mm512_and_si512(k->magnitude, _mm512_loadu_si512(x + i)));
     for (uint32_t i = whole; i < n; i += 32)
         top = _mm512_max_epu16(top, magnitude(load_some(x + i, n - i)));
     amax = largest(top);
@@ -108,17 +105,15 @@ INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q,
     if (whole < n) {
         uint32_t rest = n - whole;
         __m512i x0 = load_some(x + whole, rest);
-        __m512i x1 =
-            rest > 32 ? load_some(x + whole + 32, rest - 32) : _mm512_setzero_si512();
+        __m512i x1 = rest > 32 ? load_some(x + whole + 32, rest - 32) : _mm512_setzero_si512();
 
-        _mm512_mask_storeu_epi8(q + whole, ((__mmask64)1 << rest) - 1u,
-                                encode64(x0, x1, &c));
+        _mm512_mask_storeu_epi8(q + whole, ((__mmask64)1 << rest) - 1u, encode64(x0, x1, &c));
     }
     return float_of_bf16((uint16_t)amax) * (1.0f / 448.0f);
 }
 
-INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
-                          const uint16_t *next, uint8_t *q, float *scale)
+INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                          uint8_t *q, float *scale)
 {
     /* octave_code: 8 * (16 - octaves) + 8 for 15 (and more), 14, ... 0 octaves below amax;
      * the first is too low on purpose: with it codes come out under 8. */
@@ -127,8 +122,8 @@ INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
         .low_byte = held(_mm512_set1_epi16(0xff)),
         .eight = held(_mm512_set1_epi8(8)),
         .sign = held(_mm512_set1_epi8((char)0x80)),
-        .octave_code = held(_mm512_broadcast_i32x4(_mm_setr_epi8(
-            0, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, -128, -120))),
+        .octave_code = held(_mm512_broadcast_i32x4(
+            _mm_setr_epi8(0, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, -128, -120))),
         .order = held(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7)),
     };
 

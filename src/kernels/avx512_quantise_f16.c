@@ -41,13 +41,11 @@ static __attribute__((noinline)) __m512i block_divided(__m512i x0, __m512i x1, f
     codes = _mm512_inserti32x4(
         codes, _mm512_cvtepi32_epi8(coded16(_mm512_castsi512_si256(x0), scale, true)), 0);
     codes = _mm512_inserti32x4(
-        codes, _mm512_cvtepi32_epi8(coded16(_mm512_extracti64x4_epi64(x0, 1), scale, true)),
-        1);
+        codes, _mm512_cvtepi32_epi8(coded16(_mm512_extracti64x4_epi64(x0, 1), scale, true)), 1);
     codes = _mm512_inserti32x4(
         codes, _mm512_cvtepi32_epi8(coded16(_mm512_castsi512_si256(x1), scale, true)), 2);
     return _mm512_inserti32x4(
-        codes, _mm512_cvtepi32_epi8(coded16(_mm512_extracti64x4_epi64(x1, 1), scale, true)),
-        3);
+        codes, _mm512_cvtepi32_epi8(coded16(_mm512_extracti64x4_epi64(x1, 1), scale, true)), 3);
 }
 
 /* The codes of 32 magnitudes from bit 7 on; none is above amax. shallow: so near to the least
@@ -65,8 +63,8 @@ INLINED __m512i sums(__m512i a, const struct context *c, bool shallow)
 
 /* Puts codes under 8 in place, in the order that packus leaves. false: there is a denormal
  * x. */
-INLINED bool encode_small(__m512i a0, __m512i a1, __m512i sum0, __m512i sum1,
-                          __mmask64 small, __m512i *codes)
+INLINED bool encode_small(__m512i a0, __m512i a1, __m512i sum0, __m512i sum1, __mmask64 small,
+                          __m512i *codes)
 {
     const __m512i one = _mm512_set1_epi16(1), last = _mm512_set1_epi16(0x3ff);
     const __m512i from = _mm512_set1_epi16(48 * 64); /* the table starts 49 steps down */
@@ -77,8 +75,7 @@ INLINED bool encode_small(__m512i a0, __m512i a1, __m512i sum0, __m512i sum1,
         return false;
     steps = _mm512_packus_epi16(_mm512_srai_epi16(_mm512_add_epi16(sum0, from), 6),
                                 _mm512_srai_epi16(_mm512_add_epi16(sum1, from), 6));
-    *codes = _mm512_mask_permutexvar_epi8(*codes, small, steps,
-                                          _mm512_load_si512(table_f16_small));
+    *codes = _mm512_mask_permutexvar_epi8(*codes, small, steps, _mm512_load_si512(table_f16_small));
     return true;
 }
 
@@ -88,8 +85,7 @@ INLINED __m512i encode64(__m512i x0, __m512i x1, const struct context *c, bool s
     const struct constants *k = c->k;
     __m512i a0 = _mm512_and_si512(x0, k->magnitude), sum0 = sums(a0, c, shallow);
     __m512i a1 = _mm512_and_si512(x1, k->magnitude), sum1 = sums(a1, c, shallow);
-    __m512i codes =
-        _mm512_packus_epi16(_mm512_srai_epi16(sum0, 7), _mm512_srai_epi16(sum1, 7));
+    __m512i codes = _mm512_packus_epi16(_mm512_srai_epi16(sum0, 7), _mm512_srai_epi16(sum1, 7));
     __mmask64 low = _mm512_cmplt_epu8_mask(codes, k->eight);
 
     if (__builtin_expect(low != 0, 0)) {
@@ -110,33 +106,30 @@ static inline uint32_t largest_of(const uint16_t *x, uint32_t n, const struct co
     __m512i top = _mm512_setzero_si512();
 
     for (uint32_t i = 0; i < whole; i += 32)
-        top = _mm512_max_epu16(top,
-                               _mm512_and_si512(k->magnitude, _mm512_loadu_si512(x + i)));
+        top = _mm512_max_epu16(top, _mm512_and_si512(k->magnitude, _mm512_loadu_si512(x + i)));
     if (whole < n)
         top = _mm512_max_epu16(top, magnitude(load_some(x + whole, n - whole)));
     return largest(top);
 }
 
-INLINED void encode_group(const uint16_t *x, uint32_t n, uint8_t *q,
-                          const struct context *c, bool shallow)
+INLINED void encode_group(const uint16_t *x, uint32_t n, uint8_t *q, const struct context *c,
+                          bool shallow)
 {
     uint32_t whole = n & ~63u, rest = n - whole;
 
     for (uint32_t i = 0; i < whole; i += 64)
-        _mm512_storeu_si512(q + i, encode64(_mm512_loadu_si512(x + i),
-                                            _mm512_loadu_si512(x + i + 32), c, shallow));
+        _mm512_storeu_si512(
+            q + i, encode64(_mm512_loadu_si512(x + i), _mm512_loadu_si512(x + i + 32), c, shallow));
     if (rest != 0) {
         __m512i x0 = load_some(x + whole, rest);
-        __m512i x1 =
-            rest > 32 ? load_some(x + whole + 32, rest - 32) : _mm512_setzero_si512();
+        __m512i x1 = rest > 32 ? load_some(x + whole + 32, rest - 32) : _mm512_setzero_si512();
 
         _mm512_mask_storeu_epi8(q + whole, ((__mmask64)1 << rest) - 1u,
                                 encode64(x0, x1, c, shallow));
     }
 }
 
-INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q,
-                              const struct constants *k)
+INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q, const struct constants *k)
 {
     uint32_t amax = largest_of(x, n, k), exponent = amax >> 10;
     struct context c = {.k = k};
@@ -144,9 +137,8 @@ INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q,
     if (__builtin_expect(exponent - 1 >= 30, 0)) /* denormal; not finite */
         return divided(x, n, q);
     c.scale = float_of_f16((uint16_t)amax) * (1.0f / 448.0f);
-    c.addend =
-        _mm512_add_epi16(_mm512_load_si512(table_f16_addend[amax & 1023u]),
-                         _mm512_set1_epi16((short)((EXPONENT - (int)exponent) * 1024)));
+    c.addend = _mm512_add_epi16(_mm512_load_si512(table_f16_addend[amax & 1023u]),
+                                _mm512_set1_epi16((short)((EXPONENT - (int)exponent) * 1024)));
     if (exponent >= DEEP)
         encode_group(x, n, q, &c, false);
     else
@@ -154,8 +146,8 @@ INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q,
     return c.scale;
 }
 
-INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group,
-                          const uint16_t *next, uint8_t *q, float *scale)
+INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                          uint8_t *q, float *scale)
 {
     const struct constants k = {
         .magnitude = held(_mm512_set1_epi16(0x7fff)),

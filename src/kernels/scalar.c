@@ -13,16 +13,16 @@ struct conversion {
 static const struct conversion bf16 = {float_of_bf16, bf16_of_float};
 static const struct conversion f16 = {float_of_f16, f16_of_float};
 
-static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
-                     const uint16_t *next, uint8_t *q, float *scale)
+static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                     uint8_t *q, float *scale)
 {
     (void)next;
     for (uint32_t h = 0; h < hidden; h += group)
         scale[h / group] = e4m3_group(x + h, group, q + h);
 }
 
-static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group,
-                         const uint16_t *next, uint8_t *q, float *scale)
+static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                         uint8_t *q, float *scale)
 {
     (void)next;
     for (uint32_t h = 0; h < hidden; h += group)
@@ -37,8 +37,8 @@ static void spread(void *const *to, uint32_t n, const void *from, size_t bytes,
         memcpy(to[i], from, bytes);
 }
 
-INLINED void reduce_as(struct conversion to, const uint16_t *const *row,
-                       const float *weight, uint32_t n, uint32_t hidden, uint16_t *out)
+INLINED void reduce_as(struct conversion to, const uint16_t *const *row, const float *weight,
+                       uint32_t n, uint32_t hidden, uint16_t *out)
 {
     for (uint32_t h = 0; h < hidden; h++) {
         float acc = 0.0f;
@@ -49,15 +49,15 @@ INLINED void reduce_as(struct conversion to, const uint16_t *const *row,
     }
 }
 
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n,
-                   uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                   enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_as(bf16, row, weight, n, hidden, out);
 }
 
-static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n,
-                       uint32_t hidden, enum epa_store how, uint16_t *out)
+static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                       enum epa_store how, uint16_t *out)
 {
     (void)how;
     reduce_as(f16, row, weight, n, hidden, out);
@@ -76,9 +76,9 @@ INLINED void reduce_fp8_as(struct conversion to, const uint8_t *const *row,
     }
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale,
-                       const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                       enum epa_store how, uint16_t *out)
+static void reduce_fp8(const uint8_t *const *row, const float *const *scale, const float *weight,
+                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store how,
+                       uint16_t *out)
 {
     (void)how;
     reduce_fp8_as(bf16, row, scale, weight, n, hidden, group, out);
@@ -92,15 +92,15 @@ static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
     reduce_fp8_as(f16, row, scale, weight, n, hidden, group, out);
 }
 
-static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden,
-                       uint32_t group, float factor, uint16_t *y)
+static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                       float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = bf16_of_float(float_of_e4m3(q[h]) * scale[h / group] * factor);
 }
 
-static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden,
-                           uint32_t group, float factor, uint16_t *y)
+static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
+                           float factor, uint16_t *y)
 {
     for (uint32_t h = 0; h < hidden; h++)
         y[h] = f16_of_float(float_of_e4m3(q[h]) * scale[h / group] * factor);

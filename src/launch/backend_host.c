@@ -85,9 +85,9 @@ static enum epa_status host_sync(struct epa_backend *base)
     return EPA_OK;
 }
 
-static enum epa_status
-host_parallel(struct epa_backend *base,
-              void (*fn)(void *arg, uint32_t worker, uint32_t workers), void *arg)
+static enum epa_status host_parallel(struct epa_backend *base,
+                                     void (*fn)(void *arg, uint32_t worker, uint32_t workers),
+                                     void *arg)
 {
     workers_run(((struct host *)base)->workers, fn, arg);
     return EPA_OK;
@@ -131,8 +131,7 @@ static enum epa_status host_mark(struct epa_backend *base, uint32_t i)
     return EPA_OK;
 }
 
-static enum epa_status host_elapsed(struct epa_backend *base, uint32_t i, uint32_t j,
-                                    double *ns)
+static enum epa_status host_elapsed(struct epa_backend *base, uint32_t i, uint32_t j, double *ns)
 {
     struct host *host = (struct host *)base;
 
@@ -215,8 +214,8 @@ static const struct epa_option options[] = {
 };
 
 const struct epa_backend_plugin backend_host_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "host", .summary = "memory and cores of this host",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "host",
+               .summary = "memory and cores of this host",
                .options = {options, sizeof(struct config), &defaults}},
     .memory = EPA_MEMORY_HOST,
     .threads = host_threads,

@@ -44,8 +44,8 @@ enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_
         mmap(NULL, head + slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (control == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: mmap of %zu shared bytes: %s",
-                        head + slots, strerror(errno));
+        return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: mmap of %zu shared bytes: %s", head + slots,
+                        strerror(errno));
     control->ranks = ranks;
     control->bytes = head + slots;
     control->slots = (char *)control + head;
@@ -120,13 +120,13 @@ static void tell_of_wait(const struct bootstrap *boot, uint32_t rank, uint64_t s
                          uint64_t waited_ns, uint64_t *reported_ns)
 {
     epa_wait_report(boot->base.observer,
-              &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
-                                    .peer = rank,
-                                    .number = EPA_WAIT_NOBODY,
-                                    .seen = seen,
-                                    .wanted = boot->epoch,
-                                    .waited_ns = waited_ns},
-              reported_ns);
+                    &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
+                                             .peer = rank,
+                                             .number = EPA_WAIT_NOBODY,
+                                             .seen = seen,
+                                             .wanted = boot->epoch,
+                                             .waited_ns = waited_ns},
+                    reported_ns);
 }
 
 static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
@@ -135,8 +135,8 @@ static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
     uint64_t start = 0, reported = 0, now, seen;
 
     /* Acquire: pairs with the release in meet(); what the other wrote is readable. */
-    for (uint32_t turn = 0;
-         (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->epoch; turn++) {
+    for (uint32_t turn = 0; (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->epoch;
+         turn++) {
         if (epa_aborted(&boot->base))
             return EPA_ERR_ABORTED;
         pass_time(&boot->base.world, turn);
@@ -162,8 +162,7 @@ static enum epa_status meet(struct bootstrap *boot)
 
     boot->epoch++;
     /* Release: pairs with the acquire in wait_for(); my slot is written, others' are read. */
-    __atomic_store_n(&boot->control->rank[world->rank].arrived, boot->epoch,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&boot->control->rank[world->rank].arrived, boot->epoch, __ATOMIC_RELEASE);
     for (uint32_t r = 0; r < world->size && status == EPA_OK; r++)
         status = wait_for(boot, r);
     return status;
@@ -214,8 +213,8 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
                  (unsigned long long)boot->epoch);
 }
 
-void bootstrap_init(struct bootstrap *out, struct control *control,
-                    const struct epa_world *world, uint64_t timeout_ns)
+void bootstrap_init(struct bootstrap *out, struct control *control, const struct epa_world *world,
+                    uint64_t timeout_ns)
 {
     *out = (struct bootstrap){
         .base = {.world = *world,

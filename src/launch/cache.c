@@ -19,8 +19,7 @@ static uint64_t largest_l2(void)
         return 0;
     hwloc_topology_set_cache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
     if (hwloc_topology_load(topology) == 0) {
-        while ((cache = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L2CACHE, cache)) !=
-               NULL)
+        while ((cache = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L2CACHE, cache)) != NULL)
             most = cache->attr->cache.size > most ? cache->attr->cache.size : most;
     }
     hwloc_topology_destroy(topology);

@@ -70,9 +70,7 @@ static size_t front(const struct conn *conn)
 {
     size_t have = conn->in_bytes - conn->in_from;
 
-    return have < WIRE_HEAD
-               ? 0
-               : WIRE_HEAD + (size_t)wire_get_u32(conn->in + conn->in_from + 4);
+    return have < WIRE_HEAD ? 0 : WIRE_HEAD + (size_t)wire_get_u32(conn->in + conn->in_from + 4);
 }
 
 static void read_some(struct conn *conn)
@@ -108,8 +106,8 @@ bool conn_take(struct conn *conn, struct conn_message *out)
     if (need == 0)
         return false;
     if (need > WIRE_HEAD + conn->limit) {
-        conn_close(conn, "it sent a message of %zu bytes, where %zu are the most",
-                   need - WIRE_HEAD, conn->limit);
+        conn_close(conn, "it sent a message of %zu bytes, where %zu are the most", need - WIRE_HEAD,
+                   conn->limit);
         conn->in_from = conn->in_bytes;
         return false;
     }
@@ -146,8 +144,7 @@ bool conn_all_heard(const struct conn *conn)
            (conn->fd < 0 || ioctl(conn->fd, SIOCOUTQ, &left) != 0 || left == 0);
 }
 
-static bool send_some(struct conn *conn, const unsigned char *data, size_t bytes,
-                      size_t *from)
+static bool send_some(struct conn *conn, const unsigned char *data, size_t bytes, size_t *from)
 {
     ssize_t n;
 

@@ -51,8 +51,7 @@ void conn_put_piece(struct conn *, uint32_t type, const struct wire_piece *);
 void conn_put_bulk(struct conn *, uint32_t type, const struct wire_piece *);
 bool conn_bulk_gone(const struct conn *);
 bool conn_all_sent(const struct conn *);
-bool conn_all_heard(
-    const struct conn *); /* and the other host has it: closing loses nothing */
+bool conn_all_heard(const struct conn *); /* and the other host has it: closing loses nothing */
 
 /* Whether nothing was heard for so long, by somebody who looked: where the caller itself was
  * away since `last_poll` (stopped, or its machine was), silence counts from now on. */

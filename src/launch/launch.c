@@ -10,8 +10,7 @@
 /* A rank can raise `aborted` and then hang, which nothing but a look at the word shows. */
 enum { POLL_MS = 100 };
 
-enum epa_status launch_nodes(const struct epa_launch *launch, uint32_t **out,
-                             struct epa_error *err)
+enum epa_status launch_nodes(const struct epa_launch *launch, uint32_t **out, struct epa_error *err)
 {
     uint32_t *node;
 
@@ -20,8 +19,7 @@ enum epa_status launch_nodes(const struct epa_launch *launch, uint32_t **out,
         return EPA_OK;
     node = calloc(launch->ranks, sizeof(*node));
     if (node == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the nodes of %u ranks",
-                        launch->ranks);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the nodes of %u ranks", launch->ranks);
     for (uint32_t r = 0; r < launch->ranks; r++)
         node[r] = r / launch->ranks_per_node;
     *out = node;
@@ -42,8 +40,7 @@ struct epa_world launch_world(const struct epa_launch *launch, const uint32_t *n
         world.local_size = node;
     /* Nodes of one host share its cores: a node has its part of them, so that a rank which
      * compares it with local_size yields exactly when all ranks are more than all cores. */
-    world.local_cores =
-        (uint32_t)((uint64_t)plan->cores * world.local_size / launch->ranks);
+    world.local_cores = (uint32_t)((uint64_t)plan->cores * world.local_size / launch->ranks);
     if (world.local_cores == 0)
         world.local_cores = 1;
     world.cores = pin_plan_rank(plan, rank, &world.core);
@@ -68,8 +65,8 @@ void watch_init(struct watch *out, const struct epa_launch *launch, struct contr
 /* Whether a failure with `status` is the one that decides. */
 static bool decides(struct watch *watch, enum epa_status status)
 {
-    bool first = watch->first == EPA_OK ||
-                 (watch->first == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED);
+    bool first =
+        watch->first == EPA_OK || (watch->first == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED);
 
     if (first)
         watch->first = status;
@@ -120,8 +117,7 @@ static uint32_t missing_rank(const struct watch *watch)
     enum epa_status status;
     uint32_t rank = 0;
 
-    while (rank + 1 < watch->launch->ranks &&
-           control_returned(watch->control, rank, &status))
+    while (rank + 1 < watch->launch->ranks && control_returned(watch->control, rank, &status))
         rank++;
     return rank;
 }

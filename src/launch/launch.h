@@ -25,11 +25,10 @@ struct watch {
     int stop_fd;        /* to poll for reading; -1: no more */
     bool stopping;      /* because it could be read */
     uint64_t grace_end; /* when who has not returned is given up; 0: nobody failed yet */
-    uint64_t last_end; /* when the last rank must have returned; 0: none has, or no limit */
+    uint64_t last_end;  /* when the last rank must have returned; 0: none has, or no limit */
 };
 
-void watch_init(struct watch *out, const struct epa_launch *, struct control *,
-                struct epa_error *);
+void watch_init(struct watch *out, const struct epa_launch *, struct control *, struct epa_error *);
 
 /* A rank came back from rank_main with `status`. */
 void watch_returned(struct watch *, enum epa_status status);

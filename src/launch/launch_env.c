@@ -23,16 +23,14 @@ static enum epa_status find_job(struct process_job *out, struct epa_error *err)
     enum epa_status status = process_id_find(out, err);
 
     if (status == EPA_OK && out->process_id.size == 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "launcher env: nothing says which rank this is; start it by torchrun, "
-            "srun or mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-            "MASTER_PORT, all four");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: nothing says which rank this is; start it by torchrun, "
+                        "srun or mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+                        "MASTER_PORT, all four");
     return status;
 }
 
-static enum epa_status place(const void *config, struct epa_process_id *out,
-                             struct epa_error *err)
+static enum epa_status place(const void *config, struct epa_process_id *out, struct epa_error *err)
 {
     struct process_job job;
     enum epa_status status = find_job(&job, err);
@@ -71,9 +69,8 @@ static const char *value_of(const char *name)
     return value != NULL && *value != 0 ? value : NULL;
 }
 
-static enum epa_status find_address(const struct config *config,
-                                    const struct process_job *job, char *out, size_t room,
-                                    struct epa_error *err)
+static enum epa_status find_address(const struct config *config, const struct process_job *job,
+                                    char *out, size_t room, struct epa_error *err)
 {
     const char *master = value_of("MASTER_ADDR"), *list = value_of("SLURM_STEP_NODELIST");
     bool all_here = job->local_size == job->process_id.size;
@@ -87,19 +84,17 @@ static enum epa_status find_address(const struct config *config,
     else if (list != NULL)
         first_host(list, out, room);
     else
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
-            "launcher.address",
-            job->process_id.source);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
+                        "launcher.address",
+                        job->process_id.source);
     if (job->process_id.rank == 0 && !all_here && !job->hosts_unknown &&
         config->interface == NULL && net_is_loopback(out))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "launcher env: '%.200s' is the loopback address here, which ranks on "
-            "other hosts cannot reach; set launcher.address to another, or "
-            "launcher.interface",
-            out);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: '%.200s' is the loopback address here, which ranks on "
+                        "other hosts cannot reach; set launcher.address to another, or "
+                        "launcher.interface",
+                        out);
     return EPA_OK;
 }
 
@@ -143,8 +138,7 @@ static enum epa_status find_port(const struct config *config, const struct proce
     port = strtoul(master, &end, 10);
     if (*master < '0' || *master > '9' || *end != 0 || port == 0 || port > 65534)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: MASTER_PORT='%.32s' is no port from 1 to 65534",
-                        master);
+                        "launcher env: MASTER_PORT='%.32s' is no port from 1 to 65534", master);
     /* torchrun itself listens there then. */
     *out = (uint32_t)port + (store != NULL && strcmp(store, "True") == 0);
     return EPA_OK;
@@ -158,10 +152,9 @@ static enum epa_status find_token(const struct process_job *job, char *out, size
     if (token == NULL)
         snprintf(out, room, "%u:%08x:%.40s", (unsigned)getuid(), hash(job->id), job->id);
     else if (strlen(token) >= room)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
-            strlen(token), room - 1);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
+                        strlen(token), room - 1);
     else
         snprintf(out, room, "%s", token);
     return EPA_OK;
@@ -172,9 +165,9 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
 {
     const struct config *config = arg;
     const struct launcher_settings settings = {.pin = config->pin,
-                                           .prefix = config->prefix,
-                                           .start_ns = config->start_ns,
-                                           .heartbeat_ns = config->heartbeat_ns};
+                                               .prefix = config->prefix,
+                                               .start_ns = config->start_ns,
+                                               .heartbeat_ns = config->heartbeat_ns};
     struct launcher_contact contact = {.port = 0};
     struct launcher_params params = {.interface = config->interface, .contact = &contact};
     struct process_job job;
@@ -206,9 +199,8 @@ static const struct config defaults = {
 static const struct epa_option options[] = {
     {.name = "address",
      EPA_STRING(struct config, address),
-     .help =
-         "host name or address of rank 0; the default is MASTER_ADDR, or the first host "
-         "of a Slurm step"},
+     .help = "host name or address of rank 0; the default is MASTER_ADDR, or the first host "
+             "of a Slurm step"},
     {.name = "port",
      EPA_U32(struct config, port),
      .max = 65535,
@@ -237,8 +229,7 @@ static const struct epa_option options[] = {
 };
 
 const struct epa_launcher_plugin launch_env_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "env",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "env",
                .summary = "ranks are started by torchrun, srun or a script, on any hosts",
                .options = {options, sizeof(struct config), &defaults}},
     .process_id = place,

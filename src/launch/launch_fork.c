@@ -59,8 +59,7 @@ static enum epa_status start_rank(struct launch *launch, uint32_t r)
     enum epa_status status;
 
     launch->starting = r;
-    status =
-        process_start(&launch->rank[r], r, launch->config->prefix, run_rank, launch, &err);
+    status = process_start(&launch->rank[r], r, launch->config->prefix, run_rank, launch, &err);
     if (status != EPA_OK) {
         watch_failed(&launch->watch, status, "%s", err.text);
         return status;
@@ -216,8 +215,8 @@ static const struct epa_option options[] = {
 };
 
 const struct epa_launcher_plugin launch_fork_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "fork", .summary = "ranks are processes of this host",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "fork",
+               .summary = "ranks are processes of this host",
                .options = {options, sizeof(struct config), &defaults}},
     .launch = launch_fork,
 };

@@ -175,8 +175,8 @@ static enum epa_status init(struct launch *launch, const struct config *config,
     if (status == EPA_OK)
         status = launch_nodes(&launch->asked, &launch->nodes, err);
     if (status == EPA_OK)
-        status = pin_plan_init(&launch->pins, (enum pin)config->pin, ranks,
-                               launch->asked.threads, err);
+        status =
+            pin_plan_init(&launch->pins, (enum pin)config->pin, ranks, launch->asked.threads, err);
     if (status != EPA_OK)
         return status;
     launch->rank = calloc(ranks, sizeof(*launch->rank));
@@ -222,8 +222,7 @@ static const struct epa_option options[] = {
 };
 
 const struct epa_launcher_plugin launch_thread_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "thread",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "thread",
                .summary = "ranks are threads of this process, for ThreadSanitizer",
                .options = {options, sizeof(struct config), &defaults}},
     .launch = launch_thread,

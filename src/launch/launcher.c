@@ -73,8 +73,8 @@ static void judge_process(struct launcher *launcher, int code)
     if (!run->ran && run->left && !launcher->process.killed)
         return;
     /* One that is kept has given its word, and is to live on. */
-    status = process_judge(&launcher->process, code, has_word && !launcher_keeps(launcher), word, who,
-                           how, sizeof(how));
+    status = process_judge(&launcher->process, code, has_word && !launcher_keeps(launcher), word,
+                           who, how, sizeof(how));
     if (status == EPA_ERR_TIMEOUT && run->ran)
         launcher_fail_with(launcher, status, UINT32_MAX,
                            "%s did not return within %.3g s of the request to stop", who,
@@ -121,7 +121,7 @@ static void met(struct launcher *launcher, const struct conn_message *m)
     launcher->met = true;
     if (met.err.status != EPA_OK) {
         launcher_fail_with(launcher, met.err.status, UINT32_MAX, "rank %u (host %.64s): %s",
-                       launcher->params.process_id.rank, launcher->host.name, met.err.text);
+                           launcher->params.process_id.rank, launcher->host.name, met.err.text);
         return;
     }
     launcher->contact = met.contact;
@@ -188,9 +188,8 @@ static void share_signal(uint32_t number)
     sigemptyset(&both);
     sigaddset(&both, SIGINT);
     sigaddset(&both, SIGTERM);
-    if ((number != SIGINT && number != SIGTERM) ||
-        sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 || sigismember(&blocked, SIGINT) != 1 ||
-        sigismember(&blocked, SIGTERM) != 1)
+    if ((number != SIGINT && number != SIGTERM) || sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 ||
+        sigismember(&blocked, SIGINT) != 1 || sigismember(&blocked, SIGTERM) != 1)
         return;
     while (sigtimedwait(&both, NULL, &now) > 0)
         continue;
@@ -216,10 +215,10 @@ static void check_time(struct launcher *launcher, uint64_t now)
 {
     struct launcher_run_state *run = &launcher->run;
     enum epa_poll_reason why = run->stopping ? EPA_POLL_STOPPING : EPA_POLL;
-    bool at_once = run->asked->poll_launch != NULL && run->asked->poll_launch(run->asked->poll_arg, why);
+    bool at_once =
+        run->asked->poll_launch != NULL && run->asked->poll_launch(run->asked->poll_arg, why);
 
-    if (run->phase == MEETING && !run->judged &&
-        now - run->began_ns > run->settings->start_ns)
+    if (run->phase == MEETING && !run->judged && now - run->began_ns > run->settings->start_ns)
         launcher_fail_with(
             launcher, EPA_ERR_TIMEOUT, UINT32_MAX,
             "rank %u (host %.64s) did not meet the others within %.3g s (launcher.start)",
@@ -227,7 +226,8 @@ static void check_time(struct launcher *launcher, uint64_t now)
             (double)run->settings->start_ns * 1e-9);
     if (run->grace_end_ns == 0 && control_aborted(launcher->control))
         run->grace_end_ns = now + run->asked->grace_ns;
-    if (!launcher_keeps(launcher) && !run->ran && !run->left && control_aborted(launcher->control)) {
+    if (!launcher_keeps(launcher) && !run->ran && !run->left &&
+        control_aborted(launcher->control)) {
         run->left = true;
         conn_put(&launcher->child, WIRE_LEAVE);
     }
@@ -240,7 +240,8 @@ static bool is_over(const struct launcher *launcher)
 {
     bool at_rest = launcher_keeps(launcher) ? launcher_quiet(launcher) : launcher->process.pid == 0;
 
-    return launcher->run.judged && at_rest && (launcher->rendezvous == NULL || rendezvous_over(launcher->rendezvous));
+    return launcher->run.judged && at_rest &&
+           (launcher->rendezvous == NULL || rendezvous_over(launcher->rendezvous));
 }
 
 static int pause_ms(const struct launcher *launcher, uint64_t now)
@@ -249,7 +250,8 @@ static int pause_ms(const struct launcher *launcher, uint64_t now)
 
     if (launcher->process.pid != 0 && launcher->process.pidfd < 0)
         return 1;
-    if (launcher->rendezvous != NULL && (rendezvous = rendezvous_due_ns(launcher->rendezvous)) < due)
+    if (launcher->rendezvous != NULL &&
+        (rendezvous = rendezvous_due_ns(launcher->rendezvous)) < due)
         due = rendezvous;
     return due <= now ? 0 : (int)((due - now + 999999) / 1000000);
 }
@@ -283,11 +285,11 @@ static void turn(struct launcher *launcher, struct pollfd *fds)
 static enum epa_status start_rendezvous(struct launcher *launcher, struct epa_error *err)
 {
     struct rendezvous_params params = {.asked = launcher->run.asked,
-                                .token = launcher->contact.token,
-                                .listener = launcher->listener,
-                                .listeners = launcher->listeners,
-                                .start_ns = launcher->run.settings->start_ns,
-                                .heartbeat_ns = launcher->run.settings->heartbeat_ns};
+                                       .token = launcher->contact.token,
+                                       .listener = launcher->listener,
+                                       .listeners = launcher->listeners,
+                                       .start_ns = launcher->run.settings->start_ns,
+                                       .heartbeat_ns = launcher->run.settings->heartbeat_ns};
     enum epa_status status = rendezvous_create(&params, &launcher->rendezvous, err);
     int ends[2];
 
@@ -336,11 +338,10 @@ static enum epa_status begin(struct launcher *launcher, struct epa_error *err)
     else if (launcher->met)
         launcher_dial(launcher, -1);
     if (status == EPA_OK && launcher->failed_rank)
-        launcher_fail_with(
-            launcher, EPA_ERR_UNSUPPORTED, UINT32_MAX,
-            "the process of rank %u (host %.64s) was lost in an earlier run, and "
-            "cannot be started again in this job",
-            launcher->params.process_id.rank, launcher->host.name);
+        launcher_fail_with(launcher, EPA_ERR_UNSUPPORTED, UINT32_MAX,
+                           "the process of rank %u (host %.64s) was lost in an earlier run, and "
+                           "cannot be started again in this job",
+                           launcher->params.process_id.rank, launcher->host.name);
     return status;
 }
 
@@ -373,19 +374,15 @@ static void give_up(struct launcher *launcher)
 }
 
 enum epa_status launcher_launch(struct launcher *launcher, const struct launcher_settings *settings,
-                            const struct epa_launch *asked, struct epa_error *err)
+                                const struct epa_launch *asked, struct epa_error *err)
 {
-    struct pollfd *fds =
-        calloc(OWN_POLLS + NET_LISTENERS + asked->ranks + 64, sizeof(*fds));
+    struct pollfd *fds = calloc(OWN_POLLS + NET_LISTENERS + asked->ranks + 64, sizeof(*fds));
     enum epa_status status;
 
-    launcher->run = (struct launcher_run_state){.settings = settings,
-                                        .asked = asked,
-                                        .stop_fd = asked->stop_fd,
-                                        .began_ns = clock_ns()};
-    status = fds == NULL
-                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory to watch %u ranks", asked->ranks)
-                 : begin(launcher, err);
+    launcher->run = (struct launcher_run_state){
+        .settings = settings, .asked = asked, .stop_fd = asked->stop_fd, .began_ns = clock_ns()};
+    status = fds == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory to watch %u ranks", asked->ranks)
+                         : begin(launcher, err);
     if (status != EPA_OK) {
         give_up(launcher);
     } else {
@@ -458,7 +455,7 @@ void launcher_destroy(struct launcher *launcher)
 }
 
 enum epa_status launcher_create(const struct launcher_params *params, struct launcher **out,
-                            struct epa_error *err)
+                                struct epa_error *err)
 {
     struct launcher *launcher = calloc(1, sizeof(*launcher));
     bool listens = params->process_id.rank == 0 && params->process_id.size > 1;

@@ -50,14 +50,14 @@ struct launcher;
 
 /* Rank 0 listens from here on. No process is started. */
 enum epa_status launcher_create(const struct launcher_params *, struct launcher **out,
-                            struct epa_error *);
+                                struct epa_error *);
 
 /* As launch() of epa_launcher_plugin; `asked` is alike on all ranks but for what `arg` and
  * `block` point to. One launch at a time. What rank 0 can say for all only its `err` and
  * `lost` tell. A team that keeps its process and has lost it refuses further launches, on
  * all ranks. */
 enum epa_status launcher_launch(struct launcher *, const struct launcher_settings *,
-                            const struct epa_launch *asked, struct epa_error *);
+                                const struct epa_launch *asked, struct epa_error *);
 
 /* Ends the process that was kept: leave() has a second for it. Then, rank 0 aside, waits
  * some seconds for rank 0 to do the same, which is done with its report then: who started

@@ -65,17 +65,16 @@ static enum epa_status output(struct member *m, size_t bytes, struct wire_piece 
             return EPA_ERR_TIMEOUT;
         }
         epa_wait_report(m->base.observer,
-                  &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
-                                        .peer = EPA_WAIT_NOBODY,
-                                        .number = EPA_WAIT_NOBODY,
-                                        .seen = m->number,
-                                        .wanted = m->number + 1,
-                                        .waited_ns = clock_ns() - begun},
-                  &reported);
+                        &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
+                                                 .peer = EPA_WAIT_NOBODY,
+                                                 .number = EPA_WAIT_NOBODY,
+                                                 .seen = m->number,
+                                                 .wanted = m->number + 1,
+                                                 .waited_ns = clock_ns() - begun},
+                        &reported);
         if (!receive(m->conn, POLL_MS, &message))
             continue;
-        if (message.type == WIRE_LATE &&
-            wire_get_word(message.data, message.bytes, &late)) {
+        if (message.type == WIRE_LATE && wire_get_word(message.data, message.bytes, &late)) {
             m->timed_out = true;
             m->late = late.rank;
             return EPA_ERR_TIMEOUT;

@@ -49,8 +49,9 @@ struct launcher {
     struct conn child; /* to it */
     int child_end;     /* its end of that, while it is forked */
     bool met;          /* meet() has returned, or there is none */
-    bool failed_rank;         /* the process was to be kept, and is gone */
-    struct rendezvous *rendezvous;   /* rank 0; stays until the next launch, and so do its connections */
+    bool failed_rank;  /* the process was to be kept, and is gone */
+    struct rendezvous
+        *rendezvous; /* rank 0; stays until the next launch, and so do its connections */
     struct net_dial dial;
     struct conn conn; /* to the hub */
     char rendezvous_name[200];
@@ -84,7 +85,8 @@ int launcher_rank_process(void *launcher);
 /* Something went wrong here: the hub is told, or, where there is none, that is how it ends. */
 void launcher_fail(struct launcher *, const struct wire_word *);
 EPA_PRINTF(4, 5)
-void launcher_fail_with(struct launcher *, enum epa_status, uint32_t failed_rank, const char *fmt, ...);
+void launcher_fail_with(struct launcher *, enum epa_status, uint32_t failed_rank, const char *fmt,
+                        ...);
 
 /* The rank has returned, with that status. */
 void launcher_returned(struct launcher *, enum epa_status);

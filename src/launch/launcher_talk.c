@@ -51,7 +51,7 @@ void launcher_fail(struct launcher *launcher, const struct wire_word *word)
 }
 
 void launcher_fail_with(struct launcher *launcher, enum epa_status status, uint32_t failed_rank,
-                    const char *fmt, ...)
+                        const char *fmt, ...)
 {
     struct wire_word word = {.status = status, .rank = failed_rank};
     va_list args;
@@ -104,14 +104,16 @@ static size_t fill_mask(const struct pin_plan *plan, unsigned char *mask)
 
 static void say_hello(struct launcher *launcher)
 {
-    const char *fingerprint = launcher->run.asked->fingerprint != NULL ? launcher->run.asked->fingerprint : "";
+    const char *fingerprint =
+        launcher->run.asked->fingerprint != NULL ? launcher->run.asked->fingerprint : "";
     struct wire_greet greet = {.protocol = WIRE_PROTOCOL};
-    struct wire_hello hello = {.rank = launcher->params.process_id.rank,
-                               .size = launcher->params.process_id.size,
-                               .pid = (uint32_t)launcher->process.pid,
-                               .abi = EPA_ABI,
-                               .version = EPA2A_VERSION,
-                               .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
+    struct wire_hello hello = {
+        .rank = launcher->params.process_id.rank,
+        .size = launcher->params.process_id.size,
+        .pid = (uint32_t)launcher->process.pid,
+        .abi = EPA_ABI,
+        .version = EPA2A_VERSION,
+        .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
     unsigned char mask[WIRE_MASK_MAX], *at;
     size_t room;
 
@@ -146,8 +148,9 @@ void launcher_dial(struct launcher *launcher, int fd)
 {
     launcher->run.phase = DIALING;
     net_dial_init(&launcher->dial, &launcher->contact);
-    snprintf(launcher->rendezvous_name, sizeof(launcher->rendezvous_name), "rank 0 (address %.100s, port %u)",
-             launcher->contact.address[0], launcher->contact.port);
+    snprintf(launcher->rendezvous_name, sizeof(launcher->rendezvous_name),
+             "rank 0 (address %.100s, port %u)", launcher->contact.address[0],
+             launcher->contact.port);
     if (fd >= 0)
         connected(launcher, fd);
 }
@@ -164,11 +167,10 @@ static void dial_turn(struct launcher *launcher, short revents, uint64_t now)
     else if (now - run->began_ns > run->settings->start_ns) {
         struct wire_word word = {.status = EPA_ERR_TIMEOUT, .rank = UINT32_MAX};
 
-        snprintf(
-            word.text, sizeof(word.text),
-            "rank %u (host %.64s) cannot reach rank 0 within %.3g s (launcher.start): %s",
-            launcher->params.process_id.rank, launcher->host.name,
-            (double)run->settings->start_ns * 1e-9, launcher->dial.why);
+        snprintf(word.text, sizeof(word.text),
+                 "rank %u (host %.64s) cannot reach rank 0 within %.3g s (launcher.start): %s",
+                 launcher->params.process_id.rank, launcher->host.name,
+                 (double)run->settings->start_ns * 1e-9, launcher->dial.why);
         judge(launcher, &word);
     }
 }
@@ -188,10 +190,10 @@ static void order_run(struct launcher *launcher, const struct wire_welcome *welc
     uint32_t size = launcher->params.process_id.size, me = launcher->params.process_id.rank;
     const struct epa_launch *asked = launcher->run.asked;
     struct launcher_run order = {.rank_main = asked->rank_main,
-                             .arg = asked->arg,
-                             .timeout_ns = asked->timeout_ns,
-                             .world = {.rank = me, .size = size},
-                             .all_cores = launcher->pins.cores};
+                                 .arg = asked->arg,
+                                 .timeout_ns = asked->timeout_ns,
+                                 .world = {.rank = me, .size = size},
+                                 .all_cores = launcher->pins.cores};
     uint32_t mine = wire_get_u32(welcome->node.data + (size_t)me * 4);
     size_t room = sizeof(order) + ((size_t)size + order.all_cores) * 4;
     unsigned char *at = conn_begin(&launcher->child, WIRE_RUN, room), *to;
@@ -226,8 +228,8 @@ static void welcomed(struct launcher *launcher, const struct conn_message *m)
         rendezvous_is_gone(launcher, "it sent what makes no sense");
         return;
     }
-    snprintf(launcher->rendezvous_name, sizeof(launcher->rendezvous_name), "rank 0 (host %.64s, pid %u)",
-             welcome.host, welcome.pid);
+    snprintf(launcher->rendezvous_name, sizeof(launcher->rendezvous_name),
+             "rank 0 (host %.64s, pid %u)", welcome.host, welcome.pid);
     launcher->run.phase = RUNNING;
     if (!control_aborted(launcher->control))
         order_run(launcher, &welcome);
@@ -288,8 +290,8 @@ static void push_block(struct launcher *launcher)
     uint32_t me = launcher->params.process_id.rank;
     size_t bytes = run->ran && me != 0 && asked->block != NULL ? asked->block_bytes : 0;
 
-    for (uint32_t i = 0;
-         i < TURN_PIECES && conn_all_sent(&launcher->conn) && run->block_at < bytes; i++) {
+    for (uint32_t i = 0; i < TURN_PIECES && conn_all_sent(&launcher->conn) && run->block_at < bytes;
+         i++) {
         size_t n = bytes - run->block_at;
         const char *from = asked->block + me * bytes + run->block_at;
         struct wire_piece piece = {.number = run->block_at};

@@ -25,8 +25,8 @@ static enum epa_status resolve(const char *name, uint32_t port, struct addrinfo 
     snprintf(service, sizeof(service), "%u", port);
     failed = getaddrinfo(name, service, &hints, out);
     if (failed != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "the address '%.200s' cannot be looked up: %s",
-                        name, gai_strerror(failed));
+        return epa_fail(err, EPA_ERR_CONFIG, "the address '%.200s' cannot be looked up: %s", name,
+                        gai_strerror(failed));
     return EPA_OK;
 }
 
@@ -42,11 +42,10 @@ static void address_text(const struct sockaddr *at, char *out, size_t room)
 static bool is_loopback(const struct sockaddr *at)
 {
     if (at->sa_family == AF_INET)
-        return (ntohl(((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr) >>
-                24) == 127;
+        return (ntohl(((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr) >> 24) ==
+               127;
     return at->sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LOOPBACK(
-               &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
 bool net_is_loopback(const char *name)
@@ -91,8 +90,7 @@ static bool usable(const struct ifaddrs *i)
     if (at->sa_family == AF_INET)
         return true;
     return at->sa_family == AF_INET6 &&
-           !IN6_IS_ADDR_LINKLOCAL(
-               &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
+           !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
 /* The names of interfaces that have an address, once each. */
@@ -108,13 +106,13 @@ static void list_interfaces(const struct ifaddrs *list, char *out, size_t room)
             again |= usable(p) && strcmp(p->ifa_name, i->ifa_name) == 0;
         if (again || !usable(i) || used >= room)
             continue;
-        used += (size_t)snprintf(out + used, room - used, "%s%s", used > 0 ? ", " : "",
-                                 i->ifa_name);
+        used +=
+            (size_t)snprintf(out + used, room - used, "%s%s", used > 0 ? ", " : "", i->ifa_name);
     }
 }
 
-static enum epa_status listen_interface(const char *name, uint32_t port, char *address,
-                                        size_t room, int *out, struct epa_error *err)
+static enum epa_status listen_interface(const char *name, uint32_t port, char *address, size_t room,
+                                        int *out, struct epa_error *err)
 {
     struct ifaddrs *list = NULL;
     const struct ifaddrs *best = NULL;
@@ -147,8 +145,8 @@ static enum epa_status listen_interface(const char *name, uint32_t port, char *a
         ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
     *out = listen_on((struct sockaddr *)&at, bytes);
     if (*out < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s",
-                        address, port, strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s", address,
+                        port, strerror(errno));
     return EPA_OK;
 }
 
@@ -175,9 +173,8 @@ enum epa_status net_listen_at(const struct launcher_contact *contact, const char
     freeaddrinfo(list);
     if (*out >= 0)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_SYSTEM,
-                    "rank 0 cannot listen at %.200s (%s) port %u: %s%s", name, text,
-                    contact->port, strerror(failed),
+    return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %.200s (%s) port %u: %s%s", name,
+                    text, contact->port, strerror(failed),
                     failed == EADDRINUSE      ? "; set launcher.port to one that is free"
                     : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
                                                 "one of the host that rank 0 runs on"
@@ -243,8 +240,7 @@ enum epa_status net_listen_anywhere(const char *interface, struct launcher_conta
     memset(contact, 0, sizeof(*contact));
     status = make_token(contact->token, err);
     if (status == EPA_OK && interface != NULL)
-        status =
-            listen_interface(interface, 0, contact->address[0], LAUNCHER_ADDRESS, out, err);
+        status = listen_interface(interface, 0, contact->address[0], LAUNCHER_ADDRESS, out, err);
     else if (status == EPA_OK)
         status = listen_everywhere(out, err);
     if (status != EPA_OK)
@@ -257,9 +253,8 @@ enum epa_status net_listen_anywhere(const char *interface, struct launcher_conta
         close(*out);
         return status;
     }
-    contact->port =
-        ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
-                                      : ((struct sockaddr_in6 *)&at)->sin6_port);
+    contact->port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
+                                                  : ((struct sockaddr_in6 *)&at)->sin6_port);
     return EPA_OK;
 }
 
@@ -287,8 +282,8 @@ static void give_up(struct net_dial *dial, const char *how)
 
     if (dial->next != NULL) {
         address_text(dial->next->ai_addr, text, sizeof(text));
-        snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", text,
-                 dial->contact->port, how);
+        snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", text, dial->contact->port,
+                 how);
         dial->next = dial->next->ai_next;
     }
     if (dial->fd >= 0)
@@ -329,8 +324,7 @@ static void connect_next(struct net_dial *dial, uint64_t now)
 
     dial->since_ns = now;
     dial->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (dial->fd < 0 ||
-        (connect(dial->fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS))
+    if (dial->fd < 0 || (connect(dial->fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS))
         give_up(dial, strerror(errno));
 }
 

@@ -39,8 +39,8 @@ void nodes_host(struct nodes_host *out)
         memcpy(out->machine, out->name, sizeof(out->machine));
     read_space("/proc/self/ns/net", net, sizeof(net));
     read_space("/proc/self/ns/pid", pid, sizeof(pid));
-    snprintf(out->identity, sizeof(out->identity), "%s %s %s %s", out->name, out->machine,
-             net, pid);
+    snprintf(out->identity, sizeof(out->identity), "%s %s %s %s", out->name, out->machine, net,
+             pid);
 }
 
 static bool same_cores(const struct nodes_rank *a, const struct nodes_rank *b)

@@ -58,13 +58,11 @@ static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
     if (hwloc_topology_init(&topology) != 0)
         return;
     if (hwloc_topology_load(topology) == 0) {
-        while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) !=
-               NULL) {
+        while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL) {
             uint32_t before = plan->cores;
             int id = hwloc_bitmap_first(core->cpuset);
 
-            for (; id >= 0 && plan->cores == before;
-                 id = hwloc_bitmap_next(core->cpuset, id))
+            for (; id >= 0 && plan->cores == before; id = hwloc_bitmap_next(core->cpuset, id))
                 take(plan, mask, n, id);
         }
     }
@@ -77,11 +75,10 @@ static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
 }
 #endif
 
-enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks,
-                              uint32_t threads, struct epa_error *err)
+enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks, uint32_t threads,
+                              struct epa_error *err)
 {
-    struct pin_plan plan = {
-        .pin = pin, .ranks = ranks, .threads = threads > 0 ? threads : 1};
+    struct pin_plan plan = {.pin = pin, .ranks = ranks, .threads = threads > 0 ? threads : 1};
     cpu_set_t *mask;
     int n = 0;
     enum epa_status status = read_mask(&mask, &n, err);

@@ -18,8 +18,8 @@ struct pin_plan {
     uint32_t ranks, threads; /* of a rank */
 };
 
-enum epa_status pin_plan_init(struct pin_plan *out, enum pin, uint32_t ranks,
-                              uint32_t threads, struct epa_error *);
+enum epa_status pin_plan_init(struct pin_plan *out, enum pin, uint32_t ranks, uint32_t threads,
+                              struct epa_error *);
 void pin_plan_finish(struct pin_plan *);
 
 /* The cores of one rank, worker w on core[w % n]: `threads` of its own where there are

@@ -132,11 +132,9 @@ enum epa_status process_judge(const struct process *process, int code, bool has_
         snprintf(out, room, "%s was killed by signal %d (%s)", who, WTERMSIG(code),
                  strsignal(WTERMSIG(code)));
     else if (!has_word)
-        snprintf(out, room, "%s left without a word (exit code %d)", who,
-                 WEXITSTATUS(code));
+        snprintf(out, room, "%s left without a word (exit code %d)", who, WEXITSTATUS(code));
     else if (WEXITSTATUS(code) != process_code(word))
-        snprintf(out, room, "%s was done and then left with exit code %d", who,
-                 WEXITSTATUS(code));
+        snprintf(out, room, "%s was done and then left with exit code %d", who, WEXITSTATUS(code));
     else
         return EPA_OK;
     return EPA_ERR_DIED;

@@ -20,8 +20,8 @@ void process_init(struct process *out);
 /* Forks; the child runs run(arg), which closes what is not its own, and leaves with what
  * that returns. It dies with the calling process, has no input, and ignores the signals of
  * the terminal. */
-enum epa_status process_start(struct process *, uint32_t rank, bool prefix,
-                              int (*run)(void *arg), void *arg, struct epa_error *);
+enum epa_status process_start(struct process *, uint32_t rank, bool prefix, int (*run)(void *arg),
+                              void *arg, struct epa_error *);
 
 void process_close_inherited(const struct process *); /* in a child: our ends of it */
 
@@ -39,8 +39,7 @@ int process_code(enum epa_status);
 
 /* What has become of it, in words, and how bad that is: EPA_OK: it has left as its last
  * word said, which `has_word` says was given. `who` is "rank 2 (pid 1234)". */
-enum epa_status process_judge(const struct process *, int code, bool has_word,
-                              enum epa_status word, const char *who, char *out,
-                              size_t room);
+enum epa_status process_judge(const struct process *, int code, bool has_word, enum epa_status word,
+                              const char *who, char *out, size_t room);
 
 #endif

@@ -6,10 +6,10 @@
 
 struct process_job {
     struct epa_process_id process_id; /* size 0: this process is not one of several */
-    bool mpi;               /* the variables are those of an MPI's own mpirun */
-    uint32_t local_size;    /* ranks on this host; 0: the variables do not say */
-    bool hosts_unknown;     /* nor whether there are others */
-    char id[128];           /* of the job, alike on all its ranks; "": unknown */
+    bool mpi;                         /* the variables are those of an MPI's own mpirun */
+    uint32_t local_size;              /* ranks on this host; 0: the variables do not say */
+    bool hosts_unknown;               /* nor whether there are others */
+    char id[128];                     /* of the job, alike on all its ranks; "": unknown */
 };
 
 /* Never guesses: a set of variables counts when all of it is there. EPA_ERR_CONFIG: it is

@@ -60,8 +60,8 @@ static void add(struct rendezvous *rendezvous, int fd, const struct sockaddr *fr
     conn_init(&peer->conn, fd, WIRE_GREET_MAX);
     peer->state = STRANGER;
     peer->since = clock_ns();
-    if (from != NULL && getnameinfo(from, bytes, peer->address, sizeof(peer->address), NULL,
-                                    0, NI_NUMERICHOST) != 0)
+    if (from != NULL && getnameinfo(from, bytes, peer->address, sizeof(peer->address), NULL, 0,
+                                    NI_NUMERICHOST) != 0)
         snprintf(peer->address, sizeof(peer->address), "unknown");
 }
 
@@ -75,8 +75,7 @@ static void accept_one(struct rendezvous *rendezvous, int listener)
     struct sockaddr_storage from;
     socklen_t bytes = sizeof(from);
     int one = 1;
-    int fd =
-        accept4(listener, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(listener, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
         return;
@@ -116,13 +115,14 @@ static void check_start(struct rendezvous *rendezvous, uint64_t now)
 {
     char missing[120];
 
-    if (rendezvous->started || rendezvous->failed_ns != 0 || now - rendezvous->created_ns < rendezvous->params.start_ns)
+    if (rendezvous->started || rendezvous->failed_ns != 0 ||
+        now - rendezvous->created_ns < rendezvous->params.start_ns)
         return;
     list_missing(rendezvous, missing, sizeof(missing));
     rendezvous_fail(rendezvous, EPA_ERR_TIMEOUT, UINT32_MAX,
-             "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
-             rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing, rendezvous->size,
-             (double)rendezvous->params.start_ns * 1e-9, rendezvous->refused);
+                    "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
+                    rendezvous->size - rendezvous->joined > 1 ? "s" : "", missing, rendezvous->size,
+                    (double)rendezvous->params.start_ns * 1e-9, rendezvous->refused);
 }
 
 /* Ranks that wait for a piece longer than they may are told whose it is. */
@@ -151,8 +151,8 @@ static void check_last(struct rendezvous *rendezvous, uint64_t now)
         if (rendezvous->of_rank[r]->returned)
             continue;
         rendezvous_fail(rendezvous, EPA_ERR_TIMEOUT, UINT32_MAX,
-                 "rank %u did not return within %.3g s of the first that did", r,
-                 (double)rendezvous->params.asked->timeout_ns * 1e-9);
+                        "rank %u did not return within %.3g s of the first that did", r,
+                        (double)rendezvous->params.asked->timeout_ns * 1e-9);
         return;
     }
     rendezvous->last_end_ns = 0;
@@ -166,8 +166,7 @@ static void check_silence(struct rendezvous *rendezvous, struct rendezvous_peer 
     if (peer->conn.fd < 0) {
         rendezvous_lose(rendezvous, peer, "");
     } else if (conn_is_silent(&peer->conn, now, rendezvous->looked_ns, limit)) {
-        snprintf(how, sizeof(how),
-                 "nothing was heard from it for %.3g s (launcher.heartbeat)",
+        snprintf(how, sizeof(how), "nothing was heard from it for %.3g s (launcher.heartbeat)",
                  (double)limit * 1e-9);
         rendezvous_lose(rendezvous, peer, how);
     } else {
@@ -182,8 +181,7 @@ static void check_peers(struct rendezvous *rendezvous, uint64_t now)
 
         if (peer == NULL)
             continue;
-        if (peer->state != JOINED &&
-            (peer->conn.fd < 0 || now - peer->since > STRANGER_S * second))
+        if (peer->state != JOINED && (peer->conn.fd < 0 || now - peer->since > STRANGER_S * second))
             forget(rendezvous, i);
         else if (peer->state == JOINED && !rendezvous->reported && !peer->failed_rank)
             check_silence(rendezvous, peer, now);
@@ -193,7 +191,8 @@ static void check_peers(struct rendezvous *rendezvous, uint64_t now)
 /* Once nothing is to be waited for, all hear how it ended. */
 static void check_end(struct rendezvous *rendezvous, uint64_t now)
 {
-    bool early = !rendezvous->started && rendezvous->joined + rendezvous->turned_away < rendezvous->size &&
+    bool early = !rendezvous->started &&
+                 rendezvous->joined + rendezvous->turned_away < rendezvous->size &&
                  rendezvous->verdict.status != EPA_ERR_TIMEOUT;
 
     if (rendezvous->reported || (rendezvous->failed_ns == 0 && !rendezvous->started) ||
@@ -315,7 +314,7 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 }
 
 enum epa_status rendezvous_create(const struct rendezvous_params *params, struct rendezvous **out,
-                           struct epa_error *err)
+                                  struct epa_error *err)
 {
     struct rendezvous *rendezvous = calloc(1, sizeof(*rendezvous));
     enum epa_status status;

@@ -17,7 +17,8 @@ struct rendezvous_params {
 };
 
 /* What params point to must outlive it. */
-enum epa_status rendezvous_create(const struct rendezvous_params *, struct rendezvous **out, struct epa_error *);
+enum epa_status rendezvous_create(const struct rendezvous_params *, struct rendezvous **out,
+                                  struct epa_error *);
 void rendezvous_destroy(struct rendezvous *);
 
 /* A connection that did not come by a listener: rank 0's own. Taken. */

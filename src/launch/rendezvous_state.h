@@ -39,9 +39,9 @@ struct rendezvous_gather {
 struct rendezvous {
     struct rendezvous_params params;
     uint32_t size, slots;
-    struct rendezvous_peer **slot;       /* [slots]; NULL: free */
-    struct rendezvous_peer **of_rank;    /* [size]; NULL: not there */
-    uint32_t joined, turned_away; /* ranks; of those that are here for nothing */
+    struct rendezvous_peer **slot;    /* [slots]; NULL: free */
+    struct rendezvous_peer **of_rank; /* [size]; NULL: not there */
+    uint32_t joined, turned_away;     /* ranks; of those that are here for nothing */
     bool started, reported;
     uint64_t created_ns, looked_ns, failed_ns, reported_ns, last_end_ns;
     struct rendezvous_gather gather;
@@ -50,7 +50,8 @@ struct rendezvous {
 };
 
 EPA_PRINTF(4, 5)
-void rendezvous_fail(struct rendezvous *, enum epa_status, uint32_t failed_rank, const char *fmt, ...);
+void rendezvous_fail(struct rendezvous *, enum epa_status, uint32_t failed_rank, const char *fmt,
+                     ...);
 
 /* A rank's agent can be asked nothing more. It keeps its place: its words are still good. */
 void rendezvous_lose(struct rendezvous *, struct rendezvous_peer *, const char *how);

@@ -21,9 +21,8 @@ static const uint64_t blame_ns = 1000000000;
 /* "rank 3 (host b, pid 4711, address 10.0.0.2)" */
 static void who(const struct rendezvous_peer *peer, char *out, size_t room)
 {
-    snprintf(out, room, "rank %u (host %.64s, pid %u%s%s)", peer->hello.rank,
-             peer->hello.host, peer->hello.pid, peer->address[0] != 0 ? ", address " : "",
-             peer->address);
+    snprintf(out, room, "rank %u (host %.64s, pid %u%s%s)", peer->hello.rank, peer->hello.host,
+             peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
 /* ---- failures ---- */
@@ -58,7 +57,8 @@ static void fail(struct rendezvous *rendezvous, const struct wire_word *word)
             conn_put(&rendezvous->of_rank[r]->conn, WIRE_ABORT);
 }
 
-void rendezvous_fail(struct rendezvous *rendezvous, enum epa_status status, uint32_t failed_rank, const char *fmt, ...)
+void rendezvous_fail(struct rendezvous *rendezvous, enum epa_status status, uint32_t failed_rank,
+                     const char *fmt, ...)
 {
     struct wire_word word = {.status = status, .rank = failed_rank};
     va_list args;
@@ -77,14 +77,16 @@ void rendezvous_lose(struct rendezvous *rendezvous, struct rendezvous_peer *peer
         return;
     conn_close(&peer->conn, "%s", how);
     who(peer, name, sizeof(name));
-    rendezvous_fail(rendezvous, EPA_ERR_DIED, peer->hello.rank, "%s is gone: %s", name, peer->conn.why);
+    rendezvous_fail(rendezvous, EPA_ERR_DIED, peer->hello.rank, "%s is gone: %s", name,
+                    peer->conn.why);
     peer->done = peer->failed_rank = true;
 }
 
 /* ---- arrivals ---- */
 
 EPA_PRINTF(3, 4)
-static void refuse(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const char *fmt, ...)
+static void refuse(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const char *fmt,
+                   ...)
 {
     struct wire_word word = {.status = EPA_ERR_CONFIG, .rank = UINT32_MAX};
     va_list args;
@@ -99,7 +101,8 @@ static void refuse(struct rendezvous *rendezvous, struct rendezvous_peer *peer, 
     peer->since = clock_ns();
 }
 
-static void greeted(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const struct conn_message *m)
+static void greeted(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
+                    const struct conn_message *m)
 {
     struct wire_greet greet;
 
@@ -109,10 +112,9 @@ static void greeted(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
         refuse(rendezvous, peer, "another version of epa2a: it speaks protocol %u, rank 0 has %d",
                greet.protocol, WIRE_PROTOCOL);
     else if (!wire_token_is(greet.token, rendezvous->params.token))
-        refuse(
-            rendezvous, peer,
-            "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must be "
-            "the same for all ranks");
+        refuse(rendezvous, peer,
+               "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must be "
+               "the same for all ranks");
     else {
         peer->state = GREETED;
         peer->conn.limit = WIRE_HELLO_MAX;
@@ -120,8 +122,8 @@ static void greeted(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
 }
 
 /* Why a rank cannot take part, or "". */
-static void find_fault(const struct rendezvous *rendezvous, const struct wire_hello *hello, char *out,
-                       size_t room)
+static void find_fault(const struct rendezvous *rendezvous, const struct wire_hello *hello,
+                       char *out, size_t room)
 {
     const struct rendezvous_peer *twin =
         hello->rank < rendezvous->size ? rendezvous->of_rank[hello->rank] : NULL;
@@ -130,14 +132,14 @@ static void find_fault(const struct rendezvous *rendezvous, const struct wire_he
 
     *out = 0;
     if (hello->abi != EPA_ABI)
-        snprintf(out, room, "runs an epa2a of another plugin ABI: %u there, %u here",
-                 hello->abi, EPA_ABI);
+        snprintf(out, room, "runs an epa2a of another plugin ABI: %u there, %u here", hello->abi,
+                 EPA_ABI);
     else if (asked->fingerprint != NULL &&
              wire_difference(hello->fingerprint, asked->fingerprint, first, sizeof(first)))
         snprintf(out, room, "was started with another experiment: %s", first);
     else if (hello->size != rendezvous->size || hello->rank >= rendezvous->size)
-        snprintf(out, room, "is rank %u of %u there, and there are %u ranks here",
-                 hello->rank, hello->size, rendezvous->size);
+        snprintf(out, room, "is rank %u of %u there, and there are %u ranks here", hello->rank,
+                 hello->size, rendezvous->size);
     else if (twin != NULL) {
         who(twin, name, sizeof(name));
         snprintf(out, room, "connected twice: the first was %s", name);
@@ -159,8 +161,8 @@ static void welcome_all(struct rendezvous *rendezvous)
                                       .mask_bytes = peer->mask_bytes};
     }
     if (rank == NULL || nodes == NULL) {
-        rendezvous_fail(rendezvous, EPA_ERR_NOMEM, UINT32_MAX, "no memory for the places of %u ranks",
-                 rendezvous->size);
+        rendezvous_fail(rendezvous, EPA_ERR_NOMEM, UINT32_MAX,
+                        "no memory for the places of %u ranks", rendezvous->size);
     } else {
         nodes_find(rank, rendezvous->size, rendezvous->params.asked->ranks_per_node);
         for (uint32_t r = 0; r < rendezvous->size; r++)
@@ -184,7 +186,8 @@ static void welcome_all(struct rendezvous *rendezvous)
     free(nodes);
 }
 
-static void join(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const struct conn_message *m)
+static void join(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
+                 const struct conn_message *m)
 {
     char fault[400], name[200];
     size_t piece = wire_gather_bytes(rendezvous->size);
@@ -270,25 +273,26 @@ static void gather_piece(struct rendezvous *rendezvous, struct rendezvous_peer *
         g->first_ns = clock_ns();
         if (!gather_room(g, rendezvous->size))
             rendezvous_fail(rendezvous, EPA_ERR_NOMEM, UINT32_MAX,
-                     "no memory to gather %zu bytes of %u ranks", g->bytes, rendezvous->size);
+                            "no memory to gather %zu bytes of %u ranks", g->bytes,
+                            rendezvous->size);
     }
     if (rendezvous->failed_ns != 0)
         return;
     if (piece.data.bytes != g->bytes) {
         rendezvous_fail(rendezvous, EPA_ERR_SYSTEM, UINT32_MAX,
-                 "rank %u has %zu bytes to gather where another has %zu", peer->hello.rank,
-                 piece.data.bytes, g->bytes);
+                        "rank %u has %zu bytes to gather where another has %zu", peer->hello.rank,
+                        piece.data.bytes, g->bytes);
         return;
     }
     if (g->bytes > 0)
-        memcpy(g->data[g->number & 1] + peer->hello.rank * g->bytes, piece.data.data,
-               g->bytes);
+        memcpy(g->data[g->number & 1] + peer->hello.rank * g->bytes, piece.data.data, g->bytes);
     peer->gathered++;
     if (++g->n == rendezvous->size)
         gather_all(rendezvous);
 }
 
-static void block(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const struct conn_message *m)
+static void block(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
+                  const struct conn_message *m)
 {
     const struct epa_launch *asked = rendezvous->params.asked;
     struct wire_piece piece;
@@ -300,11 +304,12 @@ static void block(struct rendezvous *rendezvous, struct rendezvous_peer *peer, c
         return;
     }
     if (piece.data.bytes > 0)
-        memcpy(asked->block + peer->hello.rank * asked->block_bytes + piece.number,
-               piece.data.data, piece.data.bytes);
+        memcpy(asked->block + peer->hello.rank * asked->block_bytes + piece.number, piece.data.data,
+               piece.data.bytes);
 }
 
-static void word(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const struct conn_message *m)
+static void word(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
+                 const struct conn_message *m)
 {
     struct wire_word said;
 
@@ -321,7 +326,8 @@ static void word(struct rendezvous *rendezvous, struct rendezvous_peer *peer, co
         rendezvous->last_end_ns = clock_ns() + rendezvous->params.asked->timeout_ns;
 }
 
-void rendezvous_hear(struct rendezvous *rendezvous, struct rendezvous_peer *peer, const struct conn_message *m)
+void rendezvous_hear(struct rendezvous *rendezvous, struct rendezvous_peer *peer,
+                     const struct conn_message *m)
 {
     if (peer->state == STRANGER)
         greeted(rendezvous, peer, m);

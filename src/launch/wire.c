@@ -26,8 +26,7 @@ void wire_put_u32(unsigned char *at, uint32_t value)
 
 uint32_t wire_get_u32(const unsigned char *at)
 {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
-           (uint32_t)at[3] << 24;
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
 size_t wire_gather_bytes(uint32_t size)
@@ -240,8 +239,7 @@ bool wire_get_welcome(const unsigned char *data, size_t bytes, uint32_t size,
     out->shares = take_u32(&r);
     out->local_cores = take_u32(&r);
     out->node = (struct wire_span){take(&r, (size_t)size * 4), (size_t)size * 4};
-    if (!all_taken(&r) || out->share >= out->shares || out->shares > size ||
-        out->local_cores == 0)
+    if (!all_taken(&r) || out->share >= out->shares || out->shares > size || out->local_cores == 0)
         return false;
     for (uint32_t i = 0; i < size; i++)
         if (wire_get_u32(out->node.data + (size_t)i * 4) > i)
@@ -325,8 +323,7 @@ static struct line trim(struct line line, size_t skip)
     return line;
 }
 
-static void tell(struct line section, struct line there, struct line here, char *out,
-                 size_t room)
+static void tell(struct line section, struct line there, struct line here, char *out, size_t room)
 {
     size_t key = key_bytes(here);
     struct line name, a, b;

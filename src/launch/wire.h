@@ -16,9 +16,9 @@ enum {
     WIRE_NAME = 72,      /* of a host, a version, a machine */
     WIRE_IDENTITY = 288, /* of a host: its name and what tells two of one name apart */
     WIRE_TEXT = 512,
-    WIRE_MASK_MAX = 8192,     /* bytes of a mask of cores */
+    WIRE_MASK_MAX = 8192,           /* bytes of a mask of cores */
     WIRE_FINGERPRINT_MAX = 1 << 18, /* an experiment as text */
-    WIRE_GREET_MAX = 256,     /* the longest message of who has not shown the token */
+    WIRE_GREET_MAX = 256,           /* the longest message of who has not shown the token */
     WIRE_HELLO_MAX = WIRE_FINGERPRINT_MAX + WIRE_MASK_MAX + 1024,
     WIRE_GATHER_MAX = 1 << 20, /* pieces of all ranks together, but at least 1 KiB each */
     WIRE_BLOCK_MAX = 1 << 16,
@@ -28,16 +28,16 @@ enum wire_type {
     /* An agent to the hub. */
     WIRE_GREET = 1, /* wire_greet: before anything else */
     WIRE_HELLO,     /* wire_hello: at once behind it */
-    WIRE_GATHER, /* wire_piece: its piece number so much; all pieces of one are as long */
-    WIRE_WORD,   /* wire_word: its rank has returned, or what has gone wrong */
-    WIRE_BLOCK,  /* wire_piece: what its rank left, from byte so much on */
-    WIRE_DONE,   /* nothing of its rank will follow */
+    WIRE_GATHER,    /* wire_piece: its piece number so much; all pieces of one are as long */
+    WIRE_WORD,      /* wire_word: its rank has returned, or what has gone wrong */
+    WIRE_BLOCK,     /* wire_piece: what its rank left, from byte so much on */
+    WIRE_DONE,      /* nothing of its rank will follow */
     /* The hub to an agent. */
     WIRE_REFUSED, /* wire_word: go away */
     WIRE_WELCOME, /* wire_welcome: all ranks are here */
     WIRE_ALL,     /* wire_piece: the pieces of all ranks, in order */
-    WIRE_LATE,  /* wire_word: its piece was waited for too long, for `rank` is not there */
-    WIRE_ABORT, /* some rank has failed */
+    WIRE_LATE,    /* wire_word: its piece was waited for too long, for `rank` is not there */
+    WIRE_ABORT,   /* some rank has failed */
     WIRE_VERDICT, /* wire_word: how the launch ended; the last message */
     /* Both ways. */
     WIRE_ALIVE,
@@ -64,7 +64,7 @@ struct wire_hello {
     char machine[WIRE_NAME];      /* alike where cores are shared: the kernel's boot id */
     char identity[WIRE_IDENTITY]; /* alike where memory can be shared */
     struct wire_span mask;        /* cores that it may use, a bit each */
-    struct wire_span fingerprint;       /* as in epa_launch */
+    struct wire_span fingerprint; /* as in epa_launch */
 };
 
 struct wire_welcome {

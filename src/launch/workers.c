@@ -67,8 +67,8 @@ static uint32_t next_round(struct workers *pool, uint32_t seen)
     uint32_t round;
 
     /* Acquire: pairs with publish(); fn and arg are readable. */
-    for (uint32_t turn = 1;
-         (round = __atomic_load_n(&pool->round, __ATOMIC_ACQUIRE)) == seen; turn++) {
+    for (uint32_t turn = 1; (round = __atomic_load_n(&pool->round, __ATOMIC_ACQUIRE)) == seen;
+         turn++) {
         pass_time(pool, &since);
         if (turn % CLOCK_TURNS != 0)
             continue;
@@ -97,8 +97,7 @@ static void *worker_thread(void *arg)
     }
 }
 
-static uint32_t publish(struct workers *pool, void (*fn)(void *, uint32_t, uint32_t),
-                        void *arg)
+static uint32_t publish(struct workers *pool, void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
     uint32_t round;
 
@@ -141,8 +140,8 @@ void workers_destroy(struct workers *pool)
     free(pool);
 }
 
-enum epa_status workers_create(uint32_t n, const struct epa_world *world,
-                               struct workers **out, struct epa_error *err)
+enum epa_status workers_create(uint32_t n, const struct epa_world *world, struct workers **out,
+                               struct epa_error *err)
 {
     size_t bytes = sizeof(struct workers) + n * sizeof(struct worker);
     struct workers *pool = aligned_alloc(64, bytes);

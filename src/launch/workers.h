@@ -12,7 +12,6 @@ enum epa_status workers_create(uint32_t n, const struct epa_world *, struct work
 void workers_destroy(struct workers *);
 
 /* Runs fn(arg, worker, n) once on each and returns when all are done. One thread calls. */
-void workers_run(struct workers *, void (*fn)(void *arg, uint32_t worker, uint32_t n),
-                 void *arg);
+void workers_run(struct workers *, void (*fn)(void *arg, uint32_t worker, uint32_t n), void *arg);
 
 #endif

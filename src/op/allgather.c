@@ -46,8 +46,7 @@ static void check_options(const struct config_check *c)
 
     if (bytes % 16 != 0)
         check_conflict(c, "allgather.row_bytes", NULL, check_multiples(c, bytes, 16),
-                       "%s is not a multiple of 16",
-                       check_value(c, "allgather.row_bytes", bytes));
+                       "%s is not a multiple of 16", check_value(c, "allgather.row_bytes", bytes));
 }
 
 static uint64_t max_rows(const struct experiment *x)
@@ -57,9 +56,9 @@ static uint64_t max_rows(const struct experiment *x)
 
 static void shape(const struct experiment *x, struct epa_problem *out)
 {
-    *out = (struct epa_problem){.op = EPA_OP_ALLGATHER,
-                                .u.allgather = {.max_rows = x->allgather.max_rows,
-                                                .row_bytes = x->allgather.row_bytes}};
+    *out = (struct epa_problem){
+        .op = EPA_OP_ALLGATHER,
+        .u.allgather = {.max_rows = x->allgather.max_rows, .row_bytes = x->allgather.row_bytes}};
 }
 
 /* ---- memory ---- */
@@ -104,8 +103,7 @@ static void destroy(struct op_rank *rank)
     free(op);
 }
 
-static enum epa_status slot_alloc(struct op_allgather *op, struct slot *s,
-                                  struct epa_error *err)
+static enum epa_status slot_alloc(struct op_allgather *op, struct slot *s, struct epa_error *err)
 {
     struct epa_backend *b = op->backend;
     size_t counts = op->world.size * sizeof(*s->rows);
@@ -121,9 +119,8 @@ static enum epa_status slot_alloc(struct op_allgather *op, struct slot *s,
                         (unsigned long long)(input_bytes(op->x) + counts));
     }
     s->counted = is_host(op) ? s->rows : malloc(counts);
-    return s->counted != NULL
-               ? EPA_OK
-               : epa_fail(err, EPA_ERR_NOMEM, "no memory for counts of rows");
+    return s->counted != NULL ? EPA_OK
+                              : epa_fail(err, EPA_ERR_NOMEM, "no memory for counts of rows");
 }
 
 static enum epa_status create(const struct op_params *p, struct op_rank **out,
@@ -163,8 +160,8 @@ static struct epa_problem *problem(struct op_rank *rank, uint32_t slot)
     return &op_of(rank)->slot[slot].problem;
 }
 
-static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iteration,
-                     uint32_t row, char *out)
+static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iteration, uint32_t row,
+                     char *out)
 {
     uint64_t key = random_at(random_key(op->x->seed, RANDOM_X, rank, iteration), row);
 
@@ -235,8 +232,8 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
 /* ---- the check ---- */
 
 /* The output where the host can read it. */
-static enum epa_status read_output(struct op_allgather *op, const struct slot *s,
-                                   uint64_t n, const char **out, struct epa_error *err)
+static enum epa_status read_output(struct op_allgather *op, const struct slot *s, uint64_t n,
+                                   const char **out, struct epa_error *err)
 {
     const struct epa_allgather *g = &s->problem.u.allgather;
     struct epa_backend *b = op->backend;
@@ -257,9 +254,8 @@ static enum epa_status read_output(struct op_allgather *op, const struct slot *s
 }
 
 /* Compares a row; says what is wrong with the first byte that is. Returns how many are. */
-static uint64_t compare_row(const struct op_allgather *op, const struct slot *s,
-                            uint32_t source, uint32_t row, const char *have,
-                            struct epa_error *err)
+static uint64_t compare_row(const struct op_allgather *op, const struct slot *s, uint32_t source,
+                            uint32_t row, const char *have, struct epa_error *err)
 {
     uint32_t row_bytes = op->x->allgather.row_bytes;
     uint64_t wrong = 0;
@@ -272,12 +268,11 @@ static uint64_t compare_row(const struct op_allgather *op, const struct slot *s,
             continue;
         wrong++;
         if (err->status == EPA_OK)
-            (void)epa_fail(
-                err, EPA_ERR_MISMATCH,
-                "iteration %llu, allgather on rank %u: byte %u of row %u of rank "
-                "%u is 0x%02x, should be 0x%02x",
-                (unsigned long long)s->iteration, op->world.rank, i, row, source,
-                (unsigned char)have[i], (unsigned char)op->row[i]);
+            (void)epa_fail(err, EPA_ERR_MISMATCH,
+                           "iteration %llu, allgather on rank %u: byte %u of row %u of rank "
+                           "%u is 0x%02x, should be 0x%02x",
+                           (unsigned long long)s->iteration, op->world.rank, i, row, source,
+                           (unsigned char)have[i], (unsigned char)op->row[i]);
     }
     return wrong;
 }

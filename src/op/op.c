@@ -43,8 +43,7 @@ struct epa_problem operation_problem(const struct experiment *x)
     return problem;
 }
 
-uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank,
-                      uint64_t iteration)
+uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank, uint64_t iteration)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
     uint32_t least = x->tokens.min, tokens;

@@ -97,18 +97,16 @@ struct operation {
     /* ---- files; NULL, all of them: the operation reads none ---- */
 
     /* In the parent, before there are ranks. *out stays NULL where nothing is read. */
-    enum epa_status (*open)(const struct experiment *, struct op_source **out,
-                            struct epa_error *);
+    enum epa_status (*open)(const struct experiment *, struct op_source **out, struct epa_error *);
     void (*close)(struct op_source *);
 
     /* ---- a rank ---- */
 
     /* Bytes of host memory this takes at most with such a backend, with or without the
      * memory of checks. */
-    uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *,
-                      enum epa_memory, uint32_t slots, bool checks);
-    enum epa_status (*create)(const struct op_params *, struct op_rank **out,
-                              struct epa_error *);
+    uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
+                      uint32_t slots, bool checks);
+    enum epa_status (*create)(const struct op_params *, struct op_rank **out, struct epa_error *);
     void (*destroy)(struct op_rank *); /* takes NULL */
     /* The problem of a slot, always at the same address. */
     struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);
@@ -160,8 +158,7 @@ void operation_names(uint32_t ops, struct text *out);
 const struct operation *operation_of_experiment(const struct experiment *);
 
 /* `tokens:` of a rank in an iteration, at most `most`. */
-uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank,
-                      uint64_t iteration);
+uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);

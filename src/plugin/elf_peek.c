@@ -34,8 +34,7 @@ static enum epa_status read_file(const struct image *image, uint64_t offset, voi
                         "the file is cut short: it has %ju bytes and refers to byte %ju",
                         (uintmax_t)image->bytes, (uintmax_t)offset);
     while (done < bytes) {
-        ssize_t n =
-            pread(image->fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+        ssize_t n = pread(image->fd, (char *)out + done, bytes - done, (off_t)(offset + done));
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -54,11 +53,10 @@ static enum epa_status read_memory(const struct image *image, uint64_t address, 
     for (uint32_t i = 0; i < image->n_headers; i++) {
         const ElfW(Phdr) *header = &image->header[i];
 
-        if (header->p_type == PT_LOAD && address >= header->p_vaddr &&
-            bytes <= header->p_filesz &&
+        if (header->p_type == PT_LOAD && address >= header->p_vaddr && bytes <= header->p_filesz &&
             address - header->p_vaddr <= header->p_filesz - bytes)
-            return read_file(image, header->p_offset + (address - header->p_vaddr), out,
-                             bytes, err);
+            return read_file(image, header->p_offset + (address - header->p_vaddr), out, bytes,
+                             err);
     }
     return epa_fail(err, EPA_ERR_UNSUPPORTED,
                     "the file is corrupt: address 0x%jx is in none of its segments",
@@ -80,13 +78,11 @@ static enum epa_status read_header(const struct image *image, ElfW(Ehdr) * out,
     if (out->e_ident[EI_CLASS] != __ehdr_start.e_ident[EI_CLASS] ||
         out->e_ident[EI_DATA] != __ehdr_start.e_ident[EI_DATA] ||
         out->e_machine != __ehdr_start.e_machine)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the file is for another kind of machine");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is for another kind of machine");
     if (out->e_type != ET_DYN)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the file is not a shared object (ELF type %u)", out->e_type);
-    if (out->e_phentsize != sizeof(ElfW(Phdr)) || out->e_phnum == 0 ||
-        out->e_phnum > MAX_HEADERS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is not a shared object (ELF type %u)",
+                        out->e_type);
+    if (out->e_phentsize != sizeof(ElfW(Phdr)) || out->e_phnum == 0 || out->e_phnum > MAX_HEADERS)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the file is corrupt: %u program headers of %u bytes", out->e_phnum,
                         out->e_phentsize);
@@ -104,9 +100,8 @@ static enum epa_status check_complete(const struct image *image, const ElfW(Ehdr
     for (uint32_t i = 0; i < image->n_headers && whole; i++) {
         const ElfW(Phdr) *header = &image->header[i];
 
-        whole = header->p_type != PT_LOAD ||
-                (header->p_filesz <= image->bytes &&
-                 header->p_offset <= image->bytes - header->p_filesz);
+        whole = header->p_type != PT_LOAD || (header->p_filesz <= image->bytes &&
+                                              header->p_offset <= image->bytes - header->p_filesz);
     }
     if (!whole)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -130,8 +125,7 @@ static enum epa_status image_open(int fd, struct image *out, struct epa_error *e
     if (status != EPA_OK)
         return status;
     out->n_headers = file.e_phnum;
-    status =
-        read_file(out, file.e_phoff, out->header, out->n_headers * sizeof(ElfW(Phdr)), err);
+    status = read_file(out, file.e_phoff, out->header, out->n_headers * sizeof(ElfW(Phdr)), err);
     if (status != EPA_OK)
         return status;
     return check_complete(out, &file, err);
@@ -145,8 +139,8 @@ static enum epa_status read_dynamic(struct image *image, struct epa_error *err)
     while (header < end && header->p_type != PT_DYNAMIC)
         header++;
     for (uint32_t i = 0; header < end && i < MAX_DYNAMIC; i++) {
-        enum epa_status status = read_file(image, header->p_offset + i * sizeof(entry),
-                                           &entry, sizeof(entry), err);
+        enum epa_status status =
+            read_file(image, header->p_offset + i * sizeof(entry), &entry, sizeof(entry), err);
 
         if (status != EPA_OK)
             return status;
@@ -170,16 +164,14 @@ static enum epa_status read_dynamic(struct image *image, struct epa_error *err)
 }
 
 /* Whether symbol `index` is a definition of `name`; if so it is copied to *out. */
-static enum epa_status symbol_is(const struct image *image, uint32_t index,
-                                 const char *name, bool *yes, ElfW(Sym) * out,
-                                 struct epa_error *err)
+static enum epa_status symbol_is(const struct image *image, uint32_t index, const char *name,
+                                 bool *yes, ElfW(Sym) * out, struct epa_error *err)
 {
     char have[64];
     size_t bytes = strlen(name) + 1;
     ElfW(Sym) symbol;
-    enum epa_status status =
-        read_memory(image, image->symbols + (uint64_t)index * sizeof(symbol), &symbol,
-                    sizeof(symbol), err);
+    enum epa_status status = read_memory(image, image->symbols + (uint64_t)index * sizeof(symbol),
+                                         &symbol, sizeof(symbol), err);
 
     *yes = false;
     if (status != EPA_OK || symbol.st_shndx == SHN_UNDEF || bytes > sizeof(have) ||
@@ -200,25 +192,22 @@ static enum epa_status find_gnu(const struct image *image, const char *name, boo
     } table;
     uint32_t hash = 5381, index, link = 0;
     uint64_t buckets;
-    enum epa_status status =
-        read_memory(image, image->gnu_hash, &table, sizeof(table), err);
+    enum epa_status status = read_memory(image, image->gnu_hash, &table, sizeof(table), err);
 
     *found = false;
     if (status != EPA_OK || table.buckets == 0)
         return status;
     for (const char *c = name; *c != '\0'; c++)
         hash = hash * 33 + (unsigned char)*c;
-    buckets =
-        image->gnu_hash + sizeof(table) + table.bloom_words * (uint64_t)sizeof(ElfW(Addr));
+    buckets = image->gnu_hash + sizeof(table) + table.bloom_words * (uint64_t)sizeof(ElfW(Addr));
     status = read_memory(image, buckets + UINT64_C(4) * (hash % table.buckets), &index,
                          sizeof(index), err);
     if (status != EPA_OK || index < table.first)
         return status; /* index 0: the bucket is empty */
     for (uint32_t i = 0; i < MAX_CHAIN && !*found && (link & 1) == 0; i++, index++) {
-        status = read_memory(image,
-                             buckets + UINT64_C(4) * table.buckets +
-                                 UINT64_C(4) * (index - table.first),
-                             &link, sizeof(link), err);
+        status = read_memory(
+            image, buckets + UINT64_C(4) * table.buckets + UINT64_C(4) * (index - table.first),
+            &link, sizeof(link), err);
         if (status == EPA_OK && (link | 1) == (hash | 1))
             status = symbol_is(image, index, name, found, out, err);
         if (status != EPA_OK)
@@ -243,8 +232,7 @@ static enum epa_status find_sysv(const struct image *image, const char *name, bo
 {
     uint32_t table[2], index; /* numbers of buckets and of chain links */
     uint64_t at = image->sysv_hash + sizeof(table);
-    enum epa_status status =
-        read_memory(image, image->sysv_hash, table, sizeof(table), err);
+    enum epa_status status = read_memory(image, image->sysv_hash, table, sizeof(table), err);
 
     *found = false;
     if (status != EPA_OK || table[0] == 0)
@@ -255,14 +243,13 @@ static enum epa_status find_sysv(const struct image *image, const char *name, bo
         status = symbol_is(image, index, name, found, out, err);
         if (status != EPA_OK || *found)
             return status;
-        status = read_memory(image, at + UINT64_C(4) * table[0] + UINT64_C(4) * index,
-                             &index, sizeof(index), err);
+        status = read_memory(image, at + UINT64_C(4) * table[0] + UINT64_C(4) * index, &index,
+                             sizeof(index), err);
     }
     return status;
 }
 
-enum epa_status elf_peek(int fd, const char *symbol, void *out, size_t bytes,
-                         struct epa_error *err)
+enum epa_status elf_peek(int fd, const char *symbol, void *out, size_t bytes, struct epa_error *err)
 {
     struct image image;
     ElfW(Sym) found = {0};

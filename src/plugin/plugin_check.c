@@ -5,19 +5,13 @@
 #include <epa2a/algorithm.h>
 #include <string.h>
 
-enum {
-    MAX_OPTIONS = 256,
-    MAX_CHOICES = 256,
-    MAX_SUMMARY = 200,
-    MAX_CONFIG_BYTES = 1 << 20
-};
+enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES = 1 << 20 };
 
-_Static_assert(
-    sizeof(enum epa_plugin_kind) == sizeof(uint32_t) &&
-        offsetof(struct epa_plugin, abi) == offsetof(struct plugin_numbers, abi) &&
-        offsetof(struct epa_plugin, size) == offsetof(struct plugin_numbers, size) &&
-        offsetof(struct epa_plugin, kind) == offsetof(struct plugin_numbers, kind),
-    "struct plugin_numbers is how struct epa_plugin begins");
+_Static_assert(sizeof(enum epa_plugin_kind) == sizeof(uint32_t) &&
+                   offsetof(struct epa_plugin, abi) == offsetof(struct plugin_numbers, abi) &&
+                   offsetof(struct epa_plugin, size) == offsetof(struct plugin_numbers, size) &&
+                   offsetof(struct epa_plugin, kind) == offsetof(struct plugin_numbers, kind),
+               "struct plugin_numbers is how struct epa_plugin begins");
 
 static const struct {
     const char *name, *article;
@@ -53,8 +47,7 @@ static bool name_of(const char *name, size_t most)
 {
     size_t n = strnlen(name, most + 1);
 
-    return n >= 1 && n <= most &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
+    return n >= 1 && n <= most && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
 }
 
 bool plugin_name_ok(const char *name)
@@ -84,17 +77,15 @@ static enum epa_status refuse_choices(const struct epa_option *option, const voi
     for (; option->choices != NULL && option->choices[n].name != NULL; n++) {
         if (n == MAX_CHOICES || !one_line(option->choices[n].name, 64))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "choice %u of its option '%s' has no usable name", n,
-                            option->name);
+                            "choice %u of its option '%s' has no usable name", n, option->name);
         holds_default = holds_default || option->choices[n].value == value;
     }
     if (n == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has no choices",
-                        option->name);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has no choices", option->name);
     if (!holds_default)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the default of its option '%s' (%d) is none of the choices",
-                        option->name, value);
+                        "the default of its option '%s' (%d) is none of the choices", option->name,
+                        value);
     return EPA_OK;
 }
 
@@ -121,23 +112,18 @@ static enum epa_status check_option(const struct epa_options *options, uint32_t 
     if (type >= sizeof(fields) / sizeof(fields[0]))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' has the unknown type %u",
                         option->name, type);
-    if (fields[type].bytes > options->size ||
-        option->offset > options->size - fields[type].bytes ||
+    if (fields[type].bytes > options->size || option->offset > options->size - fields[type].bytes ||
         option->offset % fields[type].align != 0)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "its option '%s' is at offset %zu, which does not fit a struct of %zu "
-            "bytes",
-            option->name, option->offset, options->size);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "its option '%s' is at offset %zu, which does not fit a struct of %zu "
+                        "bytes",
+                        option->name, option->offset, options->size);
     if ((option->max != 0 && option->min > option->max) || option->least > option->most)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' allows no value",
-                        option->name);
-    return type == EPA_OPTION_CHOICE ? refuse_choices(option, options->defaults, err)
-                                     : EPA_OK;
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' allows no value", option->name);
+    return type == EPA_OPTION_CHOICE ? refuse_choices(option, options->defaults, err) : EPA_OK;
 }
 
-static enum epa_status check_options(const struct epa_options *options,
-                                     struct epa_error *err)
+static enum epa_status check_options(const struct epa_options *options, struct epa_error *err)
 {
     if (options->size > MAX_CONFIG_BYTES)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its options would take %zu bytes",
@@ -148,9 +134,8 @@ static enum epa_status check_options(const struct epa_options *options,
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it has options and no defaults");
     for (uint32_t i = 0; options->table[i].name != NULL; i++) {
         enum epa_status status =
-            i < MAX_OPTIONS
-                ? check_option(options, i, err)
-                : epa_fail(err, EPA_ERR_UNSUPPORTED, "its table of options has no end");
+            i < MAX_OPTIONS ? check_option(options, i, err)
+                            : epa_fail(err, EPA_ERR_UNSUPPORTED, "its table of options has no end");
 
         if (status != EPA_OK)
             return status;
@@ -165,15 +150,13 @@ static const char *missing_function(const struct epa_plugin *plugin)
     case EPA_PLUGIN_BACKEND:
         return ((const struct epa_backend_plugin *)plugin)->open == NULL ? "open" : NULL;
     case EPA_PLUGIN_LAUNCHER:
-        return ((const struct epa_launcher_plugin *)plugin)->launch == NULL ? "launch"
-                                                                            : NULL;
+        return ((const struct epa_launcher_plugin *)plugin)->launch == NULL ? "launch" : NULL;
     case EPA_PLUGIN_TRANSPORT:
         return ((const struct epa_transport_plugin *)plugin)->open == NULL ? "open" : NULL;
     case EPA_PLUGIN_ALGORITHM:
         if (((const struct epa_algorithm_plugin *)plugin)->plan == NULL)
             return "plan";
-        return ((const struct epa_algorithm_plugin *)plugin)->create == NULL ? "create"
-                                                                             : NULL;
+        return ((const struct epa_algorithm_plugin *)plugin)->create == NULL ? "create" : NULL;
     }
     return NULL;
 }
@@ -193,25 +176,23 @@ static uint32_t memory_of(const struct epa_plugin *plugin)
     return EPA_MEMORY_HOST; /* no matter to launchers */
 }
 
-enum epa_status plugin_check_numbers(const struct plugin_numbers *have,
-                                     enum epa_plugin_kind kind, struct epa_error *err)
+enum epa_status plugin_check_numbers(const struct plugin_numbers *have, enum epa_plugin_kind kind,
+                                     struct epa_error *err)
 {
     if (have->abi != EPA_ABI)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "it was built for plugin ABI %u, and this program has %u",
-                        have->abi, EPA_ABI);
+                        "it was built for plugin ABI %u, and this program has %u", have->abi,
+                        EPA_ABI);
     if (have->kind >= PLUGIN_KINDS)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is of the unknown kind %u",
-                        have->kind);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is of the unknown kind %u", have->kind);
     if (have->kind != (uint32_t)kind)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is %s %s, not %s %s",
-                        kinds[have->kind].article, kinds[have->kind].name,
-                        kinds[kind].article, kinds[kind].name);
+                        kinds[have->kind].article, kinds[have->kind].name, kinds[kind].article,
+                        kinds[kind].name);
     if (have->size != kinds[kind].size)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "its descriptor has %u bytes, and %s %s of this program has %u",
-                        have->size, kinds[kind].article, kinds[kind].name,
-                        kinds[kind].size);
+                        "its descriptor has %u bytes, and %s %s of this program has %u", have->size,
+                        kinds[kind].article, kinds[kind].name, kinds[kind].size);
     return EPA_OK;
 }
 
@@ -225,8 +206,8 @@ enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_ki
     if (status != EPA_OK)
         return status;
     if (plugin->name == NULL || !plugin_name_ok(plugin->name))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "its name is not 1 to %d of a-z, 0-9 and _", PLUGIN_NAME_MAX);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its name is not 1 to %d of a-z, 0-9 and _",
+                        PLUGIN_NAME_MAX);
     if (strcmp(plugin->name, name) != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it calls itself '%s'", plugin->name);
     if (plugin->summary == NULL || !one_line(plugin->summary, MAX_SUMMARY))

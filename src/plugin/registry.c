@@ -49,8 +49,8 @@ static const struct epa_plugin *const builtins[] = {
     &launch_thread_plugin.plugin,
 };
 
-static int entry_compare(enum epa_plugin_kind a_kind, const char *a,
-                         enum epa_plugin_kind b_kind, const char *b)
+static int entry_compare(enum epa_plugin_kind a_kind, const char *a, enum epa_plugin_kind b_kind,
+                         const char *b)
 {
     return a_kind != b_kind ? (a_kind < b_kind ? -1 : 1) : strcmp(a, b);
 }
@@ -71,9 +71,8 @@ static uint32_t position(const struct registry *registry, enum epa_plugin_kind k
     return i;
 }
 
-static enum epa_status insert(struct registry *registry, uint32_t at,
-                              struct registry_entry entry, struct loading loading,
-                              struct epa_error *err)
+static enum epa_status insert(struct registry *registry, uint32_t at, struct registry_entry entry,
+                              struct loading loading, struct epa_error *err)
 {
     if (registry->n == registry->room) {
         uint32_t room = registry->room * 2 + 16;
@@ -123,8 +122,8 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
 }
 
 /* Counts in *n what is the name of a plugin. */
-static enum epa_status add_file(struct registry *registry, const char *folder,
-                                const char *base, uint32_t *n, struct epa_error *err)
+static enum epa_status add_file(struct registry *registry, const char *folder, const char *base,
+                                uint32_t *n, struct epa_error *err)
 {
     struct registry_entry entry = {0};
     struct loading loading = {0};
@@ -148,9 +147,9 @@ static enum epa_status add_file(struct registry *registry, const char *folder,
 
         if (first->file != NULL && strcmp(first->file, entry.file) == 0)
             return EPA_OK; /* a folder was given twice */
-        first->hides = arena_printf(registry->arena, "%s%s%s",
-                                    first->hides == NULL ? "" : first->hides,
-                                    first->hides == NULL ? "" : ", ", entry.file);
+        first->hides =
+            arena_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
+                         first->hides == NULL ? "" : ", ", entry.file);
         return EPA_OK;
     }
     loading.folder = folder;
@@ -160,24 +159,22 @@ static enum epa_status add_file(struct registry *registry, const char *folder,
 
 /* Counts in *n what it finds. A folder that nobody asked for by name (`what` is NULL) may be
  * missing. */
-static enum epa_status add_folder(struct registry *registry, const char *path,
-                                  const char *what, uint32_t *n, struct epa_error *err)
+static enum epa_status add_folder(struct registry *registry, const char *path, const char *what,
+                                  uint32_t *n, struct epa_error *err)
 {
     const char *folder = arena_strndup(registry->arena, path, strlen(path));
     enum epa_status status = EPA_OK;
     struct dirent *file;
     DIR *dir;
 
-    text_add(&registry->searched, "%s%s", registry->searched.bytes == 0 ? "" : ", ",
-             folder);
+    text_add(&registry->searched, "%s%s", registry->searched.bytes == 0 ? "" : ", ", folder);
     dir = opendir(folder);
     if (dir == NULL && errno == ENOENT && what == NULL)
         return EPA_OK;
     if (dir == NULL)
-        return epa_fail(
-            err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-            "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
-            strerror(errno));
+        return epa_fail(err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+                        "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
+                        strerror(errno));
     while (status == EPA_OK && (file = readdir(dir)) != NULL)
         status = add_file(registry, folder, file->d_name, n, err);
     closedir(dir);
@@ -189,8 +186,7 @@ static void note_empty(struct registry *registry, const char *folder, uint32_t n
 {
     if (n == 0)
         text_add(&registry->empty, "%s%s %s", registry->empty.bytes == 0 ? "" : "; ",
-                 access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder",
-                 folder);
+                 access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder", folder);
 }
 
 /* In a build tree each plugin is in plugins/<kind>/<name>/. */
@@ -207,13 +203,13 @@ static enum epa_status add_build_tree(struct registry *registry, const char *top
         DIR *dir = opendir(path);
 
         if (dir == NULL && errno != ENOENT)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path,
-                              strerror(errno));
+            status =
+                epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path, strerror(errno));
         while (status == EPA_OK && dir != NULL && (file = readdir(dir)) != NULL) {
             if (plugin_name_ok(file->d_name))
-                status = add_folder(
-                    registry, arena_printf(registry->arena, "%s/%s", path, file->d_name),
-                    NULL, &n, err);
+                status =
+                    add_folder(registry, arena_printf(registry->arena, "%s/%s", path, file->d_name),
+                               NULL, &n, err);
         }
         if (dir != NULL)
             closedir(dir);
@@ -265,8 +261,8 @@ void registry_installed_folder(char *out, size_t room)
     snprintf(out, room, "%s/%s", exe, folder);
 }
 
-static enum epa_status add_asked(struct registry *registry, const char *folder,
-                                 const char *what, struct epa_error *err)
+static enum epa_status add_asked(struct registry *registry, const char *folder, const char *what,
+                                 struct epa_error *err)
 {
     uint32_t n = 0;
     enum epa_status status = add_folder(registry, folder, what, &n, err);
@@ -327,8 +323,7 @@ enum epa_status registry_create(const char *const *plugin_path, struct registry 
     if (registry == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of plugins");
     registry->arena = arena_create();
-    for (size_t i = 0; status == EPA_OK && i < sizeof(builtins) / sizeof(builtins[0]);
-         i++) {
+    for (size_t i = 0; status == EPA_OK && i < sizeof(builtins) / sizeof(builtins[0]); i++) {
         struct registry_entry entry = {
             .kind = builtins[i]->kind, .name = builtins[i]->name, .plugin = builtins[i]};
         bool found;
@@ -392,9 +387,8 @@ static enum epa_status peek(int folder_fd, const char *base, enum epa_plugin_kin
     return status == EPA_OK ? plugin_check_numbers(&numbers, kind, err) : status;
 }
 
-static enum epa_status load_file(const struct registry_entry *entry,
-                                 struct loading *loading, const struct epa_plugin **out,
-                                 struct epa_error *err)
+static enum epa_status load_file(const struct registry_entry *entry, struct loading *loading,
+                                 const struct epa_plugin **out, struct epa_error *err)
 {
     char path[PATH_MAX];
     int folder_fd = -1;
@@ -405,8 +399,7 @@ static enum epa_status load_file(const struct registry_entry *entry,
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "a name is 1 to %d of a-z, 0-9 and _",
                         PLUGIN_NAME_MAX);
     /* Room is left for the file's name. */
-    status =
-        trust_folder(loading->folder, &folder_fd, path, sizeof(path) - NAME_MAX - 1, err);
+    status = trust_folder(loading->folder, &folder_fd, path, sizeof(path) - NAME_MAX - 1, err);
     if (status != EPA_OK)
         return status;
     status = peek(folder_fd, loading->base, entry->kind, err);
@@ -465,9 +458,8 @@ static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name
     return EPA_OK;
 }
 
-static enum epa_status fail_unknown(const struct registry *registry,
-                                    enum epa_plugin_kind kind, const char *name,
-                                    struct epa_error *err)
+static enum epa_status fail_unknown(const struct registry *registry, enum epa_plugin_kind kind,
+                                    const char *name, struct epa_error *err)
 {
     const char *word = plugin_kind_name(kind), *nearest;
     const char **names = calloc(registry->n + 1, sizeof(*names));
@@ -486,8 +478,7 @@ static enum epa_status fail_unknown(const struct registry *registry,
         epa_fail(err, status, "there is no %s '%.64s'; is it '%s'?", word, name, nearest);
     } else if (registry->empty.bytes != 0) {
         status = EPA_ERR_UNSUPPORTED;
-        epa_fail(err, status, "there is no %s '%.64s': %s", word, name,
-                 registry->empty.data);
+        epa_fail(err, status, "there is no %s '%.64s': %s", word, name, registry->empty.data);
     } else if (n != 0) {
         epa_fail(err, status, "there is no %s '%.64s'; there is %s", word, name, have.data);
     } else {
@@ -508,8 +499,8 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
 
     if (!plugin_name_ok(name))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _",
-                        name, PLUGIN_NAME_MAX);
+                        "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _", name,
+                        PLUGIN_NAME_MAX);
     i = position(registry, kind, name, &found);
     if (!found && registry->empty.bytes == 0 && fail_left_out(kind, name, err) != EPA_OK)
         return EPA_ERR_UNSUPPORTED;

@@ -31,8 +31,8 @@ static const char *type_words(mode_t mode)
 }
 
 /* `what` begins the sentence. POSIX ACLs that let others write show in the group bits. */
-static enum epa_status check_owner(const struct stat *stat, const char *what,
-                                   bool may_be_sticky, struct epa_error *err)
+static enum epa_status check_owner(const struct stat *stat, const char *what, bool may_be_sticky,
+                                   struct epa_error *err)
 {
     bool sticky = (stat->st_mode & S_ISVTX) != 0 && may_be_sticky;
 
@@ -41,14 +41,14 @@ static enum epa_status check_owner(const struct stat *stat, const char *what,
                         "%s belongs to user %u, neither to root nor to you", what,
                         (unsigned)stat->st_uid);
     if ((stat->st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s can be written by others (mode %04o)",
-                        what, (unsigned)(stat->st_mode & 07777));
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s can be written by others (mode %04o)", what,
+                        (unsigned)(stat->st_mode & 07777));
     return EPA_OK;
 }
 
 /* Opens the next folder of the walk; real[0..end) is its path, *name its last part. */
-static enum epa_status step(int above, const char *name, const char *real, size_t end,
-                            int *out, struct epa_error *err)
+static enum epa_status step(int above, const char *name, const char *real, size_t end, int *out,
+                            struct epa_error *err)
 {
     char what[PATH_MAX + 32];
     struct stat stat;
@@ -102,8 +102,7 @@ enum epa_status trust_folder(const char *path, int *out_fd, char *real, size_t r
     enum epa_status status;
 
     if (resolved == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", path,
-                        strerror(errno));
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", path, strerror(errno));
     if (strlen(resolved) >= real_bytes)
         status = epa_fail(err, EPA_ERR_UNSUPPORTED, "the path of its folder is too long");
     else
@@ -124,11 +123,10 @@ static enum epa_status open_checked(int folder_fd, const char *name, int flags, 
     int fd = openat(folder_fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &stat) != 0) {
-        status = epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s",
-                          strerror(errno));
-    } else if (!S_ISREG(stat.st_mode)) {
         status =
-            epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", type_words(stat.st_mode));
+            epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s", strerror(errno));
+    } else if (!S_ISREG(stat.st_mode)) {
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", type_words(stat.st_mode));
     } else {
         status = check_owner(&stat, "the file", false, err);
     }
@@ -139,8 +137,7 @@ static enum epa_status open_checked(int folder_fd, const char *name, int flags, 
     return status;
 }
 
-enum epa_status trust_file(int folder_fd, const char *name, int *out_fd,
-                           struct epa_error *err)
+enum epa_status trust_file(int folder_fd, const char *name, int *out_fd, struct epa_error *err)
 {
     int fd = -1;
     enum epa_status status = open_checked(folder_fd, name, O_PATH, &fd, err);

@@ -72,16 +72,16 @@ static json_t *run_json(const struct index_run *run)
     bool ended = run->status >= INDEX_DONE;
 
     return json_pack(
-        "{so si so so si ss so so so so so so so so so so so so so}", "id",
-        words_or_null(row->id), "nth", (int)run->nth, "file", json_text(row->file), "label",
-        json_text(row->label), "at", (int)run->at, "status", index_status_name(run->status),
-        "exit_code", run->exit_code >= 0 ? json_integer(run->exit_code) : json_null(),
-        "cause", ended ? json_text(result_status_name(row->status)) : json_null(), "error",
+        "{so si so so si ss so so so so so so so so so so so so so}", "id", words_or_null(row->id),
+        "nth", (int)run->nth, "file", json_text(row->file), "label", json_text(row->label), "at",
+        (int)run->at, "status", index_status_name(run->status), "exit_code",
+        run->exit_code >= 0 ? json_integer(run->exit_code) : json_null(), "cause",
+        ended ? json_text(result_status_name(row->status)) : json_null(), "error",
         words_or_null(row->error), "result", words_or_null(run->result), "dispatch_ns",
         time_json(row->dispatch_ns), "combine_ns", time_json(row->combine_ns), "total_ns",
         time_json(row->total_ns), "iterations", count(row->checked), "compared",
-        count(row->compared), "wrong", count(row->wrong), "samples", count(row->samples),
-        "stop", words_or_null(stop_name(row->stop)), "ci95", time_json(row->ci95));
+        count(row->compared), "wrong", count(row->wrong), "samples", count(row->samples), "stop",
+        words_or_null(stop_name(row->stop)), "ci95", time_json(row->ci95));
 }
 
 static json_t *files_json(const struct batch_index *index)
@@ -110,9 +110,9 @@ enum epa_status batch_index_text(const struct batch_index *index, struct text *o
 
     for (uint32_t i = 0; i < index->n && !lost; i++)
         lost = json_array_append_new(runs, run_json(&index->run[i])) != 0;
-    root = json_pack("{si ss ss ss so ss so so sO so}", "schema", BATCH_INDEX_SCHEMA,
-                     "program", "epa2a", "version", EPA2A_VERSION, "verb", index->verb,
-                     "files", files_json(index), "order", index->order, "order_seed",
+    root = json_pack("{si ss ss ss so ss so so sO so}", "schema", BATCH_INDEX_SCHEMA, "program",
+                     "epa2a", "version", EPA2A_VERSION, "verb", index->verb, "files",
+                     files_json(index), "order", index->order, "order_seed",
                      mixed ? count(index->seed) : json_null(), "exit_code",
                      index->exit_code >= 0 ? json_integer(index->exit_code) : json_null(),
                      "commands", (json_t *)index->commands, "runs", runs);
@@ -126,8 +126,7 @@ enum epa_status batch_index_text(const struct batch_index *index, struct text *o
 }
 
 enum epa_status batch_index_command(struct batch_index *index, char *const *line,
-                                    const char *started, const char *host,
-                                    struct epa_error *err)
+                                    const char *started, const char *host, struct epa_error *err)
 {
     json_t *argv = json_array(), *command;
 
@@ -218,26 +217,23 @@ static enum epa_status read_run(const char *path, const json_t *from, uint32_t i
     };
     snprintf(to->row.error, sizeof(to->row.error), "%s", text_of(from, "error"));
     if (!find_status(text_of(from, "status"), &to->status))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "%s: runs[%u]: status '%.40s' is not one of planned, running, done, "
-            "failed, skipped",
-            path, i, text_of(from, "status"));
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: runs[%u]: status '%.40s' is not one of planned, running, done, "
+                        "failed, skipped",
+                        path, i, text_of(from, "status"));
     if (to->row.label[0] == 0 || to->nth == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: label or nth is missing", path,
-                        i);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: label or nth is missing", path, i);
     if (*result != 0 && !index_is_result_name(result))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: '%.60s' names no result", path,
-                        i, result);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: '%.60s' names no result", path, i,
+                        result);
     if (to->status == INDEX_DONE && (*result == 0 || to->row.id == NULL))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: it is done, and has no %s",
-                        path, i, *result == 0 ? "result" : "id");
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: runs[%u]: it is done, and has no %s", path, i,
+                        *result == 0 ? "result" : "id");
     snprintf(to->result, sizeof(to->result), "%s", result);
     return EPA_OK;
 }
 
-static enum epa_status read_root(const char *path, struct batch_index *out,
-                                 struct epa_error *err)
+static enum epa_status read_root(const char *path, struct batch_index *out, struct epa_error *err)
 {
     const json_t *runs = json_object_get(out->root, "runs"), *run;
     const json_t *code = json_object_get(out->root, "exit_code");
@@ -249,9 +245,8 @@ static enum epa_status read_root(const char *path, struct batch_index *out,
         !json_is_array(json_object_get(out->root, "commands")))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not the index of a results folder", path);
     if (schema != BATCH_INDEX_SCHEMA)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: schema %lld is not known; this program reads %d", path,
-                        (long long)schema, BATCH_INDEX_SCHEMA);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
+                        path, (long long)schema, BATCH_INDEX_SCHEMA);
     out->verb = text_of(out->root, "verb");
     out->order = text_of(out->root, "order");
     out->seed = count_of(out->root, "order_seed");
@@ -268,8 +263,7 @@ static enum epa_status read_root(const char *path, struct batch_index *out,
     return status;
 }
 
-enum epa_status batch_index_read(const char *path, struct batch_index *out,
-                                 struct epa_error *err)
+enum epa_status batch_index_read(const char *path, struct batch_index *out, struct epa_error *err)
 {
     json_error_t why;
     FILE *file = fopen(path, "re");
@@ -281,8 +275,8 @@ enum epa_status batch_index_read(const char *path, struct batch_index *out,
     out->root = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
     if (out->root == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path,
-                        why.line, why.column, why.text);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
+                        why.column, why.text);
     status = read_root(path, out, err);
     if (status != EPA_OK)
         batch_index_finish(out);

@@ -30,16 +30,13 @@ struct batch_index {
 };
 
 /* What is wrong with the file goes to err, by its place. */
-enum epa_status batch_index_read(const char *path, struct batch_index *out,
-                                 struct epa_error *);
+enum epa_status batch_index_read(const char *path, struct batch_index *out, struct epa_error *);
 /* Adds a command to those that wrote here: its words (NULL ends them), when and where. */
-enum epa_status batch_index_command(struct batch_index *, char *const *line,
-                                    const char *started, const char *host,
-                                    struct epa_error *);
+enum epa_status batch_index_command(struct batch_index *, char *const *line, const char *started,
+                                    const char *host, struct epa_error *);
 /* "version" or "host" of the last of them; "": there is none. */
 const char *batch_index_last(const struct batch_index *, const char *key);
-enum epa_status batch_index_text(const struct batch_index *, struct text *out,
-                                 struct epa_error *);
+enum epa_status batch_index_text(const struct batch_index *, struct text *out, struct epa_error *);
 void batch_index_finish(struct batch_index *);
 
 /* "planned", "running", "done", "failed", "skipped". */

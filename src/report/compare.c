@@ -206,8 +206,7 @@ static uint64_t units_in(const struct compare_side *s, bool by_run)
 }
 
 /* The medians of runs, or of their blocks. */
-static void make_units(const struct compare_side *s, bool by_run, double *scratch,
-                       double *out)
+static void make_units(const struct compare_side *s, bool by_run, double *scratch, double *out)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const struct compare_run *run = &s->run[i];

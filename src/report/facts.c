@@ -77,8 +77,7 @@ static void collect_caches(const char *root, uint32_t core, struct facts *out)
         uint64_t at;
 
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/type", core, i);
-        if (!sysfile_line(root, path, text, sizeof(text)) ||
-            strcmp(text, "Instruction") == 0)
+        if (!sysfile_line(root, path, text, sizeof(text)) || strcmp(text, "Instruction") == 0)
             continue;
         snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/level", core, i);
         at = sysfile_number(root, path);
@@ -167,8 +166,8 @@ static void collect_system(const char *root, struct facts *out)
         out->load_average = strtod(text, NULL);
     sysfile_chosen(root, "/sys/kernel/mm/transparent_hugepage/enabled", out->huge_pages,
                    sizeof(out->huge_pages));
-    sysfile_chosen(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
-                   out->shmem_huge_pages, sizeof(out->shmem_huge_pages));
+    sysfile_chosen(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", out->shmem_huge_pages,
+                   sizeof(out->shmem_huge_pages));
     out->timer_ns = timer_step();
 }
 

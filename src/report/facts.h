@@ -16,8 +16,8 @@ struct facts {
     uint64_t l1d_bytes, l2_bytes, l3_bytes, memory_bytes;
     char huge_pages[32], shmem_huge_pages[32];
     char compiler[64], build_type[32], sanitizers[32], version[32], libc[48];
-    char git[64];     /* the commit it was built from */
-    bool debug_build; /* asserts, sanitizers or -O0: not to be called a benchmark */
+    char git[64];                  /* the commit it was built from */
+    bool debug_build;              /* asserts, sanitizers or -O0: not to be called a benchmark */
     double load_average, timer_ns; /* timer: the smallest step of the clock that was seen */
     char *environment[FACTS_ENVIRONMENT]; /* "KEY=value", from an allow-list only; owned */
     uint32_t n_environment;

@@ -53,8 +53,7 @@ static bool read_all(int fd, struct text *out)
     return n == 0;
 }
 
-static enum epa_status make_files(const struct text *script, struct child *c,
-                                  struct epa_error *err)
+static enum epa_status make_files(const struct text *script, struct child *c, struct epa_error *err)
 {
     for (int i = 0; i < 3; i++) {
         c->fd[i] = memfd_create("epa2a-plot", MFD_CLOEXEC);
@@ -62,8 +61,7 @@ static enum epa_status make_files(const struct text *script, struct child *c,
             return epa_fail(err, EPA_ERR_SYSTEM, "memory for gnuplot: %s", strerror(errno));
     }
     if (!write_all(c->fd[0], script->data, script->bytes))
-        return epa_fail(err, EPA_ERR_SYSTEM, "memory for gnuplot's script: %s",
-                        strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "memory for gnuplot's script: %s", strerror(errno));
     return EPA_OK;
 }
 
@@ -101,8 +99,7 @@ static enum epa_status wait_for(struct child *c, int *code, struct epa_error *er
     }
     kill(c->pid, SIGKILL);
     waitpid(c->pid, code, 0);
-    return epa_fail(err, EPA_ERR_TIMEOUT, "gnuplot did not end within %d s",
-                    LIMIT_MS / 1000);
+    return epa_fail(err, EPA_ERR_TIMEOUT, "gnuplot did not end within %d s", LIMIT_MS / 1000);
 }
 
 static enum epa_status judge(const struct child *c, int code, struct text *out,
@@ -123,16 +120,15 @@ static enum epa_status judge(const struct child *c, int code, struct text *out,
     for (char *at = said.data; at != NULL && *at != '\0'; at++)
         *at = (unsigned char)*at < ' ' ? ' ' : *at;
     if (WIFEXITED(code))
-        epa_fail(err, EPA_ERR_SYSTEM, "gnuplot failed with exit code %d:%.400s",
-                 WEXITSTATUS(code), said.data == NULL ? "" : said.data);
+        epa_fail(err, EPA_ERR_SYSTEM, "gnuplot failed with exit code %d:%.400s", WEXITSTATUS(code),
+                 said.data == NULL ? "" : said.data);
     else
         epa_fail(err, EPA_ERR_SYSTEM, "gnuplot was ended by signal %d", WTERMSIG(code));
     text_free(&said);
     return EPA_ERR_SYSTEM;
 }
 
-enum epa_status gnuplot_run(const struct text *script, struct text *out,
-                            struct epa_error *err)
+enum epa_status gnuplot_run(const struct text *script, struct text *out, struct epa_error *err)
 {
     struct child c = {.fd = {-1, -1, -1}};
     enum epa_status status = make_files(script, &c, err);

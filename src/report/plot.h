@@ -79,7 +79,6 @@ void plot_script(const struct plot *, enum plot_form, struct text *out);
 
 /* Runs gnuplot (of PATH, without the user's settings) on a script; `out` gets what it
  * writes. EPA_ERR_UNSUPPORTED: there is none. */
-enum epa_status gnuplot_run(const struct text *script, struct text *out,
-                            struct epa_error *err);
+enum epa_status gnuplot_run(const struct text *script, struct text *out, struct epa_error *err);
 
 #endif

@@ -69,8 +69,7 @@ double plot_axis_place(const struct plot_axis *axis, double value)
     return (value - axis->low) / (axis->high - axis->low);
 }
 
-static void linear_ticks(const struct plot_axis *axis, uint32_t most,
-                         struct plot_ticks *out)
+static void linear_ticks(const struct plot_axis *axis, uint32_t most, struct plot_ticks *out)
 {
     double step = round_up((axis->high - axis->low) / (most - 1));
     double first = ceil(axis->low / step - 1e-9);
@@ -115,10 +114,7 @@ void plot_ticks(const struct plot_axis *axis, uint32_t most, struct plot_ticks *
 char *plot_number(char *buf, size_t room, double value)
 {
     double size = fabs(value);
-    int digits = size >= 99.95 || size <= 0 ? 0
-                 : size >= 9.995            ? 1
-                 : size >= 0.9995           ? 2
-                                            : 3;
+    int digits = size >= 99.95 || size <= 0 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
 
     if (size >= 1e7 || (size > 0 && size < 0.001)) {
         snprintf(buf, room, "%.3g", value);

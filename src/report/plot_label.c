@@ -23,8 +23,8 @@ static const json_t *experiment_of(const struct plot_source *s)
 
 static const char *plugin_of(const struct plot_source *s, const char *section)
 {
-    const char *name = json_string_value(
-        json_object_get(json_object_get(experiment_of(s), section), "name"));
+    const char *name =
+        json_string_value(json_object_get(json_object_get(experiment_of(s), section), "name"));
 
     return name != NULL ? name : "?";
 }
@@ -64,8 +64,7 @@ static bool is_reported(const char *key)
 }
 
 /* Whether both may have the key: it is none of a plugin, or they have that plugin. */
-static bool comparable(const struct plot_source *a, const struct plot_source *b,
-                       const char *key)
+static bool comparable(const struct plot_source *a, const struct plot_source *b, const char *key)
 {
     static const char *const plugin[] = {"algorithm", "transport", "backend", "launcher"};
 
@@ -155,8 +154,7 @@ static void add_files(struct arena *arena, struct plot_source *s, uint32_t n)
 
     for (uint32_t i = 1; i < n && !several; i++) {
         for (uint32_t k = 0; k < i && !several; k++)
-            several =
-                strcmp(s[i].path, s[k].path) != 0 && strcmp(s[i].label, s[k].label) == 0;
+            several = strcmp(s[i].path, s[k].path) != 0 && strcmp(s[i].label, s[k].label) == 0;
     }
     for (uint32_t i = 0; i < n && several; i++)
         s[i].label = clean(arena, arena_printf(arena, "%s (%s)", s[i].label, s[i].path));
@@ -170,8 +168,7 @@ void plot_label_lines(struct arena *arena, struct plot_source *s, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         struct text label = {0};
 
-        text_add(&label, "%s/%s", plugin_of(&s[i], "algorithm"),
-                 plugin_of(&s[i], "transport"));
+        text_add(&label, "%s/%s", plugin_of(&s[i], "algorithm"), plugin_of(&s[i], "transport"));
         for (uint32_t k = 0; k < naming.n_keys; k++)
             add_value(&label, naming.key[k], plot_value(&s[i], naming.key[k]));
         s[i].label = clean(arena, label.data);

@@ -25,14 +25,12 @@ static const json_t *json_of(const struct plot_source *s)
 enum epa_status plot_too_many(uint32_t most, const char *what, struct epa_error *err)
 {
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "more than %u %s cannot be distinguished; --only selects runs", most,
-                    what);
+                    "more than %u %s cannot be distinguished; --only selects runs", most, what);
 }
 
 /* ---- which runs ---- */
 
-static const struct results_stage *find_stage(const struct results_run *run,
-                                              const char *name)
+static const struct results_stage *find_stage(const struct results_run *run, const char *name)
 {
     const struct results_stage *found = NULL;
 
@@ -68,8 +66,7 @@ static const struct results_stage *wanted_stage(const struct plot_making *m,
 static bool is_picked(const struct plot_wish *wish, const struct results_run *run)
 {
     for (uint32_t i = 0; i < wish->n_only; i++) {
-        if (fnmatch(wish->only[i], run->label, 0) == 0 ||
-            strcmp(wish->only[i], run->label) == 0 ||
+        if (fnmatch(wish->only[i], run->label, 0) == 0 || strcmp(wish->only[i], run->label) == 0 ||
             fnmatch(wish->only[i], run->id, 0) == 0)
             return true;
     }
@@ -101,25 +98,24 @@ static void collect(struct plot_making *m, const struct results *results, uint32
     }
 }
 
-static enum epa_status check(const struct plot_making *m, const struct results *results,
-                             uint32_t n, struct epa_error *err)
+static enum epa_status check(const struct plot_making *m, const struct results *results, uint32_t n,
+                             struct epa_error *err)
 {
     const char *stage = m->wish->stage != NULL ? m->wish->stage : "total";
 
     if (m->n > 0)
         return EPA_OK;
     if (m->without > 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "%s: no run has samples of stage %s; bench and run take them, verify "
-            "does not",
-            results[0].path, stage);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: no run has samples of stage %s; bench and run take them, verify "
+                        "does not",
+                        results[0].path, stage);
     if (m->wish->n_only > 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--only '%s': no run that ended well has that label or id",
                         m->wish->only[0]);
-    return epa_fail(err, EPA_ERR_CONFIG, "%s%s: no run in it that ended well",
-                    results[0].path, n > 1 ? " and others" : "");
+    return epa_fail(err, EPA_ERR_CONFIG, "%s%s: no run in it that ended well", results[0].path,
+                    n > 1 ? " and others" : "");
 }
 
 static enum plot_kind choose(const struct plot_making *m)
@@ -180,8 +176,8 @@ static enum epa_status make_lines(struct plot_making *m,
     qsort(m->source, m->n, sizeof(*m->source), by_label);
     p->series = arena_alloc(p->arena, PLOT_SERIES * sizeof(*p->series));
     for (uint32_t i = 0; i < m->n;) {
-        bool same = p->n_series > 0 &&
-                    strcmp(p->series[p->n_series - 1].name, m->source[i].label) == 0;
+        bool same =
+            p->n_series > 0 && strcmp(p->series[p->n_series - 1].name, m->source[i].label) == 0;
         uint32_t taken;
 
         if (!same && p->n_series == PLOT_SERIES)
@@ -232,12 +228,11 @@ static uint32_t add_ecdf(struct plot_making *m, uint32_t at, struct plot_series 
     for (uint64_t i = 0; i <= ECDF_STEPS; i++) {
         uint64_t rank = (n - 1) * i / ECDF_STEPS;
 
-        out->point[out->n++] = (struct plot_point){
-            all[rank] / 1e3, 100.0 * (double)(rank + 1) / (double)n, NAN, NAN};
+        out->point[out->n++] =
+            (struct plot_point){all[rank] / 1e3, 100.0 * (double)(rank + 1) / (double)n, NAN, NAN};
     }
     free(all);
-    while (at + taken < m->n &&
-           strcmp(m->source[at].label, m->source[at + taken].label) == 0)
+    while (at + taken < m->n && strcmp(m->source[at].label, m->source[at + taken].label) == 0)
         taken++;
     return taken;
 }
@@ -275,14 +270,11 @@ static enum epa_status make_tokens(struct plot_making *m, struct epa_error *err)
     plot_label_lines(p->arena, m->source, m->n);
     op = m->source[0].operation;
     p->unit = op->unit;
-    p->title = arena_printf(p->arena, "Latency against %s: %s", op->unit,
-                            m->source[0].stage->name);
+    p->title = arena_printf(p->arena, "Latency against %s: %s", op->unit, m->source[0].stage->name);
     p->x = (struct plot_axis){
-        .label = arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key),
-        .base = 2};
+        .label = arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key), .base = 2};
     p->y = (struct plot_axis){.label = "time [us]", .base = 10};
-    p->note =
-        "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20";
+    p->note = "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20";
     status = make_lines(m, add_tokens, err);
     if (status == EPA_OK)
         fit_axes(p);
@@ -309,14 +301,14 @@ static enum epa_status make_histogram(struct plot_making *m, struct epa_error *e
     for (uint32_t i = 0; i < bins.n; i++) {
         double low = bins.low + i * bins.width;
 
-        s->point[i] = (struct plot_point){low + bins.width / 2, (double)bins.count[i], low,
-                                          low + bins.width};
+        s->point[i] =
+            (struct plot_point){low + bins.width / 2, (double)bins.count[i], low, low + bins.width};
     }
-    p->note = arena_printf(p->arena, "%llu samples, median %s us, largest %s us%s",
-                           (unsigned long long)n,
-                           plot_number(median, sizeof(median), plot_percentile(all, n, 50)),
-                           plot_number(most, sizeof(most), all[n - 1]),
-                           bins.open ? "; the last bin has all above it, too" : "");
+    p->note =
+        arena_printf(p->arena, "%llu samples, median %s us, largest %s us%s", (unsigned long long)n,
+                     plot_number(median, sizeof(median), plot_percentile(all, n, 50)),
+                     plot_number(most, sizeof(most), all[n - 1]),
+                     bins.open ? "; the last bin has all above it, too" : "");
     free(all);
     p->series = s;
     p->n_series = 1;
@@ -337,9 +329,8 @@ static enum epa_status make_distribution(struct plot_making *m, struct epa_error
     plot_label_runs(p->arena, m->source, m->n);
     for (uint32_t i = 1; i < m->n; i++)
         one = one && strcmp(m->source[0].label, m->source[i].label) == 0;
-    p->title =
-        arena_printf(p->arena, "Distribution of samples: %s%s%s", m->source[0].stage->name,
-                     one ? ", " : "", one ? m->source[0].label : "");
+    p->title = arena_printf(p->arena, "Distribution of samples: %s%s%s", m->source[0].stage->name,
+                            one ? ", " : "", one ? m->source[0].label : "");
     if (one)
         return make_histogram(m, err);
     p->x = (struct plot_axis){.label = "time [us]"};
@@ -381,17 +372,15 @@ static const char *caption(const struct plot_making *m)
     text = arena_printf(
         m->plot->arena, "%s, %lld cores%s%s, on %s%s; epa2a %s", text_at(machine, "cpu"),
         (long long)json_integer_value(json_object_get(machine, "cores")),
-        json_is_string(device) ? ", " : "",
-        json_is_string(device) ? json_string_value(device) : "", text_at(machine, "host"),
-        others ? " and other machines" : "", text_at(build, "version"));
+        json_is_string(device) ? ", " : "", json_is_string(device) ? json_string_value(device) : "",
+        text_at(machine, "host"), others ? " and other machines" : "", text_at(build, "version"));
     for (char *c = text; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
     return text;
 }
 
-enum epa_status plot_make(const struct results *results, uint32_t n,
-                          const struct plot_wish *wish, struct plot *out,
-                          struct epa_error *err)
+enum epa_status plot_make(const struct results *results, uint32_t n, const struct plot_wish *wish,
+                          struct plot *out, struct epa_error *err)
 {
     static enum epa_status (*const make[])(struct plot_making *, struct epa_error *) = {
         [PLOT_TOKENS] = make_tokens,

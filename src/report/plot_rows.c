@@ -96,8 +96,7 @@ enum epa_status plot_make_skew(struct plot_making *m, struct epa_error *err)
             fill_ranks(p, &m->source[0], one->stage[i].name, one->stage[i].name);
     }
     if (status == EPA_OK && p->n_rows == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: no run has times of two ranks or more to compare",
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run has times of two ranks or more to compare",
                         m->source[0].path);
     p->title = m->n == 1 ? arena_printf(p->arena, "Ranks: %s", m->source[0].label)
                          : arena_printf(p->arena, "Ranks: %s", m->source[0].stage->name);
@@ -157,8 +156,7 @@ enum epa_status plot_make_stages(struct plot_making *m, struct epa_error *err)
                         m->source[0].path);
     p->title = "Stages";
     p->x.label = "time [us]";
-    p->note =
-        "medians of stages, one after the other; limit: the least time the links allow";
+    p->note = "medians of stages, one after the other; limit: the least time the links allow";
     plot_axis_fit(&p->x, 0, longest);
     return status;
 }

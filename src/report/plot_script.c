@@ -94,8 +94,7 @@ static void add_lines(struct text *out, const struct plot *plot)
     add_axis(out, 'y', &plot->y);
     add_setting(out, "xlabel", plot->x.label);
     add_setting(out, "ylabel", plot->y.label);
-    text_add(out,
-             plot->kind == PLOT_TOKENS ? "set key left top\n" : "set key right bottom\n");
+    text_add(out, plot->kind == PLOT_TOKENS ? "set key left top\n" : "set key right bottom\n");
     for (uint32_t i = 0; i < plot->n_series; i++)
         add_points(out, &plot->series[i], i);
     text_add(out, "plot ");
@@ -104,8 +103,7 @@ static void add_lines(struct text *out, const struct plot *plot)
         bool tokens = plot->kind == PLOT_TOKENS;
 
         if (tokens)
-            text_add(out,
-                     "%s$s%u using 1:2:3:4 with yerrorbars linetype %u pointtype 0 notitle",
+            text_add(out, "%s$s%u using 1:2:3:4 with yerrorbars linetype %u pointtype 0 notitle",
                      i == 0 ? "" : ", \\\n     ", i, i + 1);
         text_add(out, "%s$s%u using 1:2 with %s linetype %u linewidth 2 title ",
                  i == 0 && !tokens ? "" : ", \\\n     ", i,
@@ -169,17 +167,14 @@ static void add_stages(struct text *out, const struct plot *plot)
     }
     text_add(out, "plot ");
     for (uint32_t c = 0; c < plot->n_columns; c++) {
-        text_add(
-            out,
-            "%s$s%u using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror linetype %u title ",
-            c == 0 ? "" : ", \\\n     ", c, c + 1);
+        text_add(out, "%s$s%u using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror linetype %u title ",
+                 c == 0 ? "" : ", \\\n     ", c, c + 1);
         add_name(out, plot->column[c]);
     }
-    text_add(out,
-             ", \\\n     $s0 using 4:1:(0):(0.42) with vectors nohead linewidth 3 "
-             "linecolor 'black' title 'limit', \\\n"
-             "     $s0 using 4:1:(0):(-0.42) with vectors nohead linewidth 3 linecolor "
-             "'black' notitle\n");
+    text_add(out, ", \\\n     $s0 using 4:1:(0):(0.42) with vectors nohead linewidth 3 "
+                  "linecolor 'black' title 'limit', \\\n"
+                  "     $s0 using 4:1:(0):(-0.42) with vectors nohead linewidth 3 linecolor "
+                  "'black' notitle\n");
 }
 
 static void add_skew(struct text *out, const struct plot *plot)
@@ -189,8 +184,8 @@ static void add_skew(struct text *out, const struct plot *plot)
     add_row_names(out, plot);
     add_setting(out, "xlabel", plot->x.label);
     add_setting(out, "cblabel", plot->y.label);
-    text_add(out, "unset grid\nset xrange [-0.5:%u.5]\nset xtics 0,%u\n",
-             plot->n_columns - 1, plot->n_columns / 16 + 1);
+    text_add(out, "unset grid\nset xrange [-0.5:%u.5]\nset xtics 0,%u\n", plot->n_columns - 1,
+             plot->n_columns / 16 + 1);
     text_add(out, "$s0 << EOD\n");
     for (uint32_t i = 0; i < plot->n_rows; i++) {
         for (uint32_t c = 0; c < plot->n_columns; c++) {
@@ -205,11 +200,10 @@ static void add_skew(struct text *out, const struct plot *plot)
         }
     }
     text_add(out, "EOD\nset cbrange [%.9g:%.9g]\n", -most, most);
-    text_add(out,
-             "set palette defined (-1 '#2166ac', 0 '#f7f7f7', 1 '#b2182b')\n"
-             "set style fill solid 1 noborder\n"
-             "plot $s0 using 1:2:($1-0.5):($1+0.5):($2-0.45):($2+0.45):3 with boxxyerror "
-             "linecolor palette notitle\n");
+    text_add(out, "set palette defined (-1 '#2166ac', 0 '#f7f7f7', 1 '#b2182b')\n"
+                  "set style fill solid 1 noborder\n"
+                  "plot $s0 using 1:2:($1-0.5):($1+0.5):($2-0.45):($2+0.45):3 with boxxyerror "
+                  "linecolor palette notitle\n");
 }
 
 void plot_script(const struct plot *plot, enum plot_form form, struct text *out)

@@ -54,8 +54,7 @@ static int columns_of(const char *text)
 
 static void add_padded(struct text *out, const char *text, int columns)
 {
-    text_add(out, "%s%*s", text,
-             columns > columns_of(text) ? columns - columns_of(text) : 0, "");
+    text_add(out, "%s%*s", text, columns > columns_of(text) ? columns - columns_of(text) : 0, "");
 }
 
 static void add_times(struct text *out, const char *glyph, int n)
@@ -123,8 +122,7 @@ static void draw_points(struct drawing *d, uint32_t series, bool whiskers)
         }
         if (isnan(at->low))
             continue;
-        for (int y = cell_of(&p->y, at->low, HEIGHT); y <= cell_of(&p->y, at->high, HEIGHT);
-             y++)
+        for (int y = cell_of(&p->y, at->low, HEIGHT); y <= cell_of(&p->y, at->high, HEIGHT); y++)
             put(d, x, y, d->glyphs->whisker, true);
     }
 }
@@ -207,8 +205,7 @@ static void add_numbers(struct drawing *d)
         for (uint32_t i = 0; i < p->series[s].n; i++) {
             const struct plot_point *at = &p->series[s].point[i];
 
-            text_add(d->out, "  %10.0f %10.1f %10.1f %10.1f\n", at->x, at->y, at->low,
-                     at->high);
+            text_add(d->out, "  %10.0f %10.1f %10.1f %10.1f\n", at->x, at->y, at->low, at->high);
         }
     }
 }
@@ -329,8 +326,7 @@ static void add_skew_row(struct drawing *d, const struct plot_row *row, int name
         else
             text_add(d->out, " %+6.1f", off(row, c));
     }
-    text_add(d->out, "  slowest: %s (%+.1f %%)\n", d->plot->column[slowest],
-             off(row, slowest));
+    text_add(d->out, "  slowest: %s (%+.1f %%)\n", d->plot->column[slowest], off(row, slowest));
 }
 
 static void add_skew(struct drawing *d)
@@ -347,10 +343,9 @@ static void add_skew(struct drawing *d)
     for (uint32_t i = 0; i < p->n_rows; i++)
         add_skew_row(d, &p->row[i], name);
     if (p->n_columns > NUMBERS)
-        text_add(d->out,
-                 "\n  %s under -2 %%, %s up to 2 %%, %s to 5 %%, %s to 10 %%, %s above\n",
-                 d->glyphs->shade[0], d->glyphs->shade[1], d->glyphs->shade[2],
-                 d->glyphs->shade[3], d->glyphs->shade[4]);
+        text_add(d->out, "\n  %s under -2 %%, %s up to 2 %%, %s to 5 %%, %s to 10 %%, %s above\n",
+                 d->glyphs->shade[0], d->glyphs->shade[1], d->glyphs->shade[2], d->glyphs->shade[3],
+                 d->glyphs->shade[4]);
 }
 
 void plot_text(const struct plot *plot, bool unicode, struct text *out)

@@ -71,11 +71,9 @@ static struct widths widths_of(const struct result *result)
     int most = peak ? NAME_LIMIT : p999 ? NAME_P999 : NAME_MOST;
 
     if (peak && p999)
-        w = (struct widths){
-            .name = NAME_LEAST, .time = 6, .rate = 7, .peak = 7, .share = 7};
+        w = (struct widths){.name = NAME_LEAST, .time = 6, .rate = 7, .peak = 7, .share = 7};
     else if (peak)
-        w = (struct widths){
-            .name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 7};
+        w = (struct widths){.name = NAME_LEAST, .time = 8, .rate = 7, .peak = 7, .share = 7};
     else if (p999)
         w.time = 8;
     w.p999 = p999;
@@ -138,8 +136,8 @@ static void print_arrivals(FILE *file, const struct result *result)
         file,
         "open loop: %s arrivals by seed %llu, %.6g due a second%s; latency counts from when "
         "one was due, service from when it began; %.0f %% were due before it could begin",
-        x->bench.arrivals == ARRIVALS_POISSON ? "poisson" : "constant",
-        (unsigned long long)x->seed, s->arrivals.rate, closed, 100 * result_late(result));
+        x->bench.arrivals == ARRIVALS_POISSON ? "poisson" : "constant", (unsigned long long)x->seed,
+        s->arrivals.rate, closed, 100 * result_late(result));
 }
 
 /* How times were taken where that is not by the host's clock, and what they do not say. */
@@ -151,19 +149,18 @@ static void print_clock(FILE *file, const struct result *result)
     bool bench = s->verb == VERB_BENCH;
 
     if (s->clock == CLOCK_EVENTS)
-        report_comment(file, "clock: events around each stage%s%s%s",
-                       bench ? ", cache " : "", bench ? cache : "", "; total is their sum");
+        report_comment(file, "clock: events around each stage%s%s%s", bench ? ", cache " : "",
+                       bench ? cache : "", "; total is their sum");
     if (session_is_open(s))
         print_arrivals(file, result);
     if (s->clock == CLOCK_END_TO_END)
-        report_comment(
-            file, "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
-                  "all stages and what is between them are in it");
+        report_comment(file,
+                       "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
+                       "all stages and what is between them are in it");
     if (s->clock != CLOCK_GRAPH)
         return;
     if (s->stage_kind[s->n_stages - 1] == EPA_STAGE_WHOLE) {
-        report_comment(file,
-                       "clock: graph of %u call%s, cache %s; a sample is one launch%s",
+        report_comment(file, "clock: graph of %u call%s, cache %s; a sample is one launch%s",
                        session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
                        session_calls(s) == 1 ? "" : " divided by calls");
         return;
@@ -175,8 +172,7 @@ static void print_clock(FILE *file, const struct result *result)
         session_calls(s), session_calls(s) == 1 ? "" : "s", cache,
         session_calls(s) == 1 ? "" : " divided by calls");
     if (s->not_alone[FIGURE_DISPATCH])
-        report_comment(file, "dispatch alone is not known: %s cannot give up a dispatch",
-                       plugin);
+        report_comment(file, "dispatch alone is not known: %s cannot give up a dispatch", plugin);
     if (s->not_alone[FIGURE_COMBINE])
         report_comment(file, "combine alone is not known: %s cannot combine twice", plugin);
 }
@@ -211,11 +207,10 @@ static void print_samples(FILE *file, const struct result *result)
     bool wall = s->clock == CLOCK_END_TO_END, rule = has_rule(s);
     double first = 0;
 
-    report_comment(
-        file,
-        "%llu of %s%u samples after %u of warm-up, each %s; percentiles by nearest rank",
-        (unsigned long long)result->n_samples, rule ? "at most " : "", s->iterations,
-        s->warmup, wall ? "rank 0's" : "the slowest rank's");
+    report_comment(file,
+                   "%llu of %s%u samples after %u of warm-up, each %s; percentiles by nearest rank",
+                   (unsigned long long)result->n_samples, rule ? "at most " : "", s->iterations,
+                   s->warmup, wall ? "rank 0's" : "the slowest rank's");
     if (rule)
         print_stop(file, result);
     if (total->n > 0)
@@ -226,26 +221,23 @@ static void print_samples(FILE *file, const struct result *result)
             100 * total->cv, total->mad / 1e3, (unsigned long long)total->outliers,
             total->outliers == 1 ? "" : "s");
     if (!isnan(total->low))
-        report_comment(
-            file,
-            "%s: 95 %% interval of the median %.1f to %.1f us, %.2f %% of it, by "
-            "order statistics",
-            result->stage[result->n_stages - 1].name, total->low / 1e3, total->high / 1e3,
-            100 * result_ci95(result));
+        report_comment(file,
+                       "%s: 95 %% interval of the median %.1f to %.1f us, %.2f %% of it, by "
+                       "order statistics",
+                       result->stage[result->n_stages - 1].name, total->low / 1e3,
+                       total->high / 1e3, 100 * result_ci95(result));
     for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
         first = fmax(first, session_rank(s, r)->first_ns);
     if (first > 0)
         report_comment(file, "very first iteration: %.1f us", first / 1e3);
     if (total->n > 0 && s->experiment->ranks > 1 && !wall)
-        report_comment(
-            file,
-            "skew: %.1f us from fastest to slowest rank (median); rank %u slowest in "
-            "%.0f %% of samples",
-            result->skew_ns / 1e3, result->straggler, result->straggler_share * 100);
+        report_comment(file,
+                       "skew: %.1f us from fastest to slowest rank (median); rank %u slowest in "
+                       "%.0f %% of samples",
+                       result->skew_ns / 1e3, result->straggler, result->straggler_share * 100);
 }
 
-static void print_traffic(FILE *file, const char *what,
-                          const struct result_traffic *traffic)
+static void print_traffic(FILE *file, const char *what, const struct result_traffic *traffic)
 {
     char needed[32], out[32], bottleneck[32];
 
@@ -267,10 +259,9 @@ static void print_flops(FILE *file, const struct result *result)
     if (!(result->flops > 0))
         return;
     if (isfinite(total->flops))
-        snprintf(rate, sizeof(rate), ", %.3g TFLOP/s in %s", total->flops / 1e12,
-                 total->name);
-    report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s",
-                   result->flops / 1e9, rate);
+        snprintf(rate, sizeof(rate), ", %.3g TFLOP/s in %s", total->flops / 1e12, total->name);
+    report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s", result->flops / 1e9,
+                   rate);
 }
 
 static void print_scratch(FILE *file, const struct session *s)
@@ -290,8 +281,7 @@ static void print_stats(FILE *file, const struct session *s)
     if (s->stats == NULL || session_operation(s)->stats_lines == NULL)
         return;
     session_operation(s)->stats_lines(s->stats, &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0';
-         at += strcspn(at, "\n") + 1)
+    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
         report_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
     text_free(&lines);
 }
@@ -305,18 +295,16 @@ static void print_trace(FILE *file, const struct result *result)
 
     if (t->path[0] == '\0')
         return;
-    report_comment(
-        file,
-        "profile: %s has the last %llu iteration%s: %llu slices, %llu flows, %llu "
-        "dropped",
-        t->path, (unsigned long long)t->iterations, t->iterations == 1 ? "" : "s",
-        (unsigned long long)t->slices, (unsigned long long)t->flows,
-        (unsigned long long)t->dropped);
+    report_comment(file,
+                   "profile: %s has the last %llu iteration%s: %llu slices, %llu flows, %llu "
+                   "dropped",
+                   t->path, (unsigned long long)t->iterations, t->iterations == 1 ? "" : "s",
+                   (unsigned long long)t->slices, (unsigned long long)t->flows,
+                   (unsigned long long)t->dropped);
     if (t->iterations == 0)
         return;
     if (isfinite(t->error_ns))
-        report_comment(file, "profile: clocks of ranks agree within %.1f us",
-                       t->error_ns / 1e3);
+        report_comment(file, "profile: clocks of ranks agree within %.1f us", t->error_ns / 1e3);
     if (total->n > 0)
         report_comment(
             file,
@@ -348,14 +336,12 @@ static void print_verdicts(FILE *file, const struct result *result)
         const struct verdict *v = &result->verdict[i];
 
         fputs(v->met ? "" : colour_on(file, COLOUR_BAD), file);
-        report_comment(
-            file, "expect: %s, %s: %s", verdict_wanted(v, wanted, sizeof(wanted)),
-            verdict_found(result, v, found, sizeof(found)), v->met ? "met" : "MISSED");
+        report_comment(file, "expect: %s, %s: %s", verdict_wanted(v, wanted, sizeof(wanted)),
+                       verdict_found(result, v, found, sizeof(found)), v->met ? "met" : "MISSED");
         fputs(v->met ? "" : colour_off(file), file);
     }
     if (s->verb == VERB_VERIFY && expect_is_set(&s->experiment->expect))
-        report_comment(file,
-                       "expect: verify takes no times; only expect.wrong is looked at");
+        report_comment(file, "expect: verify takes no times; only expect.wrong is looked at");
     else if (result->status != EPA_OK && expect_is_set(&s->experiment->expect))
         report_comment(file, "expect: not looked at, as it ended early");
 }
@@ -370,14 +356,14 @@ static void print_checks(FILE *file, const struct result *result)
         fputs(colour_on(file, COLOUR_BAD), file);
     if (result->session->verb == VERB_VERIFY)
         fprintf(file, "verified %llu iteration%s: %s elements compared, %s wrong\n",
-                (unsigned long long)result->checked, result->checked == 1 ? "" : "s",
-                compared, wrong);
+                (unsigned long long)result->checked, result->checked == 1 ? "" : "s", compared,
+                wrong);
     else if (result->session->verb == VERB_BENCH && result->compared > 0)
         report_comment(file, "checked: %s elements, %s wrong", compared, wrong);
     else if (result->compared > 0)
         report_comment(file, "%s checked: %s elements, %s wrong",
-                       result->checked == 2 ? "first and last iteration" : "iterations",
-                       compared, wrong);
+                       result->checked == 2 ? "first and last iteration" : "iterations", compared,
+                       wrong);
     else if (result->unchecked[0] != 0)
         report_comment(file, "not checked: %s", result->unchecked);
     if (result->wrong > 0)
@@ -409,6 +395,6 @@ void report_table(FILE *file, const struct result *result)
 void report_warnings(FILE *file, const struct result *result)
 {
     for (uint32_t i = 0; i < result->n_warnings; i++)
-        fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING),
-                colour_off(file), result->warning[i]);
+        fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING), colour_off(file),
+                result->warning[i]);
 }

@@ -31,8 +31,8 @@ static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
 }
 
 /* Median over samples of the slowest rank, of all stages of a kind together. */
-static enum epa_status median_of(const struct result *result, enum epa_stage_kind kind,
-                                 double *out, struct epa_error *err)
+static enum epa_status median_of(const struct result *result, enum epa_stage_kind kind, double *out,
+                                 struct epa_error *err)
 {
     const struct session *s = result->session;
     uint64_t n = result->n_samples;
@@ -41,8 +41,7 @@ static enum epa_status median_of(const struct result *result, enum epa_stage_kin
 
     *out = NAN;
     if (slowest == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %llu samples",
-                        (unsigned long long)n);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %llu samples", (unsigned long long)n);
     for (uint32_t r = 0; n > 0 && r < s->experiment->ranks; r++) {
         for (uint64_t k = 0; k < n; k++) {
             double sum = 0;
@@ -86,8 +85,7 @@ enum epa_status report_row_fill(struct report_row *row, const struct result *res
 {
     row->status = result->n_missed > 0 ? EPA_ERR_MISMATCH : result->status;
     row->end = row->status == EPA_OK ? REPORT_OK : REPORT_FAILED;
-    snprintf(row->error, sizeof(row->error), "%.*s", (int)sizeof(row->error) - 1,
-             result->error);
+    snprintf(row->error, sizeof(row->error), "%.*s", (int)sizeof(row->error) - 1, result->error);
     row->total_ns = NAN;
     if (result->n_stages > 0 && result->n_samples > 0)
         row->total_ns = result->stage[result->n_stages - 1].slowest.median;
@@ -166,10 +164,8 @@ static const struct column timed[] = {{"dispatch", "us", 1, dispatch_us},
                                       {"total", "us", 1, total_us},
                                       {"ratio", "", 2, report_ratio},
                                       {0}};
-static const struct column verified[] = {{"iterations", "", 0, iterations},
-                                         {"elements", "", 0, elements},
-                                         {"wrong", "", 0, wrong},
-                                         {0}};
+static const struct column verified[] = {
+    {"iterations", "", 0, iterations}, {"elements", "", 0, elements}, {"wrong", "", 0, wrong}, {0}};
 
 static const struct column *columns_of(enum verb verb)
 {
@@ -193,8 +189,7 @@ static int more_digits(const struct report_row *row, uint32_t n)
 }
 
 static void add_figure(struct text *out, const struct column *column, int more,
-                       const struct report_row *row, uint32_t n, uint32_t i,
-                       const char *none)
+                       const struct report_row *row, uint32_t n, uint32_t i, const char *none)
 {
     double value = has_figures(&row[i]) ? column->figure(row, n, i) : NAN;
 
@@ -308,9 +303,8 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
 
     for (uint32_t i = 0; i < n; i++)
         ends[row[i].end]++;
-    fprintf(file, "#\n# %u runs: %u ok, %u failed, %u skipped, %u not run\n", n,
-            ends[REPORT_OK], ends[REPORT_FAILED], ends[REPORT_SKIPPED],
-            ends[REPORT_NOT_RUN]);
+    fprintf(file, "#\n# %u runs: %u ok, %u failed, %u skipped, %u not run\n", n, ends[REPORT_OK],
+            ends[REPORT_FAILED], ends[REPORT_SKIPPED], ends[REPORT_NOT_RUN]);
     if (report_batch_mixed(batch))
         fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
     if (batch->verb != VERB_VERIFY && first != NULL) {
@@ -418,8 +412,7 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
         text_add(out, c->unit[0] == 0 ? ",%s" : ",%s_%s", c->name, c->unit);
     text_add(out, ",end,status,error%s", timed_too ? ",samples,stop,ci95" : "");
     for (uint32_t i = 0; i < batch->n_context; i++)
-        text_add(out, ",context.%.*s", (int)strcspn(batch->context[i], "="),
-                 batch->context[i]);
+        text_add(out, ",context.%.*s", (int)strcspn(batch->context[i], "="), batch->context[i]);
     text_add(out, "\n");
     for (uint32_t i = 0; i < n; i++) {
         add_csv(out, row[i].file);

@@ -41,8 +41,7 @@ struct report_batch {
 };
 
 /* All that a result says. SKIPPED is left to the caller. */
-enum epa_status report_row_fill(struct report_row *, const struct result *,
-                                struct epa_error *);
+enum epa_status report_row_fill(struct report_row *, const struct result *, struct epa_error *);
 
 /* Total over that of the first row that has one; NaN: there is none. */
 double report_ratio(const struct report_row *row, uint32_t n, uint32_t i);

@@ -29,8 +29,8 @@ static json_t *row_json(const struct report_row *row, uint32_t n, uint32_t i)
 
     return json_pack("{so so so ss so so so so so}", "file", json_text(r->file), "label",
                      json_text(r->label), "id", words_or_null(r->id), "end",
-                     report_end_name(r->end), "error", words_or_null(r->error),
-                     "dispatch_ns", ns_or_null(ran ? r->dispatch_ns : NAN), "combine_ns",
+                     report_end_name(r->end), "error", words_or_null(r->error), "dispatch_ns",
+                     ns_or_null(ran ? r->dispatch_ns : NAN), "combine_ns",
                      ns_or_null(ran ? r->combine_ns : NAN), "total_ns",
                      ns_or_null(ran ? r->total_ns : NAN), "ratio",
                      isfinite(ratio) ? json_real(ratio) : json_null());
@@ -89,15 +89,12 @@ enum epa_status report_json(const char *path, bool force, const struct text *res
     return status;
 }
 
-enum epa_status report_json_line(struct text *out, const struct text *result,
-                                 struct epa_error *err)
+enum epa_status report_json_line(struct text *out, const struct text *result, struct epa_error *err)
 {
     struct text document = {0};
     enum epa_status status = report_json_text(&document, result, NULL, err);
-    json_t *root =
-        status != EPA_OK ? NULL : json_loadb(document.data, document.bytes, 0, NULL);
-    char *line =
-        root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_t *root = status != EPA_OK ? NULL : json_loadb(document.data, document.bytes, 0, NULL);
+    char *line = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 
     text_free(&document);
     json_decref(root);
@@ -117,13 +114,13 @@ enum epa_status report_json_read(const char *path, const char *id, struct text *
     char *dump = NULL;
 
     if (root == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: no result: %s", path,
-                        why.line, why.column, why.text);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: no result: %s", path, why.line,
+                        why.column, why.text);
     result = json_array_get(json_object_get(root, "results"), 0);
     of = json_string_value(json_object_get(result, "id"));
     status = json_string_value(json_object_get(result, "status"));
-    if (json_integer_value(json_object_get(root, "schema")) != REPORT_SCHEMA ||
-        of == NULL || status == NULL)
+    if (json_integer_value(json_object_get(root, "schema")) != REPORT_SCHEMA || of == NULL ||
+        status == NULL)
         wrong = "not a result";
     else if (strcmp(of, id) != 0)
         wrong = "it is of another run";

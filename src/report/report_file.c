@@ -29,8 +29,7 @@ static void folder_of(const char *path, char *out, size_t room)
         snprintf(out, room, "%.*s", (int)(slash - path), path);
 }
 
-static enum epa_status check_folder(const char *option, const char *path,
-                                    struct epa_error *err)
+static enum epa_status check_folder(const char *option, const char *path, struct epa_error *err)
 {
     char folder[PATH_MAX], current[PATH_MAX];
     struct stat at;
@@ -47,8 +46,7 @@ static enum epa_status check_folder(const char *option, const char *path,
         failed = errno;
     if (failed == 0)
         return EPA_OK;
-    return epa_fail(err,
-                    failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+    return epa_fail(err, failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
                     "%s %s: cannot write into the folder %s: %s", option, path, folder,
                     strerror(failed));
 }
@@ -76,8 +74,7 @@ enum epa_status report_file_check(const char *option, const char *path, bool for
         return EPA_OK;
     if (!force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: there is such a file already; --force overwrites it",
-                        option, path);
+                        "%s %s: there is such a file already; --force overwrites it", option, path);
     return check_folder(option, path, err);
 }
 
@@ -127,8 +124,7 @@ static int open_temporary(const char *path, char *name, size_t room)
     int fd = -1;
 
     for (unsigned i = 0; fd < 0 && i < 100; i++) {
-        if ((size_t)snprintf(name, room, "%s.%ld-%u.tmp", path, (long)getpid(), i) >=
-            room) {
+        if ((size_t)snprintf(name, room, "%s.%ld-%u.tmp", path, (long)getpid(), i) >= room) {
             errno = ENAMETOOLONG;
             return -1;
         }
@@ -199,8 +195,8 @@ static enum epa_status write_regular(const char *option, const char *path, bool 
     return EPA_OK;
 }
 
-enum epa_status report_file(const char *option, const char *path, bool force,
-                            const char *data, size_t bytes, struct epa_error *err)
+enum epa_status report_file(const char *option, const char *path, bool force, const char *data,
+                            size_t bytes, struct epa_error *err)
 {
     char *real;
     enum epa_status status;
@@ -218,8 +214,7 @@ enum epa_status report_file(const char *option, const char *path, bool force,
     return status;
 }
 
-enum epa_status report_stream_open(struct report_stream *s, bool force,
-                                   struct epa_error *err)
+enum epa_status report_stream_open(struct report_stream *s, bool force, struct epa_error *err)
 {
     struct stat at;
     bool is_file = stat(s->path, &at) != 0 || S_ISREG(at.st_mode);

@@ -45,8 +45,8 @@ static json_t *stage_json(struct build *b, const struct result *result,
     set(b, rate, "bottleneck", real(stage->bottleneck));
     for (uint64_t i = 0; i < stage->slowest.n; i++)
         append(b, samples, whole(stage->sample[i]));
-    for (uint32_t r = 0;
-         result->session->block != NULL && r < result->session->experiment->ranks; r++) {
+    for (uint32_t r = 0; result->session->block != NULL && r < result->session->experiment->ranks;
+         r++) {
         json_t *rank = json_object();
 
         set(b, rank, "rank", count(r));
@@ -158,8 +158,7 @@ static json_t *timing_json(struct build *b, const struct result *result)
     set(b, o, "calls", count(s->clock == CLOCK_GRAPH ? session_calls(s) : 1));
     set(b, o, "cache", json_text(cold ? "cold" : "warm"));
     set(b, o, "total",
-        json_text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured"
-                                                                        : "sum"));
+        json_text(s->clock == CLOCK_GRAPH || wall || session_is_open(s) ? "measured" : "sum"));
     set(b, o, "arrivals", arrivals_json(b, result));
     return o;
 }
@@ -291,8 +290,7 @@ static json_t *result_json(struct build *b, const struct result *result)
     set(b, o, "skew", skew_json(b, result));
     if (session_operation(s)->stats_json != NULL)
         set(b, o, session_operation(s)->stats_key,
-            s->stats != NULL ? session_operation(s)->stats_json(s->stats, s->source)
-                             : json_null());
+            s->stats != NULL ? session_operation(s)->stats_json(s->stats, s->source) : json_null());
     set(b, o, "traffic", traffic_json(b, result));
     set(b, o, "compute", compute_json(b, result));
     set(b, o, "memory", memory_json(b, &s->footprint));

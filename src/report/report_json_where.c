@@ -55,8 +55,7 @@ static json_t *environment_json(struct build *b, const struct facts *f)
         const char *equals = strchr(f->environment[i], '=');
         char name[256];
 
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - f->environment[i]),
-                 f->environment[i]);
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - f->environment[i]), f->environment[i]);
         set(b, o, name, json_text(equals + 1));
     }
     return o;

@@ -71,9 +71,8 @@ static void print_pins(FILE *file, const struct session *s)
     if (pinned > 0)
         add_cores(&cores, s);
     if (cores.data != NULL)
-        report_comment(file, "%u rank%s by %s, pinned in order to cores %s; seed %llu",
-                       x->ranks, plural, x->launcher.plugin->name, cores.data,
-                       (unsigned long long)x->seed);
+        report_comment(file, "%u rank%s by %s, pinned in order to cores %s; seed %llu", x->ranks,
+                       plural, x->launcher.plugin->name, cores.data, (unsigned long long)x->seed);
     else
         report_comment(file, "%u rank%s by %s, not pinned; seed %llu", x->ranks, plural,
                        x->launcher.plugin->name, (unsigned long long)x->seed);
@@ -135,8 +134,8 @@ static void add_value(void *arg, const char *key, const char *value, bool quoted
 }
 
 /* "algorithm: ll_v2 (dispatch_dtype fp8, buffers 2); transport: shm; ..." */
-static void print_sections(FILE *file, const struct experiment *x,
-                           const char *const *section, uint32_t n)
+static void print_sections(FILE *file, const struct experiment *x, const char *const *section,
+                           uint32_t n)
 {
     struct text line = {0};
 
@@ -161,11 +160,10 @@ static void print_machine(FILE *file, const struct facts *f)
     char memory[32];
 
     report_comment(file, "machine: %s, %u core%s, %s, %s, %s", f->cpu, f->cores,
-                   f->cores == 1 ? "" : "s",
-                   text_size(memory, sizeof(memory), f->memory_bytes), f->kernel, f->host);
+                   f->cores == 1 ? "" : "s", text_size(memory, sizeof(memory), f->memory_bytes),
+                   f->kernel, f->host);
     report_comment(file, "build: epa2a %s, %s, %s%s%s, %s kernels", f->version, f->compiler,
-                   f->build_type,
-                   strcmp(f->sanitizers, "none") != 0 ? ", sanitizers: " : "",
+                   f->build_type, strcmp(f->sanitizers, "none") != 0 ? ", sanitizers: " : "",
                    strcmp(f->sanitizers, "none") != 0 ? f->sanitizers : "", f->isa);
 }
 
@@ -185,8 +183,7 @@ static void print_facts(FILE *file, const struct session_facts *facts)
     struct text line = {0};
 
     for (uint32_t i = 0; i < facts->n; i++)
-        text_add(&line, "%s%s %s", i == 0 ? "" : ", ", facts->fact[i].key,
-                 facts->fact[i].value);
+        text_add(&line, "%s%s %s", i == 0 ? "" : ", ", facts->fact[i].key, facts->fact[i].value);
     if (line.data != NULL)
         report_comment(file, "rank 0's %s", line.data);
     text_free(&line);
@@ -203,13 +200,11 @@ static void print_device(FILE *file, const struct result *result)
     }
     if (result->peak.known && !(result->peak.bytes_per_ns > 0))
         report_comment(
-            file,
-            "links: %.2f us for a signal, and the rate is not known: limits leave it out",
+            file, "links: %.2f us for a signal, and the rate is not known: limits leave it out",
             result->peak.latency_ns / 1e3);
     else if (result->peak.known)
-        report_comment(
-            file, "links: %.1f GB/s out of a rank while all send, %.2f us for a signal",
-            result->peak.bytes_per_ns, result->peak.latency_ns / 1e3);
+        report_comment(file, "links: %.1f GB/s out of a rank while all send, %.2f us for a signal",
+                       result->peak.bytes_per_ns, result->peak.latency_ns / 1e3);
 }
 
 static void print_fault(FILE *file, const struct experiment *x)

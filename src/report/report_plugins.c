@@ -56,8 +56,7 @@ static json_t *plugin_json(const struct epa_plugin *plugin)
 
 json_t *report_plugins(const struct experiment *x)
 {
-    return json_pack("{so so so so}", "launcher", plugin_json(x->launcher.plugin),
-                     "backend", plugin_json(x->backend.plugin), "transport",
-                     plugin_json(x->transport.plugin), "algorithm",
-                     plugin_json(x->algorithm.plugin));
+    return json_pack("{so so so so}", "launcher", plugin_json(x->launcher.plugin), "backend",
+                     plugin_json(x->backend.plugin), "transport", plugin_json(x->transport.plugin),
+                     "algorithm", plugin_json(x->algorithm.plugin));
 }

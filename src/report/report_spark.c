@@ -44,10 +44,8 @@ static int digits(double ns)
 
 static void print_line(FILE *file, const struct result_stage *stage, bool unicode)
 {
-    static const char *const block[LEVELS + 1] = {" ", "▁", "▂", "▃", "▄",
-                                                  "▅", "▆", "▇", "█"};
-    static const char *const ascii[LEVELS + 1] = {" ", ".", ":", "-", "=",
-                                                  "+", "*", "%", "#"};
+    static const char *const block[LEVELS + 1] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char *const ascii[LEVELS + 1] = {" ", ".", ":", "-", "=", "+", "*", "%", "#"};
     const struct stats *s = &stage->slowest;
     uint64_t place[PLACES] = {0}, most = count(stage, s->min, s->p99, place);
 
@@ -81,8 +79,8 @@ void report_sparks(FILE *file, const struct result *result)
         if (s->n < LEAST || !(s->p99 > s->min))
             continue;
         if (!any)
-            report_comment(
-                file, "samples from the shortest to p99; the last place has those above");
+            report_comment(file,
+                           "samples from the shortest to p99; the last place has those above");
         any = true;
         print_line(file, &result->stage[i], unicode);
     }

@@ -140,8 +140,8 @@ static bool by_wall(const struct session *s)
 
 static uint32_t total_row(const struct session *s)
 {
-    return session_total_row(s->clock, s->n_stages > 0 ? s->stage_kind[s->n_stages - 1]
-                                                       : EPA_STAGE_SEND);
+    return session_total_row(s->clock,
+                             s->n_stages > 0 ? s->stage_kind[s->n_stages - 1] : EPA_STAGE_SEND);
 }
 
 /* Ranks whose times count. */
@@ -169,8 +169,8 @@ static void gather(const struct session *s, uint32_t row, uint64_t n, double *ra
     }
 }
 
-static enum epa_status summarise(const struct result *result, const struct work *work,
-                                 uint64_t n, struct result_stage *out)
+static enum epa_status summarise(const struct result *result, const struct work *work, uint64_t n,
+                                 struct result_stage *out)
 {
     uint32_t ranks = ranks_of(result->session), count = timed(result->session);
 
@@ -213,8 +213,7 @@ static void find_straggler(struct result *result, struct work *work)
 }
 
 /* Means of what ranks counted in phases `first` to `last - 1`. */
-static struct result_traffic traffic_of(const struct session *s, uint32_t first,
-                                        uint32_t last)
+static struct result_traffic traffic_of(const struct session *s, uint32_t first, uint32_t last)
 {
     struct result_traffic sum = {0, 0, 0, 0};
     uint32_t ranks = ranks_of(s);
@@ -231,7 +230,7 @@ static struct result_traffic traffic_of(const struct session *s, uint32_t first,
         sum.needed += (double)all.needed / times / ranks;
         sum.out += (double)all.sent / times / ranks;
         sum.bottleneck = fmax(sum.bottleneck,
-                       (double)(all.received > all.sent ? all.received : all.sent) / times);
+                              (double)(all.received > all.sent ? all.received : all.sent) / times);
         sum.least = fmax(sum.least, (double)all.least / times);
     }
     return sum;
@@ -247,8 +246,8 @@ static void count_traffic(struct result *result)
     result->total = traffic_of(s, 0, phases);
     for (uint32_t r = 0; r < ranks; r++)
         if (session_rank(s, r)->traffic_n > 0)
-            result->flops += session_rank(s, r)->traffic.flops /
-                             (double)session_rank(s, r)->traffic_n / ranks;
+            result->flops +=
+                session_rank(s, r)->traffic.flops / (double)session_rank(s, r)->traffic_n / ranks;
 }
 
 /* The best of what ranks measured, so that the limit flatters nobody. One rank
@@ -282,9 +281,8 @@ static void set_rates(const struct result *result, const struct result_traffic *
     if (traffic == NULL)
         return;
     if (peak->known)
-        stage->peak_ns =
-            phases * peak->latency_ns +
-            (peak->bytes_per_ns > 0 ? traffic->least / peak->bytes_per_ns : 0);
+        stage->peak_ns = phases * peak->latency_ns +
+                         (peak->bytes_per_ns > 0 ? traffic->least / peak->bytes_per_ns : 0);
     if (!(stage->slowest.median > 0))
         return;
     stage->goodput = traffic->needed / stage->slowest.median;
@@ -309,8 +307,7 @@ static const struct result_traffic *kind_traffic(const struct result *result,
 }
 
 /* What crosses in one stage: known where it is all there is of its kind. */
-static const struct result_traffic *stage_traffic(const struct result *result,
-                                                  uint32_t stage)
+static const struct result_traffic *stage_traffic(const struct result *result, uint32_t stage)
 {
     const struct session *s = result->session;
     uint32_t alike = 0;
@@ -326,8 +323,8 @@ static const struct result_traffic *stage_traffic(const struct result *result,
 static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
 {
     if (by_graph(result->session))
-        return kind_traffic(result, row == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH
-                                                           : EPA_STAGE_COMBINE);
+        return kind_traffic(result,
+                            row == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH : EPA_STAGE_COMBINE);
     return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
 }
 
@@ -353,15 +350,11 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
     for (uint32_t i = 0; i <= last; i++) {
         struct result_stage *stage = &result->stage[i];
         uint64_t n = by_graph(s) && s->not_alone[i] ? 0 : result->n_samples;
-        const struct result_traffic *traffic =
-            i < last ? row_traffic(result, i)
-            : open   ? NULL /* time in a queue moves nothing */
-                     : &result->total;
+        const struct result_traffic *traffic = i < last ? row_traffic(result, i)
+                                               : open   ? NULL /* time in a queue moves nothing */
+                                                        : &result->total;
 
-        stage->name = i < last     ? row_name(s, i)
-                      : by_wall(s) ? "wall"
-                      : open       ? "latency"
-                                   : "total";
+        stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : open ? "latency" : "total";
         gather(s, i, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;

@@ -14,7 +14,7 @@
 /* Bytes of one iteration. */
 struct result_traffic {
     double needed, out; /* means over ranks: payload; bytes that left */
-    double bottleneck;         /* of the busiest rank: the larger of what it sent and received */
+    double bottleneck;  /* of the busiest rank: the larger of what it sent and received */
     double least;       /* of the busiest rank: what any algorithm would have to move */
 };
 
@@ -32,7 +32,7 @@ struct result_stage {
     /* GB/s at the median. NaN without samples, and for a stage that shares its dispatch or
      * combine with others: what crosses in it alone is not known. */
     double goodput, wire, bottleneck;
-    double flops;    /* of all that it computes, a second; NaN: nothing, or not known */
+    double flops;   /* of all that it computes, a second; NaN: nothing, or not known */
     double peak_ns; /* the least time that the links allow; NaN: not known */
 };
 

@@ -14,8 +14,7 @@ static const double slow_first = 1.5;
 
 enum { WARMUP_LEAST = 20 }; /* of which a rate is made */
 
-__attribute__((format(printf, 2, 3))) static void warn(struct result *result,
-                                                       const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void warn(struct result *result, const char *fmt, ...)
 {
     char *text;
     va_list args;
@@ -46,8 +45,7 @@ static void about_isa(struct result *result)
     const struct facts *f = result->facts;
 
     if (f->isa_refused[0] != 0)
-        warn(result, "EPA2A_ISA=%s cannot be had here: %s was used", f->isa_refused,
-             f->isa);
+        warn(result, "EPA2A_ISA=%s cannot be had here: %s was used", f->isa_refused, f->isa);
 }
 
 static void about_cores(struct result *result)
@@ -67,8 +65,7 @@ static void about_cores(struct result *result)
     for (uint32_t r = 0; s->block != NULL && r < ranks; r++)
         loose += session_rank(s, r)->core < 0;
     if (loose > 0)
-        warn(result,
-             "%u of %u ranks are not pinned: the system may move them between cores", loose,
+        warn(result, "%u of %u ranks are not pinned: the system may move them between cores", loose,
              ranks);
     if (f->governor[0] != 0 && strcmp(f->governor, "performance") != 0)
         warn(result,
@@ -83,8 +80,7 @@ static void about_samples(struct result *result)
     unsigned long long n = result->n_samples;
 
     if (n == 0) {
-        warn(result,
-             "there is no sample: no iteration after warm-up was finished by all ranks");
+        warn(result, "there is no sample: no iteration after warm-up was finished by all ranks");
         return;
     }
     if (n < 20)
@@ -93,13 +89,10 @@ static void about_samples(struct result *result)
              "1000 (bench.iterations)",
              n, n == 1 ? "" : "s");
     else if (n < 100)
-        warn(
-            result,
-            "p99 of %llu samples is the maximum: it needs 100, p99.9 1000 (bench.iterations)",
-            n);
+        warn(result,
+             "p99 of %llu samples is the maximum: it needs 100, p99.9 1000 (bench.iterations)", n);
     else if (n < STATS_P999_LEAST && result->session->experiment->expect.p999 != NULL)
-        warn(result, "p99.9 of %llu samples is not known: it needs 1000 (bench.iterations)",
-             n);
+        warn(result, "p99.9 of %llu samples is not known: it needs 1000 (bench.iterations)", n);
     if (total->outliers > 0)
         warn(result,
              "%llu of %llu samples are outliers (more than %.1f median deviations off): "
@@ -178,8 +171,7 @@ static void about_inputs(struct result *result)
     if (session_operation(s)->warn == NULL)
         return;
     session_operation(s)->warn(s->experiment, s->source, inputs_made(s), &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0';
-         at += strcspn(at, "\n") + 1)
+    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
         warn(result, "%.*s", (int)strcspn(at, "\n"), at);
     text_free(&lines);
 }
@@ -192,12 +184,10 @@ static void about_trace(struct result *result)
     if (s->trace.lanes == 0)
         return;
     if (s->verb == VERB_BENCH)
-        warn(result,
-             "ranks were profiled: times are with that on; leave profile out to measure");
+        warn(result, "ranks were profiled: times are with that on; leave profile out to measure");
     if (s->verb == VERB_BENCH && s->clock == CLOCK_GRAPH)
-        warn(result,
-             "what is in graphs runs on the device, and profile has what hosts do: only "
-             "launches and waits are in the trace");
+        warn(result, "what is in graphs runs on the device, and profile has what hosts do: only "
+                     "launches and waits are in the trace");
 }
 
 /* A rate that is not sure, or a queue that only grows. */
@@ -233,11 +223,10 @@ static void about_fault(struct result *result)
     if (!result_fault_struck(result, &struck))
         warn(result, "a fault was planted, this is a rehearsal: %s", what.data);
     else if (struck == 0)
-        warn(result, "a fault was planted, and the run ended before it struck: %s",
-             what.data);
+        warn(result, "a fault was planted, and the run ended before it struck: %s", what.data);
     else
-        warn(result, "a fault was planted, this is a rehearsal: %s; it struck %s",
-             what.data, struck == 1 ? "once" : "several times");
+        warn(result, "a fault was planted, this is a rehearsal: %s; it struck %s", what.data,
+             struck == 1 ? "once" : "several times");
     text_free(&what);
 }
 

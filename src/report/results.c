@@ -23,8 +23,8 @@ static const char *text_of(const json_t *object, const char *key)
 
 /* ---- samples ---- */
 
-static enum epa_status read_stage(const char *path, const json_t *from,
-                                  struct results_stage *to, struct epa_error *err)
+static enum epa_status read_stage(const char *path, const json_t *from, struct results_stage *to,
+                                  struct epa_error *err)
 {
     const json_t *samples = json_object_get(from, "samples_ns"), *value;
     size_t i;
@@ -51,8 +51,8 @@ static enum epa_status read_stage(const char *path, const json_t *from,
     return EPA_OK;
 }
 
-static enum epa_status read_run(const char *path, const json_t *from,
-                                struct results_run *to, struct epa_error *err)
+static enum epa_status read_run(const char *path, const json_t *from, struct results_run *to,
+                                struct epa_error *err)
 {
     const json_t *stages = json_object_get(from, "stages"), *stage;
     enum epa_status status = EPA_OK;
@@ -81,8 +81,8 @@ static enum epa_status read_run(const char *path, const json_t *from,
 }
 
 /* Adds the runs of one document, which `r` owns by now. */
-static enum epa_status read_document(struct results *r, const char *path,
-                                     const json_t *root, struct epa_error *err)
+static enum epa_status read_document(struct results *r, const char *path, const json_t *root,
+                                     struct epa_error *err)
 {
     const json_t *runs = json_object_get(root, "results"), *run;
     json_int_t schema = json_integer_value(json_object_get(root, "schema"));
@@ -91,12 +91,10 @@ static enum epa_status read_document(struct results *r, const char *path,
     size_t i;
 
     if (strcmp(text_of(root, "program"), "epa2a") != 0 || !json_is_array(runs))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote",
-                        path);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote", path);
     if (schema != SCHEMA)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: schema %lld is not known; this program reads %d", path,
-                        (long long)schema, SCHEMA);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
+                        path, (long long)schema, SCHEMA);
     grown = realloc(r->run, (r->n + json_array_size(runs) + 1) * sizeof(*r->run));
     if (grown == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for runs", path);
@@ -107,9 +105,8 @@ static enum epa_status read_document(struct results *r, const char *path,
             status = read_run(path, run, &r->run[r->n++], err);
     }
     if (r->n > 0)
-        r->version =
-            text_of(json_object_get(json_object_get(r->run[0].json, "machine"), "build"),
-                    "version");
+        r->version = text_of(json_object_get(json_object_get(r->run[0].json, "machine"), "build"),
+                             "version");
     return status;
 }
 
@@ -124,12 +121,11 @@ static enum epa_status read_file(struct results *r, const char *path, struct epa
     if (file == NULL)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
     while (status == EPA_OK && next != EOF) {
-        json_t *root =
-            json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
+        json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
 
         if (root == NULL)
-            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path,
-                              why.line, why.column, why.text);
+            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
+                              why.column, why.text);
         else if (json_array_append_new(r->root, root) != 0)
             status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for results", path);
         else
@@ -145,8 +141,7 @@ static enum epa_status read_file(struct results *r, const char *path, struct epa
 }
 
 /* Results of all runs that have ended, in the order of the batch. */
-static enum epa_status read_folder(struct results *r, const char *path,
-                                   struct epa_error *err)
+static enum epa_status read_folder(struct results *r, const char *path, struct epa_error *err)
 {
     struct batch_index index;
     enum epa_status status = EPA_OK;
@@ -229,8 +224,7 @@ static bool starts_with_one_of(const char *key, const char *const *list)
 /* Keys that are not of this part, and those that may differ without saying anything. */
 static bool is_free(enum results_part part, const char *key)
 {
-    static const char *const means[] = {"algorithm", "transport", "backend", "launcher",
-                                        NULL};
+    static const char *const means[] = {"algorithm", "transport", "backend", "launcher", NULL};
     static const char *const length[] = {
         "name",           "seed",           "timeout",    "bench.iterations",
         "bench.warmup",   "bench.check",    "run",        "verify",
@@ -265,11 +259,11 @@ static void print_value(const json_t *value, char *out, size_t room)
     free(text);
 }
 
-static bool differ(const json_t *a, const json_t *b, enum results_part part,
-                   const char *prefix, char *what, uint32_t room);
+static bool differ(const json_t *a, const json_t *b, enum results_part part, const char *prefix,
+                   char *what, uint32_t room);
 
-static bool differ_at(const json_t *x, const json_t *y, enum results_part part,
-                      const char *prefix, const char *key, char *what, uint32_t room)
+static bool differ_at(const json_t *x, const json_t *y, enum results_part part, const char *prefix,
+                      const char *key, char *what, uint32_t room)
 {
     char path[256], left[100], right[100];
 
@@ -284,8 +278,8 @@ static bool differ_at(const json_t *x, const json_t *y, enum results_part part,
     return true;
 }
 
-static bool differ(const json_t *a, const json_t *b, enum results_part part,
-                   const char *prefix, char *what, uint32_t room)
+static bool differ(const json_t *a, const json_t *b, enum results_part part, const char *prefix,
+                   char *what, uint32_t room)
 {
     const char *key;
     json_t *value;
@@ -309,8 +303,8 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
 {
     const char *key = part == RESULTS_MACHINE ? "machine" : "experiment";
 
-    return differ(json_object_get(a->json, key), json_object_get(b->json, key), part, "",
-                  what, room);
+    return differ(json_object_get(a->json, key), json_object_get(b->json, key), part, "", what,
+                  room);
 }
 
 void results_context(const struct results_run *run, struct text *out)
@@ -322,8 +316,7 @@ void results_context(const struct results_run *run, struct text *out)
     {
         const char *words = json_string_value(value);
 
-        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", key,
-                 words == NULL ? "?" : words);
+        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", key, words == NULL ? "?" : words);
     }
     if (out->bytes == 0)
         text_add(out, "none");

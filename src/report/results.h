@@ -47,8 +47,8 @@ enum results_part {
 };
 
 /* The first thing in which two runs differ, as "bench.warmup: 20, and 10"; false: none. */
-bool results_differ(const struct results_run *a, const struct results_run *b,
-                    enum results_part, char *what, uint32_t room);
+bool results_differ(const struct results_run *a, const struct results_run *b, enum results_part,
+                    char *what, uint32_t room);
 
 /* Its notes of --context, as "switch=a, rack=3"; "none". */
 struct text;

@@ -51,8 +51,7 @@ static const struct result_stage *row_of(const struct result *result, const char
     return name[0] == '\0' ? &result->stage[result->n_stages - 1] : NULL;
 }
 
-static void judge(const struct result *result, const struct expectation *e,
-                  struct verdict *out)
+static void judge(const struct result *result, const struct expectation *e, struct verdict *out)
 {
     const struct result_stage *row = row_of(result, e->row);
     bool most = expect_unit_of(e->figure) == EXPECT_NS;
@@ -100,13 +99,12 @@ char *verdict_wanted(const struct verdict *v, char *buf, size_t room)
     if (v->figure == EXPECT_FIGURES)
         snprintf(buf, room, "wrong <= %.0f elements", v->bound);
     else if (expect_unit_of(v->figure) == EXPECT_NS)
-        snprintf(buf, room, "%s %s <= %.10g %s", v->row, expect_name[v->figure],
-                 v->bound / unit.ns, unit.name);
+        snprintf(buf, room, "%s %s <= %.10g %s", v->row, expect_name[v->figure], v->bound / unit.ns,
+                 unit.name);
     else if (v->figure == EXPECT_OF_PEAK)
         snprintf(buf, room, "%s >= %.10g %% of its limit", v->row, 100 * v->bound);
     else
-        snprintf(buf, room, "%s %s >= %.10g GB/s", v->row, expect_name[v->figure],
-                 v->bound);
+        snprintf(buf, room, "%s %s >= %.10g GB/s", v->row, expect_name[v->figure], v->bound);
     return buf;
 }
 
@@ -124,8 +122,7 @@ static const char *why_not(const struct result *result, const struct verdict *v)
     return "this row has no such figure";
 }
 
-char *verdict_found(const struct result *result, const struct verdict *v, char *buf,
-                    size_t room)
+char *verdict_found(const struct result *result, const struct verdict *v, char *buf, size_t room)
 {
     struct unit unit = unit_of(v->measured);
     char off[32] = "";
@@ -214,11 +211,10 @@ static json_t *verdict_json(const struct verdict *v)
     enum expect_unit of = wrong ? EXPECT_NS : expect_unit_of(v->figure);
     bool most = of == EXPECT_NS;
 
-    return json_pack("{ss? ss ss so so sb}", "stage", v->row[0] != '\0' ? v->row : NULL,
-                     "figure", wrong ? "wrong" : expect_name[v->figure], "unit",
-                     wrong ? "elements" : unit[of], most ? "most" : "least",
-                     number(v->bound, most), "measured", number(v->measured, most), "met",
-                     (int)v->met);
+    return json_pack("{ss? ss ss so so sb}", "stage", v->row[0] != '\0' ? v->row : NULL, "figure",
+                     wrong ? "wrong" : expect_name[v->figure], "unit",
+                     wrong ? "elements" : unit[of], most ? "most" : "least", number(v->bound, most),
+                     "measured", number(v->measured, most), "met", (int)v->met);
 }
 
 json_t *verdicts_json(const struct result *result)

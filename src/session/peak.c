@@ -127,8 +127,8 @@ static enum epa_status make_room(struct measure *m, uint32_t peer, uint64_t begu
 
     if (status == EPA_OK && clock_ns() - begun_ns > wait_ns)
         return epa_fail(m->err, EPA_ERR_TIMEOUT,
-                        "link peak: rank %u could start nothing to rank %u for %.0f s",
-                        m->t->rank, peer, (double)wait_ns * 1e-9);
+                        "link peak: rank %u could start nothing to rank %u for %.0f s", m->t->rank,
+                        peer, (double)wait_ns * 1e-9);
     return transport_says(m, status);
 }
 
@@ -159,8 +159,7 @@ static enum epa_status put_parts(struct measure *m, const struct way *way)
     return status == EPA_OK ? transport_says(m, t->ops->quiet(t)) : status;
 }
 
-static void store_row(const struct stores *s, const char *row, uint64_t offset,
-                      size_t bytes)
+static void store_row(const struct stores *s, const char *row, uint64_t offset, size_t bytes)
 {
     const struct epa_transport *t = s->t;
     const struct epa_kernels *k = epa_kernels_get(EPA_BF16, NULL);
@@ -215,8 +214,7 @@ static void on_workers(struct epa_backend *b, void (*fn)(void *, uint32_t, uint3
         fn(s, 0, 1);
 }
 
-static enum epa_status run_on_host(struct measure *m, const struct way *way,
-                                   struct span *out)
+static enum epa_status run_on_host(struct measure *m, const struct way *way, struct span *out)
 {
     struct epa_transport *t = m->t;
     struct stores stores = {.t = t, .way = way};
@@ -236,8 +234,7 @@ static enum epa_status run_on_host(struct measure *m, const struct way *way,
     return status;
 }
 
-static enum epa_status run_on_device(struct measure *m, const struct way *way,
-                                     struct span *out)
+static enum epa_status run_on_device(struct measure *m, const struct way *way, struct span *out)
 {
     const struct epa_peak_run run = {.bytes = way->part, .passes = (uint32_t)way->passes};
 
@@ -251,8 +248,7 @@ static bool by_stores(const struct way *way)
 }
 
 /* After the first run: as many passes as take some milliseconds. */
-static enum epa_status choose_passes(struct measure *m, struct way *way,
-                                     const struct span *first)
+static enum epa_status choose_passes(struct measure *m, struct way *way, const struct span *first)
 {
     uint64_t most = way->means == BY_PUT ? puts_out : device_out;
     uint64_t out = way->part * (m->t->size - 1);
@@ -310,8 +306,7 @@ static enum epa_status send_signal(struct measure *m, uint32_t peer, uint64_t va
     uint64_t begun = 0;
     enum epa_status status;
 
-    while ((status = t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer)) ==
-           EPA_AGAIN) {
+    while ((status = t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer)) == EPA_AGAIN) {
         begun = begun == 0 ? clock_ns() : begun;
         status = make_room(m, peer, begun);
         if (status != EPA_OK)
@@ -321,16 +316,14 @@ static enum epa_status send_signal(struct measure *m, uint32_t peer, uint64_t va
 }
 
 /* The lower rank begins. */
-static enum epa_status play_on_host(struct measure *m, uint32_t peer, uint32_t turns,
-                                    double *ns)
+static enum epa_status play_on_host(struct measure *m, uint32_t peer, uint32_t turns, double *ns)
 {
     struct epa_transport *t = m->t;
     bool first = t->rank < peer;
     uint64_t begun = clock_ns();
     enum epa_status status = EPA_OK;
 
-    for (uint64_t turn = m->turns + 1; turn <= m->turns + turns && status == EPA_OK;
-         turn++) {
+    for (uint64_t turn = m->turns + 1; turn <= m->turns + turns && status == EPA_OK; turn++) {
         if (first)
             status = send_signal(m, peer, turn);
         if (status == EPA_OK)
@@ -344,16 +337,15 @@ static enum epa_status play_on_host(struct measure *m, uint32_t peer, uint32_t t
 }
 
 /* `turns` there and back; *one_way: the time of one signal. Who rests counts on. */
-static enum epa_status play(struct measure *m, uint32_t peer, uint32_t turns,
-                            double *one_way)
+static enum epa_status play(struct measure *m, uint32_t peer, uint32_t turns, double *one_way)
 {
     double ns = 0;
     enum epa_status status = EPA_OK;
 
     if (peer < m->t->size && m->t->view != NULL)
-        status = transport_says(
-            m, m->t->ops->device_peak(
-                   m->t, &(struct epa_peak_run){.peer = peer, .turns = turns}, &ns));
+        status =
+            transport_says(m, m->t->ops->device_peak(
+                                  m->t, &(struct epa_peak_run){.peer = peer, .turns = turns}, &ns));
     else if (peer < m->t->size)
         status = play_on_host(m, peer, turns, &ns);
     m->turns += turns;
@@ -439,8 +431,8 @@ static void choose_ways(struct measure *m)
             m->way[m->ways++] =
                 (struct way){stores[i % 3], part_of_stores(m, stores_out[i / 3]), 1};
     } else {
-        m->way[m->ways++] = (struct way){
-            BY_PUT, least(t->heap_bytes / t->size, put_bytes_most) / LINE * LINE, 1};
+        m->way[m->ways++] =
+            (struct way){BY_PUT, least(t->heap_bytes / t->size, put_bytes_most) / LINE * LINE, 1};
     }
     if (m->ways > 0 && m->way[0].part == 0)
         m->ways = 0;
@@ -497,8 +489,7 @@ enum epa_status peak_measure(struct epa_bootstrap *boot, struct epa_backend *bac
                              struct epa_transport *t, uint32_t signal, struct peak *out,
                              struct epa_error *err)
 {
-    struct measure m = {
-        .boot = boot, .backend = backend, .t = t, .err = err, .signal = signal};
+    struct measure m = {.boot = boot, .backend = backend, .t = t, .err = err, .signal = signal};
     struct measured mine = {.runs = 0}, *all;
     enum epa_status status;
 

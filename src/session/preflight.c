@@ -66,10 +66,8 @@ static struct sum sum_up(const struct session *s)
     sum.inputs = session_operation(s)->bytes(x, &s->footprint, memory, slots, false);
     all = session_operation(s)->bytes(x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
-    if (s->verb !=
-        VERB_VERIFY) /* the number of stages is known only once ranks are there */
-        sum.samples =
-            times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
+    if (s->verb != VERB_VERIFY) /* the number of stages is known only once ranks are there */
+        sum.samples = times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
     if (s->trace.lanes != 0)
         sum.trace = times(record_bytes(&s->trace), x->ranks);
     sum.flush = flush_bytes(s);
@@ -80,8 +78,7 @@ static struct sum sum_up(const struct session *s)
 
 /* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB"; the heap of
  * a device is left out. */
-static void sum_in_words(const struct session *s, const struct sum *sum, char *out,
-                         size_t room)
+static void sum_in_words(const struct session *s, const struct sum *sum, char *out, size_t room)
 {
     char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", trace[48] = "",
          flush[48] = "", total[32], size[32];
@@ -99,12 +96,10 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
         snprintf(samples, sizeof(samples), " + samples %s",
                  text_size(size, sizeof(size), sum->samples));
     if (sum->trace >= 1u << 20)
-        snprintf(trace, sizeof(trace), " + trace %s",
-                 text_size(size, sizeof(size), sum->trace));
+        snprintf(trace, sizeof(trace), " + trace %s", text_size(size, sizeof(size), sum->trace));
     snprintf(out, room, "%u rank%s x (%sinputs %s%s%s)%s%s = %s", ranks_here(s),
-             ranks_here(s) == 1 ? "" : "s", heap,
-             text_size(inputs, sizeof(inputs), sum->inputs), reference, flush, samples,
-             trace,
+             ranks_here(s) == 1 ? "" : "s", heap, text_size(inputs, sizeof(inputs), sum->inputs),
+             reference, flush, samples, trace,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));
 }
@@ -127,8 +122,8 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)
         trace = ", profile.iterations";
-    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", session_operation(s)->size_key,
-             buffers, inputs, iterations, trace, capacity);
+    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", session_operation(s)->size_key, buffers,
+             inputs, iterations, trace, capacity);
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
@@ -149,18 +144,16 @@ static enum epa_status check_memory(const char *root, const struct session *s,
     uint64_t available = memory_available(root, which, sizeof(which));
     uint64_t spare = kept_free(available);
 
-    if (available == UINT64_MAX ? sum->total != UINT64_MAX
-                                : sum->total <= available - spare)
+    if (available == UINT64_MAX ? sum->total != UINT64_MAX : sum->total <= available - spare)
         return EPA_OK;
     sum_in_words(s, sum, words, sizeof(words));
     advice(s, sum, fewer, sizeof(fewer));
     if (available == UINT64_MAX)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: %s", words, fewer);
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "%s, but %s is available (%s %s less %s kept free): %s", words,
-                    text_size(usable, sizeof(usable), available - spare), which,
-                    text_size(have, sizeof(have), available),
-                    text_size(kept, sizeof(kept), spare), fewer);
+    return epa_fail(err, EPA_ERR_NOMEM, "%s, but %s is available (%s %s less %s kept free): %s",
+                    words, text_size(usable, sizeof(usable), available - spare), which,
+                    text_size(have, sizeof(have), available), text_size(kept, sizeof(kept), spare),
+                    fewer);
 }
 
 /* RLIMIT_AS counts what one process maps, and a rank maps the heaps of all. */
@@ -168,8 +161,7 @@ static enum epa_status check_address_space(const char *root, const struct sessio
                                            const struct sum *sum, struct epa_error *err)
 {
     bool one_process = strcmp(s->experiment->launcher.plugin->name, "thread") == 0;
-    uint64_t room = memory_address_space(root),
-             heaps = times(s->experiment->ranks, sum->heap);
+    uint64_t room = memory_address_space(root), heaps = times(s->experiment->ranks, sum->heap);
     uint64_t need = one_process ? sum->total
                                 : add(add(heaps, add(sum->samples, sum->trace)),
                                       add(add(sum->inputs, sum->reference), sum->flush));
@@ -182,8 +174,8 @@ static enum epa_status check_address_space(const char *root, const struct sessio
     return epa_fail(err, EPA_ERR_NOMEM,
                     "%s, of which a process maps %s, but the limit of its address space "
                     "(ulimit -v) leaves %s: %s, or raise the limit",
-                    words, text_size(want, sizeof(want), need),
-                    text_size(have, sizeof(have), room), fewer);
+                    words, text_size(want, sizeof(want), need), text_size(have, sizeof(have), room),
+                    fewer);
 }
 
 enum epa_status preflight_memory_from(const char *root, const struct session *s,
@@ -211,10 +203,9 @@ enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
     if (free_bytes == 0 || need <= free_bytes)
         return EPA_OK;
     advice(s, &sum, fewer, sizeof(fewer));
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "heap %s + scratch %s = %s, but %s of the device's memory is free: %s",
-                    text_size(heap, sizeof(heap), f->heap_bytes),
-                    text_size(scratch, sizeof(scratch), f->device_bytes),
-                    text_size(want, sizeof(want), need),
-                    text_size(have, sizeof(have), free_bytes), fewer);
+    return epa_fail(
+        err, EPA_ERR_NOMEM, "heap %s + scratch %s = %s, but %s of the device's memory is free: %s",
+        text_size(heap, sizeof(heap), f->heap_bytes),
+        text_size(scratch, sizeof(scratch), f->device_bytes), text_size(want, sizeof(want), need),
+        text_size(have, sizeof(have), free_bytes), fewer);
 }

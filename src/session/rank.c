@@ -17,8 +17,7 @@ static const char *where(const struct rank *r)
 
     if (stage == SESSION_PAIR)
         return "dispatch and combine";
-    return stage < r->algorithm->n_stages ? r->algorithm->stages[stage].name
-                                          : "between stages";
+    return stage < r->algorithm->n_stages ? r->algorithm->stages[stage].name : "between stages";
 }
 
 static void keep_fact(void *arg, const char *key, const char *value)
@@ -42,8 +41,7 @@ void rank_describe_device(struct rank *r)
 
 /* ---- set-up ---- */
 
-enum epa_status rank_explain_boot(struct rank *r, enum epa_status status,
-                               struct epa_error *err)
+enum epa_status rank_explain_boot(struct rank *r, enum epa_status status, struct epa_error *err)
 {
     if (status == EPA_ERR_TIMEOUT)
         r->boot->explain(r->boot, err);
@@ -60,8 +58,7 @@ static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
 static enum epa_status open_transport(struct rank *r, struct epa_error *err)
 {
     const struct chosen *chosen = &experiment_of(r)->transport;
-    const struct epa_transport_plugin *plugin =
-        (const struct epa_transport_plugin *)chosen->plugin;
+    const struct epa_transport_plugin *plugin = (const struct epa_transport_plugin *)chosen->plugin;
     const struct epa_footprint *need = &r->session->footprint;
     uint32_t more = r->session->verb == VERB_BENCH ? PEAK_SIGNALS : 0;
 
@@ -113,17 +110,16 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *transport =
         (const struct epa_transport_plugin *)x->transport.plugin;
 
-    return plugin->create(
-        &(struct epa_algorithm_params){.problem = &problem,
-                                       .world = r->boot->world,
-                                       .transport = r->transport,
-                                       .backend = r->backend,
-                                       .config = x->algorithm.config,
-                                       .transport_flags = transport->flags,
-                                       .timeout_ns = x->timeout_ns,
-                                       .trace = r->trace,
-                                       .observer = r->boot->observer},
-        &r->algorithm, err);
+    return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
+                                                         .world = r->boot->world,
+                                                         .transport = r->transport,
+                                                         .backend = r->backend,
+                                                         .config = x->algorithm.config,
+                                                         .transport_flags = transport->flags,
+                                                         .timeout_ns = x->timeout_ns,
+                                                         .trace = r->trace,
+                                                         .observer = r->boot->observer},
+                          &r->algorithm, err);
 }
 
 /* Whether the stages are the phases of the operation, or one that is WHOLE, any of them
@@ -160,9 +156,8 @@ static enum epa_status check_stages(struct rank *r, struct epa_error *err)
     const char *name = experiment_of(r)->algorithm.plugin->name;
 
     if (a->n_stages > SESSION_STAGES)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s has %u stages; %d are as many as can be", name, a->n_stages,
-                        SESSION_STAGES);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s has %u stages; %d are as many as can be",
+                        name, a->n_stages, SESSION_STAGES);
     for (uint32_t i = 0; i < a->n_stages; i++)
         if (!has_kind(session_operation(r->session), a->stages[i].kind))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -203,8 +198,7 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
                         "bench.clock: graph needs a dispatch and a combine, or one stage "
                         "that is both, which is not what %s has; set events",
                         x->algorithm.plugin->name);
-    if (o->clock == CLOCK_GRAPH ||
-        (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
+    if (o->clock == CLOCK_GRAPH || (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
         r->clock = CLOCK_GRAPH;
     return EPA_OK;
 }
@@ -219,8 +213,7 @@ static void describe_stages(const struct rank *r)
         return;
     snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
-        snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s",
-                 r->algorithm->stages[i].name);
+        snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->algorithm->stages[i].name);
         notes->stage_kind[i] = r->algorithm->stages[i].kind;
     }
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
@@ -231,8 +224,7 @@ static void describe_stages(const struct rank *r)
 static enum epa_status open_all(struct rank *r, struct epa_error *err)
 {
     const struct chosen *chosen = &experiment_of(r)->backend;
-    const struct epa_backend_plugin *backend =
-        (const struct epa_backend_plugin *)chosen->plugin;
+    const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)chosen->plugin;
     enum epa_status status = backend->open(chosen->config, r->boot, &r->backend, err);
 
     if (status == EPA_OK)
@@ -332,9 +324,8 @@ static void record_failure(struct rank *r, bool set_up_done, enum epa_status sta
     if (!set_up_done || status == EPA_ERR_MISMATCH) /* which says itself where it is */
         snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, err->text);
     else
-        snprintf(to->text, sizeof(to->text), "rank %u: %s, iteration %llu: %s",
-                 r->boot->world.rank, where(r), (unsigned long long)to->iteration,
-                 err->text);
+        snprintf(to->text, sizeof(to->text), "rank %u: %s, iteration %llu: %s", r->boot->world.rank,
+                 where(r), (unsigned long long)to->iteration, err->text);
     to->failed_ns = realtime_ns();
     /* Release: the text is there before the status that sends the parent to read it. */
     __atomic_store_n(&to->status, status, __ATOMIC_RELEASE);
@@ -359,11 +350,11 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
     switch (r->session->verb) {
     case VERB_BENCH:
         status = rank_stop_create(r, err);
-        return status != EPA_OK              ? status
-               : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
+        return status != EPA_OK               ? status
+               : r->clock == CLOCK_GRAPH      ? rank_bench_graph(r, err)
                : r->clock == CLOCK_END_TO_END ? rank_bench_end_to_end(r, err)
-               : session_is_open(r->session) ? rank_bench_open(r, err)
-                                             : rank_bench(r, err);
+               : session_is_open(r->session)  ? rank_bench_open(r, err)
+                                              : rank_bench(r, err);
     case VERB_RUN:
         return rank_run(r, err);
     case VERB_VERIFY:
@@ -374,9 +365,8 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
 
 enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
 {
-    struct rank r = {.session = session,
-                     .shared = session_rank(session, boot->world.rank),
-                     .boot = boot};
+    struct rank r = {
+        .session = session, .shared = session_rank(session, boot->world.rank), .boot = boot};
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
     bool set_up_done;

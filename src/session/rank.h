@@ -36,8 +36,8 @@ struct rank {
      * another kind. */
     uint32_t first_stages;
     struct epa_wait_observer observer; /* who is told of waits: writes to `shared` */
-    struct recorder recorder;     /* where somebody profiles */
-    struct epa_trace *trace;      /* of it; NULL: nobody does */
+    struct recorder recorder;          /* where somebody profiles */
+    struct epa_trace *trace;           /* of it; NULL: nobody does */
     uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], units; /* names in it */
 };
 
@@ -93,8 +93,7 @@ static inline void rank_noted(struct rank *r, uint16_t name, uint64_t begin_ns)
 /* ---- rank_stages.c ---- */
 
 /* Runs a stage; on a device it is only queued. */
-enum epa_status rank_stage(struct rank *, uint32_t stage, struct epa_problem *,
-                           struct epa_error *);
+enum epa_status rank_stage(struct rank *, uint32_t stage, struct epa_problem *, struct epa_error *);
 
 /* What the backend's function returned, explained: a kernel that gave up waiting by the
  * algorithm that queued it, all else by the backend. */
@@ -113,21 +112,17 @@ bool rank_goes_on(const struct rank *, enum epa_status *);
 enum epa_status rank_explain_boot(struct rank *, enum epa_status, struct epa_error *);
 
 /* Makes the inputs of an iteration; `out` is spoilt. */
-enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration,
-                          struct epa_error *);
+enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration, struct epa_error *);
 
 /* After a stage: what the core does before the next, as the experts of what a dispatch
  * brought. */
-enum epa_status rank_between(struct rank *, uint32_t stage, uint32_t slot,
-                             struct epa_error *);
+enum epa_status rank_between(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
 
 /* Compares what a stage of this kind left. */
-enum epa_status rank_check(struct rank *, enum epa_stage_kind, uint32_t slot,
-                           struct epa_error *);
+enum epa_status rank_check(struct rank *, enum epa_stage_kind, uint32_t slot, struct epa_error *);
 
 /* Makes the inputs of an iteration and counts what they move. */
-enum epa_status rank_inputs(struct rank *, uint32_t slot, uint64_t iteration,
-                            struct epa_error *);
+enum epa_status rank_inputs(struct rank *, uint32_t slot, uint64_t iteration, struct epa_error *);
 
 /* One iteration with its stages between marks, each after a barrier where `apart`. check:
  * compare every element after each stage. */
@@ -135,8 +130,7 @@ enum epa_status rank_iteration(struct rank *, uint32_t slot, bool apart, bool ch
                                struct epa_error *);
 
 /* From the marks of the last iteration: of one stage, and of all. */
-enum epa_status rank_stage_ns(struct rank *, uint32_t stage, double *out,
-                              struct epa_error *);
+enum epa_status rank_stage_ns(struct rank *, uint32_t stage, double *out, struct epa_error *);
 enum epa_status rank_total_ns(struct rank *, double *out, struct epa_error *);
 
 /* ---- what a rank does once it is set up ---- */
@@ -177,8 +171,7 @@ void rank_stop_destroy(struct rank *);
 
 /* Between samples, and after each iteration of warm-up with 0 of them, on all ranks alike:
  * *ends is set once there are enough. */
-enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends,
-                               struct epa_error *);
+enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends, struct epa_error *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 
 /* Has the backend say what its device is, as it stands now. */

@@ -48,8 +48,7 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
         status = rank_inputs(r, k, k, err);
     for (i = 0; i < all && !ends && rank_goes_on(r, &status); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
-        status = rank_iteration(r, (uint32_t)(i % o->input_sets),
-                                o->barrier, false, err);
+        status = rank_iteration(r, (uint32_t)(i % o->input_sets), o->barrier, false, err);
         if (status == EPA_OK)
             status = keep_times(r, i, s->warmup, err);
         if (status == EPA_OK)

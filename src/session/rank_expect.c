@@ -64,9 +64,8 @@ static enum epa_status refuse(const struct rank *r, const struct expectation *e,
                    "%s%s names the row '%s', and with algorithm '%s' and this clock there "
                    "%s %s%s%s%s",
                    at.bytes > 0 ? at.data : "", key.data, e->row, x->algorithm.plugin->name,
-                   n == 1 ? "is only" : "are", rows.data,
-                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                   near != NULL ? "'?" : "");
+                   n == 1 ? "is only" : "are", rows.data, near != NULL ? "; did you mean '" : "",
+                   near != NULL ? near : "", near != NULL ? "'?" : "");
     text_free(&rows);
     text_free(&key);
     text_free(&at);

@@ -46,8 +46,7 @@ void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
 
     if (x->verify.straggle_ns == 0)
         return;
-    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, r->boot->world.rank, iteration),
-                     stage);
+    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, r->boot->world.rank, iteration), stage);
     if (draw % 4 == 0)
         rest(r, (draw >> 8) % x->verify.straggle_ns, 0);
 }
@@ -79,8 +78,8 @@ static bool is_due(const struct rank *r, uint32_t stage)
     const struct fault_options *f = &experiment_of(r)->fault;
     uint64_t iteration = r->shared->iteration;
 
-    if (f->kind == FAULT_NONE || f->rank != r->boot->world.rank ||
-        stage != r->fault_stage || iteration < f->iteration)
+    if (f->kind == FAULT_NONE || f->rank != r->boot->world.rank || stage != r->fault_stage ||
+        iteration < f->iteration)
         return false;
     iteration -= f->iteration;
     return iteration == 0 || (f->every > 0 && iteration % f->every == 0);
@@ -97,8 +96,7 @@ enum epa_status rank_fault(struct rank *r, uint32_t stage, struct epa_error *err
         kill(getpid(), SIGKILL);
     if (f->kind == FAULT_STOP)
         return stop_for(f->for_ns, err);
-    rest(r, f->for_ns,
-         spin_ns); /* as long as was asked for, to compare runs with and without */
+    rest(r, f->for_ns, spin_ns); /* as long as was asked for, to compare runs with and without */
     return EPA_OK;
 }
 
@@ -116,12 +114,12 @@ static enum epa_status refuse_stage(const struct rank *r, struct epa_error *err)
     }
     near = text_nearest(x->fault.stage, name, r->algorithm->n_stages);
     if (node != NULL)
-        text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line, node->location.column);
-    (void)epa_fail(err, EPA_ERR_CONFIG,
-                   "%sfault.stage: algorithm '%s' has no stage '%s', it has %s%s%s%s",
-                   at.bytes > 0 ? at.data : "", x->algorithm.plugin->name, x->fault.stage,
-                   stages.data, near != NULL ? "; did you mean '" : "",
-                   near != NULL ? near : "", near != NULL ? "'?" : "");
+        text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line,
+                 node->location.column);
+    (void)epa_fail(
+        err, EPA_ERR_CONFIG, "%sfault.stage: algorithm '%s' has no stage '%s', it has %s%s%s%s",
+        at.bytes > 0 ? at.data : "", x->algorithm.plugin->name, x->fault.stage, stages.data,
+        near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
     text_free(&stages);
     text_free(&at);
     return EPA_ERR_CONFIG;
@@ -134,10 +132,9 @@ enum epa_status rank_fault_check(struct rank *r, struct epa_error *err)
     if (!fault_is_planted(x))
         return EPA_OK;
     if (r->session->verb == VERB_BENCH && r->clock == CLOCK_GRAPH)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "fault: no stage begins on the host where bench launches graphs; set "
-            "bench.clock: events, or use run or verify");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fault: no stage begins on the host where bench launches graphs; set "
+                        "bench.clock: events, or use run or verify");
     for (r->fault_stage = 0; x->fault.stage != NULL; r->fault_stage++) {
         if (r->fault_stage == r->algorithm->n_stages)
             return refuse_stage(r, err);

@@ -60,8 +60,8 @@ static bool is_isolated(const struct graphs *g)
 /* ---- recording ---- */
 
 /* Stages `first` to `last - 1`. */
-static enum epa_status queue_stages(struct graphs *g, uint32_t slot, uint32_t first,
-                                    uint32_t last, struct epa_error *err)
+static enum epa_status queue_stages(struct graphs *g, uint32_t slot, uint32_t first, uint32_t last,
+                                    struct epa_error *err)
 {
     struct rank *r = g->rank;
     enum epa_status status = EPA_OK;
@@ -97,8 +97,8 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
     return queue_stages(g, slot, first, n, err);
 }
 
-static enum epa_status record_graph(struct graphs *g, enum session_figure which,
-                                    uint32_t turn, struct epa_error *err)
+static enum epa_status record_graph(struct graphs *g, enum session_figure which, uint32_t turn,
+                                    struct epa_error *err)
 {
     struct epa_backend *backend = g->rank->backend;
     struct figure *figure = &g->figure[which];
@@ -114,8 +114,8 @@ static enum epa_status record_graph(struct graphs *g, enum session_figure which,
     return status != EPA_OK ? status : rank_explain(g->rank, ended, err);
 }
 
-static enum epa_status record_figure(struct graphs *g, enum session_figure which,
-                                     uint32_t stage, struct epa_error *err)
+static enum epa_status record_figure(struct graphs *g, enum session_figure which, uint32_t stage,
+                                     struct epa_error *err)
 {
     struct figure *figure = &g->figure[which];
     enum epa_status status = EPA_OK;
@@ -218,8 +218,8 @@ static enum epa_status launch_block(struct graphs *g, struct figure *f, uint32_t
 }
 
 /* Times of a block's samples; `out` may be NULL: that was warm-up. */
-static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint32_t n,
-                                  double *out, struct epa_error *err)
+static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint32_t n, double *out,
+                                  struct epa_error *err)
 {
     struct rank *r = g->rank;
 
@@ -236,11 +236,10 @@ static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint
 }
 
 /* `n` samples of each figure; the first of them is sample `first`, or warm-up. */
-static enum epa_status measure_block(struct graphs *g, uint32_t n, bool warm_up,
-                                     uint64_t first, struct epa_error *err)
+static enum epa_status measure_block(struct graphs *g, uint32_t n, bool warm_up, uint64_t first,
+                                     struct epa_error *err)
 {
-    static const enum session_figure order[] = {FIGURE_PAIR, FIGURE_COMBINE,
-                                                FIGURE_DISPATCH};
+    static const enum session_figure order[] = {FIGURE_PAIR, FIGURE_COMBINE, FIGURE_DISPATCH};
     const struct session *s = g->rank->session;
     uint32_t me = g->rank->boot->world.rank;
     enum epa_status status = EPA_OK;

@@ -17,8 +17,7 @@
 #include "base/sysfile.h"
 #include "base/random.h"
 
-static const uint64_t spin_ns =
-    150000; /* before it is due; a sleep may be so much too long */
+static const uint64_t spin_ns = 150000;   /* before it is due; a sleep may be so much too long */
 static const uint64_t look_ns = 10000000; /* longest sleep before it looks up */
 static const uint64_t lead_ns = 5000000;  /* from the decision to the first that is due */
 
@@ -92,11 +91,10 @@ static enum epa_status agree(struct rank *r, const struct reported *mine, struct
         if (all[i].now_ns > out->start_ns)
             out->start_ns = all[i].now_ns;
         if (strcmp(all[i].boot, all[0].boot) != 0)
-            status =
-                epa_fail(err, EPA_ERR_UNSUPPORTED,
-                         "bench.arrivals: ranks 0 and %u are on hosts whose clocks are "
-                         "not one; an open loop is for ranks of one host",
-                         i);
+            status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                              "bench.arrivals: ranks 0 and %u are on hosts whose clocks are "
+                              "not one; an open loop is for ranks of one host",
+                              i);
     }
     free(all);
     out->start_ns += lead_ns;
@@ -150,8 +148,8 @@ static void wait_until(struct rank *r, uint64_t due)
     }
 }
 
-static enum epa_status keep_times(struct rank *r, uint64_t sample, double service,
-                                  double latency, struct epa_error *err)
+static enum epa_status keep_times(struct rank *r, uint64_t sample, double service, double latency,
+                                  struct epa_error *err)
 {
     uint32_t me = r->boot->world.rank, n = r->algorithm->n_stages;
 

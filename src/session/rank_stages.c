@@ -53,8 +53,7 @@ enum epa_status rank_sync(struct rank *r, struct epa_error *err)
 enum epa_status rank_barrier(struct rank *r, struct epa_error *err)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status =
-        r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns);
+    enum epa_status status = r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns);
 
     rank_noted(r, r->slice[SLICE_BARRIER], begin);
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
@@ -69,8 +68,7 @@ bool rank_goes_on(const struct rank *r, enum epa_status *status)
     return *status == EPA_OK;
 }
 
-enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration,
-                          struct epa_error *err)
+enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration, struct epa_error *err)
 {
     uint64_t begin = epa_trace_now(r->trace);
     enum epa_status status = r->op->operation->inputs(r->op, slot, iteration);
@@ -100,8 +98,7 @@ enum epa_status rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration,
     return EPA_OK;
 }
 
-enum epa_status rank_between(struct rank *r, uint32_t stage, uint32_t slot,
-                             struct epa_error *err)
+enum epa_status rank_between(struct rank *r, uint32_t stage, uint32_t slot, struct epa_error *err)
 {
     enum epa_status status;
     uint64_t begin;
@@ -134,8 +131,8 @@ static bool cold(const struct rank *r)
 }
 
 /* Between its marks, and done when this returns. */
-static enum epa_status timed_stage(struct rank *r, uint32_t stage,
-                                   struct epa_problem *problem, struct epa_error *err)
+static enum epa_status timed_stage(struct rank *r, uint32_t stage, struct epa_problem *problem,
+                                   struct epa_error *err)
 {
     const struct epa_backend_ops *ops = r->backend->ops;
     enum epa_status status = rank_fault(r, stage, err);
@@ -178,8 +175,7 @@ enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool c
     return status;
 }
 
-enum epa_status rank_stage_ns(struct rank *r, uint32_t stage, double *out,
-                              struct epa_error *err)
+enum epa_status rank_stage_ns(struct rank *r, uint32_t stage, double *out, struct epa_error *err)
 {
     enum epa_status status = r->backend->ops->elapsed(r->backend, MARKS_PER_STAGE * stage,
                                                       MARKS_PER_STAGE * stage + 1, out);

@@ -87,8 +87,7 @@ static enum epa_status exchange(struct rank *r, uint64_t n)
     return status;
 }
 
-enum epa_status rank_stop_poll(struct rank *r, uint64_t samples, bool *ends,
-                               struct epa_error *err)
+enum epa_status rank_stop_poll(struct rank *r, uint64_t samples, bool *ends, struct epa_error *err)
 {
     struct rank_stop *stop = r->stop;
     enum epa_status status = EPA_OK;

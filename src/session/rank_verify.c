@@ -3,13 +3,12 @@
 
 static bool checks(const struct session *s, uint64_t iteration)
 {
-    return iteration % s->experiment->verify.check_every == 0 ||
-           iteration + 1 == s->iterations;
+    return iteration % s->experiment->verify.check_every == 0 || iteration + 1 == s->iterations;
 }
 
 /* Stages `first` to `last - 1`, and then what they did is there to be looked at. */
-static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t slot,
-                                  uint32_t first, uint32_t last, struct epa_error *err)
+static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t slot, uint32_t first,
+                                  uint32_t last, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -72,8 +71,7 @@ enum epa_status rank_verify(struct rank *r, struct epa_error *err)
     uint32_t ahead = s->experiment->verify.order == ORDER_PIPELINED ? 1 : 0;
     enum epa_status status = EPA_OK;
 
-    for (uint64_t i = 0; i < (uint64_t)s->iterations + ahead && rank_goes_on(r, &status);
-         i++) {
+    for (uint64_t i = 0; i < (uint64_t)s->iterations + ahead && rank_goes_on(r, &status); i++) {
         if (i < s->iterations)
             status = verify_first(r, i, (uint32_t)(i % (ahead + 1)), err);
         if (status == EPA_OK && i >= ahead)

@@ -10,8 +10,7 @@
 
 enum { WORDS = sizeof(struct session_wait) / sizeof(uint64_t) };
 
-_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0,
-               "is copied by words");
+_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0, "is copied by words");
 
 /* The first word is `turn`. */
 static void write_note(struct session_wait *to, const struct session_wait *note)
@@ -32,8 +31,7 @@ static void write_note(struct session_wait *to, const struct session_wait *note)
 
 static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *w)
 {
-    struct rank *r =
-        (struct rank *)(void *)((char *)observer - offsetof(struct rank, observer));
+    struct rank *r = (struct rank *)(void *)((char *)observer - offsetof(struct rank, observer));
     struct session_wait note = {.kind = EPA_WAIT_NOTHING};
     struct epa_wait_state full;
 

@@ -86,11 +86,10 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
         status = transport_of(x)->check(x->transport.config, err);
     if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
         s->footprint.in_flight < 2)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "verify.order: pipelined has two dispatches open at a time, and %s as "
-            "it is set up allows one",
-            x->algorithm.plugin->name);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "verify.order: pipelined has two dispatches open at a time, and %s as "
+                        "it is set up allows one",
+                        x->algorithm.plugin->name);
     return status;
 }
 
@@ -205,8 +204,7 @@ void session_destroy(struct session *s)
 }
 
 enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
-                                  enum verb verb, struct session **out,
-                                  struct epa_error *err)
+                                  enum verb verb, struct session **out, struct epa_error *err)
 {
     struct session *s = calloc(1, sizeof(*s));
     enum epa_status status;
@@ -235,8 +233,8 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     return EPA_OK;
 }
 
-enum epa_status session_create(const struct experiment *x, enum verb verb,
-                               struct session **out, struct epa_error *err)
+enum epa_status session_create(const struct experiment *x, enum verb verb, struct session **out,
+                               struct epa_error *err)
 {
     return session_create_on(NULL, x, verb, out, err);
 }
@@ -259,8 +257,7 @@ struct status_page *session_status_page(const struct session *s, struct status_p
 
 /* The rank that failed first for a reason of its own, and with the status that was decided
  * on, unless that is EPA_OK; NULL: none has said so. */
-static const struct session_rank *first_failure(const struct session *s,
-                                                enum epa_status decided)
+static const struct session_rank *first_failure(const struct session *s, enum epa_status decided)
 {
     const struct session_rank *first = NULL;
 
@@ -355,24 +352,24 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     const struct session_rank *failed;
     enum epa_status status;
 
-    status = launcher->launch(
-        x->launcher.config,
-        &(struct epa_launch){.ranks = x->ranks,
-                             .ranks_per_node = x->ranks_per_node,
-                             .threads = backend_of(x)->threads(x->backend.config),
-                             .stop_fd = stop_fd,
-                             .poll_launch = s->poll_launch,
-                             .poll_arg = s->poll_arg,
-                             .grace_ns = grace_ns(x),
-                             .timeout_ns = x->timeout_ns + set_up_ns,
-                             .rank_main = rank_main,
-                             .arg = s,
-                             .block = s->block,
-                             .block_bytes = s->block_bytes,
-                             .fingerprint = s->fingerprint.data,
-                             .failed_rank = &failed_rank,
-                             .leaked_ranks = &s->leaked_ranks},
-        &why);
+    status =
+        launcher->launch(x->launcher.config,
+                         &(struct epa_launch){.ranks = x->ranks,
+                                              .ranks_per_node = x->ranks_per_node,
+                                              .threads = backend_of(x)->threads(x->backend.config),
+                                              .stop_fd = stop_fd,
+                                              .poll_launch = s->poll_launch,
+                                              .poll_arg = s->poll_arg,
+                                              .grace_ns = grace_ns(x),
+                                              .timeout_ns = x->timeout_ns + set_up_ns,
+                                              .rank_main = rank_main,
+                                              .arg = s,
+                                              .block = s->block,
+                                              .block_bytes = s->block_bytes,
+                                              .fingerprint = s->fingerprint.data,
+                                              .failed_rank = &failed_rank,
+                                              .leaked_ranks = &s->leaked_ranks},
+                         &why);
     learn_stages(s);
     trust_blocks(s);
     if (status == EPA_OK)

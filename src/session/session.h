@@ -57,8 +57,7 @@ struct session_wait {
     uint64_t turn; /* odd while the rest is written */
     uint32_t kind; /* enum epa_wait_kind */
     uint32_t peer, number;
-    uint32_t
-        stage; /* with `iteration`, as the rank's were: one that has gone on waits no more */
+    uint32_t stage; /* with `iteration`, as the rank's were: one that has gone on waits no more */
     uint64_t iteration, seen, wanted;
     uint64_t since_ns; /* CLOCK_MONOTONIC */
     char what[32];
@@ -84,7 +83,7 @@ struct session_rank {
     char text[640];            /* an epa_error's, and where that was */
     struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
-    struct peak peak; /* of the links */
+    struct peak peak;               /* of the links */
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
     struct session_wait waiting;
@@ -101,14 +100,15 @@ struct session {
     enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
     bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
     struct session_arrivals arrivals;
-    enum stop_reason stop;       /* by the rule of bench, where there is one */
-    uint32_t leaked_ranks;               /* as in epa_launch, once it has run */
-    uint32_t warmup, iterations; /* samples asked for after warm-up */
-    struct op_source *source;    /* file contents, read once by the parent; or NULL */
-    struct epa_process_id process_id;      /* rank 0 of 0: this process starts all ranks itself */
-    struct text fingerprint;           /* as in epa_launch */
-    struct record_shape trace;   /* lanes 0: nobody profiles */
-    bool (*poll_launch)(void *poll_arg, enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
+    enum stop_reason stop;            /* by the rule of bench, where there is one */
+    uint32_t leaked_ranks;            /* as in epa_launch, once it has run */
+    uint32_t warmup, iterations;      /* samples asked for after warm-up */
+    struct op_source *source;         /* file contents, read once by the parent; or NULL */
+    struct epa_process_id process_id; /* rank 0 of 0: this process starts all ranks itself */
+    struct text fingerprint;          /* as in epa_launch */
+    struct record_shape trace;        /* lanes 0: nobody profiles */
+    bool (*poll_launch)(void *poll_arg,
+                        enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
     void *poll_arg;
 
     /* Shared between processes. */
@@ -116,8 +116,8 @@ struct session {
     size_t block_bytes;
     void *stats; /* of the operation's inputs, filled by rank 0: sums over iterations */
     struct session_notes *notes;
-    struct status_page *status_page;          /* which has both; NULL: memory without a name */
-    uint64_t block_at, shared_at; /* on the board; 0: not there */
+    struct status_page *status_page; /* which has both; NULL: memory without a name */
+    uint64_t block_at, shared_at;    /* on the board; 0: not there */
 };
 
 /* What is known only once ranks have set up; rank 0 says it for all. */
@@ -154,8 +154,7 @@ static inline struct record *session_trace(const struct session *s, uint32_t ran
 {
     char *end = (char *)session_rank(s, rank) + s->block_bytes;
 
-    return s->trace.lanes == 0 ? NULL
-                               : (struct record *)(void *)(end - record_bytes(&s->trace));
+    return s->trace.lanes == 0 ? NULL : (struct record *)(void *)(end - record_bytes(&s->trace));
 }
 
 /* Bytes of one rank's block. */
@@ -180,11 +179,11 @@ bool session_checks(const struct session *);
 
 /* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit),
  * and maps what the ranks will share. x must outlive it. */
-enum epa_status session_create(const struct experiment *x, enum verb verb,
-                               struct session **out, struct epa_error *);
+enum epa_status session_create(const struct experiment *x, enum verb verb, struct session **out,
+                               struct epa_error *);
 /* The same, with what ranks share on a board, which must outlive it; NULL: on none. */
-enum epa_status session_create_on(struct status_page *, const struct experiment *x,
-                                  enum verb verb, struct session **out, struct epa_error *);
+enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
+                                  struct session **out, struct epa_error *);
 void session_destroy(struct session *);
 
 /* The board, and in `out` what of a run is where on it; NULL: there is none. */

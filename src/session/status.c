@@ -80,8 +80,7 @@ static void read_rank(int file, struct status *s, uint32_t r)
         uint64_t turn = 1, note_at = at + offsetof(struct session_rank, waiting);
 
         memset(said, 0, sizeof(*said));
-        if (!read_at(file, at, said, sizeof(*said)) ||
-            !read_at(file, note_at, &turn, sizeof(turn)))
+        if (!read_at(file, at, said, sizeof(*said)) || !read_at(file, note_at, &turn, sizeof(turn)))
             return;
         rank->waits = note->kind != EPA_WAIT_NOTHING && note->stage == said->stage &&
                       note->iteration == said->iteration;
@@ -107,15 +106,15 @@ enum epa_status status_read(int file, struct status *out, struct epa_error *err)
     struct status s = {.now_ns = clock_ns()};
     const struct status_page_run *run = &s.head.run;
     enum epa_status status = status_page_read(file, sizeof(struct session_rank),
-                                        sizeof(struct session_notes), &s.head, err);
+                                              sizeof(struct session_notes), &s.head, err);
 
     if (status != EPA_OK)
         return status;
     if (run->began_ns != 0 && run->ranks > 0 && run->ranks <= RANKS_MOST) {
         s.rank = calloc(run->ranks, sizeof(*s.rank));
         if (s.rank == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM,
-                            "has %u ranks, for which there is no memory", run->ranks);
+            return epa_fail(err, EPA_ERR_NOMEM, "has %u ranks, for which there is no memory",
+                            run->ranks);
         s.n = run->ranks;
         if (!read_at(file, run->notes_at, &s.notes, sizeof(s.notes)))
             memset(&s.notes, 0, sizeof(s.notes));
@@ -138,9 +137,8 @@ void status_finish(struct status *s)
 const char *status_state_name(enum status_state state)
 {
     static const char *const name[] = {
-        [STATUS_ABSENT] = "absent",   [STATUS_SET_UP] = "set-up",
-        [STATUS_RUNNING] = "running", [STATUS_WAITING] = "waiting",
-        [STATUS_STOPPED] = "stopped", [STATUS_GONE] = "gone",
+        [STATUS_ABSENT] = "absent",   [STATUS_SET_UP] = "set-up",   [STATUS_RUNNING] = "running",
+        [STATUS_WAITING] = "waiting", [STATUS_STOPPED] = "stopped", [STATUS_GONE] = "gone",
         [STATUS_DONE] = "done",       [STATUS_FAILED] = "failed",
     };
 
@@ -177,8 +175,7 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
     switch ((enum epa_wait_kind)w->kind) {
     case EPA_WAIT_SIGNAL:
         snprintf(out, room, "%s%s for %.2f s: signal %u is %llu, wants %llu",
-                 w->what[0] == '\0' ? "a signal" : w->what, whose, since, w->number, seen,
-                 wanted);
+                 w->what[0] == '\0' ? "a signal" : w->what, whose, since, w->number, seen, wanted);
         break;
     case EPA_WAIT_BARRIER:
     case EPA_WAIT_SET_UP:
@@ -187,12 +184,12 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
                  w->kind == EPA_WAIT_SET_UP ? " of set-up" : "", wanted);
         break;
     case EPA_WAIT_DATA:
-        snprintf(out, room, "%s %u%s for %.2f s: its flag is %llu, wants %llu", w->what,
-                 w->number, whose, since, seen, wanted);
+        snprintf(out, room, "%s %u%s for %.2f s: its flag is %llu, wants %llu", w->what, w->number,
+                 whose, since, seen, wanted);
         break;
     case EPA_WAIT_PUTS:
-        snprintf(out, room, "its puts%s%s to be in place for %.2f s",
-                 whom[0] == '\0' ? "" : " to ", whom, since);
+        snprintf(out, room, "its puts%s%s to be in place for %.2f s", whom[0] == '\0' ? "" : " to ",
+                 whom, since);
         break;
     case EPA_WAIT_CALL:
         snprintf(out, room, "%s%s for %.2f s", w->what, whose, since);
@@ -233,8 +230,7 @@ void status_print_head(const struct status *s, struct text *out)
     if (run.warmup > 0)
         text_add(out, " after %u of warm-up", run.warmup);
     if (run.place_size > 1)
-        text_add(out, "; of its %u processes this is rank %u's", run.place_size,
-                 run.place_rank);
+        text_add(out, "; of its %u processes this is rank %u's", run.place_size, run.place_rank);
 }
 
 static bool is_shown(const struct status *s, uint32_t rank)
@@ -248,8 +244,8 @@ void status_print(const struct status *s, const char *before, struct text *out)
     status_print_head(s, out);
     text_add(out, "\n");
     if (s->n > 0)
-        text_add(out, "%s%6s %7s %-12s %-8s %-16s %9s %9s  %s\n", before, "rank", "pid",
-                 "host", "state", "stage", "iteration", "samples", "waits for");
+        text_add(out, "%s%6s %7s %-12s %-8s %-16s %9s %9s  %s\n", before, "rank", "pid", "host",
+                 "state", "stage", "iteration", "samples", "waits for");
     for (uint32_t r = 0; r < s->n; r++) {
         const struct status_rank *rank = &s->rank[r];
         char waits[160], host[sizeof(rank->said.host)];
@@ -260,10 +256,9 @@ void status_print(const struct status *s, const char *before, struct text *out)
         status_waits_for(s, r, waits, sizeof(waits));
         clean(host);
         clean(waits);
-        text_add(out, "%s%6u %7d %-12s %-8s %-16s %9llu %9llu  %s\n", before, r,
-                 rank->said.pid, host[0] == '\0' ? "-" : host,
-                 status_state_name(rank->state), status_stage(s, r),
-                 (unsigned long long)rank->said.iteration,
-                 (unsigned long long)rank->said.samples, waits);
+        text_add(out, "%s%6u %7d %-12s %-8s %-16s %9llu %9llu  %s\n", before, r, rank->said.pid,
+                 host[0] == '\0' ? "-" : host, status_state_name(rank->state), status_stage(s, r),
+                 (unsigned long long)rank->said.iteration, (unsigned long long)rank->said.samples,
+                 waits);
     }
 }

@@ -94,7 +94,7 @@ static enum epa_status map_head(struct status_page *b, struct epa_error *err)
 }
 
 enum epa_status status_page_create(size_t rank_bytes, size_t notes_bytes, struct status_page **out,
-                             struct epa_error *err)
+                                   struct epa_error *err)
 {
     struct status_page *b = calloc(1, sizeof(*b));
     enum epa_status status = EPA_OK;
@@ -146,7 +146,7 @@ static bool read_head(int file, struct status_page_head *out)
 }
 
 enum epa_status status_page_read(int file, size_t rank_bytes, size_t notes_bytes,
-                           struct status_page_head *out, struct epa_error *err)
+                                 struct status_page_head *out, struct epa_error *err)
 {
     struct status_page_head again;
 
@@ -168,8 +168,7 @@ enum epa_status status_page_read(int file, size_t rank_bytes, size_t notes_bytes
             return EPA_OK;
         usleep(1000);
     }
-    return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "is between two runs, and has nothing to show");
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "is between two runs, and has nothing to show");
 }
 
 /* Whether what that link names is a board. */

@@ -13,8 +13,7 @@
 
 #include <epa2a/status.h>
 
-#define STATUS_PAGE_NAME \
-    "epa2a-status" /* in /proc/PID/fd: "/memfd:epa2a-status (deleted)" */
+#define STATUS_PAGE_NAME "epa2a-status" /* in /proc/PID/fd: "/memfd:epa2a-status (deleted)" */
 #define STATUS_PAGE_MAGIC \
     "epa2a\0b\1" /* eight bytes; the last counts layouts of struct board_head */
 
@@ -45,7 +44,7 @@ struct status_page;
 
 /* EPA_ERR_UNSUPPORTED or EPA_ERR_SYSTEM: there can be none, which nobody need mind. */
 enum epa_status status_page_create(size_t rank_bytes, size_t notes_bytes, struct status_page **out,
-                             struct epa_error *);
+                                   struct epa_error *);
 void status_page_destroy(struct status_page *);
 
 /* Shared memory that holds zeros, at *out_at of the board. NULL: it cannot grow by so much. */
@@ -61,7 +60,7 @@ void status_page_show(struct status_page *, const struct status_page_run *);
 /* Of another process, or of this one. EPA_ERR_UNSUPPORTED: what is there cannot be read by
  * this program; err completes "PID ...". */
 enum epa_status status_page_read(int file, size_t rank_bytes, size_t notes_bytes,
-                           struct status_page_head *out, struct epa_error *);
+                                 struct status_page_head *out, struct epa_error *);
 
 /* Opens the board of a process. EPA_ERR_CONFIG: there is no such process, or it has none;
  * EPA_ERR_SYSTEM: it is not ours to read. */

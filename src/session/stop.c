@@ -29,8 +29,7 @@ static uint64_t first_look(const struct bench_options *o)
     return o->max_time_ns > 0 ? 1 : at_least(o);
 }
 
-enum epa_status stop_init(struct stop *s, const struct bench_options *o,
-                          struct epa_error *err)
+enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct epa_error *err)
 {
     *s = (struct stop){.options = o, .next = first_look(o)};
     s->ns = calloc(o->iterations, sizeof(*s->ns));

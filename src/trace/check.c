@@ -107,13 +107,12 @@ static void check_slice(struct checking *c, struct lane *lane, const struct trac
         lane->open[lane->depth++] = i;
 }
 
-static void check_flow_place(struct checking *c, struct lane *lane,
-                             const struct trace_item *i)
+static void check_flow_place(struct checking *c, struct lane *lane, const struct trace_item *i)
 {
     close_before(lane, i->ts_ns, false);
     if (lane->depth == 0)
-        trace_flaw(c->f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id,
-                   i->pid, i->tid);
+        trace_flaw(c->f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id, i->pid,
+                   i->tid);
     c->flow[c->flows++] = i;
 }
 
@@ -133,8 +132,8 @@ static void check_lanes(struct checking *c)
             continue;
         }
         if (c->f->ours && i->index < lane->last)
-            trace_flaw(c->f, "event %zu: not in order of time in lane %u.%u", i->index,
-                       i->pid, i->tid);
+            trace_flaw(c->f, "event %zu: not in order of time in lane %u.%u", i->index, i->pid,
+                       i->tid);
         lane->last = i->index;
         if (i->ph == 'X')
             check_slice(c, lane, i);
@@ -143,8 +142,7 @@ static void check_lanes(struct checking *c)
     }
     for (size_t k = 0; k < c->lanes && c->f->ours; k++) {
         if (!c->lane[k].named)
-            trace_flaw(c->f, "lane %u.%u has no thread_name", c->lane[k].pid,
-                       c->lane[k].tid);
+            trace_flaw(c->f, "lane %u.%u has no thread_name", c->lane[k].pid, c->lane[k].tid);
     }
 }
 
@@ -188,8 +186,7 @@ static void check_alone(struct checking *c, const struct trace_item *i)
                i->ph == 's' ? "has no end" : "has no beginning");
 }
 
-static void check_pair(struct checking *c, const struct trace_item *s,
-                       const struct trace_item *f)
+static void check_pair(struct checking *c, const struct trace_item *s, const struct trace_item *f)
 {
     double off = trace_error_ns(c->f, s->pid) + trace_error_ns(c->f, f->pid);
 
@@ -204,8 +201,7 @@ static void check_flows(struct checking *c)
 {
     qsort(c->flow, c->flows, sizeof(const struct trace_item *), by_id);
     for (size_t k = 0, same; k < c->flows; k += same) {
-        for (same = 1; k + same < c->flows && same_flow(c->flow[k], c->flow[k + same]);
-             same++)
+        for (same = 1; k + same < c->flows && same_flow(c->flow[k], c->flow[k + same]); same++)
             ;
         if (same == 1)
             check_alone(c, c->flow[k]);
@@ -230,8 +226,7 @@ static void check_other(struct trace_file *f)
     if (dropped < 0)
         trace_flaw(f, "otherData does not say what was dropped");
     else if (dropped > 0)
-        trace_flaw(f, "%.0f events were dropped: lower what is noted, or the load",
-                   dropped);
+        trace_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
 }
 
 enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
@@ -243,8 +238,7 @@ enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
     if (c.flow != NULL)
         check_lanes(&c);
     if (c.flow == NULL || c.lost)
-        status =
-            epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %zu events", f->path, f->n);
+        status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %zu events", f->path, f->n);
     else
         check_flows(&c);
     free(c.lane);

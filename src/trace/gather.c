@@ -44,8 +44,7 @@ static void learn_clock(struct gathered_rank *to)
         return;
     to->offset_ns = llround(middle(after));
     to->error_ns = fmax(half(before), half(after));
-    to->drift =
-        (middle(after) - middle(before)) / ((double)(after->at_ns - before->at_ns) * 1e-9);
+    to->drift = (middle(after) - middle(before)) / ((double)(after->at_ns - before->at_ns) * 1e-9);
 }
 
 /* Between the two comparisons the offset is taken to grow evenly. */
@@ -64,8 +63,7 @@ static uint64_t on_common_clock(const struct gathered_rank *r, uint64_t ns)
 static bool is_sound(const struct session *s, const struct record *record,
                      const struct epa_trace_event *e)
 {
-    return e->name < record->names.n && e->kind <= EPA_TRACE_COUNT &&
-           e->end_ns >= e->begin_ns &&
+    return e->name < record->names.n && e->kind <= EPA_TRACE_COUNT && e->end_ns >= e->begin_ns &&
            (e->peer == EPA_TRACE_NOBODY || e->peer < s->experiment->ranks);
 }
 
@@ -80,8 +78,7 @@ static void each_part(const struct session *s, struct gathered *g,
                                  uint32_t lane, const struct record_part *))
 {
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
-        for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns;
-             turn++) {
+        for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns; turn++) {
             for (uint32_t lane = 0; lane < s->trace.lanes; lane++) {
                 struct record_part part;
 
@@ -92,8 +89,8 @@ static void each_part(const struct session *s, struct gathered *g,
     }
 }
 
-static void find_last(const struct session *s, struct gathered *g, uint32_t rank,
-                      uint32_t lane, const struct record_part *part)
+static void find_last(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
+                      const struct record_part *part)
 {
     (void)s;
     (void)rank;
@@ -103,8 +100,8 @@ static void find_last(const struct session *s, struct gathered *g, uint32_t rank
         g->last = part->iteration + 1; /* one more than it, until all are seen */
 }
 
-static void take_part(const struct session *s, struct gathered *g, uint32_t rank,
-                      uint32_t lane, const struct record_part *part)
+static void take_part(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
+                      const struct record_part *part)
 {
     struct gathered_rank *r = &g->rank[rank];
 

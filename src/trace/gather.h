@@ -22,8 +22,7 @@ struct gathered_rank {
 
 struct gathered {
     struct gathered_rank *rank;
-    struct gathered_event
-        *event; /* by time; of those that begin together the longest first */
+    struct gathered_event *event; /* by time; of those that begin together the longest first */
     uint64_t n;
     uint64_t first, last; /* iterations; first > last: none */
     uint64_t base_ns;     /* the earliest begin */

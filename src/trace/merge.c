@@ -11,7 +11,7 @@
 enum { TAR_BLOCK = 512 };
 
 static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
-                                   struct epa_error *err)
+                                         struct epa_error *err)
 {
     static const char *const key[] = {"run", "name", "verb", "base_ns", "version"};
 
@@ -24,8 +24,8 @@ static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
             if (strcmp(trace_text(&f[i], key[k]), trace_text(&f[0], key[k])) != 0)
                 return epa_fail(err, EPA_ERR_CONFIG,
-                                "%s and %s are of different runs: %s is '%s', and '%s'",
-                                f[0].path, f[i].path, key[k], trace_text(&f[0], key[k]),
+                                "%s and %s are of different runs: %s is '%s', and '%s'", f[0].path,
+                                f[i].path, key[k], trace_text(&f[0], key[k]),
                                 trace_text(&f[i], key[k]));
         }
     }
@@ -41,8 +41,7 @@ static bool has_rank(const struct trace_file *f, uint32_t rank)
     return false;
 }
 
-static enum epa_status check_apart(const struct trace_file *f, uint32_t n,
-                                   struct epa_error *err)
+static enum epa_status check_apart(const struct trace_file *f, uint32_t n, struct epa_error *err)
 {
     for (uint32_t i = 0; i < n; i++) {
         for (size_t k = 0; k < f[i].n; k++) {
@@ -224,9 +223,9 @@ static json_t *manifest_files(const struct trace_file *f, uint32_t n)
         json_t *file = json_pack("{s:s}", "path", name_of(f[i].path));
 
         if (i > 0)
-            (void)json_object_set_new(file, "clocks",
-                                      json_pack("{s:{s:s},s:i}", "sync_to", "file",
-                                                name_of(f[0].path), "offset_ns", 0));
+            (void)json_object_set_new(
+                file, "clocks",
+                json_pack("{s:{s:s},s:i}", "sync_to", "file", name_of(f[0].path), "offset_ns", 0));
         (void)json_array_append_new(files, file);
     }
     return files;
@@ -242,11 +241,10 @@ static char *manifest(const struct trace_file *f, uint32_t n)
         for (uint32_t r = 0; r < trace_number(&f[i], "ranks", 0); r++)
             error = trace_error_ns(&f[i], r) > error ? trace_error_ns(&f[i], r) : error;
     }
-    all = json_pack("{s:{s:i,s:o,s:{s:s,s:s,s:s,s:I}}}", "perfetto_manifest", "version", 1,
-                    "files", manifest_files(f, n), "attributes", "epa2a.run",
-                    trace_text(&f[0], "run"), "epa2a.name", trace_text(&f[0], "name"),
-                    "epa2a.verb", trace_text(&f[0], "verb"), "epa2a.clock_error_ns",
-                    (json_int_t)error);
+    all = json_pack("{s:{s:i,s:o,s:{s:s,s:s,s:s,s:I}}}", "perfetto_manifest", "version", 1, "files",
+                    manifest_files(f, n), "attributes", "epa2a.run", trace_text(&f[0], "run"),
+                    "epa2a.name", trace_text(&f[0], "name"), "epa2a.verb",
+                    trace_text(&f[0], "verb"), "epa2a.clock_error_ns", (json_int_t)error);
     text = all == NULL ? NULL : json_dumps(all, JSON_INDENT(1));
     json_decref(all);
     return text;

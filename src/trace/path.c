@@ -16,8 +16,7 @@ static bool is_stage(const struct trace_item *i, const char *name)
 }
 
 /* The stage on that rank, or of all ranks (rank -1) the one that ended last. */
-static const struct trace_item *stage_of(const struct path_round *r, const char *name,
-                                         int64_t rank)
+static const struct trace_item *stage_of(const struct path_round *r, const char *name, int64_t rank)
 {
     const struct trace_item *last = NULL;
 
@@ -41,24 +40,23 @@ static const struct trace_item *phase(const struct path_round *r, uint32_t rank,
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i->ts_ns < ns &&
-            end_of(i) >= ns && (in == NULL || i->dur_ns < in->dur_ns))
+        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i->ts_ns < ns && end_of(i) >= ns &&
+            (in == NULL || i->dur_ns < in->dur_ns))
             in = i;
     }
     *since = in == NULL ? ns : in->ts_ns;
     for (size_t k = 0; k < r->n && in != NULL; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i != in &&
-            i->ts_ns >= in->ts_ns && end_of(i) < ns && end_of(i) > *since)
+        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i != in && i->ts_ns >= in->ts_ns &&
+            end_of(i) < ns && end_of(i) > *since)
             *since = end_of(i);
     }
     return in;
 }
 
 /* The signal that ended wait `i`, if it was given while that waited. */
-static const struct trace_item *given(const struct path_round *r,
-                                      const struct trace_item *i)
+static const struct trace_item *given(const struct path_round *r, const struct trace_item *i)
 {
     const struct trace_item *taken = NULL;
 
@@ -78,8 +76,7 @@ static const struct trace_item *given(const struct path_round *r,
     return NULL;
 }
 
-static void add_step(struct path *p, uint32_t rank, uint32_t from, const char *name,
-                     int64_t ns)
+static void add_step(struct path *p, uint32_t rank, uint32_t from, const char *name, int64_t ns)
 {
     if (p->n < PATH_STEPS)
         p->step[p->n++] = (struct path_step){rank, from, name, ns};

@@ -57,8 +57,7 @@ static void sort_times(const struct phase *p, int64_t (*time)(const struct trace
     qsort(value, p->n, sizeof(*value), by_value);
 }
 
-static void print_phase(struct text *out, const struct phase *p, int64_t zero,
-                        int64_t *value)
+static void print_phase(struct text *out, const struct phase *p, int64_t zero, int64_t *value)
 {
     double sum = 0;
 
@@ -82,8 +81,7 @@ static size_t find_phases(const struct trace_item **slice, size_t n, struct phas
     for (size_t i = 0; i < n; i++) {
         struct phase *last = phases > 0 ? &phase[phases - 1] : NULL;
 
-        if (last != NULL && last->pid == slice[i]->pid &&
-            strcmp(last->name, slice[i]->name) == 0) {
+        if (last != NULL && last->pid == slice[i]->pid && strcmp(last->name, slice[i]->name) == 0) {
             last->n++;
             continue;
         }
@@ -94,8 +92,7 @@ static size_t find_phases(const struct trace_item **slice, size_t n, struct phas
     return phases;
 }
 
-enum epa_status trace_phases(const struct trace_file *f, struct text *out,
-                             struct epa_error *err)
+enum epa_status trace_phases(const struct trace_file *f, struct text *out, struct epa_error *err)
 {
     const struct trace_item **slice = calloc(f->n + 1, sizeof(*slice));
     struct phase *phase = calloc(f->n + 1, sizeof(*phase));
@@ -111,18 +108,16 @@ enum epa_status trace_phases(const struct trace_file *f, struct text *out,
     }
     if (ok) {
         phases = find_phases(slice, n, phase);
-        text_add(
-            out,
-            "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
-            "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
-            f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "",
-            "", "", "first", "median", "median", "last", "mean");
+        text_add(out,
+                 "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
+                 "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
+                 f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "",
+                 "", "first", "median", "median", "last", "mean");
         for (size_t i = 0; i < phases; i++)
             print_phase(out, &phase[i], zero, value);
     }
     free(slice);
     free(phase);
     free(value);
-    return ok ? EPA_OK
-              : epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its summary", f->path);
+    return ok ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its summary", f->path);
 }

@@ -70,8 +70,8 @@ double trace_error_ns(const struct trace_file *f, uint32_t rank)
 
 /* ---- events ---- */
 
-static bool read_time(struct trace_file *f, const json_t *event, size_t index,
-                      const char *key, int64_t *out)
+static bool read_time(struct trace_file *f, const json_t *event, size_t index, const char *key,
+                      int64_t *out)
 {
     const json_t *value = json_object_get(event, key);
     double us = json_number_value(value);
@@ -84,8 +84,8 @@ static bool read_time(struct trace_file *f, const json_t *event, size_t index,
     return true;
 }
 
-static bool read_id(struct trace_file *f, const json_t *event, size_t index,
-                    const char *key, uint32_t *out)
+static bool read_id(struct trace_file *f, const json_t *event, size_t index, const char *key,
+                    uint32_t *out)
 {
     int64_t id = number_of(event, key, -1);
 
@@ -149,9 +149,8 @@ static int by_time(const void *left, const void *right)
 
 static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
 {
-    const json_t *events = json_is_array((json_t *)f->root)
-                               ? f->root
-                               : json_object_get(f->root, "traceEvents");
+    const json_t *events =
+        json_is_array((json_t *)f->root) ? f->root : json_object_get(f->root, "traceEvents");
     const json_t *event;
     size_t i;
 
@@ -202,11 +201,10 @@ enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_
     json_error_t why;
 
     if (status == EPA_OK) {
-        f.root =
-            json_loadb(f.text == NULL ? "" : f.text, f.bytes, JSON_REJECT_DUPLICATES, &why);
+        f.root = json_loadb(f.text == NULL ? "" : f.text, f.bytes, JSON_REJECT_DUPLICATES, &why);
         if (f.root == NULL)
-            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path,
-                              why.line, why.column, why.text);
+            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
+                              why.column, why.text);
     }
     if (status == EPA_OK)
         status = read_events(&f, err);

@@ -45,19 +45,16 @@ double trace_number(const struct trace_file *, const char *key, double missing);
 double trace_error_ns(const struct trace_file *, uint32_t rank);
 
 /* A line about what is wrong; only the first hundred are kept, all are counted. */
-__attribute__((format(printf, 2, 3))) void trace_flaw(struct trace_file *, const char *fmt,
-                                                      ...);
+__attribute__((format(printf, 2, 3))) void trace_flaw(struct trace_file *, const char *fmt, ...);
 
 /* check.c: all that is wrong with a trace, into its flaws. */
 enum epa_status trace_check(struct trace_file *, struct epa_error *);
 
 /* summary.c: where time went, as text; by trace_phases() where no iterations are told. */
-enum epa_status trace_summary(const struct trace_file *, struct text *out,
-                              struct epa_error *);
+enum epa_status trace_summary(const struct trace_file *, struct text *out, struct epa_error *);
 
 /* phases.c: of a trace without iterations, as kernels write it: when lanes were in each phase. */
-enum epa_status trace_phases(const struct trace_file *, struct text *out,
-                             struct epa_error *);
+enum epa_status trace_phases(const struct trace_file *, struct text *out, struct epa_error *);
 
 /* merge.c: traces of one run as one; and as an archive for Perfetto, with its manifest. */
 enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,

@@ -32,14 +32,13 @@ static size_t lanes_at(const struct record_shape *shape)
 
 static size_t events_at(const struct record_shape *shape)
 {
-    return lanes_at(shape) +
-           (size_t)turns_of(shape) * shape->lanes * sizeof(struct epa_trace_lane);
+    return lanes_at(shape) + (size_t)turns_of(shape) * shape->lanes * sizeof(struct epa_trace_lane);
 }
 
 size_t record_bytes(const struct record_shape *shape)
 {
-    return round_up(events_at(shape) + (size_t)turns_of(shape) * shape->lanes *
-                                           shape->room * sizeof(struct epa_trace_event));
+    return round_up(events_at(shape) + (size_t)turns_of(shape) * shape->lanes * shape->room *
+                                           sizeof(struct epa_trace_event));
 }
 
 /* [turns] 1 + the iteration that a turn is of; 0: none. */
@@ -62,8 +61,8 @@ static struct epa_trace_event *events_of(const struct record *record,
            (size_t)turn * shape->lanes * shape->room;
 }
 
-bool record_part(const struct record *record, const struct record_shape *shape,
-                 uint32_t turn, uint32_t lane, struct record_part *out)
+bool record_part(const struct record *record, const struct record_shape *shape, uint32_t turn,
+                 uint32_t lane, struct record_part *out)
 {
     /* Acquire: pairs with the release in recorder_turn(). */
     uint64_t iteration = __atomic_load_n(&iterations_of(record)[turn], __ATOMIC_ACQUIRE);
@@ -95,8 +94,7 @@ static void empty(struct recorder *r)
     }
 }
 
-void recorder_init(struct recorder *r, struct record *record,
-                   const struct record_shape *shape)
+void recorder_init(struct recorder *r, struct record *record, const struct record_shape *shape)
 {
     memset(record, 0, record_bytes(shape)); /* touched now, not while something runs */
     *r = (struct recorder){
@@ -145,8 +143,7 @@ void recorder_ready(struct recorder *r)
         take_idle(r, i);
         if (r->trace.lane[0].used == r->shape.room)
             empty(r);
-        (void)epa_trace_slice(&r->trace, 0, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY,
-                              0, 0);
+        (void)epa_trace_slice(&r->trace, 0, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
     }
     r->record->event_ns = (double)(clock_ns() - start) / SAMPLES;
     for (uint32_t i = 0; i < turns_of(&r->shape); i++) {

@@ -45,8 +45,8 @@ struct record_part {
     uint32_t n, dropped;
 };
 /* `turn` from 0 to shape->turns, that included; false: nothing is there. */
-bool record_part(const struct record *, const struct record_shape *, uint32_t turn,
-                 uint32_t lane, struct record_part *out);
+bool record_part(const struct record *, const struct record_shape *, uint32_t turn, uint32_t lane,
+                 struct record_part *out);
 
 /* What a rank writes it with. */
 struct recorder {

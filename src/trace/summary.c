@@ -77,8 +77,7 @@ static void find_rounds(struct summing *s)
 
 /* ---- phases ---- */
 
-static const struct trace_item *stage_around(const struct path_round *r,
-                                             const struct trace_item *i)
+static const struct trace_item *stage_around(const struct path_round *r, const struct trace_item *i)
 {
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *s = r->item[k];
@@ -133,8 +132,7 @@ static void sum_phases(struct summing *s)
             if (strcmp(i->cat, "stage") == 0)
                 add_stage(s, i->name);
             stage = stage_around(r, i);
-            add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid,
-                    (double)i->dur_ns);
+            add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid, (double)i->dur_ns);
         }
     }
 }
@@ -151,9 +149,8 @@ static void print_row(struct summing *s, const struct row *row, const char *inde
             worst = r;
         }
     }
-    text_add(s->out, "  %s%-*s %10.2f %10.2f %6u", indent, (int)(28 - strlen(indent)),
-             row->name, sum / s->ranks / (double)s->rounds / 1e3,
-             most / (double)s->rounds / 1e3, worst);
+    text_add(s->out, "  %s%-*s %10.2f %10.2f %6u", indent, (int)(28 - strlen(indent)), row->name,
+             sum / s->ranks / (double)s->rounds / 1e3, most / (double)s->rounds / 1e3, worst);
     for (uint32_t r = 0; r < s->ranks && s->ranks <= COLUMNS; r++)
         text_add(s->out, " %9.2f", row->ns[r] / (double)s->rounds / 1e3);
     text_add(s->out, "\n");
@@ -219,9 +216,8 @@ static const struct trace_item *wait_around(const struct path_round *r,
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (i->ph == 'X' && i->pid == flow->pid && i->tid == flow->tid &&
-            i->ts_ns <= flow->ts_ns && end_of(i) >= flow->ts_ns &&
-            (in == NULL || i->dur_ns < in->dur_ns))
+        if (i->ph == 'X' && i->pid == flow->pid && i->tid == flow->tid && i->ts_ns <= flow->ts_ns &&
+            end_of(i) >= flow->ts_ns && (in == NULL || i->dur_ns < in->dur_ns))
             in = i;
     }
     return in;
@@ -236,12 +232,10 @@ static void sum_waits(struct summing *s)
         for (size_t j = 0; j < r->n; j++) {
             const struct trace_item *i = r->item[j], *wait;
 
-            most += i->ph == 'X' && i->pid == r->item[0]->pid &&
-                    strcmp(i->name, "barrier") == 0;
+            most += i->ph == 'X' && i->pid == r->item[0]->pid && strcmp(i->name, "barrier") == 0;
             wait = i->ph == 'f' ? wait_around(r, i) : NULL;
             if (wait != NULL && i->from >= 0 && i->from < s->ranks)
-                s->wait[(size_t)i->pid * s->ranks + (size_t)i->from].ns +=
-                    (double)wait->dur_ns;
+                s->wait[(size_t)i->pid * s->ranks + (size_t)i->from].ns += (double)wait->dur_ns;
         }
         for (uint32_t which = 0; which < most; which++)
             sum_barrier(s, r, which);
@@ -345,8 +339,7 @@ static void print_slowest(struct summing *s, const struct timed *timed, struct p
     for (size_t k = 0; k < s->rounds && k < SLOWEST; k++) {
         const struct path_round *r = &s->round[timed[k].round];
 
-        text_add(s->out, "  iteration %lld: %.2f us\n", (long long)r->iteration,
-                 timed[k].ns / 1e3);
+        text_add(s->out, "  iteration %lld: %.2f us\n", (long long)r->iteration, timed[k].ns / 1e3);
         for (uint32_t i = 0; i < s->stages; i++) {
             if (path_find(r, s->stage[i], p))
                 print_path(s, p);
@@ -407,8 +400,7 @@ static void print_head(struct summing *s)
     text_add(s->out, "# %s:", s->f->path);
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
         text_add(s->out, "%s %s", i == 0 ? "" : ",", trace_text(s->f, key[i]));
-    text_add(s->out, "; %u rank%s, %zu iterations", s->ranks, s->ranks == 1 ? "" : "s",
-             s->rounds);
+    text_add(s->out, "; %u rank%s, %zu iterations", s->ranks, s->ranks == 1 ? "" : "s", s->rounds);
     if (s->rounds > 0)
         text_add(s->out, " from %lld to %lld", (long long)s->round[0].iteration,
                  (long long)s->round[s->rounds - 1].iteration);
@@ -437,8 +429,7 @@ static void summing_finish(struct summing *s)
     free(s->wait);
 }
 
-enum epa_status trace_summary(const struct trace_file *f, struct text *out,
-                              struct epa_error *err)
+enum epa_status trace_summary(const struct trace_file *f, struct text *out, struct epa_error *err)
 {
     struct summing s = {.f = f, .out = out};
     bool ok = summing_init(&s);
@@ -457,6 +448,5 @@ enum epa_status trace_summary(const struct trace_file *f, struct text *out,
         ok = sum_paths(&s);
     }
     summing_finish(&s);
-    return ok ? EPA_OK
-              : epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its summary", f->path);
+    return ok ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its summary", f->path);
 }

@@ -23,8 +23,7 @@ static void add_safely(struct text *out, const char *text, size_t bytes)
     text_add_bytes(out, text + from, bytes - from);
 }
 
-enum epa_status trace_view(const struct trace_file *f, struct text *out,
-                           struct epa_error *err)
+enum epa_status trace_view(const struct trace_file *f, struct text *out, struct epa_error *err)
 {
     const char *at = strstr(view_html, mark);
 

@@ -74,8 +74,7 @@ static void add_clocks(struct writing *w)
 
         if (rank->record == NULL || !is_in(w, r))
             continue;
-        text_add(&w->out, "%s{\"rank\": %u, \"method\": \"%s\", \"offset_ns\": %lld, ",
-                 before, r,
+        text_add(&w->out, "%s{\"rank\": %u, \"method\": \"%s\", \"offset_ns\": %lld, ", before, r,
                  rank->record->near ? "the host of rank 0: CLOCK_MONOTONIC is one"
                                     : "exchanged with rank 0 before and after",
                  (long long)rank->offset_ns);
@@ -107,10 +106,8 @@ static void add_other_data(struct writing *w)
     const struct experiment *x = w->session->experiment;
     struct text *out = &w->out;
 
-    text_add(out, "\"otherData\": {\"program\": \"epa2a\", \"version\": \"%s\", ",
-             EPA2A_VERSION);
-    text_add(out, "\"trace\": %d, \"verb\": \"%s\", ", TRACE_SCHEMA,
-             session_verb(w->session));
+    text_add(out, "\"otherData\": {\"program\": \"epa2a\", \"version\": \"%s\", ", EPA2A_VERSION);
+    text_add(out, "\"trace\": %d, \"verb\": \"%s\", ", TRACE_SCHEMA, session_verb(w->session));
     add_pair(out, "name", x->name);
     add_pair(out, "run", x->id != NULL ? x->id : "");
     add_pair(out, "algorithm", x->algorithm.plugin->name);
@@ -132,8 +129,8 @@ static void add_other_data(struct writing *w)
 
 static void begin_event(struct writing *w, const char *ph, uint32_t rank, uint32_t lane)
 {
-    text_add(&w->out, "%s\n{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, ", w->any ? "," : "",
-             ph, rank, lane);
+    text_add(&w->out, "%s\n{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, ", w->any ? "," : "", ph,
+             rank, lane);
     w->any = true;
 }
 
@@ -158,8 +155,7 @@ static void add_names(struct writing *w, uint32_t rank)
 {
     char name[128];
 
-    snprintf(name, sizeof(name), "rank %u @%.64s", rank,
-             session_rank(w->session, rank)->host);
+    snprintf(name, sizeof(name), "rank %u @%.64s", rank, session_rank(w->session, rank)->host);
     add_name(w, rank, 0, "process_name", name, "process_sort_index", rank);
     for (uint32_t lane = 0; lane < w->session->trace.lanes; lane++) {
         snprintf(name, sizeof(name), lane == 0 ? "rank" : "worker %u", lane);
@@ -223,8 +219,7 @@ static void add_event(struct writing *w, const struct gathered_event *e)
     } else if (e->event->kind == EPA_TRACE_COUNT) {
         text_add(&w->out, "\"name\": ");
         add_string(&w->out, record->names.name[e->event->name], EPA_TRACE_NAME_BYTES);
-        text_add(&w->out, ", \"args\": {\"value\": %llu}}",
-                 (unsigned long long)e->event->value);
+        text_add(&w->out, ", \"args\": {\"value\": %llu}}", (unsigned long long)e->event->value);
     } else {
         add_flow(w, e);
     }
@@ -236,8 +231,7 @@ static long long base_real_ns(const struct gathered *g)
     struct timespec now = {0};
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return (long long)now.tv_sec * 1000000000 + now.tv_nsec -
-           (long long)(clock_ns() - g->base_ns);
+    return (long long)now.tv_sec * 1000000000 + now.tv_nsec - (long long)(clock_ns() - g->base_ns);
 }
 
 static void add_all(struct writing *w)
@@ -279,8 +273,7 @@ static void path_of(const struct session *s, int rank, char *out, size_t room)
         snprintf(out + n, room - (size_t)n, ".%d.json", rank);
 }
 
-enum epa_status trace_write_check(const struct session *s, bool force,
-                                  struct epa_error *err)
+enum epa_status trace_write_check(const struct session *s, bool force, struct epa_error *err)
 {
     const char *file = s->experiment->profile.file;
     enum epa_status status = EPA_OK;
@@ -297,8 +290,8 @@ enum epa_status trace_write_check(const struct session *s, bool force,
     return status;
 }
 
-static enum epa_status write_one(struct writing *w, int rank, bool force, char *path,
-                                 size_t room, struct epa_error *err)
+static enum epa_status write_one(struct writing *w, int rank, bool force, char *path, size_t room,
+                                 struct epa_error *err)
 {
     enum epa_status status;
 
@@ -311,8 +304,7 @@ static enum epa_status write_one(struct writing *w, int rank, bool force, char *
     return status;
 }
 
-static void sum_up(const struct session *s, const struct gathered *g,
-                   struct trace_written *out)
+static void sum_up(const struct session *s, const struct gathered *g, struct trace_written *out)
 {
     *out = (struct trace_written){
         .iterations = g->first <= g->last ? g->last - g->first + 1 : 0,

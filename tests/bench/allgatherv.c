@@ -56,8 +56,8 @@ int main(int argc, char **argv)
     }
     qsort(sample, SAMPLES, sizeof(*sample), by_size);
     if (rank == 0)
-        printf("MPI_Allgatherv, %d ranks of %d rows of %d B: min %.1f, median %.1f us\n",
-               size, rows, row_bytes, sample[0] * 1e-3, sample[SAMPLES / 2] * 1e-3);
+        printf("MPI_Allgatherv, %d ranks of %d rows of %d B: min %.1f, median %.1f us\n", size,
+               rows, row_bytes, sample[0] * 1e-3, sample[SAMPLES / 2] * 1e-3);
     for (int r = 0; r < size; r++)
         if (rows > 0 && out[1][(size_t)r * bytes] != (char)(r + 1))
             MPI_Abort(MPI_COMM_WORLD, 1);

@@ -119,13 +119,12 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
         double *us = row[i].us;
 
         qsort(us, ROUNDS, sizeof(*us), by_size);
-        printf("  %-22s %9.1f us  (%9.1f to %9.1f)  %6.1f GB/s\n", row[i].name,
-               us[ROUNDS / 2], us[0], us[ROUNDS - 1], bytes / us[ROUNDS / 2] * 1e-3);
+        printf("  %-22s %9.1f us  (%9.1f to %9.1f)  %6.1f GB/s\n", row[i].name, us[ROUNDS / 2],
+               us[0], us[ROUNDS - 1], bytes / us[ROUNDS / 2] * 1e-3);
     }
 }
 
-static uint32_t add_set(struct row *row, uint32_t rows, const char *isa,
-                        enum epa_dtype dtype,
+static uint32_t add_set(struct row *row, uint32_t rows, const char *isa, enum epa_dtype dtype,
                         void (*run)(struct work *, const struct epa_kernels *))
 {
     const struct epa_kernels *set = epa_kernels_by_name(isa, dtype);
@@ -133,8 +132,7 @@ static uint32_t add_set(struct row *row, uint32_t rows, const char *isa,
     if (set == NULL)
         return rows;
     row[rows] = (struct row){.set = set, .run = run};
-    snprintf(row[rows].name, sizeof(row[rows].name), "%s%s", isa,
-             dtype == EPA_F16 ? ", f16" : "");
+    snprintf(row[rows].name, sizeof(row[rows].name), "%s%s", isa, dtype == EPA_F16 ? ", f16" : "");
     return rows + 1;
 }
 
@@ -187,8 +185,8 @@ static void fill(struct work *w, enum data data)
 
     for (size_t i = 0; i < (size_t)w->tokens * HIDDEN; i++) {
         uint64_t r = next_random(&seed);
-        float sum = (float)(r & 0xffff) + (float)(r >> 16 & 0xffff) +
-                    (float)(r >> 32 & 0xffff) + (float)(r >> 48);
+        float sum = (float)(r & 0xffff) + (float)(r >> 16 & 0xffff) + (float)(r >> 32 & 0xffff) +
+                    (float)(r >> 48);
         float near = sum / 65536.0f - 2.0f;
 
         if (data == HALF_ZEROS && (r * 0x9e3779b97f4a7c15u) >> 63 != 0)
@@ -225,8 +223,7 @@ static void quantise_tables(struct work *w)
             if (tokens[t] == 128)
                 rows = add_sets(row, rows, "scalar", run_quantise);
             fill(w, (enum data)data);
-            snprintf(title, sizeof(title), "quantise, %u tokens, %s", w->tokens,
-                     titles[data]);
+            snprintf(title, sizeof(title), "quantise, %u tokens, %s", w->tokens, titles[data]);
             measure(title, row, rows, w, (double)w->tokens * HIDDEN * 2);
         }
     }
@@ -271,8 +268,7 @@ static void run_read_rows(struct work *w, const struct epa_kernels *set)
     for (uint32_t t = 0; t < w->tokens; t++) {
         for (uint32_t at = 0; at < HIDDEN * 2; at += PIECE) {
             for (uint32_t k = 0; k < TOPK; k++) {
-                const char *row =
-                    (const char *)(w->x[0] + (size_t)w->order[t * TOPK + k] * HIDDEN);
+                const char *row = (const char *)(w->x[0] + (size_t)w->order[t * TOPK + k] * HIDDEN);
 
                 __builtin_prefetch(row + at + AHEAD);
                 __builtin_prefetch(row + at + AHEAD + 64);
@@ -307,12 +303,10 @@ static void reduce_tables(struct work *w)
 
         w->tokens = tokens[t];
         shuffle(w->order, w->tokens * TOPK);
-        snprintf(title, sizeof(title), "reduce, %u tokens of %u rows each", w->tokens,
-                 TOPK);
+        snprintf(title, sizeof(title), "reduce, %u tokens of %u rows each", w->tokens, TOPK);
         measure(title, row, rows, w, (double)w->tokens * TOPK * HIDDEN * 2);
         rows = add_vector_sets(row, 0, run_reduce_fp8);
-        snprintf(title, sizeof(title), "reduce FP8, %u tokens of %u rows each", w->tokens,
-                 TOPK);
+        snprintf(title, sizeof(title), "reduce FP8, %u tokens of %u rows each", w->tokens, TOPK);
         measure(title, row, rows, w, (double)w->tokens * TOPK * HIDDEN);
     }
 }
@@ -365,8 +359,8 @@ static void spread_tables(struct work *w)
 static void run_output_fp8(struct work *w, const struct epa_kernels *set)
 {
     for (uint32_t t = 0; t < w->tokens; t++)
-        set->output_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP),
-                        HIDDEN, GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
+        set->output_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP), HIDDEN,
+                        GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
 }
 
 static void run_output(struct work *w, const struct epa_kernels *set)

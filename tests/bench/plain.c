@@ -8,8 +8,7 @@ enum {
     GROUP = 128,
 };
 
-static void quantise_group(const uint16_t *restrict x, uint8_t *restrict q,
-                           float *restrict scale)
+static void quantise_group(const uint16_t *restrict x, uint8_t *restrict q, float *restrict scale)
 {
     float f[GROUP], amax = 0.0f, inverse;
 

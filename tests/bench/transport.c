@@ -136,8 +136,7 @@ static double ping(struct rank *r, uint32_t size, bool signals, uint64_t *turn)
 
         if (r->me == 0)
             good = signals ? send_signal(r, size, now) : send_last_byte(r, size, now);
-        good = good &&
-               (signals ? see_signal(r, now) : see_last_byte(r, size, (unsigned char)now));
+        good = good && (signals ? see_signal(r, now) : see_last_byte(r, size, (unsigned char)now));
         if (good && r->me == 1)
             good = signals ? send_signal(r, size, now) : send_last_byte(r, size, now);
         if (!good)
@@ -203,8 +202,7 @@ static void print(void)
     for (uint32_t i = 0; i < plan.n; i++) {
         const struct row *row = &results->row[i];
 
-        printf(plan.plain ? "%u %.1f %.1f %.3f %.3f\n"
-                          : "%10u %12.1f %12.1f %12.3f %16.3f\n",
+        printf(plan.plain ? "%u %.1f %.1f %.3f %.3f\n" : "%10u %12.1f %12.1f %12.3f %16.3f\n",
                plan.size[i], plan.size[i] * 1e3 / row->put_ns, 1e6 / row->put_ns,
                row->last_byte_ns * 1e-3, row->signal_ns * 1e-3);
     }
@@ -240,8 +238,8 @@ static int read_options(char **argv)
                    read_sizes(argv[i + 1])) {
             i++;
         } else {
-            fprintf(stderr, "%s: %s: it takes --plain and --sizes 8,1024,... up to %d\n",
-                    argv[0], argv[i], MOST);
+            fprintf(stderr, "%s: %s: it takes --plain and --sizes 8,1024,... up to %d\n", argv[0],
+                    argv[i], MOST);
             return -1;
         }
     }
@@ -255,18 +253,17 @@ int main(int argc, char **argv)
 
     if (taken < 0)
         return 2;
-    results = mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    results =
+        mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (results == MAP_FAILED) {
         perror("mmap");
         return 1;
     }
     argv[taken] = argv[0];
     subject = ranks_subject(argc - taken, argv + taken);
-    ranks_run(&subject, &(struct ranks){.ranks = 2,
-                                        .signals = 2,
-                                        .heap_bytes = 2 * (uint64_t)MOST,
-                                        .body = body});
+    ranks_run(
+        &subject,
+        &(struct ranks){.ranks = 2, .signals = 2, .heap_bytes = 2 * (uint64_t)MOST, .body = body});
     print();
     return 0;
 }

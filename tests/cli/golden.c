@@ -81,8 +81,7 @@ static bool match_line(const char *pattern, const char *text)
     return false;
 }
 
-static bool match_lines(char *const *want, uint32_t n_want, char *const *have,
-                        uint32_t n_have)
+static bool match_lines(char *const *want, uint32_t n_want, char *const *have, uint32_t n_have)
 {
     while (n_want > 0 && strcmp(*want, "{...}") != 0) {
         if (n_have == 0 || !match_line(*want, *have))
@@ -136,19 +135,18 @@ static void read_row(struct golden *golden, char *line, uint32_t number)
     line = at;
     do
         at = strchr(at + 1, ' ');
-    while (at != NULL &&
-           !((at[1] == '=' || at[1] == '~') && (at[2] == '>' || at[2] == '=') &&
-             (at[3] == ' ' || at[3] == '\0')));
-    snprintf(golden->command, sizeof(golden->command), "%.*s",
-             at == NULL ? -1 : (int)(at - line), line);
+    while (at != NULL && !((at[1] == '=' || at[1] == '~') && (at[2] == '>' || at[2] == '=') &&
+                           (at[3] == ' ' || at[3] == '\0')));
+    snprintf(golden->command, sizeof(golden->command), "%.*s", at == NULL ? -1 : (int)(at - line),
+             line);
     if (at == NULL)
         return;
     golden->other = at[1] == '~';
     if (at[2] == '>') {
         for (at += at[3] == ' ' ? 4 : 3; at != NULL; at = next) {
             next = strstr(at, " .. ");
-            used += (size_t)snprintf(golden->words + used, sizeof(golden->words) - used,
-                                     "{*}%.*s", next == NULL ? -1 : (int)(next - at), at);
+            used += (size_t)snprintf(golden->words + used, sizeof(golden->words) - used, "{*}%.*s",
+                                     next == NULL ? -1 : (int)(next - at), at);
             next = next == NULL ? NULL : next + 4;
         }
         strcat(golden->words, "{*}");
@@ -193,8 +191,7 @@ static bool read_case(FILE *file, uint32_t *number, struct golden *out)
         } else if (line[0] == '?') {
             out->code = atoi(line + 1);
         } else {
-            fprintf(stderr, "golden: line %u begins with none of # $ > ! ? and digits\n",
-                    *number);
+            fprintf(stderr, "golden: line %u begins with none of # $ > ! ? and digits\n", *number);
             exit(99);
         }
     }
@@ -254,9 +251,8 @@ static bool compare(const struct golden *golden, bool is_err, const struct lines
     bool counts = is_err == (golden->code != 0);
     char mark = is_err ? '!' : '>';
 
-    if (counts && golden->words[0] != '\0'
-            ? match_line(golden->words, whole)
-            : match_lines(want->line, want->n, have->line, have->n))
+    if (counts && golden->words[0] != '\0' ? match_line(golden->words, whole)
+                                           : match_lines(want->line, want->n, have->line, have->n))
         return true;
     if (!counts && golden->other)
         return true;
@@ -278,8 +274,8 @@ static bool run_case(const struct golden *golden)
 
     if (mkdtemp(top) == NULL)
         die(top);
-    snprintf(line, sizeof(line), "mkdir %s/tmp && cd %s/tmp && { %s\n} >../out 2>../err",
-             top, top, golden->command);
+    snprintf(line, sizeof(line), "mkdir %s/tmp && cd %s/tmp && { %s\n} >../out 2>../err", top, top,
+             golden->command);
     status = system(line);
     code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     snprintf(line, sizeof(line), "%s/err", top);

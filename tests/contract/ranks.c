@@ -32,8 +32,8 @@ bool claim(struct rank *r, bool holds, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (__atomic_fetch_add(&r->shared->broken, 1, __ATOMIC_RELAXED) == 0)
-        snprintf(r->shared->text, sizeof(r->shared->text), "rank %u of %u: %s", r->me,
-                 r->size, text);
+        snprintf(r->shared->text, sizeof(r->shared->text), "rank %u of %u: %s", r->me, r->size,
+                 text);
     return false;
 }
 
@@ -62,13 +62,13 @@ bool put(struct rank *r, uint64_t dst, const void *src, size_t bytes, uint32_t p
     return works(r, status);
 }
 
-bool put_signal(struct rank *r, uint64_t dst, const void *src, size_t bytes,
-                uint32_t signal, uint64_t value, enum epa_signal_op op, uint32_t peer)
+bool put_signal(struct rank *r, uint64_t dst, const void *src, size_t bytes, uint32_t signal,
+                uint64_t value, enum epa_signal_op op, uint32_t peer)
 {
     enum epa_status status;
 
-    while ((status = r->t->ops->put_signal(r->t, dst, src, bytes, signal, value, op,
-                                           peer)) == EPA_AGAIN)
+    while ((status = r->t->ops->put_signal(r->t, dst, src, bytes, signal, value, op, peer)) ==
+           EPA_AGAIN)
         works(r, r->t->ops->progress(r->t));
     return works(r, status);
 }
@@ -133,8 +133,7 @@ void store_byte(struct rank *r, uint64_t at, int byte, size_t bytes)
     if (on_host(r))
         memset(r->t->heap + at, byte, bytes);
     else
-        backend_works(r, r->backend->ops->fill(r->backend, r->t->heap + at, byte, bytes),
-                      "a fill");
+        backend_works(r, r->backend->ops->fill(r->backend, r->t->heap + at, byte, bytes), "a fill");
 }
 
 void load(struct rank *r, uint64_t at, void *out, size_t bytes)
@@ -142,8 +141,7 @@ void load(struct rank *r, uint64_t at, void *out, size_t bytes)
     if (on_host(r))
         memcpy(out, r->t->heap + at, bytes);
     else
-        backend_works(r, r->backend->ops->read(r->backend, out, r->t->heap + at, bytes),
-                      "a read");
+        backend_works(r, r->backend->ops->read(r->backend, out, r->t->heap + at, bytes), "a read");
 }
 
 char load_byte(struct rank *r, uint64_t at)
@@ -200,8 +198,8 @@ static enum epa_status open_transport(const struct call *call, struct rank *r)
     const struct epa_transport_params params = {
         .boot = r->boot,
         .backend = r->backend,
-        .config = call->subject->config != NULL ? call->subject->config
-                                                : plugin->plugin.options.defaults,
+        .config =
+            call->subject->config != NULL ? call->subject->config : plugin->plugin.options.defaults,
         .heap_bytes = call->ranks->heap_bytes,
         .signals = call->ranks->signals,
     };
@@ -223,8 +221,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
                      .random = boot->world.rank + 1};
     const struct epa_backend_plugin *backend = call->subject->backend;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status =
-        backend->open(call->subject->backend_config, boot, &r.backend, &err);
+    enum epa_status status = backend->open(call->subject->backend_config, boot, &r.backend, &err);
 
     if (!claim(&r, status == EPA_OK, "backend: %s", err.text))
         return status;
@@ -243,8 +240,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
 
 void ranks_run(const struct subject *subject, const struct ranks *ranks)
 {
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct call call = {.subject = subject, .ranks = ranks, .shared = shared};
     uint32_t n = ranks->ranks < subject->most ? ranks->ranks : subject->most;
     struct epa_launch launch = {.ranks = n,
@@ -258,8 +255,7 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
     enum epa_status status;
 
     assert_true(shared != MAP_FAILED);
-    status = subject->launcher->launch(subject->launcher->plugin.options.defaults, &launch,
-                                       &err);
+    status = subject->launcher->launch(subject->launcher->plugin.options.defaults, &launch, &err);
     if (shared->broken != 0)
         fail_msg("%s", shared->text);
     if (status != EPA_OK && !ranks->fails)
@@ -319,8 +315,7 @@ static enum epa_status try_backend(struct epa_bootstrap *boot, void *arg)
     const struct subject *subject = arg;
     struct epa_backend *backend = NULL;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status =
-        subject->backend->open(subject->backend_config, boot, &backend, &err);
+    enum epa_status status = subject->backend->open(subject->backend_config, boot, &backend, &err);
 
     if (status == EPA_OK)
         backend->ops->close(backend);
@@ -339,8 +334,8 @@ static void need_backend(struct subject *subject)
                                 .rank_main = try_backend,
                                 .arg = subject};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = launch_fork_plugin.launch(
-        launch_fork_plugin.plugin.options.defaults, &launch, &err);
+    enum epa_status status =
+        launch_fork_plugin.launch(launch_fork_plugin.plugin.options.defaults, &launch, &err);
 
     if (status != EPA_OK)
         exit(status == EPA_ERR_UNSUPPORTED ? 77 : 1);
@@ -402,8 +397,7 @@ struct subject ranks_subject(int argc, char **argv)
         subject.percent = strtoul(percent, NULL, 10);
     subject.plugin = load_plugin(argv[1]);
     if (argc > first)
-        subject.config =
-            read_options(&subject.plugin->plugin.options, argc - first, argv + first);
+        subject.config = read_options(&subject.plugin->plugin.options, argc - first, argv + first);
     need_transport(&subject);
     if (first == 4)
         take_backend(&subject, argv[3]);

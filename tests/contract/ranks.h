@@ -55,8 +55,7 @@ void ranks_run(const struct subject *, const struct ranks *);
  * it cannot. */
 struct subject ranks_subject(int argc, char **argv);
 
-__attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt,
-                                                 ...);
+__attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt, ...);
 /* Claims EPA_OK; what else it is, the transport explains. */
 bool works(struct rank *, enum epa_status);
 

@@ -13,9 +13,8 @@ enum { HEAP = 16384, HALF = HEAP / 2, SIGNALS = 64, ROUNDS = 1000 };
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
-    ranks_run(*state,
-              &(struct ranks){
-                  .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body});
+    ranks_run(*state, &(struct ranks){
+                          .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body});
 }
 
 /* Rounds of a ring: `send` puts `bytes` to the next rank and raises signal 0 there. Signal
@@ -29,8 +28,7 @@ static void go_round(struct rank *r, uint64_t turns,
         fill(r, 0, bytes, round);
         if (!send(r, bytes, round) || !await(r, 0, round) ||
             !is_filled(r, HALF, bytes, round, previous_of(r)) ||
-            !raise_signal(r, 1, round, EPA_SIGNAL_SET, previous_of(r)) ||
-            !await(r, 1, round))
+            !raise_signal(r, 1, round, EPA_SIGNAL_SET, previous_of(r)) || !await(r, 1, round))
             return;
     }
 }
@@ -110,8 +108,8 @@ static bool send_fence_put_signal(struct rank *r, size_t bytes, uint64_t round)
 
     return put(r, HALF, r->t->heap, half, next_of(r)) &&
            works(r, r->t->ops->fence(r->t, next_of(r))) &&
-           put_signal(r, HALF + half, r->t->heap + half, bytes - half, 0, round,
-                      EPA_SIGNAL_SET, next_of(r));
+           put_signal(r, HALF + half, r->t->heap + half, bytes - half, 0, round, EPA_SIGNAL_SET,
+                      next_of(r));
 }
 
 static void ring_fence_put_signal(struct rank *r)
@@ -152,11 +150,9 @@ static void ring_without_signals(struct rank *r)
 
         r->shared->note[r->me][0] = bytes;
         fill(r, 0, bytes, round);
-        if (!put(r, HALF, r->t->heap, bytes, next_of(r)) ||
-            !works(r, r->t->ops->quiet(r->t)) ||
+        if (!put(r, HALF, r->t->heap, bytes, next_of(r)) || !works(r, r->t->ops->quiet(r->t)) ||
             !claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap") ||
-            !is_filled(r, HALF, r->shared->note[previous_of(r)][0], round,
-                       previous_of(r)) ||
+            !is_filled(r, HALF, r->shared->note[previous_of(r)][0], round, previous_of(r)) ||
             !claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap"))
             return;
     }
@@ -170,8 +166,7 @@ static void quiet_puts_everything_in_place(void **state)
 /* The source is overwritten as soon as that is allowed. */
 static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
 {
-    bool good =
-        put(r, HALF, r->t->heap, bytes, next_of(r)) && works(r, r->t->ops->quiet(r->t));
+    bool good = put(r, HALF, r->t->heap, bytes, next_of(r)) && works(r, r->t->ops->quiet(r->t));
 
     store_byte(r, 0, 0xaa, bytes);
     return good && raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
@@ -329,8 +324,8 @@ static void count_what_is_taken(struct rank *r)
     if ((r->t->flags & EPA_TRANSPORT_SIGNAL_ADD) == 0)
         return;
     for (uint64_t i = 0; i < rounds(r, ROUNDS); i++) {
-        enum epa_status status = r->t->ops->put_signal(r->t, HALF, r->t->heap, 8, 2, 1,
-                                                       EPA_SIGNAL_ADD, next_of(r));
+        enum epa_status status =
+            r->t->ops->put_signal(r->t, HALF, r->t->heap, 8, 2, 1, EPA_SIGNAL_ADD, next_of(r));
 
         if (status == EPA_OK)
             taken++;
@@ -361,8 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(fence_orders_a_signal_after_puts, &subject),
         cmocka_unit_test_prestate(fence_orders_a_signal_after_signals, &subject),
         cmocka_unit_test_prestate(fence_orders_a_put_signal_after_puts, &subject),
-        cmocka_unit_test_prestate(fence_orders_a_put_after_a_put_to_the_same_place,
-                                  &subject),
+        cmocka_unit_test_prestate(fence_orders_a_put_after_a_put_to_the_same_place, &subject),
         cmocka_unit_test_prestate(quiet_puts_everything_in_place, &subject),
         cmocka_unit_test_prestate(quiet_lets_the_source_be_used_again, &subject),
         cmocka_unit_test_prestate(quiet_returns_when_others_can_see, &subject),

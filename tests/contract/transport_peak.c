@@ -11,8 +11,8 @@
 
 enum { HEAP = 3 << 20, OTHERS = 4, SIGNALS = OTHERS + PEAK_SIGNALS };
 
-static void run(void **state, uint32_t ranks, uint64_t heap_bytes,
-                void (*body)(struct rank *), bool fails)
+static void run(void **state, uint32_t ranks, uint64_t heap_bytes, void (*body)(struct rank *),
+                bool fails)
 {
     ranks_run(*state, &(struct ranks){.ranks = ranks,
                                       .signals = SIGNALS,
@@ -26,8 +26,7 @@ static enum epa_status measure(struct rank *r, struct peak *out)
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = peak_measure(r->boot, r->backend, r->t, OTHERS, out, &err);
 
-    claim(r, status == EPA_OK || status == EPA_ERR_ABORTED, "status %d: %s", status,
-          err.text);
+    claim(r, status == EPA_OK || status == EPA_ERR_ABORTED, "status %d: %s", status, err.text);
     claim(r, (status == EPA_OK || status == EPA_ERR_ABORTED) == (err.status == EPA_OK),
           "status %d, and the error says: %s", status, err.text);
     return status;

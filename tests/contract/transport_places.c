@@ -13,9 +13,8 @@ enum { KIB = 1024, HEAP = 16 * KIB, HALF = HEAP / 2, SIGNALS = 8, ROUNDS = 300 }
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
-    ranks_run(*state,
-              &(struct ranks){
-                  .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body});
+    ranks_run(*state, &(struct ranks){
+                          .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body});
 }
 
 static void send_nothing(struct rank *r)
@@ -28,8 +27,7 @@ static void send_nothing(struct rank *r)
     put_signal(r, HALF, NULL, 0, 0, 1, EPA_SIGNAL_SET, next_of(r));
     await(r, 0, 1);
     meet(r);
-    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12,
-          "no bytes wrote something");
+    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12, "no bytes wrote something");
 }
 
 static void zero_bytes_change_nothing_and_still_signal(void **state)
@@ -70,8 +68,7 @@ static void send_large(struct rank *r)
 {
     for (uint64_t round = 1; round <= 3; round++) {
         fill(r, 1, LARGE, round);
-        put_signal(r, LARGE + 5, r->t->heap + 1, LARGE, 0, round, EPA_SIGNAL_SET,
-                   next_of(r));
+        put_signal(r, LARGE + 5, r->t->heap + 1, LARGE, 0, round, EPA_SIGNAL_SET, next_of(r));
         if (!await(r, 0, round) || !is_filled(r, LARGE + 5, LARGE, round, previous_of(r)) ||
             !meet(r))
             return;
@@ -80,10 +77,9 @@ static void send_large(struct rank *r)
 
 static void megabytes_come_whole(void **state)
 {
-    ranks_run(*state, &(struct ranks){.ranks = 2,
-                                      .signals = 1,
-                                      .heap_bytes = 2 * LARGE + 5,
-                                      .body = send_large});
+    ranks_run(
+        *state,
+        &(struct ranks){.ranks = 2, .signals = 1, .heap_bytes = 2 * LARGE + 5, .body = send_large});
 }
 
 /* Each rank writes its number to its own place at each peer, itself included. */
@@ -94,8 +90,8 @@ static void write_own_place(struct rank *r)
 
         fill(r, place - HALF, 900, round);
         for (uint32_t peer = 0; peer < r->size; peer++)
-            put_signal(r, place, r->t->heap + place - HALF, 900, r->me, round,
-                       EPA_SIGNAL_SET, peer);
+            put_signal(r, place, r->t->heap + place - HALF, 900, r->me, round, EPA_SIGNAL_SET,
+                       peer);
         for (uint32_t peer = 0; peer < r->size; peer++) {
             if (!await(r, peer, round) ||
                 !is_filled(r, HALF + (uint64_t)peer * 1000, 900, round, peer))
@@ -118,10 +114,8 @@ static void store_through_pointers(struct rank *r)
     bool all = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
     char letters[64];
 
-    claim(r, r->t->rank == r->me && r->t->size == r->size, "rank %u of %u", r->t->rank,
-          r->t->size);
-    claim(r, r->t->heap_bytes == HEAP, "%llu bytes of heap",
-          (unsigned long long)r->t->heap_bytes);
+    claim(r, r->t->rank == r->me && r->t->size == r->size, "rank %u of %u", r->t->rank, r->t->size);
+    claim(r, r->t->heap_bytes == HEAP, "%llu bytes of heap", (unsigned long long)r->t->heap_bytes);
     claim(r, r->t->peer_heap[r->me] == NULL || r->t->peer_heap[r->me] == r->t->heap,
           "the own heap is at two addresses");
     claim(r, ((uintptr_t)r->t->heap & 63) == 0, "the heap is not on a 64-byte line");
@@ -175,8 +169,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(any_alignment_lands_and_nothing_beside_it, &subject),
         cmocka_unit_test_prestate(megabytes_come_whole, &subject),
         cmocka_unit_test_prestate(an_offset_is_the_same_place_on_every_rank, &subject),
-        cmocka_unit_test_prestate(stores_through_peer_heap_come_with_the_next_signal,
-                                  &subject),
+        cmocka_unit_test_prestate(stores_through_peer_heap_come_with_the_next_signal, &subject),
         cmocka_unit_test_prestate(any_source_may_lie_outside_the_heap, &subject),
     };
 

@@ -15,8 +15,8 @@ enum { HEAP = 65536, HALF = HEAP / 2, ROUNDS = 500, BYTES = 512 };
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
-    ranks_run(*state, &(struct ranks){
-                          .ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
+    ranks_run(*state,
+              &(struct ranks){.ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
 }
 
 /* Whether all of what rank 0 put stands here. */
@@ -140,8 +140,8 @@ static void is_refused(struct rank *r, enum epa_status status, const char *text)
     struct epa_error err = {EPA_OK, ""};
 
     r->t->ops->explain(r->t, &err);
-    claim(r, status == EPA_ERR_CONFIG && strstr(err.text, text) != NULL, "status %d: %s",
-          status, err.text);
+    claim(r, status == EPA_ERR_CONFIG && strstr(err.text, text) != NULL, "status %d: %s", status,
+          err.text);
 }
 
 static void do_what_is_forbidden(struct rank *r)
@@ -149,8 +149,7 @@ static void do_what_is_forbidden(struct rank *r)
     char elsewhere[8] = {0};
 
     is_refused(r, epa_put(r->t, HALF, elsewhere, 8, 0), "a source outside the heap");
-    is_refused(r, epa_put(r->t, 0, r->t->heap + HEAP - 7, 8, 0),
-               "a source outside the heap");
+    is_refused(r, epa_put(r->t, 0, r->t->heap + HEAP - 7, 8, 0), "a source outside the heap");
     is_refused(r, epa_put(r->t, HEAP - 7, r->t->heap, 8, 0), "heap offset");
     is_refused(r, epa_put(r->t, HALF, r->t->heap, 8, 2), "peer 2");
     is_refused(r, r->t->ops->signal(r->t, 4, 1, EPA_SIGNAL_SET, 0), "signal 4");
@@ -234,8 +233,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(a_signal_without_fence_comes_before_its_put, &subject),
         cmocka_unit_test_prestate(a_put_signal_overtakes_puts_before_it, &subject),
-        cmocka_unit_test_prestate(a_source_used_again_before_quiet_spoils_what_comes,
-                                  &subject),
+        cmocka_unit_test_prestate(a_source_used_again_before_quiet_spoils_what_comes, &subject),
         cmocka_unit_test_prestate(signals_overtake_signals, &subject),
         cmocka_unit_test_prestate(puts_must_be_tried_again_sooner_or_later, &subject),
         cmocka_unit_test_prestate(what_lies_outside_is_refused, &subject),

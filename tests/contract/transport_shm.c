@@ -15,8 +15,8 @@ enum { HEAP = 3 << 20, HUGE_PAGE = 2 << 20 };
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
-    ranks_run(*state, &(struct ranks){
-                          .ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
+    ranks_run(*state,
+              &(struct ranks){.ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
 }
 
 /* Lines of /proc/self/maps that name `what`; `first` gets the one that holds `address`. */
@@ -29,8 +29,7 @@ static uint32_t count_maps(const char *what, const void *address, uint64_t *offs
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         unsigned long long from, to, at;
 
-        if (strstr(line, what) == NULL ||
-            sscanf(line, "%llx-%llx %*s %llx", &from, &to, &at) != 3)
+        if (strstr(line, what) == NULL || sscanf(line, "%llx-%llx %*s %llx", &from, &to, &at) != 3)
             continue;
         n++;
         if (from <= (uintptr_t)address && (uintptr_t)address < to)
@@ -73,8 +72,8 @@ static void look_for_descriptors(struct rank *r)
         char target[128] = "";
         ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
 
-        claim(r, n < 0 || strstr(target, "memfd:epa2a") == NULL,
-              "descriptor %s is still open", entry->d_name);
+        claim(r, n < 0 || strstr(target, "memfd:epa2a") == NULL, "descriptor %s is still open",
+              entry->d_name);
     }
     closedir(fds);
     meet(r);
@@ -99,8 +98,8 @@ static void is_refused(struct rank *r, struct epa_bootstrap *boot, uint64_t heap
     enum epa_status status = plugin->open(&params, &t, &err);
 
     claim(r, status != EPA_OK && t == NULL, "it was not refused");
-    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s",
-          status, err.text);
+    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s", status,
+          err.text);
 }
 
 static void open_over_two_nodes(struct rank *r)
@@ -119,8 +118,7 @@ static void ranks_on_several_nodes_are_refused(void **state)
 static void open_with_different_heaps(struct rank *r)
 {
     is_refused(r, r->boot, r->me == 1 ? 8192 : 4096,
-               r->me == 1 ? "rank 0 has a heap of 4096 bytes"
-                          : "rank 1 has a heap of 8192 bytes");
+               r->me == 1 ? "rank 0 has a heap of 4096 bytes" : "rank 1 has a heap of 8192 bytes");
     is_refused(r, r->boot, UINT64_MAX - 5, "too large");
 }
 
@@ -166,8 +164,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(nobody_else_can_open_a_heap_later, &subject),
         cmocka_unit_test_prestate(ranks_on_several_nodes_are_refused, &subject),
         cmocka_unit_test_prestate(heaps_of_different_size_are_refused, &subject),
-        cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size,
-                                  &subject),
+        cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size, &subject),
         cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
     };
 

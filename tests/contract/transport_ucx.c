@@ -20,11 +20,10 @@ static bool over_tcp(void)
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
 {
-    ranks_run(*state, &(struct ranks){.ranks = ranks,
-                                      .signals = SIGNALS,
-                                      .heap_bytes = HEAP,
-                                      .body = body,
-                                      .fails = fails});
+    ranks_run(
+        *state,
+        &(struct ranks){
+            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
 }
 
 /* All but rank 0 are in the bootstrap, which knows nothing of transports. */
@@ -86,8 +85,7 @@ static void leave_without_a_word(struct rank *r)
                             : t->ops->barrier(t, DEFAULT_TIMEOUT_NS);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_DIED, "status %d: %s", status, err.text);
-        claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"",
-              err.text);
+        claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"", err.text);
     }
     t->ops->close(t);
 }
@@ -140,10 +138,9 @@ static void describe_links(struct rank *r)
 
     r->t->ops->describe(r->t, keep, text);
     claim(r, strncmp(text, "ucx=1.", 6) == 0, "it says \"%s\"", text);
-    claim(r, !direct || strstr(text, "loads and stores=1 of 1 peers\n") != NULL,
-          "it says \"%s\"", text);
-    claim(r, direct || strstr(text, "puts=1 of 1 peers by ") != NULL, "it says \"%s\"",
+    claim(r, !direct || strstr(text, "loads and stores=1 of 1 peers\n") != NULL, "it says \"%s\"",
           text);
+    claim(r, direct || strstr(text, "puts=1 of 1 peers by ") != NULL, "it says \"%s\"", text);
     claim(r, !over_tcp() || strstr(text, " by tcp/") != NULL, "it says \"%s\"", text);
 }
 

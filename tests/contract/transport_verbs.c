@@ -14,11 +14,10 @@ enum { HEAP = 1 << 20, HALF = HEAP / 2, SIGNALS = 8 };
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
 {
-    ranks_run(*state, &(struct ranks){.ranks = ranks,
-                                      .signals = SIGNALS,
-                                      .heap_bytes = HEAP,
-                                      .body = body,
-                                      .fails = fails});
+    ranks_run(
+        *state,
+        &(struct ranks){
+            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
 }
 
 static void explains(struct rank *r, const char *words)
@@ -123,8 +122,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(who_does_not_output_is_named, &subject),
         cmocka_unit_test_prestate(thousands_of_puts_come_through_one_queue, &subject),
-        cmocka_unit_test_prestate(a_source_that_is_not_registered_is_refused_in_words,
-                                  &subject),
+        cmocka_unit_test_prestate(a_source_that_is_not_registered_is_refused_in_words, &subject),
         cmocka_unit_test_prestate(it_tells_what_it_runs_on, &subject),
     };
 

@@ -17,11 +17,10 @@ static const uint64_t SHORT_NS = 30000000;
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
 {
-    ranks_run(*state, &(struct ranks){.ranks = ranks,
-                                      .signals = SIGNALS,
-                                      .heap_bytes = HEAP,
-                                      .body = body,
-                                      .fails = fails});
+    ranks_run(
+        *state,
+        &(struct ranks){
+            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
 }
 
 static uint64_t now_ns(void)
@@ -45,8 +44,8 @@ static void explains(struct rank *r, const char *word)
     struct epa_error err = {EPA_OK, ""};
 
     r->t->ops->explain(r->t, &err);
-    claim(r, err.status != EPA_OK && strstr(err.text, word) != NULL,
-          "\"%s\" is not in \"%s\"", word, err.text);
+    claim(r, err.status != EPA_OK && strstr(err.text, word) != NULL, "\"%s\" is not in \"%s\"",
+          word, err.text);
 }
 
 static void wait_for_what_is_there(struct rank *r)
@@ -188,8 +187,7 @@ static void put_and_meet(struct rank *r)
         load(r, 64, &seen, sizeof(seen));
         claim(r, seen == i, "rank %u put %llu, here is %llu", from, (unsigned long long)i,
               (unsigned long long)seen);
-        claim(r, r->t->ops->read(r->t, 0) == i,
-              "the signal was not there after the barrier");
+        claim(r, r->t->ops->read(r->t, 0) == i, "the signal was not there after the barrier");
         if (!meet(r))
             return;
     }
@@ -297,12 +295,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(every_wait_ends_when_a_rank_has_failed, &subject),
         cmocka_unit_test_prestate(trying_again_ends_when_a_rank_has_failed, &subject),
         cmocka_unit_test_prestate(a_barrier_in_vain_ends_and_names_who_is_late, &subject),
-        cmocka_unit_test_prestate(no_rank_passes_a_barrier_before_the_last_has_come,
-                                  &subject),
+        cmocka_unit_test_prestate(no_rank_passes_a_barrier_before_the_last_has_come, &subject),
         cmocka_unit_test_prestate(after_a_barrier_everything_is_in_place, &subject),
         cmocka_unit_test_prestate(messages_pass_100000_times_in_order, &subject),
-        cmocka_unit_test_prestate(several_threads_call_at_once_where_the_flag_says_so,
-                                  &subject),
+        cmocka_unit_test_prestate(several_threads_call_at_once_where_the_flag_says_so, &subject),
         cmocka_unit_test_prestate(no_heap_and_no_signals_are_enough_to_meet, &subject),
     };
 

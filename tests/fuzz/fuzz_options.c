@@ -38,8 +38,7 @@ static struct input cut(const uint8_t *data, size_t bytes)
     *mark = 0;
     in.yaml = mark + 4;
     in.yaml_bytes = bytes - (size_t)(in.yaml - in.text);
-    for (line = strtok(in.text, "\n"); line != NULL && in.n_sets < SETS;
-         line = strtok(NULL, "\n"))
+    for (line = strtok(in.text, "\n"); line != NULL && in.n_sets < SETS; line = strtok(NULL, "\n"))
         in.set[in.n_sets++] = line;
     return in;
 }

@@ -39,10 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                .timeout_ns = 1000000000,
                                .block = malloc(RANKS * BLOCK),
                                .block_bytes = BLOCK};
-    struct rendezvous_params params = {.asked = &asked,
-                                .token = "token",
-                                .start_ns = 1000000000,
-                                .heartbeat_ns = 1000000000};
+    struct rendezvous_params params = {
+        .asked = &asked, .token = "token", .start_ns = 1000000000, .heartbeat_ns = 1000000000};
     int end[CONNECTIONS], ends[2];
     struct rendezvous *rendezvous;
 

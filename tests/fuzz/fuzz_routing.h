@@ -19,8 +19,7 @@ static inline void fuzz_demand(int promise)
 
 /* Refused with a sentence that begins with the name, or rows that hold. Frees the table. */
 static inline void fuzz_check_table(enum epa_status status, const struct epa_error *err,
-                                    const struct routing_shape *shape,
-                                    struct routing_table *t)
+                                    const struct routing_shape *shape, struct routing_table *t)
 {
     uint32_t topk = shape->topk;
 

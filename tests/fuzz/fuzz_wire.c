@@ -43,8 +43,7 @@ static void hello(const uint8_t *data, size_t bytes, unsigned char *out)
     must(strcmp(a.version, b.version) == 0 && strcmp(a.host, b.host) == 0);
     must(strcmp(a.machine, b.machine) == 0 && strcmp(a.identity, b.identity) == 0);
     must(same(a.mask, b.mask) && same(a.alike, b.alike));
-    if (wire_difference(a.alike, "moe:\n  hidden: 1\n  topk: 2\nseed: 1\n", text,
-                        sizeof(text)))
+    if (wire_difference(a.alike, "moe:\n  hidden: 1\n  topk: 2\nseed: 1\n", text, sizeof(text)))
         for (const char *c = text; *c != 0; c++)
             must((unsigned char)*c >= ' ' && *c != 127);
 }
@@ -82,8 +81,8 @@ static void piece(const uint8_t *data, size_t bytes, unsigned char *out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static void (*const read[])(const uint8_t *, size_t,
-                                unsigned char *) = {greet, hello, welcome, word, piece};
+    static void (*const read[])(const uint8_t *, size_t, unsigned char *) = {greet, hello, welcome,
+                                                                             word, piece};
     unsigned char *out, *own;
 
     if (bytes == 0)

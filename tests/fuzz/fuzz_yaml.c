@@ -26,8 +26,8 @@ static void check(const struct node *node, uint32_t depth)
     must(node->kind != NODE_SCALAR || node->n == 0);
     for (uint32_t i = 0; i < node->n; i++) {
         must(node->kind != NODE_MAP || node->key[i]->kind == NODE_SCALAR);
-        must(node->kind != NODE_MAP ||
-             node_find(node, node->key[i]->text) == node->item[i] || node->n > 1000);
+        must(node->kind != NODE_MAP || node_find(node, node->key[i]->text) == node->item[i] ||
+             node->n > 1000);
         check(node->item[i], depth + 1);
     }
 }

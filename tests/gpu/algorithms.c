@@ -43,8 +43,7 @@ static struct {
 
 static cudaError_t run(const char *function)
 {
-    return gpu.fails != NULL && strcmp(gpu.fails, function) == 0 ? cudaErrorUnknown
-                                                                 : cudaSuccess;
+    return gpu.fails != NULL && strcmp(gpu.fails, function) == 0 ? cudaErrorUnknown : cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device)
@@ -67,8 +66,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
     return run("load");
 }
 
-cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute,
-                                 int value)
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
     (void)kernel;
     assert_int_equal(attribute, cudaFuncAttributeMaxDynamicSharedMemorySize);
@@ -76,8 +74,8 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
     return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel,
-                                                          int threads, size_t shared_bytes)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
+                                                          size_t shared_bytes)
 {
     (void)kernel, (void)threads;
     assert_int_equal(shared_bytes, gpu.shared_bytes); /* it may have them */
@@ -85,8 +83,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *
     return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
-                                void **args)
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
     assert_non_null(kernel);
     memcpy(&gpu.args, args[0], gpu.args_bytes);
@@ -98,8 +95,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
     return run("launch");
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
 {
     (void)to, (void)from, (void)bytes, (void)stream;
     assert_int_equal(kind, cudaMemcpyDeviceToDevice);
@@ -116,8 +113,7 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
     return run("memset");
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
-                                     enum cudaStreamCaptureStatus *status,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                      unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **dependencies,
                                      const cudaGraphEdgeData **edges, size_t *n)
@@ -164,8 +160,7 @@ static enum epa_status backend_fill(struct epa_backend *b, void *to, int byte, s
     return run("fill") == cudaSuccess ? EPA_OK : EPA_ERR_SYSTEM;
 }
 
-static enum epa_status backend_read(struct epa_backend *b, void *to, const void *from,
-                                    size_t bytes)
+static enum epa_status backend_read(struct epa_backend *b, void *to, const void *from, size_t bytes)
 {
     (void)b;
     memcpy(to, from, bytes);
@@ -256,18 +251,16 @@ static void set_up(struct fixture *f, uint32_t which)
                              .dtype = EPA_BF16,
                              .x_dtype = EPA_BF16};
     f->t = (struct epa_transport){.rank = 0, .size = 2, .view = &f->view};
-    f->backend = (struct epa_backend){.ops = &backend_ops,
-                                      .memory = EPA_MEMORY_CUDA,
-                                      .device = 3,
-                                      .multiprocessors = 132};
-    f->p = (struct epa_algorithm_params){
-        .problem = &f->problem,
-        .world = {.size = 2, .local_size = 2, .local_cores = 2},
-        .transport = &f->t,
-        .backend = &f->backend,
-        .config = &f->config,
-        .transport_flags = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
-        .heap = 4096};
+    f->backend = (struct epa_backend){
+        .ops = &backend_ops, .memory = EPA_MEMORY_CUDA, .device = 3, .multiprocessors = 132};
+    f->p = (struct epa_algorithm_params){.problem = &f->problem,
+                                         .world = {.size = 2, .local_size = 2, .local_cores = 2},
+                                         .transport = &f->t,
+                                         .backend = &f->backend,
+                                         .config = &f->config,
+                                         .transport_flags =
+                                             EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+                                         .heap = 4096};
 }
 
 static uint64_t plan(struct fixture *f)
@@ -416,8 +409,7 @@ static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
     static const struct {
         int fits;
         uint32_t most, blocks;
-    } of[] = {{1, 0, 132}, {2, 0, 264},   {5, 0, 264},
-              {2, 8, 8},   {2, 264, 264}, {1, 200, 132}};
+    } of[] = {{1, 0, 132}, {2, 0, 264}, {5, 0, 264}, {2, 8, 8}, {2, 264, 264}, {1, 200, 132}};
     struct fixture f;
 
     (void)state;
@@ -452,8 +444,7 @@ static void kernels_are_set_up_early_where_nobody_shares_the_device(void **state
         else if (f.which == LL_V2)
             f.config.ll.pdl = asks;
         else /* a kernel behind a memset is not: what comes before it is no kernel */
-            f.config.tf.counter_reset =
-                asks ? TF_COUNTER_RESET_INLINE : TF_COUNTER_RESET_MEMSET;
+            f.config.tf.counter_reset = asks ? TF_COUNTER_RESET_INLINE : TF_COUNTER_RESET_MEMSET;
         begin(&f);
         iterate(&f);
         iterate(&f);
@@ -513,8 +504,7 @@ static void a_rank_without_tokens_launches_all_the_same(void **state)
     for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
         set_up(&f, i / 2);
         if (f.which == TOKEN_FLAG)
-            f.config.tf.flag_granularity =
-                i % 2 == 0 ? TF_FLAG_PER_RANK : TF_FLAG_PER_TOKEN;
+            f.config.tf.flag_granularity = i % 2 == 0 ? TF_FLAG_PER_RANK : TF_FLAG_PER_TOKEN;
         begin(&f);
         for (uint32_t stage = 0; stage < f.a->n_stages; stage++) {
             assert_int_equal(call(&f, stage), EPA_OK);
@@ -570,8 +560,7 @@ static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
         set_up(&f, i / 3);
         if (f.which == LL_V1)
             f.config.v1.exchange = way == PULLS ? V1_EXCHANGE_PULL : V1_EXCHANGE_PUSH;
-        else if (way ==
-                 FUSES) /* expert outputs are made of rows then: there is nothing to copy */
+        else if (way == FUSES) /* expert outputs are made of rows then: there is nothing to copy */
             f.config.ll.fuse_expert = true, f.config.ll.combine_dtype = LL_DTYPE_NATIVE;
         else
             f.config.ll.combine_mode = way == PULLS ? LL_COMBINE_PULL : LL_COMBINE_PUSH;
@@ -615,10 +604,7 @@ static const struct {
       "dispatch_send: dispatch 1 has been sent and not received: call dispatch_recv first",
       "dispatch_send: 2 dispatches are open", "dispatch 2, but 1 is the oldest",
       "dispatch 1 has been answered and not combined: call combine_recv first"}},
-    {TOKEN_FLAG,
-     2,
-     "0 1 2 3 3!",
-     {"combine_recv: called for dispatch 1, which is not answered"}},
+    {TOKEN_FLAG, 2, "0 1 2 3 3!", {"combine_recv: called for dispatch 1, which is not answered"}},
     {TOKEN_FLAG, 1, "0 1 0!", {"dispatch_send: 1 dispatches are open"}},
     /* A second half follows its own first. */
     {SPLIT,
@@ -669,8 +655,8 @@ static void a_call_out_of_order_is_refused_and_changes_nothing(void **state)
 
             f.m->epoch = *c == '@' ? (uint64_t)(c[1] - '0') : last;
             c += *c == '@' ? 2 : 0;
-            status = stage == 'x' ? f.a->discard(f.a, &f.problem)
-                                  : call(&f, (uint32_t)(stage - '0'));
+            status =
+                stage == 'x' ? f.a->discard(f.a, &f.problem) : call(&f, (uint32_t)(stage - '0'));
             if (stage == '0' && status == EPA_OK)
                 last = f.m->epoch;
             f.a->explain(f.a, &err);
@@ -714,8 +700,7 @@ static void a_call_that_fails_is_explained(void **state)
         f.m->y = y;
         if (which != TOKEN_FLAG) {
             assert_int_equal(call(&f, 1), EPA_ERR_SYSTEM);
-            assert_explained(&f, EPA_ERR_SYSTEM,
-                             "copying expert outputs on GPU 3: made up");
+            assert_explained(&f, EPA_ERR_SYSTEM, "copying expert outputs on GPU 3: made up");
         }
         end(&f);
     }
@@ -724,8 +709,8 @@ static void a_call_that_fails_is_explained(void **state)
 enum { MS = 1000000 };
 #define FAULT(stage_, what_, seen_, wanted_, ms) \
     { \
-        .status = EPA_ERR_TIMEOUT, .stage = (stage_), .what = (what_), .peer = 1, \
-        .index = 7, .seen = (seen_), .wanted = (wanted_), .waited_ns = (ms)*MS \
+        .status = EPA_ERR_TIMEOUT, .stage = (stage_), .what = (what_), .peer = 1, .index = 7, \
+        .seen = (seen_), .wanted = (wanted_), .waited_ns = (ms)*MS \
     }
 
 static const struct {
@@ -758,8 +743,7 @@ static const struct {
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_COUNTS, 4ull << 32 | 8, 5, 1500),
      "dispatch_recv, counts: epoch 5, waited 1.500 s for counts of rank 1: the last are of "
      "epoch 4"},
-    {TOKEN_FLAG,
-     FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << 32 | 8, 5ull << 32 | 1, 1500),
+    {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << 32 | 8, 5ull << 32 | 1, 1500),
      "dispatch_recv, counts: epoch 5, waited 1.500 s for counts of rank 1 and all its rows: "
      "the last are of epoch 3"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_SEND, TF_WAIT_ROW, 3, 5, 1500),
@@ -782,10 +766,10 @@ static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        bool room = faults[i].fault.what == (uint32_t)(faults[i].which == LL_V1
-                                                           ? (int)V1_NO_ROOM
-                                                           : (int)LL_WAIT_ROOM) &&
-                    faults[i].which != TOKEN_FLAG;
+        bool room =
+            faults[i].fault.what ==
+                (uint32_t)(faults[i].which == LL_V1 ? (int)V1_NO_ROOM : (int)LL_WAIT_ROOM) &&
+            faults[i].which != TOKEN_FLAG;
 
         set_up(&f, faults[i].which);
         begin(&f);
@@ -853,9 +837,8 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
                     gpu.launched.gridDim.x * gpu.launched.blockDim.x / 32);
         if (!empty) {
             at[0].at[1][0] = 5000, at[0].at[1][1] = 7500;
-            at[0].at[2][0] = 7000,
-            at[0].at[2][1] = 8000; /* while the other phase goes on */
-            at[1].at[2][0] = 6000; /* begun, not ended: no slice */
+            at[0].at[2][0] = 7000, at[0].at[2][1] = 8000; /* while the other phase goes on */
+            at[1].at[2][0] = 6000;                        /* begun, not ended: no slice */
             at[9].at[5][0] = 9000, at[9].at[5][1] = 9250;
         }
         end(&f);
@@ -866,14 +849,12 @@ static void a_slice_is_a_warp_in_a_phase(void **state)
         assert_int_equal(json_array_size(events), empty ? 1 : 7);
         if (!empty) {
             one = json_array_get(events, 2);
-            assert_string_equal(json_string_value(json_object_get(one, "name")),
-                                phase[f.which][0]);
+            assert_string_equal(json_string_value(json_object_get(one, "name")), phase[f.which][0]);
             assert_true(json_number_value(json_object_get(one, "ts")) == 0.0);
             assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
             assert_int_equal(json_integer_value(json_object_get(one, "pid")), 1);
             one = json_array_get(events, 6);
-            assert_string_equal(json_string_value(json_object_get(one, "name")),
-                                phase[f.which][2]);
+            assert_string_equal(json_string_value(json_object_get(one, "name")), phase[f.which][2]);
             assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
             one = json_object_get(one, "args");
             assert_int_equal(json_integer_value(json_object_get(one, "block")), 1);

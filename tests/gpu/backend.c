@@ -23,10 +23,9 @@ static int open_backend(void **state)
     struct epa_error err = {EPA_OK, ""};
 
     assert_non_null(f);
-    f->boot = (struct epa_bootstrap){
-        .world = {.size = 1, .local_size = 1, .local_cores = 1}, .aborted = &f->aborted};
-    if (epa_plugin.open(epa_plugin.plugin.options.defaults, &f->boot, &f->b, &err) !=
-        EPA_OK)
+    f->boot = (struct epa_bootstrap){.world = {.size = 1, .local_size = 1, .local_cores = 1},
+                                     .aborted = &f->aborted};
+    if (epa_plugin.open(epa_plugin.plugin.options.defaults, &f->boot, &f->b, &err) != EPA_OK)
         fail_msg("%s", err.text);
     f->ops = f->b->ops;
     *state = f;
@@ -67,8 +66,7 @@ static uint32_t word_at(struct fixture *f, const uint32_t *word)
     return value;
 }
 
-#define TEST_OF_BACKEND(name) \
-    TEST_WITH(open_backend, close_backend, name, struct fixture *f)
+#define TEST_OF_BACKEND(name) TEST_WITH(open_backend, close_backend, name, struct fixture *f)
 
 TEST_OF_BACKEND(it_says_what_it_is)
 {
@@ -216,9 +214,8 @@ TEST_OF_BACKEND(a_kernel_that_gives_up_is_reported)
     assert_int_equal(fault->seen, 0);
     assert_int_equal(fault->wanted, 5);
     assert_true(fault->waited_ns >= 2 * MS);
-    assert_says(
-        f, "cuda: a kernel on GPU 0 gave up (stage 1, wait 2): peer 3, index 4: it saw "
-           "0 and wanted 5, for ");
+    assert_says(f, "cuda: a kernel on GPU 0 gave up (stage 1, wait 2): peer 3, index 4: it saw "
+                   "0 and wanted 5, for ");
     assert_int_equal(f->ops->sync(f->b), EPA_ERR_TIMEOUT); /* it stays */
     f->ops->free(f->b, signal);
 }
@@ -254,8 +251,7 @@ TEST_OF_BACKEND(errors_of_the_device_have_a_name)
 
 TEST_OF_BACKEND(ranks_of_one_gpu_share_its_multiprocessors)
 {
-    const struct cuda_config config = {.share = true,
-                                       .devices = {(const uint32_t[]){0}, 1}};
+    const struct cuda_config config = {.share = true, .devices = {(const uint32_t[]){0}, 1}};
     struct epa_error err = {EPA_OK, ""};
     struct epa_bootstrap boot = {
         .world = {.rank = 1, .size = 2, .local_rank = 1, .local_size = 2, .local_cores = 1},

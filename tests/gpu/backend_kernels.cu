@@ -36,8 +36,8 @@ int kernel_busy(struct epa_backend *b, uint64_t ns)
     return (int)cudaGetLastError();
 }
 
-int kernel_wait(struct epa_backend *b, uint64_t *signal, uint64_t wanted,
-                uint64_t timeout_ns, uint32_t *left)
+int kernel_wait(struct epa_backend *b, uint64_t *signal, uint64_t wanted, uint64_t timeout_ns,
+                uint32_t *left)
 {
     epa_device_view v = {};
 

@@ -85,12 +85,11 @@ static bool ahead(struct scene *s)
 
     if (a == b)
         return true;
-    return layer_inputs(a, 2, false) && layer_inputs(a, 3, false) &&
-           layer_inputs(b, 2, false) && layer_dispatch(a, 2) && layer_dispatch(b, 2) &&
-           layer_dispatch(a, 3) && layer_output(b, 2) && layer_combine(b, 2) &&
-           layer_output(a, 2) && layer_combine(a, 2) && layer_output(a, 3) &&
-           layer_combine(a, 3) && layer_sync(a) && layer_check(a, 2, "ahead") &&
-           layer_check(b, 2, "ahead") && layer_check(a, 3, "ahead");
+    return layer_inputs(a, 2, false) && layer_inputs(a, 3, false) && layer_inputs(b, 2, false) &&
+           layer_dispatch(a, 2) && layer_dispatch(b, 2) && layer_dispatch(a, 3) &&
+           layer_output(b, 2) && layer_combine(b, 2) && layer_output(a, 2) && layer_combine(a, 2) &&
+           layer_output(a, 3) && layer_combine(a, 3) && layer_sync(a) &&
+           layer_check(a, 2, "ahead") && layer_check(b, 2, "ahead") && layer_check(a, 3, "ahead");
 }
 
 static void interleave(struct rank *r)
@@ -168,9 +167,9 @@ static bool replay(struct scene *s, struct layer *l)
         if (good && scene_draw(s, 4) == 0)
             good = layer_round(l, 1, "between launches");
         if (good && scene_draw(s, 4) == 0) /* with nothing between them and the graph */
-            good = layer_inputs(l, 1, false) && layer_inputs(l, 0, true) &&
-                   launch(l, graph, 3) && layer_pair(l, 1) && launch(l, graph, 1) &&
-                   layer_sync(l) && layer_check(l, 1, "right behind a launch") &&
+            good = layer_inputs(l, 1, false) && layer_inputs(l, 0, true) && launch(l, graph, 3) &&
+                   layer_pair(l, 1) && launch(l, graph, 1) && layer_sync(l) &&
+                   layer_check(l, 1, "right behind a launch") &&
                    layer_check(l, 0, "right behind an eager call");
     }
     for (uint32_t i = 0; i < 3 && good; i++)
@@ -204,10 +203,9 @@ static bool many(struct scene *s)
 {
     struct layer *a = &s->layer[0], *b = &s->layer[2];
 
-    return layer_dispatch(a, 0) && layer_dispatch(a, 1) && layer_pair(b, 0) &&
-           layer_output(a, 0) && layer_combine(a, 0) && layer_dispatch(a, 2) &&
-           layer_output(a, 1) && layer_combine(a, 1) && layer_pair(b, 1) &&
-           layer_output(a, 2) && layer_combine(a, 2);
+    return layer_dispatch(a, 0) && layer_dispatch(a, 1) && layer_pair(b, 0) && layer_output(a, 0) &&
+           layer_combine(a, 0) && layer_dispatch(a, 2) && layer_output(a, 1) &&
+           layer_combine(a, 1) && layer_pair(b, 1) && layer_output(a, 2) && layer_combine(a, 2);
 }
 
 static bool check_many(struct scene *s, const char *when)
@@ -252,8 +250,7 @@ static void replay_many(struct rank *r)
     struct epa_graph *graph = NULL;
     struct scene *s = NULL;
     uint32_t kept[2][MANY_SLOTS] = {{0}};
-    bool good =
-        scene_open(r, &s) && renew_many(s, false) && record(&s->layer[0], many, s, &graph);
+    bool good = scene_open(r, &s) && renew_many(s, false) && record(&s->layer[0], many, s, &graph);
 
     if (good)
         keep_tokens(s, kept);
@@ -263,8 +260,8 @@ static void replay_many(struct rank *r)
 
         straggle(r);
         restore_tokens(s, kept);
-        good = renew_many(s, true) && launch(&s->layer[0], graph, n) &&
-               layer_sync(&s->layer[0]) && check_many(s, "in a graph of many");
+        good = renew_many(s, true) && launch(&s->layer[0], graph, n) && layer_sync(&s->layer[0]) &&
+               check_many(s, "in a graph of many");
         if (good && scene_draw(s, 4) == 0)
             good = in_turn(s) && nested(s);
     }
@@ -320,8 +317,8 @@ static bool give_up(struct layer *l, uint32_t slot)
 
 static bool give_up_one_of_two(struct scene *s)
 {
-    return give_up(&s->layer[0], 0) && layer_pair(&s->layer[0], 1) &&
-           give_up(&s->layer[2], 0) && layer_pair(&s->layer[2], 1);
+    return give_up(&s->layer[0], 0) && layer_pair(&s->layer[0], 1) && give_up(&s->layer[2], 0) &&
+           layer_pair(&s->layer[2], 1);
 }
 
 static bool give_up_in_graph(struct scene *s)
@@ -335,8 +332,7 @@ static bool give_up_in_graph(struct scene *s)
         straggle(s->r);
         good = layer_inputs(a, 1, true) && layer_inputs(b, 1, true) &&
                launch(a, graph, 1 + (uint32_t)scene_draw(s, 4)) && layer_sync(a) &&
-               layer_check(a, 1, "given up in a graph") &&
-               layer_check(b, 1, "given up in a graph");
+               layer_check(a, 1, "given up in a graph") && layer_check(b, 1, "given up in a graph");
     }
     s->r->backend->ops->graph_destroy(s->r->backend, graph);
     return good;
@@ -348,8 +344,8 @@ static bool give_up_often(struct scene *s, struct layer *l)
 
     for (uint32_t i = 0; i < ROUNDS * 2 / 5 && good; i++) {
         straggle(s->r);
-        good = scene_draw(s, 3) == 0 ? layer_round(l, 1, "after dispatches given up")
-                                     : give_up(l, 0);
+        good =
+            scene_draw(s, 3) == 0 ? layer_round(l, 1, "after dispatches given up") : give_up(l, 0);
     }
     return good && layer_round(l, 1, "after dispatches given up");
 }
@@ -382,8 +378,8 @@ static bool is_refused(struct layer *l, enum epa_status status, const char *why)
 
     l->a->explain(l->a, &err);
     return claim(l->r, status == EPA_ERR_CONFIG && strstr(err.text, why) != NULL,
-                 "%s: status %d, \"%s\", where \"%s\" is the reason to refuse",
-                 l->shape->name, status, err.text, why);
+                 "%s: status %d, \"%s\", where \"%s\" is the reason to refuse", l->shape->name,
+                 status, err.text, why);
 }
 
 static bool refuse_epoch(struct layer *l, uint64_t epoch)
@@ -408,10 +404,9 @@ static bool refuse_all(struct layer *l)
     last = l->slot[1].problem.u.moe.epoch;
     return is_refused(l, layer_try_dispatch(l, &third), "combine one first") &&
            is_refused(l, layer_try_combine(l, &l->slot[1].problem), "they go in order") &&
-           refuse_epoch(l, 0) && refuse_epoch(l, last + 1) &&
-           refuse_epoch(l, last + 1000) && refuse_epoch(l, last - 2) &&
-           layer_combine(l, 0) && refuse_epoch(l, last - 1) && layer_combine(l, 1) &&
-           layer_sync(l) && layer_check(l, 0, "after refusals") &&
+           refuse_epoch(l, 0) && refuse_epoch(l, last + 1) && refuse_epoch(l, last + 1000) &&
+           refuse_epoch(l, last - 2) && layer_combine(l, 0) && refuse_epoch(l, last - 1) &&
+           layer_combine(l, 1) && layer_sync(l) && layer_check(l, 0, "after refusals") &&
            layer_check(l, 1, "after refusals") && layer_round(l, 0, "after refusals");
 }
 

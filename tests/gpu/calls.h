@@ -46,8 +46,7 @@ struct scene {
 extern const struct epa_algorithm_plugin *calls_plugin; /* set once, by main() */
 
 /* What a transport must have for all layers. */
-void scene_plan(const struct subject *, uint32_t ranks, uint64_t *heap_bytes,
-                uint32_t *signals);
+void scene_plan(const struct subject *, uint32_t ranks, uint64_t *heap_bytes, uint32_t *signals);
 /* False, and the reason claimed, if it cannot be; to be closed in any case. */
 bool scene_open(struct rank *, struct scene **out);
 void scene_close(struct scene *);

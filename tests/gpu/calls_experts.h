@@ -83,8 +83,7 @@ CALLS_BOTH void calls_output(const struct epa_moe *m, uint32_t rank, uint32_t lo
             uint16_t *to = &y[row * m->hidden + channel];
             float v = calls_received(m, row, channel) * calls_factor(rank * local + e);
 
-            *to =
-                m->recv_row != NULL ? calls_add(*to, m->recv_weight[i], v) : calls_bf16(v);
+            *to = m->recv_row != NULL ? calls_add(*to, m->recv_weight[i], v) : calls_bf16(v);
         }
     }
 }
@@ -93,8 +92,8 @@ CALLS_BOTH void calls_output(const struct epa_moe *m, uint32_t rank, uint32_t lo
 extern "C" {
 #endif
 /* Queues the above for all channels. Returns a cudaError_t. */
-int kernel_output(struct epa_backend *, const struct epa_moe *, uint32_t rank,
-                  uint32_t local, uint16_t *y);
+int kernel_output(struct epa_backend *, const struct epa_moe *, uint32_t rank, uint32_t local,
+                  uint16_t *y);
 #ifdef __cplusplus
 }
 #endif

@@ -75,9 +75,8 @@ static struct epa_problem problem_of(const struct shape *s)
 }
 
 /* The plan of a shape, `heap_bytes` of it up to the next page. */
-static enum epa_status plan(const struct subject *subject, uint32_t ranks,
-                            const struct shape *s, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan(const struct subject *subject, uint32_t ranks, const struct shape *s,
+                            struct epa_footprint *out, struct epa_error *err)
 {
     struct ll_config c = config_of(s, subject->backend->memory == EPA_MEMORY_HOST);
     struct epa_problem problem = problem_of(s);
@@ -150,17 +149,17 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal,
     const struct epa_transport_plugin *transport = r->subject->plugin;
     struct epa_problem problem = problem_of(l->shape);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = calls_plugin->create(
-        &(struct epa_algorithm_params){.problem = &problem,
-                                       .world = r->boot->world,
-                                       .transport = r->t,
-                                       .backend = r->backend,
-                                       .config = &l->config,
-                                       .transport_flags = transport->flags,
-                                       .heap = heap,
-                                       .signal = signal,
-                                       .timeout_ns = timeout_ns},
-        &l->a, &err);
+    enum epa_status status =
+        calls_plugin->create(&(struct epa_algorithm_params){.problem = &problem,
+                                                            .world = r->boot->world,
+                                                            .transport = r->t,
+                                                            .backend = r->backend,
+                                                            .config = &l->config,
+                                                            .transport_flags = transport->flags,
+                                                            .heap = heap,
+                                                            .signal = signal,
+                                                            .timeout_ns = timeout_ns},
+                             &l->a, &err);
     bool good = claim(r, status == EPA_OK, "%s: %s", l->shape->name, err.text);
 
     for (uint32_t i = 0; i < SLOTS && good; i++)
@@ -184,9 +183,9 @@ bool scene_open(struct rank *r, struct scene **out)
         s->r = l->r = r;
         l->shape = &shapes[i];
         l->config = config_of(l->shape, r->backend->memory == EPA_MEMORY_HOST);
-        good = claim(r, plan(r->subject, r->size, l->shape, &need, &err) == EPA_OK, "%s",
-                     err.text) &&
-               layer_open(l, heap, signal, &need);
+        good =
+            claim(r, plan(r->subject, r->size, l->shape, &need, &err) == EPA_OK, "%s", err.text) &&
+            layer_open(l, heap, signal, &need);
         heap += need.heap_bytes;
         signal += need.signals;
     }
@@ -210,8 +209,8 @@ void scene_close(struct scene *s)
         if (l->a != NULL)
             l->a->destroy(l->a);
         for (uint32_t j = 0; j < SLOTS; j++) {
-            void *memory[] = {l->slot[j].x, l->slot[j].expert, l->slot[j].weight,
-                              l->slot[j].out, l->slot[j].y};
+            void *memory[] = {l->slot[j].x, l->slot[j].expert, l->slot[j].weight, l->slot[j].out,
+                              l->slot[j].y};
 
             for (uint32_t k = 0; k < sizeof(memory) / sizeof(memory[0]); k++)
                 ops->free(s->r->backend, memory[k]);
@@ -263,8 +262,8 @@ static void draw_choices(struct layer *l, struct slot *s, uint32_t t)
 }
 
 /* What one rank's experts answer for a token, in one channel; false: none of them is wanted. */
-static bool rank_outputs(const struct layer *l, const struct slot *s, uint32_t t,
-                         uint32_t channel, uint32_t rank, float *out)
+static bool rank_outputs(const struct layer *l, const struct slot *s, uint32_t t, uint32_t channel,
+                         uint32_t rank, float *out)
 {
     const struct shape *shape = l->shape;
     const int32_t *expert = &s->host_expert[t * shape->topk];
@@ -287,13 +286,11 @@ static bool rank_outputs(const struct layer *l, const struct slot *s, uint32_t t
             any = true;
         }
     }
-    *out = shape->layout == EPA_LAYOUT_RANK ? calls_float(rounded)
-                                            : calls_float(calls_bf16(sum));
+    *out = shape->layout == EPA_LAYOUT_RANK ? calls_float(rounded) : calls_float(calls_bf16(sum));
     return any;
 }
 
-static uint16_t expected(const struct layer *l, const struct slot *s, uint32_t t,
-                         uint32_t channel)
+static uint16_t expected(const struct layer *l, const struct slot *s, uint32_t t, uint32_t channel)
 {
     const struct shape *shape = l->shape;
     float x = calls_float(s->host_x[t * shape->hidden + channel]), sum = 0, output;
@@ -303,8 +300,7 @@ static uint16_t expected(const struct layer *l, const struct slot *s, uint32_t t
             int32_t e = s->host_expert[t * shape->topk + k];
 
             if (e >= 0)
-                sum = fmaf(s->host_weight[t * shape->topk + k],
-                           x * calls_factor((uint32_t)e), sum);
+                sum = fmaf(s->host_weight[t * shape->topk + k], x * calls_factor((uint32_t)e), sum);
         }
         return calls_bf16(sum);
     }
@@ -319,9 +315,8 @@ bool layer_spoil(struct layer *l, uint32_t slot)
 {
     size_t bytes = (size_t)l->shape->max_tokens * l->shape->hidden * 2;
 
-    return layer_works(
-        l, l->r->backend->ops->fill(l->r->backend, l->slot[slot].out, 0xff, bytes),
-        "spoiling the output");
+    return layer_works(l, l->r->backend->ops->fill(l->r->backend, l->slot[slot].out, 0xff, bytes),
+                       "spoiling the output");
 }
 
 bool layer_inputs(struct layer *l, uint32_t slot, bool as_many)
@@ -362,9 +357,8 @@ bool layer_check(struct layer *l, uint32_t slot, const char *when)
         return false;
     while (i < n && s->got[i] == s->want[i])
         i++;
-    good = claim(l->r, i == n,
-                 "%s, %s, inputs %u: token %u, channel %u is %g (0x%04x), not %g", when,
-                 l->shape->name, s->inputs, i / hidden, i % hidden,
+    good = claim(l->r, i == n, "%s, %s, inputs %u: token %u, channel %u is %g (0x%04x), not %g",
+                 when, l->shape->name, s->inputs, i / hidden, i % hidden,
                  i < n ? (double)calls_float(s->got[i]) : 0, i < n ? s->got[i] : 0,
                  i < n ? (double)calls_float(s->want[i]) : 0);
     if (!good)
@@ -422,8 +416,7 @@ bool layer_output(struct layer *l, uint32_t slot)
         return true;
     }
     return layer_works(
-        l,
-        kernel_output(l->r->backend, m, l->r->me, local, y) == 0 ? EPA_OK : EPA_ERR_SYSTEM,
+        l, kernel_output(l->r->backend, m, l->r->me, local, y) == 0 ? EPA_OK : EPA_ERR_SYSTEM,
         "the kernel of the experts");
 }
 

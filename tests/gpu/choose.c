@@ -56,8 +56,7 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorName(cudaError_t why)
 {
-    return why == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver"
-                                              : "cudaErrorX";
+    return why == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver" : "cudaErrorX";
 }
 
 const char *cudaGetErrorString(cudaError_t why)
@@ -77,22 +76,19 @@ static int of_devices(void **state)
     return 0;
 }
 
-static enum epa_status choose(const struct cuda_config *config, uint32_t rank,
-                              uint32_t ranks, struct cuda_place *out, struct epa_error *err)
+static enum epa_status choose(const struct cuda_config *config, uint32_t rank, uint32_t ranks,
+                              struct cuda_place *out, struct epa_error *err)
 {
-    struct epa_world world = {.rank = rank,
-                              .size = ranks,
-                              .local_rank = rank,
-                              .local_size = ranks,
-                              .local_cores = 1};
+    struct epa_world world = {
+        .rank = rank, .size = ranks, .local_rank = rank, .local_size = ranks, .local_cores = 1};
 
     *err = (struct epa_error){EPA_OK, ""};
     *out = (struct cuda_place){0};
     return cuda_choose(config, &world, out, err);
 }
 
-static void assert_refused(const struct cuda_config *config, uint32_t ranks,
-                           enum epa_status status, const char *text)
+static void assert_refused(const struct cuda_config *config, uint32_t ranks, enum epa_status status,
+                           const char *text)
 {
     struct cuda_place place;
     struct epa_error err;
@@ -135,13 +131,11 @@ TEST_IN(of_devices, NULL, the_list_says_which_gpus)
 
     assert_place(&config, 0, 2, 3, 1);
     assert_place(&config, 1, 2, 1, 1);
-    assert_refused(&config, 3, EPA_ERR_UNSUPPORTED,
-                   "3 .. 2 .. backend.devices .. backend.share");
+    assert_refused(&config, 3, EPA_ERR_UNSUPPORTED, "3 .. 2 .. backend.devices .. backend.share");
     config.share = true;
     assert_place(&config, 4, 5, 3, 3);
     config = (struct cuda_config){.devices = {twice, 2}};
-    assert_refused(&config, 2, EPA_ERR_CONFIG,
-                   "backend.devices .. GPU .. 2 .. backend.share");
+    assert_refused(&config, 2, EPA_ERR_CONFIG, "backend.devices .. GPU .. 2 .. backend.share");
     config.share = true;
     assert_place(&config, 1, 2, 2, 2);
     machine.devices = 2;
@@ -158,8 +152,7 @@ TEST_IN(of_devices, NULL, no_driver_and_an_old_one_are_reported_apart)
 {
     machine.driver = 0;
     machine.count = cudaErrorInsufficientDriver;
-    assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED,
-                   "NVIDIA .. libcuda.so.1 .. CUDA .. 13.0");
+    assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED, "NVIDIA .. libcuda.so.1 .. CUDA .. 13.0");
     machine.driver = 12040;
     assert_refused(&plain, 1, EPA_ERR_UNSUPPORTED,
                    "NVIDIA .. CUDA .. 12.4 .. 13.0 .. CUDA .. 12.4");

@@ -54,11 +54,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     struct epa_backend *backend = NULL;
     struct epa_transport *t = NULL;
     enum epa_status status = call->subject->backend->open(NULL, boot, &backend, err);
-    struct epa_transport_params params = {.boot = boot,
-                                          .backend = backend,
-                                          .config = call->config,
-                                          .heap_bytes = HEAP,
-                                          .signals = 2};
+    struct epa_transport_params params = {
+        .boot = boot, .backend = backend, .config = call->config, .heap_bytes = HEAP, .signals = 2};
 
     if (status == EPA_OK)
         status = call->subject->plugin->open(&params, &t, err);
@@ -117,12 +114,10 @@ static struct call launch(const struct subject *subject, const char *memory, uin
     struct epa_error err = {EPA_OK, ""};
     uint32_t descriptors = count_descriptors();
 
-    (void)launch_thread_plugin.launch(launch_thread_plugin.plugin.options.defaults, &launch,
-                                      &err);
+    (void)launch_thread_plugin.launch(launch_thread_plugin.plugin.options.defaults, &launch, &err);
     if (subject->cuda->live != 0)
         fail_msg("call %llu failed: %lld things are left",
-                 (unsigned long long)subject->cuda->fail_at,
-                 (long long)subject->cuda->live);
+                 (unsigned long long)subject->cuda->fail_at, (long long)subject->cuda->live);
     assert_int_equal(count_descriptors(), descriptors);
     free(config);
     return call;
@@ -172,8 +167,8 @@ static void fail_each_call(const struct subject *subject, const char *memory)
     /* A few fail where it is of no matter: on close. How many calls there are is not the same
      * each time: who waits asks again. */
     if (failed <= reached * 9 / 10)
-        fail_msg("of %llu calls that failed only %llu ended a rank",
-                 (unsigned long long)reached, (unsigned long long)failed);
+        fail_msg("of %llu calls that failed only %llu ended a rank", (unsigned long long)reached,
+                 (unsigned long long)failed);
 }
 
 TEST(any_call_may_fail_with_memory_passed_by_descriptors)
@@ -196,11 +191,10 @@ TEST(all_ranks_refuse_the_same_pair)
     subject->cuda->unreachable = -1;
     for (uint32_t r = 0; r < MOST; r++) {
         assert_int_equal(call.status[r], EPA_ERR_UNSUPPORTED);
-        assert_string_equal(
-            call.err[r].text,
-            "nvlink: GPU 0 (rank 0, 0000:10:00.0) cannot access GPU 2 (rank "
-            "2, 0000:12:00.0) directly; take GPUs that NVLink joins "
-            "(nvidia-smi topo -m shows them)");
+        assert_string_equal(call.err[r].text,
+                            "nvlink: GPU 0 (rank 0, 0000:10:00.0) cannot access GPU 2 (rank "
+                            "2, 0000:12:00.0) directly; take GPUs that NVLink joins "
+                            "(nvidia-smi topo -m shows them)");
     }
 }
 

@@ -4,8 +4,7 @@
 
 #include "../../plugins/backend/cuda/cuda.h"
 
-static char pci[4][NVML_PCI_ID] = {"0000:00:00.0", "0000:01:00.0", "0000:02:00.0",
-                                   "0000:03:00.0"};
+static char pci[4][NVML_PCI_ID] = {"0000:00:00.0", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"};
 
 /* "key=value; " of all that is said. */
 static void note(void *arg, const char *key, const char *value)

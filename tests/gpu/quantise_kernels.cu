@@ -22,8 +22,7 @@ static __global__ void quantise(const uint4 *x, uint32_t sweeps, uint32_t group,
 }
 
 /* [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group] scales; host memory. */
-int quantise_on_gpu(bool f16, const uint16_t *x, size_t n, uint32_t group, uint8_t *q,
-                    float *scale)
+int quantise_on_gpu(bool f16, const uint16_t *x, size_t n, uint32_t group, uint8_t *q, float *scale)
 {
     uint32_t sweeps = (uint32_t)(n / SWEEP);
     void (*kernel)(const uint4 *, uint32_t, uint32_t, uint4 *, float *) =

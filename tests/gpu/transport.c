@@ -17,8 +17,8 @@ enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8, OPENS = 8 };
 /* How the ranks of this program run, and whether on GPUs or on made-up ones. */
 static bool forked, ipc, real;
 
-static void run(void **state, uint32_t ranks, uint64_t heap_bytes,
-                void (*body)(struct rank *), bool fails)
+static void run(void **state, uint32_t ranks, uint64_t heap_bytes, void (*body)(struct rank *),
+                bool fails)
 {
     ranks_run(*state, &(struct ranks){.ranks = ranks,
                                       .signals = SIGNALS,
@@ -43,8 +43,8 @@ static void look_at_view(struct rank *r)
         claim(r, v->peer_signal[peer] != NULL && (uintptr_t)v->peer_signal[peer] % 8 == 0,
               "signals of rank %u", peer);
         for (uint32_t other = 0; other < peer; other++)
-            claim(r, v->peer_heap[peer] != v->peer_heap[other], "ranks %u and %u are one",
-                  peer, other);
+            claim(r, v->peer_heap[peer] != v->peer_heap[other], "ranks %u and %u are one", peer,
+                  other);
     }
 }
 
@@ -80,8 +80,7 @@ TEST(a_source_may_be_other_memory_of_the_gpu)
 /* ---- refusals ---- */
 
 /* Opens by hand, with what the harness does not offer; `text` must be in the refusal. */
-static void is_refused(struct rank *r, const struct epa_transport_params *given,
-                       const char *text)
+static void is_refused(struct rank *r, const struct epa_transport_params *given, const char *text)
 {
     const struct epa_transport_plugin *plugin = r->subject->plugin;
     struct epa_transport_params params = *given;
@@ -97,8 +96,8 @@ static void is_refused(struct rank *r, const struct epa_transport_params *given,
         params.backend = r->backend;
     status = plugin->open(&params, &t, &err);
     claim(r, status != EPA_OK && t == NULL, "it was not refused");
-    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s",
-          status, err.text);
+    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s", status,
+          err.text);
 }
 
 static void open_as_cannot_be(struct rank *r)
@@ -116,10 +115,8 @@ static void open_as_cannot_be(struct rank *r)
     is_refused(r, &(struct epa_transport_params){.boot = &boot, .heap_bytes = 4096},
                "16 ranks at most, not 17");
     is_refused(r, &(struct epa_transport_params){.heap_bytes = r->me == 1 ? 8192 : 4096},
-               r->me == 1 ? "rank 0 has a heap of 4096 bytes"
-                          : "rank 1 has a heap of 8192 bytes");
-    is_refused(r, &(struct epa_transport_params){.heap_bytes = UINT64_MAX - 5},
-               "too large");
+               r->me == 1 ? "rank 0 has a heap of 4096 bytes" : "rank 1 has a heap of 8192 bytes");
+    is_refused(r, &(struct epa_transport_params){.heap_bytes = UINT64_MAX - 5}, "too large");
     /* More than any GPU has: each rank fails by itself, and none waits for another. */
     is_refused(r, &(struct epa_transport_params){.heap_bytes = (uint64_t)1 << 48},
                "allocation of the 281474");
@@ -191,8 +188,7 @@ static bool look_round(struct rank *r, struct left *out)
 
     *out = (struct left){.free_bytes = 0};
     if (forked || r->me == 0) {
-        claim(r, !real || cudaMemGetInfo(&out->free_bytes, &all) == cudaSuccess,
-              "cudaMemGetInfo");
+        claim(r, !real || cudaMemGetInfo(&out->free_bytes, &all) == cudaSuccess, "cudaMemGetInfo");
         out->descriptors = count_descriptors();
         out->pages = count_pages();
     }
@@ -280,12 +276,12 @@ static void wait_for_who_has_gone(struct rank *r)
     else if (r->me == 2)
         status = r->t->ops->barrier(r->t, DEFAULT_TIMEOUT_NS);
     else
-        status = r->t->ops->device_peak(
-            r->t, &(struct epa_peak_run){.bytes = MIB, .passes = 1}, &ns);
+        status =
+            r->t->ops->device_peak(r->t, &(struct epa_peak_run){.bytes = MIB, .passes = 1}, &ns);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
     r->t->ops->explain(r->t, &err);
-    claim(r, err.status == EPA_ERR_ABORTED && strstr(err.text, "another rank") != NULL,
-          "%s", err.text);
+    claim(r, err.status == EPA_ERR_ABORTED && strstr(err.text, "another rank") != NULL, "%s",
+          err.text);
 }
 
 /* In kernels that wait for it, too. */
@@ -300,8 +296,7 @@ static void measure_who_has_gone(struct rank *r)
         return;
     }
     (void)r->boot->barrier(r->boot);
-    status =
-        r->t->ops->device_peak(r->t, &(struct epa_peak_run){.peer = 1, .turns = 1000}, &ns);
+    status = r->t->ops->device_peak(r->t, &(struct epa_peak_run){.peer = 1, .turns = 1000}, &ns);
     claim(r, status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT, "status %d", status);
 }
 
@@ -314,10 +309,8 @@ TEST(a_rank_that_is_gone_is_an_error_to_the_others)
 static void open_with_one_too_few(struct rank *r)
 {
     const struct epa_transport_plugin *plugin = r->subject->plugin;
-    const struct epa_transport_params params = {.boot = r->boot,
-                                                .backend = r->backend,
-                                                .config = r->subject->config,
-                                                .heap_bytes = HEAP};
+    const struct epa_transport_params params = {
+        .boot = r->boot, .backend = r->backend, .config = r->subject->config, .heap_bytes = HEAP};
     struct epa_transport *t = NULL;
     struct epa_error err = {EPA_OK, ""};
 
@@ -325,8 +318,7 @@ static void open_with_one_too_few(struct rank *r)
         go(r);
         return;
     }
-    claim(r, plugin->open(&params, &t, &err) == EPA_ERR_ABORTED && t == NULL, "%s",
-          err.text);
+    claim(r, plugin->open(&params, &t, &err) == EPA_ERR_ABORTED && t == NULL, "%s", err.text);
 }
 
 TEST(a_rank_that_goes_during_set_up_is_an_error_to_the_others)
@@ -340,8 +332,7 @@ static int take_arguments(void **state)
 
     subject = ranks_subject(test_argc, test_argv);
     if (test_argc < 5) {
-        fprintf(stderr, "%s wants a backend and memory=vmm or memory=ipc, too\n",
-                test_argv[0]);
+        fprintf(stderr, "%s wants a backend and memory=vmm or memory=ipc, too\n", test_argv[0]);
         exit(2);
     }
     forked = strcmp(test_argv[2], "fork") == 0;

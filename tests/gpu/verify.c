@@ -60,8 +60,8 @@ static const struct list lists[] = {
     {"quick ll_v1-problems", ll_v1_ways, ll_v1_problems, .core = true, .quick = true,
      .algorithm = "ll_v1"},
     {"quick token_flag", token_flag_ways, quick, .algorithm = "token_flag"},
-    {"quick token_flag-problems", token_flag_ways, token_flag_problems, .core = true,
-     .quick = true, .algorithm = "token_flag"},
+    {"quick token_flag-problems", token_flag_ways, token_flag_problems, .core = true, .quick = true,
+     .algorithm = "token_flag"},
     {"allgather", allgather_ways, base},
     {"allgather-problems", allgather_ways, allgather_problems, .core = true},
     {"stragglers", straggling_ways, straggling, .core = false},
@@ -89,8 +89,7 @@ struct plan {
     uint64_t compared;
 };
 
-__attribute__((format(printf, 2, 3))) static void add_common(struct plan *p,
-                                                             const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add_common(struct plan *p, const char *fmt, ...)
 {
     va_list args;
 
@@ -161,8 +160,7 @@ static void run_entry(struct plan *p, const struct entry *way, const struct entr
     }
 }
 
-static bool is_asked_for(const struct plan *p, const struct entry *way,
-                         const struct entry *problem)
+static bool is_asked_for(const struct plan *p, const struct entry *way, const struct entry *problem)
 {
     if ((p->list->core && !way->core) || (p->list->quick && !problem->quick) ||
         ((way->on_gpus || problem->on_gpus) && p->on_host))
@@ -174,8 +172,7 @@ static bool is_asked_for(const struct plan *p, const struct entry *way,
 static void run_list(struct plan *p)
 {
     for (const struct entry *way = p->list->ways; way->name != NULL; way++) {
-        for (const struct entry *problem = p->list->problems; problem->name != NULL;
-             problem++) {
+        for (const struct entry *problem = p->list->problems; problem->name != NULL; problem++) {
             if (p->stuck || p->bad >= FAILURES)
                 return;
             if (is_asked_for(p, way, problem))
@@ -214,8 +211,7 @@ static int prepare(struct plan *p, char **argv)
             break;
     }
     if (p->list->name == NULL || ranks < 1) {
-        fprintf(stderr, "there is no list %s, or %s is no number of ranks\n", argv[2],
-                argv[4]);
+        fprintf(stderr, "there is no list %s, or %s is no number of ranks\n", argv[2], argv[4]);
         return 2;
     }
     p->on_host = backend != NULL && strcmp(backend, "host") == 0;
@@ -239,8 +235,7 @@ int main(int argc, char **argv)
     int code;
 
     if (argc < 5) {
-        fprintf(stderr, "usage: %s CONFIG LIST fork|thread RANKS [PART OF A NAME]\n",
-                argv[0]);
+        fprintf(stderr, "usage: %s CONFIG LIST fork|thread RANKS [PART OF A NAME]\n", argv[0]);
         return 2;
     }
     code = prepare(&p, argv);

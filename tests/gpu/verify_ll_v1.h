@@ -5,9 +5,7 @@
 static const struct entry ll_v1_ways[] = {
     {"pushed", {"algorithm.exchange=push"}, .core = true},
     {"pipelined", {"verify.order=pipelined"}},
-    {"pulled, pipelined",
-     {"algorithm.exchange=pull", "verify.order=pipelined"},
-     .core = true},
+    {"pulled, pipelined", {"algorithm.exchange=pull", "verify.order=pipelined"}, .core = true},
     {"pulled, one set", {"algorithm.exchange=pull", "algorithm.buffers=1"}},
     {"one set", {"algorithm.buffers=1"}},
     {"as the tokens are", {"algorithm.dispatch_dtype=native"}},
@@ -17,9 +15,7 @@ static const struct entry ll_v1_ways[] = {
     {"f16, pulled", {"moe.dtype=f16", "algorithm.exchange=pull"}},
     {"one block", {"algorithm.blocks=1"}},
     {"one block, pulled", {"algorithm.blocks=1", "algorithm.exchange=pull"}},
-    {"few blocks, no early launch",
-     {"algorithm.blocks=3", "algorithm.pdl=false"},
-     .on_gpus = true},
+    {"few blocks, no early launch", {"algorithm.blocks=3", "algorithm.pdl=false"}, .on_gpus = true},
     {0},
 };
 
@@ -29,8 +25,7 @@ static const struct entry ll_v1_problems[] = {
     {"most want one expert", {"routing.kind=hot", "routing.share=0.9"}},
     {"one expert gets everything", {"routing.kind=hot", "routing.share=1", "moe.topk=1"}},
     {"half the choices dropped", {"routing.kind=masked", "routing.share=0.5"}},
-    {"all choices dropped",
-     {"routing.kind=masked", "routing.share=1", "verify.iterations=4"}},
+    {"all choices dropped", {"routing.kind=masked", "routing.share=1", "verify.iterations=4"}},
     {"one choice", {"moe.topk=1"}},
     {"5 choices", {"moe.topk=5", "moe.experts=12"}},
     {"32 choices", {"moe.topk=32", "moe.experts=64", "verify.iterations=4"}},
@@ -42,8 +37,7 @@ static const struct entry ll_v1_problems[] = {
     {"one token or none", {"moe.max_tokens=1", "verify.iterations=40"}},
     {"1000 tokens", {"moe.max_tokens=1000", "moe.hidden=128", "verify.iterations=2"}},
     {"4096 tokens",
-     {"moe.max_tokens=4096", "moe.hidden=128", "moe.topk=2", "tokens=full",
-      "verify.iterations=2"}},
+     {"moe.max_tokens=4096", "moe.hidden=128", "moe.topk=2", "tokens=full", "verify.iterations=2"}},
     {"128 channels", {"moe.hidden=128"}},
     {"1152 channels", {"moe.hidden=1152"}},
     {"7168 channels", {"moe.hidden=7168", "verify.iterations=3"}},
@@ -61,8 +55,7 @@ static const struct entry ll_v1_problems[] = {
     {"room for twice the even share", {"algorithm.capacity=2"}},
     {"ranks straggle", {"verify.straggle=1ms", "verify.iterations=40"}},
     {"full speed, looked at now and then",
-     {"moe.hidden=128", "moe.max_tokens=4", "verify.iterations=600",
-      "verify.check_every=37"}},
+     {"moe.hidden=128", "moe.max_tokens=4", "verify.iterations=600", "verify.check_every=37"}},
     {0},
 };
 

@@ -10,7 +10,8 @@ static const struct entry ways[] = {
      {"algorithm.recv_layout=padded", "algorithm.combine_dtype=fp8"},
      .core = true},
     {"direct, bf16", {"algorithm.dispatch_dtype=native"}},
-    {"direct, bf16, FP8 expert outputs", {"algorithm.dispatch_dtype=native", "algorithm.combine_dtype=fp8"}},
+    {"direct, bf16, FP8 expert outputs",
+     {"algorithm.dispatch_dtype=native", "algorithm.combine_dtype=fp8"}},
     {"direct, one set", {"algorithm.buffers=1"}},
     {"direct, split, pipelined",
      {"algorithm.split_phase=true", "verify.order=pipelined"},
@@ -48,8 +49,7 @@ static const struct entry ways[] = {
      .on_gpus = true},
     {"f16, direct, FP8 expert outputs, pipelined",
      {"moe.dtype=f16", "algorithm.combine_dtype=fp8", "verify.order=pipelined"}},
-    {"f16, once, pipelined",
-     {"moe.dtype=f16", "algorithm.dedup=true", "verify.order=pipelined"}},
+    {"f16, once, pipelined", {"moe.dtype=f16", "algorithm.dedup=true", "verify.order=pipelined"}},
     {"f16, once, as they are, FP8 expert outputs",
      {"moe.dtype=f16", "algorithm.dedup=true", "algorithm.dispatch_dtype=native",
       "algorithm.combine_dtype=fp8"}},
@@ -108,8 +108,7 @@ static const struct entry fused_ways[] = {
 };
 
 #define FUSED "algorithm.fuse_expert=true"
-static const struct entry fused_base[] = {
-    {"counts change", {FUSED, "verify.iterations=40"}}, {0}};
+static const struct entry fused_base[] = {{"counts change", {FUSED, "verify.iterations=40"}}, {0}};
 static const struct entry fused_problems[] = {
     {"all tokens there is room for", {FUSED, "tokens=full"}, .quick = true},
     {"most want one expert", {FUSED, "routing.kind=hot", "routing.share=0.9"}},
@@ -118,11 +117,8 @@ static const struct entry fused_problems[] = {
      .quick = true},
     {"32 choices", {FUSED, "moe.topk=32", "moe.experts=64", "verify.iterations=4"}},
     {"4096 experts", {FUSED, "moe.experts=4096", "moe.topk=8", "verify.iterations=3"}},
-    {"one token or none",
-     {FUSED, "moe.max_tokens=1", "verify.iterations=40"},
-     .quick = true},
-    {"1000 tokens",
-     {FUSED, "moe.max_tokens=1000", "moe.hidden=128", "verify.iterations=2"}},
+    {"one token or none", {FUSED, "moe.max_tokens=1", "verify.iterations=40"}, .quick = true},
+    {"1000 tokens", {FUSED, "moe.max_tokens=1000", "moe.hidden=128", "verify.iterations=2"}},
     {"1040 channels in groups of 16", {FUSED, "moe.hidden=1040", "moe.fp8_group_size=16"}},
     {"7168 channels", {FUSED, "moe.hidden=7168", "verify.iterations=3"}},
     {"room for twice the even share", {FUSED, "algorithm.capacity=2"}, .quick = true},
@@ -138,9 +134,7 @@ static const struct entry problems[] = {
     {"one expert gets everything",
      {"routing.kind=hot", "routing.share=1", "moe.topk=1"},
      .quick = true},
-    {"half the choices dropped",
-     {"routing.kind=masked", "routing.share=0.5"},
-     .quick = true},
+    {"half the choices dropped", {"routing.kind=masked", "routing.share=0.5"}, .quick = true},
     {"all choices dropped",
      {"routing.kind=masked", "routing.share=1", "verify.iterations=4"},
      .quick = true},
@@ -153,8 +147,7 @@ static const struct entry problems[] = {
     {"one token or none", {"moe.max_tokens=1", "verify.iterations=40"}, .quick = true},
     {"1000 tokens", {"moe.max_tokens=1000", "moe.hidden=128", "verify.iterations=2"}},
     {"4096 tokens",
-     {"moe.max_tokens=4096", "moe.hidden=128", "moe.topk=2", "tokens=full",
-      "verify.iterations=2"}},
+     {"moe.max_tokens=4096", "moe.hidden=128", "moe.topk=2", "tokens=full", "verify.iterations=2"}},
     {"128 channels", {"moe.hidden=128"}},
     {"7168 channels", {"moe.hidden=7168", "verify.iterations=3"}},
     {"20480 channels", {"moe.hidden=20480", "moe.max_tokens=4", "verify.iterations=3"}},
@@ -175,13 +168,12 @@ static const struct entry problems[] = {
     {"room for twice the even share", {"algorithm.capacity=2"}, .quick = true},
     {"ranks straggle", {"verify.straggle=1ms", "verify.iterations=40"}},
     {"full speed, looked at now and then",
-     {"moe.hidden=128", "moe.max_tokens=4", "verify.iterations=600",
-      "verify.check_every=37"}},
+     {"moe.hidden=128", "moe.max_tokens=4", "verify.iterations=600", "verify.check_every=37"}},
     {0},
 };
 
-static const struct entry quick[] = {
-    {"counts change", {"verify.iterations=10"}, .quick = true}, {0}};
+static const struct entry quick[] = {{"counts change", {"verify.iterations=10"}, .quick = true},
+                                     {0}};
 static const struct entry fused_quick[] = {
     {"counts change", {FUSED, "verify.iterations=10"}, .quick = true}, {0}};
 static const struct entry base[] = {{"counts change", {"verify.iterations=40"}}, {0}};
@@ -189,8 +181,8 @@ static const struct entry base[] = {{"counts change", {"verify.iterations=40"}},
 /* Late and early ranks, in 10,000 iterations whose inputs all differ. */
 static const struct entry straggling[] = {
     {"10000 iterations with stragglers",
-     {"verify.iterations=10000", "verify.straggle=100us", "moe.hidden=128",
-      "moe.max_tokens=4", "moe.topk=2"}},
+     {"verify.iterations=10000", "verify.straggle=100us", "moe.hidden=128", "moe.max_tokens=4",
+      "moe.topk=2"}},
     {0},
 };
 static const struct entry straggling_ways[] = {

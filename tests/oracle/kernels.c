@@ -123,9 +123,8 @@ static void keep_scalars(const char *folder)
 }
 
 /* Sums of n quantised rows that follow each other, from row n on in turn. */
-static void keep_sums_fp8(const char *folder, const char *name,
-                          const struct epa_kernels *set, uint32_t group, const uint8_t *q,
-                          const float *scale)
+static void keep_sums_fp8(const char *folder, const char *name, const struct epa_kernels *set,
+                          uint32_t group, const uint8_t *q, const float *scale)
 {
     uint32_t number = sizeof(terms) / sizeof(terms[0]);
     uint16_t *out = room((size_t)number * WIDTH * sizeof(*out));
@@ -160,8 +159,7 @@ static void keep_rows(const char *folder, const char *name, const struct epa_ker
     for (uint32_t g = 0; g < ROWS * per_row; g++)
         make_group(g % 8, group, set->dtype == EPA_F16, &state, x + g * group);
     for (uint32_t r = 0; r < ROWS; r++) {
-        set->quantise(x + r * WIDTH, WIDTH, group, NULL, q + r * WIDTH,
-                      scale + r * per_row);
+        set->quantise(x + r * WIDTH, WIDTH, group, NULL, q + r * WIDTH, scale + r * per_row);
         set->output_fp8(q + r * WIDTH, scale + r * per_row, WIDTH, group, expert_factor(r),
                         y + r * WIDTH);
     }
@@ -188,8 +186,7 @@ static void keep_sum(const char *folder, const char *name, const struct epa_kern
         row[i] = rows + (size_t)i * WIDTH;
         /* Columns are of one kind in all rows, so that like meets like. */
         for (uint32_t h = 0; h < WIDTH; h += 16)
-            make_group(h / 16 % 7, 16, set->dtype == EPA_F16, &state,
-                       rows + (size_t)i * WIDTH + h);
+            make_group(h / 16 % 7, 16, set->dtype == EPA_F16, &state, rows + (size_t)i * WIDTH + h);
         weight[i] = (float)((double)(next_random(&state) >> 11) * 0x1p-53);
     }
     set->reduce(row, weight, n, WIDTH, EPA_STORE_CACHED, out);
@@ -209,8 +206,7 @@ int main(int argc, char **argv)
     }
     keep_scalars(argv[1]);
     for (uint32_t i = 0; i < 2 * sizeof(isas) / sizeof(isas[0]); i++) {
-        const struct epa_kernels *set =
-            epa_kernels_by_name(isas[i / 2], types[i % 2].dtype);
+        const struct epa_kernels *set = epa_kernels_by_name(isas[i / 2], types[i % 2].dtype);
         char name[32];
 
         if (set == NULL)

@@ -67,8 +67,8 @@ static struct epa_error *fresh(struct gpu *gpu)
     return &gpu->last;
 }
 
-static enum epa_status append(struct list *list, enum epa_status (*run)(void *),
-                              const void *arg, size_t bytes)
+static enum epa_status append(struct list *list, enum epa_status (*run)(void *), const void *arg,
+                              size_t bytes)
 {
     struct work *work = malloc(sizeof(*work) + bytes);
 
@@ -106,8 +106,7 @@ static enum epa_status push(struct fakegpu_stream *stream, enum epa_status (*run
 
 static void run_all(struct gpu *gpu)
 {
-    for (struct work *w = gpu->queue.first; w != NULL && gpu->failed == EPA_OK;
-         w = w->next) {
+    for (struct work *w = gpu->queue.first; w != NULL && gpu->failed == EPA_OK; w = w->next) {
         gpu->failed = w->run(w->arg);
         if (gpu->failed == EPA_OK && epa_aborted(gpu->boot))
             gpu->failed = EPA_ERR_ABORTED;
@@ -117,8 +116,7 @@ static void run_all(struct gpu *gpu)
 
 static enum epa_status while_recording(struct gpu *gpu, const char *what)
 {
-    return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: %s while a graph is recorded",
-                    what);
+    return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: %s while a graph is recorded", what);
 }
 
 static enum epa_status gpu_alloc(struct epa_backend *base, size_t bytes, void **out)
@@ -129,8 +127,7 @@ static enum epa_status gpu_alloc(struct epa_backend *base, size_t bytes, void **
     if (gpu->recording)
         return while_recording(gpu, "alloc");
     if (memory == NULL)
-        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for %zu bytes",
-                        bytes);
+        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for %zu bytes", bytes);
     *out = memory;
     return EPA_OK;
 }
@@ -149,8 +146,7 @@ static void gpu_free(struct epa_backend *base, void *memory)
     free(memory);
 }
 
-static enum epa_status gpu_write(struct epa_backend *base, void *to, const void *host,
-                                 size_t bytes)
+static enum epa_status gpu_write(struct epa_backend *base, void *to, const void *host, size_t bytes)
 {
     struct gpu *gpu = gpu_of(base);
 
@@ -231,20 +227,17 @@ static enum epa_status gpu_mark(struct epa_backend *base, uint32_t i)
     if (gpu->recording)
         return while_recording(gpu, "mark");
     if (i >= MARKS)
-        return epa_fail(fresh(gpu), EPA_ERR_UNSUPPORTED, "fakegpu: mark %u of %d", i,
-                        MARKS);
+        return epa_fail(fresh(gpu), EPA_ERR_UNSUPPORTED, "fakegpu: mark %u of %d", i, MARKS);
     return push(&gpu->stream, run_mark, &(struct own){gpu, i}, sizeof(struct own));
 }
 
-static enum epa_status gpu_elapsed(struct epa_backend *base, uint32_t i, uint32_t j,
-                                   double *ns)
+static enum epa_status gpu_elapsed(struct epa_backend *base, uint32_t i, uint32_t j, double *ns)
 {
     struct gpu *gpu = gpu_of(base);
 
     if (gpu->queue.n != 0)
         return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
-                        "fakegpu: a time is asked for while %u calls are queued",
-                        gpu->queue.n);
+                        "fakegpu: a time is asked for while %u calls are queued", gpu->queue.n);
     *ns = (double)(int64_t)(gpu->mark[j] - gpu->mark[i]);
     return EPA_OK;
 }
@@ -281,8 +274,8 @@ static enum epa_status gpu_graph_launch(struct epa_backend *base, struct epa_gra
     enum epa_status status = EPA_OK;
 
     if (++gpu->launches == gpu->config->fail_launch)
-        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
-                        "fakegpu: launch %u fails, as asked for", gpu->launches);
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: launch %u fails, as asked for",
+                        gpu->launches);
     for (struct work *w = graph->list.first; w != NULL && status == EPA_OK; w = w->next)
         status = append(&gpu->queue, w->run, w->arg, w->bytes);
     return status;
@@ -311,8 +304,7 @@ static enum epa_status gpu_flush_cache(struct epa_backend *base)
 }
 
 static void gpu_describe(struct epa_backend *base,
-                         void (*say)(void *arg, const char *key, const char *value),
-                         void *arg)
+                         void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
     struct gpu *gpu = gpu_of(base);
     char text[32];
@@ -409,8 +401,7 @@ static const struct epa_option options[] = {
 
 EPA_PLUGIN_EXPORT
 const struct epa_backend_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "fakegpu",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "fakegpu",
                .summary = "a queue of calls that is run when it is waited for",
                .options = {options, sizeof(struct config), &defaults}},
     .memory = EPA_MEMORY_CUDA,

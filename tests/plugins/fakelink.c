@@ -37,8 +37,8 @@ static void close_all(struct epa_transport *t)
     free(more);
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     const struct config *config = p->config;
     struct epa_transport_params inner = *p;

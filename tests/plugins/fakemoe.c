@@ -83,9 +83,9 @@ static enum epa_status tell_all(struct algorithm *a, uint32_t stage, uint64_t ep
     enum epa_status status = EPA_OK;
 
     for (uint32_t p = 0; p < a->world.size && status == EPA_OK; p++)
-        status = a->transport->ops->signal(
-            a->transport, a->signal + stage * a->world.size + a->world.rank, epoch,
-            EPA_SIGNAL_SET, p);
+        status = a->transport->ops->signal(a->transport,
+                                           a->signal + stage * a->world.size + a->world.rank, epoch,
+                                           EPA_SIGNAL_SET, p);
     return status;
 }
 
@@ -116,8 +116,7 @@ static enum epa_status send_tokens(void *arg)
     uint64_t epoch = a->dispatches + 1;
 
     if (c->set != epoch % SETS)
-        return give_up(a, EPA_ERR_CONFIG, DISPATCH, WRONG_SET, a->world.rank, c->set,
-                       epoch);
+        return give_up(a, EPA_ERR_CONFIG, DISPATCH, WRONG_SET, a->world.rank, c->set, epoch);
     for (uint32_t p = 0; p < a->world.size; p++) {
         char *box = at(a, p, c->set * a->l.inbox_bytes + a->world.rank * a->l.box_bytes);
 
@@ -132,12 +131,11 @@ static enum epa_status send_tokens(void *arg)
 }
 
 /* Rows of one rank for local expert e. */
-static uint64_t take_rows(struct algorithm *a, const struct call *c, uint32_t source,
-                          uint32_t e, uint64_t row)
+static uint64_t take_rows(struct algorithm *a, const struct call *c, uint32_t source, uint32_t e,
+                          uint64_t row)
 {
     const struct epa_moe *m = &c->moe;
-    const char *box =
-        at(a, a->world.rank, c->set * a->l.inbox_bytes + source * a->l.box_bytes);
+    const char *box = at(a, a->world.rank, c->set * a->l.inbox_bytes + source * a->l.box_bytes);
     const char *x = box + 8 + (size_t)m->max_tokens * m->topk * 4;
     char *recv = at(a, a->world.rank, a->l.recv_at + c->set * a->l.rows_bytes);
     uint32_t tokens;
@@ -209,10 +207,9 @@ static enum epa_status send_outputs(void *arg)
             struct route route = a->route[c->from][row];
             uint64_t choice = (uint64_t)route.origin.token * m->topk + route.k;
 
-            send_output(
-                c, e, row,
-                at(a, route.origin.rank,
-                   a->l.outputs_at + c->set * a->l.outputs_bytes + choice * m->hidden * 2));
+            send_output(c, e, row,
+                        at(a, route.origin.rank,
+                           a->l.outputs_at + c->set * a->l.outputs_bytes + choice * m->hidden * 2));
         }
     }
     return tell_all(a, COMBINE, epoch);
@@ -236,8 +233,7 @@ static enum epa_status receive_outputs(void *arg)
 
             for (uint32_t k = t * m->topk; k < (t + 1) * m->topk; k++)
                 if (m->expert[k] >= 0)
-                    sum = fmaf(m->weight[k],
-                               float_of_bf16(output[(size_t)k * m->hidden + h]), sum);
+                    sum = fmaf(m->weight[k], float_of_bf16(output[(size_t)k * m->hidden + h]), sum);
             out[(size_t)t * m->hidden + h] = bf16_of_float(sum);
         }
     }
@@ -273,8 +269,7 @@ static enum epa_status queue_send(struct epa_algorithm *base, struct epa_problem
     return queue(a, send_tokens, &(struct call){a, *m, set, set});
 }
 
-static enum epa_status queue_receive(struct epa_algorithm *base,
-                                     struct epa_problem *problem)
+static enum epa_status queue_receive(struct epa_algorithm *base, struct epa_problem *problem)
 {
     struct algorithm *a = (struct algorithm *)base;
     struct epa_moe *m = &problem->u.moe;
@@ -291,16 +286,14 @@ static enum epa_status queue_receive(struct epa_algorithm *base,
     return queue(a, receive_tokens, &(struct call){a, *m, set, set});
 }
 
-static enum epa_status queue_dispatch(struct epa_algorithm *base,
-                                      struct epa_problem *problem)
+static enum epa_status queue_dispatch(struct epa_algorithm *base, struct epa_problem *problem)
 {
     enum epa_status status = queue_send(base, problem);
 
     return status == EPA_OK ? queue_receive(base, problem) : status;
 }
 
-static enum epa_status queue_outputs(struct epa_algorithm *base,
-                                     struct epa_problem *problem)
+static enum epa_status queue_outputs(struct epa_algorithm *base, struct epa_problem *problem)
 {
     struct algorithm *a = (struct algorithm *)base;
     struct epa_moe *m = &problem->u.moe;
@@ -321,8 +314,7 @@ static enum epa_status queue_sum(struct epa_algorithm *base, struct epa_problem 
     return queue(a, receive_outputs, &(struct call){a, problem->u.moe, set, 0});
 }
 
-static enum epa_status queue_combine(struct epa_algorithm *base,
-                                     struct epa_problem *problem)
+static enum epa_status queue_combine(struct epa_algorithm *base, struct epa_problem *problem)
 {
     enum epa_status status = queue_outputs(base, problem);
 
@@ -351,9 +343,9 @@ static void explain(struct epa_algorithm *base, struct epa_error *err)
 
     if (f->what == NO_SIGNAL)
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s: rank %u was heard %llu times, %llu were waited for, %.3f s",
-                       stage, f->peer, (unsigned long long)f->seen,
-                       (unsigned long long)f->wanted, (double)f->waited_ns / 1e9);
+                       "%s: rank %u was heard %llu times, %llu were waited for, %.3f s", stage,
+                       f->peer, (unsigned long long)f->seen, (unsigned long long)f->wanted,
+                       (double)f->waited_ns / 1e9);
     else if (f->what == WRONG_SET)
         (void)epa_fail(err, (enum epa_status)f->status,
                        "%s: call %llu was recorded for buffer set %llu", stage,
@@ -380,14 +372,12 @@ static void destroy(struct epa_algorithm *base)
 
 static void set_stages(struct algorithm *a)
 {
-    static const struct epa_stage whole[] = {
-        {"dispatch", EPA_STAGE_DISPATCH, queue_dispatch},
-        {"combine", EPA_STAGE_COMBINE, queue_combine}};
-    static const struct epa_stage halves[] = {
-        {"dispatch_send", EPA_STAGE_SEND, queue_send},
-        {"dispatch", EPA_STAGE_DISPATCH, queue_receive},
-        {"combine_send", EPA_STAGE_SEND, queue_outputs},
-        {"combine", EPA_STAGE_COMBINE, queue_sum}};
+    static const struct epa_stage whole[] = {{"dispatch", EPA_STAGE_DISPATCH, queue_dispatch},
+                                             {"combine", EPA_STAGE_COMBINE, queue_combine}};
+    static const struct epa_stage halves[] = {{"dispatch_send", EPA_STAGE_SEND, queue_send},
+                                              {"dispatch", EPA_STAGE_DISPATCH, queue_receive},
+                                              {"combine_send", EPA_STAGE_SEND, queue_outputs},
+                                              {"combine", EPA_STAGE_COMBINE, queue_sum}};
     static const struct epa_stage layer[] = {{"layer", EPA_STAGE_WHOLE, queue_layer}};
 
     a->base.stages = a->config.whole ? layer : a->config.split ? halves : whole;
@@ -398,8 +388,8 @@ static void set_stages(struct algorithm *a)
     a->base.destroy = destroy;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     const struct epa_moe *m = &p->problem->u.moe;
     struct algorithm *a = calloc(1, sizeof(*a));
@@ -439,9 +429,8 @@ static enum epa_status create(const struct epa_algorithm_params *p,
     return EPA_OK;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
@@ -454,9 +443,7 @@ static enum epa_status plan(const struct epa_problem *problem,
     *out = (struct epa_footprint){.heap_bytes = l.heap_bytes,
                                   .device_bytes = c->scratch,
                                   .signals = 2 * world->size,
-                                  .flops = c->whole ? 2.0 * m->max_tokens * m->topk *
-                                                          m->hidden
-                                                    : 0,
+                                  .flops = c->whole ? 2.0 * m->max_tokens * m->topk * m->hidden : 0,
                                   .u.moe.recv_rows = l.entries,
                                   .u.moe.recv_entries = l.entries,
                                   .u.moe.layout = EPA_LAYOUT_EXPERT,
@@ -488,9 +475,7 @@ static const struct epa_option options[] = {
     {.name = "fused",
      EPA_BOOL(struct config, fused),
      .help = "whether combine does the experts' work"},
-    {.name = "whole",
-     EPA_BOOL(struct config, whole),
-     .help = "one stage, inputs to output"},
+    {.name = "whole", EPA_BOOL(struct config, whole), .help = "one stage, inputs to output"},
     {.name = "scratch",
      EPA_BYTES(struct config, scratch),
      .help = "memory of the device that it says it needs"},

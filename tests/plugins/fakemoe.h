@@ -19,8 +19,7 @@ static inline struct layout layout_of(const struct epa_moe *m, uint32_t size)
     uint32_t local = m->experts / size, most = m->topk < local ? m->topk : local;
     struct layout l = {.entries = (uint64_t)size * m->max_tokens * most};
 
-    l.box_bytes =
-        (8 + (uint64_t)m->max_tokens * (m->topk * 4 + m->hidden * 2) + 63) / 64 * 64;
+    l.box_bytes = (8 + (uint64_t)m->max_tokens * (m->topk * 4 + m->hidden * 2) + 63) / 64 * 64;
     l.inbox_bytes = size * l.box_bytes;
     l.rows_bytes = l.entries * m->hidden * 2;
     l.outputs_bytes = (uint64_t)m->max_tokens * m->topk * m->hidden * 2;

@@ -12,8 +12,7 @@ enum { MOST = 8 };
 static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
 {
     const struct epa_options *options = &backend_host_plugin.plugin.options;
-    struct epa_bootstrap boot = {
-        .world = {.size = 1, .local_size = 1, .local_cores = local_cores}};
+    struct epa_bootstrap boot = {.world = {.size = 1, .local_size = 1, .local_cores = local_cores}};
     struct epa_backend *backend = NULL;
     static char config[64];
 
@@ -33,8 +32,7 @@ TEST(memory_is_zero_and_aligned)
     struct epa_backend *backend = open_host(1, 1);
 
     for (size_t s = 0; s < LENGTH(sizes); s++) {
-        for (uint32_t again = 0; again < 2;
-             again++) { /* memory that was used before, too */
+        for (uint32_t again = 0; again < 2; again++) { /* memory that was used before, too */
             void *memory = NULL;
 
             assert_int_equal(backend->ops->alloc(backend, sizes[s], &memory), EPA_OK);
@@ -93,8 +91,7 @@ static void visit(void *arg, uint32_t worker, uint32_t workers)
     visits->times[worker]++;
 }
 
-static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds,
-                         long pause_ns)
+static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds, long pause_ns)
 {
     struct epa_backend *backend = open_host(workers, local_cores);
     struct visits visits = {.workers = workers};
@@ -184,7 +181,6 @@ TEST(marks_that_were_not_made_have_no_time)
     assert_int_equal(backend->ops->elapsed(backend, 1, 2, &ns), EPA_ERR_UNSUPPORTED);
     assert_true(ns == 5);
     backend->ops->explain(backend, &err);
-    assert_string_equal(err.text,
-                        "host: no time between marks 1 and 2: not both were made");
+    assert_string_equal(err.text, "host: no time between marks 1 and 2: not both were made");
     backend->ops->close(backend);
 }

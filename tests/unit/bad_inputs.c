@@ -104,8 +104,7 @@ static bool cut_error(char **at, char *out, size_t room)
         caret += width;
     }
     kind = strchr(kind + 2, ':') + 1;
-    snprintf(out + strlen(out), room - strlen(out), "%s%s", kind,
-             caret == NULL ? "" : caret);
+    snprintf(out + strlen(out), room - strlen(out), "%s%s", kind, caret == NULL ? "" : caret);
     return true;
 }
 

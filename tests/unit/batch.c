@@ -14,8 +14,7 @@ static struct batch *read_text(const char *text, const char *const *sets)
     struct batch *batch = NULL;
 
     write_file("a.yaml", text);
-    if (batch_read("a.yaml", sets, count_sets(sets), BATCH_RUNS_MOST, NULL, diag, &batch) !=
-        EPA_OK)
+    if (batch_read("a.yaml", sets, count_sets(sets), BATCH_RUNS_MOST, NULL, diag, &batch) != EPA_OK)
         diag_print(diag, stderr);
     assert_non_null(batch);
     diag_destroy(diag);
@@ -65,8 +64,8 @@ TEST(a_file_without_runs_is_one)
 
 TEST(a_matrix_is_every_combination_the_last_list_fastest)
 {
-    struct batch *batch = read_text(
-        SMALL "matrix:\n  moe.topk: [1, 2]\n  moe: {max_tokens: [4, 8, 16]}\n", NULL);
+    struct batch *batch =
+        read_text(SMALL "matrix:\n  moe.topk: [1, 2]\n  moe: {max_tokens: [4, 8, 16]}\n", NULL);
 
     assert_labels(batch, "moe.topk=1 moe.max_tokens=4|moe.topk=1 moe.max_tokens=8|"
                          "moe.topk=1 moe.max_tokens=16|moe.topk=2 moe.max_tokens=4|"
@@ -80,11 +79,11 @@ TEST(a_matrix_is_every_combination_the_last_list_fastest)
 
 TEST(exclude_goes_before_include)
 {
-    struct batch *batch = read_text(
-        SMALL "matrix:\n  moe.topk: [1, 2]\n  moe.max_tokens: [4, 8]\n"
-              "  exclude: [{moe.topk: 1, moe: {max_tokens: 8}}, {moe.topk: 2}]\n"
-              "  include: [{moe.topk: 2, moe.max_tokens: 8}, {moe: {max_tokens: 3}}]\n",
-        NULL);
+    struct batch *batch =
+        read_text(SMALL "matrix:\n  moe.topk: [1, 2]\n  moe.max_tokens: [4, 8]\n"
+                        "  exclude: [{moe.topk: 1, moe: {max_tokens: 8}}, {moe.topk: 2}]\n"
+                        "  include: [{moe.topk: 2, moe.max_tokens: 8}, {moe: {max_tokens: 3}}]\n",
+                  NULL);
 
     assert_labels(batch, "moe.topk=1 moe.max_tokens=4|moe.topk=2 moe.max_tokens=8|"
                          "moe={max_tokens: 3}|");
@@ -96,8 +95,7 @@ TEST(exclude_goes_before_include)
 TEST(lists_of_zip_go_together)
 {
     struct batch *batch = read_text(
-        SMALL "zip: {ranks: [2, 4], moe.experts: [8, 16]}\nmatrix: {moe.topk: [1, 2]}\n",
-        NULL);
+        SMALL "zip: {ranks: [2, 4], moe.experts: [8, 16]}\nmatrix: {moe.topk: [1, 2]}\n", NULL);
 
     assert_labels(batch, "moe.topk=1 ranks=2 moe.experts=8|"
                          "moe.topk=1 ranks=4 moe.experts=16|"
@@ -110,11 +108,11 @@ TEST(lists_of_zip_go_together)
 
 TEST(named_runs_build_on_each_other)
 {
-    struct batch *batch = read_text(
-        SMALL "runs:\n  plain:\n  few: {moe.max_tokens: 4, transport.wait: spin}\n"
-              "  fewer: {from: few, moe: {topk: 1}, transport: {prefault: true}}\n"
-              "  least: {from: fewer, moe.max_tokens: 1}\n",
-        NULL);
+    struct batch *batch =
+        read_text(SMALL "runs:\n  plain:\n  few: {moe.max_tokens: 4, transport.wait: spin}\n"
+                        "  fewer: {from: few, moe: {topk: 1}, transport: {prefault: true}}\n"
+                        "  least: {from: fewer, moe.max_tokens: 1}\n",
+                  NULL);
     const struct fake_transport *transport = batch->run[2].x->transport.config;
 
     assert_labels(batch, "plain|few|fewer|least|");
@@ -131,10 +129,10 @@ TEST(named_runs_build_on_each_other)
 
 TEST(a_map_that_names_the_plugin_stands_for_the_section)
 {
-    struct batch *batch = read_text(
-        SMALL "algorithm: {name: ll_v2, dispatch_dtype: native, buffers: 1}\n"
-              "matrix: {algorithm: [{buffers: 2}, {name: ll_v2, buffers: 2}, ll_v2]}\n",
-        NULL);
+    struct batch *batch =
+        read_text(SMALL "algorithm: {name: ll_v2, dispatch_dtype: native, buffers: 1}\n"
+                        "matrix: {algorithm: [{buffers: 2}, {name: ll_v2, buffers: 2}, ll_v2]}\n",
+                  NULL);
     const struct fake_algorithm *merged = batch->run[0].x->algorithm.config,
                                 *whole = batch->run[1].x->algorithm.config,
                                 *bare = batch->run[2].x->algorithm.config;
@@ -150,8 +148,7 @@ TEST(a_map_that_names_the_plugin_stands_for_the_section)
 
 TEST(repetitions_have_one_id)
 {
-    struct batch *batch =
-        read_text(SMALL "repeat: 2\nruns: {a: {}, b: {moe.topk: 1}}\n", NULL);
+    struct batch *batch = read_text(SMALL "repeat: 2\nruns: {a: {}, b: {moe.topk: 1}}\n", NULL);
 
     assert_labels(batch, "a #1|a #2|b #1|b #2|");
     assert_string_equal(batch->run[0].x->id, batch->run[1].x->id);
@@ -177,8 +174,7 @@ TEST(each_run_has_traces_of_its_own)
 /* However it is said, wherever it is, whatever it is called. */
 TEST(an_id_is_of_what_runs)
 {
-    struct batch *one =
-        read_text(SMALL "routing: {kind: file, path: r.jsonl}\nname: one\n", NULL);
+    struct batch *one = read_text(SMALL "routing: {kind: file, path: r.jsonl}\nname: one\n", NULL);
     struct batch *two;
     static const char *const sets[] = {"moe.topk=2", NULL};
 
@@ -195,8 +191,8 @@ TEST(an_id_is_of_what_runs)
 
 TEST(set_wins_over_what_a_run_says)
 {
-    static const char *const sets[] = {"moe.topk=4", "matrix.moe.max_tokens=[1, 2]",
-                                       "repeat=2", NULL};
+    static const char *const sets[] = {"moe.topk=4", "matrix.moe.max_tokens=[1, 2]", "repeat=2",
+                                       NULL};
     struct batch *batch =
         read_text(SMALL "runs: {a: {moe.topk: 1}}\nmatrix: {moe.max_tokens: [64]}\n", sets);
 
@@ -244,13 +240,12 @@ TEST(files_that_include_each_other_are_refused)
 
 TEST(an_error_of_many_runs_is_reported_once)
 {
-    char *said = refuse(
-        SMALL "ranks: 3\nmatrix: {moe.topk: [1, 2], moe.max_tokens: [1, 0]}\n", NULL, 10);
+    char *said =
+        refuse(SMALL "ranks: 3\nmatrix: {moe.topk: [1, 2], moe.max_tokens: [1, 0]}\n", NULL, 10);
 
     assert_words(
-        said,
-        "a.yaml:2:29: error: .. a.yaml:3:8: note: .. 'moe.topk=1 moe.max_tokens=1' and 3 .. "
-        "a.yaml:4:48: error: .. 'moe.topk=1 moe.max_tokens=0' and 1");
+        said, "a.yaml:2:29: error: .. a.yaml:3:8: note: .. 'moe.topk=1 moe.max_tokens=1' and 3 .. "
+              "a.yaml:4:48: error: .. 'moe.topk=1 moe.max_tokens=0' and 1");
     assert_null(strstr(strstr(said, "moe.experts (8)") + 1, "moe.experts (8)"));
     free(said);
 }
@@ -266,8 +261,8 @@ TEST(a_plugin_that_is_not_here_is_no_error_of_several)
     assert_non_null(strstr(batch->run[1].absent.text, "libucp.so.0"));
     assert_int_equal(batch->run[2].absent.status, EPA_ERR_CONFIG);
     batch_destroy(batch);
-    free(refuse(SMALL "matrix: {transport: [shm, {name: ucx, wait: 3}], ranks: [2, 3]}\n",
-                NULL, 10));
+    free(refuse(SMALL "matrix: {transport: [shm, {name: ucx, wait: 3}], ranks: [2, 3]}\n", NULL,
+                10));
     free(refuse(SMALL "transport: none\n", NULL, 10));
 }
 
@@ -278,8 +273,7 @@ TEST(more_runs_than_the_cap_are_refused)
     assert_string_equal(said, "a.yaml: error: there are more than 11 runs; --max-runs "
                               "raises that\n");
     free(said);
-    said = refuse(SMALL "matrix: {moe.topk: [1, 2, 3], moe.hidden: [1, 2, 3, 4, 5]}\n",
-                  NULL, 11);
+    said = refuse(SMALL "matrix: {moe.topk: [1, 2, 3], moe.hidden: [1, 2, 3, 4, 5]}\n", NULL, 11);
     assert_non_null(strstr(said, "more than 11 runs"));
     free(said);
 }

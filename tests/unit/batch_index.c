@@ -36,11 +36,8 @@ static struct index_run runs[] = {
      .status = INDEX_FAILED,
      .exit_code = 4,
      .result = "0123456789ac-12.json"},
-    {.row = {.file = "b.yaml",
-             .label = "far",
-             .dispatch_ns = NAN,
-             .combine_ns = NAN,
-             .total_ns = NAN},
+    {.row =
+         {.file = "b.yaml", .label = "far", .dispatch_ns = NAN, .combine_ns = NAN, .total_ns = NAN},
      .nth = 1,
      .at = 1,
      .status = INDEX_PLANNED,
@@ -50,8 +47,7 @@ enum { RUNS = LENGTH(runs) };
 
 static char path[] = "/tmp/epa2a-index-XXXXXX";
 
-static enum epa_status read_text(const char *text, struct batch_index *out,
-                                 struct epa_error *err)
+static enum epa_status read_text(const char *text, struct batch_index *out, struct epa_error *err)
 {
     FILE *file = fopen(path, "we");
 
@@ -73,8 +69,8 @@ static char *text_of(void)
                                 .n = RUNS};
     struct text text = {0};
 
-    assert_int_equal(
-        batch_index_command(&index, line, "2026-01-01T00:00:00Z", "here", NULL), EPA_OK);
+    assert_int_equal(batch_index_command(&index, line, "2026-01-01T00:00:00Z", "here", NULL),
+                     EPA_OK);
     assert_int_equal(batch_index_text(&index, &text, NULL), EPA_OK);
     index.run = NULL;
     batch_index_finish(&index);

@@ -66,9 +66,9 @@ static struct comparison compare_made(uint64_t key, double scale, uint32_t runs)
         run_a[i] = (struct compare_run){a[i], SAMPLES};
         run_b[i] = (struct compare_run){b[i], SAMPLES};
     }
-    assert_int_equal(compare_sides(&(struct compare_side){run_a, runs},
-                                   &(struct compare_side){run_b, runs}, &x),
-                     EPA_OK);
+    assert_int_equal(
+        compare_sides(&(struct compare_side){run_a, runs}, &(struct compare_side){run_b, runs}, &x),
+        EPA_OK);
     return x;
 }
 
@@ -124,9 +124,9 @@ TEST(one_sample_each_says_nothing)
     const struct compare_run run_a = {&a, 1}, run_b = {&b, 1};
     struct comparison x;
 
-    assert_int_equal(compare_sides(&(struct compare_side){&run_a, 1},
-                                   &(struct compare_side){&run_b, 1}, &x),
-                     EPA_OK);
+    assert_int_equal(
+        compare_sides(&(struct compare_side){&run_a, 1}, &(struct compare_side){&run_b, 1}, &x),
+        EPA_OK);
     assert_close(x.ratio, 2);
     assert_true(x.p > 0.3);
 }

@@ -54,7 +54,7 @@ TEST(source_may_be_gone_when_errors_are_printed)
 TEST(errors_of_a_file_come_in_its_order_with_their_notes)
 {
     const struct source_location first = {"a.yaml", NULL, 1, 5, 1},
-                       second = {"a.yaml", NULL, 2, 1, 1};
+                                 second = {"a.yaml", NULL, 2, 1, 1};
     struct diag *diag = diag_create();
 
     diag_error(diag, &second, NULL, "two");

@@ -49,8 +49,7 @@ TEST(e4m3_codes_come_back)
 TEST(ties_go_to_the_even_code)
 {
     for (uint32_t q = 0; q < 0x7e; q++) {
-        float half =
-            (float_of_e4m3((uint8_t)q) + float_of_e4m3((uint8_t)(q + 1))) / 2; /* exact */
+        float half = (float_of_e4m3((uint8_t)q) + float_of_e4m3((uint8_t)(q + 1))) / 2; /* exact */
 
         assert_int_equal(e4m3_of_float(half), q + q % 2);
         assert_int_equal(e4m3_of_float(nextafterf(half, 0)), q);
@@ -65,8 +64,7 @@ TEST(bf16_rounds_to_nearest_even_and_keeps_nan)
     assert_int_equal(bf16_of_float(float_of_bits(0x3f818000)), 0x3f82);
     assert_int_equal(bf16_of_float(float_of_bits(0x3f808001)), 0x3f81);
     assert_int_equal(bf16_of_float(float_of_bits(0x7f7fffff)), 0x7f80); /* to infinity */
-    assert_int_equal(bf16_of_float(float_of_bits(0x7f800001)),
-                     0x7fc0); /* not to infinity */
+    assert_int_equal(bf16_of_float(float_of_bits(0x7f800001)), 0x7fc0); /* not to infinity */
     assert_int_equal(bf16_of_float(float_of_bits(0xff800001)), 0xffc0);
     for (uint32_t b = 0; b < 65536; b++)
         if (!isnan(float_of_bf16((uint16_t)b)))

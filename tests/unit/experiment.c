@@ -102,8 +102,7 @@ TEST(set_wins_over_the_file_and_the_later_one_over_the_first)
 TEST(set_of_a_plugin_drops_the_options_of_the_other)
 {
     static const char *const sets[] = {"transport=shm", NULL};
-    struct experiment *x =
-        read_text("version: 1\ntransport: {name: ucx, rails: 2}\n", sets);
+    struct experiment *x = read_text("version: 1\ntransport: {name: ucx, rails: 2}\n", sets);
 
     assert_string_equal(x->transport.plugin->name, "shm");
     experiment_destroy(x);
@@ -112,8 +111,7 @@ TEST(set_of_a_plugin_drops_the_options_of_the_other)
 TEST(set_changes_one_use_of_an_alias)
 {
     static const char *const sets[] = {"run.iterations=3", NULL};
-    struct experiment *x =
-        read_text("version: 1\nrun: &n {iterations: 5}\nverify: *n\n", sets);
+    struct experiment *x = read_text("version: 1\nrun: &n {iterations: 5}\nverify: *n\n", sets);
 
     assert_int_equal(x->run.iterations, 3);
     assert_int_equal(x->verify.iterations, 5);
@@ -162,33 +160,28 @@ static void assert_round_trip(const char *yaml, const char *const *sets)
 
 TEST(what_show_prints_reads_back_as_the_same)
 {
-    static const char *const sets[] = {
-        "seed=18446744073709551615",
-        "transport.device=\"\\x1b \\u2028\\U0001f600'\\\"\\\\\"", "transport.lanes=[1, 8]",
-        NULL};
+    static const char *const sets[] = {"seed=18446744073709551615",
+                                       "transport.device=\"\\x1b \\u2028\\U0001f600'\\\"\\\\\"",
+                                       "transport.lanes=[1, 8]", NULL};
 
     assert_round_trip("version: 1\n", NULL);
-    assert_round_trip("version: 1\nname: \"a: b # c\\n\\t\\u00e9\"\ntimeout: 1500ms\n",
-                      sets);
-    assert_round_trip("version: 1\nrouting: {kind: zipf, exponent: 0.3}\ntokens: [1, 2]\n",
-                      NULL);
-    assert_round_trip("version: 1\nrouting: {kind: file, path: \"a b\", layer: 12}\n",
-                      NULL);
-    assert_round_trip("version: 1\nranks: 8\nranks_per_node: 8\nverify: {straggle: 10us}\n",
-                      NULL);
+    assert_round_trip("version: 1\nname: \"a: b # c\\n\\t\\u00e9\"\ntimeout: 1500ms\n", sets);
+    assert_round_trip("version: 1\nrouting: {kind: zipf, exponent: 0.3}\ntokens: [1, 2]\n", NULL);
+    assert_round_trip("version: 1\nrouting: {kind: file, path: \"a b\", layer: 12}\n", NULL);
+    assert_round_trip("version: 1\nranks: 8\nranks_per_node: 8\nverify: {straggle: 10us}\n", NULL);
 }
 
 TEST(origins_tell_default_file_and_set)
 {
     static const char *const sets[] = {"moe.topk=4", NULL};
-    struct experiment *x = read_text("version: 1\nmoe:\n  hidden: 64\n  fp8_group_size: 64\n", sets);
+    struct experiment *x =
+        read_text("version: 1\nmoe:\n  hidden: 64\n  fp8_group_size: 64\n", sets);
     struct text shown = {0};
 
     experiment_show(x, true, &shown);
     assert_non_null(strstr(shown.data, "  hidden: 64                            "
                                        "# a.yaml:3:11\n"));
-    assert_non_null(
-        strstr(shown.data, "  topk: 4                               # --set\n"));
+    assert_non_null(strstr(shown.data, "  topk: 4                               # --set\n"));
     assert_non_null(strstr(shown.data, "ranks: 2                                "
                                        "# default\n"));
     text_free(&shown);

@@ -58,8 +58,7 @@ TEST_IN(root_set_up, root_tear_down, processor_and_memory_come_from_proc)
     root_put(*state, "/proc/cpuinfo",
              "processor\t: 0\nmodel\t\t: 85\nmodel name\t: Fast CPU @ 3.00GHz\n"
              "model name\t: another\n");
-    root_put(*state, "/proc/meminfo",
-             "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n");
+    root_put(*state, "/proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n");
     root_put(*state, "/proc/loadavg", "1.25 0.50 0.10 1/100 1234\n");
     facts_collect_from(*state, &f);
     assert_string_equal(f.cpu, "Fast CPU @ 3.00GHz");
@@ -115,8 +114,7 @@ TEST_IN(root_set_up, root_tear_down, huge_page_settings_are_the_bracketed_word)
 {
     struct facts f;
 
-    root_put(*state, "/sys/kernel/mm/transparent_hugepage/enabled",
-             "always [madvise] never\n");
+    root_put(*state, "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     root_put(*state, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
              "always within_size [advise] never deny force\n");
     facts_collect_from(*state, &f);

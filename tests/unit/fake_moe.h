@@ -139,8 +139,7 @@ static inline enum epa_status fake_read(struct epa_backend *b, void *host, const
     return EPA_OK;
 }
 
-static inline enum epa_status fake_fill(struct epa_backend *b, void *to, int byte,
-                                        size_t bytes)
+static inline enum epa_status fake_fill(struct epa_backend *b, void *to, int byte, size_t bytes)
 {
     memset(fake_hide(b, to), byte, bytes);
     return EPA_OK;
@@ -201,9 +200,9 @@ static inline enum epa_status fake_open(struct fake *f, struct epa_error *err)
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
-        status = op_moe.create(&(struct op_params){&f->x, &world, &f->footprint, NULL,
-                                                   &f->backend, SLOTS, false},
-                               &f->op[r], err);
+        status = op_moe.create(
+            &(struct op_params){&f->x, &world, &f->footprint, NULL, &f->backend, SLOTS, false},
+            &f->op[r], err);
         for (uint32_t s = 0; s < SLOTS; s++)
             f->received[r][s] = calloc(1, sizeof(struct received));
     }
@@ -227,8 +226,8 @@ static inline void fake_inputs(struct fake *f, uint32_t slot, uint64_t iteration
     }
 }
 
-static inline void fake_pack(const struct fake *f, const struct epa_moe *from,
-                             uint32_t rank, uint32_t token, struct message *to)
+static inline void fake_pack(const struct fake *f, const struct epa_moe *from, uint32_t rank,
+                             uint32_t token, struct message *to)
 {
     const uint16_t *x = fake_here(f, from->x);
     const uint8_t *q = fake_here(f, from->x_fp8);
@@ -242,9 +241,9 @@ static inline void fake_pack(const struct fake *f, const struct epa_moe *from,
         memcpy(to->data, x + (size_t)token * HIDDEN, sizeof(to->data));
     } else {
         for (uint32_t g = 0; g < HIDDEN / GROUP; g++)
-            to->scale[g] = e4m3_group_of(f->x.moe.dtype == EPA_F16,
-                                         x + (size_t)token * HIDDEN + g * GROUP, GROUP,
-                                         (uint8_t *)to->data + g * GROUP);
+            to->scale[g] =
+                e4m3_group_of(f->x.moe.dtype == EPA_F16, x + (size_t)token * HIDDEN + g * GROUP,
+                              GROUP, (uint8_t *)to->data + g * GROUP);
     }
 }
 
@@ -263,8 +262,7 @@ static inline uint64_t fake_entry(const struct fake *f, uint32_t slot, uint32_t 
     for (uint64_t i = got->start[e % LOCAL];; i++) {
         uint64_t row = f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got->row[i] : i;
 
-        if (got->message[row].origin.rank == rank &&
-            got->message[row].origin.token == token)
+        if (got->message[row].origin.rank == rank && got->message[row].origin.token == token)
             return i;
     }
 }
@@ -328,8 +326,7 @@ static inline void fake_receive(struct fake *f, uint32_t slot, uint32_t me)
                 if (expert[i] != (int32_t)(me * LOCAL + e))
                     continue;
                 if (by_rank && row_of[r][i / TOPK] == UINT32_MAX)
-                    row_of[r][i / TOPK] =
-                        f->rows == FAKE_HOLES ? r * TOKENS + i / TOPK : rows++;
+                    row_of[r][i / TOPK] = f->rows == FAKE_HOLES ? r * TOKENS + i / TOPK : rows++;
                 if (by_rank)
                     row = row_of[r][i / TOPK];
                 got->row[entry] = (uint32_t)row;
@@ -349,8 +346,7 @@ static inline void fake_dispatch(struct fake *f, uint32_t slot)
         fake_receive(f, slot, r);
 }
 
-static inline enum epa_status fake_experts(struct fake *f, uint32_t slot,
-                                           struct epa_error *err)
+static inline enum epa_status fake_experts(struct fake *f, uint32_t slot, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -385,8 +381,8 @@ static inline void fake_sort(struct fake_terms *t, enum fake_way way)
 }
 
 /* Ascending k; ascending ranks, once each, in layout rank. */
-static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
-                                          uint32_t rank, uint32_t token, enum fake_way way)
+static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot, uint32_t rank,
+                                          uint32_t token, enum fake_way way)
 {
     const float *weight = fake_here(f, f->moe[rank][slot]->weight);
     const int32_t *expert = fake_here(f, f->moe[rank][slot]->expert);
@@ -404,11 +400,10 @@ static inline struct fake_terms fake_find(const struct fake *f, uint32_t slot,
             y = fake_here(f, f->moe[owner][slot]->y);
             if (by_rank)
                 entry = f->received[owner][slot]->row[entry];
-            t.at[t.n++] =
-                (struct fake_term){.owner = owner,
-                                   .expert = (uint32_t)expert[token * TOPK + k],
-                                   .weight = by_rank ? 1 : weight[token * TOPK + k],
-                                   .y = y + entry * HIDDEN};
+            t.at[t.n++] = (struct fake_term){.owner = owner,
+                                             .expert = (uint32_t)expert[token * TOPK + k],
+                                             .weight = by_rank ? 1 : weight[token * TOPK + k],
+                                             .y = y + entry * HIDDEN};
             if (by_rank)
                 break;
         }
@@ -444,8 +439,8 @@ static inline void fake_add(float weight, const float *v, float *acc)
 }
 
 /* Sums by rank: the answer of one rank, where it arrives; false: it has none. */
-static inline bool fake_part(const struct fake *f, const struct fake_terms *t,
-                             uint32_t rank, enum fake_way way, float *out)
+static inline bool fake_part(const struct fake *f, const struct fake_terms *t, uint32_t rank,
+                             enum fake_way way, float *out)
 {
     float part[HIDDEN] = {0}, v[HIDDEN];
     uint16_t sent[HIDDEN];
@@ -470,8 +465,7 @@ static inline void fake_reduce(struct fake *f, uint32_t slot, uint32_t rank, uin
                                enum fake_way way)
 {
     struct fake_terms t = fake_find(f, slot, rank, token, way);
-    uint16_t *out =
-        (uint16_t *)fake_here(f, f->moe[rank][slot]->out) + (size_t)token * HIDDEN;
+    uint16_t *out = (uint16_t *)fake_here(f, f->moe[rank][slot]->out) + (size_t)token * HIDDEN;
     bool two_steps = f->footprint.u.moe.layout == EPA_LAYOUT_EXPERT &&
                      f->footprint.u.moe.sum == EPA_SUM_BY_RANK && way != ONE_STEP;
     float acc[HIDDEN] = {0}, v[HIDDEN];

@@ -25,9 +25,7 @@ const struct epa_option fake_transport_options[] = {
      .min = 4096,
      .max = 1 << 30,
      .help = "room for messages"},
-    {.name = "linger",
-     EPA_DURATION(struct fake_transport, linger_ns),
-     .help = "at the end"},
+    {.name = "linger", EPA_DURATION(struct fake_transport, linger_ns), .help = "at the end"},
     {.name = "share",
      EPA_REAL(struct fake_transport, share),
      .least = 0.0,
@@ -64,10 +62,9 @@ static const struct epa_option fake_algorithm_options[] = {
     {0},
 };
 
-static enum epa_status fake_plan(const struct epa_problem *problem,
-                                 const struct epa_world *world, uint32_t transport_flags,
-                                 const void *config, struct epa_footprint *out,
-                                 struct epa_error *err)
+static enum epa_status fake_plan(const struct epa_problem *problem, const struct epa_world *world,
+                                 uint32_t transport_flags, const void *config,
+                                 struct epa_footprint *out, struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
     const struct fake_algorithm *c = config;
@@ -87,17 +84,17 @@ static enum epa_status fake_plan(const struct epa_problem *problem,
 }
 
 static const struct epa_launcher_plugin fake_fork = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "fork", .summary = "processes"},
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "fork",
+               .summary = "processes"},
 };
 static const struct epa_backend_plugin fake_host = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "host", .summary = "this machine"},
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "host",
+               .summary = "this machine"},
     .memory = EPA_MEMORY_HOST,
 };
 static const struct epa_backend_plugin fake_gpu = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "cuda", .summary = "another machine"},
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "cuda",
+               .summary = "another machine"},
     .memory = EPA_MEMORY_CUDA,
 };
 static const struct epa_transport_plugin fake_link = {
@@ -107,8 +104,8 @@ static const struct epa_transport_plugin fake_link = {
     .memory = EPA_MEMORY_CUDA,
 };
 static const struct epa_transport_plugin fake_shm = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "shm", .summary = "shared memory",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "shm",
+               .summary = "shared memory",
                .options = {fake_transport_options, sizeof(struct fake_transport),
                            &fake_transport_defaults}},
     .flags = EPA_TRANSPORT_HOST,
@@ -161,7 +158,7 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "transport plugin 'ucx' cannot be loaded: libucp.so.0 is missing");
     near = text_nearest(name, names, n);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s '%s'%s", kinds[kind],
-                    name, near != NULL ? "is it" : "there is",
-                    near != NULL ? near : names[0], near != NULL ? "?" : "");
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s '%s'%s", kinds[kind], name,
+                    near != NULL ? "is it" : "there is", near != NULL ? near : names[0],
+                    near != NULL ? "?" : "");
 }

@@ -40,13 +40,11 @@ static const struct epa_transport_plugin fake_transport = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
                .name = "shm"}};
 static const struct epa_backend_plugin fake_backend = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "host"},
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "host"},
     .memory = EPA_MEMORY_HOST,
     .threads = fake_threads};
 static const struct epa_launcher_plugin fake_launcher = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "fork"}};
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "fork"}};
 
 struct fake {
     struct experiment experiment;
@@ -75,11 +73,8 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                 .topk = 8,
                 .fp8_group_size = 128,
                 .dtype = EPA_BF16},
-        .routing = {.kind = ROUTING_ZIPF,
-                    .exponent = 1.5,
-                    .sigma = 1,
-                    .share = 0.5,
-                    .layer = UINT32_MAX},
+        .routing =
+            {.kind = ROUTING_ZIPF, .exponent = 1.5, .sigma = 1, .share = 0.5, .layer = UINT32_MAX},
         .run = {.iterations = 10},
         .verify = {.iterations = 50, .check_every = 1},
         .bench = {.warmup = 20,
@@ -121,8 +116,7 @@ static inline struct facts fake_facts(void)
 }
 
 /* Two stages, dispatch and combine; all ranks pinned, nothing measured yet. */
-static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks,
-                             uint32_t iterations)
+static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks, uint32_t iterations)
 {
     struct session *s = &f->session;
 
@@ -202,8 +196,7 @@ static inline void fake_peaks(struct fake *f)
     }
 }
 
-static inline void fake_fact(struct fake *f, uint32_t rank, const char *key,
-                             const char *value)
+static inline void fake_fact(struct fake *f, uint32_t rank, const char *key, const char *value)
 {
     struct session_facts *to = &session_rank(&f->session, rank)->device;
 
@@ -211,8 +204,7 @@ static inline void fake_fact(struct fake *f, uint32_t rank, const char *key,
     snprintf(to->fact[to->n++].value, sizeof(to->fact[0].value), "%s", value);
 }
 
-static inline enum epa_status fake_result(struct fake *f, enum epa_status status,
-                                          const char *error)
+static inline enum epa_status fake_result(struct fake *f, enum epa_status status, const char *error)
 {
     return result_make(&f->session, &f->facts, status, error, &f->result, NULL);
 }

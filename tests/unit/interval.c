@@ -40,9 +40,8 @@ TEST(it_is_the_narrowest_that_holds_in_95_of_100)
 TEST(the_table_of_the_sign_test_is_met)
 {
     /* n, and the largest count that is significant at 5 %, two-sided, plus one. */
-    static const uint64_t table[][2] = {{6, 1},   {8, 1},   {9, 2},   {12, 3},
-                                        {15, 4},  {20, 6},  {25, 8},  {30, 10},
-                                        {40, 14}, {50, 18}, {70, 27}, {100, 40}};
+    static const uint64_t table[][2] = {{6, 1},  {8, 1},   {9, 2},   {12, 3},  {15, 4},  {20, 6},
+                                        {25, 8}, {30, 10}, {40, 14}, {50, 18}, {70, 27}, {100, 40}};
 
     for (size_t i = 0; i < LENGTH(table); i++)
         assert_int_equal(interval_of_median(table[i][0]), table[i][1]);

@@ -42,9 +42,8 @@ static inline void hold_row(enum epa_dtype dtype, const uint16_t *x, uint32_t hi
         set->quantise(x, hidden, group, x, got + 1, got_scale);
         for (uint32_t h = 0; h < hidden; h++) {
             if (got[1 + h] != want[h])
-                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x",
-                         isas[k], group, h, x[h], (double)want_scale[h / group], got[1 + h],
-                         want[h]);
+                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x", isas[k],
+                         group, h, x[h], (double)want_scale[h / group], got[1 + h], want[h]);
         }
         assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
         assert_true(got_scale[groups] == -1.0f);

@@ -100,8 +100,8 @@ static void hold_channels(const char *what, const struct rows *rows, uint32_t hi
     for (uint32_t h = 0; h < hidden; h++) {
         uint16_t got = rows->got[h], want = rows->want[h];
 
-        if (got != want && !(isnan(float_of_word(rows->f16, got)) &&
-                             isnan(float_of_word(rows->f16, want))))
+        if (got != want &&
+            !(isnan(float_of_word(rows->f16, got)) && isnan(float_of_word(rows->f16, want))))
             fail_msg("%s %s, hidden %u: [%u] is 0x%04x, not 0x%04x", what,
                      rows->f16 ? "f16" : "bf16", hidden, h, got, want);
     }
@@ -163,8 +163,7 @@ TEST_OF_ROWS(reduce_keeps_nan_infinity_denormals_and_signs_of_zero)
 {
     static const uint16_t odds[2][12] = {
         {0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x7f81, 1, 0x8001, 0x7f, 0x80, 0x8000, 0, 0x7f7f},
-        {0x7e00, 0xfe01, 0x7c00, 0xfc00, 0x7c01, 1, 0x8001, 0x3ff, 0x400, 0x8000, 0,
-         0x7bff},
+        {0x7e00, 0xfe01, 0x7c00, 0xfc00, 0x7c01, 1, 0x8001, 0x3ff, 0x400, 0x8000, 0, 0x7bff},
     };
     const uint16_t *odd = odds[rows->f16];
 
@@ -245,8 +244,7 @@ static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint
     for (uint32_t k = 0; k < ISAS; k++) {
         const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 
-        for (int how = EPA_STORE_CACHED; set != NULL && how <= EPA_STORE_NONTEMPORAL;
-             how++) {
+        for (int how = EPA_STORE_CACHED; set != NULL && how <= EPA_STORE_NONTEMPORAL; how++) {
             forget(rows);
             set->reduce_fp8(row, scale, rows->weight, n, hidden, group, (enum epa_store)how,
                             rows->got);
@@ -316,16 +314,14 @@ TEST_OF_ROWS(reduce_fp8_rounds_each_value_before_it_is_added)
     }
 }
 
-static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group,
-                            float factor)
+static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group, float factor)
 {
     uint8_t q[HIDDEN + 1];
     float scale[HIDDEN];
 
     for (uint32_t h = 0; h < hidden; h++) {
         q[1 + h] = (uint8_t)(h * 5 + h / 256);
-        scale[h / group] =
-            float_of_word(rows->f16, rows->x[9][h / group] & 0x7fffu) * 1.01f;
+        scale[h / group] = float_of_word(rows->f16, rows->x[9][h / group] & 0x7fffu) * 1.01f;
     }
     for (uint32_t h = 0; h < hidden; h++) {
         float value = float_of_e4m3(q[1 + h]) * scale[h / group];
@@ -384,8 +380,7 @@ TEST_OF_ROWS(output_from_dtype_rounds_once)
 
         rows->x[w][5] = 0xffff; /* NaN */
         for (uint32_t h = 0; h < widths[w]; h++)
-            rows->want[h] =
-                word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
+            rows->want[h] = word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
         for (uint32_t k = 0; k < ISAS; k++) {
             const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
 

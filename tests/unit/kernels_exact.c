@@ -35,8 +35,8 @@ static void hold_float(uint32_t bits)
     float f = float_of_bits(bits);
 
     if (e4m3_of_float(f) != nearest(f))
-        fail_msg("%a (0x%08x): 0x%02x, the nearest is 0x%02x", (double)f, bits,
-                 e4m3_of_float(f), nearest(f));
+        fail_msg("%a (0x%08x): 0x%02x, the nearest is 0x%02x", (double)f, bits, e4m3_of_float(f),
+                 nearest(f));
 }
 
 TEST(e4m3_of_float_is_the_nearest_value_ties_to_even)
@@ -148,8 +148,7 @@ static void hold_amax(uint16_t amax, uint16_t other, uint32_t step)
         for (uint32_t i = 0; i < GROUP * GROUPS; i++) {
             if (i % GROUP == 37)
                 x[i] = amax;
-            else if (i % GROUP ==
-                     91) /* odd places: the value comes again in the next pair */
+            else if (i % GROUP == 91) /* odd places: the value comes again in the next pair */
                 x[i] = other;
             else {
                 x[i] = (uint16_t)(value <= amax ? value : amax) | (i % 2 != 0 ? 0x8000 : 0);

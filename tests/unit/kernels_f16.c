@@ -64,10 +64,10 @@ TEST(f16_of_float_is_the_nearest_value_ties_to_even)
 
     for (uint32_t h = 0; h < INFINITE; h++) {
         uint32_t at = bits_of_float((float)value_of((uint16_t)h));
-        uint32_t half = bits_of_float(
-            (float)((value_of((uint16_t)h) +
-                     (h + 1 == INFINITE ? 65536.0 : value_of((uint16_t)(h + 1)))) /
-                    2));
+        uint32_t half =
+            bits_of_float((float)((value_of((uint16_t)h) +
+                                   (h + 1 == INFINITE ? 65536.0 : value_of((uint16_t)(h + 1)))) /
+                                  2));
 
         hold_float(at);
         hold_float(at + 1);

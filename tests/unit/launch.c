@@ -15,8 +15,7 @@ TEST(nodes_of_one_host_divide_its_cores)
     struct pin_plan plan = {.order = order, .cores = 4, .threads = 1};
     struct epa_launch launch = {.ranks_per_node = 4};
     /* ranks; of the last: its node's ranks and cores */
-    static const uint32_t want[][3] = {
-        {4, 4, 4}, {8, 4, 2}, {6, 2, 1}, {5, 1, 1}, {2, 2, 4}};
+    static const uint32_t want[][3] = {{4, 4, 4}, {8, 4, 2}, {6, 2, 1}, {5, 1, 1}, {2, 2, 4}};
 
     for (size_t i = 0; i < LENGTH(want); i++) {
         struct epa_world world;
@@ -41,8 +40,7 @@ static enum epa_status check_world(struct epa_bootstrap *boot, void *arg)
     uint32_t all[MOST], node = w->rank / 2;
 
     __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
-    if (w->size != 5 || w->local_rank != w->rank % 2 ||
-        w->local_size != (node < 2 ? 2u : 1u))
+    if (w->size != 5 || w->local_rank != w->rank % 2 || w->local_size != (node < 2 ? 2u : 1u))
         return EPA_ERR_MISMATCH;
     if (w->local_cores == 0 || w->local_cores > w->local_size * 1024)
         return EPA_ERR_MISMATCH;
@@ -105,8 +103,7 @@ static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void 
     return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
 }
 
-static void
-a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launcher)
+static void a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launcher)
 {
     struct status_page *status_page = status_page_create();
     struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, status_page);
@@ -203,8 +200,7 @@ TEST(a_rank_that_ignores_its_own_abort_is_named)
     launch.grace_ns = 20000000;
     assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 0 (pid "));
-    assert_non_null(
-        strstr(err.text, ") did not return within 0.02 s of the request to stop"));
+    assert_non_null(strstr(err.text, ") did not return within 0.02 s of the request to stop"));
     status_page_destroy(status_page);
 }
 
@@ -224,8 +220,7 @@ TEST(a_thread_that_stays_is_named_and_left_behind)
     launch.grace_ns = 20000000;
     launch.leaked_ranks = &leaked_ranks;
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_string_equal(err.text,
-                        "rank 0 did not return within 0.02 s of the request to stop");
+    assert_string_equal(err.text, "rank 0 did not return within 0.02 s of the request to stop");
     assert_int_equal(leaked_ranks, 1);
     __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
 }

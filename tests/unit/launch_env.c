@@ -60,8 +60,8 @@ static void client(struct started *s, uint32_t r)
     struct epa_launch asked = started_launch(s, plan.rank_main);
     enum epa_status status = EPA_OK;
     struct epa_error err;
-    char *block = mmap(NULL, sizeof(s->block), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *block =
+        mmap(NULL, sizeof(s->block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     set_job(r, s->size, s->size, plan.port);
     if (plan.local_unknown) {
@@ -121,8 +121,7 @@ static enum epa_status note_world(struct epa_bootstrap *boot, void *arg)
 
 #define TEST_OF_RANKS(name, begin) TEST_OF(name, struct started, s, begin, started_destroy)
 
-TEST_OF_RANKS(ranks_of_one_host_are_on_one_node,
-              run(4, (struct plan){.rank_main = note_world}))
+TEST_OF_RANKS(ranks_of_one_host_are_on_one_node, run(4, (struct plan){.rank_main = note_world}))
 {
     assert_all(s, EPA_OK);
     for (uint32_t r = 0; r < 4; r++) {
@@ -150,9 +149,8 @@ TEST_OF_RANKS(ranks_per_node_makes_nodes,
 
 static void check_hosts(bool local_unknown)
 {
-    struct started *s =
-        run(5, (struct plan){
-                   .rank_main = note_world, .hosts = true, .local_unknown = local_unknown});
+    struct started *s = run(
+        5, (struct plan){.rank_main = note_world, .hosts = true, .local_unknown = local_unknown});
 
     if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
         started_destroy(s);
@@ -219,8 +217,7 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
             mine[i] = word_of(boot->world.rank, i + n);
         status = boot->allgather(boot, mine, n * sizeof(*mine), all);
         for (size_t i = 0; i < size * n && status == EPA_OK; i++)
-            status =
-                all[i] == word_of((uint32_t)(i / n), i % n + n) ? EPA_OK : EPA_ERR_MISMATCH;
+            status = all[i] == word_of((uint32_t)(i / n), i % n + n) ? EPA_OK : EPA_ERR_MISMATCH;
         if (n == MANY)
             break;
     }
@@ -229,8 +226,7 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-TEST_OF_RANKS(every_rank_gathers_what_all_have,
-              run(4, (struct plan){.rank_main = gather_much}))
+TEST_OF_RANKS(every_rank_gathers_what_all_have, run(4, (struct plan){.rank_main = gather_much}))
 {
     assert_all(s, EPA_OK);
 }
@@ -303,8 +299,8 @@ TEST_OF_RANKS(a_killed_rank_is_named_and_frees_the_others,
 
     assert_all(s, EPA_ERR_DIED);
     gethostname(host, sizeof(host) - 1);
-    snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)",
-             host, s->rank[1].pid);
+    snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)", host,
+             s->rank[1].pid);
     assert_string_equal(s->rank[0].text, want);
     assert_int_equal(s->rank[0].failed_rank, 1);
     for (uint32_t r = 0; r < 4; r++) {
@@ -378,8 +374,7 @@ static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
 
 TEST(the_last_must_return_within_the_limit)
 {
-    struct started *s =
-        run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
+    struct started *s = run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
 
     assert_all(s, EPA_ERR_TIMEOUT);
     assert_words(s->rank[0].text, "rank 1 .. 0.2");

@@ -19,8 +19,8 @@ struct status_page {
 
 static inline struct status_page *status_page_create(void)
 {
-    struct status_page *status_page = mmap(NULL, sizeof(*status_page), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct status_page *status_page =
+        mmap(NULL, sizeof(*status_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     assert_ptr_not_equal(status_page, MAP_FAILED);
     for (uint32_t r = 0; r < MOST; r++)
@@ -34,8 +34,7 @@ static inline void status_page_destroy(struct status_page *status_page)
 }
 
 static inline struct epa_launch
-launch_of(uint32_t ranks, enum epa_status (*rank_main)(struct epa_bootstrap *, void *),
-          void *arg)
+launch_of(uint32_t ranks, enum epa_status (*rank_main)(struct epa_bootstrap *, void *), void *arg)
 {
     return (struct epa_launch){.ranks = ranks,
                                .threads = 1,

@@ -48,10 +48,10 @@ static void client(struct started *s, uint32_t r)
     struct launcher_settings settings = {
         .pin = PIN_CORE, .start_ns = plan.start_ns, .heartbeat_ns = 5000000000};
     struct launcher_params params = {.process_id = {.rank = r, .size = s->size},
-                                 .interface = "lo",
-                                 .meet = plan.meet,
-                                 .leave = leave,
-                                 .arg = &s->rank[r]};
+                                     .interface = "lo",
+                                     .meet = plan.meet,
+                                     .leave = leave,
+                                     .arg = &s->rank[r]};
     enum epa_status status;
     struct launcher *launcher = NULL;
     struct epa_error err = {EPA_OK, ""};
@@ -75,8 +75,8 @@ static struct started *run(uint32_t size, struct plan p)
     plan = p;
     if (plan.start_ns == 0)
         plan.start_ns = 20000000000;
-    meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    meeting =
+        mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(meeting, MAP_FAILED);
     started_run(s, client);
     munmap(meeting, sizeof(*meeting));

@@ -26,8 +26,7 @@ static const struct epa_moe decode = {
 /* make(), made(), and assert_refused() with words of the refusal, for the layout of one algorithm. */
 #define LAYOUTS(layout, config, layout_make) \
     static enum epa_status make(const struct epa_moe *m, uint32_t ranks, uint32_t over, \
-                                const struct config *c, struct layout *out, \
-                                struct epa_error *err) \
+                                const struct config *c, struct layout *out, struct epa_error *err) \
     { \
         struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1}; \
 \

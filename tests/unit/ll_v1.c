@@ -70,8 +70,8 @@ TEST(regions_stand_apart_in_every_shape)
 TEST(the_largest_shape_keeps_in_64_bits)
 {
     struct epa_moe m = decode;
-    struct v1_config c = {.pdl = true, 
-        .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
+    struct v1_config c = {
+        .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
     struct v1_layout l;
 
     m.max_tokens = TOKENS;
@@ -136,8 +136,7 @@ TEST(every_call_has_words_of_its_own_mode_and_position)
                 assert_true(word < sizeof(seen));
                 assert_false(seen[word]);
                 seen[word] = true;
-                assert_int_equal(v1_signal_of(5, (enum v1_mode)mode, call + 2, source),
-                                 word);
+                assert_int_equal(v1_signal_of(5, (enum v1_mode)mode, call + 2, source), word);
             }
         }
     }
@@ -166,13 +165,13 @@ TEST(what_cannot_be_is_refused_in_words)
         "ll_v1 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
     m = decode;
     m.x_dtype = EPA_FP8_E4M3;
-    assert_refused(&m, 2, OVER_LOADS, &raw,
-                   "ll_v1 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
+    assert_refused(
+        &m, 2, OVER_LOADS, &raw,
+        "ll_v1 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
     m = decode;
     m.max_tokens = 1u << 29;
-    assert_refused(
-        &m, 2, OVER_LOADS, &pulled,
-        "ll_v1 .. 32 .. ranks (2) .. moe.max_tokens (536870912) .. moe.topk (8)");
+    assert_refused(&m, 2, OVER_LOADS, &pulled,
+                   "ll_v1 .. 32 .. ranks (2) .. moe.max_tokens (536870912) .. moe.topk (8)");
 }
 
 TEST(the_plan_says_what_crosses)
@@ -183,9 +182,8 @@ TEST(the_plan_says_what_crosses)
     struct epa_error err = {EPA_OK, ""};
 
     p.u.moe.dtype = EPA_F16;
-    assert_int_equal(
-        epa_plugin.plan(&p, &world, EPA_TRANSPORT_LOAD_STORE, &pulled, &plan, &err),
-        EPA_OK);
+    assert_int_equal(epa_plugin.plan(&p, &world, EPA_TRANSPORT_LOAD_STORE, &pulled, &plan, &err),
+                     EPA_OK);
     assert_int_equal(plan.signals, 2 * 2 * 8);
     assert_int_equal(plan.u.moe.recv_dtype, EPA_FP8_E4M3);
     assert_int_equal(plan.u.moe.output_dtype, EPA_F16);

@@ -5,7 +5,8 @@
 #define TEST_OF_BLOCKS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
 TEST_OF_BLOCKS(a_slice_is_sorted_by_expert_then_token,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
     const uint32_t *mine, *peers;
 
@@ -19,7 +20,8 @@ TEST_OF_BLOCKS(a_slice_is_sorted_by_expert_then_token,
 }
 
 TEST_OF_BLOCKS(rows_stand_by_expert_then_source_then_token,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
     struct epa_moe *m = &f->problem.u.moe;
     const uint32_t splits[] = {1, 2, 5, 7, 3, 9}; /* of the peer: counts, start, tokens */
@@ -50,12 +52,12 @@ TEST_OF_BLOCKS(rows_stand_by_expert_then_source_then_token,
 
 TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 {
-    struct fixture *f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
+    struct fixture *f =
+        create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
 
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(f, EPA_ERR_MISMATCH,
-                     "dispatch, postprocess .. rank 1 .. 49 .. 0 .. 48");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 49 .. 0 .. 48");
     memcpy(in_splits(f, 2), (uint32_t[]){1, 0, 48}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
     assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 1 .. 48");
@@ -68,8 +70,10 @@ TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 }
 
 TEST_OF_BLOCKS(more_rows_than_max_m_end_a_dispatch_in_words,
-               create(2, (struct v1_config){.pdl = true, 
-                             .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1, .capacity = 1}))
+               create(2, (struct v1_config){.pdl = true,
+                                            .dispatch_dtype = V1_DTYPE_NATIVE,
+                                            .buffers = 1,
+                                            .capacity = 1}))
 {
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(
@@ -81,7 +85,8 @@ TEST_OF_BLOCKS(more_rows_than_max_m_end_a_dispatch_in_words,
 
 /* A row in bf16 is 32 KiB: 48 of them leave nine at a time. */
 TEST_OF_BLOCKS(a_block_is_one_stretch_with_splits_then_a_signal,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * 2 * HIDDEN);
@@ -92,7 +97,8 @@ TEST_OF_BLOCKS(a_block_is_one_stretch_with_splits_then_a_signal,
 }
 
 TEST_OF_BLOCKS(scales_bring_the_signal_after_a_fence,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     (void)dispatch(f);
     assert_int_equal(f->row_bytes, 48 * HIDDEN);
@@ -102,7 +108,8 @@ TEST_OF_BLOCKS(scales_bring_the_signal_after_a_fence,
 }
 
 TEST_OF_BLOCKS(who_gets_no_rows_is_reported_all_the_same,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     f->problem.u.moe.tokens = 0;
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
@@ -113,7 +120,8 @@ TEST_OF_BLOCKS(who_gets_no_rows_is_reported_all_the_same,
 
 /* The peer sent rows 5 to 7 of what it had sorted. */
 TEST_OF_BLOCKS(outputs_return_side_by_side_from_recv_offset_on,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
     memcpy(in_splits(f, 1), (uint32_t[]){1, 2, 5, 7, 3, 9}, 24);
     assert_int_equal(combine(f, dispatch(f)), EPA_OK);
@@ -122,7 +130,8 @@ TEST_OF_BLOCKS(outputs_return_side_by_side_from_recv_offset_on,
 }
 
 TEST_OF_BLOCKS(outputs_are_taken_from_where_the_slice_began,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 1}))
 {
     uint64_t epoch;
 
@@ -136,7 +145,8 @@ TEST_OF_BLOCKS(outputs_are_taken_from_where_the_slice_began,
 }
 
 TEST_OF_BLOCKS(nothing_is_held_back_when_a_call_has_ended,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     uint64_t epoch = dispatch(f);
 
@@ -146,7 +156,8 @@ TEST_OF_BLOCKS(nothing_is_held_back_when_a_call_has_ended,
 }
 
 TEST_OF_BLOCKS(a_transport_without_room_ends_in_a_timeout_that_says_so,
-               create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+               create(2, (struct v1_config){
+                             .pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);

@@ -4,7 +4,8 @@
 #define TEST_OF_CALLS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
 TEST_OF_CALLS(calls_of_a_mode_take_positions_in_turn,
-              create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+              create(2,
+                     (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     for (uint64_t call = 1; call <= 4; call++) {
         assert_int_equal(combine(f, dispatch(f)), EPA_OK);
@@ -27,7 +28,8 @@ TEST_OF_CALLS(combines_go_in_the_order_of_dispatches, alone(2))
 }
 
 TEST_OF_CALLS(a_combine_may_be_called_again_until_the_next_dispatch,
-              create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2}))
+              create(2,
+                     (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2}))
 {
     uint64_t first, second;
 
@@ -44,7 +46,8 @@ TEST_OF_CALLS(a_combine_may_be_called_again_until_the_next_dispatch,
 }
 
 TEST_OF_CALLS(only_the_last_dispatch_is_discarded_and_its_set_is_free,
-              create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2}))
+              create(2,
+                     (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 2}))
 {
     uint64_t first = dispatch(f);
 
@@ -62,12 +65,12 @@ TEST_OF_CALLS(only_the_last_dispatch_is_discarded_and_its_set_is_free,
 }
 
 TEST_OF_CALLS(no_more_dispatches_are_open_than_buffers,
-              create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
+              create(2,
+                     (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_FP8, .buffers = 1}))
 {
     (void)dispatch(f);
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG,
-                     "dispatch, sort_and_quantise .. 1 .. algorithm.buffers");
+    assert_explained(f, EPA_ERR_CONFIG, "dispatch, sort_and_quantise .. 1 .. algorithm.buffers");
 }
 
 TEST(peers_out_of_reach_against_the_plan_are_refused)
@@ -75,9 +78,9 @@ TEST(peers_out_of_reach_against_the_plan_are_refused)
     struct fixture *f = calloc(1, sizeof(*f));
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(
-        try_create(f, 2, EPA_TRANSPORT_LOAD_STORE, (struct v1_config){.pdl = true, .buffers = 1}, &err),
-        EPA_ERR_UNSUPPORTED);
+    assert_int_equal(try_create(f, 2, EPA_TRANSPORT_LOAD_STORE,
+                                (struct v1_config){.pdl = true, .buffers = 1}, &err),
+                     EPA_ERR_UNSUPPORTED);
     assert_words(err.text, "ll_v1 .. rank 1");
     finish(f);
 }

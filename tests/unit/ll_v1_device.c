@@ -20,8 +20,7 @@ static void assert_apart(const struct v1_layout *l)
     const struct v1_region *const regions[] = {&l->splits, &l->starts,      &l->arrival,
                                                &l->recv,   &l->recv_scales, &l->origin,
                                                &l->y,      &l->outputs};
-    const uint32_t times[] = {2,          l->buffers, 2,          l->buffers,
-                              l->buffers, l->buffers, l->buffers, 2};
+    const uint32_t times[] = {2, l->buffers, 2, l->buffers, l->buffers, l->buffers, l->buffers, 2};
     uint64_t end = 0;
 
     for (size_t i = 0; i < LENGTH(times); i++) {
@@ -35,7 +34,8 @@ static void assert_apart(const struct v1_layout *l)
 TEST(regions_stand_apart_and_hold_what_comes)
 {
     for (uint32_t i = 0; i < 16; i++) {
-        struct v1_config c = {.pdl = true, .dispatch_dtype = (int)(i & 1),
+        struct v1_config c = {.pdl = true,
+                              .dispatch_dtype = (int)(i & 1),
                               .exchange = (int)(i >> 1 & 1),
                               .buffers = 1 + (i >> 2 & 1),
                               .capacity = (i >> 3 & 1) != 0 ? 1.5 : 0};
@@ -70,8 +70,8 @@ TEST(gpus_push_few_outputs_and_pull_many_unless_reported)
     c.exchange = V1_EXCHANGE_PULL;
     assert_true(made(&few, 2, OF_GPUS, &c).pull);
     c.exchange = V1_EXCHANGE_AUTO;
-    assert_int_equal(
-        v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
+    assert_int_equal(v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),
+                     EPA_OK);
     assert_true(l.pull);
 }
 
@@ -106,8 +106,8 @@ TEST(parts_cover_a_row_and_fit_their_packets)
 TEST(shares_and_pieces_cover_an_output)
 {
     struct epa_moe m = decode;
-    struct v1_config c = {.pdl = true, 
-        .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
+    struct v1_config c = {
+        .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 1};
 
     assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * EPA_PACKET_WORDS * 8);
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
@@ -145,8 +145,7 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
 
     assert_refused(&m, 32, OF_GPUS, &c, "ll_v1 on GPUs takes 1 to 16 ranks, not 32");
     m.experts = 8192;
-    assert_refused(&m, 2, OF_GPUS, &c,
-                   "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
+    assert_refused(&m, 2, OF_GPUS, &c, "ll_v1 on GPUs takes up to 4096 moe.experts, not 8192");
     m = decode;
     m.fp8_group_size = 512;
     assert_refused(&m, 2, OF_GPUS, &c,
@@ -165,8 +164,8 @@ static void assert_for_gpus(const struct v1_config *c, const char *what)
 
     assert_int_equal(v1_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, c, &l, &err),
                      EPA_ERR_CONFIG);
-    snprintf(why, sizeof(why),
-             "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda", what);
+    snprintf(why, sizeof(why), "ll_v1: %s is for GPUs; leave it out, or set backend.name: cuda",
+             what);
     assert_words(err.text, why);
 }
 

@@ -23,8 +23,7 @@ struct fixture {
     char trace[64];                      /* what was asked for: p P s f q */
     uint32_t puts, put_signals, signals; /* so far */
     uint32_t held;                       /* since the last quiet() */
-    uint64_t row_bytes, splits_bytes, scales_bytes,
-        output_bytes; /* put, by where it goes */
+    uint64_t row_bytes, splits_bytes, scales_bytes, output_bytes; /* put, by where it goes */
     uint64_t signalled[8];
     bool full, no_room;
     uint16_t x[TOKENS * HIDDEN], out[TOKENS * HIDDEN];
@@ -87,9 +86,8 @@ static inline enum epa_status put(struct epa_transport *t, uint64_t dst, const v
     return EPA_OK;
 }
 
-static inline enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                           uint64_t value, enum epa_signal_op op,
-                                           uint32_t peer)
+static inline enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                           enum epa_signal_op op, uint32_t peer)
 {
     struct fixture *f = of(t);
 
@@ -103,10 +101,9 @@ static inline enum epa_status raise_signal(struct epa_transport *t, uint32_t sig
     return EPA_OK;
 }
 
-static inline enum epa_status put_signal(struct epa_transport *t, uint64_t dst,
-                                         const void *src, size_t bytes, uint32_t signal,
-                                         uint64_t value, enum epa_signal_op op,
-                                         uint32_t peer)
+static inline enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                         size_t bytes, uint32_t signal, uint64_t value,
+                                         enum epa_signal_op op, uint32_t peer)
 {
     struct fixture *f = of(t);
 
@@ -200,8 +197,7 @@ static inline enum epa_status try_create(struct fixture *f, uint32_t ranks, uint
 
     set_problem(f);
     f->c = c;
-    assert_int_equal(v1_layout_make(&f->problem.u.moe, &world, flags, &f->c, &f->l, err),
-                     EPA_OK);
+    assert_int_equal(v1_layout_make(&f->problem.u.moe, &world, flags, &f->c, &f->l, err), EPA_OK);
     f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
     f->peer_heap[0] = aligned_alloc(4096, (f->l.heap_bytes + 4095) / 4096 * 4096);
     memset(f->peer_heap[0], 0, f->l.heap_bytes);
@@ -226,15 +222,16 @@ static inline struct fixture *create(uint32_t ranks, struct v1_config c)
     struct fixture *f = calloc(1, sizeof(*f));
     struct epa_error err = {EPA_OK, ""};
 
-    if (try_create(f, ranks, ranks > 1 ? EPA_TRANSPORT_HOST : EPA_TRANSPORT_LOAD_STORE, c,
-                   &err) != EPA_OK)
+    if (try_create(f, ranks, ranks > 1 ? EPA_TRANSPORT_HOST : EPA_TRANSPORT_LOAD_STORE, c, &err) !=
+        EPA_OK)
         fail_msg("%s", err.text);
     return f;
 }
 
 static inline struct fixture *alone(uint32_t buffers)
 {
-    return create(1, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = buffers});
+    return create(
+        1, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = buffers});
 }
 
 static inline void finish(struct fixture *f)
@@ -266,8 +263,7 @@ static inline enum epa_status combine(struct fixture *f, uint64_t epoch)
     return run(f, 1);
 }
 
-static inline void assert_explained(struct fixture *f, enum epa_status status,
-                                    const char *why)
+static inline void assert_explained(struct fixture *f, enum epa_status status, const char *why)
 {
     struct epa_error err = {EPA_OK, ""};
 
@@ -278,8 +274,7 @@ static inline void assert_explained(struct fixture *f, enum epa_status status,
 
 static inline uint32_t *out_splits(struct fixture *f, uint32_t peer, uint32_t start)
 {
-    return (uint32_t *)(void *)(f->t.heap + f->l.out_splits.at) +
-           v1_splits_to(&f->l, peer, start);
+    return (uint32_t *)(void *)(f->t.heap + f->l.out_splits.at) + v1_splits_to(&f->l, peer, start);
 }
 
 /* What the peer sends in call `call`. */

@@ -10,8 +10,11 @@ enum { RANKS = 64, TOKENS = 4096, TOPK = 32, HIDDEN = 131072 };
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
-    return (struct ll_config){.pdl = true, 
-        .dispatch_dtype = wire, .combine_dtype = LL_DTYPE_NATIVE, .layout = layout, .buffers = buffers};
+    return (struct ll_config){.pdl = true,
+                              .dispatch_dtype = wire,
+                              .combine_dtype = LL_DTYPE_NATIVE,
+                              .layout = layout,
+                              .buffers = buffers};
 }
 
 LAYOUTS(ll_layout, ll_config, ll_layout_make)
@@ -21,9 +24,8 @@ static void assert_apart(const struct ll_layout *l)
 {
     const uint64_t at[] = {l->counts_at,  l->recv_at,    l->y_at,     l->staging_at,
                            l->outputs_at, l->arrival_at, l->outbox_at};
-    const uint64_t bytes[] = {l->counts_bytes,  l->recv_bytes,    l->y_bytes,
-                              l->staging_bytes, l->outputs_bytes, l->arrival_bytes,
-                              l->outbox_bytes};
+    const uint64_t bytes[] = {l->counts_bytes,  l->recv_bytes,    l->y_bytes,     l->staging_bytes,
+                              l->outputs_bytes, l->arrival_bytes, l->outbox_bytes};
     uint64_t end = 0;
 
     for (size_t i = 0; i < LENGTH(at); i++) {
@@ -187,8 +189,7 @@ TEST(a_rank_with_few_experts_needs_few_entries)
 TEST(only_puts_need_staging)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout near = made(&decode, 8, OVER_LOADS, &c),
-                     far = made(&decode, 8, OVER_PUTS, &c);
+    struct ll_layout near = made(&decode, 8, OVER_LOADS, &c), far = made(&decode, 8, OVER_PUTS, &c);
 
     assert_int_equal(near.staging_bytes, 0);
     assert_int_equal(near.outputs_bytes, 0);
@@ -225,9 +226,8 @@ TEST(ranks_on_several_nodes_need_staging)
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
 
-    assert_int_equal(ll_layout_make(&decode, &world,
-                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_NODES, &c, &l,
-                                    &err),
+    assert_int_equal(ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_NODES,
+                                    &c, &l, &err),
                      EPA_OK);
     assert_true(l.puts);
 }
@@ -294,10 +294,12 @@ TEST(what_it_cannot_do_is_refused_in_words)
     m = decode, m.hidden = 24;
     refuse(&m, 8, LL_DTYPE_NATIVE, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.fp8_group_size = 96;
-    refuse(&m, 8, LL_DTYPE_FP8,
-           "ll_v2 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
+    refuse(
+        &m, 8, LL_DTYPE_FP8,
+        "ll_v2 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
-    refuse(&m, 8, LL_DTYPE_NATIVE, "ll_v2 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
+    refuse(&m, 8, LL_DTYPE_NATIVE,
+           "ll_v2 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
 }
 
 TEST(more_padded_entries_than_can_be_numbered_are_refused)
@@ -322,8 +324,7 @@ TEST(what_only_gpus_can_do_is_refused_on_hosts)
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     c.split_phase = true;
-    assert_refused(&decode, 8, OVER_LOADS, &c,
-                   "ll_v2: split_phase: true .. backend.name: cuda");
+    assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: split_phase: true .. backend.name: cuda");
     c.profile = "trace";
     assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: profile .. backend.name: cuda");
 }
@@ -337,8 +338,7 @@ TEST(how_to_put_is_refused_on_gpus)
 
     c.puts = LL_PUTS_BLOCKS;
     assert_int_equal(ll_layout_make(&decode, &world,
-                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l,
-                                    &err),
+                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l, &err),
                      EPA_ERR_CONFIG);
     assert_string_equal(err.text, "ll_v2: puts is for hosts; leave it out");
 }
@@ -352,8 +352,8 @@ static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footpr
 
     c.dedup = dedup;
     c.combine_dtype = combine_dtype;
-    assert_int_equal(
-        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err), EPA_OK);
+    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err),
+                     EPA_OK);
 }
 
 TEST(the_plan_says_how_outputs_are_added_and_travel)
@@ -364,8 +364,7 @@ TEST(the_plan_says_how_outputs_are_added_and_travel)
     assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 &&
                 !plan.u.moe.dedup);
     plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK &&
-                plan.u.moe.output_dtype == EPA_FP8_E4M3);
+    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK && plan.u.moe.output_dtype == EPA_FP8_E4M3);
     assert_true(plan.u.moe.dedup);
     assert_int_equal(plan.u.moe.combine_row_bytes, 7168 + 256);
     plan_of(EPA_LAYOUT_RANK, true, LL_DTYPE_NATIVE, &plan);
@@ -381,9 +380,8 @@ TEST(the_plan_says_what_the_layout_has)
     struct epa_footprint plan;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(
-        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
-        EPA_OK);
+    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
+                     EPA_OK);
     assert_int_equal(plan.heap_bytes, l.heap_bytes);
     assert_int_equal(plan.signals, LL_SIGNALS * 4);
     assert_int_equal(plan.u.moe.recv_rows, l.rows);

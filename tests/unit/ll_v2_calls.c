@@ -8,7 +8,8 @@ extern const struct epa_algorithm_plugin epa_plugin;
 
 static struct ll_config config_of(uint32_t buffers)
 {
-    return (struct ll_config){.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE,
+    return (struct ll_config){.pdl = true,
+                              .dispatch_dtype = LL_DTYPE_NATIVE,
                               .combine_dtype = LL_DTYPE_NATIVE,
                               .layout = EPA_LAYOUT_EXPERT,
                               .buffers = buffers};
@@ -27,9 +28,9 @@ struct fixture {
     float weight[SMALL_TOKENS];
 };
 
-static enum epa_status no_room(struct epa_transport *t, uint64_t dst, const void *src,
-                               size_t bytes, uint32_t signal, uint64_t value,
-                               enum epa_signal_op op, uint32_t peer)
+static enum epa_status no_room(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                               uint32_t signal, uint64_t value, enum epa_signal_op op,
+                               uint32_t peer)
 {
     (void)t, (void)dst, (void)src, (void)bytes;
     (void)signal, (void)value, (void)op, (void)peer;
@@ -42,8 +43,8 @@ static enum epa_status nothing_to_do(struct epa_transport *t)
     return EPA_OK;
 }
 
-static enum epa_status one_worker(struct epa_backend *b,
-                                  void (*fn)(void *, uint32_t, uint32_t), void *arg)
+static enum epa_status one_worker(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
+                                  void *arg)
 {
     (void)b;
     fn(arg, 0, 1);
@@ -230,8 +231,7 @@ static struct {
 } spoil;
 
 static enum epa_status one_worker_then_spoil(struct epa_backend *b,
-                                             void (*fn)(void *, uint32_t, uint32_t),
-                                             void *arg)
+                                             void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
     (void)b;
     fn(arg, 0, 1);
@@ -255,8 +255,7 @@ static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *wh
     c.dedup = true;
     f = alone_with(c);
     assert_int_equal(
-        ll_layout_make(&f->problem.u.moe, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),
-        EPA_OK);
+        ll_layout_make(&f->problem.u.moe, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
     row = (layout == EPA_LAYOUT_RANK ? l.recv_at : l.arrival_at) + 2 * l.message_bytes;
     spoil.heap = f->peer_heap[0];
     spoil.at = row + (entry ? l.choices_at + offsetof(struct ll_choice, entry)
@@ -277,9 +276,8 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
         spoilt_choices_end_a_dispatch(layouts[i], true,
                                       "dispatch, postprocess: row 2 says it has 1 choices, "
                                       "entry 99");
-        spoilt_choices_end_a_dispatch(
-            layouts[i], false,
-            "dispatch, postprocess: row 2 says it has 99 choices, "
-            "entry 2");
+        spoilt_choices_end_a_dispatch(layouts[i], false,
+                                      "dispatch, postprocess: row 2 says it has 99 choices, "
+                                      "entry 2");
     }
 }

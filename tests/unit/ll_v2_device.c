@@ -57,12 +57,9 @@ TEST(regions_are_apart_and_in_the_heap)
     for (uint32_t i = 0; i < CONFIGS; i++) {
         struct ll_layout l = made(&decode, 8, OF_GPUS, &all_configs[i]);
         const uint64_t region[][3] = {
-            {l.counts_at, l.counts_bytes, l.buffers},
-            {l.recv_at, l.recv_bytes, l.buffers},
-            {l.y_at, l.y_bytes, l.buffers},
-            {l.outputs_at, l.outputs_bytes, 2},
-            {l.routes_at, l.routes_bytes, l.buffers},
-            {l.arrival_at, l.arrival_bytes, l.buffers},
+            {l.counts_at, l.counts_bytes, l.buffers}, {l.recv_at, l.recv_bytes, l.buffers},
+            {l.y_at, l.y_bytes, l.buffers},           {l.outputs_at, l.outputs_bytes, 2},
+            {l.routes_at, l.routes_bytes, l.buffers}, {l.arrival_at, l.arrival_bytes, l.buffers},
         };
 
         for (uint32_t a = 0; a < 6; a++) {
@@ -81,8 +78,7 @@ TEST(what_warps_store_begins_with_a_packet)
     for (uint32_t i = 0; i < CONFIGS; i++) {
         struct ll_layout l = made(&decode, 4, OF_GPUS, &all_configs[i]);
 
-        assert_int_equal(l.counts_bytes,
-                         (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
+        assert_int_equal(l.counts_bytes, (uint64_t)l.size * l.experts * sizeof(struct ll_packet));
         assert_int_equal(l.unit_bytes % EPA_PACKET, 0);
         assert_int_equal(l.message_bytes % EPA_PACKET, 0);
         assert_int_equal(l.token_at, 0);
@@ -100,8 +96,10 @@ TEST(what_warps_store_begins_with_a_packet)
 TEST(the_parts_of_a_row_cover_it)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.pdl = true, 
-        .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 2};
+    struct ll_config c = {.pdl = true,
+                          .dispatch_dtype = LL_DTYPE_NATIVE,
+                          .combine_dtype = LL_DTYPE_NATIVE,
+                          .buffers = 2};
 
     for (m.hidden = 16; m.hidden <= 20480; m.hidden += 16) {
         struct ll_layout l = made(&m, 4, OF_GPUS, &c);
@@ -192,7 +190,10 @@ TEST(a_payload_fits_its_packets)
 TEST(each_chunk_of_an_output_finds_its_scale)
 {
     struct epa_moe m = decode;
-    struct ll_config c = {.pdl = true, .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_FP8, .buffers = 2};
+    struct ll_config c = {.pdl = true,
+                          .dispatch_dtype = LL_DTYPE_NATIVE,
+                          .combine_dtype = LL_DTYPE_FP8,
+                          .buffers = 2};
 
     for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
         struct ll_layout l = made(&m, 4, OF_GPUS, &c);
@@ -201,7 +202,8 @@ TEST(each_chunk_of_an_output_finds_its_scale)
         assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= EPA_PACKET_WORDS * 8);
         assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * EPA_PACKET);
         assert_true(l.shares * l.share_channels >= m.hidden);
-        for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16; n += m.fp8_group_size / 16) {
+        for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16;
+             n += m.fp8_group_size / 16) {
             uint32_t packets = ll_code_packets(n * 16, m.fp8_group_size);
 
             assert_true(packets * chunks >= n && (packets - 1) * chunks < n);
@@ -225,8 +227,7 @@ static void compare_quotients(bool f16, uint32_t of)
     uint32_t bits = f16 ? 10 : 7, infinity = f16 ? 0x7c00 : 0x7f80;
 
     for (uint32_t amax = 1; amax < infinity; amax++) {
-        float scale = float_of_word(f16, (uint16_t)amax) * (1.0f / 448.0f),
-              inverse = 1.0f / scale;
+        float scale = float_of_word(f16, (uint16_t)amax) * (1.0f / 448.0f), inverse = 1.0f / scale;
 
         if ((amax >> bits) % of != 7 % of)
             continue;
@@ -240,8 +241,7 @@ static void compare_quotients(bool f16, uint32_t of)
 
             if (e4m3_of_float(is) != e4m3_of_float(right) ||
                 (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
-                fail_msg("x 0x%04x, amax 0x%04x: %a, not %a", x, amax, (double)is,
-                         (double)right);
+                fail_msg("x 0x%04x, amax 0x%04x: %a, not %a", x, amax, (double)is, (double)right);
         }
     }
 }
@@ -266,8 +266,7 @@ TEST(what_gpus_cannot_do_is_refused)
                    "ll_v2 .. 16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512");
     m = decode;
     m.experts = 17 * 64;
-    assert_refused(&m, 17, OF_GPUS, &all_configs[0],
-                   "ll_v2 on GPUs takes 1 to 16 ranks, not 17");
+    assert_refused(&m, 17, OF_GPUS, &all_configs[0], "ll_v2 on GPUs takes 1 to 16 ranks, not 17");
     m = decode;
     m.experts = 8192;
     assert_refused(&m, 4, OF_GPUS, &all_configs[0], "up to 4096 moe.experts");
@@ -283,14 +282,13 @@ TEST(an_option_of_the_other_kind_of_memory_is_refused)
     struct ll_layout l;
     struct epa_error err = {EPA_OK, ""}, second = {EPA_OK, ""};
 
-    assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err),
-                     EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: blocks is for GPUs; leave it out, or set backend.name: cuda");
-    assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second),
-                     EPA_ERR_CONFIG);
-    assert_string_equal(second.text, "ll_v2: pdl is for GPUs; leave it out, or set backend.name: cuda");
-    assert_refused(&decode, 2, OF_GPUS, &stream,
-                   "ll_v2: nontemporal is for hosts; leave it out");
+    assert_int_equal(ll_layout_make(&decode, &world, host, &blocks, &l, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text,
+                        "ll_v2: blocks is for GPUs; leave it out, or set backend.name: cuda");
+    assert_int_equal(ll_layout_make(&decode, &world, host, &after, &l, &second), EPA_ERR_CONFIG);
+    assert_string_equal(second.text,
+                        "ll_v2: pdl is for GPUs; leave it out, or set backend.name: cuda");
+    assert_refused(&decode, 2, OF_GPUS, &stream, "ll_v2: nontemporal is for hosts; leave it out");
     assert_int_equal(make(&decode, 2, OF_GPUS, &blocks, &l, &err), EPA_OK);
     assert_int_equal(make(&decode, 2, OF_GPUS, &after, &l, &err), EPA_OK);
 }
@@ -304,8 +302,7 @@ TEST(a_profile_is_of_bf16_and_of_outputs_by_others)
 
     assert_int_equal(make(&m, 4, OF_GPUS, &c, &l, &err), EPA_OK);
     m.dtype = EPA_F16;
-    assert_refused(&m, 4, OF_GPUS, &c,
-                   "ll_v2: profile .. fuse_expert: false .. moe.dtype: bf16");
+    assert_refused(&m, 4, OF_GPUS, &c, "ll_v2: profile .. fuse_expert: false .. moe.dtype: bf16");
     m.dtype = EPA_BF16;
     c.fuse_expert = true;
     assert_refused(&m, 4, OF_GPUS, &c, "ll_v2: profile .. fuse_expert: false");
@@ -314,8 +311,8 @@ TEST(a_profile_is_of_bf16_and_of_outputs_by_others)
 /* Nobody writes answers for others to read then. */
 TEST(outputs_made_in_combine_need_no_room)
 {
-    struct ll_config c = {.pdl = true, 
-        .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
+    struct ll_config c = {
+        .pdl = true, .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
     struct ll_layout l, apart;
 
     for (uint32_t way = 0; way < 4; way++) {
@@ -342,16 +339,17 @@ TEST(a_plan_has_rows_and_outputs_in_dtype)
     struct epa_world world = {.size = 4, .local_size = 4};
 
     for (size_t i = 0; i < 2; i++) {
-        struct ll_config c = {.pdl = true, 
-            .dispatch_dtype = LL_DTYPE_NATIVE, .combine_dtype = LL_DTYPE_NATIVE, .buffers = 1};
+        struct ll_config c = {.pdl = true,
+                              .dispatch_dtype = LL_DTYPE_NATIVE,
+                              .combine_dtype = LL_DTYPE_NATIVE,
+                              .buffers = 1};
         struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
         struct epa_error err = {EPA_OK, ""};
         struct epa_footprint plan;
 
         problem.u.moe.dtype = problem.u.moe.x_dtype = dtypes[i];
         assert_int_equal(
-            epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
-            EPA_OK);
+            epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err), EPA_OK);
         assert_int_equal(plan.u.moe.recv_dtype, dtypes[i]);
         assert_int_equal(plan.u.moe.output_dtype, dtypes[i]);
     }
@@ -360,20 +358,19 @@ TEST(a_plan_has_rows_and_outputs_in_dtype)
 /* On hosts: rooms for expert outputs are for those that are put. */
 TEST(a_plan_says_that_outputs_are_made_in_combine)
 {
-    struct ll_config c = {.pdl = true, 
-        .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
+    struct ll_config c = {
+        .pdl = true, .combine_dtype = LL_DTYPE_NATIVE, .fuse_expert = true, .buffers = 2};
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
     struct epa_footprint plan;
     struct ll_layout l;
 
-    assert_int_equal(
-        epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
-        EPA_OK);
+    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
+                     EPA_OK);
     assert_true(plan.u.moe.fused && plan.u.moe.layout == EPA_LAYOUT_EXPERT);
-    assert_int_equal(
-        ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
+    assert_int_equal(ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),
+                     EPA_OK);
     assert_int_equal(l.y_bytes, 0);
     assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
     assert_int_equal(l.y_bytes, l.rows * l.output_bytes);

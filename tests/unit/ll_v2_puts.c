@@ -39,8 +39,8 @@ static bool has_room(struct fixture *f)
     return !f->full;
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     struct fixture *f = of(t);
 
@@ -68,8 +68,8 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     return EPA_OK;
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     struct fixture *f = of(t);
 
@@ -101,15 +101,14 @@ static enum epa_status progress(struct epa_transport *t)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     (void)t, (void)signal, (void)compare, (void)value, (void)timeout_ns;
     return EPA_OK;
 }
 
-static enum epa_status one_worker(struct epa_backend *b,
-                                  void (*fn)(void *, uint32_t, uint32_t), void *arg)
+static enum epa_status one_worker(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
+                                  void *arg)
 {
     (void)b;
     fn(arg, 0, 1);
@@ -155,8 +154,7 @@ static struct fixture *create(struct ll_config c)
     c.buffers = 1;
     set_problem(f);
     assert_int_equal(ll_layout_make(&f->problem.u.moe, &world,
-                                    EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES, &c, &f->l,
-                                    &err),
+                                    EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES, &c, &f->l, &err),
                      EPA_OK);
     f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
     f->peer_heap[0] = aligned_alloc(4096, (f->l.heap_bytes + 4095) / 4096 * 4096);
@@ -222,7 +220,8 @@ TEST(rows_of_a_slice_leave_together_in_blocks)
     assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS}, 3 * TOPK,
                          TOKENS * TOPK);
     assert_dispatch_puts(
-        (struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
+        (struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .layout = EPA_LAYOUT_RANK}, 3,
+        TOKENS);
     assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .dedup = true}, 3,
                          TOKENS);
 }
@@ -248,7 +247,8 @@ TEST_OF_PUTS(who_gets_no_rows_is_reported_all_the_same, create((struct ll_config
     assert_int_equal(f->signals, 1);
 }
 
-TEST_OF_PUTS(nothing_is_held_back_when_a_stage_has_ended, create((struct ll_config){.pdl = true, 0}))
+TEST_OF_PUTS(nothing_is_held_back_when_a_stage_has_ended,
+             create((struct ll_config){.pdl = true, 0}))
 {
     run(f, 0);
     assert_int_equal(f->held, 0);

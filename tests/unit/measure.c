@@ -29,8 +29,7 @@ TEST(every_rate_is_above_zero)
     struct pin_plan plan;
 
     assert_int_equal(pin_plan_init(&plan, PIN_CORE, 1, 1, &err), EPA_OK);
-    assert_int_equal(measure_memory(plan.order, plan.cores, 2 << 20, true, &m, &err),
-                     EPA_OK);
+    assert_int_equal(measure_memory(plan.order, plan.cores, 2 << 20, true, &m, &err), EPA_OK);
     assert_int_equal(m.cores, plan.cores);
     assert_int_equal(m.bytes, 2 << 20);
     assert_true(m.one.read > 0 && m.one.write > 0 && m.one.copy > 0);
@@ -44,8 +43,7 @@ TEST(memory_that_is_not_there_is_refused_in_words)
     struct epa_error err = {EPA_OK, ""};
     struct measure_memory m;
 
-    assert_int_equal(measure_memory(core, 2, (uint64_t)1 << 62, true, &m, &err),
-                     EPA_ERR_NOMEM);
+    assert_int_equal(measure_memory(core, 2, (uint64_t)1 << 62, true, &m, &err), EPA_ERR_NOMEM);
     assert_string_equal(err.text, "no memory for 2 times 4611686018427387904 bytes");
 }
 

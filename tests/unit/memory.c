@@ -15,8 +15,7 @@ TEST_IN(root_set_up, root_tear_down, memory_is_mem_available_without_a_cgroup)
 {
     char which[64];
 
-    root_put(*state, "/proc/meminfo",
-             "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n");
+    root_put(*state, "/proc/meminfo", "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n");
     assert_int_equal(available(*state, which), 8 << 20);
     assert_string_equal(which, "MemAvailable");
 }
@@ -47,8 +46,7 @@ TEST_IN(root_set_up, root_tear_down, cached_files_of_a_cgroup_count_as_room)
     root_put(*state, "/proc/self/cgroup", "0::/\n");
     root_put(*state, "/sys/fs/cgroup/memory.max", "1000000\n");
     root_put(*state, "/sys/fs/cgroup/memory.current", "400000\n");
-    root_put(*state, "/sys/fs/cgroup/memory.stat",
-             "anon 1\ninactive_file 300000\nfile 9\n");
+    root_put(*state, "/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 300000\nfile 9\n");
     assert_int_equal(available(*state, which), 900000);
 }
 
@@ -79,13 +77,11 @@ TEST_IN(root_set_up, root_tear_down, no_limit_in_a_cgroup_of_version_1_is_no_lim
     char which[64];
 
     root_put(*state, "/proc/self/cgroup", "4:memory:/\n");
-    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-             "9223372036854771712\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     assert_true(available(*state, which) == UINT64_MAX);
 }
 
-TEST_IN(root_set_up, root_tear_down,
-        the_address_space_left_is_the_limit_less_what_is_mapped)
+TEST_IN(root_set_up, root_tear_down, the_address_space_left_is_the_limit_less_what_is_mapped)
 {
     struct rlimit old, limit;
     uint64_t room;

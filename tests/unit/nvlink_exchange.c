@@ -32,8 +32,7 @@ static bool is_from(int fd, uint32_t rank, uint32_t number)
     struct given given = {0, 0};
 
     return fd >= 0 && pread(fd, &given, sizeof(given), 0) == (ssize_t)sizeof(given) &&
-           given.rank == rank && given.number == number &&
-           (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+           given.rank == rank && given.number == number && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
 }
 
 /* Descriptors of this test's memfds and of sockets; threads of other ranks have theirs. */
@@ -55,8 +54,8 @@ static uint32_t count_open(void)
     return n;
 }
 
-static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared,
-                                uint32_t n, uint64_t timeout_ns)
+static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared, uint32_t n,
+                                uint64_t timeout_ns)
 {
     uint32_t me = boot->world.rank, size = boot->world.size;
     int mine[EXCHANGE_FDS] = {-1, -1}, out[EXCHANGE_FDS * MOST];
@@ -64,8 +63,7 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
 
     for (uint32_t i = 0; i < n; i++)
         mine[i] = make(me, i);
-    shared->status[me] =
-        exchange_fds(boot, mine, n, timeout_ns, out, same, &shared->err[me]);
+    shared->status[me] = exchange_fds(boot, mine, n, timeout_ns, out, same, &shared->err[me]);
     for (uint32_t i = 0; i < n; i++)
         close(mine[i]);
     for (uint32_t i = 0; i < size * n; i++) {
@@ -136,8 +134,7 @@ TEST(nothing_stays_open)
 
 /* ---- who does not belong ---- */
 
-static enum epa_status (*real_allgather)(struct epa_bootstrap *, const void *, size_t,
-                                         void *);
+static enum epa_status (*real_allgather)(struct epa_bootstrap *, const void *, size_t, void *);
 
 /* As somebody who guesses names: a message of `bytes`, none for 0, with a descriptor. */
 static bool intrude(const char *name, size_t bytes)
@@ -163,8 +160,7 @@ static bool intrude(const char *name, size_t bytes)
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &passed, sizeof(int));
     memcpy(at.sun_path + 1, name, 5);
-    received = connect(fd, (struct sockaddr *)&at,
-                   offsetof(struct sockaddr_un, sun_path) + 6) == 0;
+    received = connect(fd, (struct sockaddr *)&at, offsetof(struct sockaddr_un, sun_path) + 6) == 0;
 
     if (received && bytes > 0)
         (void)!sendmsg(fd, &message, MSG_NOSIGNAL);
@@ -233,8 +229,8 @@ static enum epa_status die_first(struct epa_bootstrap *boot, void *arg)
     return exchange(boot, arg, 2, default_timeout_ns);
 }
 
-static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mine,
-                                      size_t bytes, void *all)
+static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mine, size_t bytes,
+                                      void *all)
 {
     enum epa_status status = real_allgather(boot, mine, bytes, all);
 
@@ -251,8 +247,7 @@ static enum epa_status die_later(struct epa_bootstrap *boot, void *arg)
 
 TEST(a_rank_that_is_killed_frees_the_others)
 {
-    enum epa_status (*const ways[])(struct epa_bootstrap *, void *) = {die_first,
-                                                                       die_later};
+    enum epa_status (*const ways[])(struct epa_bootstrap *, void *) = {die_first, die_later};
 
     for (uint32_t way = 0; way < 2; way++) {
         struct shared *shared = run_ranks(&launch_fork_plugin, 4, ways[way]);
@@ -289,8 +284,8 @@ TEST(a_rank_that_stays_away_is_named)
     for (uint32_t r = 0; r < 3; r++) {
         char want[96];
 
-        snprintf(want, sizeof(want),
-                 "nvlink: rank %u waited in vain for the descriptors of rank 3", r);
+        snprintf(want, sizeof(want), "nvlink: rank %u waited in vain for the descriptors of rank 3",
+                 r);
         assert_int_equal(shared->status[r], EPA_ERR_TIMEOUT);
         assert_string_equal(shared->err[r].text, want);
         assert_int_equal(shared->wrong[r], 0);

@@ -62,10 +62,9 @@ TEST(a_link_without_atomics_is_named)
     struct world w = all_reach_all();
 
     w.reach[2] = REACH_NO_ATOMICS;
-    refuses(&w,
-            "nvlink: GPU 0 (rank 0, 0000:1b:00.0) accesses GPU 2 (rank 2, 0000:1d:00.0) "
-            "without atomics, so not over NVLink; take GPUs that NVLink joins "
-            "(nvidia-smi topo -m shows them)");
+    refuses(&w, "nvlink: GPU 0 (rank 0, 0000:1b:00.0) accesses GPU 2 (rank 2, 0000:1d:00.0) "
+                "without atomics, so not over NVLink; take GPUs that NVLink joins "
+                "(nvidia-smi topo -m shows them)");
 }
 
 TEST(what_one_rank_does_not_see_the_other_may_have_asked)

@@ -22,12 +22,11 @@ static inline void note_wrong(struct shared *shared, uint32_t rank, bool wrong)
 }
 
 /* Runs the body on each rank; the caller gives the memory back. */
-static inline struct shared *
-run_ranks(const struct epa_launcher_plugin *launcher, uint32_t ranks,
-          enum epa_status (*body)(struct epa_bootstrap *, void *))
+static inline struct shared *run_ranks(const struct epa_launcher_plugin *launcher, uint32_t ranks,
+                                       enum epa_status (*body)(struct epa_bootstrap *, void *))
 {
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct epa_error err = {EPA_OK, ""};
     struct epa_launch launch = {.ranks = ranks,
                                 .threads = 1,

@@ -111,9 +111,8 @@ static void a_right_output_passes(void **state)
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    assert_int_equal(
-        op_allgather.check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, &err),
-        EPA_OK);
+    assert_int_equal(op_allgather.check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, &err),
+                     EPA_OK);
     assert_int_equal(compared, 9 * ROW_BYTES);
     assert_int_equal(wrong, 0);
 }
@@ -123,10 +122,9 @@ static void a_wrong_byte_is_named(void **state)
     struct fixture *f = *state;
 
     f->out[(2 + 4 + 1) * ROW_BYTES + 7] ^= 0x10;
-    assert_int_equal(
-        wrong_bytes(f, "iteration 6, allgather on rank 1: byte 7 of row 1 of rank "
-                       "2 is 0x"),
-        1);
+    assert_int_equal(wrong_bytes(f, "iteration 6, allgather on rank 1: byte 7 of row 1 of rank "
+                                    "2 is 0x"),
+                     1);
 }
 
 static void rows_of_the_iteration_before_are_wrong(void **state)
@@ -143,8 +141,7 @@ static void swapped_rows_are_wrong(void **state)
     struct fixture *f = *state;
     char row[ROW_BYTES];
 
-    memcpy(row, f->out + ROW_BYTES,
-           ROW_BYTES); /* the last of rank 0, the first of rank 1 */
+    memcpy(row, f->out + ROW_BYTES, ROW_BYTES); /* the last of rank 0, the first of rank 1 */
     memmove(f->out + ROW_BYTES, f->out + 2 * ROW_BYTES, ROW_BYTES);
     memcpy(f->out + 2 * ROW_BYTES, row, ROW_BYTES);
     assert_true(wrong_bytes(f, "row 1 of rank 0") > ROW_BYTES);
@@ -177,13 +174,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_right_output_passes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_byte_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(rows_of_the_iteration_before_are_wrong, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(rows_of_the_iteration_before_are_wrong, set_up, tear_down),
         cmocka_unit_test_setup_teardown(swapped_rows_are_wrong, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_output_that_is_not_given_is_wrong, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(traffic_is_of_the_rows_of_all_ranks, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_output_that_is_not_given_is_wrong, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(traffic_is_of_the_rows_of_all_ranks, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

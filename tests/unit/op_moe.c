@@ -11,8 +11,7 @@
 #include "fake_moe.h"
 
 /* One iteration, each check on each rank; returns elements compared. */
-static uint64_t run_one(struct fake *f, uint32_t slot, uint64_t iteration,
-                        enum fake_way way)
+static uint64_t run_one(struct fake *f, uint32_t slot, uint64_t iteration, enum fake_way way)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
@@ -45,8 +44,8 @@ static struct fake variant(uint32_t i)
 {
     static const int kinds[] = {ROUTING_UNIFORM, ROUTING_MASKED, ROUTING_HOT, ROUTING_ZIPF};
     static const enum epa_sum sums[] = {EPA_SUM_ORDERED, EPA_SUM_ANY, EPA_SUM_BY_RANK};
-    struct fake f = fake_of(i & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT,
-                            i & 2 ? EPA_BF16 : EPA_FP8_E4M3);
+    struct fake f =
+        fake_of(i & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT, i & 2 ? EPA_BF16 : EPA_FP8_E4M3);
 
     f.x.routing.kind = kinds[i / 4 % 4];
     f.x.routing.share = 0.4;
@@ -253,10 +252,8 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct op_tr
     least = least_out > least_in ? least_out : least_in;
     assert_int_equal(t->phase[0].needed, kept * f->footprint.u.moe.dispatch_token_bytes);
     assert_int_equal(t->phase[1].needed, kept * f->footprint.u.moe.combine_token_bytes);
-    assert_int_equal(t->phase[0].sent,
-                     out * f->footprint.u.moe.dispatch_row_bytes + control);
-    assert_int_equal(t->phase[0].received,
-                     in * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[0].sent, out * f->footprint.u.moe.dispatch_row_bytes + control);
+    assert_int_equal(t->phase[0].received, in * f->footprint.u.moe.dispatch_row_bytes + control);
     assert_int_equal(t->phase[1].sent, in * f->footprint.u.moe.combine_row_bytes);
     assert_int_equal(t->phase[1].received, out * f->footprint.u.moe.combine_row_bytes);
     assert_int_equal(t->phase[0].least, least * (HIDDEN + HIDDEN / GROUP * sizeof(float)));

@@ -45,9 +45,8 @@ static void factors_are_those_of_experts_or_of_their_ranks(void **state)
 
                 assert_ptr_equal(f.moe[r][0]->expert_factor, f.moe[r][1]->expert_factor);
                 for (uint32_t e = 0; e < EXPERTS; e++)
-                    assert_true(factor[e] == (kind == EXPERT_RANK
-                                                  ? 1.0f + (float)(e / LOCAL)
-                                                  : expert_factor(e)));
+                    assert_true(factor[e] == (kind == EXPERT_RANK ? 1.0f + (float)(e / LOCAL)
+                                                                  : expert_factor(e)));
             }
             fake_close(&f);
         }
@@ -80,8 +79,7 @@ static void experts_that_multiply_by_rank_are_checked_to_the_bit(void **state)
 {
     (void)state;
     for (uint32_t layout = 0; layout < 2; layout++) {
-        struct fake f =
-            fake_of(layout == 0 ? EPA_LAYOUT_EXPERT : EPA_LAYOUT_RANK, EPA_FP8_E4M3);
+        struct fake f = fake_of(layout == 0 ? EPA_LAYOUT_EXPERT : EPA_LAYOUT_RANK, EPA_FP8_E4M3);
         struct epa_error err = {EPA_OK, ""};
 
         f.x.expert.kind = EXPERT_RANK;
@@ -126,8 +124,8 @@ static void fused_outputs_are_the_algorithms_own(void **state)
         for (uint32_t e = 0; e < LOCAL; e++)
             for (uint64_t row = got->start[e]; row < got->start[e] + got->count[e]; row++)
                 for (uint32_t h = 0; h < HIDDEN; h++)
-                    got->y[row][h] = bf16_of_float(
-                        float_of_bf16(got->message[row].data[h]) * factor[r * LOCAL + e]);
+                    got->y[row][h] = bf16_of_float(float_of_bf16(got->message[row].data[h]) *
+                                                   factor[r * LOCAL + e]);
         f.moe[r][0]->y = got->y; /* for the fake's own combine */
     }
     fake_combine(&f, 0, RIGHT);
@@ -164,8 +162,8 @@ static uint16_t bits_of(enum epa_dtype dtype, float value)
 }
 
 /* One element: the sum in double, or step by step as the contest's own code has it. */
-static uint16_t element(enum epa_dtype dtype, float x, const int32_t *expert,
-                        const float *weight, enum way way)
+static uint16_t element(enum epa_dtype dtype, float x, const int32_t *expert, const float *weight,
+                        enum way way)
 {
     int32_t order[TOPK] = {0, 1, 2}, swap;
     double exact = 0;
@@ -273,8 +271,7 @@ static void both_tolerances_count_and_no_more_than_they_say(void **state)
         assert_int_equal(wrong_combines(&f, 0, &err), 0);
         out_of(&f, 1)[70] = f16_of_float((float)(right + room * 1.02));
         assert_int_equal(wrong_combines(&f, 0, &err), 1);
-        assert_non_null(
-            strstr(err.text, "iteration 5, combine on rank 1: token 1, column 6 is "));
+        assert_non_null(strstr(err.text, "iteration 5, combine on rank 1: token 1, column 6 is "));
         assert_non_null(strstr(err.text, ", give or take "));
         fake_close(&f);
     }
@@ -321,19 +318,18 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     f.x.routing.kind = ROUTING_FILE;
     f.x.routing.path = path;
     assert_int_equal(routing_open(&f.x, &source, &err), EPA_OK);
-    assert_int_equal(op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, source,
-                                                       &f.backend, 1, false},
-                                   &f.op[0], &err),
-                     EPA_OK);
+    assert_int_equal(
+        op_moe.create(&(struct op_params){&f.x, &world, &f.footprint, source, &f.backend, 1, false},
+                      &f.op[0], &err),
+        EPA_OK);
     assert_int_equal(op_moe_inputs(f.op[0], 0, 0), EPA_OK);
     m = &op_moe_problem(f.op[0], 0)->u.moe;
     out = m->out;
     for (uint32_t i = 0; i < TOKENS * HIDDEN; i++)
-        out[i] = element(EPA_F16, float_of_f16(((const uint16_t *)m->x)[i]), m->expert,
-                         m->weight, STEPS_BY_EXPERT);
+        out[i] = element(EPA_F16, float_of_f16(((const uint16_t *)m->x)[i]), m->expert, m->weight,
+                         STEPS_BY_EXPERT);
     assert_int_equal(out[0] & 0x7fff, 0x7c00);
-    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
-                     EPA_OK);
+    assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err), EPA_OK);
     out[0] ^= 0x8000;                    /* the other infinity */
     out[1] = (out[1] & 0x8000) | 0x7bff; /* the largest that is finite */
     assert_int_equal(op_moe.check(f.op[0], EPA_STAGE_COMBINE, 0, &compared, &wrong, NULL),

@@ -17,7 +17,7 @@ struct mutant {
     const char *name;
     void (*harm)(struct fake *);
     const char *reported; /* must be in the message */
-    int layout;       /* enum epa_layout, or -1: both */
+    int layout;           /* enum epa_layout, or -1: both */
 };
 
 static struct received *got(struct fake *f)
@@ -29,9 +29,8 @@ static struct message *row(struct fake *f, uint32_t e, uint32_t i)
 {
     uint64_t entry = got(f)->start[e] + i;
 
-    return &got(f)
-                ->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
-                                                                       : entry];
+    return &got(f)->message[f->footprint.u.moe.layout == EPA_LAYOUT_RANK ? got(f)->row[entry]
+                                                                         : entry];
 }
 
 static void swap_sources(struct fake *f)
@@ -90,8 +89,7 @@ static void short_row(struct fake *f)
 /* Data of the iteration before, which the other slot still has. */
 static void stale_row(struct fake *f)
 {
-    memcpy(row(f, 0, 0)->data, f->received[ME][1]->message[0].data,
-           sizeof(row(f, 0, 0)->data));
+    memcpy(row(f, 0, 0)->data, f->received[ME][1]->message[0].data, sizeof(row(f, 0, 0)->data));
 }
 
 static void stale_count(struct fake *f)
@@ -230,8 +228,7 @@ static void dispatched(struct fake *f, enum epa_layout layout, enum epa_memory m
     fake_dispatch(f, 0);
 }
 
-static void harm_dispatch(const struct mutant *m, enum epa_layout layout,
-                          enum epa_memory memory)
+static void harm_dispatch(const struct mutant *m, enum epa_layout layout, enum epa_memory memory)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
@@ -242,8 +239,7 @@ static void harm_dispatch(const struct mutant *m, enum epa_layout layout,
     dispatched(&f, layout, memory);
     assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
     m->harm(&f);
-    assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err),
-                     EPA_ERR_MISMATCH);
+    assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err), EPA_ERR_MISMATCH);
     if (strncmp(err.text, "iteration 9, dispatch on rank 1: ", 33) != 0 ||
         strstr(err.text, m->reported) == NULL)
         fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
@@ -341,8 +337,7 @@ static void a_rank_forgotten(struct fake *f)
 }
 
 static const struct mutant combine_mutants[] = {
-    {"nothing written", nothing_written, "token 2, column 0 was not written; should be ",
-     -1},
+    {"nothing written", nothing_written, "token 2, column 0 was not written; should be ", -1},
     {"the last bit", last_bit, "token 2, column 63 is ", -1},
     {"tokens swapped", tokens_swapped, "token 0, column ", -1},
     {"expert outputs of the wrong expert", outputs_of_the_wrong_expert, "token 0, column ", -1},
@@ -371,13 +366,11 @@ static void harm_combine(enum epa_sum sum)
             fake_dispatch(&f, 0);
             assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
             fake_combine(&f, 0, RIGHT);
-            assert_int_equal(
-                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
-                EPA_OK);
+            assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                             EPA_OK);
             m->harm(&f);
-            assert_int_equal(
-                op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
-                EPA_ERR_MISMATCH);
+            assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
+                             EPA_ERR_MISMATCH);
             if (strncmp(err.text, "iteration 9, combine on rank 1: ", 32) != 0 ||
                 strstr(err.text, m->reported) == NULL)
                 fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
@@ -442,8 +435,7 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
     fake_dispatch(&f, 0);
     assert_int_equal(fake_experts(&f, 0, &err), EPA_OK);
     fake_combine(&f, 0, RIGHT);
-    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
-                     EPA_OK);
+    assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err), EPA_OK);
     out_of(&f, 2)[5] = 0;
     assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_MISMATCH);

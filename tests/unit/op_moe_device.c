@@ -369,14 +369,12 @@ static void what_stands_in_a_hole_is_no_row(void **state)
             struct epa_error err = {EPA_OK, ""};
             struct fake f;
 
-            dispatched(&f, EPA_LAYOUT_RANK, device ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST,
-                       FAKE_HOLES);
+            dispatched(&f, EPA_LAYOUT_RANK, device ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST, FAKE_HOLES);
             assert_int_equal(check(&f, &err), EPA_OK);
             mutants[i].harm(&f);
             assert_int_equal(check(&f, &err), EPA_ERR_MISMATCH);
             if (strstr(err.text, mutants[i].reported) == NULL)
-                fail_msg("%s: \"%s\" lacks \"%s\"", mutants[i].name, err.text,
-                         mutants[i].reported);
+                fail_msg("%s: \"%s\" lacks \"%s\"", mutants[i].name, err.text, mutants[i].reported);
             fake_close(&f);
         }
 }
@@ -393,8 +391,7 @@ static void a_device_that_fails_is_reported(void **state)
     dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_CUDA, FAKE_HOLES);
     f.device.fail = true;
     assert_int_equal(check(&f, &err), EPA_ERR_SYSTEM);
-    assert_string_equal(err.text,
-                        "iteration 9, dispatch on rank 1: fake: the device is gone");
+    assert_string_equal(err.text, "iteration 9, dispatch on rank 1: fake: the device is gone");
     err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));

@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "config/value.h"
 
-static const struct epa_options options = {
-    fake_transport_options, sizeof(struct fake_transport), &fake_transport_defaults};
+static const struct epa_options options = {fake_transport_options, sizeof(struct fake_transport),
+                                           &fake_transport_defaults};
 
 struct read {
     struct arena *arena;
@@ -62,9 +62,8 @@ TEST(every_type_is_read)
 
 TEST(text_of_a_value_reads_back_as_the_value)
 {
-    struct read first =
-        read_text("wait: spin\nprefault: true\nring: 12345\nlinger: 1500ms\n"
-                  "share: 0.3\ndevice: \"true\"\nlanes: [3, 2, 1]\n");
+    struct read first = read_text("wait: spin\nprefault: true\nring: 12345\nlinger: 1500ms\n"
+                                  "share: 0.3\ndevice: \"true\"\nlanes: [3, 2, 1]\n");
     struct text yaml = {0};
     struct read second;
 
@@ -91,9 +90,8 @@ TEST(text_of_a_value_reads_back_as_the_value)
 
 TEST(refused_value_leaves_the_default)
 {
-    struct read r =
-        read_text("wait: never\nring: 64KB\nshare: 2\nlanes: [1, 9]\nlinger: 4\n"
-                  "prefault: on\n");
+    struct read r = read_text("wait: never\nring: 64KB\nshare: 2\nlanes: [1, 9]\nlinger: 4\n"
+                              "prefault: on\n");
 
     assert_int_equal(diag_errors(r.diag), 6);
     assert_memory_equal(&r.value, &fake_transport_defaults, sizeof(r.value));
@@ -111,8 +109,7 @@ TEST(notes_of_the_user_are_ignored)
 TEST(string_may_be_null_and_is_then_not_set)
 {
     const struct epa_option *device = option_find(&options, "device");
-    struct read plain = read_text("device: null\n"),
-                quoted = read_text("device: \"null\"\n");
+    struct read plain = read_text("device: null\n"), quoted = read_text("device: \"null\"\n");
 
     assert_false(option_is_set(device, &plain.value));
     assert_true(option_is_set(device, &quoted.value));
@@ -194,10 +191,8 @@ TEST(sizes_and_durations_are_exact)
 
 TEST(numbers_have_texts_that_read_back)
 {
-    static const double real[] = {0.0,   0.1,    1.0 / 3.0, 10.0,
-                                  1e300, 5e-324, -2.5,      123456789.0};
-    static const uint64_t whole[] = {0,     1,       1023,       1024,
-                                     65536, 1000000, 5000000000, UINT64_MAX};
+    static const double real[] = {0.0, 0.1, 1.0 / 3.0, 10.0, 1e300, 5e-324, -2.5, 123456789.0};
+    static const uint64_t whole[] = {0, 1, 1023, 1024, 65536, 1000000, 5000000000, UINT64_MAX};
     struct value_error error;
     char buf[64];
 
@@ -212,11 +207,9 @@ TEST(numbers_have_texts_that_read_back)
     for (size_t i = 0; i < LENGTH(whole); i++) {
         uint64_t back = 77;
 
-        assert_true(
-            value_bytes(value_bytes_text(buf, sizeof(buf), whole[i]), &back, &error));
+        assert_true(value_bytes(value_bytes_text(buf, sizeof(buf), whole[i]), &back, &error));
         assert_true(back == whole[i]);
-        assert_true(
-            value_duration(value_duration_text(buf, sizeof(buf), whole[i]), &back, &error));
+        assert_true(value_duration(value_duration_text(buf, sizeof(buf), whole[i]), &back, &error));
         assert_true(back == whole[i]);
     }
 }

@@ -8,11 +8,8 @@ static int32_t made_up[] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 static struct pin_plan plan_of(uint32_t cores, uint32_t ranks, uint32_t threads)
 {
-    return (struct pin_plan){.order = made_up,
-                             .cores = cores,
-                             .pin = PIN_CORE,
-                             .ranks = ranks,
-                             .threads = threads};
+    return (struct pin_plan){
+        .order = made_up, .cores = cores, .pin = PIN_CORE, .ranks = ranks, .threads = threads};
 }
 
 TEST(ranks_have_distinct_cores_while_there_are_enough)

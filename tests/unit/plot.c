@@ -33,8 +33,7 @@ TEST(lines_have_points_whiskers_and_what_is_between)
     assert_contains(&text, "..*\n");
     assert_contains(&text, "     10 |o..");
     assert_contains(
-        &text,
-        "\n         1                               2                              4\n");
+        &text, "\n         1                               2                              4\n");
     assert_contains(&text, "           4       20.0       15.0       40.0\n");
     assert_contains(&text, "\nA note\nA machine\n");
     text_free(&text);
@@ -93,9 +92,8 @@ TEST(stacks_end_where_their_sums_do_and_count_characters)
     struct text text = {0};
 
     plot_text(&plot, false, &text);
-    assert_contains(&text,
-                    "  \xc3\xbc        |################================++++++++++++++++"
-                    "                        3.0 us\n");
+    assert_contains(&text, "  \xc3\xbc        |################================++++++++++++++++"
+                           "                        3.0 us\n");
     assert_contains(&text, "  b        |================|===============");
     assert_contains(&text, "2.0 us, limit 50 %\n");
     text_free(&text);

@@ -9,8 +9,7 @@ static void assert_near(double have, double want)
     assert_true(fabs(have - want) <= 1e-9 * (fabs(want) + 1));
 }
 
-static void expect_range(uint32_t base, double low, double high, double want_low,
-                         double want_high)
+static void expect_range(uint32_t base, double low, double high, double want_low, double want_high)
 {
     struct plot_axis axis = {.base = base};
 
@@ -41,8 +40,7 @@ TEST(one_value_gets_room_on_both_sides)
 
 TEST(places_go_from_0_to_1)
 {
-    struct plot_axis linear = {.low = 10, .high = 20},
-                     power = {.base = 2, .low = 1, .high = 16};
+    struct plot_axis linear = {.low = 10, .high = 20}, power = {.base = 2, .low = 1, .high = 16};
 
     assert_near(plot_axis_place(&linear, 10), 0);
     assert_near(plot_axis_place(&linear, 15), 0.5);
@@ -50,8 +48,7 @@ TEST(places_go_from_0_to_1)
     assert_near(plot_axis_place(&power, 16), 1);
 }
 
-static void expect_ticks(struct plot_axis axis, uint32_t most, const double *want,
-                         uint32_t n)
+static void expect_ticks(struct plot_axis axis, uint32_t most, const double *want, uint32_t n)
 {
     struct plot_ticks ticks;
 

@@ -27,17 +27,16 @@ struct subject {
     struct epa_algorithm_plugin algorithm;
 };
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     (void)problem, (void)world, (void)transport_flags, (void)config, (void)out;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "not called");
 }
 
-static enum epa_status create(const struct epa_algorithm_params *params,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *params, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     (void)params, (void)out;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "not called");
@@ -63,17 +62,15 @@ static void subject_init(struct subject *s)
                       .plan = plan,
                       .create = create},
     };
-    s->algorithm.plugin.options =
-        (struct epa_options){s->table, sizeof(struct config), &defaults};
+    s->algorithm.plugin.options = (struct epa_options){s->table, sizeof(struct config), &defaults};
 }
 
 static void assert_refused(const struct subject *s, const char *why)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(
-        plugin_check(&s->algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err),
-        EPA_ERR_UNSUPPORTED);
+    assert_int_equal(plugin_check(&s->algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err),
+                     EPA_ERR_UNSUPPORTED);
     assert_words(err.text, why);
 }
 
@@ -83,17 +80,16 @@ TEST(good_descriptor_is_taken)
     struct subject s;
 
     subject_init(&s);
-    assert_int_equal(
-        plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
+    assert_int_equal(plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err),
+                     EPA_OK);
     s.algorithm.plugin.options = (struct epa_options){0}; /* no options at all */
-    assert_int_equal(
-        plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err), EPA_OK);
+    assert_int_equal(plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", &err),
+                     EPA_OK);
 }
 
 TEST(built_in_plugins_pass_the_same_check)
 {
-    const struct epa_plugin *const all[] = {&backend_host_plugin.plugin,
-                                            &launch_fork_plugin.plugin,
+    const struct epa_plugin *const all[] = {&backend_host_plugin.plugin, &launch_fork_plugin.plugin,
                                             &launch_thread_plugin.plugin};
 
     for (size_t i = 0; i < LENGTH(all); i++) {
@@ -130,12 +126,12 @@ TEST(functions_texts_and_memory_must_be_there)
 TEST(each_kind_must_have_its_function)
 {
     struct epa_backend_plugin backend = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-                   .name = "x", .summary = "x"},
+        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "x",
+                   .summary = "x"},
         .memory = EPA_MEMORY_HOST};
     struct epa_launcher_plugin launcher = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-                   .name = "x", .summary = "x"}};
+        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "x",
+                   .summary = "x"}};
     struct epa_transport_plugin transport = {
         .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
                    .name = "x", .summary = "x"},
@@ -161,8 +157,7 @@ TEST(unknown_kind_is_refused)
     struct plugin_numbers numbers = {EPA_ABI, 64, 17};
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err),
-                     EPA_ERR_UNSUPPORTED);
+    assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err), EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text, "it is of the unknown kind 17");
 }
 
@@ -178,9 +173,8 @@ TEST(options_must_lie_in_the_struct)
     s.table[2].offset = 1; /* not aligned */
     assert_refused(&s, "'bytes' .. 1 .. 16");
     s.table[2].offset = SIZE_MAX;
-    assert_int_equal(
-        plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", NULL),
-        EPA_ERR_UNSUPPORTED);
+    assert_int_equal(plugin_check(&s.algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", NULL),
+                     EPA_ERR_UNSUPPORTED);
 }
 
 TEST(options_must_be_usable)

@@ -29,8 +29,7 @@ static const char *const all[] = {
 };
 
 /* "A=1 B=2", and nothing else of the above. */
-static enum epa_status with(const char *variables, struct process_job *job,
-                            struct epa_error *err)
+static enum epa_status with(const char *variables, struct process_job *job, struct epa_error *err)
 {
     char text[400], *rest = text;
 
@@ -82,8 +81,8 @@ TEST(each_launcher_is_known_by_its_variables)
                  1, 4, false, 2, "none", "torchrun: RANK=1 of WORLD_SIZE=4");
     assert_place("RANK=1 WORLD_SIZE=4 MASTER_ADDR=b1 MASTER_PORT=9", 1, 4, false, 0, "",
                  "environment: RANK=1 of WORLD_SIZE=4");
-    assert_place("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=0 SLURM_JOB_ID=99", 5,
-                 6, false, 0, "99.0", "Slurm: SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=6");
+    assert_place("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=0 SLURM_JOB_ID=99", 5, 6,
+                 false, 0, "99.0", "Slurm: SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=6");
     assert_place("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=3 "
                  "SLURM_STEP_NUM_NODES=1",
                  1, 2, false, 2, "3", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2");
@@ -93,8 +92,7 @@ TEST(mpirun_within_a_slurm_step_counts)
 {
     assert_place("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 "
                  "OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8",
-                 7, 8, true, 0, "",
-                 "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8");
+                 7, 8, true, 0, "", "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8");
 }
 
 TEST(rank_and_world_size_alone_may_count_nodes)
@@ -119,9 +117,8 @@ TEST(sets_that_make_no_sense_are_refused_with_their_names)
 
     assert_int_equal(with("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", &job, &err),
                      EPA_ERR_CONFIG);
-    assert_words(
-        err.text,
-        "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork");
+    assert_words(err.text,
+                 "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork");
     assert_int_equal(with("PMI_RANK=x PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "MPICH .. PMI_RANK .. 'x' .. launcher: fork");
     assert_int_equal(with("PMI_RANK=-1 PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);

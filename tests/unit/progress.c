@@ -51,9 +51,8 @@ TEST(a_rule_that_may_end_it_sooner_makes_it_at_most)
     f.at_most = true;
     f.left_s = 7300;
     f.median_ns = 2.5e6;
-    line_is(
-        &f, 100,
-        "bench 3/12 topk=8: iteration 1234/5000, median 2.50 ms, at most 2 h 01 min left");
+    line_is(&f, 100,
+            "bench 3/12 topk=8: iteration 1234/5000, median 2.50 ms, at most 2 h 01 min left");
 }
 
 TEST(the_last_iteration_is_not_passed)
@@ -70,8 +69,7 @@ TEST(the_label_gives_way_to_numbers)
     struct progress_facts f = facts;
 
     f.label = "a label that is longer than there is room for";
-    line_is(&f, 70,
-            "bench 3/12 a la: iteration 1234/5000, median 12.34 us, 1 min 20 s left");
+    line_is(&f, 70, "bench 3/12 a la: iteration 1234/5000, median 12.34 us, 1 min 20 s left");
     line_is(&f, 60, "iteration 1234/5000, median 12.34 us, 1 min 20 s left");
     line_is(&f, 20, "iteration 1234/5000,");
     line_is(&f, 1, "i");

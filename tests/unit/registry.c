@@ -29,8 +29,8 @@ TEST_OF_LOADER(plugin_with_the_older_hash_table_is_loaded)
 TEST_OF_LOADER(names_are_read_without_running_any_code)
 {
     copy(f, "good");
-    assert_int_equal(
-        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err), EPA_OK);
+    assert_int_equal(registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err),
+                     EPA_OK);
     assert_no_code_ran(f);
 }
 
@@ -89,13 +89,8 @@ TEST_OF_LOADER(text_file_is_refused)
 
 TEST_OF_LOADER(name_that_is_a_path_is_refused)
 {
-    static const char *const names[] = {"",
-                                        "../good",
-                                        "/tmp/good",
-                                        "good.so",
-                                        "Good",
-                                        "a b",
-                                        "a123456789012345678901234567890123"};
+    static const char *const names[] = {
+        "", "../good", "/tmp/good", "good.so", "Good", "a b", "a123456789012345678901234567890123"};
 
     copy(f, "good");
     for (size_t i = 0; i < LENGTH(names); i++) {
@@ -223,13 +218,13 @@ TEST_OF_LOADER(list_has_what_cannot_be_loaded_with_the_reason)
     copy(f, "good");
     copy(f, "old_abi");
     copy_part(f->folder, "good", "Capital", SIZE_MAX);
-    assert_int_equal(
-        registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err), EPA_OK);
+    assert_int_equal(registry_create((const char *[]){f->folder, NULL}, &f->registry, &f->err),
+                     EPA_OK);
     n = registry_list(f->registry, &entry);
     for (uint32_t i = 0; i < n; i++) {
-        assert_true(i == 0 || entry[i - 1].kind < entry[i].kind ||
-                    (entry[i - 1].kind == entry[i].kind &&
-                     strcmp(entry[i - 1].name, entry[i].name) < 0));
+        assert_true(
+            i == 0 || entry[i - 1].kind < entry[i].kind ||
+            (entry[i - 1].kind == entry[i].kind && strcmp(entry[i - 1].name, entry[i].name) < 0));
         assert_true((entry[i].plugin != NULL) != (entry[i].why != NULL));
         if (entry[i].kind != EPA_PLUGIN_TRANSPORT)
             continue;

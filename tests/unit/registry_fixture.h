@@ -55,8 +55,7 @@ static inline int tear_down(void **state)
 }
 
 /* Copies the first `bytes` of a plugin under a new name; SIZE_MAX: all. */
-static inline void copy_part(const char *folder, const char *from, const char *to,
-                             size_t bytes)
+static inline void copy_part(const char *folder, const char *from, const char *to, size_t bytes)
 {
     char path[PATH_MAX], block[4096];
     FILE *in, *out;
@@ -92,8 +91,7 @@ static inline char *path_of(const struct fixture *f, const char *name)
 }
 
 /* Loads transport `name` out of `folder`. */
-static inline enum epa_status find_in(struct fixture *f, const char *folder,
-                                      const char *name)
+static inline enum epa_status find_in(struct fixture *f, const char *folder, const char *name)
 {
     const struct epa_plugin *plugin = NULL;
 

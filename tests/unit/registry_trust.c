@@ -55,8 +55,8 @@ TEST_OF_LOADER(folder_that_others_can_write_is_refused_even_if_sticky)
     copy(f, "good");
     for (size_t i = 0; i < LENGTH(modes); i++) {
         assert_int_equal(chmod(f->folder, modes[i]), 0);
-        snprintf(why, sizeof(why), "the folder %s can be written by others (mode %04o)",
-                 f->folder, (unsigned)modes[i]);
+        snprintf(why, sizeof(why), "the folder %s can be written by others (mode %04o)", f->folder,
+                 (unsigned)modes[i]);
         assert_refused(f, "good", why);
     }
     assert_no_code_ran(f);
@@ -68,8 +68,7 @@ TEST_OF_LOADER(folder_above_that_others_can_write_is_refused_unless_sticky)
 
     copy(f, "good");
     assert_int_equal(chmod(f->top, 0777), 0);
-    snprintf(why, sizeof(why), "the folder %s can be written by others (mode 0777)",
-             f->top);
+    snprintf(why, sizeof(why), "the folder %s can be written by others (mode 0777)", f->top);
     assert_refused(f, "good", why);
     assert_no_code_ran(f);
     assert_int_equal(chmod(f->top, 01777), 0);

@@ -19,10 +19,8 @@ struct game {
 
 static void begin(struct game *g, uint32_t size, uint64_t start_ns, uint64_t heartbeat_ns)
 {
-    struct rendezvous_params params = {.asked = &g->asked,
-                                .token = "token",
-                                .start_ns = start_ns,
-                                .heartbeat_ns = heartbeat_ns};
+    struct rendezvous_params params = {
+        .asked = &g->asked, .token = "token", .start_ns = start_ns, .heartbeat_ns = heartbeat_ns};
 
     memset(g, 0, sizeof(*g));
     g->asked = (struct epa_launch){.ranks = size,
@@ -103,14 +101,15 @@ static void greet(struct conn *client, const char *token)
 static void hello_as(struct conn *client, uint32_t rank, uint32_t size, uint32_t abi,
                      const char *fingerprint)
 {
-    struct wire_hello hello = {.rank = rank,
-                               .size = size,
-                               .pid = 1000 + rank,
-                               .abi = abi,
-                               .host = "h",
-                               .machine = "m",
-                               .identity = "i",
-                               .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
+    struct wire_hello hello = {
+        .rank = rank,
+        .size = size,
+        .pid = 1000 + rank,
+        .abi = abi,
+        .host = "h",
+        .machine = "m",
+        .identity = "i",
+        .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
     unsigned char *at;
 
     at = conn_begin(client, WIRE_HELLO, 2000);
@@ -264,8 +263,7 @@ TEST(who_differs_is_refused_and_ends_the_launch)
         const char *fingerprint, *want;
     } cases[] = {
         {1, 2, EPA_ABI + 1, "a: 1\n", "runs an epa2a of another plugin ABI"},
-        {1, 2, EPA_ABI, "a: 2\n",
-         "was started with another experiment: a: 2 there, 1 here"},
+        {1, 2, EPA_ABI, "a: 2\n", "was started with another experiment: a: 2 there, 1 here"},
         {1, 3, EPA_ABI, "a: 1\n", "is rank 1 of 3 there, and there are 2 ranks here"},
         {2, 2, EPA_ABI, "a: 1\n", "is rank 2 of 2 there"},
         {0, 2, EPA_ABI, "a: 1\n",
@@ -361,8 +359,7 @@ TEST(liars_are_dropped)
         }
         expect(&g, &g.client[0], WIRE_ABORT);
         conn_put(&g.client[0], WIRE_DONE);
-        assert_verdict(&g, &g.client[0], EPA_ERR_DIED,
-                       "rank 1 (host h, pid 1001) is gone: it");
+        assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "rank 1 (host h, pid 1001) is gone: it");
         finish(&g);
     }
 }

@@ -110,9 +110,8 @@ TEST_OF_FAKE(tables_fit_100_columns, VERB_BENCH, 64, 200)
     char *table;
 
     fake_measure(f, 200);
-    f->experiment.name =
-        "a name that a careful person gave to an experiment so that nobody "
-        "could ever confuse it with another one of the same kind";
+    f->experiment.name = "a name that a careful person gave to an experiment so that nobody "
+                         "could ever confuse it with another one of the same kind";
     f->session.stage[0] = "a_stage_with_a_name_beyond_all_measure";
     for (uint32_t r = 0; r < 64; r++) {
         session_rank(&f->session, r)->core = (int32_t)(r * 37 % 64);
@@ -154,8 +153,7 @@ TEST_OF_FAKE(an_interrupted_bench_shows_what_it_has_and_says_so, VERB_BENCH, 2, 
     table = table_of(f);
     assert_non_null(strstr(table, "# 57 of 200 samples"));
     assert_non_null(strstr(table, "\n  dispatch       101.0     129.0 "));
-    assert_non_null(
-        strstr(table, "# ended early: interrupted (exit 130): stopped by SIGINT\n"));
+    assert_non_null(strstr(table, "# ended early: interrupted (exit 130): stopped by SIGINT\n"));
     free(table);
 }
 
@@ -268,13 +266,10 @@ TEST_IN(folder_set_up, folder_tear_down, json_holds_the_experiment_as_resolved)
     assert_int_equal(int_at(document, "results.0.experiment.ranks"), 2);
     assert_int_equal(int_at(document, "results.0.experiment.moe.hidden"), 7168);
     assert_int_equal(int_at(document, "results.0.experiment.algorithm.buffers"), 2);
-    assert_string_equal(text_at(document, "results.0.experiment.algorithm.name"),
-                        "ll_fake");
+    assert_string_equal(text_at(document, "results.0.experiment.algorithm.name"), "ll_fake");
     assert_string_equal(text_at(document, "results.0.experiment.timeout"), "5s");
-    assert_string_equal(text_at(document, "results.0.experiment.seed"),
-                        "18446744073709551615");
-    assert_true(json_real_value(at(document, "results.0.experiment.routing.exponent")) ==
-                1.5);
+    assert_string_equal(text_at(document, "results.0.experiment.seed"), "18446744073709551615");
+    assert_true(json_real_value(at(document, "results.0.experiment.routing.exponent")) == 1.5);
     json_decref(document);
     fake_finish(&f);
 }
@@ -347,9 +342,9 @@ static int write_document(const char *folder, const char *name, struct fake *f,
     result_when(&f->result, 1000000000, 1.25);
     failed |= report_json_add(&results, &f->result, NULL) != EPA_OK;
     failed |= report_row_fill(&row[0], &f->result, NULL) != EPA_OK;
-    failed |= report_json(path, false, &results,
-                          &(struct report_batch){f->session.verb, row, 3, "shuffled", 7},
-                          NULL) != EPA_OK;
+    failed |=
+        report_json(path, false, &results,
+                    &(struct report_batch){f->session.verb, row, 3, "shuffled", 7}, NULL) != EPA_OK;
     text_free(&results);
     fake_finish(f);
     return failed;

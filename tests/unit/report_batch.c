@@ -66,13 +66,11 @@ TEST(verify_tells_what_was_compared)
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
-    report_batch_text(file,
-                      &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
+    report_batch_text(file, &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
     fclose(file);
-    assert_string_equal(text,
-                        "#\n# 1 runs: 1 ok, 0 failed, 0 skipped, 0 not run\n#\n"
-                        "# run                      iterations   elements      wrong\n"
-                        "  moe.topk=2                        3       4096          0\n");
+    assert_string_equal(text, "#\n# 1 runs: 1 ok, 0 failed, 0 skipped, 0 not run\n#\n"
+                              "# run                      iterations   elements      wrong\n"
+                              "  moe.topk=2                        3       4096          0\n");
     free(text);
 }
 
@@ -80,8 +78,7 @@ TEST(markdown_is_this)
 {
     struct text text = {0};
 
-    report_batch_markdown(&text,
-                          &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
+    report_batch_markdown(&text, &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
     assert_string_equal(
         text.data,
         "| run | id | dispatch [us] | combine [us] | total [us] | ratio | end |\n"

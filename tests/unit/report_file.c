@@ -21,16 +21,14 @@ static uint32_t files_in(const char *path)
     return n - 2;
 }
 
-TEST_IN(folder_set_up, folder_tear_down,
-        a_file_that_is_there_is_refused_before_anything_runs)
+TEST_IN(folder_set_up, folder_tear_down, a_file_that_is_there_is_refused_before_anything_runs)
 {
     struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
 
     assert_int_equal(report_file_check("--json", folder->file, false, &err), EPA_OK);
     root_put(folder->path, "/out.json", "precious");
-    assert_int_equal(report_file_check("--json", folder->file, false, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(report_file_check("--json", folder->file, false, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "--force"));
     assert_int_equal(report_file_check("--json", folder->file, true, &err), EPA_OK);
     assert_int_equal(report_file_check("--json", "-", false, &err), EPA_OK);
@@ -49,8 +47,7 @@ TEST_IN(folder_set_up, folder_tear_down, a_folder_that_cannot_take_the_file_is_r
     assert_int_equal(report_file_check("--json", "", false, NULL), EPA_ERR_CONFIG);
     assert_int_equal(chmod(folder->path, 0500), 0);
     if (geteuid() != 0) /* root writes anywhere */
-        assert_int_equal(report_file_check("--json", folder->file, false, NULL),
-                         EPA_ERR_SYSTEM);
+        assert_int_equal(report_file_check("--json", folder->file, false, NULL), EPA_ERR_SYSTEM);
     assert_int_equal(chmod(folder->path, 0700), 0);
 }
 
@@ -63,8 +60,7 @@ TEST_IN(folder_set_up, folder_tear_down,
     FILE *file;
 
     root_put(folder->path, "/out.json", "precious");
-    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err), EPA_ERR_CONFIG);
     file = fopen(folder->file, "r");
     assert_non_null(fgets(line, sizeof(line), file));
     fclose(file);
@@ -108,8 +104,7 @@ TEST(a_full_device_is_reported_in_words_and_stays_a_device)
     if (access("/dev/full", W_OK) != 0)
         skip();
     assert_int_equal(report_file_check("--json", "/dev/full", false, &err), EPA_OK);
-    assert_int_equal(report_file("--json", "/dev/full", true, "{}\n", 3, &err),
-                     EPA_ERR_SYSTEM);
+    assert_int_equal(report_file("--json", "/dev/full", true, "{}\n", 3, &err), EPA_ERR_SYSTEM);
     assert_string_equal(err.text, "--json /dev/full: No space left on device");
     assert_int_equal(stat("/dev/full", &at), 0);
     assert_true(S_ISCHR(at.st_mode));
@@ -125,8 +120,7 @@ TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file
     peak = (struct rlimit){1, old.rlim_max};
     signal(SIGXFSZ, SIG_IGN); /* so that write() fails as it does on a full disk */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &peak), 0);
-    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err),
-                     EPA_ERR_SYSTEM);
+    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err), EPA_ERR_SYSTEM);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_non_null(strstr(err.text, "File too large"));
     assert_int_equal(files_in(folder->path), 0);

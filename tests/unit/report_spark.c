@@ -32,9 +32,8 @@ TEST(height_is_by_the_highest_place)
         sample[i] = i < 80 ? 1000 : i < 90 ? 1150 : i < 91 ? 2050 : i < 99 ? 3000 : 9000;
     setenv("LC_ALL", "C", 1);
     text = print(sample, SAMPLES);
-    assert_string_equal(
-        text, "# samples from the shortest to p99; the last place has those above\n"
-              "#   total                |#.        .        .| 1.00 to 3.00 us\n");
+    assert_string_equal(text, "# samples from the shortest to p99; the last place has those above\n"
+                              "#   total                |#.        .        .| 1.00 to 3.00 us\n");
     free(text);
     setenv("LC_ALL", "de_DE.utf8", 1);
     text = print(sample, SAMPLES);

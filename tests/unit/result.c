@@ -97,8 +97,7 @@ TEST_OF_FAKE(traffic_is_by_the_iterations_that_counted_it, VERB_BENCH, 2, 8)
 {
     fake_measure(f, 8);
     for (uint32_t r = 0; r < 2; r++) {
-        session_rank(&f->session, r)->traffic_n =
-            1; /* one set of inputs, used eight times */
+        session_rank(&f->session, r)->traffic_n = 1; /* one set of inputs, used eight times */
         session_rank(&f->session, r)->traffic =
             (struct op_traffic){{{300, 100, 100, 0}, {300, 100, 100, 0}}, 0};
     }
@@ -120,7 +119,8 @@ TEST_OF_FAKE(stages_that_share_a_dispatch_have_no_rate_of_their_own, VERB_BENCH,
 TEST_OF_FAKE(one_rank_has_no_skew_and_sends_nothing, VERB_BENCH, 1, 5)
 {
     fake_measure(f, 5);
-    session_rank(&f->session, 0)->traffic = (struct op_traffic){{{500, 0, 0, 0}, {500, 0, 0, 0}}, 0};
+    session_rank(&f->session, 0)->traffic =
+        (struct op_traffic){{{500, 0, 0, 0}, {500, 0, 0, 0}}, 0};
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_near(f->result.skew_ns, 0);
     assert_near(f->result.stage[0].wire, 0);
@@ -141,10 +141,9 @@ TEST_OF_FAKE(a_session_that_never_had_ranks_makes_a_result, VERB_BENCH, 8, 200)
 {
     struct session bare;
 
-    bare = (struct session){
-        .experiment = &f->experiment, .verb = VERB_BENCH, .iterations = 200};
-    assert_int_equal(
-        result_make(&bare, &f->facts, EPA_ERR_NOMEM, "no room", &f->result, NULL), EPA_OK);
+    bare = (struct session){.experiment = &f->experiment, .verb = VERB_BENCH, .iterations = 200};
+    assert_int_equal(result_make(&bare, &f->facts, EPA_ERR_NOMEM, "no room", &f->result, NULL),
+                     EPA_OK);
     assert_int_equal(f->result.n_stages, 1);
     assert_int_equal(f->result.exit_code, EXIT_RESOURCE);
 }
@@ -251,8 +250,7 @@ TEST(a_routing_file_that_starts_again_is_warned_of)
     f.experiment.routing.path = path;
     assert_int_equal(routing_open(&f.experiment, &f.session.source, NULL), EPA_OK);
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    assert_true(
-        warned(&f, "start again after iteration 2 of 3: they hold no more (5 tokens"));
+    assert_true(warned(&f, "start again after iteration 2 of 3: they hold no more (5 tokens"));
     result_finish(&f.result);
     f.session.iterations = 2;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);

@@ -21,16 +21,11 @@ static struct experiment experiment_of(int kind)
         .ranks = 4,
         .seed = 1,
         .moe = {.max_tokens = TOKENS, .hidden = 64, .experts = EXPERTS, .topk = TOPK},
-        .routing = {.kind = kind,
-                    .exponent = 1.2,
-                    .sigma = 1.5,
-                    .share = 0.5,
-                    .layer = UINT32_MAX},
+        .routing = {.kind = kind, .exponent = 1.2, .sigma = 1.5, .share = 0.5, .layer = UINT32_MAX},
     };
 }
 
-static void make(const struct experiment *x, uint32_t rank, uint64_t iteration,
-                 struct made *out)
+static void make(const struct experiment *x, uint32_t rank, uint64_t iteration, struct made *out)
 {
     routing_fill(x, NULL, rank, iteration, TOKENS, &out->expert[0][0], &out->weight[0][0]);
 }

@@ -9,8 +9,7 @@
 #include "op/moe/routing.h"
 #include "op/moe/routing_file.h"
 
-static const struct routing_shape two_of_eight = {
-    .topk = 2, .experts = 8, .layer = UINT32_MAX};
+static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
 
 struct bytes {
     char data[4096];
@@ -65,8 +64,7 @@ TEST(npy_of_every_integer_type_is_read)
                  "{'descr': '%s', 'fortran_order': False, 'shape': (2, 2), }          \n",
                  types[i].descr);
         b = npy_of(dict, data, (size_t)4 * types[i].bytes);
-        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
-                         EPA_OK);
+        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_OK);
         assert_int_equal(t.tokens, 2);
         assert_memory_equal(t.expert, ids, sizeof(ids));
         assert_true(t.weight[0] == 0.5f);
@@ -76,12 +74,11 @@ TEST(npy_of_every_integer_type_is_read)
 
 TEST(npy_of_three_dimensions_gives_the_layer_asked_for)
 {
-    static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}},
-                                          {{5, 4}, {-1, 2}, {1, 0}}};
+    static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}}, {{5, 4}, {-1, 2}, {1, 0}}};
     static const int32_t ids[] = {2, 3, -1, 2};
     static const float weights[] = {0.5f, 0.5f, 0, 1};
-    struct bytes b = npy_of("{'shape': (2, 3, 2), 'descr': '<i2', 'fortran_order': False}",
-                            data, sizeof(data));
+    struct bytes b =
+        npy_of("{'shape': (2, 3, 2), 'descr': '<i2', 'fortran_order': False}", data, sizeof(data));
     struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
@@ -108,8 +105,7 @@ TEST(bad_npy_headers_are_reported_the_offset)
         {"", "f: offset 10: the header should begin with {"},
         {"{'descr': '<i4'}", "f: offset 26: .. fortran_order"},
         {DICT("<i4", "True", "(1, 2)"), "f: offset 48: .. numpy.ascontiguousarray"},
-        {DICT("<i4", "Maybe", "(1, 2)"),
-         "f: offset 44: fortran_order should be True or False"},
+        {DICT("<i4", "Maybe", "(1, 2)"), "f: offset 44: fortran_order should be True or False"},
         {DICT(">i4", "False", "(1, 2)"), "f: offset 20: .. '<...'"},
         {DICT("|O", "False", "(1, 2)"), "f: offset 20: .. an array of Python"},
         {DICT("<c8", "False", "(1, 2)"), "f: offset 20: .. type '<c8' is neither"},
@@ -124,16 +120,14 @@ TEST(bad_npy_headers_are_reported_the_offset)
         {DICT("<i4", "False", "(4294967296, 4294967296, 4294967296)"),
          "f: offset 105: .. truncated: 8 bytes of"},
         {DICT("<i4", "False", "(2, 2)"), "f: offset 75: .. truncated: 8 bytes of"},
-        {DICT("<i4", "False", "(1, 1)"),
-         "f: offset 71: 4 bytes after the end of the array"},
+        {DICT("<i4", "False", "(1, 1)"), "f: offset 71: 4 bytes after the end of the array"},
         {DICT("<f4", "False", "(1, 2)"), "f: .. floats, where routing is"},
         {DICT("<i4", "False", "(2,)"), "f: .. one dimension; routing is"},
         {"{'descr': '<i4', 'descr': '<i4'}", "f: offset 34: .. this key is not"},
         {"{'descr': '<i4', 'colour': 3}", "f: offset 35: .. this key is not"},
         {"{'descr", "f: offset 12: .. this word has no"},
         {"{'descr' '<i4'}", "f: offset 19: a colon should be here"},
-        {DICT("<i4", "False", "(1, 2)") "x",
-         "f: offset 67: the header should end after its }"},
+        {DICT("<i4", "False", "(1, 2)") "x", "f: offset 67: the header should end after its }"},
     };
     static const int32_t data[2] = {0, 1};
 
@@ -141,8 +135,7 @@ TEST(bad_npy_headers_are_reported_the_offset)
         struct bytes b = npy_of(bad[i].text, data, sizeof(data));
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
-        enum epa_status status =
-            routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
+        enum epa_status status = routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
 
         assert_words(err.text, bad[i].message);
         assert_int_equal(status, EPA_ERR_CONFIG);
@@ -157,13 +150,11 @@ TEST(a_bad_choice_in_npy_is_reported_token_and_offset)
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "79 .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1");
     err.status = EPA_OK;
     b = npy_of(dict, twice, sizeof(twice));
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "79 .. 1 .. 2 .. 0 .. 1");
 }
 
@@ -178,8 +169,7 @@ TEST(npy_cut_off_anywhere_is_refused)
         char *exact = malloc(n + 1); /* so that a sanitizer sees a read past the end */
 
         memcpy(exact, b.data, n);
-        assert_int_equal(routing_parse_npy("f", exact, n, &two_of_eight, &t, &err),
-                         EPA_ERR_CONFIG);
+        assert_int_equal(routing_parse_npy("f", exact, n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
         assert_non_null(strstr(err.text, "f: offset "));
         free(exact);
     }
@@ -191,8 +181,7 @@ TEST(a_huge_header_is_refused_by_its_length)
     struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "8 .. 2147483647 .. 16384");
 }
 
@@ -202,8 +191,7 @@ TEST(hidden_states_round_to_dtype)
     static const float floats[] = {1, -2, 65504, 0x1p-24f, -0.0f, 0.333251953125f};
     static const char f2[] = DICT("<f2", "False", "(2, 3)");
     static const char f4[] = DICT("<f4", "False", "(2, 3)");
-    struct bytes b[] = {npy_of(f2, halves, sizeof(halves)),
-                        npy_of(f4, floats, sizeof(floats))};
+    struct bytes b[] = {npy_of(f2, halves, sizeof(halves)), npy_of(f4, floats, sizeof(floats))};
 
     for (size_t i = 0; i < 4; i++) {
         struct epa_error err = {EPA_OK, ""};
@@ -224,12 +212,9 @@ TEST(bad_hidden_states_are_reported)
     static const struct bad bad[] = {
         {DICT("<i4", "False", "(1, 2)"), "f: .. hidden states are float16"},
         {DICT("<f8", "False", "(1,)"), "f: .. hidden states are float16"},
-        {DICT("<f4", "False", "(2,)"),
-         "f: 1 dimensions; hidden states are [tokens, hidden]"},
-        {DICT("<f4", "False", "(2, 1)"),
-         "f: rows of 1, moe.hidden is 2: set moe.hidden to 1"},
-        {DICT("<f4", "False", "(1, 2)"),
-         "f: offset 71: .. 1 .. 0 .. 1e+30 .. moe.dtype: bf16"},
+        {DICT("<f4", "False", "(2,)"), "f: 1 dimensions; hidden states are [tokens, hidden]"},
+        {DICT("<f4", "False", "(2, 1)"), "f: rows of 1, moe.hidden is 2: set moe.hidden to 1"},
+        {DICT("<f4", "False", "(1, 2)"), "f: offset 71: .. 1 .. 0 .. 1e+30 .. moe.dtype: bf16"},
     };
     const float data[2] = {1, NAN};
 
@@ -238,8 +223,7 @@ TEST(bad_hidden_states_are_reported)
         struct epa_error err = {EPA_OK, ""};
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, false, &t, &err),
-                         EPA_ERR_CONFIG);
+        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, false, &t, &err), EPA_ERR_CONFIG);
         assert_words(err.text, bad[i].message);
     }
 }
@@ -349,8 +333,8 @@ TEST(files_that_are_none_are_reported)
     fclose(f);
     err.status = EPA_OK;
     assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
-    snprintf(want, sizeof(want),
-             "%s: offset 0: no .npy file: it should begin with \\x93NUMPY", path);
+    snprintf(want, sizeof(want), "%s: offset 0: no .npy file: it should begin with \\x93NUMPY",
+             path);
     assert_words(err.text, want);
     unlink(path);
     rmdir(folder);

@@ -3,8 +3,7 @@
 
 #include "op/moe/routing_file.h"
 
-static const struct routing_shape two_of_eight = {
-    .topk = 2, .experts = 8, .layer = UINT32_MAX};
+static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
 
 struct bad {
     const char *text, *message;
@@ -31,8 +30,8 @@ TEST(json_lines_give_ids_and_weights)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(
-        routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err), EPA_OK);
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err),
+                     EPA_OK);
     assert_int_equal(t.tokens, 3);
     assert_memory_equal(t.expert, ids, sizeof(ids));
     assert_memory_equal(t.weight, weights, sizeof(weights));
@@ -48,8 +47,7 @@ TEST(one_layer_of_several_is_picked)
     struct routing_table t;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err),
-                     EPA_OK);
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err), EPA_OK);
     assert_int_equal(t.tokens, 1);
     assert_int_equal(t.expert[0], 2);
     free_table(&t);
@@ -63,22 +61,18 @@ TEST(bad_json_lines_are_reported_line_and_column)
         {"[1, 2]\n", "f:1:1: each line should be a JSON object"},
         {"{\"type\": \"route\"}\n", "f:1:1: this line has no topk_ids"},
         {"{\"topk_ids\": 5}\n", "f:1:2: topk_ids should be a list of expert numbers"},
-        {"{\"topk_ids\": [0, 1, 2]}\n",
-         "f:1:2: 3 choices, moe.topk is 2: set moe.topk to 3"},
+        {"{\"topk_ids\": [0, 1, 2]}\n", "f:1:2: 3 choices, moe.topk is 2: set moe.topk to 3"},
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0]}\n",
          "f:2:2: 1 choices, the tokens above have 2"},
-        {"{\"topk_ids\": [0, 8]}\n",
-         "f:1:18: .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
-        {"{\"topk_ids\": [-2, 1]}\n",
-         "f:1:15: .. 0 .. -2 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
+        {"{\"topk_ids\": [0, 8]}\n", "f:1:18: .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
+        {"{\"topk_ids\": [-2, 1]}\n", "f:1:15: .. 0 .. -2 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [4294967296, 1]}\n",
          "f:1:15: .. 0 .. 4294967296 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [3, 3]}\n", "f:1:18: expert 3 twice, as choices 0 and 1"},
         {"{\"topk_ids\": [3, \"4\"]}\n", "f:1:18: choice 1 is not a whole number"},
         {"{\"topk_ids\": [3, 4.0]}\n", "f:1:18: choice 1 is not a whole number"},
         {"{\"topk_ids\": [3, null]}\n", "f:1:18: choice 1 is not a whole number"},
-        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5]}\n",
-         "f:1:22: .. topk_weights .. 2"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5]}\n", "f:1:22: .. topk_weights .. 2"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, -0.5]}\n",
          "f:1:44: weight 1 is -0.5; weights are from 0 to 1e6"},
         {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, 1e30]}\n",
@@ -90,8 +84,7 @@ TEST(bad_json_lines_are_reported_line_and_column)
          "f:1:18: .. top_k .. 4 .. moe.topk .. 2 .. moe.topk .. 4"},
         {"{\"type\": \"meta\", \"num_experts\": 60}\n",
          "f:1:18: .. num_experts .. 60 .. moe.experts .. 8 .. moe.experts .. 60"},
-        {"{\"type\": \"meta\", \"top_k\": \"2\"}\n",
-         "f:1:18: top_k should be a whole number"},
+        {"{\"type\": \"meta\", \"top_k\": \"2\"}\n", "f:1:18: top_k should be a whole number"},
         {"{\"layer\": 0, \"topk_ids\": [0, 1]}\n{\"layer\": 1, \"topk_ids\": [0, 1]}\n",
          "f:2:2: .. routing.layer"},
         {"{\"layer\": -1, \"topk_ids\": [0, 1]}\n", "f:1:2: .. layer should be a"},
@@ -103,8 +96,8 @@ TEST(bad_json_lines_are_reported_line_and_column)
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
-        enum epa_status status = routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text),
-                                                     &two_of_eight, &t, &err);
+        enum epa_status status =
+            routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &two_of_eight, &t, &err);
 
         if (strstr(bad[i].message, "no JSON: ") != NULL) /* what follows is jansson's */
             err.text[strlen(bad[i].message)] = 0;
@@ -141,8 +134,7 @@ TEST(a_line_without_end_is_refused)
     struct routing_table t;
 
     memset(text, '[', n);
-    assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
     free(text);
 }

@@ -85,8 +85,7 @@ static inline void started_run(struct started *s, void (*client)(struct started 
 }
 
 static inline struct epa_launch
-started_launch(struct started *s,
-               enum epa_status (*rank_main)(struct epa_bootstrap *, void *))
+started_launch(struct started *s, enum epa_status (*rank_main)(struct epa_bootstrap *, void *))
 {
     return (struct epa_launch){.ranks = s->size,
                                .threads = 1,

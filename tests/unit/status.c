@@ -29,7 +29,7 @@ static void made(struct fixture *f)
                                   .file = "a.yaml",
                                   .label = "topk=8"}};
     assert_int_equal(status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                                  &f->status_page, &err),
+                                        &f->status_page, &err),
                      EPA_OK);
     f->notes = status_page_map(f->status_page, sizeof(*f->notes), &f->run.notes_at);
     f->rank = status_page_map(f->status_page, RANKS * sizeof(*f->rank), &f->run.block_at);
@@ -56,13 +56,13 @@ static void unmade(struct fixture *f)
 static struct session_wait note_of(enum epa_wait_kind kind, const char *what)
 {
     struct session_wait note = {.turn = 2,
-                                   .kind = kind,
-                                   .peer = 1,
-                                   .number = 12,
-                                   .iteration = 7,
-                                   .seen = 6,
-                                   .wanted = 7,
-                                   .since_ns = clock_ns() + 1000000000000};
+                                .kind = kind,
+                                .peer = 1,
+                                .number = 12,
+                                .iteration = 7,
+                                .seen = 6,
+                                .wanted = 7,
+                                .since_ns = clock_ns() + 1000000000000};
 
     snprintf(note.what, sizeof(note.what), "%s", what);
     return note;
@@ -188,14 +188,14 @@ TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(
-        status_page_read(status_page_file(f->status_page), 8, sizeof(struct session_notes), &head, &err),
-        EPA_ERR_UNSUPPORTED);
+    assert_int_equal(status_page_read(status_page_file(f->status_page), 8,
+                                      sizeof(struct session_notes), &head, &err),
+                     EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, ", another build than this"));
     err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(pwrite(status_page_file(f->status_page), "epa2a\0b\2", 8, 0), 8);
     assert_int_equal(status_page_read(status_page_file(f->status_page), sizeof(struct session_rank),
-                                sizeof(struct session_notes), &head, &err),
+                                      sizeof(struct session_notes), &head, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
 }

@@ -75,8 +75,7 @@ TEST(samples_that_are_alike_stop_at_the_least_number)
  * about 1540. */
 TEST(noise_stops_once_the_interval_is_narrow)
 {
-    const struct bench_options o = {
-        .iterations = 100000, .ci95 = 0.01, .min_iterations = 50};
+    const struct bench_options o = {.iterations = 100000, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){noisy, 100});
     double ns[100000];
 
@@ -93,8 +92,7 @@ TEST(noise_stops_once_the_interval_is_narrow)
 
 TEST(a_median_that_never_settles_stops_at_iterations)
 {
-    const struct bench_options o = {
-        .iterations = 10000, .ci95 = 0.01, .min_iterations = 50};
+    const struct bench_options o = {.iterations = 10000, .ci95 = 0.01, .min_iterations = 50};
     struct outcome out = run(&o, &(struct series){either, 100});
 
     assert_int_equal(out.reason, STOP_ITERATIONS);
@@ -188,8 +186,7 @@ TEST(a_median_of_nothing_has_no_interval)
 
 TEST(without_a_rule_nothing_is_on)
 {
-    assert_false(
-        stop_is_on(&(struct bench_options){.iterations = 5, .min_iterations = 50}));
+    assert_false(stop_is_on(&(struct bench_options){.iterations = 5, .min_iterations = 50}));
     assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .ci95 = 0.01}));
     assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .max_time_ns = 1}));
 }

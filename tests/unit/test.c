@@ -46,8 +46,7 @@ void assert_words(const char *text, const char *words)
 {
     const char *at = text;
 
-    for (const char *word = words, *end; word != NULL;
-         word = end == NULL ? NULL : end + 4) {
+    for (const char *word = words, *end; word != NULL; word = end == NULL ? NULL : end + 4) {
         char part[512];
 
         end = strstr(word, " .. ");
@@ -68,7 +67,7 @@ int main(int argc, char **argv)
     if (getenv("EPA2A_TEST") != NULL)
         cmocka_set_test_filter(getenv("EPA2A_TEST"));
     for (struct group *of = group; of < group + FILES && of->n > 0; of++)
-        failed += _cmocka_run_group_tests(strrchr(of->file, '/') + 1, of->test, of->n,
-                                          of->set_up, of->tear_down);
+        failed += _cmocka_run_group_tests(strrchr(of->file, '/') + 1, of->test, of->n, of->set_up,
+                                          of->tear_down);
     return failed != 0;
 }

@@ -10,8 +10,10 @@ enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };
 
 static struct tf_config config_of(int lock, uint32_t buffers)
 {
-    return (struct tf_config){
-        .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = lock, .chunks = 1, .buffers = buffers};
+    return (struct tf_config){.dispatch_dtype = TF_DTYPE_NATIVE,
+                              .flag_granularity = lock,
+                              .chunks = 1,
+                              .buffers = buffers};
 }
 
 LAYOUTS(tf_layout, tf_config, tf_layout_make)
@@ -29,8 +31,7 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
         m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         c.dispatch_dtype = (i >> 2 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
         c.fuse_expert = (i >> 3 & 1) != 0;
-        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1,
-                 (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
+        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
         check(&l, &m);
     }
 }
@@ -38,7 +39,7 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
 static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
 {
     const uint64_t at[] = {l->reported_at, l->counts_at,  l->comm_at,   l->grouped_at,
-                           l->y_at,    l->outputs_at, l->staging_at};
+                           l->y_at,        l->outputs_at, l->staging_at};
     const uint64_t bytes[] = {l->reported_bytes,
                               2 * l->counts_bytes,
                               l->buffers * l->comm_bytes,
@@ -108,8 +109,8 @@ TEST(each_flag_that_is_put_has_a_signal_of_its_own)
             assert_int_equal(used[tf_count_signal(&l, epoch, source)]++, 0);
     for (uint32_t set = 0; set < 2; set++) {
         for (uint32_t i = 0; i < 4 * l.source_rows; i++)
-            assert_int_equal(
-                used[tf_row_signal(&l, set, i / l.source_rows, i % l.source_rows)]++, 0);
+            assert_int_equal(used[tf_row_signal(&l, set, i / l.source_rows, i % l.source_rows)]++,
+                             0);
         for (uint32_t i = 0; i < 5 * 8; i++)
             assert_int_equal(used[tf_output_signal(&l, set, i / 8, i % 8)]++, 0);
     }
@@ -173,21 +174,20 @@ TEST(what_it_cannot_do_is_refused_in_words)
     assert_refused(&m, 8, OVER_LOADS, &c, "token_flag takes moe.topk from 1 to 32, not 33");
     m = decode, m.experts = 130;
     assert_refused(&m, 65, OVER_LOADS, &c, "token_flag takes 1 to 64 ranks, not 65");
-    assert_refused(&decode, 7, OVER_LOADS, &c,
-                   "token_flag .. moe.experts (256) .. ranks (7)");
+    assert_refused(&decode, 7, OVER_LOADS, &c, "token_flag .. moe.experts (256) .. ranks (7)");
     m = decode, m.experts = 1 << 20;
     assert_refused(&m, 8, OVER_LOADS, &c,
                    "token_flag takes up to 65536 experts a rank, not 131072");
     m = decode, m.max_tokens = 1u << 24;
-    assert_refused(
-        &m, 8, OVER_LOADS, &c,
-        "token_flag .. 32 .. ranks (8) .. moe.max_tokens (16777216) .. moe.topk (8)");
+    assert_refused(&m, 8, OVER_LOADS, &c,
+                   "token_flag .. 32 .. ranks (8) .. moe.max_tokens (16777216) .. moe.topk (8)");
     m = decode, m.hidden = 24;
     assert_refused(&m, 8, OVER_LOADS, &c,
                    "token_flag needs moe.hidden (24) to be a multiple of 16");
     m = decode, m.x_dtype = EPA_FP8_E4M3;
-    assert_refused(&m, 8, OVER_LOADS, &c,
-                   "token_flag .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
+    assert_refused(
+        &m, 8, OVER_LOADS, &c,
+        "token_flag .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
     m = decode, m.fp8_group_size = 96, c.dispatch_dtype = TF_DTYPE_FP8;
     assert_refused(
         &m, 8, OVER_LOADS, &c,
@@ -222,16 +222,15 @@ static enum epa_status nothing(struct epa_transport *t)
     return EPA_OK;
 }
 
-static enum epa_status one_worker(struct epa_backend *b,
-                                  void (*fn)(void *, uint32_t, uint32_t), void *arg)
+static enum epa_status one_worker(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
+                                  void *arg)
 {
     (void)b;
     fn(arg, 0, 1);
     return EPA_OK;
 }
 
-static const struct epa_transport_ops transport_ops = {.quiet = nothing,
-                                                       .progress = nothing};
+static const struct epa_transport_ops transport_ops = {.quiet = nothing, .progress = nothing};
 static const struct epa_backend_ops backend_ops = {.parallel = one_worker};
 
 static void set_up(struct fixture *f, uint32_t buffers)
@@ -262,18 +261,17 @@ static void set_up(struct fixture *f, uint32_t buffers)
     assert_non_null(f->t.heap);
     memset(f->t.heap, 0xff, l.heap_bytes); /* no promise says that it holds zeros */
     f->peer_heap[0] = f->t.heap;
-    assert_int_equal(
-        epa_plugin.create(
-            &(struct epa_algorithm_params){
-                .problem = &f->problem,
-                .world = {.size = 1, .local_size = 1, .local_cores = 1},
-                .transport = &f->t,
-                .backend = &f->backend,
-                .config = &c,
-                .transport_flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
-                .timeout_ns = 1000000},
-            &f->a, &err),
-        EPA_OK);
+    assert_int_equal(epa_plugin.create(
+                         &(struct epa_algorithm_params){
+                             .problem = &f->problem,
+                             .world = {.size = 1, .local_size = 1, .local_cores = 1},
+                             .transport = &f->t,
+                             .backend = &f->backend,
+                             .config = &c,
+                             .transport_flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
+                             .timeout_ns = 1000000},
+                         &f->a, &err),
+                     EPA_OK);
 }
 
 static void tear_down(struct fixture *f)
@@ -326,8 +324,7 @@ TEST(no_more_dispatches_are_open_than_there_are_sets)
         }
         assert_says(&f, 0, "combine one first");
         if (buffers == 2)
-            assert_says(&f, 2,
-                        "called for dispatch 2, but 1 is the oldest that is received");
+            assert_says(&f, 2, "called for dispatch 2, but 1 is the oldest that is received");
         tear_down(&f);
     }
 }

@@ -14,8 +14,10 @@ static const struct epa_moe contest = {
     .x_dtype = EPA_F16,
 };
 
-static const struct tf_config plain = {
-    .dispatch_dtype = TF_DTYPE_NATIVE, .flag_granularity = TF_FLAG_PER_TOKEN, .chunks = 1, .buffers = 2};
+static const struct tf_config plain = {.dispatch_dtype = TF_DTYPE_NATIVE,
+                                       .flag_granularity = TF_FLAG_PER_TOKEN,
+                                       .chunks = 1,
+                                       .buffers = 2};
 
 LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
@@ -129,17 +131,14 @@ TEST(what_gpus_cannot_do_is_refused_in_words)
     m = contest, m.experts = 272;
     assert_refused(&m, 17, OF_GPUS, &c, "token_flag on GPUs takes 1 to 16 ranks, not 17");
     m = contest, m.experts = 8192;
-    assert_refused(&m, 8, OF_GPUS, &c,
-                   "token_flag on GPUs takes up to 4096 moe.experts, not 8192");
+    assert_refused(&m, 8, OF_GPUS, &c, "token_flag on GPUs takes up to 4096 moe.experts, not 8192");
     m = contest, m.hidden = 65536;
-    assert_refused(&m, 8, OF_GPUS, &c,
-                   "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904");
+    assert_refused(&m, 8, OF_GPUS, &c, "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904");
     m = contest, m.max_tokens = 1 << 20, m.topk = 32;
     assert_refused(&m, 8, OF_GPUS, &c,
                    "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk");
     c.nontemporal = TF_NONTEMPORAL_ON;
-    assert_refused(&contest, 8, OF_GPUS, &c,
-                   "token_flag: nontemporal is for hosts; leave it out");
+    assert_refused(&contest, 8, OF_GPUS, &c, "token_flag: nontemporal is for hosts; leave it out");
     c = plain, c.dispatch_dtype = TF_DTYPE_FP8;
     m = contest, m.fp8_group_size = 512;
     assert_refused(&m, 8, OF_GPUS, &c,

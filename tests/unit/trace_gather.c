@@ -104,7 +104,7 @@ TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
     add(n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
     add(n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
     add(n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* nobody took it */
-    add(n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3); /* nobody gave it */
+    add(n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3);   /* nobody gave it */
     add(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
     add(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
     add(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);

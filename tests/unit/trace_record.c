@@ -20,8 +20,7 @@ static struct record *record_make(struct recorder *r)
 }
 
 /* How many events of an iteration are kept in a lane; -1: it is not there. */
-static int kept(const struct record *record, uint64_t iteration, uint32_t lane,
-                uint32_t *dropped)
+static int kept(const struct record *record, uint64_t iteration, uint32_t lane, uint32_t *dropped)
 {
     struct record_part part;
     int n = -1;
@@ -38,8 +37,7 @@ static int kept(const struct record *record, uint64_t iteration, uint32_t lane,
 
 static void note(struct recorder *r, uint32_t lane)
 {
-    (void)epa_trace_slice(&r->trace, lane, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0,
-                          0);
+    (void)epa_trace_slice(&r->trace, lane, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
 }
 
 TEST(the_last_iterations_are_kept)
@@ -167,8 +165,8 @@ struct member {
     enum epa_status status;
 };
 
-static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine,
-                                  size_t bytes, void *all)
+static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine, size_t bytes,
+                                  void *all)
 {
     struct member *m = (struct member *)boot; /* boot is the first member */
 
@@ -201,8 +199,7 @@ TEST(the_difference_of_clocks_is_within_the_bounds)
     pthread_barrier_init(&launcher.barrier, NULL, RANKS);
     for (uint32_t r = 0; r < RANKS; r++) {
         m[r] = (struct member){
-            .boot = {.world = {.rank = r, .size = RANKS, .node = node},
-                     .allgather = gather_all},
+            .boot = {.world = {.rank = r, .size = RANKS, .node = node}, .allgather = gather_all},
             .launcher = &launcher,
         };
         assert_int_equal(pthread_create(&thread[r], NULL, compare_clocks, &m[r]), 0);

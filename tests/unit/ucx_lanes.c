@@ -34,10 +34,10 @@ TEST(tcp_has_neither_and_is_named_for_its_messages)
 
 TEST(a_network_that_puts_may_leave_additions_to_the_peer)
 {
-    struct lanes lanes = lanes_read(
-        "#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
-        "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
-        "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n");
+    struct lanes lanes =
+        lanes_read("#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
+                   "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
+                   "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n");
 
     assert_true(lanes.puts);
     assert_false(lanes.additions);
@@ -46,9 +46,8 @@ TEST(a_network_that_puts_may_leave_additions_to_the_peer)
 
 TEST(a_device_with_a_dot_keeps_it)
 {
-    struct lanes lanes =
-        lanes_read("# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] "
-                   "rma_bw#0 am am_bw#0\n");
+    struct lanes lanes = lanes_read("# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] "
+                                    "rma_bw#0 am am_bw#0\n");
 
     assert_string_equal(lanes.names, "tcp/eth0.100");
 }
@@ -64,8 +63,7 @@ TEST(what_is_not_understood_counts_as_emulated)
     assert_false(lanes.puts || lanes.additions);
     lanes = lanes_read("");
     assert_string_equal(lanes.names, "what this UCX does not tell");
-    lanes = lanes_read(
-        "lane[99]: 1:tcp/lo.0\nlane[0]:\nlane[\n put[77]: 0..<short>\n put[3]: 0");
+    lanes = lanes_read("lane[99]: 1:tcp/lo.0\nlane[0]:\nlane[\n put[77]: 0..<short>\n put[3]: 0");
     assert_false(lanes.puts);
 }
 
@@ -76,11 +74,10 @@ TEST(many_names_fit_or_are_cut_short)
     struct lanes lanes;
 
     for (int i = 0; i < 16; i++)
-        n += (size_t)snprintf(
-            text + n, sizeof(text) - n,
-            "# lane[%d]: %d:rc_mlx5/mlx5_%d:1.0 md[1] -> md[1]/ib/sysdev[1] "
-            "amo#%d\n#  put[%d]: 0\n",
-            i, i, i, i, i);
+        n += (size_t)snprintf(text + n, sizeof(text) - n,
+                              "# lane[%d]: %d:rc_mlx5/mlx5_%d:1.0 md[1] -> md[1]/ib/sysdev[1] "
+                              "amo#%d\n#  put[%d]: 0\n",
+                              i, i, i, i, i);
     lanes = lanes_read(text);
     assert_true(lanes.puts && lanes.additions);
     assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
@@ -88,12 +85,11 @@ TEST(many_names_fit_or_are_cut_short)
 
 TEST(what_it_may_use_are_its_resources)
 {
-    static const char text[] =
-        "#\n# UCP context\n#\n#     component 0  :  self\n#\n"
-        "#            md 0  :  component 0  self \n#\n"
-        "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
-        "#      resource 1  :  md 1  dev 2  flags -- tcp/eth0 \n"
-        "#      resource 2  :  md 1  dev 2  flags s- posix/memory\n#\n";
+    static const char text[] = "#\n# UCP context\n#\n#     component 0  :  self\n#\n"
+                               "#            md 0  :  component 0  self \n#\n"
+                               "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
+                               "#      resource 1  :  md 1  dev 2  flags -- tcp/eth0 \n"
+                               "#      resource 2  :  md 1  dev 2  flags s- posix/memory\n#\n";
     char out[64], narrow[24];
 
     lanes_choices(text, out, sizeof(out));

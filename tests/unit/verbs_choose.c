@@ -8,16 +8,8 @@ enum { PORTS = 3 };
 
 static const struct port ports[PORTS] = {
     {.device = "mlx5_0", .number = 1, .state = "DOWN", .link = LINK_ETHERNET},
-    {.device = "mlx5_1",
-     .number = 1,
-     .state = "ACTIVE",
-     .active = true,
-     .link = LINK_INFINIBAND},
-    {.device = "mlx5_1",
-     .number = 2,
-     .state = "ACTIVE",
-     .active = true,
-     .link = LINK_ETHERNET},
+    {.device = "mlx5_1", .number = 1, .state = "ACTIVE", .active = true, .link = LINK_INFINIBAND},
+    {.device = "mlx5_1", .number = 2, .state = "ACTIVE", .active = true, .link = LINK_ETHERNET},
 };
 
 static const struct port *chosen(const char *device, uint32_t number)
@@ -53,17 +45,14 @@ TEST(ports_that_there_are_are_named)
 {
     says_no_port(0, NULL, 0, "no RDMA device .. `ibv_devices` .. ucx or shm");
     says_no_port(0, "mlx5_0", 1, "no RDMA device .. `ibv_devices` .. ucx or shm");
-    says_no_port(
-        2, "mlx4_0", 0,
-        "mlx4_0 .. mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 port 1 is ACTIVE (Infini");
-    says_no_port(
-        3, "mlx5_0", 2,
-        "mlx5_0 port 2 .. mlx5_0 port 1 .. mlx5_1 port 1 .. mlx5_1 port 2 is ACTIVE (Eth");
+    says_no_port(2, "mlx4_0", 0,
+                 "mlx4_0 .. mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 port 1 is ACTIVE (Infini");
+    says_no_port(3, "mlx5_0", 2,
+                 "mlx5_0 port 2 .. mlx5_0 port 1 .. mlx5_1 port 1 .. mlx5_1 port 2 is ACTIVE (Eth");
     says_no_port(1, NULL, 0,
                  "active .. mlx5_0 port 1 is DOWN .. transport.device and transport.port");
-    says_no_port(
-        3, "mlx5_0", 1,
-        "active .. mlx5_0 port 1: mlx5_0 port 1 is DOWN .. `ibv_devinfo` and `rdma link`");
+    says_no_port(3, "mlx5_0", 1,
+                 "active .. mlx5_0 port 1: mlx5_0 port 1 is DOWN .. `ibv_devinfo` and `rdma link`");
 }
 
 TEST(a_device_that_cannot_be_opened_says_why)
@@ -129,8 +118,7 @@ TEST(of_infiniband_the_first_gid_is_taken)
     assert_int_equal(out.index, 1);
 }
 
-static void says_no_gid(uint32_t n, const char *wish, enum epa_status status,
-                        const char *text)
+static void says_no_gid(uint32_t n, const char *wish, enum epa_status status, const char *text)
 {
     struct epa_error err = {EPA_OK, ""};
     struct gid out;
@@ -178,8 +166,7 @@ TEST(a_partition_is_found_by_its_key)
     assert_int_equal(index, 2);
     assert_int_equal(choose_pkey(pkey, 4, &ports[1], "0x0002", &index, &err), EPA_OK);
     assert_int_equal(index, 3);
-    assert_int_equal(choose_pkey(pkey, 4, &ports[1], "0x8003", &index, &err),
-                     EPA_ERR_CONFIG);
+    assert_int_equal(choose_pkey(pkey, 4, &ports[1], "0x8003", &index, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "mlx5_1 .. 1 .. P_Key .. 0x8003 .. 0xffff .. 0x0001 .. 0x8002");
     err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(choose_pkey(pkey, 4, &ports[1], "blue", &index, &err), EPA_ERR_CONFIG);
@@ -235,11 +222,8 @@ TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
                                 .bytes = 8},
         "rank 2: fetch-and-add of 8 bytes to rank 1 .. status 10, vendor 0x0 .. rank 1");
     says_of_request(
-        &(struct queue_failure){.failed = true,
-                                .posting = true,
-                                .error = 12,
-                                .peer = 1,
-                                .opcode = IBV_WR_RDMA_WRITE},
+        &(struct queue_failure){
+            .failed = true, .posting = true, .error = 12, .peer = 1, .opcode = IBV_WR_RDMA_WRITE},
         "rank 2: .. RDMA write to rank 1 .. errno 12 .. port 1 of rxe0 is ACTIVE");
 }
 

@@ -51,8 +51,7 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
         struct request *r = &f->log[peer][f->posted[peer]++];
         bool adds = wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
-        *r = (struct request){
-            .id = wr->wr_id, .flags = wr->send_flags, .opcode = wr->opcode};
+        *r = (struct request){.id = wr->wr_id, .flags = wr->send_flags, .opcode = wr->opcode};
         if (wr->num_sge == 1) {
             r->from = wr->sg_list->addr;
             r->bytes = wr->sg_list->length;

@@ -59,9 +59,8 @@ TEST_OF_TEN(what_is_missed_is_reported_with_how_much, VERB_BENCH)
     assert_true(f->result.verdict[0].met);
     assert_string_equal(verdict_wanted(&f->result.verdict[2], words, sizeof(words)),
                         "total median <= 248 us");
-    assert_string_equal(
-        verdict_found(&f->result, &f->result.verdict[2], words, sizeof(words)),
-        "310 us (+25.0 %)");
+    assert_string_equal(verdict_found(&f->result, &f->result.verdict[2], words, sizeof(words)),
+                        "310 us (+25.0 %)");
 }
 
 TEST_OF_TEN(each_figure_is_the_one_of_its_name, VERB_BENCH)

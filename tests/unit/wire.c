@@ -170,8 +170,8 @@ TEST(the_first_difference_is_reported_with_its_key)
     static const struct {
         const char *there, *here, *want;
     } cases[] = {
-        {"a: 1\nmoe:\n  hidden: 4096\n  topk: 8\n",
-         "a: 1\nmoe:\n  hidden: 7168\n  topk: 4\n", "moe.hidden: 4096 there, 7168 here"},
+        {"a: 1\nmoe:\n  hidden: 4096\n  topk: 8\n", "a: 1\nmoe:\n  hidden: 7168\n  topk: 4\n",
+         "moe.hidden: 4096 there, 7168 here"},
         {"epa2a 1\nseed: 1\n", "epa2a 2\nseed: 1\n", "epa2a 1 there, epa2a 2 here"},
         {"x:\n  a: 1\nseed: 1\n", "x:\n  a: 1\nseed: 2\n", "seed: 1 there, 2 here"},
         {"x:\n  a: 1\n", "x:\n  a: 1\n  b: 2\n", "nothing there, b: 2 here"},
@@ -183,8 +183,7 @@ TEST(the_first_difference_is_reported_with_its_key)
     char text[200];
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
-        assert_true(
-            wire_difference(span_of(cases[i].there), cases[i].here, text, sizeof(text)));
+        assert_true(wire_difference(span_of(cases[i].there), cases[i].here, text, sizeof(text)));
         assert_string_equal(text, cases[i].want);
     }
     assert_false(wire_difference(span_of("a: 1\nb: 2\n"), "a: 1\nb: 2\n", text, 200));

@@ -249,9 +249,8 @@ static struct parsed read_file(const char *text)
 
 TEST(variables_are_put_into_values_of_files_and_not_into_keys)
 {
-    const char *text =
-        "${TEST_A}: ${TEST_A}\nb: '-${TEST_A}${TEST_NONE:-}-'\nc: $${TEST_A} "
-        "$$${TEST_A} $TEST_A\nd: [&x \"${TEST_A}\", *x]\n";
+    const char *text = "${TEST_A}: ${TEST_A}\nb: '-${TEST_A}${TEST_NONE:-}-'\nc: $${TEST_A} "
+                       "$$${TEST_A} $TEST_A\nd: [&x \"${TEST_A}\", *x]\n";
     struct parsed p;
 
     setenv("TEST_A", "${TEST_A}", 1); /* and not looked at again */

@@ -49,52 +49,45 @@ static uint64_t round_up(uint64_t bytes, uint64_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static enum epa_status check_shape(const struct epa_allgather *g,
-                                   const struct epa_world *world, struct epa_error *err)
+static enum epa_status check_shape(const struct epa_allgather *g, const struct epa_world *world,
+                                   struct epa_error *err)
 {
     if (world->size > AG_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather takes 1 to %d ranks, not %u",
-                        AG_RANKS, world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather takes 1 to %d ranks, not %u", AG_RANKS,
+                        world->size);
     if (g->row_bytes == 0 || g->row_bytes % 16 != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "allgather needs allgather.row_bytes (%u) to be a multiple of 16",
                         g->row_bytes);
     if (g->max_rows == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather needs allgather.max_rows of at least 1");
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather needs allgather.max_rows of at least 1");
     return EPA_OK;
 }
 
 /* What only hosts or only GPUs can do. */
-static enum epa_status check_options(const struct ag_config *c,
-                                     const struct epa_world *world,
-                                     uint32_t transport_flags, bool puts,
-                                     struct epa_error *err)
+static enum epa_status check_options(const struct ag_config *c, const struct epa_world *world,
+                                     uint32_t transport_flags, bool puts, struct epa_error *err)
 {
     bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
 
     if (device && world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather on GPUs takes 1 to %d ranks, not %u", EPA_DEVICE_RANKS,
-                        world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather on GPUs takes 1 to %d ranks, not %u",
+                        EPA_DEVICE_RANKS, world->size);
     if (device && c->nontemporal != AG_NONTEMPORAL_AUTO)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "allgather: algorithm.nontemporal is an option of hosts");
     if (!device && c->blocks != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: algorithm.blocks is an option of GPUs");
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather: algorithm.blocks is an option of GPUs");
     if (c->mode == AG_PULL && puts)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "allgather with mode: pull loads from all ranks, and this transport "
-            "reaches some by puts only; set mode: push");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "allgather with mode: pull loads from all ranks, and this transport "
+                        "reaches some by puts only; set mode: push");
     return EPA_OK;
 }
 
-static enum epa_status layout_make(const struct epa_allgather *g,
-                                   const struct epa_world *world, uint32_t transport_flags,
-                                   const struct ag_config *c, struct ag_layout *out,
-                                   struct epa_error *err)
+static enum epa_status layout_make(const struct epa_allgather *g, const struct epa_world *world,
+                                   uint32_t transport_flags, const struct ag_config *c,
+                                   struct ag_layout *out, struct epa_error *err)
 {
     struct ag_layout l = {
         .size = world->size,
@@ -119,9 +112,8 @@ static enum epa_status layout_make(const struct epa_allgather *g,
     return EPA_OK;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     struct ag_layout l;
@@ -139,12 +131,12 @@ static enum epa_status plan(const struct epa_problem *problem,
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     struct ag_layout l;
-    enum epa_status status = layout_make(&p->problem->u.allgather, &p->world,
-                                         p->transport_flags, p->config, &l, err);
+    enum epa_status status =
+        layout_make(&p->problem->u.allgather, &p->world, p->transport_flags, p->config, &l, err);
 
     if (status != EPA_OK)
         return status;
@@ -156,8 +148,7 @@ EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
                .name = "allgather",
-               .summary =
-                   "AllGather of ragged rows, pushed or pulled, with a signal per chunk",
+               .summary = "AllGather of ragged rows, pushed or pulled, with a signal per chunk",
                .options = {options, sizeof(struct ag_config), &defaults}},
     .op = EPA_OP_ALLGATHER,
     .memory = EPA_MEMORY_HOST | AG_CUDA_MEMORY,

@@ -33,13 +33,11 @@ static inline uint32_t ag_signal(const struct ag_layout *l, uint32_t source, uin
     return source * l->chunks + chunk;
 }
 
-enum epa_status ag_host_create(const struct epa_algorithm_params *,
-                               const struct ag_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status ag_host_create(const struct epa_algorithm_params *, const struct ag_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 /* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
-enum epa_status ag_cuda_create(const struct epa_algorithm_params *,
-                               const struct ag_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status ag_cuda_create(const struct epa_algorithm_params *, const struct ag_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 #endif

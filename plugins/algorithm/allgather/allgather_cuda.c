@@ -103,11 +103,10 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     const struct epa_fault *f = &c->backend->fault;
 
     if (f->status != EPA_OK)
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "waited %.3f s for chunk %u of rank %u: its signal is %llu, wants %llu",
-            (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "waited %.3f s for chunk %u of rank %u: its signal is %llu, wants %llu",
+                       (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
+                       (unsigned long long)f->wanted);
     else if (c->last.status != EPA_OK)
         (void)epa_fail(err, c->last.status, "%s", c->last.text);
 }
@@ -134,16 +133,14 @@ static enum epa_status check_device(const struct ag_cuda *c, struct epa_error *e
         return epa_fail(err, EPA_ERR_SYSTEM, "allgather: GPU %d: %s", device,
                         cudaGetErrorString(code));
     if (major < 9)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "allgather: GPU %d has compute capability %d.x; its kernels need 9.0", device,
-            major);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "allgather: GPU %d has compute capability %d.x; its kernels need 9.0",
+                        device, major);
     if (c->t->view == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "allgather: the transport gives kernels no way to other ranks");
     if (c->heap + c->l.heap_bytes > c->t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: the heap of %llu bytes is too small",
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather: the heap of %llu bytes is too small",
                         (unsigned long long)c->t->heap_bytes);
     return EPA_OK;
 }
@@ -164,13 +161,11 @@ static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa
     if (code == cudaSuccess)
         code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, AG_THREADS, 0);
     if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount,
-                                      c->backend->device);
+        code = cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, c->backend->device);
     if (code != cudaSuccess || n == 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "allgather: loading its kernel on GPU %d: %s",
-                        c->backend->device,
-                        n == 0 && code == cudaSuccess ? "no room for a block"
-                                                      : cudaGetErrorString(code));
+        return epa_fail(
+            err, EPA_ERR_SYSTEM, "allgather: loading its kernel on GPU %d: %s", c->backend->device,
+            n == 0 && code == cudaSuccess ? "no room for a block" : cudaGetErrorString(code));
     /* Where ranks share a device, a kernel set up early would take the room of theirs. */
     c->pdl = c->backend->multiprocessors == (uint32_t)all;
     c->blocks = c->backend->multiprocessors * (uint32_t)(n < 2 ? n : 2);
@@ -196,17 +191,15 @@ static enum epa_status alloc_counters(struct ag_cuda *c, struct epa_error *err)
         status = b->ops->sync(b);
     if (status != EPA_OK) {
         b->ops->explain(b, &why);
-        return epa_fail(err, status, "allgather: setting up on GPU %d: %s", b->device,
-                        why.text);
+        return epa_fail(err, status, "allgather: setting up on GPU %d: %s", b->device, why.text);
     }
     c->args.calls = c->memory;
     c->args.stored = (uint32_t *)(void *)((char *)c->memory + calls);
     return EPA_OK;
 }
 
-enum epa_status ag_cuda_create(const struct epa_algorithm_params *p,
-                               const struct ag_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struct ag_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct ag_config *config = p->config;
     struct ag_cuda *c = calloc(1, sizeof(*c));

@@ -21,7 +21,7 @@ struct ag_args {
     /* Calls that have ended, counted in device memory, so that a graph which is launched again
      * goes on counting: the same number for each block, which reads and writes its own. */
     unsigned long long *calls; /* [blocks] */
-    uint32_t *stored; /* [chunks] blocks that have stored their part; 0 between calls */
+    uint32_t *stored;          /* [chunks] blocks that have stored their part; 0 between calls */
 };
 
 #ifdef __cplusplus

@@ -65,8 +65,7 @@ static struct ag_host *host_of(struct epa_algorithm *a)
 }
 
 EPA_PRINTF(3, 4)
-static enum epa_status host_fail(struct ag_host *h, enum epa_status status, const char *fmt,
-                                 ...)
+static enum epa_status host_fail(struct ag_host *h, enum epa_status status, const char *fmt, ...)
 {
     va_list args;
 
@@ -95,8 +94,8 @@ struct span {
     uint64_t at, bytes;
 };
 
-static struct span chunk_span(const struct ag_host *h, const struct epa_allgather *g,
-                              uint32_t rank, uint32_t chunk)
+static struct span chunk_span(const struct ag_host *h, const struct epa_allgather *g, uint32_t rank,
+                              uint32_t chunk)
 {
     uint32_t first = chunk * h->l.chunk_rows, n = g->rows[rank];
     uint32_t rows = first >= n ? 0 : n - first;
@@ -141,19 +140,17 @@ static bool is_aligned(const void *p)
 }
 
 /* A worker's share of `bytes`, in whole units. */
-static struct span share_of(uint64_t bytes, uint64_t unit, uint32_t worker,
-                            uint32_t workers)
+static struct span share_of(uint64_t bytes, uint64_t unit, uint32_t worker, uint32_t workers)
 {
-    uint64_t n = bytes / unit, first = n * worker / workers,
-             end = n * (worker + 1) / workers;
+    uint64_t n = bytes / unit, first = n * worker / workers, end = n * (worker + 1) / workers;
 
     return (struct span){first * unit, (end - first) * unit};
 }
 
 /* Kernels store whole lines; rows of another size, and inputs that begin within a line, go by
  * memcpy. */
-static void copy_block(const struct ag_host *h, void *const *to, uint32_t n,
-                       const char *from, uint64_t bytes, bool lines)
+static void copy_block(const struct ag_host *h, void *const *to, uint32_t n, const char *from,
+                       uint64_t bytes, bool lines)
 {
     if (lines)
         h->kernels->spread(to, n, from, bytes, h->store);
@@ -177,8 +174,8 @@ static void copy_to_all(const struct copy *c, char *const *to, uint32_t n, const
 
         for (uint32_t i = 0; i < n; i++)
             block[i] = to[i] + share.at + at;
-        copy_block(c->h, block, n, from + share.at + at,
-                   left < BLOCK_BYTES ? left : BLOCK_BYTES, lines);
+        copy_block(c->h, block, n, from + share.at + at, left < BLOCK_BYTES ? left : BLOCK_BYTES,
+                   lines);
     }
 }
 
@@ -196,8 +193,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         epa_store_drain(); /* before the signal */
     for (uint32_t i = 0; i < c->n; i++)
         bytes += c->bytes[c->spread ? 0 : i];
-    (void)epa_trace_slice(c->h->trace, worker,
-                          c->spread ? c->h->name.copy : c->h->name.pull, begin,
+    (void)epa_trace_slice(c->h->trace, worker, c->spread ? c->h->name.copy : c->h->name.pull, begin,
                           EPA_TRACE_NOBODY, bytes / workers, 0);
 }
 
@@ -213,8 +209,7 @@ static enum epa_status run_copy(struct ag_host *h, struct copy *c)
 /* ---- sending ---- */
 
 /* A chunk of this rank to its own set, and, pushed, to those of peers in reach. */
-static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather *g,
-                                   struct span s)
+static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather *g, struct span s)
 {
     uint64_t at = set_offset(h, h->epoch) + s.at;
     struct copy c = {.spread = true, .bytes = {s.bytes}};
@@ -259,10 +254,9 @@ static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t 
         if (deadline == 0)
             deadline = clock_ns() + h->timeout_ns;
         if (clock_ns() > deadline)
-            return host_fail(
-                h, EPA_ERR_TIMEOUT,
-                "for %.3f s the transport had no room for what goes to rank %u",
-                (double)h->timeout_ns * 1e-9, peer);
+            return host_fail(h, EPA_ERR_TIMEOUT,
+                             "for %.3f s the transport had no room for what goes to rank %u",
+                             (double)h->timeout_ns * 1e-9, peer);
     }
 }
 
@@ -401,14 +395,13 @@ static void destroy(struct epa_algorithm *a)
 }
 
 /* A transport may give less than its plugin says it can; plan() relied on what was said. */
-static enum epa_status check_heap(const struct epa_algorithm_params *p,
-                                  const struct ag_layout *l, struct epa_error *err)
+static enum epa_status check_heap(const struct epa_algorithm_params *p, const struct ag_layout *l,
+                                  struct epa_error *err)
 {
     const struct epa_transport *t = p->transport;
 
     if (p->heap + l->heap_bytes > t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: the heap of %llu bytes is too small",
+        return epa_fail(err, EPA_ERR_CONFIG, "allgather: the heap of %llu bytes is too small",
                         (unsigned long long)t->heap_bytes);
     for (uint32_t r = 0; r < t->size && l->pull; r++) {
         if (t->peer_heap[r] == NULL)
@@ -435,9 +428,8 @@ static enum epa_store choose_store(const struct ag_layout *l, const struct epa_w
                : EPA_STORE_CACHED;
 }
 
-enum epa_status ag_host_create(const struct epa_algorithm_params *p,
-                               const struct ag_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status ag_host_create(const struct epa_algorithm_params *p, const struct ag_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct ag_config *config = p->config;
     enum epa_status status = check_heap(p, l, err);
@@ -459,8 +451,7 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p,
         .t = p->transport,
         .backend = p->backend,
         .trace = p->trace,
-        .kernels =
-            epa_kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
+        .kernels = epa_kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
         .store = choose_store(l, &p->world, config->nontemporal),
         .heap = p->heap,
         .timeout_ns = p->timeout_ns,

@@ -36,8 +36,8 @@ EPA_DEV void find_starts(const struct ag_args &a, uint64_t *start)
 }
 
 /* A chunk of the rows of `rank`, maybe empty. */
-EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start,
-                                  uint32_t rank, uint32_t chunk)
+EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start, uint32_t rank,
+                                  uint32_t chunk)
 {
     uint64_t step = (uint64_t)a.chunk_rows * (a.row_bytes / 16);
     uint64_t first = start[rank] + chunk * step;
@@ -55,8 +55,7 @@ EPA_DEV struct ag_part deal_parts(struct ag_span chunk, uint32_t *dealt)
 {
     uint64_t most = (chunk.end - chunk.first + AG_THREADS - 1) / AG_THREADS;
     uint32_t parts = (uint32_t)min(max(most, (uint64_t)1), (uint64_t)gridDim.x);
-    uint32_t mine =
-        blockIdx.x >= *dealt ? blockIdx.x - *dealt : blockIdx.x + gridDim.x - *dealt;
+    uint32_t mine = blockIdx.x >= *dealt ? blockIdx.x - *dealt : blockIdx.x + gridDim.x - *dealt;
 
     *dealt = (*dealt + parts) % gridDim.x;
     return {parts, mine};
@@ -75,8 +74,7 @@ EPA_DEV struct ag_span part_span(struct ag_span chunk, struct ag_part part)
 EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char *from,
                        uint32_t first, uint32_t end)
 {
-    for (uint64_t at = span.first + threadIdx.x; at < span.end;
-         at += AG_UNROLL * AG_THREADS) {
+    for (uint64_t at = span.first + threadIdx.x; at < span.end; at += AG_UNROLL * AG_THREADS) {
         uint4 v[AG_UNROLL];
 
 #pragma unroll
@@ -84,8 +82,7 @@ EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char 
             if (at + i * AG_THREADS < span.end)
                 v[i] = epa_dev_load16(from + (at + i * AG_THREADS) * 16);
         for (uint32_t p = first; p < end; p++) {
-            uint32_t rank =
-                a.v.rank + p < a.v.size ? a.v.rank + p : a.v.rank + p - a.v.size;
+            uint32_t rank = a.v.rank + p < a.v.size ? a.v.rank + p : a.v.rank + p - a.v.size;
             char *to = a.v.peer_heap[rank] + a.set;
 
 #pragma unroll
@@ -125,8 +122,7 @@ EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chun
 template <bool PULL>
 EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
-    const char *from =
-        a.in != NULL ? a.in - start[a.v.rank] * 16 : a.v.peer_heap[a.v.rank] + a.set;
+    const char *from = a.in != NULL ? a.in - start[a.v.rank] * 16 : a.v.peer_heap[a.v.rank] + a.set;
     uint32_t first = a.in != NULL ? 0 : 1, end = PULL ? 1 : a.v.size;
     uint32_t dealt = 0;
 
@@ -157,8 +153,7 @@ EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *
 
     for (uint32_t c = 0; c < a.chunks; c++)
         for (uint32_t i = 1; i < a.v.size; i++) {
-            uint32_t source =
-                a.v.rank + i < a.v.size ? a.v.rank + i : a.v.rank + i - a.v.size;
+            uint32_t source = a.v.rank + i < a.v.size ? a.v.rank + i : a.v.rank + i - a.v.size;
             struct ag_span chunk = chunk_span(a, start, source, c);
             struct ag_part part = deal_parts(chunk, &dealt);
 

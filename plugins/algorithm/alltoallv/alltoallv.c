@@ -33,12 +33,12 @@ static const struct epa_option options[] = {
 static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
                                      const struct av_config *c, struct epa_error *err)
 {
-    const struct algo_limits limits = {
-        .name = "alltoallv",
-        .topk = AV_TOPK,
-        .ranks = UINT16_MAX,
-        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
-        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE};
+    const struct algo_limits limits = {.name = "alltoallv",
+                                       .topk = AV_TOPK,
+                                       .ranks = UINT16_MAX,
+                                       .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype"
+                                                                                  : NULL,
+                                       .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE};
     enum epa_status status = algo_check(&limits, m, world, false, err);
 
     if (status != EPA_OK)
@@ -102,9 +102,8 @@ static uint64_t private_bytes(const struct av_shape *s)
            s->choices * (s->message_bytes + s->output_bytes);
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     struct av_shape s;
@@ -219,15 +218,14 @@ static enum epa_status finish(struct av *a, const char *call, MPI_Request *reque
     return av_check(a, call, code);
 }
 
-enum epa_status av_parallel(struct av *a, const char *name,
-                            void (*fn)(void *, uint32_t, uint32_t), void *arg)
+enum epa_status av_parallel(struct av *a, const char *name, void (*fn)(void *, uint32_t, uint32_t),
+                            void *arg)
 {
     struct epa_trace *trace = a->h.trace;
     uint64_t begin = epa_trace_now(trace);
     enum epa_status status = algo_parallel(&a->h, fn, arg);
 
-    (void)epa_trace_slice(trace, 0, epa_trace_name(trace, name), begin, EPA_TRACE_NOBODY, 0,
-                          0);
+    (void)epa_trace_slice(trace, 0, epa_trace_name(trace, name), begin, EPA_TRACE_NOBODY, 0, 0);
     return status;
 }
 
@@ -236,8 +234,8 @@ enum epa_status av_finish(struct av *a, const char *call, MPI_Request *request)
     uint64_t begin = epa_trace_now(a->h.trace);
     enum epa_status status = finish(a, call, request);
 
-    (void)epa_trace_slice(a->h.trace, 0, epa_trace_name(a->h.trace, call), begin,
-                          EPA_TRACE_NOBODY, 0, 0);
+    (void)epa_trace_slice(a->h.trace, 0, epa_trace_name(a->h.trace, call), begin, EPA_TRACE_NOBODY,
+                          0, 0);
     return status;
 }
 
@@ -265,19 +263,17 @@ static enum epa_status check_mpi(const struct epa_world *world, struct epa_error
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if ((uint32_t)size != world->size || (uint32_t)rank != world->rank)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "alltoallv: this is rank %u of %u, and rank %d of %d in "
-            "MPI_COMM_WORLD; use launcher: mpi, which has ranks as MPI has them",
-            world->rank, world->size, rank, size);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "alltoallv: this is rank %u of %u, and rank %d of %d in "
+                        "MPI_COMM_WORLD; use launcher: mpi, which has ranks as MPI has them",
+                        world->rank, world->size, rank, size);
     MPI_Query_thread(&threads);
     MPI_Is_thread_main(&first);
     if (threads < MPI_THREAD_SERIALIZED && !first)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "alltoallv: MPI was set up for the one thread that called MPI_Init, "
-            "and rank %u runs on another",
-            world->rank);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "alltoallv: MPI was set up for the one thread that called MPI_Init, "
+                        "and rank %u runs on another",
+                        world->rank);
     return EPA_OK;
 }
 
@@ -331,8 +327,8 @@ static enum epa_status join_world(struct av *a, struct epa_error *err)
     return status;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     const struct av_config *c = p->config;
     struct algo_setup setup = {.name = "alltoallv",

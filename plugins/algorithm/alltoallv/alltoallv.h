@@ -96,8 +96,8 @@ enum epa_status av_fail(struct av *, enum epa_status status, const char *fmt, ..
 enum epa_status av_check(struct av *, const char *call, int code);
 
 /* Runs fn on the workers: phase `name` of a trace. */
-enum epa_status av_parallel(struct av *, const char *name,
-                            void (*fn)(void *, uint32_t, uint32_t), void *arg);
+enum epa_status av_parallel(struct av *, const char *name, void (*fn)(void *, uint32_t, uint32_t),
+                            void *arg);
 
 /* Until `request`, of `call`, has ended. */
 enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);

@@ -42,15 +42,13 @@ static void regroup(void *arg, uint32_t worker, uint32_t workers)
 }
 
 static enum epa_status all_to_all_v(struct av *a, const char *call, MPI_Datatype type,
-                                    const char *from, const int *rows_from,
-                                    const int *from_at, char *to, const int *rows_to,
-                                    const int *to_at)
+                                    const char *from, const int *rows_from, const int *from_at,
+                                    char *to, const int *rows_to, const int *to_at)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    enum epa_status status =
-        av_check(a, call,
-                 MPI_Ialltoallv(from, rows_from, from_at, type, to, rows_to, to_at, type,
-                                a->comm, &request));
+    enum epa_status status = av_check(a, call,
+                                      MPI_Ialltoallv(from, rows_from, from_at, type, to, rows_to,
+                                                     to_at, type, a->comm, &request));
 
     return status == EPA_OK ? av_finish(a, call, &request) : status;
 }
@@ -96,9 +94,9 @@ static enum epa_status pack_and_count(struct av *a, const struct epa_moe *m)
     int local = (int)a->s.local;
 
     if (status == EPA_OK)
-        status = av_check(a, "MPI_Ialltoall of counts",
-                          MPI_Ialltoall(a->count, local, MPI_INT, a->counts, local, MPI_INT,
-                                        a->comm, &request));
+        status = av_check(
+            a, "MPI_Ialltoall of counts",
+            MPI_Ialltoall(a->count, local, MPI_INT, a->counts, local, MPI_INT, a->comm, &request));
     if (status != EPA_OK)
         return status;
     lay_out_sent(a);
@@ -144,9 +142,8 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
     if (status == EPA_OK)
         status = av_parallel(a, "regroup", regroup, &task);
     if (status == EPA_OK)
-        status =
-            all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
-                         g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out);
+        status = all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
+                              g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out);
     return status == EPA_OK ? av_add_up(a, m) : status;
 }
 
@@ -158,8 +155,8 @@ const struct epa_stage av_messages_stages[2] = {
 static enum epa_status make_type(struct av *a, size_t bytes, MPI_Datatype *out)
 {
     MPI_Datatype type = MPI_DATATYPE_NULL;
-    enum epa_status status = av_check(a, "MPI_Type_contiguous",
-                                      MPI_Type_contiguous((int)bytes, MPI_BYTE, &type));
+    enum epa_status status =
+        av_check(a, "MPI_Type_contiguous", MPI_Type_contiguous((int)bytes, MPI_BYTE, &type));
 
     if (status == EPA_OK) {
         *out = type;

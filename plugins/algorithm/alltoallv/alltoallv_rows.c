@@ -16,8 +16,8 @@ enum epa_status av_count(struct av *a, const struct epa_moe *m)
     memset(a->count, 0, a->s.experts * sizeof(*a->count));
     for (uint32_t i = 0; i < choices; i++) {
         if (m->expert[i] >= (int32_t)a->s.experts)
-            return av_fail(a, EPA_ERR_CONFIG, "token %u chooses expert %d of %u",
-                           i / a->s.topk, m->expert[i], a->s.experts);
+            return av_fail(a, EPA_ERR_CONFIG, "token %u chooses expert %d of %u", i / a->s.topk,
+                           m->expert[i], a->s.experts);
         if (m->expert[i] >= 0)
             a->count[m->expert[i]]++;
     }
@@ -134,8 +134,7 @@ void av_publish(struct av *a, struct epa_moe *m, const char *recv, char *y)
     const struct algo_set *set = a->h.set[0];
 
     epa_publish_counts(m, set->epoch, a->s.local, set->recv_count, set->recv_start);
-    epa_publish_messages(m, recv, 0, a->s.fp8, a->s.scales_at, a->s.origin_at,
-                         a->s.message_bytes);
+    epa_publish_messages(m, recv, 0, a->s.fp8, a->s.scales_at, a->s.origin_at, a->s.message_bytes);
     m->y_space = y;
 }
 

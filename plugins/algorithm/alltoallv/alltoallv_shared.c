@@ -40,8 +40,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
         uint32_t r = (a->h.world.rank + i) % a->s.size;
 
         poll.peer = r;
-        while ((poll.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) <
-               meeting) {
+        while ((poll.seen = __atomic_load_n(arrived_at(a, r), __ATOMIC_ACQUIRE)) < meeting) {
             enum epa_status status = av_poll(a, &poll);
 
             if (status == EPA_ERR_TIMEOUT)
@@ -65,8 +64,7 @@ static enum epa_status meet(struct av *a, const char *what)
 
     if (status == EPA_OK)
         status = wait_for_all(a, what);
-    return status == EPA_OK ? av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window))
-                            : status;
+    return status == EPA_OK ? av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window)) : status;
 }
 
 /* Rows stand at their owner by expert, within an expert by source: a->next becomes the place
@@ -131,8 +129,8 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
     uint64_t end = m->recv_rows * (worker + 1) / workers;
 
     if (first < end)
-        memcpy((char *)m->y_space + first * row_bytes,
-               (const char *)m->y + first * row_bytes, (end - first) * row_bytes);
+        memcpy((char *)m->y_space + first * row_bytes, (const char *)m->y + first * row_bytes,
+               (end - first) * row_bytes);
 }
 
 static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
@@ -176,13 +174,12 @@ static enum epa_status check_room(const struct av *a, struct epa_error *err)
     room = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (need <= room)
         return EPA_OK;
-    return epa_fail(
-        err, EPA_ERR_NOMEM,
-        "alltoallv with mode: shared takes %llu MiB in %s for %u ranks, and %llu "
-        "MiB are free there: lower moe.max_tokens, set algorithm.capacity, or "
-        "give it more room",
-        (unsigned long long)(need >> 20), folder, a->s.size,
-        (unsigned long long)(room >> 20));
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "alltoallv with mode: shared takes %llu MiB in %s for %u ranks, and %llu "
+                    "MiB are free there: lower moe.max_tokens, set algorithm.capacity, or "
+                    "give it more room",
+                    (unsigned long long)(need >> 20), folder, a->s.size,
+                    (unsigned long long)(room >> 20));
 }
 
 static enum epa_status join_node(struct av *a, struct epa_error *err)
@@ -216,15 +213,14 @@ static enum epa_status make_window(struct av *a)
     /* Parts that share no page, so that each is near the rank that owns it. */
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
     status = av_check(a, "MPI_Win_allocate_shared",
-                      MPI_Win_allocate_shared((MPI_Aint)(w->bytes + ALGO_PAGE), 1, info,
-                                              w->node, &mine, &w->window));
+                      MPI_Win_allocate_shared((MPI_Aint)(w->bytes + ALGO_PAGE), 1, info, w->node,
+                                              &mine, &w->window));
     MPI_Info_free(&info);
     if (status == EPA_OK)
         status = av_check(a, "MPI_Win_set_errhandler",
                           MPI_Win_set_errhandler(w->window, MPI_ERRORS_RETURN));
     if (status == EPA_OK)
-        status =
-            av_check(a, "MPI_Win_lock_all", MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
+        status = av_check(a, "MPI_Win_lock_all", MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
     w->locked = status == EPA_OK;
     return status;
 }
@@ -275,8 +271,7 @@ enum epa_status av_shared_create(struct av *a, struct epa_error *err)
     place_parts(a);
     a->shm.base = algo_alloc(&a->h, a->s.size, sizeof(*a->shm.base));
     if (a->shm.base == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for %u windows",
-                        a->s.size);
+        return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for %u windows", a->s.size);
     status = check_room(a, err);
     /* From here on calls of MPI wait for all ranks without a limit: they are all here. */
     if (status == EPA_OK)

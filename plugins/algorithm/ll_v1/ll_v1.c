@@ -45,8 +45,7 @@ static void place(struct v1_layout *l, struct v1_region *r, uint64_t bytes, uint
 }
 
 static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
-                                     bool device, const struct v1_config *c,
-                                     struct epa_error *err)
+                                     bool device, const struct v1_config *c, struct epa_error *err)
 {
     const struct algo_limits limits = {
         .name = "ll_v1",
@@ -158,9 +157,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .f16 = m->dtype == EPA_F16,
         .device = device,
         /* Links carry stores sooner than loads, but expert outputs that were stored are read again. */
-        .pull =
-            c->exchange == V1_EXCHANGE_PULL ||
-            (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
+        .pull = c->exchange == V1_EXCHANGE_PULL ||
+                (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
         .puts = algo_puts(world, transport_flags),
         .output_bytes = 2 * (uint64_t)m->hidden,
     };
@@ -172,9 +170,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
     l.row_bytes = epa_round_up(l.token_bytes, V1_LINE);
     l.scales_bytes = l.fp8 ? epa_round_up(l.hidden / l.group * sizeof(float), V1_LINE) : 0;
     size_rows(m, c->capacity, &l);
-    l.split_words =
-        device ? l.local * (uint32_t)sizeof(struct v1_packet) / 4
-               : (uint32_t)epa_round_up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
+    l.split_words = device ? l.local * (uint32_t)sizeof(struct v1_packet) / 4
+                           : (uint32_t)epa_round_up(l.local + 1 + (uint64_t)l.max_m, V1_LINE / 4);
     if (device) {
         divide_work(&l);
         place_device_regions(&l);
@@ -191,9 +188,8 @@ static uint32_t last_part(const struct v1_layout *l)
     return l->hidden - (l->units - 1) * l->unit_channels;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
@@ -228,12 +224,12 @@ static enum epa_status plan(const struct epa_problem *problem,
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     struct v1_layout l;
-    enum epa_status status = v1_layout_make(&p->problem->u.moe, &p->world,
-                                            p->transport_flags, p->config, &l, err);
+    enum epa_status status =
+        v1_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
 
     if (status != EPA_OK)
         return status;
@@ -247,9 +243,8 @@ EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
                .name = "ll_v1",
-               .summary =
-                   "low-latency all-to-all: tokens sorted by expert, a block to each "
-                   "rank",
+               .summary = "low-latency all-to-all: tokens sorted by expert, a block to each "
+                          "rank",
                .options = {options, sizeof(struct v1_config), &defaults}},
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | V1_CUDA_MEMORY,

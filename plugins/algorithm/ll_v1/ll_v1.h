@@ -23,13 +23,13 @@ enum v1_nontemporal {
 enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
 
 struct v1_config {
-    int dispatch_dtype; /* enum v1_dtype */
-    int exchange;       /* enum v1_exchange, with ranks that loads and stores reach */
-    uint32_t buffers;   /* dispatches that may be open */
-    double capacity;    /* MAX_M, times the even share; 0: the worst case */
-    int nontemporal;    /* host code: enum v1_nontemporal */
-    bool pdl;           /* CUDA code: programmatic dependent launch */
-    uint32_t blocks;    /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    int dispatch_dtype;  /* enum v1_dtype */
+    int exchange;        /* enum v1_exchange, with ranks that loads and stores reach */
+    uint32_t buffers;    /* dispatches that may be open */
+    double capacity;     /* MAX_M, times the even share; 0: the worst case */
+    int nontemporal;     /* host code: enum v1_nontemporal */
+    bool pdl;            /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -51,9 +51,9 @@ struct v1_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
     bool fp8, f16; /* f16: tokens and expert outputs are float16, else bfloat16 */
     bool device;   /* the layout of the CUDA code */
-    bool pull; /* ranks in reach load what is for them; else it is stored at theirs. GPUs:
+    bool pull;     /* ranks in reach load what is for them; else it is stored at theirs. GPUs:
                   expert outputs alone */
-    bool puts; /* some ranks may be out of reach of loads and stores */
+    bool puts;     /* some ranks may be out of reach of loads and stores */
     uint64_t token_bytes, row_bytes; /* of a row in dispatch; up to lines */
     uint64_t scales_bytes;           /* of a row, up to lines; 0 without FP8 */
     uint64_t output_bytes;
@@ -71,7 +71,7 @@ struct v1_layout {
     struct v1_region token, token_scales; /* [max_tokens] this rank's, quantised once */
     struct v1_region slot, slot_scales;   /* [source][max_m] blocks that come to me */
     struct v1_region splits;              /* [source][split_words] */
-    struct v1_region outputs; /* [max_tokens * topk] to me, as sorted; GPUs: lines */
+    struct v1_region outputs;             /* [max_tokens * topk] to me, as sorted; GPUs: lines */
     struct v1_region arrival; /* GPUs: [source][max_m][units] blocks that come, as lines */
     /* Once: what is put, until it is known to be in place. */
     struct v1_region out, out_scales; /* [max_tokens * topk] rows as sorted */
@@ -87,11 +87,9 @@ struct v1_layout {
 };
 
 /* Signals, each with the count of the call: a word for each mode, position and source. */
-EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call,
-                               uint32_t source)
+EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call, uint32_t source)
 {
-    return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size +
-           source;
+    return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size + source;
 }
 
 /* Splits that leave: what is for rank r stands after what is for those before, each with the
@@ -144,13 +142,11 @@ enum epa_status v1_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct v1_config *,
                                struct v1_layout *out, struct epa_error *);
 
-enum epa_status v1_host_create(const struct epa_algorithm_params *,
-                               const struct v1_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status v1_host_create(const struct epa_algorithm_params *, const struct v1_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 /* CUDA code, where it is built in. */
-enum epa_status v1_cuda_create(const struct epa_algorithm_params *,
-                               const struct v1_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status v1_cuda_create(const struct epa_algorithm_params *, const struct v1_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 #endif

@@ -41,24 +41,21 @@ EPA_DEV bool v1_has(const struct v1_choices &of, uint32_t choice)
 
 /* One warp: lines from the `piece`-th sixteen on of what an expert answered to an entry, to
  * the entry's rank. */
-EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece,
-                           uint64_t call)
+EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece, uint64_t call)
 {
     enum { GROUPS = V1_PIECE_PACKETS / EPA_DEV_PACKETS };
     uint32_t first = piece * V1_PIECE_PACKETS;
-    uint32_t words =
-        a.c.hidden / DEV_CHANNELS - first * EPA_PACKET_WORDS; /* that are left */
+    uint32_t words = a.c.hidden / DEV_CHANNELS - first * EPA_PACKET_WORDS; /* that are left */
     uint2 back = __ldcg(reinterpret_cast<const uint2 *>(a.back) + entry);
     struct epa_dev_words v[GROUPS];
 
-    dev_words_load<GROUPS>(static_cast<const char *>(a.c.y) +
-                               (uint64_t)entry * a.output_bytes +
+    dev_words_load<GROUPS>(static_cast<const char *>(a.c.y) + (uint64_t)entry * a.output_bytes +
                                first * EPA_PACKET_WORDS * 8,
                            words, v);
     epa_dev_packets_store<GROUPS>(a.c.v.peer_heap[back.x] + a.outputs[call % V1_POSITIONS] +
                                       (uint64_t)back.y * a.sent_bytes + first * EPA_PACKET,
-                                  min(a.sent_bytes / EPA_PACKET - first, V1_PIECE_PACKETS),
-                                  v, call);
+                                  min(a.sent_bytes / EPA_PACKET - first, V1_PIECE_PACKETS), v,
+                                  call);
 }
 
 /* One warp: lane k waits for the last line of choice k's answer, if it is in `list`. */
@@ -69,8 +66,7 @@ EPA_DEV bool v1_wait_outputs(const struct v1_args &a, const char *from, uint32_t
     bool ok = true;
 
     if ((list >> epa_dev_lane() & 1) != 0) {
-        uint32_t expert =
-            (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + epa_dev_lane());
+        uint32_t expert = (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + epa_dev_lane());
         struct epa_dev_wait w = {V1_COMBINE, V1_WAIT_OUTPUT, expert / a.c.local, token};
 
         ok = epa_dev_packet_wait(a.c, from, packets, call, w, poll);
@@ -91,9 +87,8 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
     struct epa_dev_poll poll = {0, 0, 0};
     struct epa_dev_words word;
     float sum[2 * DEV_CHANNELS] = {};
-    char *from =
-        dev_own(a.c.v, a.outputs[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +
-                           share * EPA_DEV_PACKETS * EPA_PACKET);
+    char *from = dev_own(a.c.v, a.outputs[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +
+                                    share * EPA_DEV_PACKETS * EPA_PACKET);
 
     for (uint32_t k = 0; k < a.c.topk;) {
         struct epa_dev_words v[V1_TAKE];
@@ -119,8 +114,7 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
         }
 #pragma unroll
         for (int i = 0; i < V1_TAKE; i++) {
-            float weight = __shfl_sync(EPA_DEV_ALL, of.weight, k + i),
-                  value[2 * DEV_CHANNELS];
+            float weight = __shfl_sync(EPA_DEV_ALL, of.weight, k + i), value[2 * DEV_CHANNELS];
 
             dev_unpack_words<F16>(v[i], value);
             if (v1_has(of, k + i))
@@ -129,8 +123,7 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
         k += V1_TAKE;
     }
     word = dev_pack_words<F16>(sum);
-    dev_words_store<1>(static_cast<char *>(a.c.out) +
-                           2 * ((size_t)token * a.c.hidden + s.first),
+    dev_words_store<1>(static_cast<char *>(a.c.out) + 2 * ((size_t)token * a.c.hidden + s.first),
                        s.channels / DEV_CHANNELS, &word);
     return true;
 }
@@ -196,8 +189,7 @@ template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call
 
 /* Choices are read while signals or expert outputs are on their way. */
 template <bool F16, bool PULL, bool PROFILE>
-EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block,
-                     uint32_t blocks)
+EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uint32_t blocks)
 {
     uint32_t warps = blocks * DEVICE_WARPS, all = a.c.tokens * a.shares;
     uint32_t u = dev_warp_of(block, blocks), asked;
@@ -207,8 +199,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block,
         of = v1_choices_of(a, u / a.shares);
     dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, false);
     if ((PULL || block == 0) &&
-        !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call,
-                      V1_WAIT_BEGUN))
+        !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call, V1_WAIT_BEGUN))
         return;
     dev_stamp<PROFILE>(a.c, V1_WAIT_OUTPUTS, true);
     dev_stamp<PROFILE>(a.c, V1_REDUCE, false);
@@ -252,9 +243,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
 
 const void *v1_combine_kernel(bool f16, bool pull, bool profile)
 {
-    static const void *const kernel[2][2][2] = {
-        {KERNELS(false, false), KERNELS(false, true)},
-        {KERNELS(true, false), KERNELS(true, true)}};
+    static const void *const kernel[2][2][2] = {{KERNELS(false, false), KERNELS(false, true)},
+                                                {KERNELS(true, false), KERNELS(true, true)}};
 
     return kernel[f16][pull][profile];
 }

@@ -40,8 +40,7 @@ struct v1_cuda {
 };
 
 /* Offset of one of a region's buffers, from the start of any rank's heap. */
-static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r,
-                          uint32_t which)
+static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r, uint32_t which)
 {
     return device_region(&c->d, r->at, r->bytes, which);
 }
@@ -50,13 +49,12 @@ static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r,
 
 static const void *dispatch_kernel(const struct v1_cuda *c, int x_dtype)
 {
-    return v1_dispatch_kernel(
-        device_input_of(c->l.fp8, c->l.f16 ? EPA_F16 : EPA_BF16, x_dtype),
-        c->d.profile != NULL);
+    return v1_dispatch_kernel(device_input_of(c->l.fp8, c->l.f16 ? EPA_F16 : EPA_BF16, x_dtype),
+                              c->d.profile != NULL);
 }
 
-static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m,
-                              enum v1_mode mode, uint32_t set)
+static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m, enum v1_mode mode,
+                              uint32_t set)
 {
     const struct v1_layout *l = &c->l;
     struct v1_args a = c->args;
@@ -75,8 +73,7 @@ static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m,
 /* Half of the blocks send at most, the others are there to take in what comes meanwhile. A
  * block takes one token at a time where there are few, so that many send; with more it has
  * some eight chunks to take in turn, as each costs it a count of the choices in between. */
-static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m,
-                                       uint32_t set)
+static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m, uint32_t set)
 {
     struct v1_args a = args_of(c, m, V1_DISPATCH, set);
     uint32_t room = c->d.resident[V1_DISPATCH], most = room > 1 ? room / 2 : 1, blocks;
@@ -91,8 +88,7 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     return device_launch(&c->d, dispatch_kernel(c, m->x_dtype), &a.c, blocks, false);
 }
 
-static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m,
-                                      uint32_t set)
+static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m, uint32_t set)
 {
     struct v1_args a = args_of(c, m, V1_COMBINE, set);
     uint32_t room = c->d.resident[V1_COMBINE], most = room > 1 ? room / 2 : 1;
@@ -103,8 +99,7 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
         a.senders = device_blocks_for(most, c->l.rows * c->l.pieces);
         blocks = room > 1 ? a.senders + device_blocks_for(room - most, sums) : 1;
     }
-    return device_launch(&c->d,
-                         v1_combine_kernel(c->l.f16, c->l.pull, c->d.profile != NULL), &a.c,
+    return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.profile != NULL), &a.c,
                          blocks, false);
 }
 
@@ -126,10 +121,10 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     m->recv = device_own(&c->d, region_at(c, &l->recv, set));
     m->recv_scale = NULL;
     if (l->fp8)
-        m->recv_scale = (const float *)(const void *)device_own(
-            &c->d, region_at(c, &l->recv_scales, set));
-    m->origin = (const struct epa_origin *)(const void *)device_own(
-        &c->d, region_at(c, &l->origin, set));
+        m->recv_scale =
+            (const float *)(const void *)device_own(&c->d, region_at(c, &l->recv_scales, set));
+    m->origin =
+        (const struct epa_origin *)(const void *)device_own(&c->d, region_at(c, &l->origin, set));
     m->recv_stride = l->row_bytes;
     m->scale_stride = l->scales_bytes;
     m->origin_stride = sizeof(struct epa_origin);
@@ -189,8 +184,8 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "my token %u, which is of call %llu%s",
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else
-        (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu",
-                       stage, call, f->peer, seconds,
+        (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu", stage,
+                       call, f->peer, seconds,
                        f->what == V1_WAIT_SPLITS ? "its splits, whose call"
                                                  : "its signal that it has begun, which",
                        seen);
@@ -261,15 +256,13 @@ static void fill_args(struct v1_cuda *c)
     c->d.shared_bytes[V1_DISPATCH] = c->args.payloads + DEVICE_WARPS * c->args.payload;
 }
 
-enum epa_status v1_cuda_create(const struct epa_algorithm_params *p,
-                               const struct v1_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struct v1_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct v1_config *config = p->config;
     struct v1_cuda *c;
-    enum epa_status status =
-        device_create(&ll_v1_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl,
-                      config->profile, &c, err);
+    enum epa_status status = device_create(&ll_v1_kind, sizeof(*c), p, l->heap_bytes, l->buffers,
+                                           config->pdl, config->profile, &c, err);
 
     if (status != EPA_OK)
         return status;

@@ -36,8 +36,7 @@ struct v1_sorted {
 
 /* Adds up the choices of the tokens from `begin` to `end`. The loads of a batch leave before
  * the first is used. */
-EPA_DEV void v1_count(const struct v1_args &a, uint32_t begin, uint32_t end,
-                      uint32_t *count)
+EPA_DEV void v1_count(const struct v1_args &a, uint32_t begin, uint32_t end, uint32_t *count)
 {
     enum { BATCH = 8 };
 
@@ -84,8 +83,7 @@ static __device__ bool v1_sort(const struct v1_args &a, const struct v1_sorted &
     __syncthreads();
     if (threadIdx.x < a.c.v.size) {
         struct epa_dev_wait w = {V1_DISPATCH, V1_NO_ROOM, threadIdx.x, 0};
-        uint32_t rows =
-            s.first[(threadIdx.x + 1) * a.c.local] - s.first[threadIdx.x * a.c.local];
+        uint32_t rows = s.first[(threadIdx.x + 1) * a.c.local] - s.first[threadIdx.x * a.c.local];
 
         fits = rows <= a.max_m;
         if (!fits)
@@ -94,16 +92,14 @@ static __device__ bool v1_sort(const struct v1_args &a, const struct v1_sorted &
     return __syncthreads_and(fits);
 }
 
-EPA_DEV uint64_t v1_split(const struct v1_args &a, uint64_t call, uint32_t source,
-                          uint32_t expert)
+EPA_DEV uint64_t v1_split(const struct v1_args &a, uint64_t call, uint32_t source, uint32_t expert)
 {
     return a.splits[call % V1_POSITIONS] +
            ((uint64_t)source * a.c.local + expert) * sizeof(struct v1_packet);
 }
 
 /* This block's share of the splits, a rank's at a time. */
-EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s,
-                            uint64_t call)
+EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s, uint64_t call)
 {
     for (uint32_t i = blockIdx.x; i < a.c.v.size; i += a.senders) {
         uint32_t peer = (a.c.v.rank + 1 + i) % a.c.v.size;
@@ -119,8 +115,8 @@ EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s,
 
 /* The tokens from `begin` on, `n` of them, become the chunk; `counted`: those that `before`
  * has. All threads of the block. */
-EPA_DEV void v1_take_chunk(const struct v1_args &a, const struct v1_sorted &s,
-                           uint32_t counted, uint32_t begin, uint32_t n)
+EPA_DEV void v1_take_chunk(const struct v1_args &a, const struct v1_sorted &s, uint32_t counted,
+                           uint32_t begin, uint32_t n)
 {
     v1_count(a, counted, begin, s.before);
     for (uint32_t i = threadIdx.x; i < n * a.c.topk; i += DEVICE_THREADS) {
@@ -143,8 +139,7 @@ EPA_DEV void v1_leave_chunk(const struct v1_args &a, const struct v1_sorted &s)
 
 /* ---- parts of rows ---- */
 
-template <int IN>
-using v1_width = dev_width<IN, IN == DEVICE_PLAIN ? V1_UNIT_DTYPE : V1_UNIT_FP8>;
+template <int IN> using v1_width = dev_width<IN, IN == DEVICE_PLAIN ? V1_UNIT_DTYPE : V1_UNIT_FP8>;
 
 struct v1_part : dev_part {
     uint32_t scales; /* that it has */
@@ -198,12 +193,11 @@ EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
 
 /* Where the lane's choice of the chunk's token number `bit` stands, and the part at its rank;
  * NULL: it was dropped. */
-EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s,
-                      const struct v1_part &p, uint32_t bit, uint64_t call)
+EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s, const struct v1_part &p,
+                      uint32_t bit, uint64_t call)
 {
     size_t choice = (size_t)p.token * a.c.topk + epa_dev_lane();
-    uint32_t expert =
-        epa_dev_lane() < a.c.topk ? (uint32_t)__ldg(a.c.expert + choice) : ~0u;
+    uint32_t expert = epa_dev_lane() < a.c.topk ? (uint32_t)__ldg(a.c.expert + choice) : ~0u;
     uint32_t place = ~0u, within, rank, row;
     char *to = NULL;
 
@@ -223,8 +217,7 @@ EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s,
 /* One warp: a part of a token from x to the slots of all its choices. */
 template <int IN>
 EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
-                          const struct v1_part &p, uint32_t bit, uint64_t call,
-                          uint64_t *payload)
+                          const struct v1_part &p, uint32_t bit, uint64_t call, uint64_t *payload)
 {
     enum { GROUPS = v1_groups(IN) };
     uint32_t packets = epa_packets_of(p.at.bytes);
@@ -265,8 +258,8 @@ EPA_DEV void send_chunks(const struct v1_args &a, const struct v1_sorted &s, uin
         v1_take_chunk(a, s, counted, begin, n);
         counted = begin;
         for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n * a.units; u += DEVICE_WARPS)
-            v1_send_part<IN>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units),
-                             u / a.units, call, payload_of(a));
+            v1_send_part<IN>(a, s, v1_part_at<IN>(a, begin + u / a.units, u % a.units), u / a.units,
+                             call, payload_of(a));
         chunk = chunks > a.senders ? next : chunks;
         v1_leave_chunk(a, s);
     }
@@ -299,8 +292,7 @@ struct v1_cells {
 };
 
 /* Of an entry: whose row it is and where that stands as its source sorted it. */
-EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c,
-                                  uint32_t entry)
+EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c, uint32_t entry)
 {
     uint32_t cell = device_cell_of(c.entry, c.n, entry);
 
@@ -309,14 +301,13 @@ EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells
 
 /* A part that stands as a string in shared memory, to the row of its entry. */
 template <int IN>
-EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
-                             uint32_t entry, const struct v1_back &back,
-                             const char *payload)
+EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
+                             const struct v1_back &back, const char *payload)
 {
-    char *row = dev_own(a.c.v, a.recv + (uint64_t)entry * a.row_bytes) +
-                p.first * v1_width<IN>::BYTES;
-    float *to = reinterpret_cast<float *>(
-        dev_own(a.c.v, a.recv_scales + (uint64_t)entry * a.scales_bytes));
+    char *row =
+        dev_own(a.c.v, a.recv + (uint64_t)entry * a.row_bytes) + p.first * v1_width<IN>::BYTES;
+    float *to =
+        reinterpret_cast<float *>(dev_own(a.c.v, a.recv_scales + (uint64_t)entry * a.scales_bytes));
     const float *scales = reinterpret_cast<const float *>(payload + p.at.scales);
 
 #pragma unroll
@@ -340,19 +331,17 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p,
 
 /* One warp: a part of the row of an entry, from its slot. False: it has not come. */
 template <int IN, bool PROFILE>
-EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c,
-                             uint32_t entry, uint32_t unit, uint64_t call,
-                             uint64_t *payload)
+EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entry,
+                             uint32_t unit, uint64_t call, uint64_t *payload)
 {
     enum { GROUPS = v1_groups(IN) };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
     struct v1_back back = v1_back_of(a, c, entry);
     uint32_t packets = epa_packets_of(p.at.bytes), row = back.place - c.start[back.source];
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_ROW, back.source, row};
-    const char *from =
-        dev_own(a.c.v, a.arrival[call % V1_POSITIONS] +
-                           ((uint64_t)(back.source * a.max_m + row) * a.units + unit) *
-                               a.unit_bytes);
+    const char *from = dev_own(
+        a.c.v, a.arrival[call % V1_POSITIONS] +
+                   ((uint64_t)(back.source * a.max_m + row) * a.units + unit) * a.unit_bytes);
     struct epa_dev_words v[GROUPS];
 
     dev_stamp<PROFILE>(a.c, V1_WAIT, false);
@@ -367,8 +356,8 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c,
 }
 
 /* One thread: until the split of an expert has come. False: it did not. */
-EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t expert,
-                        uint64_t call, uint32_t *rows, uint32_t *begin)
+EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t expert, uint64_t call,
+                        uint32_t *rows, uint32_t *begin)
 {
     const char *from = dev_own(a.c.v, v1_split(a, call, source, expert));
     struct epa_dev_wait w = {V1_DISPATCH, V1_WAIT_SPLITS, source, 0};
@@ -381,8 +370,8 @@ EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t exper
 }
 
 /* The cells, and how many entries there are. False: not all splits have come. */
-static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
-                                  const struct v1_cells &c, uint32_t *total)
+static __device__ bool find_cells(const struct v1_args &a, uint64_t call, const struct v1_cells &c,
+                                  uint32_t *total)
 {
     bool ok = true;
 
@@ -405,8 +394,7 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call,
 }
 
 /* What experts are to know, and, where expert outputs are pulled, their sources. One block. */
-EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
-                           uint32_t total)
+EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c, uint32_t total)
 {
     if (threadIdx.x == 0)
         *a.c.rows = total;
@@ -414,8 +402,7 @@ EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
         uint32_t begin = c.entry[e * a.c.v.size];
 
         a.c.recv_start[e] = begin;
-        a.c.recv_count[e] =
-            (e + 1 < a.c.local ? c.entry[(e + 1) * a.c.v.size] : total) - begin;
+        a.c.recv_count[e] = (e + 1 < a.c.local ? c.entry[(e + 1) * a.c.v.size] : total) - begin;
     }
     /* Seen by the time of a signal that a later kernel gives. */
     for (uint32_t i = threadIdx.x; i < c.n && a.pull != 0; i += DEVICE_THREADS)
@@ -428,8 +415,7 @@ EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c,
 template <int IN, bool PROFILE>
 EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
 {
-    struct v1_cells c = {a.c.experts, shared, shared + a.c.experts,
-                         shared + 2 * a.c.experts};
+    struct v1_cells c = {a.c.experts, shared, shared + a.c.experts, shared + 2 * a.c.experts};
     uint32_t warps = gridDim.x * DEVICE_WARPS, total, all;
 
     if (!find_cells(a, call, c, &total))
@@ -440,8 +426,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
     for (uint32_t u = dev_warp_of(block, gridDim.x), asked; u < all;
          u = dev_next(asked, warps, all)) {
         asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
-        if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call,
-                                          payload_of(a)))
+        if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call, payload_of(a)))
             return;
     }
 }

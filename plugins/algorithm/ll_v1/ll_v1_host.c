@@ -49,8 +49,7 @@
 /* What a dispatch leaves for its combine, and the views it publishes. */
 struct v1_set {
     struct algo_set s;
-    uint32_t
-        *at; /* [max_tokens][topk] place of a choice as sorted; of a dropped one: any */
+    uint32_t *at;     /* [max_tokens][topk] place of a choice as sorted; of a dropped one: any */
     uint32_t *cumsum; /* [experts + 1] rows for the experts before */
     uint32_t *count;  /* [source][local] rows received */
     uint32_t *offset; /* [source] recv_offset: where its slice begins, as it sorted */
@@ -99,8 +98,7 @@ static uint64_t index_of(const struct v1_task *task)
     return task->set->s.index;
 }
 
-static uint64_t offset_of(const struct v1_host *h, const struct v1_region *r,
-                          uint64_t which)
+static uint64_t offset_of(const struct v1_host *h, const struct v1_region *r, uint64_t which)
 {
     return h->a.heap + r->at + r->bytes * which;
 }
@@ -145,8 +143,7 @@ static const uint32_t *counts_of(const struct v1_task *task, uint32_t source)
 /* The splits received from `source`: counts, start, tokens. */
 static const uint32_t *splits_of(const struct v1_task *task, uint32_t source)
 {
-    return (const uint32_t *)(const void *)here(task->h, &task->h->l.splits,
-                                                position(task)) +
+    return (const uint32_t *)(const void *)here(task->h, &task->h->l.splits, position(task)) +
            (size_t)source * task->h->l.split_words;
 }
 
@@ -157,8 +154,7 @@ static uint32_t *splits_to(const struct v1_task *task, uint32_t rank)
            v1_splits_to(&task->h->l, rank, start_to(task, rank));
 }
 
-static enum epa_status in_parallel(struct v1_task *task,
-                                   void (*fn)(void *, uint32_t, uint32_t))
+static enum epa_status in_parallel(struct v1_task *task, void (*fn)(void *, uint32_t, uint32_t))
 {
     return algo_parallel(&task->h->a, fn, task);
 }
@@ -177,8 +173,7 @@ static void count_choices(void *arg, uint32_t worker, uint32_t workers)
     uint32_t *count = h->next + (size_t)worker * h->l.experts;
 
     memset(count, 0, h->l.experts * sizeof(*count));
-    for (size_t i = (size_t)algo_share(m->tokens, worker, workers) * h->l.topk; i < end;
-         i++) {
+    for (size_t i = (size_t)algo_share(m->tokens, worker, workers) * h->l.topk; i < end; i++) {
         if (m->expert[i] >= 0)
             count[m->expert[i]]++;
     }
@@ -280,14 +275,14 @@ static enum epa_status sort_and_quantise(struct v1_task *task)
 /* ---- the exchange: a block to each rank, its signal, and the wait for those of all ---- */
 
 /* The signal of this call, and what is put with it, if anything. */
-static enum epa_status signal_with(const struct v1_task *task, uint64_t dst,
-                                   const void *src, uint64_t bytes)
+static enum epa_status signal_with(const struct v1_task *task, uint64_t dst, const void *src,
+                                   uint64_t bytes)
 {
     struct v1_host *h = task->h;
 
     return algo_signal(&h->a, dst, src, bytes,
-                       v1_signal_of(h->l.size, task->mode, task->call, h->a.world.rank),
-                       task->call, task->peer);
+                       v1_signal_of(h->l.size, task->mode, task->call, h->a.world.rank), task->call,
+                       task->peer);
 }
 
 /* Where the first row of my block stands at any rank. */
@@ -308,12 +303,11 @@ static void gather_rows(void *arg, uint32_t worker, uint32_t workers)
     const char *from_scales = here(h, &l->token_scales, position(task));
     bool far = way_to(h, task->peer) == V1_PUT;
     uint64_t start = start_to(task, task->peer);
-    char *to =
-        far ? here(h, &l->out, 0) + start * l->row_bytes
-            : there(h, task->peer, &l->slot, position(task)) + slot_of(h, l->row_bytes);
-    char *to_scales = far ? here(h, &l->out_scales, 0) + start * l->scales_bytes
-                          : there(h, task->peer, &l->slot_scales, position(task)) +
-                                slot_of(h, l->scales_bytes);
+    char *to = far ? here(h, &l->out, 0) + start * l->row_bytes
+                   : there(h, task->peer, &l->slot, position(task)) + slot_of(h, l->row_bytes);
+    char *to_scales =
+        far ? here(h, &l->out_scales, 0) + start * l->scales_bytes
+            : there(h, task->peer, &l->slot_scales, position(task)) + slot_of(h, l->scales_bytes);
     enum epa_store store = far ? EPA_STORE_CACHED : h->a.store;
     uint32_t n = task->end - task->begin;
     uint32_t end = task->begin + algo_share(n, worker + 1, workers);
@@ -344,10 +338,9 @@ static enum epa_status send_rows(struct v1_task *task)
         task->end = rows - task->begin > piece ? task->begin + piece : rows;
         status = in_parallel(task, gather_rows);
         if (status == EPA_OK && far)
-            status =
-                algo_put(&h->a, slot + task->begin * h->l.row_bytes,
-                         here(h, &h->l.out, 0) + (start + task->begin) * h->l.row_bytes,
-                         (task->end - task->begin) * h->l.row_bytes, task->peer);
+            status = algo_put(&h->a, slot + task->begin * h->l.row_bytes,
+                              here(h, &h->l.out, 0) + (start + task->begin) * h->l.row_bytes,
+                              (task->end - task->begin) * h->l.row_bytes, task->peer);
         if (status == EPA_OK && far) /* peers may wait for room here meanwhile */
             status = h->a.t->ops->progress(h->a.t);
     }
@@ -377,11 +370,9 @@ static enum epa_status end_rows(struct v1_task *task)
     if (status == EPA_OK)
         status = h->a.t->ops->fence(h->a.t, task->peer);
     if (status == EPA_OK)
-        status = signal_with(task,
-                             offset_of(h, &h->l.slot_scales, position(task)) +
-                                 slot_of(h, h->l.scales_bytes),
-                             here(h, &h->l.out_scales, 0) + start * h->l.scales_bytes,
-                             rows * h->l.scales_bytes);
+        status = signal_with(
+            task, offset_of(h, &h->l.slot_scales, position(task)) + slot_of(h, h->l.scales_bytes),
+            here(h, &h->l.out_scales, 0) + start * h->l.scales_bytes, rows * h->l.scales_bytes);
     return status;
 }
 
@@ -393,16 +384,15 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
     uint64_t bytes = h->l.output_bytes;
     const uint32_t *count = counts_of(task, task->peer);
     const uint32_t *start = starts_of(task, task->peer);
-    char *to = there(h, task->peer, &h->l.outputs, position(task)) +
-               task->set->offset[task->peer] * bytes;
+    char *to =
+        there(h, task->peer, &h->l.outputs, position(task)) + task->set->offset[task->peer] * bytes;
 
     for (uint32_t j = 0; j < h->l.local; j++) {
         uint32_t begin = algo_share(count[j], worker, workers);
         uint32_t n = algo_share(count[j], worker + 1, workers) - begin;
 
         if (n != 0)
-            memcpy(to + begin * bytes, task->y + (start[j] + (uint64_t)begin) * bytes,
-                   n * bytes);
+            memcpy(to + begin * bytes, task->y + (start[j] + (uint64_t)begin) * bytes, n * bytes);
         to += count[j] * bytes;
     }
 }
@@ -421,8 +411,7 @@ static enum epa_status put_outputs(const struct v1_task *task)
     for (uint32_t j = 0; j < h->l.local && status == EPA_OK; j++) {
         if (count[j] == 0)
             continue;
-        status =
-            algo_put(&h->a, to, task->y + start[j] * bytes, count[j] * bytes, task->peer);
+        status = algo_put(&h->a, to, task->y + start[j] * bytes, count[j] * bytes, task->peer);
         to += count[j] * bytes;
     }
     return status == EPA_OK ? h->a.t->ops->progress(h->a.t) : status;
@@ -479,9 +468,8 @@ static enum epa_status exchange(struct v1_task *task)
     if (status == EPA_OK)
         status = send_to(task, false);
     if (algo_phase(&h->a, status, "wait"))
-        status =
-            algo_wait_for_all(&h->a, v1_signal_of(h->l.size, task->mode, task->call, 0),
-                              task->call, task->mode == V1_DISPATCH ? "rows" : "outputs");
+        status = algo_wait_for_all(&h->a, v1_signal_of(h->l.size, task->mode, task->call, 0),
+                                   task->call, task->mode == V1_DISPATCH ? "rows" : "outputs");
     return algo_phase(&h->a, status, "quiet") ? h->a.t->ops->quiet(h->a.t) : status;
 }
 
@@ -626,15 +614,14 @@ static void index_sources(void *arg, uint32_t worker, uint32_t workers)
 /* Of the next row, while one is copied: more would keep what this one needs waiting. */
 enum { FETCH_BYTES = 1024 };
 
-static void copy_from(const struct v1_task *task, uint32_t source, uint32_t begin,
-                      uint32_t end)
+static void copy_from(const struct v1_task *task, uint32_t source, uint32_t begin, uint32_t end)
 {
     const struct v1_host *h = task->h;
     const struct v1_layout *l = &h->l;
     bool pull = way_to(h, source) == V1_PULL;
-    const char *rows = pull ? there(h, source, &l->token, position(task))
-                            : here(h, &l->slot, position(task)) +
-                                  (uint64_t)source * l->max_m * l->row_bytes;
+    const char *rows =
+        pull ? there(h, source, &l->token, position(task))
+             : here(h, &l->slot, position(task)) + (uint64_t)source * l->max_m * l->row_bytes;
     const char *scales = pull ? there(h, source, &l->token_scales, position(task))
                               : here(h, &l->slot_scales, position(task)) +
                                     (uint64_t)source * l->max_m * l->scales_bytes;
@@ -660,8 +647,8 @@ static void copy_from(const struct v1_task *task, uint32_t source, uint32_t begi
             continue;
         for (uint32_t c = 0; c < move[i].n; c++)
             to[c] = recv_scales + dest[c] * l->scales_bytes;
-        h->a.kernels->spread(to, move[i].n, scales + move[i].row * l->scales_bytes,
-                             l->scales_bytes, h->a.store);
+        h->a.kernels->spread(to, move[i].n, scales + move[i].row * l->scales_bytes, l->scales_bytes,
+                             h->a.store);
     }
 }
 
@@ -673,8 +660,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t i = 1; i <= h->l.size; i++) {
         uint32_t source = algo_peer(&h->a, i), n = h->moves[source];
 
-        copy_from(task, source, algo_share(n, worker, workers),
-                  algo_share(n, worker + 1, workers));
+        copy_from(task, source, algo_share(n, worker, workers), algo_share(n, worker + 1, workers));
     }
     if (h->a.store == EPA_STORE_NONTEMPORAL)
         epa_store_drain();
@@ -697,8 +683,7 @@ static enum epa_status regroup(struct v1_task *task)
     m->recv = here(h, &h->l.recv, index_of(task));
     m->recv_scale = NULL;
     if (h->l.fp8)
-        m->recv_scale =
-            (const float *)(const void *)here(h, &h->l.recv_scales, index_of(task));
+        m->recv_scale = (const float *)(const void *)here(h, &h->l.recv_scales, index_of(task));
     m->origin = origins(task);
     m->recv_stride = h->l.row_bytes;
     m->scale_stride = h->l.scales_bytes;
@@ -757,8 +742,7 @@ static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *prob
             return EPA_OK;
         }
     }
-    return algo_fail(&h->a, EPA_ERR_CONFIG,
-                     "dispatch %llu is not the last, or not open any more",
+    return algo_fail(&h->a, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open any more",
                      (unsigned long long)epoch);
 }
 
@@ -808,9 +792,8 @@ static void locate_outputs(const struct v1_task *task, uint32_t rank)
 
     if (way_to(h, rank) == V1_PULL) {
         at = (uintptr_t)there(h, rank, &h->l.y, index_of(task));
-        start =
-            (const uint32_t *)(const void *)there(h, rank, &h->l.starts, index_of(task)) +
-            (size_t)h->a.world.rank * local;
+        start = (const uint32_t *)(const void *)there(h, rank, &h->l.starts, index_of(task)) +
+                (size_t)h->a.world.rank * local;
     } else {
         at = (uintptr_t)here(h, &h->l.outputs, position(task));
     }
@@ -834,8 +817,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
             if (m->expert[i] < 0)
                 continue;
             weight[n] = m->weight[i];
-            row[n++] = (const uint16_t *)(h->output[m->expert[i]] +
-                                          task->set->at[i] * h->l.output_bytes);
+            row[n++] =
+                (const uint16_t *)(h->output[m->expert[i]] + task->set->at[i] * h->l.output_bytes);
         }
         h->a.kernels->reduce(row, weight, n, h->l.hidden, h->a.store,
                              (uint16_t *)m->out + (size_t)t * h->l.hidden);
@@ -880,9 +863,8 @@ static const struct epa_stage stages[] = {
     {"combine", EPA_STAGE_COMBINE, combine},
 };
 
-enum epa_status v1_host_create(const struct epa_algorithm_params *p,
-                               const struct v1_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struct v1_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct algo_setup setup = {
         .name = "ll_v1",

@@ -93,26 +93,23 @@ static const struct epa_option options[] = {
 static enum epa_status check_options(const struct epa_moe *m, const struct ll_config *c,
                                      bool device, struct epa_error *err)
 {
-    if (c->recv_layout == LL_RECV_PADDED &&
-        (uint64_t)m->max_tokens * m->experts >= UINT32_MAX)
+    if (c->recv_layout == LL_RECV_PADDED && (uint64_t)m->max_tokens * m->experts >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2 numbers entries in 32 bits, which moe.max_tokens (%u) x "
                         "moe.experts (%u) exceed; set recv_layout: packed",
                         m->max_tokens, m->experts);
     if (c->fuse_expert && c->layout == EPA_LAYOUT_RANK)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "ll_v2: fuse_expert: true makes an expert output for each expert, which "
-            "layout: rank does not have; set layout: expert");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2: fuse_expert: true makes an expert output for each expert, which "
+                        "layout: rank does not have; set layout: expert");
     if (!device)
         return EPA_OK;
     if (c->profile != NULL && (m->dtype != EPA_BF16 || c->fuse_expert))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "ll_v2: profile is for bf16 tokens and fuse_expert: false; leave it "
-            "out%s",
-            m->dtype != EPA_BF16 ? ", or set moe.dtype: bf16"
-                                 : ", or set fuse_expert: false");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2: profile is for bf16 tokens and fuse_expert: false; leave it "
+                        "out%s",
+                        m->dtype != EPA_BF16 ? ", or set moe.dtype: bf16"
+                                             : ", or set fuse_expert: false");
     if (c->fuse_expert && c->combine_dtype == LL_DTYPE_FP8)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -125,15 +122,13 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
             "ll_v2: expert outputs that are added up (once) or quantised (combine_dtype: fp8) "
             "first cannot be pulled; set combine_mode: auto");
     if (m->max_tokens > LL_DEVICE_TOKENS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u",
+        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u",
                         LL_DEVICE_TOKENS, m->max_tokens);
     return EPA_OK;
 }
 
 static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
-                                     bool device, const struct ll_config *c,
-                                     struct epa_error *err)
+                                     bool device, const struct ll_config *c, struct epa_error *err)
 {
     const struct algo_limits limits = {
         .name = "ll_v2",
@@ -160,8 +155,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
 }
 
 /* Rows and entries that a rank has room for. */
-static void size_rows(const struct epa_moe *m, const struct ll_config *c,
-                      struct ll_layout *l)
+static void size_rows(const struct epa_moe *m, const struct ll_config *c, struct ll_layout *l)
 {
     uint64_t tokens = (uint64_t)l->size * m->max_tokens;
     uint64_t worst = tokens * (m->topk < l->local ? m->topk : l->local);
@@ -184,8 +178,7 @@ static void make_message(struct ll_layout *l)
     l->token_bytes = l->fp8 ? l->hidden : l->output_bytes;
     if (l->output_fp8) {
         l->sent_scales_at = l->hidden;
-        l->sent_bytes =
-            epa_round_up(l->hidden + l->hidden / l->group * sizeof(float), EPA_PACKET);
+        l->sent_bytes = epa_round_up(l->hidden + l->hidden / l->group * sizeof(float), EPA_PACKET);
     }
     l->token_at = l->device ? 0 : LL_META_BYTES;
     l->scales_at = l->token_at + l->token_bytes;
@@ -195,8 +188,7 @@ static void make_message(struct ll_layout *l)
         l->choices_at = epa_round_up(l->meta_at + LL_META_BYTES, EPA_PACKET);
         choices = l->by_rank ? l->topk * sizeof(struct ll_packet) : 0;
     }
-    l->message_bytes =
-        epa_round_up(l->choices_at + choices, l->device ? EPA_PACKET : LL_LINE);
+    l->message_bytes = epa_round_up(l->choices_at + choices, l->device ? EPA_PACKET : LL_LINE);
 }
 
 /* How a row is divided among warps: into as few parts as a lane's registers allow, of whole
@@ -220,8 +212,7 @@ static void divide_work(struct ll_layout *l)
     if (l->pushes) {
         l->share_channels = LL_PUSH_CHANNELS;
         if (l->output_fp8)
-            l->share_channels =
-                LL_CODE_PACKETS * ll_chunks_of(groups) * LL_CHUNK / groups * groups;
+            l->share_channels = LL_CODE_PACKETS * ll_chunks_of(groups) * LL_CHUNK / groups * groups;
         l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
     }
     scales = l->fp8 ? l->unit_channels / groups : 0;
@@ -246,8 +237,8 @@ static void place_regions(struct ll_layout *l)
     if (!l->fused || (l->puts && !l->device && !l->dedup && !l->output_fp8))
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, LL_LINE);
     if (l->puts && !l->device) /* a message for each row, or one for all rows of a token */
-        l->staging_bytes = (uint64_t)l->max_tokens *
-                           (l->dedup || l->blocks ? l->places : 1) * l->message_bytes;
+        l->staging_bytes =
+            (uint64_t)l->max_tokens * (l->dedup || l->blocks ? l->places : 1) * l->message_bytes;
     if (outputs)
         l->outputs_bytes =
             epa_round_up((uint64_t)l->max_tokens * l->places * l->sent_bytes, LL_LINE);
@@ -258,14 +249,12 @@ static void place_regions(struct ll_layout *l)
         l->arrival_bytes =
             l->device ? slots * l->units * l->unit_bytes : received * l->message_bytes;
     if (!l->device && ((l->dedup && !l->by_rank) || l->output_fp8))
-        l->outbox_bytes =
-            epa_round_up((l->dedup ? received : l->rows) * l->sent_bytes, LL_LINE);
+        l->outbox_bytes = epa_round_up((l->dedup ? received : l->rows) * l->sent_bytes, LL_LINE);
     l->counts_at = algo_place(&l->heap_bytes, l->counts_bytes, l->buffers);
     l->recv_at = algo_place(&l->heap_bytes, l->recv_bytes, l->buffers);
     l->y_at = algo_place(&l->heap_bytes, l->y_bytes, l->buffers);
     l->staging_at = algo_place(&l->heap_bytes, l->staging_bytes, l->buffers);
-    l->outputs_at =
-        algo_place(&l->heap_bytes, l->outputs_bytes, l->device ? 2 : l->buffers);
+    l->outputs_at = algo_place(&l->heap_bytes, l->outputs_bytes, l->device ? 2 : l->buffers);
     l->routes_at = algo_place(&l->heap_bytes, l->routes_bytes, l->buffers);
     l->arrival_at = algo_place(&l->heap_bytes, l->arrival_bytes, l->buffers);
     l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
@@ -274,9 +263,7 @@ static void place_regions(struct ll_layout *l)
 /* GPUs: rows that travel as lines need none. */
 static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
 {
-    uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens
-                    : l->dedup ? 0
-                               : l->entries;
+    uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens : l->dedup ? 0 : l->entries;
     uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : 0);
 
     if (all > UINT32_MAX)
@@ -315,21 +302,18 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
-    l.blocks =
-        l.puts && (c->puts == LL_PUTS_BLOCKS || (c->puts == LL_PUTS_AUTO && l.dedup));
+    l.blocks = l.puts && (c->puts == LL_PUTS_BLOCKS || (c->puts == LL_PUTS_AUTO && l.dedup));
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
-    l.pushes = device && (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 ||
-                          (l.dedup && !l.by_rank) ||
-                          (c->combine_mode == LL_COMBINE_AUTO && l.by_rank &&
-                           l.max_tokens >= LL_MANY_TOKENS));
+    l.pushes =
+        device &&
+        (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || (l.dedup && !l.by_rank) ||
+         (c->combine_mode == LL_COMBINE_AUTO && l.by_rank && l.max_tokens >= LL_MANY_TOKENS));
     l.places = l.dedup && (device || l.size < l.topk) ? l.size : l.topk;
     make_message(&l);
     l.count_words =
-        device
-            ? l.experts * (uint32_t)(sizeof(struct ll_packet) / 4)
-            : (uint32_t)(epa_round_up((l.experts + (l.dedup ? l.size : 0)) * 4u, LL_LINE) /
-                         4);
+        device ? l.experts * (uint32_t)(sizeof(struct ll_packet) / 4)
+               : (uint32_t)(epa_round_up((l.experts + (l.dedup ? l.size : 0)) * 4u, LL_LINE) / 4);
     size_rows(m, c, &l);
     l.windows = (l.max_tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
     if (device)
@@ -341,15 +325,13 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     return status;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct ll_config *c = config;
     struct ll_layout l;
-    enum epa_status status =
-        ll_layout_make(&problem->u.moe, world, transport_flags, c, &l, err);
+    enum epa_status status = ll_layout_make(&problem->u.moe, world, transport_flags, c, &l, err);
 
     if (status != EPA_OK)
         return status;
@@ -370,18 +352,18 @@ static enum epa_status plan(const struct epa_problem *problem,
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.sent_bytes,
         .u.moe.combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
-        .u.moe.control_bytes = (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
-                               (l.device ? l.routes_bytes / l.size : 0),
+        .u.moe.control_bytes =
+            (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 + (l.device ? l.routes_bytes / l.size : 0),
     };
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     struct ll_layout l;
-    enum epa_status status = ll_layout_make(&p->problem->u.moe, &p->world,
-                                            p->transport_flags, p->config, &l, err);
+    enum epa_status status =
+        ll_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
 
     if (status != EPA_OK)
         return status;
@@ -395,8 +377,7 @@ EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
                .name = "ll_v2",
-               .summary =
-                   "low-latency all-to-all: rows straight to where experts read them",
+               .summary = "low-latency all-to-all: rows straight to where experts read them",
                .options = {options, sizeof(struct ll_config), &defaults}},
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | LL_CUDA_MEMORY,

@@ -31,17 +31,17 @@ enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum ll_dtype */
     int layout;                        /* enum epa_layout */
-    bool dedup;       /* layout expert: a token crosses once for each rank */
-    int recv_layout;  /* enum ll_recv_layout: where an expert's entries start */
-    bool fuse_expert; /* combine does the experts' work */
+    bool dedup;                        /* layout expert: a token crosses once for each rank */
+    int recv_layout;                   /* enum ll_recv_layout: where an expert's entries start */
+    bool fuse_expert;                  /* combine does the experts' work */
     uint32_t buffers;
-    double capacity; /* rows a rank has room for, times its even share; 0: the worst case */
-    int nontemporal; /* host code: enum ll_nontemporal */
-    int puts;        /* host code: enum ll_puts */
-    bool split_phase; /* CUDA code: sending and receiving are two kernels */
-    int combine_mode; /* CUDA code: enum ll_combine_mode */
-    bool pdl;         /* CUDA code: programmatic dependent launch */
-    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    double capacity;     /* rows a rank has room for, times its even share; 0: the worst case */
+    int nontemporal;     /* host code: enum ll_nontemporal */
+    int puts;            /* host code: enum ll_puts */
+    bool split_phase;    /* CUDA code: sending and receiving are two kernels */
+    int combine_mode;    /* CUDA code: enum ll_combine_mode */
+    bool pdl;            /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -76,15 +76,15 @@ struct ll_layout {
     bool blocks; /* of what is put, rows that stand side by side leave together */
     bool device; /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
-    uint64_t token_bytes;  /* of a row in dispatch */
-    uint64_t output_bytes; /* of a row of y */
+    uint64_t token_bytes;                                             /* of a row in dispatch */
+    uint64_t output_bytes;                                            /* of a row of y */
     uint64_t sent_bytes,
-        sent_scales_at;     /* of an expert output on its way; hosts: its scales in it */
-    uint64_t rows, entries; /* that a rank has room for */
-    uint32_t count_words;   /* of a source: rows for each expert, then (once) each rank */
-    uint64_t counts_at, counts_bytes;   /* [source][count_words] */
-    uint64_t recv_at, recv_bytes;       /* [rows] messages */
-    uint64_t y_at, y_bytes;             /* [rows][hidden] expert outputs of my experts */
+        sent_scales_at;               /* of an expert output on its way; hosts: its scales in it */
+    uint64_t rows, entries;           /* that a rank has room for */
+    uint32_t count_words;             /* of a source: rows for each expert, then (once) each rank */
+    uint64_t counts_at, counts_bytes; /* [source][count_words] */
+    uint64_t recv_at, recv_bytes;     /* [rows] messages */
+    uint64_t y_at, y_bytes;           /* [rows][hidden] expert outputs of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
     uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] answers to me */
     /* once in layout expert: messages as they come, before they are copied to their
@@ -231,9 +231,8 @@ enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct ll_config *,
                                struct ll_layout *out, struct epa_error *);
 
-enum epa_status ll_host_create(const struct epa_algorithm_params *,
-                               const struct ll_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status ll_host_create(const struct epa_algorithm_params *, const struct ll_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 /* CUDA code, where it is built in. */
 #ifdef __cplusplus

@@ -20,8 +20,7 @@ template <bool FP8> struct share_width {
         LANE = FP8 ? 16 : 8, /* channels */
         SWEEP = LANE * EPA_DEV_WARP,
         HALVES = LANE / 8, /* 16 bytes each of bf16 */
-        SHARE_CHANNELS =
-            FP8 ? LL_CODE_PACKETS * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
+        SHARE_CHANNELS = FP8 ? LL_CODE_PACKETS * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
         SHARE_SWEEPS = (SHARE_CHANNELS + SWEEP - 1) / SWEEP
     };
 };
@@ -41,8 +40,8 @@ EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
 {
     struct outputs of = {dev_choices_of(a.c, token), 0};
 
-    of.ranks = __reduce_or_sync(
-        EPA_DEV_ALL, of.of.expert < a.c.experts ? 1u << of.of.expert / a.c.local : 0u);
+    of.ranks = __reduce_or_sync(EPA_DEV_ALL,
+                                of.of.expert < a.c.experts ? 1u << of.of.expert / a.c.local : 0u);
     return of;
 }
 
@@ -74,8 +73,7 @@ template <int FROM, bool F16> EPA_DEV void make_output(float factor, float *valu
     }
 }
 
-template <int FROM, bool F16>
-EPA_DEV void unpack_output(uint4 raw, float factor, float *value)
+template <int FROM, bool F16> EPA_DEV void unpack_output(uint4 raw, float factor, float *value)
 {
     if (FROM == LL_FROM_CODES) {
         epa_dev_unpack_fp8(raw.x, __uint_as_float(raw.z), value);
@@ -101,15 +99,13 @@ template <bool FP8> struct sum {
 
 template <bool FP8> EPA_DEV bool takes(const struct dev_part &p, int sweep)
 {
-    return sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE <
-           p.channels;
+    return sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE < p.channels;
 }
 
 /* Channel of this lane in that sweep. */
 template <bool FP8> EPA_DEV uint32_t channel(const struct dev_part &p, int sweep)
 {
-    return p.first + sweep * share_width<FP8>::SWEEP +
-           epa_dev_lane() * share_width<FP8>::LANE;
+    return p.first + sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE;
 }
 
 /* What a lane takes of a row that an expert output is made of; of codes eight, and their scale. */
@@ -131,8 +127,7 @@ EPA_DEV void load_row(const struct ll_args &a, const struct dev_part &p, const c
 
 /* sum = fma(weight, answer, sum) */
 template <int FROM, bool F16, bool FP8>
-EPA_DEV void add(const struct sweeps<FP8> &row, float factor, float weight,
-                 struct sum<FP8> *s)
+EPA_DEV void add(const struct sweeps<FP8> &row, float factor, float weight, struct sum<FP8> *s)
 {
 #pragma unroll
     for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
@@ -169,8 +164,8 @@ struct term {
 /* Where the answers to a token are that it pulls, or the rows that they are made of: *out is
  * of this lane's. Returns which lanes have one; they are added in order. */
 template <int MODE, int FROM>
-EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token,
-                              const struct outputs &of, struct term *out)
+EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const struct outputs &of,
+                              struct term *out)
 {
     uint32_t lane = epa_dev_lane(), place = ~0u;
 
@@ -193,8 +188,8 @@ EPA_DEV uint32_t bit_at(uint32_t bits, uint32_t before)
 {
     uint32_t lower = __popc(bits & ((1u << epa_dev_lane()) - 1));
 
-    return (uint32_t)__ffs(__ballot_sync(EPA_DEV_ALL, (bits >> epa_dev_lane() & 1) != 0 &&
-                                                          lower == before)) -
+    return (uint32_t)__ffs(
+               __ballot_sync(EPA_DEV_ALL, (bits >> epa_dev_lane() & 1) != 0 && lower == before)) -
            1u;
 }
 
@@ -221,8 +216,8 @@ EPA_DEV void add_batch(const struct batch<FP8> &b, uint32_t n, struct sum<FP8> *
  * begin with different rows (by `turn`), or all would ask the same rank first. WEIGHED:
  * each counts `by` its lane, else 1. */
 template <int FROM, bool F16, bool FP8, bool WEIGHED>
-EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p,
-                               uint32_t list, const struct term &t, uint32_t turn) {
+EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p, uint32_t list,
+                               const struct term &t, uint32_t turn) {
     struct sum<FP8> s = {
     };
 
@@ -237,8 +232,7 @@ EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p
             const char *at = dev_from_lane(t.from, lane);
 
             b.weight[i] = WEIGHED ? __shfl_sync(EPA_DEV_ALL, t.by, lane) : 1.0f;
-            b.factor[i] =
-                FROM != LL_FROM_Y ? __shfl_sync(EPA_DEV_ALL, t.factor, lane) : 1.0f;
+            b.factor[i] = FROM != LL_FROM_Y ? __shfl_sync(EPA_DEV_ALL, t.factor, lane) : 1.0f;
             if (pos < n)
                 load_row<FROM, FP8>(a, p, at, &b.row[i]);
         }
@@ -278,8 +272,8 @@ EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32
 }
 
 /* The same of codes. */
-EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p,
-                             const char *row, struct epa_dev_words *v)
+EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p, const char *row,
+                             struct epa_dev_words *v)
 {
     uint32_t n = p.channels / DEV_CHANNELS;
 
@@ -309,10 +303,8 @@ template <int FROM, bool F16>
 EPA_DEV void unpack_words(struct epa_dev_words v, float factor, float *value)
 {
     if (FROM == LL_FROM_CODES) {
-        epa_dev_unpack_fp8((uint32_t)v.w[0], __uint_as_float((uint32_t)(v.w[0] >> 32)),
-                           value);
-        epa_dev_unpack_fp8((uint32_t)v.w[1], __uint_as_float((uint32_t)(v.w[1] >> 32)),
-                           value + 4);
+        epa_dev_unpack_fp8((uint32_t)v.w[0], __uint_as_float((uint32_t)(v.w[0] >> 32)), value);
+        epa_dev_unpack_fp8((uint32_t)v.w[1], __uint_as_float((uint32_t)(v.w[1] >> 32)), value + 4);
     } else {
         dev_unpack_words<F16>(v, value);
     }
@@ -332,8 +324,7 @@ EPA_DEV void add_words(const struct epa_dev_words *v, float factor, float weight
     }
 }
 
-template <bool F16>
-EPA_DEV void round_words(const struct word_sum &s, struct epa_dev_words *v)
+template <bool F16> EPA_DEV void round_words(const struct word_sum &s, struct epa_dev_words *v)
 {
 #pragma unroll
     for (int g = 0; g < PUSH_GROUPS; g++)
@@ -342,15 +333,14 @@ EPA_DEV void round_words(const struct word_sum &s, struct epa_dev_words *v)
 
 /* The rows of n lanes, two on their way at a time. */
 template <bool F16>
-EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n,
-                                      const char *from, float by)
+EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n, const char *from,
+                                      float by)
 {
     struct word_sum s = {};
 
     for (uint32_t i = 0; i < n; i += 2) {
         struct epa_dev_words one[PUSH_GROUPS], two[PUSH_GROUPS];
-        float weight = __shfl_sync(EPA_DEV_ALL, by, i),
-              other = __shfl_sync(EPA_DEV_ALL, by, i + 1);
+        float weight = __shfl_sync(EPA_DEV_ALL, by, i), other = __shfl_sync(EPA_DEV_ALL, by, i + 1);
         const char *second = dev_from_lane(from, i + 1);
 
         load_words(p, dev_from_lane(from, i), one);
@@ -398,15 +388,14 @@ EPA_DEV uint32_t from_chunk(uint32_t first, uint32_t second, uint32_t chunk)
 
 /* This lane's words of the GROUP-th four lines, out of `n` chunks. */
 template <int GROUP>
-EPA_DEV struct epa_dev_words words_of_codes(const struct ll_args &a, uint32_t n,
-                                            const uint4 *q, const uint32_t *scale)
+EPA_DEV struct epa_dev_words words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q,
+                                            const uint32_t *scale)
 {
     uint32_t line = GROUP * EPA_DEV_PACKETS + epa_dev_lane() / 8, slot = epa_dev_lane() % 8;
     uint32_t chunks = ll_chunks_of(a.c.group), at = line * chunks + slot, s[4];
     uint32_t first = chunks < LL_MOST_CHUNKS && slot == 7 ? 4 : 0;
-    uint4 codes = {
-        from_chunk<GROUP>(q[0].x, q[1].x, at), from_chunk<GROUP>(q[0].y, q[1].y, at),
-        from_chunk<GROUP>(q[0].z, q[1].z, at), from_chunk<GROUP>(q[0].w, q[1].w, at)};
+    uint4 codes = {from_chunk<GROUP>(q[0].x, q[1].x, at), from_chunk<GROUP>(q[0].y, q[1].y, at),
+                   from_chunk<GROUP>(q[0].z, q[1].z, at), from_chunk<GROUP>(q[0].w, q[1].w, at)};
 
     for (uint32_t i = 0; i < 4; i++) {
         s[i] = 0;
@@ -450,8 +439,7 @@ EPA_DEV void push_codes(const struct ll_args &a, const struct dev_part &p,
 /* ---- pushing ---- */
 
 /* Where a share of an expert output arrives. */
-EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t place,
-                           uint32_t share)
+EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t place, uint32_t share)
 {
     return a.outputs + ((uint64_t)token * a.places + place) * a.sent_bytes +
            (uint64_t)share * a.share_bytes;
@@ -460,8 +448,8 @@ EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t pla
 /* One warp: a part of the answers to a row, added up in the order of `from`'s lanes where
  * there are several, to the row's rank. */
 template <bool F16, bool FP8>
-EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n,
-                       const char *from, float by, char *to, uint64_t epoch)
+EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n, const char *from,
+                       float by, char *to, uint64_t epoch)
 {
     struct dev_part p = share_at(a, share);
 
@@ -493,8 +481,8 @@ EPA_DEV float factor_of(const struct ll_args &a, size_t i)
 
 /* Fused, one warp: a part of a row that came, to its rank, as one expert's answer. */
 template <int FROM, bool F16>
-EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *row,
-                         float factor, char *to, uint64_t epoch)
+EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *row, float factor,
+                         char *to, uint64_t epoch)
 {
     struct dev_part p = share_at(a, share);
     struct epa_dev_words v[PUSH_GROUPS];
@@ -533,13 +521,12 @@ EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const
 
 /* A share of what a received token's experts here have answered. */
 template <int MODE, int FROM, bool F16, bool FP8>
-EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
-                       uint32_t share, uint64_t epoch)
+EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
+                       uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.c.max_tokens, source, token);
     uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_DEDUP ? __popc(wanted) : 1;
-    const char *y = static_cast<const char *>(a.c.y),
-               *from = y + (uint64_t)slot * a.output_bytes;
+    const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)slot * a.output_bytes;
     char *to = a.c.v.peer_heap[source] + output_at(a, token, a.c.v.rank, share);
     float by = 1.0f, factor = 1.0f;
 

@@ -6,8 +6,8 @@
  * the source's names: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
-static void quantise_output(const struct ll_host *h, const uint16_t *y,
-                            const uint16_t *next, char *to)
+static void quantise_output(const struct ll_host *h, const uint16_t *y, const uint16_t *next,
+                            char *to)
 {
     h->a.kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
                            (float *)(void *)(to + h->l.sent_scales_at));
@@ -20,11 +20,10 @@ static void output(const struct ll_host *h, const char *msg, float factor, uint1
 
     if (h->l.fp8)
         h->a.kernels->output_fp8((const uint8_t *)token,
-                                 (const float *)(const void *)(msg + h->l.scales_at),
-                                 h->l.hidden, h->l.group, factor, to);
+                                 (const float *)(const void *)(msg + h->l.scales_at), h->l.hidden,
+                                 h->l.group, factor, to);
     else
-        h->a.kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor,
-                             to);
+        h->a.kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
 }
 
 /* A worker's own place for expert outputs: the i-th, 0 to topk. */
@@ -93,8 +92,7 @@ static void output_for_experts(void *arg, uint32_t worker, uint32_t workers)
         uint64_t row = task->set->s.recv_start[i];
 
         for (uint32_t source = 0; source < h->l.size; source++) {
-            uint64_t n = expert_counts(h, task->set, source)[e],
-                     from = n * worker / workers;
+            uint64_t n = expert_counts(h, task->set, source)[e], from = n * worker / workers;
 
             if (h->l.output_fp8 || !algo_reachable(&h->a, source))
                 make_outputs(task, row + from, n * (worker + 1) / workers - from,
@@ -131,8 +129,8 @@ static uint32_t expert_of(const struct ll_host *h, const struct ll_set *s, uint3
 
 /* One answer of those that are added up, as its expert gave it, or made of the row that came
  * as the i-th of them. */
-static const uint16_t *output_of(const struct ll_task *task, const char *msg,
-                                 uint32_t entry, uint32_t worker, uint32_t i)
+static const uint16_t *output_of(const struct ll_task *task, const char *msg, uint32_t entry,
+                                 uint32_t worker, uint32_t i)
 {
     const struct ll_host *h = task->h;
     uint16_t *made;
@@ -326,8 +324,8 @@ static enum epa_status send_outputs(struct ll_task *task)
 }
 
 /* The answers to token t and what they count; returns how many. */
-static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave,
-                           uint64_t put, const uint16_t **row, float *by)
+static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave, uint64_t put,
+                           const uint16_t **row, float *by)
 {
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
@@ -366,12 +364,10 @@ static uint32_t outputs_from_rows(const struct ll_task *task, uint32_t t, uint64
             continue;
         by[n] = task->m->weight[(size_t)t * h->l.topk + k];
         if (algo_reachable(&h->a, place[k].rank))
-            output(h,
-                   algo_at(&h->a, place[k].rank, recv + place[k].row * h->l.message_bytes),
+            output(h, algo_at(&h->a, place[k].rank, recv + place[k].row * h->l.message_bytes),
                    task->m->expert_factor[expert[k]], made);
         else
-            made = (uint16_t *)(void *)(h->a.t->heap + put +
-                                        place[k].output * h->l.sent_bytes);
+            made = (uint16_t *)(void *)(h->a.t->heap + put + place[k].output * h->l.sent_bytes);
         row[n++] = made;
     }
     return n;
@@ -451,8 +447,7 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
         h->a.note.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
-        status = algo_parallel(&h->a, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens,
-                               &task);
+        status = algo_parallel(&h->a, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
     }
     algo_end(&h->a);
     s->s.state = ALGO_FREE;

@@ -17,17 +17,13 @@
 /* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
  * share, if it is in `list`. */
 EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
-                          uint32_t list, uint32_t skip, uint32_t packets,
-                          const struct outputs &of, bool direct, uint64_t epoch,
-                          struct epa_dev_poll *poll)
+                          uint32_t list, uint32_t skip, uint32_t packets, const struct outputs &of,
+                          bool direct, uint64_t epoch, struct epa_dev_poll *poll)
 {
     uint32_t place = epa_dev_lane();
-    struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.of.expert / a.c.local : place,
-                             token};
-    const char *from =
-        a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
-    bool ok =
-        (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
+    struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.of.expert / a.c.local : place, token};
+    const char *from = a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
+    bool ok = (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
 
     return __all_sync(EPA_DEV_ALL, ok);
 }
@@ -52,15 +48,13 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
 #pragma unroll
         for (int i = 0; i < TAKE; i++, left &= left - 1) {
             uint32_t place = left != 0 ? __ffs(left) - 1 : 0;
-            const char *from =
-                a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit);
+            const char *from = a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit);
 
             if (left != 0)
                 all = epa_dev_packets_load<PUSH_GROUPS>(from, packets, epoch, v[i]) && all;
         }
         if (!all) { /* left: the places after these */
-            if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch,
-                              &poll))
+            if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch, &poll))
                 return false;
             continue;
         }
@@ -104,9 +98,8 @@ EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct de
 {
     uint32_t all = ll_code_packets(p.channels, a.c.group), chunks = ll_chunks_of(a.c.group);
     uint32_t line = four * EPA_DEV_PACKETS + epa_dev_lane() / 8, slot = epa_dev_lane() % 8;
-    uint32_t packets = four * EPA_DEV_PACKETS < all
-                           ? min(all - four * EPA_DEV_PACKETS, EPA_DEV_PACKETS)
-                           : 0;
+    uint32_t packets =
+        four * EPA_DEV_PACKETS < all ? min(all - four * EPA_DEV_PACKETS, EPA_DEV_PACKETS) : 0;
     uint32_t channel = (line * chunks + slot) * LL_CHUNK;
 
     return {packets, line,
@@ -115,8 +108,7 @@ EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct de
 }
 
 /* Scales are in the last lanes of the line; all lanes of the warp call. */
-EPA_DEV float scale_of(const struct ll_args &a, const struct code_place &at,
-                       struct epa_dev_words v)
+EPA_DEV float scale_of(const struct ll_args &a, const struct code_place &at, struct epa_dev_words v)
 {
     uint32_t last = epa_dev_lane() | 7;
 
@@ -134,8 +126,7 @@ EPA_DEV float scale_of(const struct ll_args &a, const struct code_place &at,
     return __uint_as_float((uint32_t)(pair >> (at.scale % 2 * 32)));
 }
 
-EPA_DEV void add_codes(struct epa_dev_words v, float scale, float weight,
-                       struct code_sum *to)
+EPA_DEV void add_codes(struct epa_dev_words v, float scale, float weight, struct code_sum *to)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -152,9 +143,8 @@ enum { TAKE_CODES = 4 };
 /* DIRECT: expert outputs are of experts, with weights by lane; else of ranks, and count once. */
 template <bool DIRECT>
 EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
-                        const struct code_place &at, uint32_t token, uint32_t four,
-                        uint32_t list, float by, const struct outputs &of, uint64_t epoch,
-                        struct code_sum *to)
+                        const struct code_place &at, uint32_t token, uint32_t four, uint32_t list,
+                        float by, const struct outputs &of, uint64_t epoch, struct code_sum *to)
 {
     uint32_t skip = four * EPA_DEV_PACKETS * EPA_PACKET;
     struct epa_dev_poll poll = {0, 0, 0};
@@ -178,16 +168,14 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
         for (int i = 0; i < TAKE_CODES; i++)
             all = all && (!epa_dev_ends_packet() || v[i].w[1] >= epoch);
         if (!__all_sync(EPA_DEV_ALL, all)) { /* left: the places after these */
-            if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch,
-                              &poll))
+            if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch, &poll))
                 return false;
             continue;
         }
 #pragma unroll
         for (int i = 0; i < TAKE_CODES; i++) {
             float weight =
-                DIRECT ? __shfl_sync(EPA_DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0)
-                       : 1.0f;
+                DIRECT ? __shfl_sync(EPA_DEV_ALL, by, list != 0 ? __ffs(list) - 1 : 0) : 1.0f;
             float scale = scale_of(a, at, v[i]);
 
             if (list != 0)
@@ -200,11 +188,10 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
 
 template <bool F16>
 EPA_DEV void store_codes(const struct ll_args &a, const struct dev_part &p,
-                         const struct code_place &at, uint32_t token,
-                         const struct code_sum &sum)
+                         const struct code_place &at, uint32_t token, const struct code_sum &sum)
 {
-    char *to = static_cast<char *>(a.c.out) +
-               2 * ((size_t)token * a.c.hidden + p.first + at.channel);
+    char *to =
+        static_cast<char *>(a.c.out) + 2 * ((size_t)token * a.c.hidden + p.first + at.channel);
 
     if (!at.has)
         return;
@@ -255,8 +242,8 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
         struct term t;
 
         list = list_outputs<MODE, FROM>(a, token, of, &t);
-        store_out<F16, false>(
-            a, p, token, add_up<FROM, F16, false, MODE == LL_DIRECT>(a, p, list, t, turn));
+        store_out<F16, false>(a, p, token,
+                              add_up<FROM, F16, false, MODE == LL_DIRECT>(a, p, list, t, turn));
     } else if constexpr (FP8) {
         struct code_place at = code_place_of(a, p, four);
         struct code_sum s = {};
@@ -277,8 +264,7 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
 }
 
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
-EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
-                     uint32_t blocks)
+EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
     enum { AHEAD = MODE != LL_DIRECT };
     uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
@@ -290,8 +276,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
     if (AHEAD && u < all)
         of = outputs_of(a, u / units);
     dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, false);
-    if ((!PUSHED || block == 0) &&
-        !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
+    if ((!PUSHED || block == 0) && !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
         return;
     dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, true);
     dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, false);
@@ -300,8 +285,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
         if (!AHEAD)
             of = outputs_of(a, u / units);
         if (!reduce<MODE, FROM, F16, FP8, PUSHED>(a, u / units, u % units / fours<FP8>(),
-                                                  u % fours<FP8>(), of, epoch,
-                                                  a.c.v.rank + u))
+                                                  u % fours<FP8>(), of, epoch, a.c.v.rank + u))
             return;
         u = dev_next(asked, blocks * DEVICE_WARPS, all);
         if (AHEAD && u < all)
@@ -380,6 +364,5 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
 
     if (k.from != LL_FROM_Y)
         return fused_kernel(k);
-    return k.pushed ? pushes[k.mode][k.fp8][k.f16][k.profile]
-                    : pulls[k.mode][k.f16][k.profile];
+    return k.pushed ? pushes[k.mode][k.fp8][k.f16][k.profile] : pulls[k.mode][k.f16][k.profile];
 }

@@ -52,8 +52,8 @@ struct ll_cuda {
     struct ll_layout l;
     struct ll_args args; /* what is the same in all calls, beside those of d */
     enum ll_mode mode;
-    uint32_t outputs; /* region that this combine, or the last, pushes answers to */
-    bool dispatched;  /* since the last combine */
+    uint32_t outputs;              /* region that this combine, or the last, pushes answers to */
+    bool dispatched;               /* since the last combine */
     unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
     enum ll_half half;
@@ -121,8 +121,8 @@ static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long graph = 0;
-    cudaError_t code = cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL,
-                                                NULL, NULL, NULL);
+    cudaError_t code =
+        cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL, NULL, NULL, NULL);
 
     if (status != cudaStreamCaptureStatusActive)
         graph = 0;
@@ -150,8 +150,8 @@ static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
     return all <= room / 4 ? all : room / 4 == 0 ? 1 : room / 4;
 }
 
-static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *m,
-                                       uint32_t set, uint32_t halves)
+static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
+                                       uint32_t halves)
 {
     struct ll_args a = args_of(c, m, LL_DISPATCH, set, halves);
     uint32_t room = c->d.resident[LL_DISPATCH], blocks, send = 0;
@@ -161,8 +161,7 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
     if (c->mode == LL_DEDUP)
         receives *= c->l.units;
     a.publishers = publishers_for(c, room / 2);
-    blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers
-                                                       : (receives + 3) / 4);
+    blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
     if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
         /* The first blocks count, and others send: half of all; of whole rows a quarter, so
          * that the last are not long behind. */
@@ -174,15 +173,14 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
     return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
 }
 
-static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m,
-                                      uint32_t set, uint32_t halves)
+static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
+                                      uint32_t halves)
 {
     struct ll_args a = args_of(c, m, LL_COMBINE, set, halves);
     uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.output_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
     uint32_t room = c->d.resident[LL_COMBINE];
-    uint32_t blocks =
-        device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
+    uint32_t blocks = device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
 
     if (c->l.pushes && halves == (LL_SEND | LL_RECEIVE) && room > 1) {
         a.receivers_from = device_blocks_for(room / 2, sends);
@@ -194,8 +192,7 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
 static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct ll_layout *l = &c->l;
-    const char *recv =
-        device_own(&c->d, device_region(&c->d, l->recv_at, l->recv_bytes, set));
+    const char *recv = device_own(&c->d, device_region(&c->d, l->recv_at, l->recv_bytes, set));
 
     m->recv_entries = l->entries;
     m->recv_rows = l->rows;
@@ -247,14 +244,12 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     return send_dispatch((struct ll_cuda *)a, &problem->u.moe, LL_SEND | LL_RECEIVE);
 }
 
-static enum epa_status run_dispatch_send(struct epa_algorithm *a,
-                                         struct epa_problem *problem)
+static enum epa_status run_dispatch_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return send_dispatch((struct ll_cuda *)a, &problem->u.moe, LL_SEND);
 }
 
-static enum epa_status run_dispatch_recv(struct epa_algorithm *a,
-                                         struct epa_problem *problem)
+static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ll_cuda *c = (struct ll_cuda *)a;
     const struct epa_moe *m = &problem->u.moe;
@@ -296,8 +291,8 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
         /* In a combine that is called again peers may still pull those of the one before, which
          * are the same. */
         if (!c->l.fused && !c->l.pushes)
-            status = device_copy_outputs(&c->d, y_offset(c, set), m->y,
-                                         c->l.rows * c->l.output_bytes);
+            status =
+                device_copy_outputs(&c->d, y_offset(c, set), m->y, c->l.rows * c->l.output_bytes);
     }
     if (status == EPA_OK)
         status = launch_combine(c, m, set, halves);
@@ -313,14 +308,12 @@ static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *
     return combine_half(a, problem, LL_SEND | LL_RECEIVE);
 }
 
-static enum epa_status run_combine_send(struct epa_algorithm *a,
-                                        struct epa_problem *problem)
+static enum epa_status run_combine_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return combine_half(a, problem, LL_SEND);
 }
 
-static enum epa_status run_combine_recv(struct epa_algorithm *a,
-                                        struct epa_problem *problem)
+static enum epa_status run_combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return combine_half(a, problem, LL_RECEIVE);
 }
@@ -355,37 +348,34 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
-        (void)epa_fail(
-            err, EPA_ERR_CONFIG,
-            "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
-            "raise it, or set it to 0 for the worst case",
-            (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        (void)epa_fail(err, EPA_ERR_CONFIG,
+                       "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
+                       "raise it, or set it to 0 for the worst case",
+                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
     else if (f->what == LL_WAIT_ENTRY)
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "dispatch, wait: waited %.3f s for the row of entry %u: its signal is "
-            "%llu, not %llu",
-            (double)f->waited_ns * 1e-9, f->index, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "dispatch, wait: waited %.3f s for the row of entry %u: its signal is "
+                       "%llu, not %llu",
+                       (double)f->waited_ns * 1e-9, f->index, (unsigned long long)f->seen,
+                       (unsigned long long)f->wanted);
     else if (f->what == LL_DATA)
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
-            "not %llu%s",
-            stage, (double)f->waited_ns * 1e-9,
-            dispatch ? "the row"
-                     : "the expert "
-                       "output",
-            f->peer, dispatch ? "for its" : "to my", f->index, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted, device_missing(f));
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
+                       "not %llu%s",
+                       stage, (double)f->waited_ns * 1e-9,
+                       dispatch ? "the row"
+                                : "the expert "
+                                  "output",
+                       f->peer, dispatch ? "for its" : "to my", f->index,
+                       (unsigned long long)f->seen, (unsigned long long)f->wanted,
+                       device_missing(f));
     else
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
-            "%llu",
-            stage, (unsigned long long)f->wanted,
-            f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
-            (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
+                       "%llu",
+                       stage, (unsigned long long)f->wanted,
+                       f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
+                       (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
 }
 
 /* ---- set-up ----
@@ -437,10 +427,7 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     uint64_t entries = c->mode == LL_DEDUP ? 0 : l->entries;
     uint64_t weights = l->by_rank ? l->entries : 0;
     uint64_t shares = c->mode == LL_DEDUP ? slots * l->topk : 0;
-    uint64_t chosen = !l->fused             ? 0
-                      : c->mode == LL_DEDUP ? shares
-                      : l->pushes           ? entries
-                                            : 0;
+    uint64_t chosen = !l->fused ? 0 : c->mode == LL_DEDUP ? shares : l->pushes ? entries : 0;
 
     for (uint32_t i = 0; i < l->buffers; i++) {
         struct ll_set *s = &c->set[i];
@@ -469,8 +456,8 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
         return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory for %u origins", slots);
     for (uint32_t i = 0; i < slots; i++)
         meta[i].origin = (struct epa_origin){i / l->max_tokens, i % l->max_tokens};
-    code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta),
-                             slots, cudaMemcpyHostToDevice, c->d.backend->stream);
+    code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta), slots,
+                             cudaMemcpyHostToDevice, c->d.backend->stream);
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(c->d.backend->stream);
     free(meta);
@@ -530,16 +517,14 @@ static void fill_args(struct ll_cuda *c)
         c->args.payloads + (c->mode == LL_DEDUP ? DEVICE_WARPS * c->args.payload : 0);
 }
 
-enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
-                               const struct ll_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struct ll_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct ll_config *config = p->config;
     bool splits = config->split_phase;
     struct ll_cuda *c;
-    enum epa_status status =
-        device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl,
-                      config->profile, &c, err);
+    enum epa_status status = device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers,
+                                           config->pdl, config->profile, &c, err);
 
     if (status != EPA_OK)
         return status;
@@ -550,13 +535,12 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p,
     c->l = *l;
     c->mode = l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
     fill_args(c);
-    status =
-        device_set_up(&c->d,
-                      (struct device_kernel[]){
-                          {dispatch_kernel(c, l->dtype),
-                           l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
-                          {combine_kernel(c), NULL, "combine"}},
-                      config->blocks, err);
+    status = device_set_up(
+        &c->d,
+        (struct device_kernel[]){{dispatch_kernel(c, l->dtype),
+                                  l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
+                                 {combine_kernel(c), NULL, "combine"}},
+        config->blocks, err);
     for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
         status = write_origins(c, i, err);
     if (status != EPA_OK) {

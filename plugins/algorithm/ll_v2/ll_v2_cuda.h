@@ -38,22 +38,21 @@ struct ll_args {
     uint32_t message_bytes, scales_at, meta_at, choices_at;
     uint32_t output_bytes, sent_bytes; /* output_bytes: from one y to the next */
     uint32_t row_signals;              /* of a row: one for each part, or 1 for all */
-    uint32_t receivers_from; /* blocks from here on only receive; 0: all do both */
-    uint32_t publishers;     /* dispatch: blocks that count choices */
-    uint32_t publish_parts;  /* into which the experts of a rank are divided for that */
-    uint32_t counts_early;   /* the kernel before does not count calls of this kind */
-    uint32_t words; /* windows that the block which counts choices takes at a time */
+    uint32_t receivers_from;           /* blocks from here on only receive; 0: all do both */
+    uint32_t publishers;               /* dispatch: blocks that count choices */
+    uint32_t publish_parts;            /* into which the experts of a rank are divided for that */
+    uint32_t counts_early;             /* the kernel before does not count calls of this kind */
+    uint32_t words;             /* windows that the block which counts choices takes at a time */
     uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
 
     /* This rank's alone. */
-    uint32_t *wanted; /* [slots]: which choices of the row are for experts here, as bits */
+    uint32_t *wanted;       /* [slots]: which choices of the row are for experts here, as bits */
     struct ll_share *share; /* [slots][topk] */
     /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
      * entry in use. */
     uint16_t *chosen;
-    uint32_t *place; /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
-    uint32_t
-        *recv_row; /* rows sent straight to their place: the entries in use, in order */
+    uint32_t *place;    /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
+    uint32_t *recv_row; /* rows sent straight to their place: the entries in use, in order */
     float *recv_weight;
 };
 

@@ -39,15 +39,13 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
     if (MODE == LL_DIRECT && !ll_slots(a, epoch, shared, first))
         return false;
     dev_stamp<PROFILE>(a.c, LL_QUANT_AND_PUT, false);
-    for (uint32_t u = dev_warp_of(block, blocks), asked; u < all;
-         u = dev_next(asked, warps, all)) {
+    for (uint32_t u = dev_warp_of(block, blocks), asked; u < all; u = dev_next(asked, warps, all)) {
         struct reported t;
         float carried = 0.0f;
 
         asked = dev_ask(a.c, DEV_SENDING, epoch, warps, all);
         for (uint32_t i = u * units; i < (u + 1) * units; i++)
-            t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, payload,
-                                    &carried);
+            t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, payload, &carried);
         tell_row<MODE>(a, t, epoch);
     }
     dev_stamp<PROFILE>(a.c, LL_QUANT_AND_PUT, true);
@@ -60,38 +58,37 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
  * stands among their entries, is in its choices and the routes that its rank told. */
 
 /* Whether a row comes here. One warp; *ok: the source has said so, or not. */
-EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token,
-                     uint64_t epoch, bool *ok)
+EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
+                     bool *ok)
 {
     uint2 sent = make_uint2(0, 0);
 
-    *ok = ll_packet_wait(
-        a, dev_own(a.c.v, ll_route(a, source, token / LL_WINDOW_TOKENS, a.c.local)), epoch,
-        source, &sent);
+    *ok =
+        ll_packet_wait(a, dev_own(a.c.v, ll_route(a, source, token / LL_WINDOW_TOKENS, a.c.local)),
+                       epoch, source, &sent);
     *ok = __all_sync(EPA_DEV_ALL, *ok);
     return (sent.x >> token % LL_WINDOW_TOKENS & 1) != 0;
 }
 
 /* Which of a row's choices are for experts here, as bits; lane k has choice k, and gets its
  * entry. One warp. */
-EPA_DEV uint32_t find_entries(const struct ll_args &a, const uint32_t *cell,
-                              uint32_t source, uint32_t token, uint32_t expert,
-                              uint64_t epoch, uint32_t *entry)
+EPA_DEV uint32_t find_entries(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                              uint32_t token, uint32_t expert, uint64_t epoch, uint32_t *entry)
 {
     uint32_t e = expert - a.c.v.rank * a.c.local, position;
     bool here = expert < a.c.experts && e < a.c.local;
 
     *entry = 0;
-    if (here && ll_position(a, ll_route(a, source, token / LL_WINDOW_TOKENS, e), epoch,
-                            source, token, &position))
+    if (here && ll_position(a, ll_route(a, source, token / LL_WINDOW_TOKENS, e), epoch, source,
+                            token, &position))
         *entry = cell[e * a.c.v.size + source] + position;
     return __ballot_sync(EPA_DEV_ALL, here);
 }
 
 /* Combine finds here what it expert outputs: routes themselves may be those of the next dispatch
  * by then. */
-EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wanted,
-                          uint32_t entry, uint32_t expert, float weight)
+EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wanted, uint32_t entry,
+                          uint32_t expert, float weight)
 {
     uint32_t before = __popc(wanted & ((1u << epa_dev_lane()) - 1));
     size_t at = (size_t)slot * a.c.topk + before;
@@ -105,16 +102,14 @@ EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wante
 }
 
 /* One warp, until all parts of a row are here. */
-EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait w,
-                      uint64_t epoch)
+EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait w, uint64_t epoch)
 {
     bool ok = true;
 
     for (uint32_t unit = epa_dev_lane(); unit < a.row_signals; unit += EPA_DEV_WARP)
-        ok = ok && epa_dev_wait_for(a.c.v,
-                                    a.c.signal +
-                                        ll_row_signal(a.c.v.size, a.row_signals, row, unit),
-                                    epoch, a.c.timeout_ns, w);
+        ok = ok && epa_dev_wait_for(
+                       a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, row, unit),
+                       epoch, a.c.timeout_ns, w);
     ok = __all_sync(EPA_DEV_ALL, ok);
     __syncwarp(); /* what one lane has acquired, all may read */
     return ok;
@@ -133,12 +128,11 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
     from += (lane < a.c.topk ? lane : 0) * LL_PACKET_BYTES;
     for (;;) {
         *out = epa_dev_packet16_load(from, &received);
-        n = __shfl_sync(EPA_DEV_ALL, received >= epoch ? ll_choice_n(out->x) : EPA_DEV_WARP,
-                        0);
+        n = __shfl_sync(EPA_DEV_ALL, received >= epoch ? ll_choice_n(out->x) : EPA_DEV_WARP, 0);
         if (__all_sync(EPA_DEV_ALL, received >= epoch || lane >= n))
             break;
-        if (!__all_sync(EPA_DEV_ALL, !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w,
-                                                           received, epoch)))
+        if (!__all_sync(EPA_DEV_ALL,
+                        !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, received, epoch)))
             return false;
     }
     out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
@@ -168,17 +162,12 @@ EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t
 
 /* A part that stands as a string in shared memory, to the rows of its experts. */
 template <int IN>
-EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source,
-                          const struct dev_part &p, const struct ll_payload &s,
-                          const uint64_t *payload, uint32_t wanted, uint32_t entry,
-                          uint64_t epoch)
+EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
+                          const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
+                          uint32_t entry, uint64_t epoch)
 {
-    enum {
-        BYTES = ll_width<IN>::BYTES,
-        VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / EPA_DEV_WARP
-    };
-    const uint4 *token =
-        reinterpret_cast<const uint4 *>(payload + s.token / 8) + epa_dev_lane();
+    enum { BYTES = ll_width<IN>::BYTES, VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / EPA_DEV_WARP };
+    const uint4 *token = reinterpret_cast<const uint4 *>(payload + s.token / 8) + epa_dev_lane();
     const float *scales = reinterpret_cast<const float *>(payload + s.scales / 8);
     uint32_t groups = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
     uint4 v[VECTORS];
@@ -195,8 +184,8 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source,
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
             if ((i * EPA_DEV_WARP + epa_dev_lane()) * 16 < p.channels * BYTES)
-                epa_dev_store16(
-                    row + p.first * BYTES + (i * EPA_DEV_WARP + epa_dev_lane()) * 16, v[i]);
+                epa_dev_store16(row + p.first * BYTES + (i * EPA_DEV_WARP + epa_dev_lane()) * 16,
+                                v[i]);
         for (uint32_t g = epa_dev_lane(); g < groups; g += EPA_DEV_WARP)
             to[g] = scales[g];
         if (p.unit == 0 && epa_dev_lane() == 0)
@@ -256,8 +245,7 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
                            const uint32_t *tokens, uint32_t block, uint32_t blocks)
 {
     uint64_t *payload = payload_of(a);
-    uint32_t units = MODE == LL_DEDUP ? a.units : 1,
-             all = a.c.v.size * a.c.max_tokens * units;
+    uint32_t units = MODE == LL_DEDUP ? a.units : 1, all = a.c.v.size * a.c.max_tokens * units;
 
     for (uint32_t u = dev_warp_of(block, blocks), asked; u < all;
          u = dev_next(asked, blocks * DEVICE_WARPS, all)) {
@@ -276,8 +264,8 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
             ok = receive_row(a, cell, source, token, epoch);
             dev_stamp<PROFILE>(a.c, LL_WAIT, true);
         } else if (ok) {
-            ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch,
-                                           payload);
+            ok =
+                receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch, payload);
         }
         if (!ok)
             return;
@@ -303,8 +291,7 @@ EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint
 }
 
 template <int IN, int MODE, bool PROFILE>
-EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block,
-                     uint32_t blocks)
+EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
     uint32_t total, *begin = shared + a.c.experts, *tokens = begin + a.c.experts;
 
@@ -332,11 +319,9 @@ template <int IN, int MODE, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct ll_args a)
 {
-    bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0,
-         ok = true;
+    bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0, ok = true;
     uint32_t first = sends && receives ? a.receivers_from : 0;
-    uint32_t blocks = gridDim.x - first,
-             block = (blockIdx.x + gridDim.x - first) % gridDim.x;
+    uint32_t blocks = gridDim.x - first, block = (blockIdx.x + gridDim.x - first) % gridDim.x;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
     if (sends)

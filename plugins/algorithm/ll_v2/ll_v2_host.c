@@ -39,16 +39,14 @@
 /* ---- puts and signals ---- */
 
 /* Puts what there is and signals the peer with it, after all that was put to it before. */
-static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind,
-                                      uint64_t epoch, uint64_t dst, const void *src,
-                                      size_t bytes, uint32_t peer)
+static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
+                                      uint64_t dst, const void *src, size_t bytes, uint32_t peer)
 {
     enum epa_status status = h->a.t->ops->fence(h->a.t, peer);
 
-    return status == EPA_OK
-               ? algo_signal(&h->a, dst, src, bytes,
-                             (uint32_t)kind * h->l.size + h->a.world.rank, epoch, peer)
-               : status;
+    return status == EPA_OK ? algo_signal(&h->a, dst, src, bytes,
+                                          (uint32_t)kind * h->l.size + h->a.world.rank, epoch, peer)
+                            : status;
 }
 
 enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t dst,
@@ -127,8 +125,7 @@ static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint3
 }
 
 /* Gives my counts to all and takes a copy of everybody's, which stays while peers go on. */
-static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s,
-                                       const struct epa_moe *m)
+static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
     uint64_t row = h->l.count_words * sizeof(uint32_t);
     uint64_t at = algo_region(&h->a, &s->s, h->l.counts_at, h->l.counts_bytes);
@@ -138,8 +135,8 @@ static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s,
 
     count_routes(h, m, (uint32_t *)(void *)(h->a.t->heap + mine));
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-        status = algo_signal(&h->a, mine, h->a.t->heap + mine, row,
-                             LL_COUNT * h->l.size + me, s->s.epoch, algo_peer(&h->a, i));
+        status = algo_signal(&h->a, mine, h->a.t->heap + mine, row, LL_COUNT * h->l.size + me,
+                             s->s.epoch, algo_peer(&h->a, i));
     if (algo_phase(&h->a, status, "wait"))
         status = wait_for_all(h, LL_COUNT, s->s.epoch);
     if (status == EPA_OK)
@@ -247,8 +244,7 @@ static void lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
     }
 }
 
-static void place_by_expert(const struct ll_host *h, struct ll_set *s,
-                            const struct epa_moe *m)
+static void place_by_expert(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * h->l.topk;
 
@@ -257,13 +253,11 @@ static void place_by_expert(const struct ll_host *h, struct ll_set *s,
 
         s->place[i] = (struct ll_slot){.rank = ALGO_NONE};
         if (e >= 0)
-            s->place[i] =
-                (struct ll_slot){h->a.rank_of[e], h->next[e]++, h->next_output[e]++};
+            s->place[i] = (struct ll_slot){h->a.rank_of[e], h->next[e]++, h->next_output[e]++};
     }
 }
 
-static void place_by_rank(const struct ll_host *h, struct ll_set *s,
-                          const struct epa_moe *m)
+static void place_by_rank(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
     for (uint32_t t = 0; t < m->tokens; t++) {
         struct ll_slot *place = s->place + (size_t)t * h->l.places;
@@ -306,8 +300,7 @@ static void begin_rows(struct ll_host *h, const struct ll_set *s)
     }
 }
 
-static enum epa_status give_places(struct ll_host *h, struct ll_set *s,
-                                   const struct epa_moe *m)
+static enum epa_status give_places(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
     enum epa_status status = lay_out_entries(h, s);
 
@@ -338,8 +331,8 @@ static char *staging_at(const struct ll_host *h, const struct ll_set *s, uint32_
 static enum epa_status put_message(struct ll_host *h, const struct ll_set *s, uint32_t row,
                                    const char *msg, uint32_t n, uint32_t peer)
 {
-    return ll_put(h, LL_DATA, s->s.epoch, arrival_offset(h, s) + row * h->l.message_bytes,
-                  msg, n, peer);
+    return ll_put(h, LL_DATA, s->s.epoch, arrival_offset(h, s) + row * h->l.message_bytes, msg, n,
+                  peer);
 }
 
 static enum epa_status put_rows(const struct ll_task *task)
@@ -352,9 +345,8 @@ static enum epa_status put_rows(const struct ll_task *task)
 
         for (uint32_t j = 0; j < h->l.places && status == EPA_OK; j++) {
             if (place[j].rank != ALGO_NONE && !algo_reachable(&h->a, place[j].rank))
-                status =
-                    put_message(h, task->set, place[j].row,
-                                staging_at(h, task->set, t, &place[j]), 1, place[j].rank);
+                status = put_message(h, task->set, place[j].row,
+                                     staging_at(h, task->set, t, &place[j]), 1, place[j].rank);
         }
     }
     return status;
@@ -393,8 +385,7 @@ static enum epa_status put_blocks(const struct ll_task *task)
         if (algo_reachable(&h->a, peer) || rows == 0 ||
             (!last && rows * h->l.message_bytes < LL_BLOCK_BYTES))
             continue;
-        status = put_message(h, task->set, b->row, staging_at(h, task->set, 0, &from), rows,
-                             peer);
+        status = put_message(h, task->set, b->row, staging_at(h, task->set, 0, &from), rows, peer);
         b->row += rows;
         b->output += rows;
     }
@@ -431,8 +422,7 @@ static void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices,
 }
 
 /* One message for all experts that want token t. */
-static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end,
-                            uint32_t worker)
+static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
@@ -445,8 +435,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
         if (place[j].rank == ALGO_NONE)
             continue;
         if (algo_reachable(&h->a, place[j].rank))
-            to[n++] =
-                algo_at(&h->a, place[j].rank, recv + place[j].row * h->l.message_bytes);
+            to[n++] = algo_at(&h->a, place[j].rank, recv + place[j].row * h->l.message_bytes);
         else if (msg == NULL)
             msg = staging_at(h, task->set, t, &place[j]);
         else if (h->l.blocks)
@@ -461,8 +450,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
 }
 
 /* Token t once for each rank, with the choices that this rank is to answer. */
-static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end,
-                          uint32_t worker)
+static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
     const struct ll_layout *l = &h->l;
@@ -490,8 +478,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end,
         }
         write_meta(task, t, n, msg);
         if (near) {
-            void *to =
-                algo_at(&h->a, place[j].rank, recv + place[j].row * l->message_bytes);
+            void *to = algo_at(&h->a, place[j].rank, recv + place[j].row * l->message_bytes);
 
             h->a.kernels->spread(&to, 1, msg, l->message_bytes, h->a.store);
         }
@@ -607,8 +594,7 @@ static enum epa_status copy_to_experts(struct ll_task *task)
     enum epa_status status = algo_parallel(&h->a, copy_rows, task);
 
     if (status == EPA_OK && task->wrong != 0)
-        status =
-            blame(h, task->wrong - 1, received + (task->wrong - 1) * h->l.message_bytes);
+        status = blame(h, task->wrong - 1, received + (task->wrong - 1) * h->l.message_bytes);
     return status;
 }
 
@@ -621,8 +607,7 @@ static enum epa_status publish(struct ll_task *task)
     const char *recv = h->a.t->heap + recv_offset(h, s);
 
     epa_publish_counts(m, s->s.epoch, h->l.local, s->s.recv_count, s->s.recv_start);
-    epa_publish_messages(m, recv, LL_META_BYTES, h->l.fp8, h->l.scales_at, 0,
-                         h->l.message_bytes);
+    epa_publish_messages(m, recv, LL_META_BYTES, h->l.fp8, h->l.scales_at, 0, h->l.message_bytes);
     m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, s);
     if (h->l.by_rank) {
         m->recv_rows = rows_that_came(h, s);
@@ -645,8 +630,7 @@ static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
 
     if (h->a.far != 0)
         slice = 1 + ALGO_SLICE_BYTES / (uint32_t)h->l.message_bytes;
-    for (task->begin = 0; task->begin < tokens && status == EPA_OK;
-         task->begin = task->end) {
+    for (task->begin = 0; task->begin < tokens && status == EPA_OK; task->begin = task->end) {
         task->end = tokens - task->begin > slice ? task->begin + slice : tokens;
         start = tries ? clock_ns() : 0;
         status = algo_parallel(&h->a, send_rows, task);
@@ -698,9 +682,8 @@ static const struct epa_stage stages[] = {
     {"combine", EPA_STAGE_COMBINE, ll_combine},
 };
 
-enum epa_status ll_host_create(const struct epa_algorithm_params *p,
-                               const struct ll_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status ll_host_create(const struct epa_algorithm_params *p, const struct ll_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct algo_setup setup = {
         .name = "ll_v2",

@@ -41,8 +41,8 @@ struct ll_host {
     uint32_t *next_row;                 /* [size] */
     struct ll_block *block;             /* [experts], or by rank if sent once */
     uint32_t *left;                     /* [size] rows of this phase still to be put */
-    uint64_t signalled; /* ranks that their last put has signalled, a bit each */
-    char *scratch;      /* [workers] messages, each a worker's own */
+    uint64_t signalled;                 /* ranks that their last put has signalled, a bit each */
+    char *scratch;                      /* [workers] messages, each a worker's own */
     char *sums; /* [workers][sums_of()] expert outputs before they are sent or added up */
 };
 
@@ -60,8 +60,7 @@ struct ll_task {
 enum { LL_BLOCK_BYTES = 64 << 10 };
 
 /* The first of what a worker does; of the worker after it: the end. */
-static inline uint32_t first_of(const struct ll_task *task, uint32_t worker,
-                                uint32_t workers)
+static inline uint32_t first_of(const struct ll_task *task, uint32_t worker, uint32_t workers)
 {
     return task->begin + (uint32_t)((uint64_t)(task->end - task->begin) * worker / workers);
 }
@@ -79,17 +78,15 @@ static inline uint64_t y_offset(const struct ll_host *h, const struct ll_set *s)
 /* Where messages come to. */
 static inline uint64_t arrival_offset(const struct ll_host *h, const struct ll_set *s)
 {
-    return h->l.arrival_bytes != 0
-               ? algo_region(&h->a, &s->s, h->l.arrival_at, h->l.arrival_bytes)
-               : recv_offset(h, s);
+    return h->l.arrival_bytes != 0 ? algo_region(&h->a, &s->s, h->l.arrival_at, h->l.arrival_bytes)
+                                   : recv_offset(h, s);
 }
 
 /* Where peers get expert outputs. */
 static inline uint64_t leave_offset(const struct ll_host *h, const struct ll_set *s)
 {
-    return h->l.outbox_bytes != 0
-               ? algo_region(&h->a, &s->s, h->l.outbox_at, h->l.outbox_bytes)
-               : y_offset(h, s);
+    return h->l.outbox_bytes != 0 ? algo_region(&h->a, &s->s, h->l.outbox_at, h->l.outbox_bytes)
+                                  : y_offset(h, s);
 }
 
 static inline uint64_t outputs_offset(const struct ll_host *h, const struct ll_set *s)

@@ -22,8 +22,8 @@ enum { LL_PACKET_BYTES = 16 };
 EPA_DEV uint64_t ll_route(const struct ll_args &a, uint32_t source, uint32_t window,
                           uint32_t expert)
 {
-    return a.routes + (((uint64_t)source * a.windows + window) * (a.c.local + 1) + expert) *
-                          LL_PACKET_BYTES;
+    return a.routes +
+           (((uint64_t)source * a.windows + window) * (a.c.local + 1) + expert) * LL_PACKET_BYTES;
 }
 
 EPA_DEV uint64_t ll_own_route(const struct ll_args &a, uint32_t window, uint32_t expert)
@@ -46,15 +46,13 @@ struct ll_marks {
 EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t words,
                           const struct ll_marks &m)
 {
-    uint32_t n = min(words * LL_WINDOW_TOKENS, a.c.tokens - first) * a.c.topk,
-             expert[LL_OWN];
+    uint32_t n = min(words * LL_WINDOW_TOKENS, a.c.tokens - first) * a.c.topk, expert[LL_OWN];
 
 #pragma unroll
     for (int i = 0; i < LL_OWN; i++) {
         uint32_t at = i * DEVICE_THREADS + threadIdx.x;
 
-        expert[i] =
-            at < n ? (uint32_t)__ldg(a.c.expert + (size_t)first * a.c.topk + at) : ~0u;
+        expert[i] = at < n ? (uint32_t)__ldg(a.c.expert + (size_t)first * a.c.topk + at) : ~0u;
     }
     for (uint32_t i = threadIdx.x; i < words * m.n; i += DEVICE_THREADS)
         m.bits[i] = 0;
@@ -97,8 +95,8 @@ EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words
     }
     if (!DIRECT && m.first == m.rank * a.c.local)
         for (uint32_t w = threadIdx.x; w < words; w += DEVICE_THREADS)
-            epa_dev_packet16_store(peer + ll_route(a, a.c.v.rank, window + w, a.c.local),
-                                   m.sent[w], 0, epoch);
+            epa_dev_packet16_store(peer + ll_route(a, a.c.v.rank, window + w, a.c.local), m.sent[w],
+                                   0, epoch);
 }
 
 /* Part `part` of the experts of a rank: which of this rank's tokens choose them, and how
@@ -107,13 +105,11 @@ template <bool DIRECT>
 static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uint32_t rank,
                                     uint32_t part, uint32_t *room)
 {
-    uint32_t most = (a.c.local + a.publish_parts - 1) / a.publish_parts,
-             begin = part * most;
+    uint32_t most = (a.c.local + a.publish_parts - 1) / a.publish_parts, begin = part * most;
     uint32_t n = begin < a.c.local ? min(most, a.c.local - begin) : 0;
     struct ll_marks m = {rank,     rank * a.c.local + begin, n, room,
                          room + n, room + n * (1 + a.words)};
-    uint64_t counts =
-        a.counts + ((uint64_t)a.c.v.rank * a.c.experts + m.first) * LL_PACKET_BYTES;
+    uint64_t counts = a.counts + ((uint64_t)a.c.v.rank * a.c.experts + m.first) * LL_PACKET_BYTES;
     uint32_t windows = (a.c.tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
 
     for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
@@ -128,8 +124,7 @@ static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uin
     for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
         for (uint32_t p = 0; p < a.c.v.size; p++)
             if (DIRECT || p == rank)
-                epa_dev_packet16_store(a.c.v.peer_heap[p] + counts +
-                                           (uint64_t)i * LL_PACKET_BYTES,
+                epa_dev_packet16_store(a.c.v.peer_heap[p] + counts + (uint64_t)i * LL_PACKET_BYTES,
                                        m.before[i], a.c.tokens, epoch);
     __syncthreads(); /* `room` is used anew */
 }
@@ -156,8 +151,8 @@ EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t 
 }
 
 /* Rows that `source` has for an expert, and its tokens; waits until it has said so. */
-EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source,
-                      uint32_t expert, uint2 *out)
+EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
+                      uint2 *out)
 {
     uint64_t at = a.counts + ((uint64_t)source * a.c.experts + expert) * LL_PACKET_BYTES;
 
@@ -165,8 +160,8 @@ EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source,
 }
 
 /* Which of the expert's tokens `token` is. True: it has come. */
-EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch,
-                         uint32_t source, uint32_t token, uint32_t *out)
+EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch, uint32_t source,
+                         uint32_t token, uint32_t *out)
 {
     uint2 marks;
 
@@ -206,8 +201,7 @@ static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_
     for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS) {
         uint32_t begin = e / a.c.local * a.c.local;
 
-        first[e] +=
-            a.padded ? (e - begin) * a.c.v.size * a.c.max_tokens : sum[e] - sum[begin];
+        first[e] += a.padded ? (e - begin) * a.c.v.size * a.c.max_tokens : sum[e] - sum[begin];
     }
     __syncthreads();
     return true;
@@ -215,8 +209,8 @@ static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_
 
 /* Of a local expert, by one thread: what experts are to know. With padding its cells
  * move. */
-EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows,
-                           uint32_t start, uint32_t *cell)
+EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows, uint32_t start,
+                           uint32_t *cell)
 {
     uint32_t to = a.padded ? e * a.c.v.size * a.c.max_tokens : start;
 
@@ -241,8 +235,7 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
         uint2 count = make_uint2(0, 0);
 
         if (i < n)
-            ok = ok && ll_count(a, epoch, source, a.c.v.rank * a.c.local + i / a.c.v.size,
-                                &count);
+            ok = ok && ll_count(a, epoch, source, a.c.v.rank * a.c.local + i / a.c.v.size, &count);
         before = dev_scan(count.x, &all);
         if (i < n)
             cell[i] = *total + before;
@@ -255,8 +248,8 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
     if (!__syncthreads_and(ok))
         return false;
     for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
-        publish_views(a, e, (e + 1 < a.c.local ? begin[e + 1] : *total) - begin[e],
-                      begin[e], cell + e * a.c.v.size);
+        publish_views(a, e, (e + 1 < a.c.local ? begin[e + 1] : *total) - begin[e], begin[e],
+                      cell + e * a.c.v.size);
     __syncthreads();
     return true;
 }
@@ -277,13 +270,12 @@ EPA_DEV struct dev_part part_at(const struct ll_args &a, uint32_t token, uint32_
 }
 
 /* Of input that is quantised: the scale of group `lane` of the part. */
-template <int IN>
-EPA_DEV float read_scale(const struct ll_args &a, const struct dev_part &p)
+template <int IN> EPA_DEV float read_scale(const struct ll_args &a, const struct dev_part &p)
 {
     if (IN != DEVICE_FP8 || epa_dev_lane() >= p.channels / a.c.group)
         return 0.0f;
-    return __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) +
-                 p.first / a.c.group + epa_dev_lane());
+    return __ldg(a.c.x_scale + (size_t)p.token * (a.c.hidden / a.c.group) + p.first / a.c.group +
+                 epa_dev_lane());
 }
 
 /* The scales of a part, one a lane, so that they leave in one packet. Up to a warp of
@@ -296,8 +288,7 @@ EPA_DEV float gather_scales(const struct ll_args &a, float mine, const struct lo
 
 #pragma unroll
     for (int i = 0; i < (width::QUANTISES ? (int)width::SWEEPS : 0); i++) {
-        uint32_t from =
-            (epa_dev_lane() - i * sweep) * (a.c.group / width::LANE) % EPA_DEV_WARP;
+        uint32_t from = (epa_dev_lane() - i * sweep) * (a.c.group / width::LANE) % EPA_DEV_WARP;
         float scale = __shfl_sync(EPA_DEV_ALL, l.scale[i], from);
 
         mine = epa_dev_lane() / sweep == (uint32_t)i ? scale : mine;
@@ -330,9 +321,8 @@ struct scales {
 
 /* The part into a message; `message` may be at another rank. */
 template <int IN>
-EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p,
-                        const struct load<IN> &l, const struct scales &scales,
-                        char *message)
+EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p, const struct load<IN> &l,
+                        const struct scales &scales, char *message)
 {
     char *token = message + p.first * ll_width<IN>::BYTES;
 
@@ -352,8 +342,8 @@ EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p,
 
 /* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
  * second. */
-EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part &p,
-                                  float mine, float *carried)
+EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part &p, float mine,
+                                  float *carried)
 {
     uint32_t each = a.unit_channels / a.c.group, n = p.channels / a.c.group;
     bool joins = a.row_signals == 1 && 2 * each <= EPA_DEV_WARP;
@@ -363,21 +353,18 @@ EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part
         return {0.0f, 0, 0};
     }
     if (joins && p.unit % 2 == 1) {
-        float second =
-            __shfl_sync(EPA_DEV_ALL, mine, epa_dev_lane() - each & (EPA_DEV_WARP - 1));
+        float second = __shfl_sync(EPA_DEV_ALL, mine, epa_dev_lane() - each & (EPA_DEV_WARP - 1));
 
-        return {epa_dev_lane() < each ? *carried : second, p.first / a.c.group - each,
-                each + n};
+        return {epa_dev_lane() < each ? *carried : second, p.first / a.c.group - each, each + n};
     }
     return {mine, p.first / a.c.group, n};
 }
 
 /* choice: of the token, that the row is for. */
-EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token,
-                        uint64_t epoch, uint32_t choice, char *message)
+EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
+                        uint32_t choice, char *message)
 {
-    epa_dev_store16(message + a.meta_at,
-                    make_uint4(source, token, (uint32_t)epoch, choice));
+    epa_dev_store16(message + a.meta_at, make_uint4(source, token, (uint32_t)epoch, choice));
 }
 
 /* ---- sending ---- */
@@ -385,16 +372,14 @@ EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token
 /* To the row of each expert that wants it. `first` as ll_places() made it. */
 template <int IN>
 EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
-                             const struct load<IN> &l, const struct scales &scales,
-                             uint32_t expert, uint64_t epoch, const uint32_t *first,
-                             uint32_t *place)
+                             const struct load<IN> &l, const struct scales &scales, uint32_t expert,
+                             uint64_t epoch, const uint32_t *first, uint32_t *place)
 {
     uint32_t position;
 
     *place = ~0u;
-    if (expert < a.c.experts &&
-        ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert), epoch,
-                    a.c.v.rank, p.token, &position))
+    if (expert < a.c.experts && ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert),
+                                            epoch, a.c.v.rank, p.token, &position))
         *place = first[expert] + position;
     if (*place >= a.entries) /* without room for it the receiver gives up */
         *place = ~0u;
@@ -402,13 +387,11 @@ EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
         a.place[(size_t)p.token * a.c.topk + epa_dev_lane()] = *place;
     for (uint32_t i = 0; i < a.c.topk; i++) {
         uint32_t k = (i + p.token) % a.c.topk;
-        uint32_t e = __shfl_sync(EPA_DEV_ALL, expert, k),
-                 row = __shfl_sync(EPA_DEV_ALL, *place, k);
+        uint32_t e = __shfl_sync(EPA_DEV_ALL, expert, k), row = __shfl_sync(EPA_DEV_ALL, *place, k);
 
         if (row == ~0u)
             continue;
-        char *message =
-            a.c.v.peer_heap[e / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
+        char *message = a.c.v.peer_heap[e / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
 
         store_part<IN>(a, p, l, scales, message);
         if (p.unit == 0 && epa_dev_lane() == 0)
@@ -419,8 +402,7 @@ EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
 /* To the slot that it has at each rank that wants it, with its choices. */
 template <int IN>
 EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
-                           const struct load<IN> &l, const struct scales &scales,
-                           uint32_t ranks)
+                           const struct load<IN> &l, const struct scales &scales, uint32_t ranks)
 {
     uint64_t message =
         a.recv + (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.message_bytes;
@@ -435,11 +417,10 @@ EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
 
 /* Its choices go first, so that the receiver has made room for it among its experts'
  * entries by the time that it comes. Each rank gets its own. */
-EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expert,
-                          float weight, uint32_t ranks, uint64_t epoch)
+EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expert, float weight,
+                          uint32_t ranks, uint64_t epoch)
 {
-    uint64_t at = a.recv +
-                  (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, token) * a.message_bytes +
+    uint64_t at = a.recv + (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, token) * a.message_bytes +
                   a.choices_at;
     uint32_t owner = expert < a.c.experts ? expert / a.c.local : ~0u;
 
@@ -449,8 +430,8 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
 
         if (owner == r)
             epa_dev_packet16_store(a.c.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
-                                   ll_choice_of(expert, __popc(those)),
-                                   __float_as_uint(weight), epoch);
+                                   ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
+                                   epoch);
     }
 }
 
@@ -458,8 +439,8 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
  * lines. */
 template <int IN>
 EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
-                          const struct load<IN> &l, uint32_t expert, float weight,
-                          uint32_t ranks, uint64_t epoch, uint64_t *payload)
+                          const struct load<IN> &l, uint32_t expert, float weight, uint32_t ranks,
+                          uint64_t epoch, uint64_t *payload)
 {
     enum { BYTES = ll_width<IN>::BYTES };
     uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
@@ -467,8 +448,7 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
     uint32_t packets = epa_packets_of(at.bytes);
     uint64_t to =
         a.arrival +
-        ((uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.units + p.unit) *
-            a.unit_bytes;
+        ((uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.units + p.unit) * a.unit_bytes;
     char *bytes = reinterpret_cast<char *>(payload);
 
     __syncwarp(); /* the string before this one has left */
@@ -480,8 +460,8 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
         store_many_scales<IN>(a, p, l, reinterpret_cast<float *>(bytes + at.scales));
 #pragma unroll
     for (int i = 0; i < ll_width<IN>::SWEEPS; i++) {
-        uint2 *v = reinterpret_cast<uint2 *>(bytes + at.token +
-                                             (i * EPA_DEV_WARP + epa_dev_lane()) * 16);
+        uint2 *v =
+            reinterpret_cast<uint2 *>(bytes + at.token + (i * EPA_DEV_WARP + epa_dev_lane()) * 16);
 
         if (dev_takes<ll_width<IN>>(p, i)) {
             v[0] = make_uint2(l.v[i].x, l.v[i].y);
@@ -531,8 +511,8 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
         weight = __ldg(a.c.weight + choice);
     dev_read_part<ll_width<IN>>(a.c, p, &raw);
     scale = read_scale<IN>(a, p);
-    t.ranks = __reduce_or_sync(EPA_DEV_ALL,
-                               t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
+    t.ranks =
+        __reduce_or_sync(EPA_DEV_ALL, t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
     if (MODE == LL_BY_RANK && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
 #pragma unroll
@@ -558,12 +538,10 @@ EPA_DEV void tell_row(const struct ll_args &a, const struct reported &t, uint64_
 
     __syncwarp();
     if (MODE == LL_BY_RANK && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)
-        epa_dev_signal(a.c.v,
-                       a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.row, unit),
+        epa_dev_signal(a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.row, unit),
                        epoch, lane);
     if (MODE == LL_DIRECT && t.place != ~0u)
-        epa_dev_signal(a.c.v,
-                       a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.place, unit),
+        epa_dev_signal(a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.place, unit),
                        epoch, t.expert / a.c.local);
 }
 

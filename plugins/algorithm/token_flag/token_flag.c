@@ -21,8 +21,7 @@ static const struct epa_choice locks[] = {
 
 static const struct epa_choice resets[] = {
     {"memset", TF_COUNTER_RESET_MEMSET, "in a separate pass before dispatch_send"},
-    {"inline", TF_COUNTER_RESET_INLINE,
-     "by the other half of dispatch, as part of its work"},
+    {"inline", TF_COUNTER_RESET_INLINE, "by the other half of dispatch, as part of its work"},
     {0},
 };
 
@@ -66,8 +65,7 @@ static const struct epa_option options[] = {
 };
 
 static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
-                                     bool device, const struct tf_config *c,
-                                     struct epa_error *err)
+                                     bool device, const struct tf_config *c, struct epa_error *err)
 {
     const struct algo_limits limits = {
         .name = "token_flag",
@@ -86,16 +84,14 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
     if (status != EPA_OK)
         return status;
     if (m->experts / world->size > TF_LOCAL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag takes up to %d experts a rank, not %u", TF_LOCAL,
-                        m->experts / world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes up to %d experts a rank, not %u",
+                        TF_LOCAL, m->experts / world->size);
     /* Rows, and the signals of rows and expert outputs in two sets. */
     if ((uint64_t)(world->size + 1) * m->max_tokens * m->topk >= UINT32_MAX / 4)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "token_flag numbers rows and signals in 32 bits, which ranks (%u) x "
-            "moe.max_tokens (%u) x moe.topk (%u) exceed",
-            world->size, m->max_tokens, m->topk);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag numbers rows and signals in 32 bits, which ranks (%u) x "
+                        "moe.max_tokens (%u) x moe.topk (%u) exceed",
+                        world->size, m->max_tokens, m->topk);
     if (c->chunks > 1 && c->flag_granularity == TF_FLAG_PER_RANK)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -116,17 +112,15 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
     l->slot_bytes = (uint64_t)l->output_packets * EPA_PACKET;
     units = tf_units_of(l->packets > l->output_packets ? l->packets : l->output_packets);
     if (l->wire_bytes > TF_DEVICE_ROW)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "token_flag on GPUs holds a message in a multiprocessor's memory, of "
-            "%d bytes at most; with moe.hidden: %u it has %llu",
-            TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs holds a message in a multiprocessor's memory, of "
+                        "%d bytes at most; with moe.hidden: %u it has %llu",
+                        TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
     if (l->rows * units >= UINT32_MAX / 2)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "token_flag on GPUs numbers chunks of rows in 32 bits, which %llu rows of "
-            "%llu chunks exceed; lower moe.max_tokens or moe.topk",
-            (unsigned long long)l->rows, (unsigned long long)units);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs numbers chunks of rows in 32 bits, which %llu rows of "
+                        "%llu chunks exceed; lower moe.max_tokens or moe.topk",
+                        (unsigned long long)l->rows, (unsigned long long)units);
     return EPA_OK;
 }
 
@@ -216,9 +210,8 @@ static uint64_t private_bytes(const struct tf_layout *l)
            (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
 }
 
-static enum epa_status plan(const struct epa_problem *problem,
-                            const struct epa_world *world, uint32_t transport_flags,
-                            const void *config, struct epa_footprint *out,
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
@@ -248,12 +241,12 @@ static enum epa_status plan(const struct epa_problem *problem,
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p,
-                              struct epa_algorithm **out, struct epa_error *err)
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
 {
     struct tf_layout l;
-    enum epa_status status = tf_layout_make(&p->problem->u.moe, &p->world,
-                                            p->transport_flags, p->config, &l, err);
+    enum epa_status status =
+        tf_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
 
     if (status != EPA_OK)
         return status;

@@ -26,11 +26,10 @@ enum tf_work_partition { TF_PARTITION_BY_SOURCE, TF_PARTITION_FLAT };
 enum tf_nontemporal { TF_NONTEMPORAL_OFF, TF_NONTEMPORAL_ON };
 
 struct tf_config {
-    int dispatch_dtype, flag_granularity, counter_reset, work_partition,
-        nontemporal;  /* enums */
+    int dispatch_dtype, flag_granularity, counter_reset, work_partition, nontemporal; /* enums */
     bool fuse_expert; /* combine_send does the experts' work */
     uint32_t chunks, buffers;
-    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -56,13 +55,12 @@ enum tf_way { TF_STORED, TF_PUT };
 struct tf_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
     bool fp8, by_token, fused, folded, flat;
-    bool puts;   /* some peers may have to be reached by puts */
-    bool device; /* the layout of the CUDA code */
-    uint32_t packets,
-        output_packets;   /* GPUs: of a message and an expert output on their way */
-    uint32_t source_rows; /* that one rank can send to another */
-    uint32_t count_words; /* 1 + local */
-    uint64_t rows;        /* that a rank has room for */
+    bool puts;                        /* some peers may have to be reached by puts */
+    bool device;                      /* the layout of the CUDA code */
+    uint32_t packets, output_packets; /* GPUs: of a message and an expert output on their way */
+    uint32_t source_rows;             /* that one rank can send to another */
+    uint32_t count_words;             /* 1 + local */
+    uint64_t rows;                    /* that a rank has room for */
     uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
     uint64_t wire_bytes; /* of a message on its way; hosts: as it stands */
     uint64_t output_bytes, slot_bytes;
@@ -85,23 +83,22 @@ EPA_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
     return epoch << 32 | (rows + 1u);
 }
 
-static inline uint32_t tf_count_signal(const struct tf_layout *l, uint64_t epoch,
-                                       uint32_t source)
+static inline uint32_t tf_count_signal(const struct tf_layout *l, uint64_t epoch, uint32_t source)
 {
     return (uint32_t)(epoch % 2) * l->size + source;
 }
 
-static inline uint32_t tf_row_signal(const struct tf_layout *l, uint32_t set,
-                                     uint32_t source, uint32_t row)
+static inline uint32_t tf_row_signal(const struct tf_layout *l, uint32_t set, uint32_t source,
+                                     uint32_t row)
 {
     return 2 * l->size + set * l->row_signals + source * l->source_rows + row;
 }
 
-static inline uint32_t tf_output_signal(const struct tf_layout *l, uint32_t set,
-                                        uint32_t token, uint32_t k)
+static inline uint32_t tf_output_signal(const struct tf_layout *l, uint32_t set, uint32_t token,
+                                        uint32_t k)
 {
-    return 2 * l->size + l->buffers * l->row_signals + set * l->output_signals +
-           token * l->topk + k;
+    return 2 * l->size + l->buffers * l->row_signals + set * l->output_signals + token * l->topk +
+           k;
 }
 
 /* ---- GPUs ---- */
@@ -161,13 +158,11 @@ enum epa_status tf_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct tf_config *,
                                struct tf_layout *out, struct epa_error *);
 
-enum epa_status tf_host_create(const struct epa_algorithm_params *,
-                               const struct tf_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status tf_host_create(const struct epa_algorithm_params *, const struct tf_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 /* CUDA code, where it is built in. */
-enum epa_status tf_cuda_create(const struct epa_algorithm_params *,
-                               const struct tf_layout *, struct epa_algorithm **out,
-                               struct epa_error *);
+enum epa_status tf_cuda_create(const struct epa_algorithm_params *, const struct tf_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
 #endif

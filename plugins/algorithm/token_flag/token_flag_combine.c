@@ -23,8 +23,8 @@ static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char
     factor = task->m->expert_factor[h->a.world.rank * l->local + e];
     if (l->fp8)
         h->a.kernels->output_fp8((const uint8_t *)msg,
-                                 (const float *)(const void *)(msg + l->scales_at),
-                                 l->hidden, l->group, factor, (uint16_t *)(void *)to);
+                                 (const float *)(const void *)(msg + l->scales_at), l->hidden,
+                                 l->group, factor, (uint16_t *)(void *)to);
     else
         h->a.kernels->output((const uint16_t *)(const void *)msg, l->hidden, factor,
                              (uint16_t *)(void *)to);
@@ -44,8 +44,8 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
             make_output(task, e, i, y + i * h->l.output_bytes);
         return;
     }
-    slot = algo_at(&h->a, meta->origin.rank,
-                   slot_offset(h, task->set, meta->origin.token, meta->k));
+    slot =
+        algo_at(&h->a, meta->origin.rank, slot_offset(h, task->set, meta->origin.token, meta->k));
     make_output(task, e, i, slot);
     if (h->a.store == EPA_STORE_NONTEMPORAL)
         epa_store_drain();
@@ -100,8 +100,8 @@ static enum epa_status put_outputs(const struct tf_task *task)
             continue;
         status = algo_put_signal(&h->a, slot_offset(h, task->set, token, meta->k),
                                  y + i * h->l.output_bytes, h->l.output_bytes,
-                                 tf_output_signal(&h->l, set, token, meta->k),
-                                 task->set->epoch, meta->origin.rank);
+                                 tf_output_signal(&h->l, set, token, meta->k), task->set->epoch,
+                                 meta->origin.rank);
         if (status != EPA_OK)
             return status;
     }
@@ -158,8 +158,8 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
         if (expert[k] < 0)
             continue;
         rank = h->a.rank_of[expert[k]];
-        if (!is_put(h, rank) && !tf_await_flag(task, flag_of_slot(h, slot), worker,
-                                               "expert output of token", rank, t))
+        if (!is_put(h, rank) &&
+            !tf_await_flag(task, flag_of_slot(h, slot), worker, "expert output of token", rank, t))
             return false;
         by[n] = weight[k];
         output[n++] = (const uint16_t *)(const void *)slot;
@@ -199,9 +199,8 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
         rank = h->a.rank_of[task->m->expert[i]];
         if (!is_put(h, rank))
             continue;
-        status =
-            algo_wait(&h->a, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
-                      task->set->epoch, "expert output of token", t, rank);
+        status = algo_wait(&h->a, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
+                           task->set->epoch, "expert output of token", t, rank);
         if (status != EPA_OK)
             return status;
     }

@@ -36,8 +36,7 @@ template <bool F16> EPA_DEV uint64_t times_fp8(uint32_t codes, float scale, floa
     float v[4];
 
     epa_dev_unpack_fp8(codes, scale, v);
-    return (uint64_t)epa_dev_pack2<F16>(__fmul_rn(v[2], factor), __fmul_rn(v[3], factor))
-               << 32 |
+    return (uint64_t)epa_dev_pack2<F16>(__fmul_rn(v[2], factor), __fmul_rn(v[3], factor)) << 32 |
            epa_dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
 }
 
@@ -46,8 +45,7 @@ EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t w
 {
     const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
 
-    return (uint64_t)__float_as_uint(__ldcg(scale + word * DEV_CHANNELS / a.c.group))
-               << 32 |
+    return (uint64_t)__float_as_uint(__ldcg(scale + word * DEV_CHANNELS / a.c.group)) << 32 |
            __ldcg(reinterpret_cast<const uint32_t *>(row) + word);
 }
 
@@ -66,9 +64,8 @@ EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct t
             uint32_t at = epa_dev_word_at(g);
 
             v[g].w[0] = at < n ? load_codes(a, row, first + at) : 0;
-            v[g].w[1] = !epa_dev_ends_packet() && at + 1 < n
-                            ? load_codes(a, row, first + at + 1)
-                            : 0;
+            v[g].w[1] =
+                !epa_dev_ends_packet() && at + 1 < n ? load_codes(a, row, first + at + 1) : 0;
         }
     }
 }
@@ -80,8 +77,7 @@ struct whose {
 
 EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
 {
-    const unsigned long long *meta =
-        reinterpret_cast<const unsigned long long *>(row + a.meta_at);
+    const unsigned long long *meta = reinterpret_cast<const unsigned long long *>(row + a.meta_at);
     uint64_t first = __ldcg(meta), second = __ldcg(meta + 1);
 
     return {(uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second % 65536,
@@ -90,8 +86,7 @@ EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
 
 /* One warp: a part of the answer to a row. */
 template <int KIND, bool F16>
-EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry,
-                         uint32_t unit)
+EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry, uint32_t unit)
 {
     struct tf_part p = tf_part_at(a.output_packets, unit);
     const char *row = dev_own(a.c.v, a.grouped + entry * a.message_bytes);
@@ -113,9 +108,8 @@ EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry
             if (KIND == TF_OUTPUT_DTYPE)
                 v[g].w[i] = times<F16>(v[g].w[i], factor);
             if (KIND == TF_OUTPUT_FP8)
-                v[g].w[i] =
-                    times_fp8<F16>((uint32_t)v[g].w[i],
-                                   __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
+                v[g].w[i] = times_fp8<F16>((uint32_t)v[g].w[i],
+                                           __uint_as_float((uint32_t)(v[g].w[i] >> 32)), factor);
         }
         if (epa_dev_has_packet(g, p.packets))
             epa_dev_packet_store(to, g, v[g], epoch);
@@ -167,8 +161,7 @@ struct sum {
     float v[TF_FOURS][2 * DEV_CHANNELS];
 };
 
-template <bool F16>
-EPA_DEV void add(const struct epa_dev_words *v, float weight, struct sum *s)
+template <bool F16> EPA_DEV void add(const struct epa_dev_words *v, float weight, struct sum *s)
 {
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++) {
@@ -191,8 +184,7 @@ EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
  * registers more warps have one on its way. False: one has not come. */
 template <bool F16>
 EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
-                         const struct tf_part &p, const struct dev_choices &of,
-                         struct sum *s)
+                         const struct tf_part &p, const struct dev_choices &of, struct sum *s)
 {
     struct epa_dev_poll poll = {0, 0, 0};
     uint32_t list = of.list;
@@ -204,8 +196,8 @@ EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token
         struct epa_dev_words v[TF_FOURS];
 
         if (!epa_dev_packets_load<TF_FOURS>(slot, p.packets, epoch, v)) {
-            bool ok = epa_dev_lane() != 0 ||
-                      epa_dev_packet_wait(a.c, slot, p.packets, epoch, w, &poll);
+            bool ok =
+                epa_dev_lane() != 0 || epa_dev_packet_wait(a.c, slot, p.packets, epoch, w, &poll);
 
             if (!__all_sync(EPA_DEV_ALL, ok))
                 return false;
@@ -226,8 +218,8 @@ EPA_DEV void store_sum(const struct tf_args &a, uint32_t token, const struct tf_
 #pragma unroll
     for (int g = 0; g < TF_FOURS; g++)
         v[g] = dev_pack_words<F16>(s.v[g]);
-    dev_words_store<TF_FOURS>(static_cast<char *>(a.c.out) +
-                                  (size_t)token * a.output_bytes + first_word(p) * 8,
+    dev_words_store<TF_FOURS>(static_cast<char *>(a.c.out) + (size_t)token * a.output_bytes +
+                                  first_word(p) * 8,
                               words_of(a, p), v);
 }
 
@@ -266,8 +258,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 3)
 
 #define KERNELS(kind, f16) \
     { \
-        (const void *)combine_send<kind, f16, false>, \
-            (const void *)combine_send<kind, f16, true> \
+        (const void *)combine_send<kind, f16, false>, (const void *)combine_send<kind, f16, true> \
     }
 
 const void *tf_combine_send_kernel(enum tf_output kind, bool f16, bool profile)

@@ -74,8 +74,8 @@ static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage, int x
     }
 }
 
-static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m,
-                              enum tf_stage stage, uint32_t set)
+static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m, enum tf_stage stage,
+                              uint32_t set)
 {
     const struct tf_layout *l = &c->l;
     struct tf_args a = c->args;
@@ -118,8 +118,7 @@ static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
         return blocks_for_rows(c, room, c->l.packets);
     if (a->c.stage == TF_COMBINE_SEND)
         return blocks_for_rows(c, room, c->l.output_packets);
-    return device_blocks_for(room,
-                             (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
+    return device_blocks_for(room, (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
 }
 
 /* Bytes of the counters that `reset` is about. */
@@ -133,10 +132,8 @@ static enum epa_status clear_counters(struct tf_cuda *c)
     cudaError_t code = cudaSetDevice(c->d.backend->device);
 
     if (code == cudaSuccess)
-        code = cudaMemsetAsync(c->args.counters, 0, counter_bytes(&c->l),
-                               c->d.backend->stream);
-    return code == cudaSuccess ? EPA_OK
-                               : device_call_failed(&c->d, "clearing counters", code);
+        code = cudaMemsetAsync(c->args.counters, 0, counter_bytes(&c->l), c->d.backend->stream);
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "clearing counters", code);
 }
 
 static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32_t set,
@@ -177,12 +174,11 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
         const struct tf_cuda_set *s = &c->set[i];
 
         if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_ANSWERED))
-            return device_fail(&c->d, EPA_ERR_CONFIG,
-                               "%s: dispatch %llu has been %s: call %s first",
-                               call_name[stage], (unsigned long long)c->d.set[i].epoch,
-                               s->state == TF_CUDA_SENT ? "sent and not received"
-                                                        : "answered and not combined",
-                               call_name[s->state]);
+            return device_fail(
+                &c->d, EPA_ERR_CONFIG, "%s: dispatch %llu has been %s: call %s first",
+                call_name[stage], (unsigned long long)c->d.set[i].epoch,
+                s->state == TF_CUDA_SENT ? "sent and not received" : "answered and not combined",
+                call_name[s->state]);
     }
     return EPA_OK;
 }
@@ -204,14 +200,12 @@ static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage
         return device_fail(&c->d, EPA_ERR_CONFIG,
                            "combine_send: called for dispatch %llu, but %llu is the oldest "
                            "that is received: they go in order",
-                           (unsigned long long)epoch,
-                           (unsigned long long)c->d.set[other].epoch);
+                           (unsigned long long)epoch, (unsigned long long)c->d.set[other].epoch);
     *out = set;
     return check_halves(c, stage, &c->set[set]);
 }
 
-static enum epa_status run_dispatch_send(struct epa_algorithm *a,
-                                         struct epa_problem *problem)
+static enum epa_status run_dispatch_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct tf_cuda *c = (struct tf_cuda *)a;
     struct epa_moe *m = &problem->u.moe;
@@ -247,20 +241,17 @@ static enum epa_status go_on(struct epa_algorithm *a, struct epa_problem *proble
     return launch(c, &problem->u.moe, set, stage);
 }
 
-static enum epa_status run_dispatch_recv(struct epa_algorithm *a,
-                                         struct epa_problem *problem)
+static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return go_on(a, problem, TF_DISPATCH_RECV);
 }
 
-static enum epa_status run_combine_send(struct epa_algorithm *a,
-                                        struct epa_problem *problem)
+static enum epa_status run_combine_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return go_on(a, problem, TF_COMBINE_SEND);
 }
 
-static enum epa_status run_combine_recv(struct epa_algorithm *a,
-                                        struct epa_problem *problem)
+static enum epa_status run_combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return go_on(a, problem, TF_COMBINE_RECV);
 }
@@ -297,32 +288,30 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
     (void)rank;
     if (f->what == TF_BAD_ROW) {
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "%s, %s: row %u of rank %u says that it is of token %llu and for the "
-            "receiver's expert %llu, which does not go with its counts",
-            stage, phase, f->index, f->peer, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s, %s: row %u of rank %u says that it is of token %llu and for the "
+                       "receiver's expert %llu, which does not go with its counts",
+                       stage, phase, f->index, f->peer, (unsigned long long)f->seen,
+                       (unsigned long long)f->wanted);
         return;
     }
     if (f->what == TF_WAIT_COUNTS || f->what == TF_WAIT_ROWS) {
         bool flag = f->what == TF_WAIT_ROWS;
 
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "%s, %s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
-            "are of epoch %llu",
-            stage, phase, (unsigned long long)(f->wanted >> (flag ? 32 : 0)), waited,
-            f->peer, flag ? " and all its rows" : "", (unsigned long long)(f->seen >> 32));
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s, %s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
+                       "are of epoch %llu",
+                       stage, phase, (unsigned long long)(f->wanted >> (flag ? 32 : 0)), waited,
+                       f->peer, flag ? " and all its rows" : "",
+                       (unsigned long long)(f->seen >> 32));
         return;
     }
-    (void)epa_fail(
-        err, (enum epa_status)f->status,
-        "%s, %s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
-        "of epoch %llu%s",
-        stage, phase, (unsigned long long)f->wanted, waited,
-        f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index, f->peer,
-        (unsigned long long)f->seen, device_missing(f));
+    (void)epa_fail(err, (enum epa_status)f->status,
+                   "%s, %s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
+                   "of epoch %llu%s",
+                   stage, phase, (unsigned long long)f->wanted, waited,
+                   f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index,
+                   f->peer, (unsigned long long)f->seen, device_missing(f));
 }
 
 /* ---- set-up ---- */
@@ -337,8 +326,7 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
         struct tf_cuda_set *s = &c->set[i];
 
         s->received = device_take(memory, at, l->size * sizeof(*s->received));
-        s->entry =
-            device_take(memory, at, (uint64_t)l->size * l->source_rows * sizeof(*s->entry));
+        s->entry = device_take(memory, at, (uint64_t)l->size * l->source_rows * sizeof(*s->entry));
     }
 }
 
@@ -400,9 +388,8 @@ static void fill_args(struct tf_cuda *c)
     c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive;
 }
 
-enum epa_status tf_cuda_create(const struct epa_algorithm_params *p,
-                               const struct tf_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struct tf_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct tf_config *config = p->config;
     struct device_kernel kernel[TF_STAGES];
@@ -419,8 +406,8 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p,
     c->f16 = p->problem->u.moe.dtype == EPA_F16;
     fill_args(c);
     for (int i = 0; i < TF_STAGES; i++)
-        kernel[i] = (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL,
-                                           call_name[i]};
+        kernel[i] =
+            (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL, call_name[i]};
     if (l->fp8)
         kernel[TF_DISPATCH_SEND].other = kernel_of(c, TF_DISPATCH_SEND, EPA_FP8_E4M3);
     status = device_set_up(&c->d, kernel, config->blocks, err);

@@ -5,13 +5,7 @@
 #include "../../common/algo_cuda.h"
 #include "token_flag.h"
 
-enum tf_stage {
-    TF_DISPATCH_SEND,
-    TF_DISPATCH_RECV,
-    TF_COMBINE_SEND,
-    TF_COMBINE_RECV,
-    TF_STAGES
-};
+enum tf_stage { TF_DISPATCH_SEND, TF_DISPATCH_RECV, TF_COMBINE_SEND, TF_COMBINE_RECV, TF_STAGES };
 
 /* What a kernel gives up for. */
 enum tf_what {
@@ -64,10 +58,9 @@ struct tf_args {
     uint32_t content_bytes, scales_at; /* token and scales; of a message where it ends */
     uint32_t message_bytes, meta_at, output_bytes;
     uint32_t by_token, flat, folded; /* the options */
-    uint32_t
-        publishers;   /* dispatch_send: blocks that count first, flag_granularity: token */
-    uint32_t senders; /* dispatch_send: blocks that send; those after only receive */
-    uint32_t payload; /* where in shared memory what follows the tables begins */
+    uint32_t publishers; /* dispatch_send: blocks that count first, flag_granularity: token */
+    uint32_t senders;    /* dispatch_send: blocks that send; those after only receive */
+    uint32_t payload;    /* where in shared memory what follows the tables begins */
     uint64_t counts, counts_bytes; /* counts: of even epochs, those of odd ones follow */
     uint64_t comm, grouped, outputs;
 

@@ -17,8 +17,8 @@ struct tf_received {
 /* ---- counts ---- */
 
 /* Rows that `source` has for an expert here; waits until it has said so. One thread. */
-EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source,
-                      uint32_t expert, uint32_t *out)
+EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
+                      uint32_t *out)
 {
     const char *from = dev_own(a.c.v, tf_counts_of(a, epoch, source));
     const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
@@ -61,8 +61,7 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 }
 
 /* What experts and combine_send are to know, by one block. */
-EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base,
-                              const uint32_t *rows)
+EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base, const uint32_t *rows)
 {
     if (threadIdx.x < a.c.v.size)
         a.received[threadIdx.x] = rows[threadIdx.x];
@@ -83,9 +82,9 @@ struct tf_row {
 
 /* One warp: until the part and the line that has META are here. *meta is lane
  * TF_META_LANE's of each eight. */
-EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message,
-                           const struct tf_part &p, uint64_t epoch, struct epa_dev_wait w,
-                           struct epa_dev_words *v, struct epa_dev_words *meta)
+EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const struct tf_part &p,
+                           uint64_t epoch, struct epa_dev_wait w, struct epa_dev_words *v,
+                           struct epa_dev_words *meta)
 {
     const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
     const char *last = message + (a.packets - 1) * EPA_PACKET;
@@ -97,8 +96,7 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message,
 
         epa_dev_load_pair(last + epa_dev_lane() % 8 * 16, &meta->w[0], &meta->w[1]);
         received = epa_dev_packets_load<TF_FOURS>(from, p.packets, wanted, v);
-        if (__all_sync(EPA_DEV_ALL,
-                       received && (!epa_dev_ends_packet() || meta->w[1] >= wanted)))
+        if (__all_sync(EPA_DEV_ALL, received && (!epa_dev_ends_packet() || meta->w[1] >= wanted)))
             return true;
         if (epa_dev_lane() < 2)
             ok = epa_dev_packet_wait(a.c, epa_dev_lane() == 0 ? from : last,
@@ -109,8 +107,8 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message,
 }
 
 /* What META says, and where that is for; false: it cannot be. One warp. */
-EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base,
-                          struct epa_dev_words meta, struct tf_row *r)
+EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base, struct epa_dev_words meta,
+                          struct tf_row *r)
 {
     uint64_t first = __shfl_sync(EPA_DEV_ALL, meta.w[0], TF_META_LANE);
     uint64_t second = __shfl_sync(EPA_DEV_ALL, meta.w[1], TF_META_LANE);
@@ -127,9 +125,8 @@ EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base,
 }
 
 /* Through shared memory, so that lanes store 16 bytes each. One warp. */
-EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r,
-                          const struct tf_part &p, uint64_t epoch,
-                          const struct epa_dev_words *v, uint64_t *payload)
+EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_part &p,
+                          uint64_t epoch, const struct epa_dev_words *v, uint64_t *payload)
 {
     char *message = dev_own(a.c.v, a.grouped + (uint64_t)r.entry * a.message_bytes);
     const char *bytes = reinterpret_cast<const char *>(payload);
@@ -140,8 +137,7 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r,
 #pragma unroll
     for (uint32_t at = epa_dev_lane() * 16; at < TF_UNIT_BYTES; at += EPA_DEV_WARP * 16)
         if (at + 16 <= n)
-            epa_dev_store16(message + begin + at,
-                            *reinterpret_cast<const uint4 *>(bytes + at));
+            epa_dev_store16(message + begin + at, *reinterpret_cast<const uint4 *>(bytes + at));
     if (n % 16 != 0 && epa_dev_lane() == 0)
         *reinterpret_cast<uint64_t *>(message + begin + n - 8) = payload[n / 8 - 1];
     if (p.unit == 0 && epa_dev_lane() == 0) {
@@ -157,8 +153,7 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r,
 /* One warp: a part of a row. False: it has not come. */
 template <bool PROFILE>
 EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                             uint32_t source, uint32_t row, uint32_t unit,
-                             uint64_t *payload)
+                             uint32_t source, uint32_t row, uint32_t unit, uint64_t *payload)
 {
     const char *message =
         dev_own(a.c.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
@@ -185,8 +180,8 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
 
 /* Part `u` of all rows in the order in which they are likely to come: each sender's blocks
  * have a token each under way, and send the last lines of it first. */
-EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows,
-                             uint32_t units, uint32_t *row, uint32_t *unit)
+EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows, uint32_t units,
+                             uint32_t *row, uint32_t *unit)
 {
     uint32_t wave = a.c.most_blocks * a.c.topk, begun = u / (wave * units) * wave;
     uint32_t n = min(wave, rows - begun);
@@ -223,9 +218,9 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
 
 /* work_partition: by_source: each source has its blocks, as many as others. */
 template <bool PROFILE>
-EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch,
-                                  const uint32_t *base, const struct tf_received *c,
-                                  uint32_t block, uint32_t blocks, uint64_t *payload)
+EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
+                                  const struct tf_received *c, uint32_t block, uint32_t blocks,
+                                  uint64_t *payload)
 {
     uint32_t units = tf_units_of(a.packets);
 
@@ -233,10 +228,9 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch,
         uint32_t number = block / a.c.v.size,
                  of = s < blocks ? (blocks - s - 1) / a.c.v.size + 1 : 1;
 
-        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units;
-             u += of * DEVICE_WARPS)
-            if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units,
-                                          u % units, payload))
+        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * DEVICE_WARPS)
+            if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units, u % units,
+                                          payload))
                 return;
     }
 }
@@ -244,14 +238,14 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch,
 /* Rows that came, by blocks that call themselves `block` of `blocks`: in dispatch_send those
  * of all chunks but the last, in dispatch_recv the rest. */
 template <bool PROFILE>
-EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
-                        uint32_t blocks, uint32_t *base, char *payloads)
+EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,
+                        uint32_t *base, char *payloads)
 {
     __shared__ struct tf_received received;
-    uint64_t *payload = reinterpret_cast<uint64_t *>(payloads) +
-                        threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
-    bool ok = a.by_token || dev_wait_all(a.c, epoch % 2 * a.c.v.size,
-                                         tf_count_flag(epoch, 0), TF_WAIT_ROWS);
+    uint64_t *payload =
+        reinterpret_cast<uint64_t *>(payloads) + threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
+    bool ok = a.by_token ||
+              dev_wait_all(a.c, epoch % 2 * a.c.v.size, tf_count_flag(epoch, 0), TF_WAIT_ROWS);
 
     if (!ok || !tf_count_all(a, epoch, base, received.rows))
         return;
@@ -324,8 +318,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     __syncthreads(); /* shared memory is used anew */
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
-                            alone ? gridDim.x : gridDim.x - a.senders, shared,
-                            payload_of(a));
+                            alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
 }
 
 /* It runs beside dispatch_send, which comes before it and lets it only when all before both has

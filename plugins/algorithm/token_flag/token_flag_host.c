@@ -54,8 +54,8 @@ enum epa_status tf_run_pass(struct tf_task *task,
 }
 
 /* Ends the pass: `status` came of what of whom; false: another was first. */
-static bool stop_pass(struct tf_task *task, enum epa_status status, const char *what,
-                      uint32_t peer, uint32_t row)
+static bool stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
+                      uint32_t row)
 {
     /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
     if (__atomic_exchange_n(&task->stop, 1, __ATOMIC_RELAXED) != 0)
@@ -78,8 +78,8 @@ static bool has_arrived(const uint64_t *flag, uint64_t epoch)
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
 }
 
-bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker,
-                   const char *what, uint32_t peer, uint32_t row)
+bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, const char *what,
+                   uint32_t peer, uint32_t row)
 {
     struct tf_host *h = task->h;
     struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
@@ -128,8 +128,8 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
         __atomic_add_fetch(&task->done, 1, __ATOMIC_RELAXED);
         return;
     }
-    while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers &&
-           status == EPA_OK && !stopped(task)) {
+    while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers && status == EPA_OK &&
+           !stopped(task)) {
         clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
         status = h->a.t->ops->progress(h->a.t);
     }
@@ -179,10 +179,9 @@ static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool af
         if (after_rows)
             status = h->a.t->ops->fence(h->a.t, p);
         if (status == EPA_OK)
-            status =
-                algo_put_signal(&h->a, counts_offset(h, s->epoch, me), reported_to(h, p),
-                                bytes, tf_count_signal(&h->l, s->epoch, me),
-                                tf_count_flag(s->epoch, rows_for(h, p)), p);
+            status = algo_put_signal(&h->a, counts_offset(h, s->epoch, me), reported_to(h, p),
+                                     bytes, tf_count_signal(&h->l, s->epoch, me),
+                                     tf_count_flag(s->epoch, rows_for(h, p)), p);
     }
     return status;
 }
@@ -193,8 +192,7 @@ static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool af
  * counter's affair, as workers copy rows of several sources at once. */
 
 /* The words of `source`, which have come. */
-static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s,
-                                 uint32_t source)
+static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
 {
     return source == h->a.world.rank
                ? reported_to(h, source)
@@ -224,8 +222,8 @@ static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
             return algo_fail(&h->a, EPA_ERR_MISMATCH,
                              "the counts of rank %u add up to %llu of %u at most, its flag "
                              "says %u of epoch %llu",
-                             source, (unsigned long long)rows, h->l.source_rows,
-                             (uint32_t)said - 1, (unsigned long long)(said >> 32));
+                             source, (unsigned long long)rows, h->l.source_rows, (uint32_t)said - 1,
+                             (unsigned long long)(said >> 32));
         *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
     }
     for (uint32_t e = 0; e < h->l.local; e++) {
@@ -241,9 +239,8 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-        status =
-            algo_wait(&h->a, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
-                      tf_count_flag(s->epoch, 0), "counts", ALGO_NONE, algo_peer(&h->a, i));
+        status = algo_wait(&h->a, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
+                           tf_count_flag(s->epoch, 0), "counts", ALGO_NONE, algo_peer(&h->a, i));
     return status == EPA_OK ? take_counts(h, s) : status;
 }
 
@@ -347,18 +344,15 @@ static enum epa_status copy(struct tf_task *task, bool waits)
     for (uint32_t i = 0; i < h->l.size; i++)
         h->source[i].taken = h->source[i].end;
     if (status == EPA_ERR_MISMATCH) {
-        const char *msg =
-            h->a.t->heap + comm_offset(h, task->set, h->a.last.peer, h->a.last.row);
-        const struct tf_meta *meta =
-            (const struct tf_meta *)(const void *)(msg + h->l.meta_at);
+        const char *msg = h->a.t->heap + comm_offset(h, task->set, h->a.last.peer, h->a.last.row);
+        const struct tf_meta *meta = (const struct tf_meta *)(const void *)(msg + h->l.meta_at);
 
         (void)algo_fail(&h->a, status,
                         "row %u of rank %u says it is choice %u of token %u of rank %u for "
                         "expert %u here, of which there are to be %u",
                         h->a.last.row, h->a.last.peer, meta->k, meta->origin.token,
                         meta->origin.rank, meta->expert,
-                        meta->expert < h->l.local ? task->set->recv_count[meta->expert]
-                                                  : 0);
+                        meta->expert < h->l.local ? task->set->recv_count[meta->expert] : 0);
     }
     return status;
 }
@@ -375,12 +369,10 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
     if (!h->l.by_token) /* its flag has come, and so have all */
         batch = from->rows;
     while (from->taken < from->rows && status == EPA_OK) {
-        while (from->end < from->rows && from->end - from->taken < batch &&
-               status == EPA_OK) {
+        while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
             if (h->l.by_token)
-                status = algo_wait(
-                    &h->a, tf_row_signal(&h->l, task->set->index, source, from->end),
-                    task->set->epoch, "row", from->end, source);
+                status = algo_wait(&h->a, tf_row_signal(&h->l, task->set->index, source, from->end),
+                                   task->set->epoch, "row", from->end, source);
             from->end++;
         }
         if (status == EPA_OK)
@@ -417,8 +409,7 @@ static bool counts_came(struct tf_host *h, const struct algo_set *s)
     return true;
 }
 
-static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source,
-                         uint32_t row)
+static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source, uint32_t row)
 {
     char *msg = h->a.t->heap + comm_offset(h, s, source, row);
 
@@ -558,8 +549,7 @@ static enum epa_status put_rows(const struct tf_task *task)
         if (status != EPA_OK)
             return status;
     }
-    return h->a.t->ops->progress(
-        h->a.t); /* peers may wait for room here while more are made */
+    return h->a.t->ops->progress(h->a.t); /* peers may wait for room here while more are made */
 }
 
 /* The tokens from `begin` to `end`; those that are put leave a slice at a time. */
@@ -671,8 +661,7 @@ static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem
     enum epa_status status = EPA_OK;
 
     algo_begin(&h->a, "dispatch_recv", "counts");
-    task = (struct tf_task){
-        .h = h, .set = algo_set_of(&h->a, m->epoch, TF_SENT, "sent"), .m = m};
+    task = (struct tf_task){.h = h, .set = algo_set_of(&h->a, m->epoch, TF_SENT, "sent"), .m = m};
     if (task.set == NULL)
         return EPA_ERR_CONFIG;
     task.resets = h->l.folded;
@@ -683,10 +672,8 @@ static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem
     if (status != EPA_OK)
         return status;
     recv = h->a.t->heap + grouped_offset(h, task.set);
-    epa_publish_counts(m, task.set->epoch, h->l.local, task.set->recv_count,
-                       task.set->recv_start);
-    epa_publish_messages(m, recv, 0, h->l.fp8, h->l.scales_at, h->l.meta_at,
-                         h->l.message_bytes);
+    epa_publish_counts(m, task.set->epoch, h->l.local, task.set->recv_count, task.set->recv_start);
+    epa_publish_messages(m, recv, 0, h->l.fp8, h->l.scales_at, h->l.meta_at, h->l.message_bytes);
     m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, task.set);
     algo_end(&h->a);
     task.set->state = TF_RECEIVED;
@@ -719,9 +706,8 @@ static const struct epa_stage stages[4] = {
     {"combine_recv", EPA_STAGE_COMBINE, tf_combine_recv},
 };
 
-enum epa_status tf_host_create(const struct epa_algorithm_params *p,
-                               const struct tf_layout *l, struct epa_algorithm **out,
-                               struct epa_error *err)
+enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struct tf_layout *l,
+                               struct epa_algorithm **out, struct epa_error *err)
 {
     const struct algo_setup setup = {
         .name = "token_flag",

@@ -43,12 +43,12 @@ struct tf_task {
     struct tf_host *h;
     struct algo_set *set;
     struct epa_moe *m;
-    uint64_t begin, end; /* what is done now: tokens, or entries */
-    bool tells;    /* the first worker counts rows and tells, before it sends its own */
-    bool resets;   /* and clears the counters that the other half of dispatch uses */
-    bool waits;    /* what is read may not have come yet */
-    uint32_t done; /* workers that have ended */
-    uint32_t stop; /* one has failed: the rest is left undone */
+    uint64_t begin, end;    /* what is done now: tokens, or entries */
+    bool tells;             /* the first worker counts rows and tells, before it sends its own */
+    bool resets;            /* and clears the counters that the other half of dispatch uses */
+    bool waits;             /* what is read may not have come yet */
+    uint32_t done;          /* workers that have ended */
+    uint32_t stop;          /* one has failed: the rest is left undone */
     enum epa_status status; /* who stopped, says why in h->a.last */
 };
 
@@ -87,8 +87,7 @@ static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
 }
 
 /* Where what `source` tells arrives. */
-static inline uint64_t counts_offset(const struct tf_host *h, uint64_t epoch,
-                                     uint32_t source)
+static inline uint64_t counts_offset(const struct tf_host *h, uint64_t epoch, uint32_t source)
 {
     return h->a.heap + h->l.counts_at + epoch % 2 * h->l.counts_bytes +
            (uint64_t)source * h->l.count_words * sizeof(uint32_t);
@@ -115,8 +114,8 @@ enum epa_status tf_run_pass(struct tf_task *,
                             void (*fn)(void *, uint32_t worker, uint32_t workers));
 /* For workers. Until a flag in this heap has come to the set's epoch; false: the pass is to end.
  * What the flag vouches for can be read then. Names what of whom it waits for. */
-bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker,
-                   const char *what, uint32_t peer, uint32_t row);
+bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker, const char *what,
+                   uint32_t peer, uint32_t row);
 /* The last that a worker does in a pass that waits: the rank's own thread, which alone may
  * call the transport, keeps it going while others wait. */
 void tf_tend(struct tf_task *, uint32_t worker, uint32_t workers);

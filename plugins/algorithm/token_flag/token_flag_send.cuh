@@ -36,8 +36,7 @@ EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t r
 {
     char *to = a.c.v.peer_heap[rank] + tf_counts_of(a, epoch, a.c.v.rank);
 
-    epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert,
-                          tf_count_flag(epoch, count));
+    epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert, tf_count_flag(epoch, count));
 }
 
 /* flag_granularity: token: the first blocks count, each for other ranks, while others send already. */
@@ -79,13 +78,11 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
     if (!last)
         return;
     for (uint32_t i = threadIdx.x; i < a.c.experts; i += DEVICE_THREADS)
-        tf_signal_count(a, epoch, i / a.c.local, i % a.c.local,
-                        __ldcg(&a.counters->chosen[i]));
+        tf_signal_count(a, epoch, i / a.c.local, i % a.c.local, __ldcg(&a.counters->chosen[i]));
     __syncthreads();
     if (threadIdx.x < a.c.v.size)
         epa_dev_signal(a.c.v, a.c.signal + epoch % 2 * a.c.v.size + a.c.v.rank,
-                       tf_count_flag(epoch, __ldcg(&a.counters->sent[threadIdx.x])),
-                       threadIdx.x);
+                       tf_count_flag(epoch, __ldcg(&a.counters->sent[threadIdx.x])), threadIdx.x);
 }
 
 /* ---- rows ---- */
@@ -104,14 +101,12 @@ EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p
         atomicAdd(&a.counters->chosen[expert], 1);
     all = __ballot_sync(EPA_DEV_ALL, expert < a.c.experts);
     for (uint32_t left = all, those; left != 0; left &= ~those) {
-        those = __ballot_sync(EPA_DEV_ALL,
-                              rank == __shfl_sync(EPA_DEV_ALL, rank, __ffs(left) - 1));
+        those = __ballot_sync(EPA_DEV_ALL, rank == __shfl_sync(EPA_DEV_ALL, rank, __ffs(left) - 1));
         same = (those >> lane & 1) != 0 ? those : same;
     }
     if (same != 0 && (same & lower) == 0)
         row = atomicAdd(&a.counters->sent[rank], __popc(same));
-    row = __shfl_sync(EPA_DEV_ALL, row, same != 0 ? __ffs(same) - 1 : 0) +
-          __popc(same & lower);
+    row = __shfl_sync(EPA_DEV_ALL, row, same != 0 ? __ffs(same) - 1 : 0) + __popc(same & lower);
     if (same != 0) {
         uint32_t i = __popc(all & lower), e = expert - rank * a.c.local;
 
@@ -134,8 +129,7 @@ EPA_DEV void tf_count_choice(const struct tf_args &a, uint32_t expert, uint32_t 
 }
 
 /* Choices from `begin` on that a carrier looks at first; ~0: there is none. */
-EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end,
-                           uint32_t *expert)
+EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end, uint32_t *expert)
 {
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++) {
@@ -166,8 +160,7 @@ EPA_DEV void tf_carry(const void *from, size_t row, uint32_t n, uint4 *to)
 }
 
 /* 512 channels a warp. */
-template <bool F16>
-EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
+template <bool F16> EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
 {
     enum { LANE = 16, SWEEP = LANE * EPA_DEV_WARP };
     const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * 2;
@@ -194,8 +187,7 @@ EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
 }
 
 /* The token and its scales to shared memory, by all warps but the first. */
-template <int IN>
-EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
+template <int IN> EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
 {
     uint32_t groups = IN == DEVICE_PLAIN ? 0 : a.c.hidden / a.c.group;
     float *scales = reinterpret_cast<float *>(payload + a.scales_at);
@@ -234,11 +226,9 @@ EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t e
             v.w[0] = payload[at];
         if (!epa_dev_ends_packet() && at + 1 < words)
             v.w[1] = payload[at + 1];
-        for (uint32_t k = 0, j = (token + warp) % n; k < n;
-             k++, j = j + 1 < n ? j + 1 : 0) {
+        for (uint32_t k = 0, j = (token + warp) % n; k < n; k++, j = j + 1 < n ? j + 1 : 0) {
             if (meta)
-                v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32,
-                      p->meta[j].w[1]}};
+                v = {{p->meta[j].w[0] | (uint64_t)before[p->expert[j]] << 32, p->meta[j].w[1]}};
             epa_dev_packet_store(p->to[j], g, v, epoch);
         }
     }
@@ -267,8 +257,8 @@ EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, ch
 
 /* Tokens, by blocks that call themselves `block` of `blocks`. */
 template <int IN>
-EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
-                     uint32_t blocks, uint32_t *before, char *payload)
+EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,
+                     uint32_t *before, char *payload)
 {
     __shared__ struct tf_slots places;
     __shared__ uint32_t next;
@@ -287,8 +277,8 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block,
         else
             tf_bring<IN>(a, done, token, payload, before);
         __syncthreads();
-        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload),
-                        &places, before);
+        tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
+                        before);
         if (asks)
             next = a.c.tokens <= blocks ? a.c.tokens : blocks + asked;
         __syncthreads(); /* what is shared is used anew */

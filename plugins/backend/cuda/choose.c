@@ -25,21 +25,19 @@ static enum epa_status refuse_driver(cudaError_t why, struct epa_error *err)
     (void)cudaDriverGetVersion(&driver); /* 0 where there is none */
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "cuda: no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install a "
-            "driver for CUDA %d.%d or later, or use backend: {name: host}",
-            cudaGetErrorName(why), major_of(runtime), minor_of(runtime));
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "cuda: no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install a "
+                        "driver for CUDA %d.%d or later, or use backend: {name: host}",
+                        cudaGetErrorName(why), major_of(runtime), minor_of(runtime));
     if (why == cudaErrorInsufficientDriver)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "cuda: the NVIDIA driver is for CUDA %d.%d, and this program was built "
-            "with %d.%d; install a newer driver, or build with CUDA %d.%d or older",
-            major_of(driver), minor_of(driver), major_of(runtime), minor_of(runtime),
-            major_of(driver), minor_of(driver));
-    return epa_fail(err, EPA_ERR_SYSTEM,
-                    "cuda: the NVIDIA driver (CUDA %d.%d) fails: %s: %s", major_of(driver),
-                    minor_of(driver), cudaGetErrorName(why), cudaGetErrorString(why));
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "cuda: the NVIDIA driver is for CUDA %d.%d, and this program was built "
+                        "with %d.%d; install a newer driver, or build with CUDA %d.%d or older",
+                        major_of(driver), minor_of(driver), major_of(runtime), minor_of(runtime),
+                        major_of(driver), minor_of(driver));
+    return epa_fail(err, EPA_ERR_SYSTEM, "cuda: the NVIDIA driver (CUDA %d.%d) fails: %s: %s",
+                    major_of(driver), minor_of(driver), cudaGetErrorName(why),
+                    cudaGetErrorString(why));
 }
 
 static enum epa_status count_devices(int *out, struct epa_error *err)
@@ -52,11 +50,10 @@ static enum epa_status count_devices(int *out, struct epa_error *err)
     if (status != cudaSuccess && status != cudaErrorNoDevice)
         return refuse_driver(status, err);
     if (status == cudaErrorNoDevice || n == 0)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "cuda: there is a driver, but no GPU%s%s%s; use backend: {name: host}",
-            visible == NULL ? "" : " that CUDA_VISIBLE_DEVICES (",
-            visible == NULL ? "" : visible, visible == NULL ? "" : ") shows");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "cuda: there is a driver, but no GPU%s%s%s; use backend: {name: host}",
+                        visible == NULL ? "" : " that CUDA_VISIBLE_DEVICES (",
+                        visible == NULL ? "" : visible, visible == NULL ? "" : ") shows");
     *out = n;
     return EPA_OK;
 }
@@ -71,10 +68,9 @@ static enum epa_status check_list(const struct cuda_config *c, int n, struct epa
 {
     for (uint32_t i = 0; i < c->devices.n; i++) {
         if (c->devices.item[i] >= (uint32_t)n)
-            return epa_fail(
-                err, EPA_ERR_UNSUPPORTED,
-                "cuda: backend.devices names GPU %u, and there are %d, from 0 on",
-                c->devices.item[i], n);
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "cuda: backend.devices names GPU %u, and there are %d, from 0 on",
+                            c->devices.item[i], n);
     }
     return EPA_OK;
 }
@@ -93,22 +89,20 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
         return status;
     have = c->devices.n > 0 ? c->devices.n : (uint32_t)n;
     if (have < world->local_size && !c->share)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "cuda: %u ranks on this node and %u GPU%s%s: each rank wants its own; "
-            "use fewer ranks, or backend.share: true, which is for checking and not "
-            "for measuring",
-            world->local_size, have, have == 1 ? "" : "s",
-            c->devices.n > 0 ? " in backend.devices" : "");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "cuda: %u ranks on this node and %u GPU%s%s: each rank wants its own; "
+                        "use fewer ranks, or backend.share: true, which is for checking and not "
+                        "for measuring",
+                        world->local_size, have, have == 1 ? "" : "s",
+                        c->devices.n > 0 ? " in backend.devices" : "");
     place.device = device_of(c, n, world->local_rank);
     for (uint32_t rank = 0; rank < world->local_size; rank++)
         place.sharers += device_of(c, n, rank) == place.device;
     if (place.sharers > 1 && !c->share)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "cuda: backend.devices gives GPU %d to %u ranks; name each once, or "
-            "set backend.share: true",
-            place.device, place.sharers);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "cuda: backend.devices gives GPU %d to %u ranks; name each once, or "
+                        "set backend.share: true",
+                        place.device, place.sharers);
     *out = place;
     return EPA_OK;
 }
@@ -116,8 +110,7 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
 static enum epa_status check_capability(int device, struct epa_error *err)
 {
     int major = 0, minor = 0;
-    cudaError_t status =
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
 
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
@@ -126,11 +119,10 @@ static enum epa_status check_capability(int device, struct epa_error *err)
                         "cuda: GPU %d does not tell its compute capability: %s", device,
                         cudaGetErrorString(status));
     if (major * 10 + minor < LEAST_CAPABILITY)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "cuda: GPU %d has compute capability %d.%d, and kernels of this build "
-            "need %d.%d or later",
-            device, major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "cuda: GPU %d has compute capability %d.%d, and kernels of this build "
+                        "need %d.%d or later",
+                        device, major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
     return EPA_OK;
 }
 
@@ -139,11 +131,10 @@ static const char *mode_of(int device)
     int mode = cudaComputeModeDefault;
 
     (void)cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
-    return mode == cudaComputeModeProhibited ? "; its compute mode lets no program use it"
-           : mode == cudaComputeModeExclusiveProcess
-               ? "; its compute mode lets one process at a "
-                 "time use it"
-               : "";
+    return mode == cudaComputeModeProhibited         ? "; its compute mode lets no program use it"
+           : mode == cudaComputeModeExclusiveProcess ? "; its compute mode lets one process at a "
+                                                       "time use it"
+                                                     : "";
 }
 
 enum epa_status cuda_take(int device, struct epa_error *err)

@@ -15,8 +15,7 @@ static enum epa_status cuda_fill(struct epa_backend *base, void *to, int byte, s
     enum epa_status status = cuda_enter_eager(c, "fill");
 
     if (status == EPA_OK && bytes > 0)
-        status =
-            cuda_check(c, cudaMemsetAsync(to, byte, bytes, c->stream), "cudaMemsetAsync");
+        status = cuda_check(c, cudaMemsetAsync(to, byte, bytes, c->stream), "cudaMemsetAsync");
     return status == EPA_OK ? cuda_drain(c, false) : status;
 }
 
@@ -28,8 +27,8 @@ static enum epa_status fail_alloc(struct cuda *c, size_t bytes, cudaError_t why)
     if (why != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
         return cuda_fail(c, why, "cudaMalloc");
     return epa_fail(&c->last, EPA_ERR_NOMEM,
-                    "cuda: no memory for %zu bytes on GPU %d: %zu of its %zu are free",
-                    bytes, c->base.device, available, all);
+                    "cuda: no memory for %zu bytes on GPU %d: %zu of its %zu are free", bytes,
+                    c->base.device, available, all);
 }
 
 static enum epa_status cuda_alloc(struct epa_backend *base, size_t bytes, void **out)
@@ -63,8 +62,8 @@ static void cuda_free(struct epa_backend *base, void *memory)
 
 /* Waits first: a copy from or to memory that is not pinned waits in the driver for what is
  * queued before it. */
-static enum epa_status copy(struct epa_backend *base, void *to, const void *from,
-                            size_t bytes, const char *what)
+static enum epa_status copy(struct epa_backend *base, void *to, const void *from, size_t bytes,
+                            const char *what)
 {
     struct cuda *c = cuda_fresh(base);
     enum epa_status status = cuda_enter_eager(c, what);
@@ -95,15 +94,14 @@ static enum epa_status cuda_flush_cache(struct epa_backend *base)
     struct cuda *c = cuda_fresh(base);
     enum epa_status status = cuda_enter(c);
 
-    return status != EPA_OK
-               ? status
-               : cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
-                            "cudaMemsetAsync");
+    return status != EPA_OK ? status
+                            : cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
+                                         "cudaMemsetAsync");
 }
 
-static enum epa_status
-cuda_parallel(struct epa_backend *base,
-              void (*fn)(void *arg, uint32_t worker, uint32_t workers), void *arg)
+static enum epa_status cuda_parallel(struct epa_backend *base,
+                                     void (*fn)(void *arg, uint32_t worker, uint32_t workers),
+                                     void *arg)
 {
     (void)fn;
     (void)arg;
@@ -187,17 +185,15 @@ static const struct epa_backend_ops ops = {
 static enum epa_status make_words(struct cuda *c)
 {
     void *stop = NULL;
-    enum epa_status status =
-        cuda_check(c,
-                   cudaHostAlloc((void **)&c->stop, sizeof(*c->stop),
-                                 cudaHostAllocMapped | cudaHostAllocPortable),
-                   "cudaHostAlloc");
+    enum epa_status status = cuda_check(c,
+                                        cudaHostAlloc((void **)&c->stop, sizeof(*c->stop),
+                                                      cudaHostAllocMapped | cudaHostAllocPortable),
+                                        "cudaHostAlloc");
 
     if (status != EPA_OK)
         return status;
     *c->stop = 0;
-    status = cuda_check(c, cudaHostGetDevicePointer(&stop, c->stop, 0),
-                        "cudaHostGetDevicePointer");
+    status = cuda_check(c, cudaHostGetDevicePointer(&stop, c->stop, 0), "cudaHostGetDevicePointer");
     c->base.stop = stop;
     if (status == EPA_OK)
         status = cuda_check(
@@ -222,9 +218,9 @@ static enum epa_status make_flush(struct cuda *c)
 static enum epa_status count_multiprocessors(struct cuda *c)
 {
     int n = 0;
-    enum epa_status status = cuda_check(
-        c, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, c->base.device),
-        "cudaDeviceGetAttribute");
+    enum epa_status status =
+        cuda_check(c, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, c->base.device),
+                   "cudaDeviceGetAttribute");
 
     c->base.multiprocessors = (uint32_t)n / c->sharers;
     if (status == EPA_OK && c->base.multiprocessors == 0)
@@ -269,8 +265,7 @@ static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
     c = calloc(1, sizeof(*c));
     if (c == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for a backend");
-    c->base = (struct epa_backend){
-        .ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
+    c->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
     c->boot = boot;
     c->sharers = place.sharers;
     status = make(c);
@@ -303,8 +298,7 @@ static const struct epa_option options[] = {
 };
 
 EPA_PLUGIN_EXPORT const struct epa_backend_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "cuda",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "cuda",
                .summary = "memory and kernels of NVIDIA GPUs, one for each rank",
                .options = {options, sizeof(struct cuda_config), &defaults}},
     .memory = EPA_MEMORY_CUDA,

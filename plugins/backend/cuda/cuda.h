@@ -67,8 +67,8 @@ enum epa_status cuda_capture_begin(struct epa_backend *);
 enum epa_status cuda_capture_end(struct epa_backend *, struct epa_graph **out);
 enum epa_status cuda_graph_launch(struct epa_backend *, struct epa_graph *);
 void cuda_graph_destroy(struct epa_backend *, struct epa_graph *);
-void cuda_describe(struct epa_backend *,
-                   void (*say)(void *arg, const char *key, const char *value), void *arg);
+void cuda_describe(struct epa_backend *, void (*say)(void *arg, const char *key, const char *value),
+                   void *arg);
 
 /* What NVML tells of a device, for describe(): where a device is named, by its PCI bus
  * id. */

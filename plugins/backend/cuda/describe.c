@@ -30,8 +30,8 @@ static void tell_versions(const struct telling *t)
 
     if (cudaDriverGetVersion(&driver) == cudaSuccess &&
         cudaRuntimeGetVersion(&runtime) == cudaSuccess)
-        tell(t, "cuda", "runtime %d.%d, driver for %d.%d", runtime / 1000,
-             runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+        tell(t, "cuda", "runtime %d.%d, driver for %d.%d", runtime / 1000, runtime % 1000 / 10,
+             driver / 1000, driver % 1000 / 10);
 }
 
 static void tell_device(const struct telling *t, const struct cuda *c)

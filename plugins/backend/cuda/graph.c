@@ -18,14 +18,13 @@ enum epa_status cuda_mark(struct epa_backend *base, uint32_t i)
     if (status != EPA_OK)
         return status;
     if (i >= CUDA_MARKS)
-        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED, "cuda: mark %u of %d", i,
-                        CUDA_MARKS);
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED, "cuda: mark %u of %d", i, CUDA_MARKS);
     /* External: a mark in a graph is made each time the graph runs. */
-    status = cuda_check(c,
-                        cudaEventRecordWithFlags(c->mark[i], c->stream,
-                                                 c->capturing ? cudaEventRecordExternal
-                                                              : cudaEventRecordDefault),
-                        "cudaEventRecord");
+    status = cuda_check(
+        c,
+        cudaEventRecordWithFlags(c->mark[i], c->stream,
+                                 c->capturing ? cudaEventRecordExternal : cudaEventRecordDefault),
+        "cudaEventRecord");
     if (status == EPA_OK)
         c->marked |= UINT64_C(1) << i;
     return status;
@@ -43,8 +42,8 @@ enum epa_status cuda_elapsed(struct epa_backend *base, uint32_t i, uint32_t j, d
         (c->marked >> j & 1) == 0)
         return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
                         "cuda: no time between marks %u and %u: not both were made", i, j);
-    status = cuda_check(c, cudaEventElapsedTime(&ms, c->mark[i], c->mark[j]),
-                        "cudaEventElapsedTime");
+    status =
+        cuda_check(c, cudaEventElapsedTime(&ms, c->mark[i], c->mark[j]), "cudaEventElapsedTime");
     if (status == EPA_OK)
         *ns = (double)ms * 1e6;
     return status;
@@ -58,9 +57,8 @@ enum epa_status cuda_capture_begin(struct epa_backend *base)
     enum epa_status status = cuda_enter_eager(c, "capture_begin");
 
     if (status == EPA_OK)
-        status = cuda_check(
-            c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
-            "cudaStreamBeginCapture");
+        status = cuda_check(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
+                            "cudaStreamBeginCapture");
     c->capturing = c->capturing || status == EPA_OK;
     return status;
 }
@@ -76,16 +74,14 @@ void cuda_graph_destroy(struct epa_backend *base, struct epa_graph *graph)
     free(graph);
 }
 
-static enum epa_status instantiate(struct cuda *c, cudaGraph_t recorded,
-                                   struct epa_graph **out)
+static enum epa_status instantiate(struct cuda *c, cudaGraph_t recorded, struct epa_graph **out)
 {
     struct epa_graph *graph = calloc(1, sizeof(*graph));
     enum epa_status status;
 
     if (graph == NULL)
         return epa_fail(&c->last, EPA_ERR_NOMEM, "cuda: no memory for a graph");
-    status = cuda_check(c, cudaGraphInstantiate(&graph->exec, recorded, 0),
-                        "cudaGraphInstantiate");
+    status = cuda_check(c, cudaGraphInstantiate(&graph->exec, recorded, 0), "cudaGraphInstantiate");
     if (status == EPA_OK)
         status = cuda_check(c, cudaGraphUpload(graph->exec, c->stream), "cudaGraphUpload");
     if (status == EPA_OK)
@@ -106,11 +102,9 @@ enum epa_status cuda_capture_end(struct epa_backend *base, struct epa_graph **ou
     if (status != EPA_OK)
         return status;
     if (!c->capturing)
-        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
-                        "cuda: capture_end without a capture_begin");
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED, "cuda: capture_end without a capture_begin");
     c->capturing = false;
-    status =
-        cuda_check(c, cudaStreamEndCapture(c->stream, &recorded), "cudaStreamEndCapture");
+    status = cuda_check(c, cudaStreamEndCapture(c->stream, &recorded), "cudaStreamEndCapture");
     if (status == EPA_OK)
         status = instantiate(c, recorded, out);
     if (recorded != NULL)

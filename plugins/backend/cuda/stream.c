@@ -28,10 +28,9 @@ struct cuda *cuda_fresh(struct epa_backend *base)
 enum epa_status cuda_fail(struct cuda *c, cudaError_t why, const char *call)
 {
     (void)cudaGetLastError();
-    return epa_fail(&c->last,
-                    why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                    "cuda: GPU %d: %s, or work that was queued before it: %s: %s",
-                    c->base.device, call, cudaGetErrorName(why), cudaGetErrorString(why));
+    return epa_fail(&c->last, why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                    "cuda: GPU %d: %s, or work that was queued before it: %s: %s", c->base.device,
+                    call, cudaGetErrorName(why), cudaGetErrorString(why));
 }
 
 enum epa_status cuda_check(struct cuda *c, cudaError_t why, const char *call)
@@ -47,11 +46,10 @@ enum epa_status cuda_enter(struct cuda *c)
 enum epa_status cuda_enter_eager(struct cuda *c, const char *what)
 {
     if (c->capturing)
-        return epa_fail(
-            &c->last, EPA_ERR_UNSUPPORTED,
-            "cuda: %s cannot be part of a graph; call it before capture_begin or "
-            "after capture_end",
-            what);
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: %s cannot be part of a graph; call it before capture_begin or "
+                        "after capture_end",
+                        what);
     return cuda_enter(c);
 }
 
@@ -80,11 +78,11 @@ static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *report
     if (*begun == 0)
         *begun = now;
     epa_wait_report(c->boot->observer,
-              &(struct epa_wait_state){.kind = EPA_WAIT_DEVICE,
-                                    .peer = EPA_WAIT_NOBODY,
-                                    .number = EPA_WAIT_NOBODY,
-                                    .waited_ns = now - *begun},
-              reported_ns);
+                    &(struct epa_wait_state){.kind = EPA_WAIT_DEVICE,
+                                             .peer = EPA_WAIT_NOBODY,
+                                             .number = EPA_WAIT_NOBODY,
+                                             .waited_ns = now - *begun},
+                    reported_ns);
 }
 
 /* Kernels bound their own waits, so there is no limit before a rank has failed. */
@@ -106,11 +104,10 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
         }
         if (end != 0 && clock_ns() > end) {
             c->lost = true;
-            return epa_fail(
-                &c->last, EPA_ERR_TIMEOUT,
-                "cuda: GPU %d did not finish its kernels within %d s after a rank "
-                "had failed",
-                c->base.device, SETTLE_S);
+            return epa_fail(&c->last, EPA_ERR_TIMEOUT,
+                            "cuda: GPU %d did not finish its kernels within %d s after a rank "
+                            "had failed",
+                            c->base.device, SETTLE_S);
         }
         if (i % QUERIES == QUERIES - 1)
             tell_of_wait(c, &begun, &reported);
@@ -125,12 +122,12 @@ static enum epa_status tell_fault(struct cuda *c)
     c->base.fault = *f;
     if (f->status == EPA_OK)
         return EPA_OK;
-    return epa_fail(
-        &c->last, f->status,
-        "cuda: a kernel on GPU %d gave up (stage %u, wait %u): peer %u, index %u: "
-        "it saw %llu and wanted %llu, for %.3g ms",
-        c->base.device, f->stage, f->what, f->peer, f->index, (unsigned long long)f->seen,
-        (unsigned long long)f->wanted, (double)f->waited_ns * 1e-6);
+    return epa_fail(&c->last, f->status,
+                    "cuda: a kernel on GPU %d gave up (stage %u, wait %u): peer %u, index %u: "
+                    "it saw %llu and wanted %llu, for %.3g ms",
+                    c->base.device, f->stage, f->what, f->peer, f->index,
+                    (unsigned long long)f->seen, (unsigned long long)f->wanted,
+                    (double)f->waited_ns * 1e-6);
 }
 
 enum epa_status cuda_sync(struct epa_backend *base)
@@ -139,11 +136,10 @@ enum epa_status cuda_sync(struct epa_backend *base)
     enum epa_status status = cuda_enter_eager(c, "sync");
 
     if (status == EPA_OK)
-        status =
-            cuda_check(c,
-                       cudaMemcpyAsync(c->fault, c->base.device_fault, sizeof(*c->fault),
-                                       cudaMemcpyDeviceToHost, c->stream),
-                       "cudaMemcpyAsync of the fault");
+        status = cuda_check(c,
+                            cudaMemcpyAsync(c->fault, c->base.device_fault, sizeof(*c->fault),
+                                            cudaMemcpyDeviceToHost, c->stream),
+                            "cudaMemcpyAsync of the fault");
     if (status == EPA_OK)
         status = cuda_drain(c, false);
     return status == EPA_OK ? tell_fault(c) : status;

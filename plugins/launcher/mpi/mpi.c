@@ -34,8 +34,7 @@ static enum epa_status find_place(struct process_job *out, struct epa_error *err
     return status;
 }
 
-static enum epa_status place(const void *config, struct epa_process_id *out,
-                             struct epa_error *err)
+static enum epa_status place(const void *config, struct epa_process_id *out, struct epa_error *err)
 {
     struct process_job found;
     enum epa_status status = find_place(&found, err);
@@ -76,11 +75,11 @@ static enum epa_status make_launcher(const struct config *config, struct epa_err
     if (status != EPA_OK)
         return status;
     return launcher_create(&(struct launcher_params){.process_id = job.process_id,
-                                             .interface = choose_interface(config),
-                                             .meet = meet,
-                                             .leave = leave,
-                                             .arg = &job},
-                       &launcher, err);
+                                                     .interface = choose_interface(config),
+                                                     .meet = meet,
+                                                     .leave = leave,
+                                                     .arg = &job},
+                           &launcher, err);
 }
 
 static enum epa_status launch(const void *config, const struct epa_launch *asked,
@@ -93,8 +92,8 @@ static enum epa_status launch(const void *config, const struct epa_launch *asked
         return status;
     if (asked->ranks != job.process_id.size)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher mpi: the experiment has %u ranks, and this is %s",
-                        asked->ranks, job.process_id.source);
+                        "launcher mpi: the experiment has %u ranks, and this is %s", asked->ranks,
+                        job.process_id.source);
     return launcher_launch(launcher, &mine->launcher, asked, err);
 }
 
@@ -108,16 +107,15 @@ __attribute__((destructor)) static void end_launcher(void)
 
 static const struct config defaults = {
     .launcher = {.pin = PIN_CORE,
-             .prefix = true,
-             .start_ns = 60000000000,
-             .heartbeat_ns = 5000000000},
+                 .prefix = true,
+                 .start_ns = 60000000000,
+                 .heartbeat_ns = 5000000000},
 };
 static const struct epa_option options[] = {
     {.name = "interface",
      EPA_STRING(struct config, interface),
-     .help =
-         "network interface of rank 0, from the first file of a command; the default is "
-         "all, or loopback for ranks of one host"},
+     .help = "network interface of rank 0, from the first file of a command; the default is "
+             "all, or loopback for ranks of one host"},
     {.name = "start",
      EPA_DURATION(struct config, launcher.start_ns),
      .min = 100000000,
@@ -140,8 +138,8 @@ static const struct epa_option options[] = {
 
 EPA_PLUGIN_EXPORT
 const struct epa_launcher_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin),
-               .name = "mpi", .summary = "ranks are processes that mpirun has started",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "mpi",
+               .summary = "ranks are processes that mpirun has started",
                .options = {options, sizeof(struct config), &defaults}},
     .process_id = place,
     .launch = launch,

@@ -12,8 +12,7 @@ static enum epa_status make_global(struct epa_error *err)
 
     if (dladdr((void *)(uintptr_t)MPI_Init_thread, &info) == 0 ||
         dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "mpi: dlopen of the MPI library: %s",
-                        dlerror());
+        return epa_fail(err, EPA_ERR_SYSTEM, "mpi: dlopen of the MPI library: %s", dlerror());
     return EPA_OK;
 }
 
@@ -32,19 +31,16 @@ static enum epa_status check(int code, const char *what, struct epa_error *err)
 static enum epa_status check_place(const struct epa_process_id *place, struct epa_error *err)
 {
     int rank = -1, size = -1;
-    enum epa_status status =
-        check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank", err);
+    enum epa_status status = check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank", err);
 
     if (status == EPA_OK)
         status = check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size", err);
-    if (status == EPA_OK &&
-        ((uint32_t)rank != place->rank || (uint32_t)size != place->size))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "mpi: MPI says rank %d of %d, and the environment %s: its variables "
-            "are of another job, or epa2a was built with another MPI than the "
-            "one whose mpirun started it",
-            rank, size, place->source);
+    if (status == EPA_OK && ((uint32_t)rank != place->rank || (uint32_t)size != place->size))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "mpi: MPI says rank %d of %d, and the environment %s: its variables "
+                        "are of another job, or epa2a was built with another MPI than the "
+                        "one whose mpirun started it",
+                        rank, size, place->source);
     return status;
 }
 
@@ -76,7 +72,6 @@ void mpi_world_leave(void)
 {
     int on = 0, off = 0;
 
-    if (MPI_Initialized(&on) == MPI_SUCCESS && on && MPI_Finalized(&off) == MPI_SUCCESS &&
-        !off)
+    if (MPI_Initialized(&on) == MPI_SUCCESS && on && MPI_Finalized(&off) == MPI_SUCCESS && !off)
         MPI_Finalize();
 }

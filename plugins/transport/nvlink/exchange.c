@@ -79,8 +79,7 @@ static enum epa_status await_rank(const struct exchange *x, int fd, uint32_t r)
 
     if (status == EPA_ERR_TIMEOUT)
         (void)epa_fail(x->err, status,
-                       "nvlink: rank %u waited in vain for the descriptors of rank %u",
-                       x->rank, r);
+                       "nvlink: rank %u waited in vain for the descriptors of rank %u", x->rank, r);
     return status;
 }
 
@@ -97,8 +96,7 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
         bind(x->listener, (struct sockaddr *)&mine->name, sizeof(sa_family_t)) != 0 ||
         listen(x->listener, (int)x->size) != 0 ||
         getsockname(x->listener, (struct sockaddr *)&mine->name, &bytes) != 0)
-        return epa_fail(x->err, EPA_ERR_SYSTEM,
-                        "nvlink: a socket to pass descriptors through: %s",
+        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: a socket to pass descriptors through: %s",
                         strerror(errno));
     mine->name_bytes = bytes;
     return EPA_OK;
@@ -110,8 +108,8 @@ static bool is_ours(int fd, pid_t *pid)
     struct ucred cred;
     socklen_t bytes = sizeof(cred);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0 ||
-        bytes != sizeof(cred) || cred.uid != geteuid())
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0 || bytes != sizeof(cred) ||
+        cred.uid != geteuid())
         return false;
     *pid = cred.pid;
     return true;
@@ -136,8 +134,8 @@ static enum epa_status send_fds(const struct exchange *x, int fd, uint32_t to)
     memcpy(CMSG_DATA(fds), x->mine, x->n * sizeof(int));
     if (sendmsg(fd, &header, MSG_NOSIGNAL) != (ssize_t)sizeof(message))
         return epa_fail(x->err, EPA_ERR_SYSTEM,
-                        "nvlink: rank %u cannot send its descriptors to rank %u: %s",
-                        x->rank, to, strerror(errno));
+                        "nvlink: rank %u cannot send its descriptors to rank %u: %s", x->rank, to,
+                        strerror(errno));
     return EPA_OK;
 }
 
@@ -167,8 +165,7 @@ static uint32_t receive_fds(const struct exchange *x, int fd, int *out)
 
     if (bytes < 0)
         return x->size;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&header); c != NULL;
-         c = CMSG_NXTHDR(&header, c)) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&header); c != NULL; c = CMSG_NXTHDR(&header, c)) {
         uint32_t here = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -199,18 +196,16 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
         enum epa_status status;
 
         if (errno != EAGAIN && errno != EINTR)
-            return epa_fail(
-                x->err, EPA_ERR_SYSTEM,
-                "nvlink: rank %u cannot connect to rank %u: %s; has it left, or is "
-                "it in another network namespace?",
-                x->rank, r, strerror(errno));
+            return epa_fail(x->err, EPA_ERR_SYSTEM,
+                            "nvlink: rank %u cannot connect to rank %u: %s; has it left, or is "
+                            "it in another network namespace?",
+                            x->rank, r, strerror(errno));
         poll(NULL, 0, 1);
         if (clock_ns() <= x->end_ns && !epa_aborted(x->boot))
             continue;
         status = epa_aborted(x->boot) ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT;
-        return epa_fail(x->err, status,
-                        "nvlink: rank %u found no room in the queue of rank %u", x->rank,
-                        r);
+        return epa_fail(x->err, status, "nvlink: rank %u found no room in the queue of rank %u",
+                        x->rank, r);
     }
     if (!is_ours(x->to[r], &pid))
         return epa_fail(x->err, EPA_ERR_SYSTEM,
@@ -272,8 +267,7 @@ static enum epa_status serve_all(struct exchange *x)
             status = serve(x, fd, &missing);
             close(fd);
         } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            status =
-                epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: accept: %s", strerror(errno));
+            status = epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: accept: %s", strerror(errno));
         }
     }
     return status;
@@ -297,16 +291,14 @@ static enum epa_status read_outputs(struct exchange *x)
         }
         if (from < x->size)
             close_all(got, x->n);
-        status =
-            epa_fail(x->err, EPA_ERR_SYSTEM,
-                     "nvlink: rank %u did not send its descriptors to rank %u", r, x->rank);
+        status = epa_fail(x->err, EPA_ERR_SYSTEM,
+                          "nvlink: rank %u did not send its descriptors to rank %u", r, x->rank);
     }
     return status;
 }
 
 enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32_t n,
-                             uint64_t timeout_ns, int *out, bool *same,
-                             struct epa_error *err)
+                             uint64_t timeout_ns, int *out, bool *same, struct epa_error *err)
 {
     struct exchange x = {.boot = boot,
                          .err = err,
@@ -322,8 +314,8 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32
 
     if (x.size > EXCHANGE_RANKS || n == 0 || n > EXCHANGE_FDS)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: %u descriptors among %u ranks are more than %d among %d",
-                        n, x.size, EXCHANGE_FDS, EXCHANGE_RANKS);
+                        "nvlink: %u descriptors among %u ranks are more than %d among %d", n,
+                        x.size, EXCHANGE_FDS, EXCHANGE_RANKS);
     for (uint32_t r = 0; r < x.size; r++) {
         x.to[r] = -1;
         same[r] = r == x.rank;

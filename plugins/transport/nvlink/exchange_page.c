@@ -53,8 +53,8 @@ static enum epa_status create_own(struct exchange_page *b, struct epa_error *err
     return exchange_page_map(b, b->rank, b->fd, err);
 }
 
-enum epa_status exchange_page_init(struct exchange_page *out,
-                                   const struct epa_bootstrap *boot, struct epa_error *err)
+enum epa_status exchange_page_init(struct exchange_page *out, const struct epa_bootstrap *boot,
+                                   struct epa_error *err)
 {
     const struct epa_world *world = &boot->world;
     struct exchange_page b = {.wait = wait_configure(boot, WAIT_AUTO),

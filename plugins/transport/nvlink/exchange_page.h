@@ -12,7 +12,7 @@ struct line {
 struct page {
     struct line arrived; /* barriers that the owner has come to; only it writes */
     struct line mapped;  /* ranks in other processes that have the owner's memory open */
-    struct line users; /* ranks of the owner's process that use it; the last one frees it */
+    struct line users;   /* ranks of the owner's process that use it; the last one frees it */
 };
 
 struct exchange_page {
@@ -27,8 +27,7 @@ struct exchange_page {
 enum epa_status exchange_page_init(struct exchange_page *out, const struct epa_bootstrap *,
                                    struct epa_error *);
 /* Maps the page of rank `r`, whose descriptor the caller keeps. */
-enum epa_status exchange_page_map(struct exchange_page *, uint32_t r, int fd,
-                                  struct epa_error *);
+enum epa_status exchange_page_map(struct exchange_page *, uint32_t r, int fd, struct epa_error *);
 /* Everything is mapped: nobody else can get at the own page. */
 void exchange_page_close_fd(struct exchange_page *);
 void exchange_page_finish(struct exchange_page *);

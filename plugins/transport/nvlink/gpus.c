@@ -56,8 +56,7 @@ enum epa_status driver_init(struct driver *out, struct epa_error *err)
         void *function = NULL;
         cudaError_t error = look_up(functions[i].name, &function, &result);
 
-        if (error != cudaSuccess || result != cudaDriverEntryPointSuccess ||
-            function == NULL)
+        if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || function == NULL)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "nvlink: the driver has no %s: %s; it is too old for CUDA 12",
                             functions[i].name, cudaGetErrorString(error));
@@ -93,9 +92,8 @@ static bool identify(const struct driver *d, int number, struct gpu *out)
     return true;
 }
 
-static enum epa_status look_at(int device, const struct gpu *mine, const struct gpu *seen,
-                               int n, const struct gpu *other, unsigned char *out,
-                               struct epa_error *err)
+static enum epa_status look_at(int device, const struct gpu *mine, const struct gpu *seen, int n,
+                               const struct gpu *other, unsigned char *out, struct epa_error *err)
 {
     int number = pairs_find(seen, n, other), can = 0, atomics = 0;
     cudaError_t error;
@@ -110,8 +108,8 @@ static enum epa_status look_at(int device, const struct gpu *mine, const struct 
     }
     error = cudaDeviceCanAccessPeer(&can, device, number);
     if (error == cudaSuccess && can != 0)
-        error = cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
-                                          device, number);
+        error = cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device,
+                                          number);
     if (error != cudaSuccess)
         return fail(error, "asking whether one GPU can access another", err);
     *out = can == 0 ? REACH_NONE : atomics == 0 ? REACH_NO_ATOMICS : REACH_DIRECT;
@@ -135,8 +133,7 @@ static enum epa_status list(const struct driver *d, struct gpu **out, int *n_out
         if (identify(d, i, &seen[i]))
             continue;
         free(seen);
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "nvlink: the driver does not say who GPU %d is", i);
+        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: the driver does not say who GPU %d is", i);
     }
     *out = seen;
     *n_out = n;
@@ -156,8 +153,7 @@ enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, in
         return status;
     if (device < 0 || device >= n) {
         free(seen);
-        return epa_fail(err, EPA_ERR_CONFIG, "nvlink: the backend has GPU %d of %d", device,
-                        n);
+        return epa_fail(err, EPA_ERR_CONFIG, "nvlink: the backend has GPU %d of %d", device, n);
     }
     status = boot->allgather(boot, &seen[device], sizeof(*out), out);
     for (uint32_t r = 0; r < size && status == EPA_OK; r++)

@@ -49,8 +49,7 @@ static enum epa_status driver_fail(const struct memory *m, CUresult result, uint
 
     if (m->params.driver->error_string(result, &why) != CUDA_SUCCESS || why == NULL)
         why = "unknown error";
-    return epa_fail(err,
-                    result == CUDA_ERROR_OUT_OF_MEMORY ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+    return epa_fail(err, result == CUDA_ERROR_OUT_OF_MEMORY ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
                     "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
                     m->rank, m->params.device, what, m->bytes, r, why);
 }
@@ -59,10 +58,9 @@ static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, u
                                     const char *what, struct epa_error *err)
 {
     (void)cudaGetLastError(); /* it has been told; nobody else is to stumble over it */
-    return epa_fail(
-        err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-        "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s", m->rank,
-        m->params.device, what, m->bytes, r, cudaGetErrorString(error));
+    return epa_fail(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                    "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
+                    m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
 }
 
 /* ---- the driver's virtual memory ---- */
@@ -109,9 +107,8 @@ static enum epa_status map_in_turn(struct memory *m, uint32_t r,
 }
 
 /* Maps `handle`, the region of rank `r`, for this rank's GPU. */
-static enum epa_status map_vmm(struct memory *m, uint32_t r,
-                               CUmemGenericAllocationHandle handle, uint64_t bytes,
-                               struct epa_error *err)
+static enum epa_status map_vmm(struct memory *m, uint32_t r, CUmemGenericAllocationHandle handle,
+                               uint64_t bytes, struct epa_error *err)
 {
     enum epa_status status;
 
@@ -146,15 +143,14 @@ static enum epa_status create_vmm(struct memory *m, struct epa_error *err)
         return driver_fail(m, result, m->rank, "making a descriptor", err);
     m->fd = fd;
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: fcntl of a descriptor: %s",
-                        strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: fcntl of a descriptor: %s", strerror(errno));
     return map_vmm(m, m->rank, handle, m->bytes, err);
 }
 
 /* A rank of this process keeps its handle until all have mapped it; one elsewhere is
  * imported, and the mapping is what holds it then. */
-static enum epa_status attach_vmm(struct memory *m, uint32_t r, const struct card *card,
-                                  int fd, bool same, struct epa_error *err)
+static enum epa_status attach_vmm(struct memory *m, uint32_t r, const struct card *card, int fd,
+                                  bool same, struct epa_error *err)
 {
     CUmemGenericAllocationHandle handle = card->handle;
     enum epa_status status;
@@ -180,8 +176,7 @@ static enum epa_status create_ipc(struct memory *m, struct epa_error *err)
 
     if (error != cudaSuccess)
         return runtime_fail(m, error, m->rank, "allocation", err);
-    m->region[m->rank] =
-        (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
+    m->region[m->rank] = (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
     /* Relaxed: the allgather orders it before anybody else looks. */
     __atomic_store_n(&m->exchange_page.page[m->rank]->users.word, 1, __ATOMIC_RELAXED);
     return EPA_OK;
@@ -196,8 +191,7 @@ static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card
 
     if (!exchange_page_share(m->exchange_page.page[r]))
         return epa_fail(err, EPA_ERR_ABORTED, "nvlink: rank %u has left during set-up", r);
-    m->region[r] =
-        (struct region){.kind = REGION_SHARED, .base = card->base, .bytes = card->bytes};
+    m->region[r] = (struct region){.kind = REGION_SHARED, .base = card->base, .bytes = card->bytes};
     if (other != m->params.device) {
         cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
 
@@ -208,8 +202,8 @@ static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card
     return EPA_OK;
 }
 
-static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct card *card,
-                                  bool same, struct epa_error *err)
+static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct card *card, bool same,
+                                  struct epa_error *err)
 {
     void *base = NULL;
     cudaError_t error;
@@ -219,8 +213,7 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
     error = cudaIpcOpenMemHandle(&base, card->ipc, cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess)
         return runtime_fail(m, error, r, "opening the IPC handle", err);
-    m->region[r] =
-        (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
+    m->region[r] = (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
     /* Relaxed: the owner looks at it only after the barrier that ends the set-up. */
     __atomic_add_fetch(&m->exchange_page.page[r]->mapped.word, 1, __ATOMIC_RELAXED);
     return EPA_OK;
@@ -297,8 +290,7 @@ void memory_finish(struct memory *m)
 
 static enum epa_status create_own(struct memory *m, struct epa_error *err)
 {
-    enum epa_status status =
-        m->params.kind == MEMORY_VMM ? create_vmm(m, err) : create_ipc(m, err);
+    enum epa_status status = m->params.kind == MEMORY_VMM ? create_vmm(m, err) : create_ipc(m, err);
     cudaError_t error;
 
     if (status != EPA_OK)
@@ -321,21 +313,19 @@ static enum epa_status compare(const struct memory *m, const struct card *cards,
             return epa_fail(err, EPA_ERR_CONFIG,
                             "nvlink: rank %u has a heap of %" PRIu64
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            r, cards[r].heap_bytes, cards[r].signals, m->rank,
-                            mine->heap_bytes, mine->signals);
+                            r, cards[r].heap_bytes, cards[r].signals, m->rank, mine->heap_bytes,
+                            mine->signals);
     }
     return EPA_OK;
 }
 
-static enum epa_status attach_all(struct memory *m, const struct card *cards,
-                                  struct epa_error *err)
+static enum epa_status attach_all(struct memory *m, const struct card *cards, struct epa_error *err)
 {
     bool vmm = m->params.kind == MEMORY_VMM, same[EPA_DEVICE_RANKS];
     const int mine[EXCHANGE_FDS] = {m->exchange_page.fd, m->fd};
     uint32_t n = vmm ? 2 : 1;
     int fds[FDS_MOST];
-    enum epa_status status =
-        exchange_fds(m->params.boot, mine, n, exchange_ns, fds, same, err);
+    enum epa_status status = exchange_fds(m->params.boot, mine, n, exchange_ns, fds, same, err);
 
     if (status != EPA_OK)
         return status;
@@ -395,10 +385,9 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
     *m = (struct memory){.params = *p, .fd = -1};
     m->rank = p->boot->world.rank;
     if (p->heap_bytes > INT64_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "nvlink: a heap of %" PRIu64 " bytes is too large", p->heap_bytes);
-    m->heap_at =
-        round_up(((uint64_t)p->signals + OWN_WORDS) * sizeof(uint64_t), HEAP_ALIGN);
+        return epa_fail(err, EPA_ERR_CONFIG, "nvlink: a heap of %" PRIu64 " bytes is too large",
+                        p->heap_bytes);
+    m->heap_at = round_up(((uint64_t)p->signals + OWN_WORDS) * sizeof(uint64_t), HEAP_ALIGN);
     m->bytes = round_up(m->heap_at + p->heap_bytes, GRANULE);
     status = exchange_page_init(&m->exchange_page, p->boot, err);
     if (status != EPA_OK)

@@ -72,8 +72,7 @@ struct memory {
 };
 
 /* Collective; words and heap are 0. On failure `out` is finished already. */
-enum epa_status memory_init(struct memory *out, const struct memory_params *,
-                            struct epa_error *);
+enum epa_status memory_init(struct memory *out, const struct memory_params *, struct epa_error *);
 /* No kernel and no copy of this rank may use any of it any more. */
 void memory_finish(struct memory *);
 

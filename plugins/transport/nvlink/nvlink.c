@@ -54,8 +54,8 @@ static enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const ch
 }
 
 /* Until the stream is empty; or, where that is to be heeded, a rank has failed. */
-static enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream,
-                                    uint64_t timeout_ns, bool heeds_abort)
+static enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t timeout_ns,
+                                    bool heeds_abort)
 {
     static const uint32_t never = 0;
     struct epa_wait_config config = n->memory.exchange_page.wait;
@@ -74,15 +74,15 @@ static enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream,
             return nvlink_cuda(n, error, "waiting for a stream");
         status = epa_wait_turn(&config, &wait, &state);
         if (status != EPA_OK) {
-            n->failure = (struct failure){
-                .at = FAILED_QUIET, .status = status, .waited_ns = wait.waited_ns};
+            n->failure =
+                (struct failure){.at = FAILED_QUIET, .status = status, .waited_ns = wait.waited_ns};
             return status;
         }
     }
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     struct nvlink *n = nvlink_of(t);
 
@@ -90,20 +90,19 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     if (bytes == 0) /* src may be NULL then */
         return EPA_OK;
     return nvlink_cuda(
-        n,
-        cudaMemcpyAsync(t->peer_heap[peer] + dst, src, bytes, cudaMemcpyDefault, n->stream),
+        n, cudaMemcpyAsync(t->peer_heap[peer] + dst, src, bytes, cudaMemcpyDefault, n->stream),
         "a copy to a peer");
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     struct nvlink *n = nvlink_of(t);
 
     assert(signal < n->memory.params.signals && peer < t->size);
     return nvlink_cuda(n,
-                       nvlink_queue_signal(n->stream, n->view.peer_signal[peer] + signal,
-                                           value, op == EPA_SIGNAL_ADD),
+                       nvlink_queue_signal(n->stream, n->view.peer_signal[peer] + signal, value,
+                                           op == EPA_SIGNAL_ADD),
                        "queueing a signal");
 }
 
@@ -138,11 +137,10 @@ static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
     enum epa_status status;
 
     assert(signal < n->memory.params.signals);
-    status =
-        nvlink_cuda(n,
-                    cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
-                                    sizeof(*out), cudaMemcpyDeviceToHost, n->reads),
-                    "a copy of a signal");
+    status = nvlink_cuda(n,
+                         cudaMemcpyAsync(n->pinned, n->view.peer_signal[n->base.rank] + signal,
+                                         sizeof(*out), cudaMemcpyDeviceToHost, n->reads),
+                         "a copy of a signal");
     if (status == EPA_OK)
         status = nvlink_drain(n, n->reads, stuck_ns, false);
     if (status == EPA_OK)
@@ -159,14 +157,12 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
     struct epa_wait_config config = n->memory.exchange_page.wait;
     struct epa_wait wait = {.timeout_ns = timeout_ns};
-    struct failure f = {
-        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
+    struct failure f = {.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
     config.spin_ns = UINT64_MAX; /* a look is a copy, which takes its time */
     for (;;) {
@@ -229,9 +225,8 @@ static enum epa_status reset_signals(struct epa_transport *t)
     if (status == EPA_OK)
         status = meet_in_set_up(n); /* nobody signals any more */
     if (status == EPA_OK && bytes > 0)
-        status = nvlink_cuda(
-            n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
-            "zeroing signals");
+        status = nvlink_cuda(n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
+                             "zeroing signals");
     if (status == EPA_OK)
         status = quiet(t);
     if (status == EPA_OK)
@@ -248,11 +243,11 @@ static const uint64_t kernel_wait_ns = 5000000000u, kernels_ns = 60000000000u;
 static enum epa_status fetch_time(struct nvlink *n, const uint64_t *own)
 {
     struct epa_fault fault;
-    enum epa_status status = nvlink_cuda(n,
-                                         cudaMemcpyAsync(n->pinned, own + OWN_TIME,
-                                                         sizeof(uint64_t) + sizeof(fault),
-                                                         cudaMemcpyDeviceToHost, n->stream),
-                                         "a copy of what was measured");
+    enum epa_status status =
+        nvlink_cuda(n,
+                    cudaMemcpyAsync(n->pinned, own + OWN_TIME, sizeof(uint64_t) + sizeof(fault),
+                                    cudaMemcpyDeviceToHost, n->stream),
+                    "a copy of what was measured");
 
     if (status == EPA_OK)
         status = nvlink_drain(n, n->stream, kernels_ns, true);
@@ -274,8 +269,8 @@ static cudaError_t queue_stores(struct nvlink *n, const struct epa_device_view *
                                 const struct epa_peak_run *run)
 {
     uint32_t blocks = n->backend->multiprocessors > 0 ? n->backend->multiprocessors : 1;
-    cudaError_t error = nvlink_queue_meet(
-        n->stream, view, n->memory.params.signals + OWN_MEET, ++n->meets, kernel_wait_ns);
+    cudaError_t error = nvlink_queue_meet(n->stream, view, n->memory.params.signals + OWN_MEET,
+                                          ++n->meets, kernel_wait_ns);
 
     if (error == cudaSuccess)
         error = cudaEventRecord(n->event[0], n->stream);
@@ -314,17 +309,15 @@ static enum epa_status device_peak(struct epa_transport *t, const struct epa_pea
     if (run->bytes > 0 && run->bytes < STORE_LEAST)
         return EPA_OK;
     view.fault = (struct epa_fault *)(void *)(own + OWN_FAULT);
-    error = cudaMemsetAsync(own + OWN_TIME, 0, (OWN_WORDS - OWN_TIME) * sizeof(*own),
-                            n->stream);
+    error = cudaMemsetAsync(own + OWN_TIME, 0, (OWN_WORDS - OWN_TIME) * sizeof(*own), n->stream);
     if (error == cudaSuccess)
-        error =
-            run->bytes > 0 ? queue_stores(n, &view, run) : queue_turns(n, &view, run, own);
+        error = run->bytes > 0 ? queue_stores(n, &view, run) : queue_turns(n, &view, run, own);
     status = nvlink_cuda(n, error, "queueing kernels that measure");
     if (status == EPA_OK)
         status = fetch_time(n, own);
     if (status == EPA_OK && run->bytes > 0)
-        status = nvlink_cuda(n, cudaEventElapsedTime(&ms, n->event[0], n->event[1]),
-                             "timing stores");
+        status =
+            nvlink_cuda(n, cudaEventElapsedTime(&ms, n->event[0], n->event[1]), "timing stores");
     if (status == EPA_OK)
         *ns = run->bytes > 0 ? (double)ms * 1e6 : (double)n->pinned[0];
     return status;
@@ -340,8 +333,8 @@ static void explain(struct epa_transport *t, struct epa_error *err)
     switch (f->at) {
     case FAILED_QUIET:
         (void)epa_fail(err, f->status,
-                       "nvlink: rank %u waited %.3f s for its own copies and signals%s",
-                       t->rank, waited_s, why);
+                       "nvlink: rank %u waited %.3f s for its own copies and signals%s", t->rank,
+                       waited_s, why);
         break;
     case FAILED_PEAK:
         (void)epa_fail(err, f->status,
@@ -351,8 +344,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
         break;
     case FAILED_CUDA:
         (void)epa_fail(err, f->status, "nvlink: rank %u on GPU %d: %s: %s", t->rank,
-                       n->backend->device, f->what,
-                       cudaGetErrorString((cudaError_t)f->code));
+                       n->backend->device, f->what, cudaGetErrorString((cudaError_t)f->code));
         break;
     default:
         wait_explain("nvlink", t, n->boot, f, err);
@@ -439,26 +431,24 @@ static enum epa_status check(const struct epa_transport_params *p, struct epa_er
                         "transport between nodes, or leave out ranks_per_node",
                         world->local_size, world->size);
     if (world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: kernels know %d ranks at most, not %u", EPA_DEVICE_RANKS,
-                        world->size);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: kernels know %d ranks at most, not %u",
+                        EPA_DEVICE_RANKS, world->size);
     return EPA_OK;
 }
 
 /* Descriptors where every GPU can, as then ranks may leave in any order. */
-static enum epa_status choose_memory(const struct nvlink *n, int asked,
-                                     enum memory_kind *out, struct epa_error *err)
+static enum epa_status choose_memory(const struct nvlink *n, int asked, enum memory_kind *out,
+                                     struct epa_error *err)
 {
     *out = asked == MEMORY_IPC ? MEMORY_IPC : MEMORY_VMM;
     for (uint32_t r = 0; r < n->boot->world.size && *out == MEMORY_VMM; r++) {
         if (n->gpu[r].passes_memory != 0)
             continue;
         if (asked == MEMORY_VMM)
-            return epa_fail(
-                err, EPA_ERR_UNSUPPORTED,
-                "nvlink: GPU %d (rank %u, %s) cannot pass memory by descriptors; "
-                "leave out transport.memory, or set it to ipc",
-                n->gpu[r].number, r, n->gpu[r].bus);
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "nvlink: GPU %d (rank %u, %s) cannot pass memory by descriptors; "
+                            "leave out transport.memory, or set it to ipc",
+                            n->gpu[r].number, r, n->gpu[r].bus);
         *out = MEMORY_IPC;
     }
     return EPA_OK;
@@ -529,8 +519,8 @@ static enum epa_status set_up(struct nvlink *n, const struct epa_transport_param
     return memory_init(&n->memory, &params, err);
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     enum epa_status status = check(p, err);
     struct nvlink *n;
@@ -539,8 +529,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
         return status;
     n = calloc(1, sizeof(*n));
     if (n == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks",
-                        p->boot->world.size);
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", p->boot->world.size);
     n->boot = p->boot;
     n->backend = p->backend;
     n->base = (struct epa_transport){
@@ -575,8 +564,7 @@ static const struct epa_option options[] = {
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "nvlink",
-               .summary = "GPU memory of the ranks of one node, over NVLink",
+               .name = "nvlink", .summary = "GPU memory of the ranks of one node, over NVLink",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS,
     .memory = EPA_MEMORY_CUDA,

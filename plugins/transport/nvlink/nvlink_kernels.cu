@@ -96,8 +96,7 @@ cudaError_t nvlink_load_kernels(void)
     return error;
 }
 
-cudaError_t nvlink_queue_signal(cudaStream_t stream, uint64_t *word, uint64_t value,
-                                bool add)
+cudaError_t nvlink_queue_signal(cudaStream_t stream, uint64_t *word, uint64_t value, bool add)
 {
     signal_word<<<1, 1, 0, stream>>>(word, value, add);
     return cudaGetLastError();

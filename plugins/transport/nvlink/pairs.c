@@ -20,11 +20,10 @@ static enum epa_status refuse(const struct gpu *gpu, enum reach how, uint32_t i,
     snprintf(from, sizeof(from), "GPU %d (rank %u, %s)", gpu[i].number, i, gpu[i].bus);
     snprintf(to, sizeof(to), "GPU %d (rank %u, %s)", gpu[j].number, j, gpu[j].bus);
     if (how == REACH_UNSEEN)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "nvlink: %s and %s do not see each other; let each rank see all GPUs, "
-            "with one CUDA_VISIBLE_DEVICES for all or none",
-            from, to);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: %s and %s do not see each other; let each rank see all GPUs, "
+                        "with one CUDA_VISIBLE_DEVICES for all or none",
+                        from, to);
     if (how == REACH_NO_ATOMICS)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "nvlink: %s accesses %s without atomics, so not over NVLink; take "
@@ -36,8 +35,8 @@ static enum epa_status refuse(const struct gpu *gpu, enum reach how, uint32_t i,
                     from, to);
 }
 
-enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach,
-                            uint32_t size, struct epa_error *err)
+enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach, uint32_t size,
+                            struct epa_error *err)
 {
     for (uint32_t i = 0; i < size; i++) {
         for (uint32_t j = 0; j < size; j++) {

@@ -21,7 +21,7 @@ struct gpu {
     unsigned char uuid[GPU_UUID]; /* the same in all processes, as numbers are not */
     char bus[GPU_BUS];            /* "0000:1b:00.0" */
     int32_t number;               /* in its own process */
-    uint32_t passes_memory; /* by descriptors, through the driver's virtual memory API */
+    uint32_t passes_memory;       /* by descriptors, through the driver's virtual memory API */
 };
 
 /* Which of the `n` GPUs that a process sees is `gpu`; -1: none. */
@@ -29,7 +29,7 @@ int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu);
 
 /* reach[i * size + j], enum reach. Refuses in words, by the first pair that will not do;
  * the same on all ranks. What one of two ranks does not see, the other may have asked. */
-enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach,
-                            uint32_t size, struct epa_error *);
+enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach, uint32_t size,
+                            struct epa_error *);
 
 #endif

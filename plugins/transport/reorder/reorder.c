@@ -70,8 +70,7 @@ static struct reorder *enter(struct epa_transport *t)
     struct reorder *w = reorder_of(t);
 
     if (__atomic_exchange_n(&w->busy, 1, __ATOMIC_ACQUIRE) != 0) {
-        fprintf(stderr, "reorder: two threads of rank %u are in the transport at once\n",
-                t->rank);
+        fprintf(stderr, "reorder: two threads of rank %u are in the transport at once\n", t->rank);
         abort();
     }
     return w;
@@ -118,8 +117,8 @@ static void land(struct reorder *w)
         size_t piece = 1 + draw(w, held->left);
 
         held->left -= piece;
-        memcpy(inner->peer_heap[held->peer] + held->dst + held->left,
-               held->src + held->left, piece);
+        memcpy(inner->peer_heap[held->peer] + held->dst + held->left, held->src + held->left,
+               piece);
         if (held->left != 0)
             return;
     }
@@ -130,13 +129,12 @@ static void land(struct reorder *w)
         dawdle(w);
 }
 
-static enum epa_status wrong(struct reorder *w, const char *what, uint64_t value,
-                             uint64_t limit)
+static enum epa_status wrong(struct reorder *w, const char *what, uint64_t value, uint64_t limit)
 {
     w->error = (struct epa_error){EPA_OK, ""};
     return epa_fail(&w->error, EPA_ERR_CONFIG,
-                    "reorder: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank,
-                    what, value, limit);
+                    "reorder: rank %u: %s %" PRIu64 " is not below %" PRIu64, w->base.rank, what,
+                    value, limit);
 }
 
 static enum epa_status check(struct reorder *w, const struct held *held)
@@ -151,10 +149,8 @@ static enum epa_status check(struct reorder *w, const struct held *held)
     if (held->left == 0)
         return EPA_OK;
     if (held->dst >= t->heap_bytes || held->left > t->heap_bytes - held->dst)
-        return wrong(w, "heap offset of the last byte", held->dst + held->left - 1,
-                     t->heap_bytes);
-    if (src < heap || src - heap >= t->heap_bytes ||
-        held->left > t->heap_bytes - (src - heap))
+        return wrong(w, "heap offset of the last byte", held->dst + held->left - 1, t->heap_bytes);
+    if (src < heap || src - heap >= t->heap_bytes || held->left > t->heap_bytes - (src - heap))
         return wrong(w, "a source outside the heap, offset", src - heap, t->heap_bytes);
     return EPA_OK;
 }
@@ -175,8 +171,8 @@ static enum epa_status hold(struct epa_transport *t, const struct held *held)
     return leave(w, EPA_OK);
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     return hold(t, &(struct held){.peer = peer, .dst = dst, .src = src, .left = bytes});
 }
@@ -195,8 +191,8 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
                                   .left = bytes});
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     return put_signal(t, 0, NULL, 0, signal, value, op, peer);
 }
@@ -243,15 +239,12 @@ static enum epa_status give_up(struct reorder *w, const struct failure *f)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct reorder *w = enter(t);
-    struct epa_wait_config config = {.aborted = w->boot->aborted,
-                                     .observer = w->boot->observer};
+    struct epa_wait_config config = {.aborted = w->boot->aborted, .observer = w->boot->observer};
     struct epa_wait wait = {.timeout_ns = timeout_ns};
-    struct failure f = {
-        .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
+    struct failure f = {.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
     for (;;) {
         struct epa_wait_state state;
@@ -329,12 +322,11 @@ static void close_all(struct epa_transport *t)
 
 static struct reorder *reorder_below(struct epa_bootstrap *one_node)
 {
-    return (struct reorder *)(void *)((char *)one_node -
-                                      offsetof(struct reorder, one_node));
+    return (struct reorder *)(void *)((char *)one_node - offsetof(struct reorder, one_node));
 }
 
-static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine,
-                              size_t bytes, void *all)
+static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine, size_t bytes,
+                              void *all)
 {
     struct epa_bootstrap *boot = reorder_below(one_node)->boot;
 
@@ -413,8 +405,8 @@ static void set_base(struct reorder *w, const struct config *config)
     w->base.peer_heap = w->peer_heap;
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     const struct config *config = p->config;
     struct epa_transport_params inner = *p;

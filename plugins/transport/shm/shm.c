@@ -38,23 +38,23 @@ static struct shm *shm_of(struct epa_transport *t)
     return (struct shm *)t;
 }
 
-static void put_bytes(const struct epa_transport *t, uint64_t dst, const void *src,
-                      size_t bytes, uint32_t peer)
+static void put_bytes(const struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                      uint32_t peer)
 {
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
     if (bytes != 0) /* src may be NULL then */
         memcpy(t->peer_heap[peer] + dst, src, bytes);
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     put_bytes(t, dst, src, bytes, peer);
     return EPA_OK;
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     struct shm *s = shm_of(t);
     uint64_t *word = &s->peer[peer].segment->signal[signal].word;
@@ -102,8 +102,7 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
     struct shm *s = shm_of(t);
 
     assert(signal < s->segments.params.signals);
-    return __atomic_load_n(&s->peer[t->rank].segment->signal[signal].word,
-                           __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&s->peer[t->rank].segment->signal[signal].word, __ATOMIC_ACQUIRE);
 }
 
 static void remember(struct shm *s, const struct failure *failure)
@@ -114,8 +113,7 @@ static void remember(struct shm *s, const struct failure *failure)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct shm *s = shm_of(t);
     struct failure failure = {
@@ -123,8 +121,8 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     enum epa_status status;
 
     assert(signal < s->segments.params.signals);
-    status = wait_for_word(&s->wait, &s->peer[t->rank].segment->signal[signal].word,
-                           timeout_ns, &failure);
+    status = wait_for_word(&s->wait, &s->peer[t->rank].segment->signal[signal].word, timeout_ns,
+                           &failure);
     if (status != EPA_OK)
         remember(s, &failure);
     return status;
@@ -139,8 +137,7 @@ static enum epa_status progress(struct epa_transport *t)
 static void find_missing(const struct shm *s, struct failure *failure)
 {
     for (uint32_t r = s->base.size; r-- > 0;) {
-        uint64_t arrived =
-            __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED);
+        uint64_t arrived = __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED);
 
         if (arrived < s->barriers)
             wait_note_missing(failure, r);
@@ -162,8 +159,7 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
         enum epa_status status;
 
         failure.peer = r;
-        status = wait_for_word(&s->wait, &s->peer[r].segment->arrived.word, timeout_ns,
-                               &failure);
+        status = wait_for_word(&s->wait, &s->peer[r].segment->arrived.word, timeout_ns, &failure);
         if (status != EPA_OK) {
             find_missing(s, &failure);
             remember(s, &failure);
@@ -177,9 +173,8 @@ static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct shm *s = shm_of(t);
     struct failure failure;
-    enum epa_status status =
-        wait_reset(s->boot, s->peer[t->rank].segment->signal, s->segments.params.signals,
-                   sizeof(struct line), &failure);
+    enum epa_status status = wait_reset(s->boot, s->peer[t->rank].segment->signal,
+                                        s->segments.params.signals, sizeof(struct line), &failure);
 
     if (status != EPA_OK)
         remember(s, &failure);
@@ -232,8 +227,8 @@ static enum epa_status check_world(const struct epa_world *world, struct epa_err
                     world->local_size, world->size);
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     const struct config *config = p->config;
     const struct segments_params params = {.name = "shm",
@@ -277,8 +272,7 @@ static enum epa_status open_all(const struct epa_transport_params *p,
 }
 
 static const struct epa_choice waits[] = {
-    {"auto", WAIT_AUTO,
-     "spin 20 us, then yield; with more ranks than cores, yield at once"},
+    {"auto", WAIT_AUTO, "spin 20 us, then yield; with more ranks than cores, yield at once"},
     {"spin", WAIT_SPIN, "poll without yielding the core"},
     {"yield", WAIT_YIELD, "yield the core after each poll"},
     {0},
@@ -311,8 +305,8 @@ static const struct epa_option options[] = {
 
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "shm", .summary = "shared memory between the ranks of one node",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "shm",
+               .summary = "shared memory between the ranks of one node",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS,
     .memory = EPA_MEMORY_HOST,

@@ -88,8 +88,7 @@ void lanes_choices(const char *text, char *out, size_t room)
     size_t bytes = 0;
 
     out[0] = '\0';
-    for (const char *at = strstr(text, "resource "); at != NULL;
-         at = strstr(at, "resource ")) {
+    for (const char *at = strstr(text, "resource "); at != NULL; at = strstr(at, "resource ")) {
         size_t n = strcspn(at, "\n"), end = n;
 
         while (end > 0 && at[end - 1] == ' ')
@@ -99,8 +98,8 @@ void lanes_choices(const char *text, char *out, size_t room)
             end--;
         n -= end;
         if (n + 2 < room - bytes)
-            bytes += (size_t)snprintf(out + bytes, room - bytes, "%s%.*s",
-                                      bytes > 0 ? ", " : "", (int)n, at + end);
+            bytes += (size_t)snprintf(out + bytes, room - bytes, "%s%.*s", bytes > 0 ? ", " : "",
+                                      (int)n, at + end);
         at += strcspn(at, "\n");
     }
 }

@@ -44,8 +44,7 @@ static ucp_config_t *read_config(const struct config *config, struct epa_error *
     ucs_status_t ucs = ucp_config_read(NULL, NULL, &out);
 
     if (ucs != UCS_OK) {
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "ucx: ucp_config_read: %s",
-                       ucs_status_string(ucs));
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "ucx: ucp_config_read: %s", ucs_status_string(ucs));
         return NULL;
     }
     for (size_t i = 0; i < sizeof(set) / sizeof(*set); i++) {
@@ -53,8 +52,8 @@ static ucp_config_t *read_config(const struct config *config, struct epa_error *
             continue;
         ucs = ucp_config_modify(out, set[i].name, set[i].value);
         if (ucs != UCS_OK && set[i].must) {
-            (void)epa_fail(err, EPA_ERR_CONFIG, "ucx: UCX does not take %s=%s: %s",
-                           set[i].name, set[i].value, ucs_status_string(ucs));
+            (void)epa_fail(err, EPA_ERR_CONFIG, "ucx: UCX does not take %s=%s: %s", set[i].name,
+                           set[i].value, ucs_status_string(ucs));
             ucp_config_release(out);
             return NULL;
         }
@@ -80,11 +79,10 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
     ucs = ucp_init(&params, config, &u->context);
     ucp_config_release(config);
     if (ucs != UCS_OK)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
-            "and UCX): %s; `ucx_info -d` lists what there is",
-            u->config.tls, u->config.devices, ucs_status_string(ucs));
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
+                        "and UCX): %s; `ucx_info -d` lists what there is",
+                        u->config.tls, u->config.devices, ucs_status_string(ucs));
     return EPA_OK;
 }
 
@@ -96,21 +94,18 @@ static enum epa_status create_worker(struct ucx *u, struct epa_error *err)
     ucs_status_t ucs = ucp_worker_create(u->context, &params, &u->worker);
 
     if (ucs != UCS_OK)
-        return epa_fail(err, EPA_ERR_SYSTEM, "ucx: ucp_worker_create: %s",
-                        ucs_status_string(ucs));
+        return epa_fail(err, EPA_ERR_SYSTEM, "ucx: ucp_worker_create: %s", ucs_status_string(ucs));
     return EPA_OK;
 }
 
-static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs,
-                                   struct epa_error *err)
+static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct epa_error *err)
 {
     struct rlimit locked = {.rlim_cur = RLIM_INFINITY};
     char hint[128] = "";
 
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < u->region.bytes)
         snprintf(hint, sizeof(hint),
-                 "; a network device would have to lock it, and `ulimit -l` allows %" PRIu64
-                 " KiB",
+                 "; a network device would have to lock it, and `ulimit -l` allows %" PRIu64 " KiB",
                  (uint64_t)locked.rlim_cur / 1024);
     return epa_fail(err, EPA_ERR_NOMEM,
                     "ucx: ucp_mem_map of %" PRIu64 " bytes (heap and %u signals): %s%s",
@@ -164,11 +159,10 @@ enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error
     enum epa_status status;
 
     if (heap_bytes > INT64_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ucx: a heap of %" PRIu64 " bytes is too large", heap_bytes);
+        return epa_fail(err, EPA_ERR_CONFIG, "ucx: a heap of %" PRIu64 " bytes is too large",
+                        heap_bytes);
     u->region.signals_at = u->base.size * sizeof(struct line);
-    u->region.heap_at =
-        round_up(u->region.signals_at + u->signals * sizeof(struct line), PAGE);
+    u->region.heap_at = round_up(u->region.signals_at + u->signals * sizeof(struct line), PAGE);
     u->region.bytes = u->region.heap_at + round_up(heap_bytes, PAGE);
     status = create_context(u, err);
     if (status == EPA_OK)
@@ -219,8 +213,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     links_lose(arg, status);
 }
 
-static enum epa_status compare(const struct ucx *u, const struct card *cards,
-                               struct epa_error *err)
+static enum epa_status compare(const struct ucx *u, const struct card *cards, struct epa_error *err)
 {
     const struct card *mine = &cards[u->base.rank];
 
@@ -231,14 +224,14 @@ static enum epa_status compare(const struct ucx *u, const struct card *cards,
             return epa_fail(err, EPA_ERR_CONFIG,
                             "ucx: rank %u has a heap of %" PRIu64
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            r, card->heap_bytes, card->signals, u->base.rank,
-                            mine->heap_bytes, mine->signals);
+                            r, card->heap_bytes, card->signals, u->base.rank, mine->heap_bytes,
+                            mine->signals);
         if (card->version[0] != mine->version[0] || card->version[1] != mine->version[1])
             return epa_fail(err, EPA_ERR_CONFIG,
                             "ucx: rank %u has UCX %u.%u, rank %u has %u.%u; all hosts need "
                             "the same",
-                            r, card->version[0], card->version[1], u->base.rank,
-                            mine->version[0], mine->version[1]);
+                            r, card->version[0], card->version[1], u->base.rank, mine->version[0],
+                            mine->version[1]);
     }
     return EPA_OK;
 }
@@ -252,14 +245,12 @@ struct papers {
 
 static enum epa_status take_papers(struct ucx *u, struct papers *out, struct epa_error *err)
 {
-    ucs_status_t ucs =
-        ucp_worker_get_address(u->worker, &out->address, &out->address_bytes);
+    ucs_status_t ucs = ucp_worker_get_address(u->worker, &out->address, &out->address_bytes);
 
     if (ucs == UCS_OK)
         ucs = ucp_rkey_pack(u->context, u->region.mem, &out->key, &out->key_bytes);
     if (ucs != UCS_OK)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "ucx: the worker's address and memory's key: %s",
+        return epa_fail(err, EPA_ERR_SYSTEM, "ucx: the worker's address and memory's key: %s",
                         ucs_status_string(ucs));
     return EPA_OK;
 }
@@ -277,8 +268,8 @@ static enum epa_status create_endpoint(struct peer *peer, const char *address, b
 {
     const struct ucx *u = peer->ucx;
     const ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = (const ucp_address_t *)(const void *)address,
         .err_mode = watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
         .err_handler = {.cb = on_error, .arg = peer},
@@ -289,8 +280,8 @@ static enum epa_status create_endpoint(struct peer *peer, const char *address, b
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ucx: rank %u has no way to rank %u (tls \"%s\", devices \"%s\"; "
                         "\"\" leaves it to UCX_* and UCX): %s",
-                        u->base.rank, ucx_number_of(u, peer), u->config.tls,
-                        u->config.devices, ucs_status_string(ucs));
+                        u->base.rank, ucx_number_of(u, peer), u->config.tls, u->config.devices,
+                        ucs_status_string(ucs));
     return EPA_OK;
 }
 
@@ -326,8 +317,7 @@ static enum epa_status create_endpoints(struct ucx *u, const char *papers, size_
     log_mute(watched);
     for (uint32_t r = 0; r < u->base.size && mine == EPA_OK; r++) {
         if (r != u->base.rank)
-            mine = create_endpoint(&u->peer[r], papers + r * stride, watched,
-                                   watched ? NULL : err);
+            mine = create_endpoint(&u->peer[r], papers + r * stride, watched, watched ? NULL : err);
     }
     log_mute(false);
     status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
@@ -356,8 +346,8 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
         peer->remote = cards[r].base;
         if (r == u->base.rank)
             continue;
-        ucs = ucp_ep_rkey_unpack(peer->ep, papers + r * stride + cards[r].address_bytes,
-                                 &peer->rkey);
+        ucs =
+            ucp_ep_rkey_unpack(peer->ep, papers + r * stride + cards[r].address_bytes, &peer->rkey);
         if (ucs != UCS_OK)
             return epa_fail(err, EPA_ERR_SYSTEM,
                             "ucx: rank %u cannot use the key to the memory of rank %u: %s",
@@ -406,8 +396,8 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
 }
 
 /* Second round: papers of all, each as long as the longest. */
-static enum epa_status exchange(struct ucx *u, const struct papers *mine,
-                                const struct card *cards, struct epa_error *err)
+static enum epa_status exchange(struct ucx *u, const struct papers *mine, const struct card *cards,
+                                struct epa_error *err)
 {
     size_t stride = 8;
     char *own, *all;

@@ -16,8 +16,7 @@ static int muted; /* ranks as threads come to it together; relaxed */
 
 /* UCX itself goes on with what goes to a file of the user's, and with what ends the process. */
 static ucs_log_func_rc_t print(const char *file, unsigned line, const char *function,
-                               ucs_log_level_t level,
-                               const ucs_log_component_config_t *component,
+                               ucs_log_level_t level, const ucs_log_component_config_t *component,
                                const char *format, va_list args)
 {
     char text[1024];
@@ -81,8 +80,7 @@ static uint32_t count_like(const struct ucx *u, uint32_t peer)
 }
 
 static void say_choices(const struct ucx *u,
-                        void (*say)(void *arg, const char *key, const char *value),
-                        void *arg)
+                        void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
     char *text = NULL, choices[128];
     size_t n;
@@ -150,12 +148,12 @@ void ucx_explain(struct epa_transport *t, struct epa_error *err)
         explain_quiet(u, f, why, err);
         break;
     case FAILED_START:
-        (void)epa_fail(err, f->status, "ucx: rank %u to rank %u: %s: %s", t->rank, f->peer,
-                       f->what, ucs_status_string((ucs_status_t)f->code));
+        (void)epa_fail(err, f->status, "ucx: rank %u to rank %u: %s: %s", t->rank, f->peer, f->what,
+                       ucs_status_string((ucs_status_t)f->code));
         break;
     case FAILED_LINK:
-        (void)epa_fail(err, f->status, "ucx: rank %u has lost rank %u, over %s: %s",
-                       t->rank, f->peer, u->peer[f->peer].lanes.names,
+        (void)epa_fail(err, f->status, "ucx: rank %u has lost rank %u, over %s: %s", t->rank,
+                       f->peer, u->peer[f->peer].lanes.names,
                        ucs_status_string((ucs_status_t)f->code));
         break;
     default:
@@ -183,10 +181,8 @@ static enum epa_status create(const struct epa_transport_params *p, struct ucx *
     u->boot = p->boot;
     u->config = *(const struct config *)p->config;
     u->signals = p->signals;
-    u->base = (struct epa_transport){.ops = &ucx_ops,
-                                     .rank = world->rank,
-                                     .size = world->size,
-                                     .heap_bytes = p->heap_bytes};
+    u->base = (struct epa_transport){
+        .ops = &ucx_ops, .rank = world->rank, .size = world->size, .heap_bytes = p->heap_bytes};
     u->wait = wait_configure(p->boot, WAIT_AUTO);
     pthread_mutex_init(&u->lock, NULL);
     u->peer = calloc(world->size, sizeof(*u->peer));
@@ -248,8 +244,8 @@ static enum epa_status meet(struct ucx *u, struct epa_error *err)
     return status;
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     struct ucx *u = NULL;
     enum epa_status status = create(p, &u, err);
@@ -317,8 +313,7 @@ static const struct epa_option options[] = {
 
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "ucx",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "ucx",
                .summary = "UCX: shared memory, TCP or RDMA, whatever it finds",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS | EPA_TRANSPORT_LOAD_STORE,

@@ -67,8 +67,7 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
         u->outstanding += UCS_PTR_IS_PTR(request);
         return EPA_OK;
     }
-    if (ucs != UCS_ERR_NO_MEMORY && ucs != UCS_ERR_INVALID_PARAM &&
-        ucs != UCS_ERR_UNSUPPORTED) {
+    if (ucs != UCS_ERR_NO_MEMORY && ucs != UCS_ERR_INVALID_PARAM && ucs != UCS_ERR_UNSUPPORTED) {
         links_lose(peer, ucs);
         return EPA_AGAIN;
     }
@@ -80,17 +79,15 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
     return EPA_ERR_SYSTEM;
 }
 
-static enum epa_status start_put(struct peer *peer, uint64_t at, const void *src,
-                                 size_t bytes)
+static enum epa_status start_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
 {
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                       UCP_OP_ATTR_FIELD_USER_DATA,
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.send = put_done,
                                        .user_data = peer};
 
     peer->put_since_flush = true;
-    return count(peer,
-                 ucp_put_nbx(peer->ep, src, bytes, peer->remote + at, peer->rkey, &param),
+    return count(peer, ucp_put_nbx(peer->ep, src, bytes, peer->remote + at, peer->rkey, &param),
                  "ucp_put_nbx");
 }
 
@@ -114,20 +111,19 @@ static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t valu
     slot->value = value;
     if (op == EPA_SIGNAL_ADD) {
         peer->added_since_flush = true;
-        request = ucp_atomic_op_nbx(peer->ep, UCP_ATOMIC_OP_ADD, &slot->value, 1,
-                                    peer->remote + at, peer->rkey, &param);
+        request = ucp_atomic_op_nbx(peer->ep, UCP_ATOMIC_OP_ADD, &slot->value, 1, peer->remote + at,
+                                    peer->rkey, &param);
     } else {
         peer->put_since_flush = true;
-        request = ucp_put_nbx(peer->ep, &slot->value, sizeof(slot->value),
-                              peer->remote + at, peer->rkey, &param);
+        request = ucp_put_nbx(peer->ep, &slot->value, sizeof(slot->value), peer->remote + at,
+                              peer->rkey, &param);
     }
     if (!UCS_PTR_IS_PTR(request))
         free_value(slot);
     return count(peer, request, op == EPA_SIGNAL_ADD ? "ucp_atomic_op_nbx" : "ucp_put_nbx");
 }
 
-static void store_value(const struct peer *peer, uint64_t at, uint64_t value,
-                        enum epa_signal_op op)
+static void store_value(const struct peer *peer, uint64_t at, uint64_t value, enum epa_signal_op op)
 {
     uint64_t *word = (uint64_t *)(void *)(peer->map + at);
 
@@ -146,9 +142,8 @@ static enum epa_status flush_split(struct peer *peer, bool dirty)
 
     if (!peer->split || !dirty)
         return EPA_OK;
-    return wait_flushed(
-        u, u->config.default_timeout_ns,
-        (struct failure){.at = FAILED_QUIET, .peer = ucx_number_of(u, peer)});
+    return wait_flushed(u, u->config.default_timeout_ns,
+                        (struct failure){.at = FAILED_QUIET, .peer = ucx_number_of(u, peer)});
 }
 
 enum epa_status ucx_raise(struct ucx *u, uint64_t at, uint64_t value, enum epa_signal_op op,
@@ -177,8 +172,8 @@ static uint64_t signal_at(const struct ucx *u, uint32_t signal)
     return u->region.signals_at + signal * sizeof(struct line);
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t number)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t number)
 {
     struct ucx *u = ucx_of(t);
     struct peer *peer = &u->peer[number];
@@ -192,14 +187,14 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
         return EPA_OK;
     }
     ucx_lock(u);
-    status = has_room(u, peer, 1) ? start_put(peer, u->region.heap_at + dst, src, bytes)
-                                  : EPA_AGAIN;
+    status =
+        has_room(u, peer, 1) ? start_put(peer, u->region.heap_at + dst, src, bytes) : EPA_AGAIN;
     ucx_unlock(u);
     return status;
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     struct ucx *u = ucx_of(t);
 
@@ -228,9 +223,8 @@ static enum epa_status fence_locked(struct peer *peer)
 }
 
 /* The payload, what orders, the signal: room for both is there before the first is begun. */
-static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *src,
-                                  size_t bytes, uint64_t at, uint64_t value,
-                                  enum epa_signal_op op)
+static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *src, size_t bytes,
+                                  uint64_t at, uint64_t value, enum epa_signal_op op)
 {
     struct ucx *u = peer->ucx;
     enum epa_status status;
@@ -294,8 +288,7 @@ static enum epa_status quiet(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return wait_flushed(u, u->config.default_timeout_ns,
-                        (struct failure){.at = FAILED_QUIET});
+    return wait_flushed(u, u->config.default_timeout_ns, (struct failure){.at = FAILED_QUIET});
 }
 
 static const uint64_t *word_of(const struct ucx *u, uint32_t signal)
@@ -309,15 +302,13 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct ucx *u = ucx_of(t);
 
     return wait_word(
         u, word_of(u, signal), timeout_ns,
-        (struct failure){
-            .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
+        (struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
 }
 
 static enum epa_status progress(struct epa_transport *t)

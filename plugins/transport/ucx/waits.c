@@ -24,8 +24,7 @@ static enum epa_status check_ranks(struct ucx *u, uint64_t now)
     return EPA_OK;
 }
 
-static enum epa_status give_up(struct ucx *u, struct failure failure,
-                               enum epa_status status)
+static enum epa_status give_up(struct ucx *u, struct failure failure, enum epa_status status)
 {
     failure.status = status;
     if (status == EPA_ERR_DIED) {
@@ -124,8 +123,8 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
     uint64_t begun = epa_now_ns(), waited;
     bool done;
 
-    while (!(done = is_done(u, request, false)) &&
-           (waited = epa_now_ns() - begun) < timeout_ns && !epa_aborted(u->boot))
+    while (!(done = is_done(u, request, false)) && (waited = epa_now_ns() - begun) < timeout_ns &&
+           !epa_aborted(u->boot))
         epa_backoff(waited, 0);
     free_request(u, request);
     return done;
@@ -133,8 +132,8 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
 
 /* The flush is done, which is told by the peers where they execute puts themselves, and so is
  * all that is counted. */
-static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request,
-                                  uint64_t timeout_ns, struct failure failure)
+static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns,
+                                  struct failure failure)
 {
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status;
@@ -210,9 +209,8 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure 
     return status;
 }
 
-static enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value,
-                                   uint32_t peer, uint64_t timeout_ns,
-                                   struct failure failure)
+static enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t peer,
+                                   uint64_t timeout_ns, struct failure failure)
 {
     struct epa_wait wait = {.timeout_ns = timeout_ns};
 
@@ -248,16 +246,14 @@ static void find_missing(struct ucx *u)
 enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
 {
     const struct epa_transport *t = &u->base;
-    struct failure failure = {
-        .at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
+    struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
     uint64_t epoch = u->barriers;
-    enum epa_status status =
-        wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
+    enum epa_status status = wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
 
     for (uint32_t i = 0; i < t->size && status == EPA_OK; i++) {
         failure.peer = (t->rank + i) % t->size;
-        status = wait_raised(u, t->rank * sizeof(struct line), epoch, failure.peer,
-                             timeout_ns, failure);
+        status =
+            wait_raised(u, t->rank * sizeof(struct line), epoch, failure.peer, timeout_ns, failure);
     }
     for (uint32_t i = 1; i < t->size && status == EPA_OK; i++) {
         failure.peer = (t->rank + i) % t->size;
@@ -285,8 +281,7 @@ enum epa_status wait_progress(struct ucx *u)
         u->idle_since_ns = u->idle_since_ns == 0 ? now : u->idle_since_ns;
         epa_backoff(now - u->idle_since_ns, 0);
     }
-    status = check_ranks(
-        u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
+    status = check_ranks(u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
     if (status != EPA_OK)
         (void)give_up(u, (struct failure){.at = FAILED_PROGRESS}, status);
     return status;

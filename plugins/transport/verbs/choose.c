@@ -26,8 +26,8 @@ static const char *link_name(enum link_layer link)
 }
 
 /* "mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 cannot be opened: Permission denied" */
-static void say_ports(const struct port *port, uint32_t n, const struct port_wish *wish,
-                      char *out, size_t room)
+static void say_ports(const struct port *port, uint32_t n, const struct port_wish *wish, char *out,
+                      size_t room)
 {
     size_t at = 0;
 
@@ -39,11 +39,10 @@ static void say_ports(const struct port *port, uint32_t n, const struct port_wis
         if (wish != NULL && !fits(p, wish))
             continue;
         if (p->refused[0] != '\0')
-            at += (size_t)snprintf(out + at, room - at, "%s%s %s", comma, p->device,
-                                   p->refused);
+            at += (size_t)snprintf(out + at, room - at, "%s%s %s", comma, p->device, p->refused);
         else
-            at += (size_t)snprintf(out + at, room - at, "%s%s port %u is %s (%s)", comma,
-                                   p->device, p->number, p->state, link_name(p->link));
+            at += (size_t)snprintf(out + at, room - at, "%s%s port %u is %s (%s)", comma, p->device,
+                                   p->number, p->state, link_name(p->link));
     }
 }
 
@@ -58,13 +57,11 @@ static enum epa_status refuse_port(const struct port *port, uint32_t n,
     if (wish->device != NULL)
         snprintf(what, sizeof(what), " %.64s", wish->device);
     if (wish->number != 0)
-        snprintf(what + strlen(what), sizeof(what) - strlen(what), " port %u",
-                 wish->number);
+        snprintf(what + strlen(what), sizeof(what) - strlen(what), " port %u", wish->number);
     say_ports(port, n, known ? wish : NULL, there, sizeof(there));
     if (!known)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: this machine has no RDMA device%s; it has: %s", what,
-                        there);
+                        "verbs: this machine has no RDMA device%s; it has: %s", what, there);
     return epa_fail(err, EPA_ERR_UNSUPPORTED,
                     "verbs: no port is active of RDMA device%s: %s; see `ibv_devinfo` and "
                     "`rdma link`, bring the link up, or set transport.device and "
@@ -72,9 +69,8 @@ static enum epa_status refuse_port(const struct port *port, uint32_t n,
                     what[0] != '\0' ? what : "s here", there);
 }
 
-enum epa_status choose_port(const struct port *port, uint32_t n,
-                            const struct port_wish *wish, const struct port **out,
-                            struct epa_error *err)
+enum epa_status choose_port(const struct port *port, uint32_t n, const struct port_wish *wish,
+                            const struct port **out, struct epa_error *err)
 {
     if (n == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -123,9 +119,8 @@ static uint32_t rank_gid(const struct gid *g, enum link_layer link)
 static enum epa_status refuse_gid(const struct gid *gid, uint32_t n, const struct port *p,
                                   const char *wish, struct epa_error *err)
 {
-    static const char *const kind[] = {[GID_INFINIBAND] = "InfiniBand",
-                                       [GID_ROCE_V1] = "RoCE v1",
-                                       [GID_ROCE_V2] = "RoCE v2"};
+    static const char *const kind[] = {
+        [GID_INFINIBAND] = "InfiniBand", [GID_ROCE_V1] = "RoCE v1", [GID_ROCE_V2] = "RoCE v2"};
     char there[320] = "none", text[INET6_ADDRSTRLEN];
     size_t at = 0;
 
@@ -217,20 +212,18 @@ enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port 
     want = strtoul(wish, &end, 16);
     if (end == wish || *end != '\0' || want == 0 || want > UINT16_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "verbs: transport.pkey '%.64s' is no P_Key; write it as in 0x8001",
-                        wish);
+                        "verbs: transport.pkey '%.64s' is no P_Key; write it as in 0x8001", wish);
     for (uint32_t i = 0; i < n; i++) {
         if (pkey[i] != 0 && (pkey[i] & PKEY_MASK) == (want & PKEY_MASK)) {
             *out = i;
             return EPA_OK;
         }
         if (pkey[i] != 0 && at < sizeof(there))
-            at += (size_t)snprintf(there + at, sizeof(there) - at, "%s0x%04x",
-                                   at > 0 ? ", " : "", pkey[i]);
+            at += (size_t)snprintf(there + at, sizeof(there) - at, "%s0x%04x", at > 0 ? ", " : "",
+                                   pkey[i]);
     }
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "verbs: %s port %u has no P_Key 0x%04lx; it has: %s", p->device,
-                    p->number, want, there);
+    return epa_fail(err, EPA_ERR_CONFIG, "verbs: %s port %u has no P_Key 0x%04lx; it has: %s",
+                    p->device, p->number, want, there);
 }
 
 /* ---- pinned memory ---- */
@@ -242,13 +235,12 @@ enum epa_status refuse_memlock(uint64_t bytes, uint64_t limit, const char *why,
 
     if (limit != UINT64_MAX)
         snprintf(may, sizeof(may), "%" PRIu64 " KiB", limit / 1024);
-    return epa_fail(
-        err, EPA_ERR_UNSUPPORTED,
-        "verbs: the device needs %" PRIu64 " KiB of this rank's memory pinned, "
-        "and its process may pin %s%s%s; raise RLIMIT_MEMLOCK: `ulimit -l "
-        "unlimited`, 'memlock unlimited' in /etc/security/limits.conf, "
-        "LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container",
-        (bytes + 1023) / 1024, may, why != NULL ? ": " : "", why != NULL ? why : "");
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "verbs: the device needs %" PRIu64 " KiB of this rank's memory pinned, "
+                    "and its process may pin %s%s%s; raise RLIMIT_MEMLOCK: `ulimit -l "
+                    "unlimited`, 'memlock unlimited' in /etc/security/limits.conf, "
+                    "LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a container",
+                    (bytes + 1023) / 1024, may, why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
 enum epa_status check_memlock(uint64_t bytes, uint64_t limit, bool privileged,

@@ -46,13 +46,13 @@ enum epa_status choose_port(const struct port *, uint32_t n, const struct port_w
 
 /* `wish` is NULL or "auto", an index, or an address. Of RoCE, auto prefers v2 on an IPv4
  * address, which routers and switches know how to treat; of InfiniBand the first. */
-enum epa_status choose_gid(const struct gid *, uint32_t n, const struct port *,
-                           const char *wish, struct gid *out, struct epa_error *);
+enum epa_status choose_gid(const struct gid *, uint32_t n, const struct port *, const char *wish,
+                           struct gid *out, struct epa_error *);
 
 /* `wish` is NULL or "auto" (the first), or a P_Key in hexadecimal; the bit that says "full
  * member" is not compared. */
-enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port *,
-                            const char *wish, uint32_t *out, struct epa_error *);
+enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port *, const char *wish,
+                            uint32_t *out, struct epa_error *);
 
 /* "::ffff:10.0.0.1" */
 const char *gid_text(const uint8_t raw[GID_BYTES], char *out, uint32_t room);
@@ -64,9 +64,7 @@ bool needs_grh(const struct port *, const uint8_t mine[GID_BYTES], uint32_t peer
 
 /* Bytes that a rank pins against what its process may (`limit`; UINT64_MAX: all). What is
  * refused here would be refused by the kernel, without a reason. */
-enum epa_status check_memlock(uint64_t bytes, uint64_t limit, bool privileged,
-                              struct epa_error *);
-enum epa_status refuse_memlock(uint64_t bytes, uint64_t limit, const char *why,
-                               struct epa_error *);
+enum epa_status check_memlock(uint64_t bytes, uint64_t limit, bool privileged, struct epa_error *);
+enum epa_status refuse_memlock(uint64_t bytes, uint64_t limit, const char *why, struct epa_error *);
 
 #endif

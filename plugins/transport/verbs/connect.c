@@ -22,18 +22,16 @@ static enum epa_status check_room(const struct connect_params *p, struct epa_err
     uint64_t n = p->boot->world.size, completions = n * p->slots;
 
     if (p->slots > (uint64_t)attr->max_qp_wr)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "verbs: queues of %u requests (transport.depth, or the chunks of the "
-            "largest put) exceed the %d of %s",
-            p->slots, attr->max_qp_wr, p->device->port.device);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "verbs: queues of %u requests (transport.depth, or the chunks of the "
+                        "largest put) exceed the %d of %s",
+                        p->slots, attr->max_qp_wr, p->device->port.device);
     if (n > (uint64_t)attr->max_qp || completions > (uint64_t)attr->max_cqe)
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
-            "verbs: %u ranks need %u queue pairs and %llu completions, and %s has "
-            "%d and %d; set a smaller transport.depth",
-            p->boot->world.size, p->boot->world.size, (unsigned long long)completions,
-            p->device->port.device, attr->max_qp, attr->max_cqe);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "verbs: %u ranks need %u queue pairs and %llu completions, and %s has "
+                        "%d and %d; set a smaller transport.depth",
+                        p->boot->world.size, p->boot->world.size, (unsigned long long)completions,
+                        p->device->port.device, attr->max_qp, attr->max_cqe);
     return EPA_OK;
 }
 
@@ -71,8 +69,8 @@ static enum epa_status init_pair(const struct connect_params *p, struct ibv_qp *
                                .pkey_index = (uint16_t)p->device->pkey,
                                .port_num = (uint8_t)p->device->port.number,
                                .qp_access_flags = ACCESS};
-    int error = ibv_modify_qp(
-        qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    int error = ibv_modify_qp(qp, &attr,
+                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
     if (error == 0)
         return EPA_OK;
@@ -98,11 +96,10 @@ enum epa_status connect_create(const struct connect_params *p, struct queues *q,
 
         queue->qp = create_pair(p, q->cq, &queue->inline_bytes);
         if (queue->qp == NULL)
-            return epa_fail(
-                err, EPA_ERR_SYSTEM,
-                "verbs: a queue pair of %u requests for rank %u: %s (its memory "
-                "is pinned, too: see `ulimit -l`)",
-                p->slots, r, strerror(errno));
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "verbs: a queue pair of %u requests for rank %u: %s (its memory "
+                            "is pinned, too: see `ulimit -l`)",
+                            p->slots, r, strerror(errno));
         status = init_pair(p, queue->qp, err);
     }
     return status;
@@ -122,19 +119,17 @@ void disconnect_all(struct queues *q)
 
 /* ---- connecting ---- */
 
-enum epa_status connect_compare(const struct card *mine, uint32_t rank,
-                                const struct card *peers, uint32_t peer,
-                                struct epa_error *err)
+enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
+                                uint32_t peer, struct epa_error *err)
 {
     static const char *const name[] = {"nothing", "InfiniBand", "Ethernet"};
 
     if (mine->link == peers->link)
         return EPA_OK;
-    return epa_fail(
-        err, EPA_ERR_CONFIG,
-        "verbs: rank %u has a port on %s and rank %u on %s; set transport.device "
-        "and transport.port so that all are on one network",
-        rank, name[mine->link % 3], peer, name[peers->link % 3]);
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "verbs: rank %u has a port on %s and rank %u on %s; set transport.device "
+                    "and transport.port so that all are on one network",
+                    rank, name[mine->link % 3], peer, name[peers->link % 3]);
 }
 
 static enum ibv_mtu mtu_code(uint32_t bytes)
@@ -151,8 +146,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static struct ibv_ah_attr address_of(const struct connect_params *p,
-                                     const struct card *peer)
+static struct ibv_ah_attr address_of(const struct connect_params *p, const struct card *peer)
 {
     const struct device *d = p->device;
     struct ibv_ah_attr ah = {.dlid = (uint16_t)peer->lid,
@@ -170,19 +164,17 @@ static struct ibv_ah_attr address_of(const struct connect_params *p,
 }
 
 static enum epa_status refuse_pair(const struct connect_params *p, const struct card *peer,
-                                   uint32_t r, const char *what, int error,
-                                   struct epa_error *err)
+                                   uint32_t r, const char *what, int error, struct epa_error *err)
 {
     char mine[64], its[64];
 
-    return epa_fail(
-        err, EPA_ERR_SYSTEM,
-        "verbs: rank %u cannot %s rank %u: %s; from %s (port %u of %s, GID %u) to "
-        "%s: is there a route, and does transport.gid suit both?",
-        p->boot->world.rank, what, r, strerror(error),
-        gid_text(p->device->gid.raw, mine, sizeof(mine)), p->device->port.number,
-        p->device->port.device, p->device->gid.index,
-        gid_text(peer->gid, its, sizeof(its)));
+    return epa_fail(err, EPA_ERR_SYSTEM,
+                    "verbs: rank %u cannot %s rank %u: %s; from %s (port %u of %s, GID %u) to "
+                    "%s: is there a route, and does transport.gid suit both?",
+                    p->boot->world.rank, what, r, strerror(error),
+                    gid_text(p->device->gid.raw, mine, sizeof(mine)), p->device->port.number,
+                    p->device->port.device, p->device->gid.index,
+                    gid_text(peer->gid, its, sizeof(its)));
 }
 
 /* Numbers of packets begin anywhere: what is still on its way from an earlier queue pair of
@@ -199,24 +191,22 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
                                .max_dest_rd_atomic = (uint8_t)mine->reads,
                                .min_rnr_timer = RNR_TIMER,
                                .ah_attr = address_of(p, peer)};
-    int error =
-        ibv_modify_qp(queue->qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int error = ibv_modify_qp(queue->qp, &attr,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 
     if (error != 0)
         return refuse_pair(p, peer, queue->peer, "address", error, err);
-    attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS,
-        .timeout = (uint8_t)p->config->timeout,
-        .retry_cnt = (uint8_t)p->config->retries,
-        .rnr_retry = RNR_RETRIES,
-        .sq_psn = (mine->first_psn + queue->peer) & PSN_MASK,
-        .max_rd_atomic =
-            (uint8_t)least(peer->reads, (uint32_t)p->device->attr.max_qp_init_rd_atom)};
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                                .timeout = (uint8_t)p->config->timeout,
+                                .retry_cnt = (uint8_t)p->config->retries,
+                                .rnr_retry = RNR_RETRIES,
+                                .sq_psn = (mine->first_psn + queue->peer) & PSN_MASK,
+                                .max_rd_atomic = (uint8_t)least(
+                                    peer->reads, (uint32_t)p->device->attr.max_qp_init_rd_atom)};
     error = ibv_modify_qp(queue->qp, &attr,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                              IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (error != 0)
         return refuse_pair(p, peer, queue->peer, "send to", error, err);
     queue->remote = peer->base;
@@ -224,8 +214,7 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
     return EPA_OK;
 }
 
-static void fill_card(const struct connect_params *p, const struct queues *q,
-                      struct card *out)
+static void fill_card(const struct connect_params *p, const struct queues *q, struct card *out)
 {
     const struct device *d = p->device;
     uint32_t mtu = p->config->mtu != 0 ? (uint32_t)p->config->mtu : d->port.mtu;
@@ -242,9 +231,8 @@ static void fill_card(const struct connect_params *p, const struct queues *q,
         out->number[r] = q->queue[r].qp->qp_num;
 }
 
-static enum epa_status join_all(const struct connect_params *p, struct queues *q,
-                                const char *cards, size_t bytes, uint32_t *mtu,
-                                struct epa_error *err)
+static enum epa_status join_all(const struct connect_params *p, struct queues *q, const char *cards,
+                                size_t bytes, uint32_t *mtu, struct epa_error *err)
 {
     uint32_t rank = p->boot->world.rank;
     const struct card *mine = (const void *)(cards + rank * bytes);

@@ -12,8 +12,7 @@
 struct card {
     uint64_t base; /* address of its segment */
     uint32_t key;
-    uint32_t lid, mtu, link, first_psn,
-        reads; /* reads: additions in flight that it takes */
+    uint32_t lid, mtu, link, first_psn, reads; /* reads: additions in flight that it takes */
     uint8_t gid[GID_BYTES];
     uint32_t number[];
 };
@@ -28,8 +27,7 @@ struct connect_params {
 
 /* A queue pair for each rank, this one included, and the completion queue. What there is of
  * them when it fails, disconnect_all() takes. */
-enum epa_status connect_create(const struct connect_params *, struct queues *,
-                               struct epa_error *);
+enum epa_status connect_create(const struct connect_params *, struct queues *, struct epa_error *);
 
 /* Collective. `mtu` is what the pair of ranks with the least of it has. */
 enum epa_status connect_all(const struct connect_params *, struct queues *, uint32_t *mtu,
@@ -37,8 +35,7 @@ enum epa_status connect_all(const struct connect_params *, struct queues *, uint
 void disconnect_all(struct queues *);
 
 /* What two ranks must have in common. */
-enum epa_status connect_compare(const struct card *mine, uint32_t rank,
-                                const struct card *peers, uint32_t peer,
-                                struct epa_error *);
+enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
+                                uint32_t peer, struct epa_error *);
 
 #endif

@@ -44,8 +44,7 @@ static const char *state_of(enum ibv_port_state state)
         [IBV_PORT_INIT] = "INIT",      [IBV_PORT_ARMED] = "ARMED",
         [IBV_PORT_ACTIVE] = "ACTIVE",  [IBV_PORT_ACTIVE_DEFER] = "ACTIVE_DEFER"};
 
-    return (uint32_t)state < sizeof(name) / sizeof(name[0]) ? name[state]
-                                                            : "in no known state";
+    return (uint32_t)state < sizeof(name) / sizeof(name[0]) ? name[state] : "in no known state";
 }
 
 static void describe_port(struct ibv_context *context, uint32_t number, struct port *out)
@@ -54,8 +53,8 @@ static void describe_port(struct ibv_context *context, uint32_t number, struct p
     int error = ibv_query_port(context, (uint8_t)number, &attr);
 
     if (error != 0) {
-        snprintf(out->refused, sizeof(out->refused), "port %u cannot be queried: %s",
-                 number, strerror(error));
+        snprintf(out->refused, sizeof(out->refused), "port %u cannot be queried: %s", number,
+                 strerror(error));
         return;
     }
     out->number = number;
@@ -81,8 +80,8 @@ static uint32_t add_ports(struct ibv_device *device, struct port *port, uint32_t
     snprintf(none.device, sizeof(none.device), "%s", ibv_get_device_name(device));
     if (context == NULL) {
         snprintf(none.refused, sizeof(none.refused),
-                 "cannot be opened: %s (may this user open /dev/infiniband/%s?)",
-                 strerror(errno), device->dev_name);
+                 "cannot be opened: %s (may this user open /dev/infiniband/%s?)", strerror(errno),
+                 device->dev_name);
         port[n] = none;
         return n + 1;
     }
@@ -203,8 +202,8 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
     enum epa_status status;
 
     if (error != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be queried: %s",
-                        d->port.device, strerror(error));
+        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be queried: %s", d->port.device,
+                        strerror(error));
     if (d->attr.atomic_cap == IBV_ATOMIC_NONE)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "verbs: %s has no atomic operations, which signals that are added "
@@ -218,13 +217,12 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
         return status;
     d->pd = ibv_alloc_pd(d->context);
     if (d->pd == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: a protection domain of %s: %s",
-                        d->port.device, strerror(errno));
+        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: a protection domain of %s: %s", d->port.device,
+                        strerror(errno));
     return EPA_OK;
 }
 
-enum epa_status device_open(const struct config *config, struct device *out,
-                            struct epa_error *err)
+enum epa_status device_open(const struct config *config, struct device *out, struct epa_error *err)
 {
     struct ibv_device **device = ibv_get_device_list(NULL);
     struct device d = {0};
@@ -233,8 +231,8 @@ enum epa_status device_open(const struct config *config, struct device *out,
     if (status == EPA_OK) {
         d.context = open_by_name(device, d.port.device);
         if (d.context == NULL)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be opened: %s",
-                              d.port.device, strerror(errno));
+            status = epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be opened: %s", d.port.device,
+                              strerror(errno));
     }
     if (device != NULL)
         ibv_free_device_list(device);
@@ -302,9 +300,8 @@ enum epa_status device_may_pin(uint64_t bytes, struct epa_error *err)
     return check_memlock(bytes, pin_limit(), may_pin_all(), err);
 }
 
-enum epa_status device_register(const struct device *d, void *at, uint64_t bytes,
-                                int access, uint64_t in_all, struct ibv_mr **out,
-                                struct epa_error *err)
+enum epa_status device_register(const struct device *d, void *at, uint64_t bytes, int access,
+                                uint64_t in_all, struct ibv_mr **out, struct epa_error *err)
 {
     struct ibv_mr *mr = ibv_reg_mr(d->pd, at, bytes, access);
     int error = errno;

@@ -81,8 +81,8 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
     q->batch = v->config.batch;
     v->pinned_bytes = ((size * (n + 1)) * sizeof(uint64_t) + PAGE - 1) / PAGE * PAGE;
     /* Shared, so that the pages stay the same ones in a process that forks. */
-    v->pinned = mmap(NULL, v->pinned_bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    v->pinned =
+        mmap(NULL, v->pinned_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     v->pinned = v->pinned == MAP_FAILED ? NULL : v->pinned;
     q->queue = calloc(size, sizeof(*q->queue));
     wr = calloc(size * n, sizeof(*wr));
@@ -92,8 +92,7 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
         free(sge);
         free(q->queue);
         q->queue = NULL;
-        return epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %u queues of %u", size,
-                        *slots);
+        return epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %u queues of %u", size, *slots);
     }
     q->n = size;
     for (uint32_t r = 0; r < size; r++) {
@@ -112,15 +111,13 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
 static enum epa_status make_memory(struct verbs *v, const struct epa_transport_params *p,
                                    struct epa_error *err)
 {
-    const int access =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     const struct segments_params params = {.name = "verbs",
                                            .boot = p->boot,
                                            .heap_bytes = p->heap_bytes,
                                            .signals = p->signals,
                                            .own_lines = v->base.size,
-                                           .reach =
-                                               v->config.direct ? REACH_NODE : REACH_OWN,
+                                           .reach = v->config.direct ? REACH_NODE : REACH_OWN,
                                            .huge_pages = HUGE_AUTO,
                                            .prefault = true};
     uint64_t pinned = v->pinned_bytes;
@@ -135,11 +132,11 @@ static enum epa_status make_memory(struct verbs *v, const struct epa_transport_p
     if (status != EPA_OK)
         return status;
     v->peer = v->segments.peer;
-    status = device_register(&v->device, v->peer[v->base.rank].segment, v->segments.bytes,
-                             access, pinned, &v->mr, err);
+    status = device_register(&v->device, v->peer[v->base.rank].segment, v->segments.bytes, access,
+                             pinned, &v->mr, err);
     if (status == EPA_OK)
-        status = device_register(&v->device, v->pinned, v->pinned_bytes,
-                                 IBV_ACCESS_LOCAL_WRITE, pinned, &v->pinned_mr, err);
+        status = device_register(&v->device, v->pinned, v->pinned_bytes, IBV_ACCESS_LOCAL_WRITE,
+                                 pinned, &v->pinned_mr, err);
     return status;
 }
 
@@ -209,8 +206,8 @@ static enum epa_status set_up(struct verbs *v, const struct epa_transport_params
     return status;
 }
 
-static enum epa_status open_all(const struct epa_transport_params *p,
-                                struct epa_transport **out, struct epa_error *err)
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
 {
     uint32_t size = p->boot->world.size;
     struct verbs *v = calloc(1, sizeof(*v));
@@ -306,9 +303,8 @@ static const struct epa_option options[] = {
     {.name = "retries",
      EPA_U32(struct config, retries),
      .max = 7,
-     .help =
-         "number of retransmissions before a peer counts as lost; soft-RoCE treats 7 as "
-         "unlimited"},
+     .help = "number of retransmissions before a peer counts as lost; soft-RoCE treats 7 as "
+             "unlimited"},
     {.name = "depth",
      EPA_U32(struct config, depth),
      .min = 8,
@@ -337,8 +333,7 @@ static const struct epa_option options[] = {
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "verbs",
-               .summary = "RDMA devices: InfiniBand and RoCE, by libibverbs",
+               .name = "verbs", .summary = "RDMA devices: InfiniBand and RoCE, by libibverbs",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = AT_BEST,
     .memory = EPA_MEMORY_HOST,

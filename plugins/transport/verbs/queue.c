@@ -30,8 +30,8 @@ static void ask(struct queue *q, struct ibv_send_wr *wr)
 }
 
 /* The next request, at the end of those that are held back. */
-static struct ibv_send_wr *build(struct queues *all, struct queue *q,
-                                 enum ibv_wr_opcode opcode, bool asking)
+static struct ibv_send_wr *build(struct queues *all, struct queue *q, enum ibv_wr_opcode opcode,
+                                 bool asking)
 {
     uint32_t slot = (uint32_t)(q->built % q->slots);
     struct ibv_send_wr *wr = &q->wr[slot];
@@ -42,18 +42,17 @@ static struct ibv_send_wr *build(struct queues *all, struct queue *q,
     else
         all->held++;
     q->built++;
-    *wr =
-        (struct ibv_send_wr){.wr_id = (uint64_t)q->peer << PEER_SHIFT | (uint32_t)q->built,
-                             .sg_list = &q->sge[slot],
-                             .num_sge = 1,
-                             .opcode = opcode};
+    *wr = (struct ibv_send_wr){.wr_id = (uint64_t)q->peer << PEER_SHIFT | (uint32_t)q->built,
+                               .sg_list = &q->sge[slot],
+                               .num_sge = 1,
+                               .opcode = opcode};
     if (asking || q->built - q->asked >= all->ask_every)
         ask(q, wr);
     return wr;
 }
 
-static void build_write(struct queues *all, struct queue *q, const void *from,
-                        uint32_t bytes, uint32_t key, uint64_t to, bool asking)
+static void build_write(struct queues *all, struct queue *q, const void *from, uint32_t bytes,
+                        uint32_t key, uint64_t to, bool asking)
 {
     struct ibv_send_wr *wr = build(all, q, IBV_WR_RDMA_WRITE, asking);
 
@@ -64,8 +63,7 @@ static void build_write(struct queues *all, struct queue *q, const void *from,
         wr->send_flags |= IBV_SEND_INLINE;
 }
 
-void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t bytes,
-                 uint64_t to)
+void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t bytes, uint64_t to)
 {
     const char *src = from;
 
@@ -80,8 +78,7 @@ void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t
 
 /* The value stays in its slot until the request is done: where the device has no inline data
  * it is read only then. */
-void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to,
-               bool asking)
+void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to, bool asking)
 {
     uint64_t *room = &q->value[q->built % q->slots];
 
@@ -123,8 +120,7 @@ static void keep_failure(struct queues *all, const struct queue_failure *failure
         all->failure = *failure;
 }
 
-static void describe_request(const struct queue *q, uint64_t number,
-                             struct queue_failure *out)
+static void describe_request(const struct queue *q, uint64_t number, struct queue_failure *out)
 {
     const struct ibv_send_wr *wr = &q->wr[number % q->slots];
 
@@ -191,11 +187,10 @@ enum epa_status queues_poll(struct queues *all)
             take(all, &wc[i]);
     } while (n == POLLED);
     if (n < 0)
-        keep_failure(all, &(struct queue_failure){
-                              .failed = true, .status = IBV_WC_FATAL_ERR, .error = n});
+        keep_failure(
+            all, &(struct queue_failure){.failed = true, .status = IBV_WC_FATAL_ERR, .error = n});
     if (!all->failure.failed)
         return EPA_OK;
-    return !all->failure.posting && all->failure.status == IBV_WC_RETRY_EXC_ERR
-               ? EPA_ERR_DIED
-               : EPA_ERR_SYSTEM;
+    return !all->failure.posting && all->failure.status == IBV_WC_RETRY_EXC_ERR ? EPA_ERR_DIED
+                                                                                : EPA_ERR_SYSTEM;
 }

@@ -62,8 +62,7 @@ bool queue_is_done(const struct queue *, uint64_t mark);
 
 /* Each needs room for what it builds. Requests are posted by queue_post() or, once there are
  * enough of them, by themselves; a failure is kept in queues->failure. */
-void queue_write(struct queues *, struct queue *, const void *from, uint64_t bytes,
-                 uint64_t to);
+void queue_write(struct queues *, struct queue *, const void *from, uint64_t bytes, uint64_t to);
 void queue_set(struct queues *, struct queue *, uint64_t value, uint64_t to, bool ask);
 void queue_add(struct queues *, struct queue *, uint64_t value, uint64_t to);
 void queue_post(struct queues *, struct queue *);

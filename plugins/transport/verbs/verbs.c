@@ -90,14 +90,13 @@ static enum epa_status refuse_source(struct verbs *v, uint32_t peer, size_t byte
     return EPA_ERR_CONFIG;
 }
 
-static void build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src,
-                      size_t bytes)
+static void build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src, size_t bytes)
 {
     queue_write(&v->queues, q, src, bytes, q->remote + v->segments.heap_at + dst);
 }
 
-static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
-                           size_t bytes, uint32_t peer)
+static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
+                           uint32_t peer)
 {
     struct verbs *v = verbs_of(t);
     struct queue *q = &v->queues.queue[peer];
@@ -174,8 +173,8 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     return EPA_OK;
 }
 
-static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal,
-                                    uint64_t value, enum epa_signal_op op, uint32_t peer)
+static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
 {
     return put_signal(t, 0, NULL, 0, signal, value, op, peer);
 }
@@ -208,8 +207,7 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
-                                   enum epa_compare compare, uint64_t value,
-                                   uint64_t timeout_ns)
+                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct verbs *v = verbs_of(t);
 

@@ -66,8 +66,7 @@ enum epa_status verbs_poll(struct verbs *v)
 }
 
 /* A rank that fails leaves, and requests to it fail after that: `aborted` is the reason. */
-enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w,
-                            struct epa_wait_state *state)
+enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w, struct epa_wait_state *state)
 {
     enum epa_status status = verbs_poll(v), turn = epa_wait_turn(&v->wait, w, state);
 
@@ -75,8 +74,8 @@ enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w,
 }
 
 /* Keeps what was waited for, unless it is a request that failed, which is kept already. */
-static enum epa_status give_up(struct verbs *v, enum epa_status status,
-                               const struct epa_wait *w, const struct failure *what)
+static enum epa_status give_up(struct verbs *v, enum epa_status status, const struct epa_wait *w,
+                               const struct failure *what)
 {
     if (status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT) {
         v->failure = *what;
@@ -116,16 +115,14 @@ enum epa_status verbs_wait(struct verbs *v, uint32_t signal, enum epa_compare co
 
     return wait_until(
         v, signal, &w,
-        &(struct failure){
-            .at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = want});
+        &(struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = want});
 }
 
 /* For requests to `peer`, of which `n` are under way. */
 static enum epa_status wait_for_requests(struct verbs *v, uint32_t peer, uint64_t n,
                                          struct epa_wait *w)
 {
-    struct epa_wait_state state = {
-        .kind = EPA_WAIT_PUTS, .peer = peer, .number = EPA_WAIT_NOBODY};
+    struct epa_wait_state state = {.kind = EPA_WAIT_PUTS, .peer = peer, .number = EPA_WAIT_NOBODY};
 
     return give_up(v, verbs_go_on(v, w, &state), w,
                    &(struct failure){.at = FAILED_QUIET, .peer = peer, .want = n});
@@ -162,8 +159,7 @@ enum epa_status verbs_drain(struct verbs *v, uint64_t timeout_ns)
 }
 
 /* Counts an arrival at a peer, and waits for room where it must. */
-static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer,
-                                 struct epa_wait *w)
+static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer, struct epa_wait *w)
 {
     struct queue *q = &v->queues.queue[peer];
     uint32_t line = line_arrived(v, v->base.rank);
@@ -202,10 +198,10 @@ enum epa_status verbs_barrier(struct verbs *v, uint64_t timeout_ns)
     for (uint32_t i = 1; i < size && status == EPA_OK; i++) {
         uint32_t peer = (v->base.rank + i) % size;
 
-        status = wait_until(
-            v, line_arrived(v, peer), &w,
-            &(struct failure){
-                .at = FAILED_BARRIER, .compare = EPA_GE, .peer = peer, .want = epoch});
+        status =
+            wait_until(v, line_arrived(v, peer), &w,
+                       &(struct failure){
+                           .at = FAILED_BARRIER, .compare = EPA_GE, .peer = peer, .want = epoch});
     }
     for (uint32_t r = 0; r < size && status != EPA_OK; r++) {
         if (v->failure.at == FAILED_BARRIER && r != v->base.rank &&

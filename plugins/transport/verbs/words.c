@@ -24,8 +24,8 @@ static void advise(const struct request_words *w, char *out, size_t room)
                  w->retries + 1, wait_s, peer, w->port);
         break;
     case IBV_WC_REM_ACCESS_ERR:
-        snprintf(out, room,
-                 "rank %u has no such memory any more: it has left, or began anew", peer);
+        snprintf(out, room, "rank %u has no such memory any more: it has left, or began anew",
+                 peer);
         break;
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
@@ -59,15 +59,14 @@ void request_in_words(const struct request_words *w, char *out, size_t room)
     if (f->bytes > 0)
         snprintf(size, sizeof(size), " of %" PRIu64 " bytes", f->bytes);
     if (f->posting) {
-        snprintf(out, room,
-                 "rank %u: the device took no %s%s to rank %u: %s (errno %d); %s", w->rank,
-                 name_of(f->opcode), size, f->peer, strerror(f->error), f->error, w->port);
+        snprintf(out, room, "rank %u: the device took no %s%s to rank %u: %s (errno %d); %s",
+                 w->rank, name_of(f->opcode), size, f->peer, strerror(f->error), f->error, w->port);
         return;
     }
     advise(w, advice, sizeof(advice));
-    snprintf(out, room, "rank %u: %s%s to rank %u failed: %s (status %d, vendor 0x%x); %s",
-             w->rank, name_of(f->opcode), size, f->peer, ibv_wc_status_str(f->status),
-             (int)f->status, f->vendor, advice);
+    snprintf(out, room, "rank %u: %s%s to rank %u failed: %s (status %d, vendor 0x%x); %s", w->rank,
+             name_of(f->opcode), size, f->peer, ibv_wc_status_str(f->status), (int)f->status,
+             f->vendor, advice);
 }
 
 static void explain_request(struct verbs *v, const struct failure *f, struct epa_error *err)
@@ -91,11 +90,10 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
 
     switch (f->at) {
     case FAILED_QUIET:
-        (void)epa_fail(
-            err, f->status,
-            "verbs: rank %u waited %.3f s for its device to be done with %" PRIu64
-            " requests to rank %u%s",
-            t->rank, (double)f->waited_ns * 1e-9, f->want, f->peer, wait_why(f));
+        (void)epa_fail(err, f->status,
+                       "verbs: rank %u waited %.3f s for its device to be done with %" PRIu64
+                       " requests to rank %u%s",
+                       t->rank, (double)f->waited_ns * 1e-9, f->want, f->peer, wait_why(f));
         break;
     case FAILED_REQUEST:
         explain_request(v, f, err);
@@ -115,9 +113,8 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
 void verbs_describe(struct epa_transport *t,
                     void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
-    static const char *const kind[] = {[GID_INFINIBAND] = "InfiniBand",
-                                       [GID_ROCE_V1] = "RoCE v1",
-                                       [GID_ROCE_V2] = "RoCE v2"};
+    static const char *const kind[] = {
+        [GID_INFINIBAND] = "InfiniBand", [GID_ROCE_V1] = "RoCE v1", [GID_ROCE_V2] = "RoCE v2"};
     struct verbs *v = (struct verbs *)t;
     const struct port *p = &v->device.port;
     char text[128], gid[64];
@@ -125,8 +122,7 @@ void verbs_describe(struct epa_transport *t,
 
     for (uint32_t r = 0; r < t->size; r++)
         near += r != t->rank && is_direct(v, r);
-    snprintf(text, sizeof(text), "%s%s", p->device,
-             v->device.software ? " (software)" : "");
+    snprintf(text, sizeof(text), "%s%s", p->device, v->device.software ? " (software)" : "");
     say(arg, "device", text);
     snprintf(text, sizeof(text), "%u", p->number);
     say(arg, "port", text);

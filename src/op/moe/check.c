@@ -75,10 +75,9 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
         c->decode[q] = float_of_e4m3((uint8_t)q);
     op->check = c;
     if (c->tokens != NULL && c->expert != NULL && c->weight != NULL && c->filed != NULL &&
-        c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL &&
-        c->value != NULL && c->output != NULL && c->sent != NULL && c->sent_q != NULL &&
-        c->total != NULL && c->part != NULL && c->sum != NULL && c->size != NULL &&
-        c->order != NULL)
+        c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL && c->value != NULL &&
+        c->output != NULL && c->sent != NULL && c->sent_q != NULL && c->total != NULL &&
+        c->part != NULL && c->sum != NULL && c->size != NULL && c->order != NULL)
         return EPA_OK;
     op_moe_check_destroy(c);
     op->check = NULL;
@@ -102,8 +101,7 @@ static void load_routing(struct op_moe *op, uint64_t iteration)
         size_t at = choice_of(op, r, 0);
 
         c->tokens[r] = routing_tokens_of(op->x, r, iteration);
-        routing_fill(op->x, op->source, r, iteration, c->tokens[r], c->expert + at,
-                     c->weight + at);
+        routing_fill(op->x, op->source, r, iteration, c->tokens[r], c->expert + at, c->weight + at);
     }
     c->iteration = iteration;
     c->loaded = true;
@@ -172,8 +170,8 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct find
                 want += c->expert[i] == (int32_t)(first + e);
         f->compared++;
         if (m->recv_count[e] != want)
-            finding_wrong(f, "expert %u (local %u) has recv_count %u, should be %u",
-                          first + e, e, m->recv_count[e], want);
+            finding_wrong(f, "expert %u (local %u) has recv_count %u, should be %u", first + e, e,
+                          m->recv_count[e], want);
         if (m->recv_count[e] != 0)
             c->range[n++] = (struct range){.start = m->recv_start[e],
                                            .end = m->recv_start[e] + m->recv_count[e],
@@ -204,12 +202,11 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
     memcpy(&origin, v->rows.origin + place.here * m->origin_stride, sizeof(origin));
     f->compared++;
     if (origin.rank >= op->world.size || origin.token >= c->tokens[origin.rank]) {
-        finding_wrong(
-            f,
-            "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
-            "does not exist",
-            expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
-            origin.rank);
+        finding_wrong(f,
+                      "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
+                      "does not exist",
+                      expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
+                      origin.rank);
         return;
     }
     choice = choice_of(op, origin.rank, origin.token);
@@ -219,14 +216,14 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
         finding_wrong(f,
                       "expert %u, entry %llu, row %llu: token %u of rank %u did not choose "
                       "this expert",
-                      expert, (unsigned long long)entry, (unsigned long long)row,
-                      origin.token, origin.rank);
+                      expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
+                      origin.rank);
         return;
     }
     if (c->filed[choice + k] != 0) {
-        finding_wrong(f, "expert %u, entries %u and %llu: both are token %u of rank %u",
-                      expert, c->filed[choice + k] - 1, (unsigned long long)entry,
-                      origin.token, origin.rank);
+        finding_wrong(f, "expert %u, entries %u and %llu: both are token %u of rank %u", expert,
+                      c->filed[choice + k] - 1, (unsigned long long)entry, origin.token,
+                      origin.rank);
         return;
     }
     c->filed[choice + k] = (uint32_t)entry + 1;
@@ -235,12 +232,11 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
     f->compared++;
     weight = m->recv_weight[v->first[e] + i];
     if (bits_of_float(weight) != bits_of_float(c->weight[choice + k]))
-        finding_wrong(
-            f,
-            "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
-            "%.9g",
-            expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
-            (double)c->weight[choice + k]);
+        finding_wrong(f,
+                      "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
+                      "%.9g",
+                      expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
+                      (double)c->weight[choice + k]);
 }
 
 static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
@@ -249,8 +245,7 @@ static void check_data(struct op_moe *op, const struct view *v, struct row_ref p
     const struct check *c = op->check;
     const struct epa_moe *m = &v->m;
     bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3;
-    const unsigned char *have =
-        (const unsigned char *)v->rows.data + place.here * m->recv_stride;
+    const unsigned char *have = (const unsigned char *)v->rows.data + place.here * m->recv_stride;
     const void *want = fp8 ? (const void *)c->q : c->x;
     size_t bytes = fp8 ? 1 : sizeof(uint16_t);
 
@@ -282,15 +277,14 @@ static void check_scales(struct op_moe *op, const struct view *v, struct row_ref
         memcpy(&is, have + g * sizeof(is), sizeof(is));
         f->compared++;
         if (bits_of_float(is) != bits_of_float(c->scale[g]))
-            finding_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g",
-                          whose, (unsigned long long)place.row, g, (double)is,
-                          (double)c->scale[g]);
+            finding_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g", whose,
+                          (unsigned long long)place.row, g, (double)is, (double)c->scale[g]);
     }
 }
 
 /* All entries of a token: there, in one row (layout rank), and right. */
-static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
-                        uint32_t token, struct finding *f)
+static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, uint32_t token,
+                        struct finding *f)
 {
     struct check *c = op->check;
     size_t choice = choice_of(op, rank, token);
@@ -305,8 +299,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
         if (expert < 0 || (uint32_t)expert / op->local_experts != op->world.rank)
             continue;
         e = (uint32_t)expert % op->local_experts;
-        snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token,
-                 rank);
+        snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token, rank);
         if (c->filed[choice + k] == 0) {
             f->compared++;
             finding_wrong(f, "%s did not arrive", whose);
@@ -329,14 +322,12 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank,
     }
 }
 
-enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot,
-                                      uint64_t *compared, uint64_t *wrong,
-                                      struct epa_error *err)
+enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint64_t *compared,
+                                      uint64_t *wrong, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(rank);
     struct slot *s = &op->slot[slot];
-    struct finding f = {
-        .op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};
+    struct finding f = {.op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};
     enum epa_status status = check_create(op, err);
     struct check *c;
     struct view v;

@@ -27,8 +27,7 @@ static uint32_t order_of(const struct op_moe *op, int32_t expert)
 
 /* Puts the kept choices of a token in the order in which they are added. Returns how
  * many. */
-static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
-                              uint32_t *order)
+static uint32_t order_choices(const struct op_moe *op, const int32_t *expert, uint32_t *order)
 {
     uint32_t n = 0;
 
@@ -37,8 +36,7 @@ static uint32_t order_choices(const struct op_moe *op, const int32_t *expert,
 
         if (expert[k] < 0)
             continue;
-        for (; at > 0 && order_of(op, expert[order[at - 1]]) > order_of(op, expert[k]);
-             at--)
+        for (; at > 0 && order_of(op, expert[order[at - 1]]) > order_of(op, expert[k]); at--)
             order[at] = order[at - 1];
         order[at] = k;
         n++;
@@ -108,8 +106,7 @@ static void add_part(const struct op_moe *op, bool fp8)
     if (fp8)
         quantise_output(op, c->part);
     for (uint32_t h = 0; h < hidden; h++) {
-        float output =
-            fp8 ? c->part[h] : float_of_word(f16, word_of_float(f16, c->part[h]));
+        float output = fp8 ? c->part[h] : float_of_word(f16, word_of_float(f16, c->part[h]));
 
         c->total[h] += output; /* as fma(1, answer, total) */
         c->sum[h] += (double)output;
@@ -151,8 +148,8 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
     return terms;
 }
 
-static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is,
-                       float low, float high, uint32_t terms)
+static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is, float low,
+                       float high, uint32_t terms)
 {
     bool f16 = is_f16(f->op);
     double value = (double)float_of_word(f16, is);
@@ -270,7 +267,7 @@ static bool is_close(const struct verify_options *v, float is, float want)
 }
 
 static void check_allclose(const struct op_moe *op, uint32_t token, const int32_t *expert,
-                          const float *weight, const uint16_t *out, struct finding *f)
+                           const float *weight, const uint16_t *out, struct finding *f)
 {
     const struct verify_options *v = &op->x->verify;
     const float *want = op->check->total;
@@ -303,8 +300,8 @@ static void check_unused(const struct op_moe *op, uint32_t token, const uint16_t
     f->compared += op->x->moe.hidden;
     for (uint32_t h = 0; h < op->x->moe.hidden; h++)
         if (out[h] != 0xffff)
-            finding_wrong(f, "token %u, column %u was written, and there is no such token",
-                          token, h);
+            finding_wrong(f, "token %u, column %u was written, and there is no such token", token,
+                          h);
 }
 
 enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32_t slot,

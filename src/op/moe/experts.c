@@ -19,8 +19,8 @@ struct outputs {
     uint64_t room;   /* rows in a window */
 };
 
-static enum epa_status outputs_init(struct op_moe *op, struct view *v, void *y,
-                                    struct outputs *out, struct epa_error *err)
+static enum epa_status outputs_init(struct op_moe *op, struct view *v, void *y, struct outputs *out,
+                                    struct epa_error *err)
 {
     uint64_t row = v->m.hidden * sizeof(uint16_t);
     enum epa_status status;
@@ -38,8 +38,7 @@ static uint16_t *output_at(const struct outputs *a, uint64_t row)
 {
     uint64_t hidden = a->v->m.hidden;
 
-    return a->here == NULL ? a->there + row * hidden
-                           : a->here + (row - a->v->rows.first) * hidden;
+    return a->here == NULL ? a->there + row * hidden : a->here + (row - a->v->rows.first) * hidden;
 }
 
 /* The backend has taken what it is to write when it returns. */
@@ -85,8 +84,7 @@ static void output_row(const struct op_moe *op, const struct view *v, uint64_t r
     }
 }
 
-static enum epa_status output_expert(const struct outputs *a, uint32_t e,
-                                     struct epa_error *err)
+static enum epa_status output_expert(const struct outputs *a, uint32_t e, struct epa_error *err)
 {
     uint64_t row = a->v->m.recv_start[e], end = row + a->v->m.recv_count[e], n;
     enum epa_status status = EPA_OK;
@@ -104,8 +102,7 @@ static enum epa_status output_expert(const struct outputs *a, uint32_t e,
 }
 
 /* Entries by row, experts ascending: a counting sort. */
-static enum epa_status sort_shares(struct op_moe *op, const struct view *v,
-                                   struct epa_error *err)
+static enum epa_status sort_shares(struct op_moe *op, const struct view *v, struct epa_error *err)
 {
     const struct epa_moe *m = &v->m;
     uint32_t *first = op->row_first, sum = 0;
@@ -127,8 +124,7 @@ static enum epa_status sort_shares(struct op_moe *op, const struct view *v,
         for (uint32_t i = 0; i < m->recv_count[e]; i++) {
             uint32_t entry = (uint32_t)v->first[e] + i;
 
-            share[first[m->recv_row[entry]]++] =
-                (struct share){.entry = entry, .expert = e};
+            share[first[m->recv_row[entry]]++] = (struct share){.entry = entry, .expert = e};
         }
     /* Each first has moved on to the next row's; back again. */
     memmove(first + 1, first, v->rows_end * sizeof(*first));
@@ -143,8 +139,7 @@ static uint32_t shares_of(const struct op_moe *op, uint64_t row)
 }
 
 /* What this rank's experts answer to a row, weighted and added up. */
-static enum epa_status output_shares(const struct outputs *a, uint64_t row,
-                                     struct epa_error *err)
+static enum epa_status output_shares(const struct outputs *a, uint64_t row, struct epa_error *err)
 {
     struct op_moe *op = a->op;
     const struct epa_moe *m = &a->v->m;

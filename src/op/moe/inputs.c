@@ -19,16 +19,15 @@ static void buffer_free(struct op_moe *op, struct buffer *b)
     *b = (struct buffer){0};
 }
 
-enum epa_status op_moe_alloc(struct op_moe *op, const char *what, uint64_t bytes,
-                             void **out, struct epa_error *err)
+enum epa_status op_moe_alloc(struct op_moe *op, const char *what, uint64_t bytes, void **out,
+                             struct epa_error *err)
 {
     enum epa_status status = op->backend->ops->alloc(op->backend, bytes, out);
 
     if (status == EPA_OK)
         return EPA_OK;
     op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "no memory for %s: %llu bytes", what,
-                    (unsigned long long)bytes);
+    return epa_fail(err, status, "no memory for %s: %llu bytes", what, (unsigned long long)bytes);
 }
 
 enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
@@ -97,11 +96,9 @@ static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_
         status = buffer_alloc(op, "inputs", elements * sizeof(uint16_t), &s->x, err);
     }
     if (status == EPA_OK)
-        status = buffer_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t),
-                              &s->expert, err);
+        status = buffer_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t), &s->expert, err);
     if (status == EPA_OK)
-        status = buffer_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight,
-                              err);
+        status = buffer_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight, err);
     if (status == EPA_OK)
         status = buffer_alloc(op, "outputs", elements * sizeof(uint16_t), &s->out, err);
     return status;
@@ -137,30 +134,27 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     op->reached = calloc(op->world.size, 1);
     op->run = malloc(op->local_experts * sizeof(*op->run));
     op->first = malloc(op->local_experts * sizeof(*op->first));
-    complete = op->row != NULL && op->expert != NULL && op->weight != NULL &&
-               op->reached != NULL && op->run != NULL && op->first != NULL;
+    complete = op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL &&
+               op->run != NULL && op->first != NULL;
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
         op->output = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->output));
         op->part = calloc(moe->topk, sizeof(*op->part));
         op->part_weight = calloc(moe->topk, sizeof(*op->part_weight));
-        complete = complete && op->row_first != NULL && op->output != NULL &&
-                   op->part != NULL && op->part_weight != NULL;
+        complete = complete && op->row_first != NULL && op->output != NULL && op->part != NULL &&
+                   op->part_weight != NULL;
     }
     return complete ? EPA_OK
                     : epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
 }
 
-static enum epa_status refuse_shape(const struct experiment *x,
-                                    const struct epa_world *world,
-                                    const struct epa_moe_footprint *f,
-                                    struct epa_error *err)
+static enum epa_status refuse_shape(const struct experiment *x, const struct epa_world *world,
+                                    const struct epa_moe_footprint *f, struct epa_error *err)
 {
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 
     if (x->moe.dtype != EPA_BF16 && x->moe.dtype != EPA_F16)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "moe.dtype: only bf16 and f16 can be verified");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "moe.dtype: only bf16 and f16 can be verified");
     if (f->recv_dtype != (enum epa_dtype)x->moe.dtype && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the algorithm delivers rows that are neither %s, as moe.dtype is, "
@@ -176,19 +170,19 @@ static enum epa_status refuse_shape(const struct experiment *x,
                         "the algorithm does the experts' work itself and delivers rows by "
                         "rank; it can do that by expert alone");
     if (x->moe.input_dtype == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.input_dtype is fp8, the algorithm delivers %s rows; set moe.input_dtype: "
-                        "native",
-                        dtype);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "moe.input_dtype is fp8, the algorithm delivers %s rows; set moe.input_dtype: "
+            "native",
+            dtype);
     if ((f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3) &&
         (x->moe.fp8_group_size == 0 || x->moe.hidden % x->moe.fp8_group_size != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "moe.hidden (%u) is no multiple of moe.fp8_group_size (%u)", x->moe.hidden,
                         x->moe.fp8_group_size);
     if (world->size == 0 || x->moe.experts % world->size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.experts (%u) is no multiple of ranks (%u)", x->moe.experts,
-                        world->size);
+        return epa_fail(err, EPA_ERR_CONFIG, "moe.experts (%u) is no multiple of ranks (%u)",
+                        x->moe.experts, world->size);
     if (f->recv_entries >= UINT32_MAX || f->recv_rows >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "more than 2^32 received rows in a rank");
     return EPA_OK;
@@ -245,9 +239,8 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
     op->hard_values = p->hard_values;
     op->n_slots = slots;
     op->slot = calloc(slots, sizeof(*op->slot));
-    status = op->slot == NULL
-                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
-                 : scratch_alloc(op, err);
+    status = op->slot == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
+                              : scratch_alloc(op, err);
     if (status == EPA_OK)
         status = make_factors(op, err);
     for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
@@ -264,8 +257,8 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
 static uint64_t most_entries(const struct experiment *x, const struct epa_moe_footprint *f)
 {
     uint64_t local = x->moe.experts / x->ranks;
-    uint64_t most = (uint64_t)x->ranks * x->moe.max_tokens *
-                    (x->moe.topk < local ? x->moe.topk : local);
+    uint64_t most =
+        (uint64_t)x->ranks * x->moe.max_tokens * (x->moe.topk < local ? x->moe.topk : local);
 
     return most < f->recv_entries ? most : f->recv_entries;
 }
@@ -314,8 +307,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
  * NaN: sums of such would tell right from wrong no more. In f16 an outlier has the largest
  * exponent: what experts answer to it overflows, for some. */
-static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t groups,
-                              uint16_t *x)
+static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t groups, uint16_t *x)
 {
     const uint16_t denormal = f16 ? 0x83ff : 0x807f;
 
@@ -346,8 +338,8 @@ static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t g
     }
 }
 
-void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
-                  uint32_t token, uint16_t *out)
+void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token,
+                  uint16_t *out)
 {
     const struct experiment *x = op->x;
     const uint16_t *read = routing_hidden(op->source, x, rank, iteration, token);
@@ -356,18 +348,16 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration,
         memcpy(out, read, x->moe.hidden * sizeof(*out));
         return;
     }
-    random_words(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token),
-                 x->moe.hidden, is_f16(op), out);
+    random_words(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token), x->moe.hidden,
+                 is_f16(op), out);
     if (op->hard_values)
-        plant_hard_values(
-            random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token), is_f16(op),
-            x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
+        plant_hard_values(random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token),
+                          is_f16(op), x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
 }
 
 static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
-    const struct epa_kernels *kernels =
-        epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    const struct epa_kernels *kernels = epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
     const struct moe_options *moe = &op->x->moe;
     uint32_t rank = op->world.rank;
 
@@ -416,8 +406,8 @@ struct rows {
 
 /* Adds rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or
  * to rank `to` alone. */
-static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens,
-                       uint32_t from, uint32_t to, struct rows *sum)
+static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens, uint32_t from,
+                       uint32_t to, struct rows *sum)
 {
     uint32_t topk = op->x->moe.topk;
 

@@ -15,8 +15,7 @@ static void check_shape(const struct config_check *c)
 
     if (m->experts % ranks != 0)
         check_conflict(c, "moe.experts", "ranks", check_multiples(c, m->experts, ranks),
-                       "%s is not a multiple of %s",
-                       check_value(c, "moe.experts", m->experts),
+                       "%s is not a multiple of %s", check_value(c, "moe.experts", m->experts),
                        check_value(c, "ranks", ranks));
     if (m->topk > m->experts)
         check_conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
@@ -24,13 +23,13 @@ static void check_shape(const struct config_check *c)
                        check_value(c, "moe.experts", m->experts));
     if (m->hidden % 16 != 0)
         check_conflict(c, "moe.hidden", NULL, check_multiples(c, m->hidden, 16),
-                       "%s is not a multiple of 16",
-                       check_value(c, "moe.hidden", m->hidden));
+                       "%s is not a multiple of 16", check_value(c, "moe.hidden", m->hidden));
     if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
-        check_conflict(
-            c, "moe.hidden", "moe.fp8_group_size", check_multiples(c, m->hidden, m->fp8_group_size),
-            "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
-            check_value(c, "moe.hidden", m->hidden), check_value(c, "moe.fp8_group_size", m->fp8_group_size));
+        check_conflict(c, "moe.hidden", "moe.fp8_group_size",
+                       check_multiples(c, m->hidden, m->fp8_group_size),
+                       "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
+                       check_value(c, "moe.hidden", m->hidden),
+                       check_value(c, "moe.fp8_group_size", m->fp8_group_size));
 }
 
 static void check_routing(const struct config_check *c)
@@ -44,12 +43,12 @@ static void check_routing(const struct config_check *c)
                        "routing.kind file needs 'path'");
     if (r->kind == ROUTING_MAXVIO && m->topk <= m->experts &&
         r->violation > routing_maxvio_most(m->experts, m->topk))
-        check_conflict(
-            c, "routing.violation", "moe.topk", "no more than each token can want it",
-            "routing.violation (%g) is above %g: with %s and %s that is one expert in "
-            "every token",
-            r->violation, routing_maxvio_most(m->experts, m->topk),
-            check_value(c, "moe.experts", m->experts), check_value(c, "moe.topk", m->topk));
+        check_conflict(c, "routing.violation", "moe.topk", "no more than each token can want it",
+                       "routing.violation (%g) is above %g: with %s and %s that is one expert in "
+                       "every token",
+                       r->violation, routing_maxvio_most(m->experts, m->topk),
+                       check_value(c, "moe.experts", m->experts),
+                       check_value(c, "moe.topk", m->topk));
 }
 
 /* The sums of tolerance: allclose are rounded at each step, those of algorithms once or
@@ -66,8 +65,7 @@ static void check_tolerance(const struct config_check *c)
                        "raise verify.rtol, or set verify.tolerance: exact",
                        "%s expert outputs added up in %s, rounded at each step, may be off by "
                        "%.3g, and verify.rtol (%.3g%s) is less",
-                       check_value(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost,
-                       v->rtol,
+                       check_value(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost, v->rtol,
                        origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
 }
 
@@ -78,8 +76,7 @@ static void check_options(const struct config_check *c)
     check_tolerance(c);
 }
 
-static void check_footprint(const struct config_check *c,
-                            const struct epa_footprint *footprint)
+static void check_footprint(const struct config_check *c, const struct epa_footprint *footprint)
 {
     const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &footprint->u.moe;
@@ -88,20 +85,18 @@ static void check_footprint(const struct config_check *c,
 
     if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
         (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
-        check_conflict(
-            c, "verify.tolerance", "algorithm.name",
-            "send rows and expert outputs as they are, or set exact",
-            "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
-            "sends %s in FP8",
-            name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
+        check_conflict(c, "verify.tolerance", "algorithm.name",
+                       "send rows and expert outputs as they are, or set exact",
+                       "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
+                       "sends %s in FP8",
+                       name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
     if (f->fused && x->expert.output == OUTPUT_SEPARATE)
         check_conflict(
             c, "expert.output", "algorithm.name", "remove it",
             "expert.output: separate says nothing: '%s' as it is set up does the experts' "
             "work itself, in combine",
             name);
-    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST &&
-        !f->fused)
+    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST && !f->fused)
         check_conflict(
             c, "bench.clock", "algorithm.name",
             "set events or graph, or an algorithm that does the experts' work itself",
@@ -144,8 +139,7 @@ static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
     const struct op_moe *op = op_moe_of(rank);
     struct epa_moe *moe = &op_moe_problem(rank, slot)->u.moe;
 
-    if (!op->footprint.fused && op->x->expert.output == OUTPUT_IN_PLACE &&
-        moe->y_space != NULL)
+    if (!op->footprint.fused && op->x->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
         moe->y = moe->y_space;
 }
 
@@ -169,8 +163,8 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 
 _Static_assert(sizeof(struct routing_stats) <= OP_STATS_BYTES, "room for them");
 
-static void stats_add(void *stats, const struct experiment *x,
-                      const struct op_source *source, uint64_t iteration)
+static void stats_add(void *stats, const struct experiment *x, const struct op_source *source,
+                      uint64_t iteration)
 {
     routing_stats_add(stats, x, source, iteration);
 }
@@ -185,13 +179,11 @@ static void stats_lines(const void *stats, struct text *out)
     text_add(out, "routed: %s tokens, %s choices, %s dropped in %llu iteration%s\n",
              text_count(tokens, sizeof(tokens), r->tokens),
              text_count(choices, sizeof(choices), r->choices),
-             text_count(dropped, sizeof(dropped), r->dropped),
-             (unsigned long long)r->iterations, r->iterations == 1 ? "" : "s");
-    text_add(
-        out,
-        "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)\n",
-        (unsigned long long)r->expert_min, r->expert_mean,
-        (unsigned long long)r->expert_max, r->expert_imbalance);
+             text_count(dropped, sizeof(dropped), r->dropped), (unsigned long long)r->iterations,
+             r->iterations == 1 ? "" : "s");
+    text_add(out, "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)\n",
+             (unsigned long long)r->expert_min, r->expert_mean, (unsigned long long)r->expert_max,
+             r->expert_imbalance);
     text_add(out, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f\n",
              (unsigned long long)r->rank_min, r->rank_mean, (unsigned long long)r->rank_max,
              r->rank_imbalance);
@@ -210,18 +202,17 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
     if (r->iterations == 0)
         return json_null();
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "iterations", (json_int_t)r->iterations,
-        "tokens", (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped",
-        (json_int_t)r->dropped, "tokens_per_expert",
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "iterations", (json_int_t)r->iterations, "tokens",
+        (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped", (json_int_t)r->dropped,
+        "tokens_per_expert",
         spread_json(r->expert_min, r->expert_mean, r->expert_max, r->expert_imbalance),
-        "tokens_per_rank",
-        spread_json(r->rank_min, r->rank_mean, r->rank_max, r->rank_imbalance),
+        "tokens_per_rank", spread_json(r->rank_min, r->rank_mean, r->rank_max, r->rank_imbalance),
         "file_tokens",
         source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null());
 }
 
-static void warn(const struct experiment *x, const struct op_source *source,
-                 uint64_t iterations, struct text *out)
+static void warn(const struct experiment *x, const struct op_source *source, uint64_t iterations,
+                 struct text *out)
 {
     unsigned long long period = routing_period(source, x), made = iterations,
                        tokens = routing_tokens(source);

@@ -13,11 +13,10 @@ extern const struct operation op_moe;
 
 /* ---- in the table; op.h says what they do ---- */
 
-enum epa_status op_moe_create(const struct op_params *, struct op_rank **out,
-                              struct epa_error *);
+enum epa_status op_moe_create(const struct op_params *, struct op_rank **out, struct epa_error *);
 void op_moe_destroy(struct op_rank *);
-uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *,
-                      enum epa_memory, uint32_t slots, bool checks);
+uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, enum epa_memory,
+                      uint32_t slots, bool checks);
 struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
 /* x (or x_fp8 and x_scale, x is NULL then), expert, weight, tokens. */
 enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
@@ -167,15 +166,13 @@ enum epa_status op_moe_alloc(struct op_moe *, const char *what, uint64_t bytes, 
                              struct epa_error *err);
 
 /* Room for at least `bytes`. */
-enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes,
-                            struct epa_error *err);
+enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes, struct epa_error *err);
 
 /* The token as any rank sees it: [hidden] in dtype. */
 void op_moe_token(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out);
 
-static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local_expert,
-                                        uint64_t i)
+static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local_expert, uint64_t i)
 {
     uint64_t at = v->first[local_expert] + i;
 

@@ -109,8 +109,8 @@ static enum epa_status read_descr(struct cursor *c, struct npy *out)
     if (strchr(descr, 'O') != NULL)
         return refuse(c, "an array of Python objects; save one of numbers");
     return epa_fail(c->err, EPA_ERR_CONFIG,
-                    "%s: offset %zu: type '%s' is neither an integer nor a float array",
-                    c->name, c->at, descr);
+                    "%s: offset %zu: type '%s' is neither an integer nor a float array", c->name,
+                    c->at, descr);
 }
 
 static enum epa_status read_order(struct cursor *c)
@@ -194,8 +194,8 @@ static enum epa_status find_dict(struct cursor *c, size_t bytes)
         return refuse(c, "truncated in its header; write it again");
     if (byte[MAGIC_BYTES] < 1 || byte[MAGIC_BYTES] > 3)
         return epa_fail(c->err, EPA_ERR_CONFIG,
-                        "%s: offset %zu: version %u of .npy; 1, 2 and 3 can be read",
-                        c->name, c->at, byte[MAGIC_BYTES]);
+                        "%s: offset %zu: version %u of .npy; 1, 2 and 3 can be read", c->name,
+                        c->at, byte[MAGIC_BYTES]);
     c->at += 2;
     length_bytes = byte[MAGIC_BYTES] == 1 ? 2 : 4;
     if (bytes - c->at < length_bytes)
@@ -203,11 +203,10 @@ static enum epa_status find_dict(struct cursor *c, size_t bytes)
     for (uint32_t i = 0; i < length_bytes; i++)
         length |= (uint32_t)byte[c->at + i] << (8 * i);
     if (length > HEADER_MAX)
-        return epa_fail(
-            c->err, EPA_ERR_CONFIG,
-            "%s: offset %zu: a header of %u bytes; one of a plain array has less "
-            "than %d",
-            c->name, c->at, length, HEADER_MAX);
+        return epa_fail(c->err, EPA_ERR_CONFIG,
+                        "%s: offset %zu: a header of %u bytes; one of a plain array has less "
+                        "than %d",
+                        c->name, c->at, length, HEADER_MAX);
     c->at += length_bytes;
     if (bytes - c->at < length)
         return refuse(c, "truncated in its header; write it again");
@@ -245,11 +244,10 @@ enum epa_status npy_parse(const char *name, const void *data, size_t bytes, stru
         npy.items *= npy.shape[i];
     }
     if (npy.items > room / npy.item_bytes)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "%s: offset %zu: truncated: %llu bytes of data, its shape says more; "
-            "write it again",
-            name, bytes, (unsigned long long)room);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: offset %zu: truncated: %llu bytes of data, its shape says more; "
+                        "write it again",
+                        name, bytes, (unsigned long long)room);
     if (npy.items * npy.item_bytes != room)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: offset %llu: %llu bytes after the end of the array", name,

@@ -20,7 +20,7 @@ struct op_source {
 };
 
 struct popularity {
-    uint32_t leaves; /* a power of two; expert e is node leaves + e */
+    uint32_t leaves;                           /* a power of two; expert e is node leaves + e */
     uint64_t node[2 * EXPERIMENT_EXPERTS_MAX]; /* node i is the sum of 2i and 2i + 1 */
     uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* of an expert while it is not taken out */
 };
@@ -34,8 +34,8 @@ static void routing_free(struct op_source *source)
 }
 
 /* Whether something is left of `what` without its first tokens. */
-static enum epa_status check_skip(const struct experiment *x, const char *what,
-                                  uint64_t tokens, struct epa_error *err)
+static enum epa_status check_skip(const struct experiment *x, const char *what, uint64_t tokens,
+                                  struct epa_error *err)
 {
     if (tokens > x->routing.skip)
         return EPA_OK;
@@ -78,13 +78,11 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
 
     *out = NULL;
     if (x->moe.experts > EXPERIMENT_EXPERTS_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.experts is %u, at most %d can be routed to", x->moe.experts,
-                        EXPERIMENT_EXPERTS_MAX);
+        return epa_fail(err, EPA_ERR_CONFIG, "moe.experts is %u, at most %d can be routed to",
+                        x->moe.experts, EXPERIMENT_EXPERTS_MAX);
     if (x->routing.kind == ROUTING_FILE && x->routing.path == NULL)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "routing.kind is file: routing.path must name a .jsonl or .npy file");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "routing.kind is file: routing.path must name a .jsonl or .npy file");
     if (x->routing.kind != ROUTING_FILE && !hidden)
         return EPA_OK;
     source = calloc(1, sizeof(*source));
@@ -93,8 +91,8 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     if (x->routing.kind == ROUTING_FILE)
         status = routing_read(x->routing.path, &shape, &source->table, err);
     if (status == EPA_OK && hidden)
-        status = hidden_read(x->routing.hidden_states, x->moe.hidden,
-                             x->moe.dtype == EPA_F16, &source->hidden, err);
+        status = hidden_read(x->routing.hidden_states, x->moe.hidden, x->moe.dtype == EPA_F16,
+                             &source->hidden, err);
     if (status == EPA_OK && x->routing.kind == ROUTING_FILE && x->routing.skip > 0)
         status = skip_tokens(x, source, err);
     if (status != EPA_OK) {
@@ -126,13 +124,11 @@ uint64_t routing_period(const struct op_source *source, const struct experiment 
         tokens = source->table.tokens;
     if (source != NULL && source->hidden.tokens != 0 && source->hidden.tokens < tokens)
         tokens = source->hidden.tokens;
-    return tokens == UINT64_MAX ? tokens
-                                : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
+    return tokens == UINT64_MAX ? tokens : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
 }
 
 /* The row of a table with `rows` rows where the window of (rank, iteration) begins. */
-static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t iteration,
-                       uint64_t rows)
+static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t iteration, uint64_t rows)
 {
     uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens % rows;
     uint64_t start = (uint64_t)rank * x->moe.max_tokens % rows;
@@ -211,8 +207,7 @@ static uint32_t popularity_draw(const struct popularity *p, struct random *r)
     return i - p->leaves;
 }
 
-static void choose_popular(struct popularity *p, struct random *r, uint32_t topk,
-                           int32_t *expert)
+static void choose_popular(struct popularity *p, struct random *r, uint32_t topk, int32_t *expert)
 {
     for (uint32_t k = 0; k < topk; k++) {
         uint32_t e = popularity_draw(p, r);
@@ -320,8 +315,7 @@ static void shuffle(int32_t *item, uint32_t n, uint64_t key)
 }
 
 /* The hot expert is the same in all iterations, the order of the others is not. */
-static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank,
-                      uint64_t iteration)
+static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
     uint32_t experts = x->moe.experts;
     double mean;
@@ -369,8 +363,8 @@ static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iter
 
 /* ---- rows of an iteration ---- */
 
-static void copy_rows(const struct experiment *x, const struct routing_table *table,
-                      uint64_t row, uint32_t tokens, int32_t *expert, float *weight)
+static void copy_rows(const struct experiment *x, const struct routing_table *table, uint64_t row,
+                      uint32_t tokens, int32_t *expert, float *weight)
 {
     uint32_t topk = x->moe.topk;
 
@@ -414,8 +408,7 @@ const uint16_t *routing_hidden(const struct op_source *source, const struct expe
 
     if (source == NULL || source->hidden.tokens == 0)
         return NULL;
-    row =
-        (window(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
+    row = (window(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
     return source->hidden.x + (size_t)row * x->moe.hidden;
 }
 
@@ -467,8 +460,8 @@ void routing_stats_add(struct routing_stats *stats, const struct experiment *x,
             count[x->moe.experts + (uint32_t)expert[i] / experts_per_rank]++;
         }
     }
-    spread_add(count, x->moe.experts, stats->iterations, &stats->expert_min,
-               &stats->expert_max, &stats->expert_mean, &stats->expert_imbalance);
+    spread_add(count, x->moe.experts, stats->iterations, &stats->expert_min, &stats->expert_max,
+               &stats->expert_mean, &stats->expert_imbalance);
     spread_add(count + x->moe.experts, x->ranks, stats->iterations, &stats->rank_min,
                &stats->rank_max, &stats->rank_mean, &stats->rank_imbalance);
     stats->iterations++;

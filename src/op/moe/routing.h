@@ -15,8 +15,7 @@ struct op_source;
 
 /* EPA_ERR_CONFIG with path and line or offset; *out stays NULL where nothing is read from
  * files. Needs 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
-enum epa_status routing_open(const struct experiment *, struct op_source **out,
-                             struct epa_error *);
+enum epa_status routing_open(const struct experiment *, struct op_source **out, struct epa_error *);
 void routing_close(struct op_source *);
 
 /* These take NULL for "nothing is read". Tokens in the routing file, 0 without one. */
@@ -35,21 +34,21 @@ void routing_fill(const struct experiment *, const struct op_source *, uint32_t 
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
 
 /* The hidden state of a token in dtype, from routing.hidden_states; NULL: there is none. */
-const uint16_t *routing_hidden(const struct op_source *, const struct experiment *,
-                               uint32_t rank, uint64_t iteration, uint32_t token);
+const uint16_t *routing_hidden(const struct op_source *, const struct experiment *, uint32_t rank,
+                               uint64_t iteration, uint32_t token);
 
 /* Sums over iterations, for reports; one iteration is added at a time. */
 struct routing_stats {
     uint64_t iterations, tokens, choices, dropped;
-    uint64_t expert_min, expert_max; /* rows of an expert in one iteration */
-    uint64_t rank_min, rank_max;     /* choices of a rank's experts in one iteration */
-    double expert_mean, rank_mean;   /* means over iterations of the mean */
+    uint64_t expert_min, expert_max;         /* rows of an expert in one iteration */
+    uint64_t rank_min, rank_max;             /* choices of a rank's experts in one iteration */
+    double expert_mean, rank_mean;           /* means over iterations of the mean */
     double expert_imbalance, rank_imbalance; /* mean over iterations of max / mean */
 };
 
 /* All zeros to begin with. An iteration that there is no memory for is not counted. */
-void routing_stats_add(struct routing_stats *, const struct experiment *,
-                       const struct op_source *, uint64_t iteration);
+void routing_stats_add(struct routing_stats *, const struct experiment *, const struct op_source *,
+                       uint64_t iteration);
 
 /* The largest violation there can be: every token wants the hot expert. */
 static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)

@@ -25,8 +25,7 @@ void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight)
         weight[k] = expert[k] >= 0 ? 1.0f / (float)kept : 0;
 }
 
-uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *shape,
-                            uint32_t *twice)
+uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *shape, uint32_t *twice)
 {
     *twice = shape->topk;
     for (uint32_t k = 0; k < shape->topk; k++) {
@@ -60,8 +59,8 @@ static enum epa_status npy_layer(const char *name, const struct routing_shape *s
 {
     if (shape->layer == UINT32_MAX && layers > 1)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: has %llu layers; say which: routing.layer from 0 to %llu",
-                        name, (unsigned long long)layers, (unsigned long long)layers - 1);
+                        "%s: has %llu layers; say which: routing.layer from 0 to %llu", name,
+                        (unsigned long long)layers, (unsigned long long)layers - 1);
     *out = shape->layer == UINT32_MAX ? 0 : shape->layer;
     if (*out >= layers)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -71,8 +70,8 @@ static enum epa_status npy_layer(const char *name, const struct routing_shape *s
 }
 
 static enum epa_status npy_routing_shape(const char *name, const struct npy *npy,
-                                         const struct routing_shape *shape,
-                                         uint64_t *layers, struct epa_error *err)
+                                         const struct routing_shape *shape, uint64_t *layers,
+                                         struct epa_error *err)
 {
     uint64_t topk = npy->shape[npy->dimensions - 1];
 
@@ -90,8 +89,7 @@ static enum epa_status npy_routing_shape(const char *name, const struct npy *npy
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: %llu choices for each token, moe.topk is %u: set moe.topk to "
                         "%llu",
-                        name, (unsigned long long)topk, shape->topk,
-                        (unsigned long long)topk);
+                        name, (unsigned long long)topk, shape->topk, (unsigned long long)topk);
     if (npy->shape[0] >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: more than 2^32 tokens", name);
     *layers = npy->dimensions == 3 ? npy->shape[1] : 1;
@@ -107,12 +105,11 @@ static enum epa_status bad_npy_choice(const char *name, const struct routing_sha
                         "%s: offset %zu: token %llu wants expert %lld twice, as choices %u "
                         "and %u",
                         name, offset, (unsigned long long)token, (long long)id, twice, k);
-    return epa_fail(
-        err, EPA_ERR_CONFIG,
-        "%s: offset %zu: choice %u of token %llu is expert %lld; moe.experts is "
-        "%u, so 0 to %u, or -1 for a dropped choice",
-        name, offset, k, (unsigned long long)token, (long long)id, shape->experts,
-        shape->experts - 1);
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s: offset %zu: choice %u of token %llu is expert %lld; moe.experts is "
+                    "%u, so 0 to %u, or -1 for a dropped choice",
+                    name, offset, k, (unsigned long long)token, (long long)id, shape->experts,
+                    shape->experts - 1);
 }
 
 static enum epa_status table_alloc(const char *name, uint64_t tokens, uint32_t topk,
@@ -125,15 +122,14 @@ static enum epa_status table_alloc(const char *name, uint64_t tokens, uint32_t t
         return EPA_OK;
     free(out->expert);
     free(out->weight);
-    return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for the choices of %llu tokens",
-                    name, (unsigned long long)tokens);
+    return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for the choices of %llu tokens", name,
+                    (unsigned long long)tokens);
 }
 
 /* Fills the table from one layer of the array. `id` has room for topk. */
-static enum epa_status npy_rows(const char *name, const unsigned char *data,
-                                const struct npy *npy, const struct routing_shape *shape,
-                                uint64_t layers, uint64_t layer, int64_t *id,
-                                struct routing_table *table, struct epa_error *err)
+static enum epa_status npy_rows(const char *name, const unsigned char *data, const struct npy *npy,
+                                const struct routing_shape *shape, uint64_t layers, uint64_t layer,
+                                int64_t *id, struct routing_table *table, struct epa_error *err)
 {
     uint32_t topk = shape->topk, bad, twice;
 
@@ -147,16 +143,16 @@ static enum epa_status npy_rows(const char *name, const unsigned char *data,
         }
         bad = routing_bad_choice(id, shape, &twice);
         if (bad < topk)
-            return bad_npy_choice(name, shape, at + (size_t)bad * npy->item_bytes, t, bad,
-                                  id[bad], twice, err);
+            return bad_npy_choice(name, shape, at + (size_t)bad * npy->item_bytes, t, bad, id[bad],
+                                  twice, err);
         routing_even_weights(expert, topk, table->weight + t * topk);
     }
     return EPA_OK;
 }
 
 enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
-                                  const struct routing_shape *shape,
-                                  struct routing_table *out, struct epa_error *err)
+                                  const struct routing_shape *shape, struct routing_table *out,
+                                  struct epa_error *err)
 {
     struct routing_table table = {0};
     uint64_t layers = 0, layer = 0;
@@ -194,30 +190,28 @@ static float float_at(const unsigned char *p, uint32_t item_bytes)
     return float_of_bits(low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
-static enum epa_status hidden_shape(const char *name, const struct npy *npy,
-                                    uint32_t hidden, struct epa_error *err)
+static enum epa_status hidden_shape(const char *name, const struct npy *npy, uint32_t hidden,
+                                    struct epa_error *err)
 {
     if (npy->kind != 'f' || npy->item_bytes > 4)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: hidden states are float16 or float32; this is %s of %u bytes",
-                        name, npy->kind == 'f' ? "floats" : "integers", npy->item_bytes);
+                        "%s: hidden states are float16 or float32; this is %s of %u bytes", name,
+                        npy->kind == 'f' ? "floats" : "integers", npy->item_bytes);
     if (npy->dimensions != 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: %u dimensions; hidden states are [tokens, hidden]", name,
                         npy->dimensions);
     if (npy->shape[1] != hidden)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: rows of %llu, moe.hidden is %u: set moe.hidden to %llu", name,
-                        (unsigned long long)npy->shape[1], hidden,
-                        (unsigned long long)npy->shape[1]);
+        return epa_fail(
+            err, EPA_ERR_CONFIG, "%s: rows of %llu, moe.hidden is %u: set moe.hidden to %llu", name,
+            (unsigned long long)npy->shape[1], hidden, (unsigned long long)npy->shape[1]);
     if (npy->shape[0] >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: more than 2^32 tokens", name);
     return EPA_OK;
 }
 
-enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
-                                 uint32_t hidden, bool f16, struct hidden_table *out,
-                                 struct epa_error *err)
+enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes, uint32_t hidden,
+                                 bool f16, struct hidden_table *out, struct epa_error *err)
 {
     /* Sums of larger ones overflow in bf16, and then right and wrong look the same. In f16
      * whatever is a number there can be summed. */
@@ -240,13 +234,12 @@ enum epa_status hidden_parse_npy(const char *name, const void *data, size_t byte
 
         if (!(fabsf(v) <= most)) {
             free(x);
-            return epa_fail(
-                err, EPA_ERR_CONFIG,
-                "%s: offset %zu: channel %llu of token %llu is %g; values up to "
-                "%.6g can be checked in moe.dtype: %s",
-                name, at, (unsigned long long)(i % hidden),
-                (unsigned long long)(i / hidden), (double)v, (double)most,
-                f16 ? "f16" : "bf16");
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: offset %zu: channel %llu of token %llu is %g; values up to "
+                            "%.6g can be checked in moe.dtype: %s",
+                            name, at, (unsigned long long)(i % hidden),
+                            (unsigned long long)(i / hidden), (double)v, (double)most,
+                            f16 ? "f16" : "bf16");
         }
         x[i] = word_of_float(f16, v);
     }
@@ -267,8 +260,7 @@ static enum epa_status fill_from(int fd, const char *path, char *data, size_t by
         if (n < 0)
             return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
         if (n == 0)
-            return epa_fail(err, EPA_ERR_SYSTEM, "%s: became shorter while it was read",
-                            path);
+            return epa_fail(err, EPA_ERR_SYSTEM, "%s: became shorter while it was read", path);
         done += (size_t)n;
     }
     return EPA_OK;
@@ -289,8 +281,8 @@ static enum epa_status read_open_file(int fd, const char *path, char **out, size
     if (st.st_size == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s:1:1: the file is empty", path);
     if ((uint64_t)st.st_size > file_bytes_max)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: has %lld bytes; up to 16 GiB are read",
-                        path, (long long)st.st_size);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: has %lld bytes; up to 16 GiB are read", path,
+                        (long long)st.st_size);
     data = malloc((size_t)st.st_size);
     if (data == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %lld bytes", path,
@@ -305,8 +297,7 @@ static enum epa_status read_open_file(int fd, const char *path, char **out, size
     return EPA_OK;
 }
 
-static enum epa_status read_all(const char *path, char **out, size_t *bytes,
-                                struct epa_error *err)
+static enum epa_status read_all(const char *path, char **out, size_t *bytes, struct epa_error *err)
 {
     /* Without O_NONBLOCK a pipe that nobody writes to would not open. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -338,8 +329,8 @@ enum epa_status routing_read(const char *path, const struct routing_shape *shape
     return status;
 }
 
-enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16,
-                            struct hidden_table *out, struct epa_error *err)
+enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
+                            struct epa_error *err)
 {
     enum epa_status status;
     size_t bytes;

@@ -60,8 +60,8 @@ refuse(const struct reader *r, const char *key, size_t index, const char *fmt, .
 }
 
 /* A number of the meta line, where it is there, must be that of the experiment. */
-static enum epa_status check_meta(const struct reader *r, const json_t *object,
-                                  const char *key, const char *option, uint32_t want)
+static enum epa_status check_meta(const struct reader *r, const json_t *object, const char *key,
+                                  const char *option, uint32_t want)
 {
     const json_t *value = json_object_get(object, key);
 
@@ -119,9 +119,8 @@ static enum epa_status grow(struct reader *r)
     if (weight != NULL)
         r->table.weight = weight;
     if (expert == NULL || weight == NULL || room > UINT32_MAX)
-        return epa_fail(r->err, EPA_ERR_NOMEM,
-                        "%s:%zu: no memory for the choices of %llu tokens", r->name,
-                        r->line_number, (unsigned long long)room);
+        return epa_fail(r->err, EPA_ERR_NOMEM, "%s:%zu: no memory for the choices of %llu tokens",
+                        r->name, r->line_number, (unsigned long long)room);
     r->room = room;
     return EPA_OK;
 }
@@ -131,14 +130,12 @@ static enum epa_status read_ids(struct reader *r, const json_t *list, int32_t *o
     uint32_t topk = r->shape->topk, bad, twice;
 
     if (!json_is_array(list))
-        return refuse(r, "topk_ids", SIZE_MAX,
-                      "topk_ids should be a list of expert numbers");
+        return refuse(r, "topk_ids", SIZE_MAX, "topk_ids should be a list of expert numbers");
     if (json_array_size(list) != topk && r->table.tokens != 0)
         return refuse(r, "topk_ids", SIZE_MAX, "%zu choices, the tokens above have %u",
                       json_array_size(list), topk);
     if (json_array_size(list) != topk)
-        return refuse(r, "topk_ids", SIZE_MAX,
-                      "%zu choices, moe.topk is %u: set moe.topk to %zu",
+        return refuse(r, "topk_ids", SIZE_MAX, "%zu choices, moe.topk is %u: set moe.topk to %zu",
                       json_array_size(list), topk, json_array_size(list));
     for (uint32_t k = 0; k < topk; k++) {
         const json_t *item = json_array_get(list, k);
@@ -179,8 +176,7 @@ static enum epa_status read_weights(const struct reader *r, const json_t *list,
         if (!json_is_number(item))
             return refuse(r, "topk_weights", k, "weight %u is not a number", k);
         if (!(v >= 0 && v <= 1e6)) /* sums stay finite, whatever the hidden states */
-            return refuse(r, "topk_weights", k,
-                          "weight %u is %g; weights are from 0 to 1e6", k, v);
+            return refuse(r, "topk_weights", k, "weight %u is %g; weights are from 0 to 1e6", k, v);
         out[k] = expert[k] >= 0 ? (float)v : 0;
     }
     return EPA_OK;
@@ -199,8 +195,8 @@ static enum epa_status read_token(struct reader *r, const json_t *object)
     if (status == EPA_OK)
         status = read_ids(r, json_object_get(object, "topk_ids"), r->table.expert + at);
     if (status == EPA_OK)
-        status = read_weights(r, json_object_get(object, "topk_weights"),
-                              r->table.expert + at, r->table.weight + at);
+        status = read_weights(r, json_object_get(object, "topk_weights"), r->table.expert + at,
+                              r->table.weight + at);
     if (status == EPA_OK)
         r->table.tokens++;
     return status;
@@ -241,14 +237,13 @@ static enum epa_status read_line(struct reader *r)
     enum epa_status status;
 
     if (r->line_bytes > LINE_BYTES_MAX)
-        return refuse(r, NULL, 0, "a line of %zu bytes; up to 1 MiB are read",
-                      r->line_bytes);
+        return refuse(r, NULL, 0, "a line of %zu bytes; up to 1 MiB are read", r->line_bytes);
     if (is_blank(r->line, r->line_bytes))
         return EPA_OK;
     object = json_loadb(r->line, r->line_bytes, JSON_REJECT_DUPLICATES, &why);
     if (object == NULL)
-        return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%zu:%d: no JSON: %s", r->name,
-                        r->line_number, why.column > 0 ? why.column : 1, why.text);
+        return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%zu:%d: no JSON: %s", r->name, r->line_number,
+                        why.column > 0 ? why.column : 1, why.text);
     status = read_object(r, object);
     json_decref(object);
     return status;
@@ -274,13 +269,13 @@ static enum epa_status read_lines(struct reader *r, const char *text, size_t byt
                         "%s: no token of layer %u; the first one is of layer %lld", r->name,
                         r->shape->layer, (long long)r->first_layer);
     return epa_fail(r->err, EPA_ERR_CONFIG,
-                    "%s:%zu:1: the file ends without a token: a line with topk_ids",
-                    r->name, r->line_number);
+                    "%s:%zu:1: the file ends without a token: a line with topk_ids", r->name,
+                    r->line_number);
 }
 
 enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
-                                    const struct routing_shape *shape,
-                                    struct routing_table *out, struct epa_error *err)
+                                    const struct routing_shape *shape, struct routing_table *out,
+                                    struct epa_error *err)
 {
     struct reader r = {.name = name, .shape = shape, .first_layer = INT64_MIN, .err = err};
     enum epa_status status;

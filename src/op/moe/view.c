@@ -6,15 +6,7 @@
 
 #include <stdlib.h>
 
-enum {
-    STAGE_COUNT,
-    STAGE_START,
-    STAGE_ROW,
-    STAGE_WEIGHT,
-    STAGE_DATA,
-    STAGE_SCALE,
-    STAGE_ORIGIN
-};
+enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
 
 enum { PIECES = 3 }; /* of a received row: token, scales, origin */
 
@@ -52,8 +44,7 @@ static enum epa_status stage(struct op_moe *op, uint32_t which, const struct pie
 
     for (uint32_t i = 0; i < runs; i++)
         n += run[i].n;
-    status =
-        op_moe_area(&op->staged[which], "reading rows back", n * p->stride + p->bytes, err);
+    status = op_moe_area(&op->staged[which], "reading rows back", n * p->stride + p->bytes, err);
     if (status != EPA_OK)
         return status;
     to = op->staged[which].data;
@@ -68,9 +59,9 @@ static enum epa_status stage(struct op_moe *op, uint32_t which, const struct pie
 }
 
 /* A list of which every element is wanted. */
-static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void *from,
-                                  size_t bytes, const struct run *run, uint32_t runs,
-                                  const void **out, struct epa_error *err)
+static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void *from, size_t bytes,
+                                  const struct run *run, uint32_t runs, const void **out,
+                                  struct epa_error *err)
 {
     const struct piece p = {from, bytes, bytes};
 
@@ -96,18 +87,16 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
     if (m->recv_start == NULL)
         return missing("recv_start", err);
     if (m->recv_rows > f->recv_rows || m->recv_entries > f->recv_entries)
-        return epa_fail(
-            err, EPA_ERR_MISMATCH,
-            "%llu rows and %llu entries; plan() said at "
-            "most %llu and %llu",
-            (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries,
-            (unsigned long long)f->recv_rows, (unsigned long long)f->recv_entries);
+        return epa_fail(err, EPA_ERR_MISMATCH,
+                        "%llu rows and %llu entries; plan() said at "
+                        "most %llu and %llu",
+                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries,
+                        (unsigned long long)f->recv_rows, (unsigned long long)f->recv_entries);
     if (!ranks && m->recv_rows != m->recv_entries)
-        return epa_fail(
-            err, EPA_ERR_MISMATCH,
-            "recv_rows is %llu, recv_entries is %llu; layout expert has as many "
-            "of both",
-            (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries);
+        return epa_fail(err, EPA_ERR_MISMATCH,
+                        "recv_rows is %llu, recv_entries is %llu; layout expert has as many "
+                        "of both",
+                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries);
     if (m->recv_entries == 0)
         return EPA_OK;
     if (m->recv == NULL)
@@ -142,21 +131,19 @@ static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_m
             return epa_fail(err, EPA_ERR_MISMATCH,
                             "expert %u (local %u) has %llu entries from "
                             "%llu; plan() said at most %llu",
-                            op->world.rank * op->local_experts + e, e,
-                            (unsigned long long)count, (unsigned long long)start,
-                            (unsigned long long)room);
+                            op->world.rank * op->local_experts + e, e, (unsigned long long)count,
+                            (unsigned long long)start, (unsigned long long)room);
     }
     if (sum > m->recv_entries)
-        return epa_fail(err, EPA_ERR_MISMATCH,
-                        "counts add up to %llu, recv_entries is %llu",
+        return epa_fail(err, EPA_ERR_MISMATCH, "counts add up to %llu, recv_entries is %llu",
                         (unsigned long long)sum, (unsigned long long)m->recv_entries);
     *entries = sum;
     return EPA_OK;
 }
 
 /* Rows that entries are in; *end is past the last one. */
-static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v,
-                                   uint64_t *end, struct epa_error *err)
+static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v, uint64_t *end,
+                                   struct epa_error *err)
 {
     const struct epa_moe *m = &v->m;
 
@@ -170,8 +157,8 @@ static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v
                                 "entry %llu of expert %u is in row %llu; "
                                 "there are %llu",
                                 (unsigned long long)m->recv_start[e] + i,
-                                op->world.rank * op->local_experts + e,
-                                (unsigned long long)row, (unsigned long long)m->recv_rows);
+                                op->world.rank * op->local_experts + e, (unsigned long long)row,
+                                (unsigned long long)m->recv_rows);
             *end = row >= *end ? row + 1 : *end;
         }
     return EPA_OK;
@@ -209,11 +196,11 @@ static enum epa_status view(struct op_moe *op, const struct slot *s, struct view
     *v = (struct view){.m = s->problem.u.moe};
     status = refuse_pointers(op, m, err);
     if (status == EPA_OK)
-        status = stage_list(op, STAGE_COUNT, m->recv_count, sizeof(*m->recv_count),
-                            &experts, 1, &count, err);
+        status = stage_list(op, STAGE_COUNT, m->recv_count, sizeof(*m->recv_count), &experts, 1,
+                            &count, err);
     if (status == EPA_OK)
-        status = stage_list(op, STAGE_START, m->recv_start, sizeof(*m->recv_start),
-                            &experts, 1, &start, err);
+        status = stage_list(op, STAGE_START, m->recv_start, sizeof(*m->recv_start), &experts, 1,
+                            &start, err);
     if (status != EPA_OK)
         return status;
     m->recv_count = count;
@@ -223,11 +210,11 @@ static enum epa_status view(struct op_moe *op, const struct slot *s, struct view
         return status;
     list_runs(op, v);
     if (op->footprint.layout == EPA_LAYOUT_RANK && v->entries != 0) {
-        status = stage_list(op, STAGE_ROW, m->recv_row, sizeof(*m->recv_row), op->run,
-                            v->n_runs, &row, err);
+        status = stage_list(op, STAGE_ROW, m->recv_row, sizeof(*m->recv_row), op->run, v->n_runs,
+                            &row, err);
         if (status == EPA_OK)
-            status = stage_list(op, STAGE_WEIGHT, m->recv_weight, sizeof(*m->recv_weight),
-                                op->run, v->n_runs, &weight, err);
+            status = stage_list(op, STAGE_WEIGHT, m->recv_weight, sizeof(*m->recv_weight), op->run,
+                                v->n_runs, &weight, err);
     }
     m->recv_row = row;
     m->recv_weight = weight;
@@ -235,9 +222,8 @@ static enum epa_status view(struct op_moe *op, const struct slot *s, struct view
 }
 
 /* Says where it was. */
-static enum epa_status reported(const struct op_moe *op, uint64_t iteration,
-                            enum epa_status status, const struct epa_error *why,
-                            struct epa_error *err)
+static enum epa_status reported(const struct op_moe *op, uint64_t iteration, enum epa_status status,
+                                const struct epa_error *why, struct epa_error *err)
 {
     if (status == EPA_OK)
         return EPA_OK;
@@ -281,8 +267,7 @@ static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct
     bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3, one;
     const struct piece p[PIECES] = {
         {m->recv, m->recv_stride, m->hidden * (fp8 ? 1 : sizeof(uint16_t))},
-        {(const char *)m->recv_scale, m->scale_stride,
-         fp8 ? hidden_groups(op) * sizeof(float) : 0},
+        {(const char *)m->recv_scale, m->scale_stride, fp8 ? hidden_groups(op) * sizeof(float) : 0},
         {(const char *)m->origin, m->origin_stride, origins ? sizeof(*m->origin) : 0}};
     struct piece message;
     const void *here[PIECES] = {NULL}, *whole = NULL;
@@ -295,8 +280,7 @@ static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct
         if (p[i].bytes == 0)
             continue;
         if (one)
-            here[i] =
-                (const char *)whole + ((uintptr_t)p[i].from - (uintptr_t)message.from);
+            here[i] = (const char *)whole + ((uintptr_t)p[i].from - (uintptr_t)message.from);
         else
             status = stage(op, STAGE_DATA + i, &p[i], run, runs, &here[i], err);
     }
@@ -306,8 +290,8 @@ static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct
 
 static void use_in_place(struct view *v)
 {
-    v->rows = (struct row_view){v->m.recv, (const char *)v->m.recv_scale,
-                                (const char *)v->m.origin, 0};
+    v->rows =
+        (struct row_view){v->m.recv, (const char *)v->m.recv_scale, (const char *)v->m.origin, 0};
 }
 
 enum epa_status op_moe_read_all(struct op_moe *op, struct view *v, struct epa_error *err)
@@ -319,14 +303,13 @@ enum epa_status op_moe_read_all(struct op_moe *op, struct view *v, struct epa_er
     use_in_place(v);
     if (on_host(op) || v->entries == 0)
         return EPA_OK;
-    return reported(
-        op, v->iteration,
-        read_runs(op, v, by_rank ? &all : op->run, by_rank ? 1 : v->n_runs, true, &why),
-        &why, err);
+    return reported(op, v->iteration,
+                    read_runs(op, v, by_rank ? &all : op->run, by_rank ? 1 : v->n_runs, true, &why),
+                    &why, err);
 }
 
-enum epa_status op_moe_read_rows(struct op_moe *op, struct view *v, uint64_t first,
-                                 uint64_t n, struct epa_error *err)
+enum epa_status op_moe_read_rows(struct op_moe *op, struct view *v, uint64_t first, uint64_t n,
+                                 struct epa_error *err)
 {
     struct run run = {first, n};
     struct epa_error why = {EPA_OK, ""};

@@ -65,9 +65,9 @@ static uint16_t word_of(uint64_t call, uint32_t rank, uint32_t token, uint32_t c
 /* A small whole number, so that sums are exact. */
 static uint32_t output_of(uint64_t call, uint32_t rank, uint32_t token, int32_t expert)
 {
-    return 1 + (uint32_t)(mix(((call * RANKS + rank) * TOKENS + token) * EXPERTS +
-                              (uint32_t)expert) %
-                          60);
+    return 1 +
+           (uint32_t)(mix(((call * RANKS + rank) * TOKENS + token) * EXPERTS + (uint32_t)expert) %
+                      60);
 }
 
 static uint16_t bf16(uint32_t whole)
@@ -81,8 +81,7 @@ static uint16_t bf16(uint32_t whole)
 
 static void fill_inputs(struct run *run, struct open *o)
 {
-    static const float ones[TOKENS * TOPK] = {1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                              1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const float ones[TOKENS * TOPK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct epa_moe *m = &o->problem.u.moe;
 
     for (uint32_t t = 0; t < TOKENS; t++) {
@@ -210,8 +209,7 @@ static bool step(struct run *run)
         run->again->call = run->again->problem.u.moe.epoch;
         good = combine(run, run->again);
         run->again->call = 0;
-    } else if (last != NULL && last->call == run->calls && run->again == NULL &&
-               draw % 4 == 1) {
+    } else if (last != NULL && last->call == run->calls && run->again == NULL && draw % 4 == 1) {
         good = ends_well(run, run->a->discard(run->a, &last->problem));
         last->call = 0;
     } else if (next != NULL && (first == NULL || draw % 2 == 0)) {
@@ -237,7 +235,8 @@ static struct epa_problem problem(void)
 
 static struct v1_config config_of(int exchange)
 {
-    return (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE,
+    return (struct v1_config){.pdl = true,
+                              .dispatch_dtype = V1_DTYPE_NATIVE,
                               .exchange = exchange,
                               .buffers = 2,
                               .nontemporal = V1_NONTEMPORAL_OFF};
@@ -265,8 +264,7 @@ static void make_calls(struct rank *r, int exchange)
                                                 .transport = r->t,
                                                 .backend = r->backend,
                                                 .config = &c,
-                                                .transport_flags =
-                                                    r->subject->plugin->flags,
+                                                .transport_flags = r->subject->plugin->flags,
                                                 .timeout_ns = DEFAULT_TIMEOUT_NS};
 
     if (!claim(r, epa_plugin.create(&params, &run.a, &err) == EPA_OK, "%s", err.text))
@@ -295,11 +293,11 @@ static void run_with(void **state, int exchange, void (*body)(struct rank *))
     const struct subject *subject = *state;
     struct v1_config c = config_of(exchange);
 
-    ranks_run(subject, &(struct ranks){.ranks = RANKS,
-                                       .signals = V1_MODES * V1_POSITIONS * RANKS,
-                                       .heap_bytes =
-                                           layout_of(subject->plugin->flags, &c).heap_bytes,
-                                       .body = body});
+    ranks_run(subject,
+              &(struct ranks){.ranks = RANKS,
+                              .signals = V1_MODES * V1_POSITIONS * RANKS,
+                              .heap_bytes = layout_of(subject->plugin->flags, &c).heap_bytes,
+                              .body = body});
 }
 
 static void calls_come_in_any_order_and_outputs_are_pulled(void **state)

@@ -98,8 +98,8 @@ static const struct epa_option options[] = {{0}};
 
 EPA_PLUGIN_EXPORT
 const struct epa_backend_plugin epa_plugin = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin),
-               .name = "fake", .summary = "GPUs that are none",
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "fake",
+               .summary = "GPUs that are none",
                .options = {options, sizeof(struct config), &defaults}},
     .memory = EPA_MEMORY_CUDA,
     .open = open_all,

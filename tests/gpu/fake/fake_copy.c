@@ -28,8 +28,8 @@ static void run_copy(void *data)
     }
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
 {
     struct copy c = {.to = to, .from = from, .bytes = bytes, .rows = 1};
 
@@ -37,9 +37,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
-                              size_t from_pitch, size_t bytes, size_t rows,
-                              enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
 {
     struct copy c = {to, from, to_pitch, from_pitch, bytes, rows};
 

@@ -71,8 +71,7 @@ const char *cudaGetErrorString(cudaError_t error)
 
 const char *cudaGetErrorName(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-                                              : "cudaErrorUnknown";
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorUnknown";
 }
 
 /* Only a launch by <<<>>> says in no other way that it failed. */
@@ -170,8 +169,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
     return fake_fails() ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute,
-                                      int device, int peer)
+cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
+                                      int peer)
 {
     (void)device;
     (void)peer;

@@ -29,8 +29,7 @@ static CUresult CUDAAPI device_uuid(CUuuid *out, CUdevice_v1 device)
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute,
-                                         CUdevice_v1 device)
+static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute, CUdevice_v1 device)
 {
     (void)device;
     *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
@@ -70,8 +69,7 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle_v1 handle)
 }
 
 static CUresult CUDAAPI export_handle(void *out, CUmemGenericAllocationHandle_v1 handle,
-                                      CUmemAllocationHandleType type,
-                                      unsigned long long flags)
+                                      CUmemAllocationHandleType type, unsigned long long flags)
 {
     int fd = fake_fails() ? -1 : dup((int)handle); /* not close-on-exec, as the real one */
 
@@ -119,13 +117,12 @@ static CUresult CUDAAPI address_free(CUdeviceptr_v2 at, size_t bytes)
 }
 
 static CUresult CUDAAPI map(CUdeviceptr_v2 at, size_t bytes, size_t offset,
-                            CUmemGenericAllocationHandle_v1 handle,
-                            unsigned long long flags)
+                            CUmemGenericAllocationHandle_v1 handle, unsigned long long flags)
 {
     (void)offset;
     (void)flags;
-    if (fake_fails() || mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
-                             MAP_SHARED | MAP_FIXED, (int)handle, 0) == MAP_FAILED)
+    if (fake_fails() || mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                             (int)handle, 0) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
     fake_count(1);
     return CUDA_SUCCESS;
@@ -140,13 +137,12 @@ static CUresult CUDAAPI unmap(CUdeviceptr_v2 at, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes,
-                                   const CUmemAccessDesc_v1 *desc, size_t n)
+static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes, const CUmemAccessDesc_v1 *desc,
+                                   size_t n)
 {
     (void)desc;
     (void)n;
-    return fake_fails() ||
-                   mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) != 0
+    return fake_fails() || mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) != 0
                ? CUDA_ERROR_INVALID_DEVICE
                : CUDA_SUCCESS;
 }
@@ -157,20 +153,17 @@ static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes,
         memcpy(out, &function, sizeof(function)); \
     }
 
-static cudaError_t entry(const char *name, void **out,
-                         enum cudaDriverEntryPointQueryResult *result)
+static cudaError_t entry(const char *name, void **out, enum cudaDriverEntryPointQueryResult *result)
 {
     *out = NULL;
     ENTRY("cuGetErrorString", PFN_cuGetErrorString_v6000, error_string)
     ENTRY("cuDeviceGet", PFN_cuDeviceGet_v2000, device_get)
     ENTRY("cuDeviceGetUuid", PFN_cuDeviceGetUuid_v11040, device_uuid)
     ENTRY("cuDeviceGetAttribute", PFN_cuDeviceGetAttribute_v2000, device_attribute)
-    ENTRY("cuMemGetAllocationGranularity", PFN_cuMemGetAllocationGranularity_v10020,
-          granularity)
+    ENTRY("cuMemGetAllocationGranularity", PFN_cuMemGetAllocationGranularity_v10020, granularity)
     ENTRY("cuMemCreate", PFN_cuMemCreate_v10020, create)
     ENTRY("cuMemRelease", PFN_cuMemRelease_v10020, release)
-    ENTRY("cuMemExportToShareableHandle", PFN_cuMemExportToShareableHandle_v10020,
-          export_handle)
+    ENTRY("cuMemExportToShareableHandle", PFN_cuMemExportToShareableHandle_v10020, export_handle)
     ENTRY("cuMemImportFromShareableHandle", PFN_cuMemImportFromShareableHandle_v10020,
           import_handle)
     ENTRY("cuMemAddressReserve", PFN_cuMemAddressReserve_v10020, reserve)

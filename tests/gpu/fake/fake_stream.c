@@ -141,8 +141,7 @@ static void queue_all(struct CUstream_st *s, struct ops *ops)
     pthread_mutex_unlock(&s->lock);
 }
 
-cudaError_t fake_queue(cudaStream_t stream, void (*run)(void *), const void *data,
-                       size_t bytes)
+cudaError_t fake_queue(cudaStream_t stream, void (*run)(void *), const void *data, size_t bytes)
 {
     struct op *op = op_create(run, data, bytes);
     struct ops one = {op, op};
@@ -375,8 +374,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status,
                                      unsigned long long *graph, cudaGraph_t *recorded,
-                                     const cudaGraphNode_t **after,
-                                     const cudaGraphEdgeData **edges, size_t *n)
+                                     const cudaGraphNode_t **after, const cudaGraphEdgeData **edges,
+                                     size_t *n)
 {
     if (recorded != NULL || after != NULL || edges != NULL || n != NULL)
         return cudaErrorNotSupported;
@@ -418,8 +417,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
-                                 unsigned long long flags)
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     struct CUgraphExec_st *exec = fake_fails() ? NULL : calloc(1, sizeof(*exec));
 

@@ -30,8 +30,7 @@ FAKE int nvmlSystemGetDriverVersion(char *, unsigned);
 FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char *, struct nvmlDevice_st **);
 FAKE int nvmlDeviceGetClockInfo(struct nvmlDevice_st *, int, unsigned *);
 FAKE int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *, int, unsigned *);
-FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *,
-                                                   unsigned long long *);
+FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *, unsigned long long *);
 FAKE int nvmlDeviceGetPowerUsage(struct nvmlDevice_st *, unsigned *);
 FAKE int nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_st *, unsigned *);
 FAKE int nvmlDeviceGetTemperature(struct nvmlDevice_st *, int, unsigned *);
@@ -86,8 +85,7 @@ int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
 }
 
 /* The name of old drivers; the newer one is missing here. */
-int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *d,
-                                              unsigned long long *out)
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *d, unsigned long long *out)
 {
     *out = d->index == 0 ? 0x24 : 0;
     return result("nvmlDeviceGetCurrentClocksThrottleReasons");
@@ -135,8 +133,7 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_st *d, unsigned link, 
     return result("nvmlDeviceGetNvLinkRemoteDeviceType");
 }
 
-int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *a, struct nvmlDevice_st *b, int kind,
-                           int *out)
+int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *a, struct nvmlDevice_st *b, int kind, int *out)
 {
     *out = kind == 2 && a->index % 2 == 0 && b->index % 2 == 0 ? 0 : 4;
     return 0;

@@ -60,8 +60,8 @@ static const char *name_of(const struct worker *w, const struct lane *lane)
 
 static bool is_alike(const struct worker *w, const struct lane *a, const struct lane *b)
 {
-    return simt_can_go_on(w, a) == simt_can_go_on(w, b) && a->state == b->state &&
-           a->op == b->op && a->mask == b->mask && a->caller == b->caller;
+    return simt_can_go_on(w, a) == simt_can_go_on(w, b) && a->state == b->state && a->op == b->op &&
+           a->mask == b->mask && a->caller == b->caller;
 }
 
 static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
@@ -72,8 +72,7 @@ static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
     fprintf(stderr, "  threads %u to %u: %s", first, last, name_of(w, lane));
     if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_WARP)
         fprintf(stderr, " of lanes %08x", lane->mask);
-    if (!simt_can_go_on(w, lane) && lane->state != LANE_LEFT &&
-        dladdr(lane->caller, &info) != 0)
+    if (!simt_can_go_on(w, lane) && lane->state != LANE_LEFT && dladdr(lane->caller, &info) != 0)
         fprintf(stderr, ", %s+%#zx", info.dli_fname,
                 (size_t)((const char *)lane->caller - (const char *)info.dli_fbase));
     fprintf(stderr, "\n");
@@ -205,9 +204,8 @@ static void threads_create(struct lane *lane)
     char *stack = at + (SIMT_STACK - (uintptr_t)at % SIMT_STACK);
 
     for (size_t i = 0; i < SIMT_WARP; i++) {
-        lane[i].thread = at == MAP_FAILED
-                             ? NULL
-                             : thread_at(stack + i * SIMT_STACK, i * COLOUR_BYTES % PAGE);
+        lane[i].thread =
+            at == MAP_FAILED ? NULL : thread_at(stack + i * SIMT_STACK, i * COLOUR_BYTES % PAGE);
         if (lane[i].thread == NULL) {
             fprintf(stderr, "simt: no memory for threads of a block\n");
             abort();
@@ -276,7 +274,9 @@ static void rest(uint64_t *since)
 
     *since = *since == 0 ? now : *since;
     backoff = (now - *since) / 4;
-    backoff = backoff < MIN_BACKOFF_NS ? MIN_BACKOFF_NS : backoff < MAX_BACKOFF_NS ? backoff : MAX_BACKOFF_NS;
+    backoff = backoff < MIN_BACKOFF_NS   ? MIN_BACKOFF_NS
+              : backoff < MAX_BACKOFF_NS ? backoff
+                                         : MAX_BACKOFF_NS;
     nanosleep(&(struct timespec){.tv_nsec = (long)backoff}, NULL);
 }
 

@@ -137,8 +137,7 @@ static inline void simt_is_ready(struct worker *w, const struct lane *lane)
     w->ready[lane->number / SIMT_WARP] |= 1u << lane->number % SIMT_WARP;
 }
 
-static inline void simt_is_not_ready(struct worker *w, struct lane *lane,
-                                     enum lane_state state)
+static inline void simt_is_not_ready(struct worker *w, struct lane *lane, enum lane_state state)
 {
     lane->state = state;
     w->ready[lane->number / SIMT_WARP] &= ~(1u << lane->number % SIMT_WARP);

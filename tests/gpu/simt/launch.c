@@ -52,9 +52,9 @@ static void run_blocks(struct worker *w, struct run *run)
     uint64_t i;
 
     while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks)
-        simt_block_run(w, run->grid, run->kernel, run->args,
-                       (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y),
-                               (unsigned)(i / n.x / n.y)});
+        simt_block_run(
+            w, run->grid, run->kernel, run->args,
+            (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y), (unsigned)(i / n.x / n.y)});
 }
 
 static struct run *wait_for_work(struct hand *hand)
@@ -207,8 +207,7 @@ static bool find_params(const void *kernel, struct simt_kernel *out)
     return found;
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
-                                void **args)
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
     struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
     struct simt_kernel k;
@@ -228,8 +227,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
-cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which,
-                                 int value)
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which, int value)
 {
     (void)kernel;
     if (which == cudaFuncAttributeMaxDynamicSharedMemorySize && value > SIMT_SHARED_BYTES)
@@ -237,8 +235,8 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute whic
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel,
-                                                          int threads, size_t shared_bytes)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
+                                                          size_t shared_bytes)
 {
     (void)kernel;
     *out = shared_bytes > SIMT_SHARED_BYTES ? 0 : FAKE_THREADS / threads;

@@ -64,8 +64,8 @@ static uint64_t outcome(const struct worker *w, const struct meeting *m, uint32_
         return 0;
     case SIMT_SHFL:
         if ((m->mask >> m->arg[lane] & 1) == 0)
-            simt_die(w, "lane %u shuffles from lane %u, which is not in its mask %08x",
-                     lane, m->arg[lane], m->mask);
+            simt_die(w, "lane %u shuffles from lane %u, which is not in its mask %08x", lane,
+                     m->arg[lane], m->mask);
         return m->value[m->arg[lane]];
     case SIMT_BALLOT:
         return lanes_with(m, 1);
@@ -110,10 +110,9 @@ uint64_t simt_warp(enum simt_warp_op op, uint32_t mask, uint64_t value, uint32_t
     struct meeting *m = &warp->meeting[mask == 0 ? 0 : __builtin_ctz(mask)];
 
     comes_to(w, LANE_IN_WARP, op, mask, __builtin_return_address(0));
-    if ((mask >> lane & 1) == 0 || (w->lanes - (number - lane) < SIMT_WARP &&
-                                    mask >> (w->lanes - (number - lane)) != 0))
-        simt_die(w, "thread %u calls a warp's operation with mask %08x, which %s", number,
-                 mask,
+    if ((mask >> lane & 1) == 0 ||
+        (w->lanes - (number - lane) < SIMT_WARP && mask >> (w->lanes - (number - lane)) != 0))
+        simt_die(w, "thread %u calls a warp's operation with mask %08x, which %s", number, mask,
                  (mask >> lane & 1) == 0 ? "does not have its lane"
                                          : "has lanes that the block has not");
     if (m->here == 0) {
@@ -152,9 +151,7 @@ int simt_block(enum simt_block_op op, int value)
         uint32_t n = w->counted;
 
         w->here = 0;
-        w->block_result = op == SIMT_SYNC_AND  ? n == w->lanes
-                          : op == SIMT_SYNC_OR ? n > 0
-                                               : (int)n;
+        w->block_result = op == SIMT_SYNC_AND ? n == w->lanes : op == SIMT_SYNC_OR ? n > 0 : (int)n;
         for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++) {
             uint32_t lanes = w->lanes - i * SIMT_WARP;
 
@@ -218,8 +215,7 @@ uint64_t simt_load(const uint64_t *word)
 
 /* From its end to its beginning, as it is written the other way round: what has come is there
  * together with all before it. A line may reach beyond the memory that it ends. */
-__attribute__((no_sanitize("address"))) static void take_line(struct snapshot *s,
-                                                              const char *line)
+__attribute__((no_sanitize("address"))) static void take_line(struct snapshot *s, const char *line)
 {
     const uint64_t *word = (const uint64_t *)(const void *)line;
 
@@ -241,8 +237,7 @@ static struct snapshot *find_line(struct warp *warp, const char *line)
 }
 
 /* This lane's 16 bytes of a line, as the first lane found it. */
-static void look_at_line(struct worker *w, const char *from, uint64_t *first,
-                         uint64_t *second)
+static void look_at_line(struct worker *w, const char *from, uint64_t *first, uint64_t *second)
 {
     uint32_t bit = 1u << w->now->number % SIMT_WARP, at = (uintptr_t)from % SIMT_LINE / 8;
     const char *line = from - (uintptr_t)from % SIMT_LINE;
@@ -283,8 +278,8 @@ void simt_store_pair(char *to, uint64_t first, uint64_t second)
     uint64_t *word = (uint64_t *)(void *)to;
 
     if ((uintptr_t)to % 16 != 0)
-        simt_die(simt_place()->worker, "thread %u stores 16 bytes at %p",
-                 simt_self()->number, (void *)to);
+        simt_die(simt_place()->worker, "thread %u stores 16 bytes at %p", simt_self()->number,
+                 (void *)to);
     __atomic_store_n(word, first, __ATOMIC_RELEASE);
     __atomic_store_n(word + 1, second, __ATOMIC_RELEASE);
 }

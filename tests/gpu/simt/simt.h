@@ -53,8 +53,7 @@ enum simt_warp_op {
     SIMT_XOR,
     SIMT_MATCH,
 };
-SIMT_EXPORT uint64_t simt_warp(enum simt_warp_op, uint32_t mask, uint64_t value,
-                               uint32_t arg);
+SIMT_EXPORT uint64_t simt_warp(enum simt_warp_op, uint32_t mask, uint64_t value, uint32_t arg);
 
 /* What a block does together. */
 enum simt_block_op {

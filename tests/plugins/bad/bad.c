@@ -9,8 +9,7 @@ int BAD_CALL(void);
 #endif
 
 static inline enum epa_status call_and_refuse(const struct epa_transport_params *params,
-                                              struct epa_transport **out,
-                                              struct epa_error *err)
+                                              struct epa_transport **out, struct epa_error *err)
 {
     return BAD_CALL() != 0 ? EPA_ERR_UNSUPPORTED : refuse_open(params, out, err);
 }

@@ -22,8 +22,7 @@ static inline enum epa_status refuse_open(const struct epa_transport_params *par
 {
     (void)params;
     (void)out;
-    return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "this transport is there to be loaded, not used");
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "this transport is there to be loaded, not used");
 }
 
 #endif

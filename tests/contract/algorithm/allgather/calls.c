@@ -87,8 +87,8 @@ static bool gather(struct run *run, uint64_t call)
         run->a->explain(run->a, &err);
     if (!claim(run->r, status == EPA_OK, "status %d: %s", status, err.text))
         return false;
-    if (!claim(run->r, g->epoch == call, "call %llu counts as %llu",
-               (unsigned long long)call, (unsigned long long)g->epoch))
+    if (!claim(run->r, g->epoch == call, "call %llu counts as %llu", (unsigned long long)call,
+               (unsigned long long)g->epoch))
         return false;
     for (uint32_t s = 0; s < run->r->size; s++)
         for (uint32_t c = 0; c < g->chunks && s != run->r->me; c++) {

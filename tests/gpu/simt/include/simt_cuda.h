@@ -209,8 +209,7 @@ template <class T, class F> static inline T simt_atomic(T *at, F with)
     for (;;) {
         T then = with(was);
 
-        if (__atomic_compare_exchange(at, &was, &then, false, __ATOMIC_SEQ_CST,
-                                      __ATOMIC_SEQ_CST)) {
+        if (__atomic_compare_exchange(at, &was, &then, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
             if (memcmp(&was, &then, sizeof(was)) == 0)
                 simt_polled();
             return was;
@@ -247,8 +246,8 @@ SIMT_ATOMIC(atomicDec, was == 0 || was > value ? value : was - 1)
     static inline T name(T *at, typename simt_same<T>::type expected, \
                          typename simt_same<T>::type value) \
     { \
-        return simt_atomic( \
-            at, [expected, value](T was) { return was == expected ? value : was; }); \
+        return simt_atomic(at, \
+                           [expected, value](T was) { return was == expected ? value : was; }); \
     }
 SIMT_CAS(atomicCAS)
 SIMT_CAS(atomicCAS_block)
@@ -355,8 +354,7 @@ static inline unsigned __vminu2(unsigned a, unsigned b)
 
 static inline unsigned __vcmpltu2(unsigned a, unsigned b)
 {
-    return (a >> 16 < b >> 16 ? 0xffff0000u : 0u) |
-           ((a & 0xffff) < (b & 0xffff) ? 0xffffu : 0u);
+    return (a >> 16 < b >> 16 ? 0xffff0000u : 0u) | ((a & 0xffff) < (b & 0xffff) ? 0xffffu : 0u);
 }
 
 template <class To, class From> static inline To simt_bits(From from)
