@@ -289,6 +289,11 @@ static uint64_t place_private(struct device *d, char *memory)
     return at;
 }
 
+uint64_t device_scratch_bytes(struct device *d)
+{
+    return place_private(d, NULL);
+}
+
 enum epa_status device_set_up(struct device *d, const struct device_kernel *kernel, uint32_t most,
                               struct epa_error *err)
 {

@@ -158,6 +158,11 @@ enum epa_status device_set_up(struct device *, const struct device_kernel *, uin
  * counts what it comes to. */
 void *device_take(char *memory, uint64_t *at, uint64_t bytes);
 
+/* Bytes of device memory beside the heap for a state that has kind, sets and args.local, and what
+ * kind->place() reads. Counters of blocks, a few KiB, are not included: only the device knows how
+ * many blocks fit. */
+uint64_t device_scratch_bytes(struct device *);
+
 /* When it returns the bytes are 0. */
 enum epa_status device_clear(const struct device *, void *to, uint64_t bytes, struct epa_error *);
 

@@ -263,14 +263,14 @@ static void set_up(struct fixture *f, uint32_t which)
                                          .heap = 4096};
 }
 
-static uint64_t plan(struct fixture *f)
+static struct epa_footprint plan(struct fixture *f)
 {
     struct epa_footprint print;
 
     if (algorithms[f->which].plugin->plan(&f->problem, &f->p.world, f->p.transport_flags,
                                           &f->config, &print, &f->err) != EPA_OK)
         fail_msg("%s: %s", algorithms[f->which].name, f->err.text);
-    return print.heap_bytes;
+    return print;
 }
 
 static enum epa_status create(struct fixture *f)
@@ -281,7 +281,7 @@ static enum epa_status create(struct fixture *f)
 
 static void give_heap(struct fixture *f)
 {
-    f->t.heap_bytes = f->p.heap + plan(f);
+    f->t.heap_bytes = f->p.heap + plan(f).heap_bytes;
     f->heap = malloc(f->t.heap_bytes);
     assert_non_null(f->heap);
     f->peer_heap[0] = f->peer_heap[1] = f->heap;
@@ -400,6 +400,24 @@ static void memory_is_0_and_its_parts_are_apart(void **state)
             assert_true((const char *)part[i] + 8 <= (const char *)part[i + 1]);
         }
         assert_true((const char *)(a->calls + a->most_blocks) <= (const char *)a->taken);
+        end(&f);
+    }
+}
+
+/* But for the counters of blocks. */
+static void the_plan_says_what_device_memory_is_taken(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    for (uint32_t which = 0; which < ALGORITHMS; which++) {
+        uint64_t bytes;
+
+        set_up(&f, which);
+        bytes = plan(&f).device_bytes;
+        begin(&f);
+        assert_in_range(bytes, 1, gpu.bytes);
+        assert_in_range(gpu.bytes - bytes, 0, 64 << 10);
         end(&f);
     }
 }
@@ -870,6 +888,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_will_not_do_is_refused_in_the_name_of_the_algorithm),
         cmocka_unit_test(memory_is_0_and_its_parts_are_apart),
+        cmocka_unit_test(the_plan_says_what_device_memory_is_taken),
         cmocka_unit_test(a_kernel_has_as_many_blocks_as_are_resident),
         cmocka_unit_test(kernels_are_set_up_early_where_nobody_shares_the_device),
         cmocka_unit_test(sets_take_turns),

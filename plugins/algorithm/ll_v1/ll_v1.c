@@ -200,6 +200,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
+        .device_bytes = V1_CUDA_MEMORY != 0 && l.device ? v1_cuda_bytes(&l) : 0,
         .signals = V1_MODES * V1_POSITIONS * l.size,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.rows,

@@ -149,4 +149,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *, const struct
 enum epa_status v1_cuda_create(const struct epa_algorithm_params *, const struct v1_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
+/* Bytes of device memory that the CUDA code takes beside the heap. */
+uint64_t v1_cuda_bytes(const struct v1_layout *);
+
 #endif

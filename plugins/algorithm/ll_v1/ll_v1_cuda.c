@@ -256,6 +256,14 @@ static void fill_args(struct v1_cuda *c)
     c->d.shared_bytes[V1_DISPATCH] = c->args.payloads + DEVICE_WARPS * c->args.payload;
 }
 
+uint64_t v1_cuda_bytes(const struct v1_layout *l)
+{
+    struct v1_cuda c = {.d = {.kind = &ll_v1_kind, .sets = l->buffers}, .l = *l};
+
+    c.d.args.local = l->local;
+    return device_scratch_bytes(&c.d);
+}
+
 enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struct v1_layout *l,
                                struct epa_algorithm **out, struct epa_error *err)
 {

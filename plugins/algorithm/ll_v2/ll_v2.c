@@ -337,6 +337,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
+        .device_bytes = LL_CUDA_MEMORY != 0 && l.device ? ll_cuda_bytes(&l) : 0,
         .signals = l.signals,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.entries,

@@ -242,4 +242,7 @@ extern "C"
     ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
                    struct epa_algorithm **out, struct epa_error *);
 
+/* Bytes of device memory that the CUDA code takes beside the heap. */
+uint64_t ll_cuda_bytes(const struct ll_layout *);
+
 #endif

@@ -407,6 +407,11 @@ static uint32_t words_of(const struct ll_layout *l)
     return held < 8 ? held : 8;
 }
 
+static enum ll_mode mode_of(const struct ll_layout *l)
+{
+    return l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
+}
+
 /* Tables by expert: marks and sums of those that a block counts at a time, or cells and
  * where they begin. */
 static uint32_t table_bytes(const struct ll_cuda *c)
@@ -517,6 +522,15 @@ static void fill_args(struct ll_cuda *c)
         c->args.payloads + (c->mode == LL_DEDUP ? DEVICE_WARPS * c->args.payload : 0);
 }
 
+uint64_t ll_cuda_bytes(const struct ll_layout *l)
+{
+    struct ll_cuda c = {
+        .d = {.kind = &ll_v2_kind, .sets = l->buffers}, .l = *l, .mode = mode_of(l)};
+
+    c.d.args.local = l->local;
+    return device_scratch_bytes(&c.d);
+}
+
 enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struct ll_layout *l,
                                struct epa_algorithm **out, struct epa_error *err)
 {
@@ -533,7 +547,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.discard = l->buffers > 1 ? discard : NULL;
     c->d.base.combines_again = true;
     c->l = *l;
-    c->mode = l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
+    c->mode = mode_of(l);
     fill_args(c);
     status = device_set_up(
         &c->d,

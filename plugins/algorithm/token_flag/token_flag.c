@@ -222,6 +222,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
+        .device_bytes = TF_CUDA_MEMORY != 0 && l.device ? tf_cuda_bytes(&l) : 0,
         .private_bytes = l.device ? 0 : private_bytes(&l),
         .signals = l.signals,
         .u.moe.recv_rows = l.rows,

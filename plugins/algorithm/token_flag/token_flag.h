@@ -165,4 +165,7 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *, const struct
 enum epa_status tf_cuda_create(const struct epa_algorithm_params *, const struct tf_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
+/* Bytes of device memory that the CUDA code takes beside the heap. */
+uint64_t tf_cuda_bytes(const struct tf_layout *);
+
 #endif

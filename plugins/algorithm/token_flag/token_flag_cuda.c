@@ -388,6 +388,14 @@ static void fill_args(struct tf_cuda *c)
     c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive;
 }
 
+uint64_t tf_cuda_bytes(const struct tf_layout *l)
+{
+    struct tf_cuda c = {.d = {.kind = &token_flag_kind, .sets = l->buffers}, .l = *l};
+
+    c.d.args.local = l->local;
+    return device_scratch_bytes(&c.d);
+}
+
 enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struct tf_layout *l,
                                struct epa_algorithm **out, struct epa_error *err)
 {
