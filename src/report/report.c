@@ -244,7 +244,7 @@ static void print_traffic(FILE *file, const char *what, const struct result_traf
     if (traffic->needed <= 0 && traffic->bottleneck <= 0)
         return;
     report_comment(
-        file, "%s: a rank needs %s an iteration and sends %s; the busiest carries %s", what,
+        file, "%s: %s payload, %s sent per rank and iteration; busiest rank %s", what,
         text_size(needed, sizeof(needed), (uint64_t)llround(traffic->needed)),
         text_size(out, sizeof(out), (uint64_t)llround(traffic->out)),
         text_size(bottleneck, sizeof(bottleneck), (uint64_t)llround(traffic->bottleneck)));

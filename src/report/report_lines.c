@@ -199,11 +199,11 @@ static void print_device(FILE *file, const struct result *result)
         print_facts(file, &session_rank(s, 0)->transport);
     }
     if (result->peak.known && !(result->peak.bytes_per_ns > 0))
-        report_comment(
-            file, "links: %.2f us for a signal, and the rate is not known: limits leave it out",
-            result->peak.latency_ns / 1e3);
+        report_comment(file, "link peak: %.2f us for a signal; the rate is not known and left out",
+                       result->peak.latency_ns / 1e3);
     else if (result->peak.known)
-        report_comment(file, "links: %.1f GB/s out of a rank while all send, %.2f us for a signal",
+        report_comment(file,
+                       "link peak: %.1f GB/s out of a rank while all send, %.2f us for a signal",
                        result->peak.bytes_per_ns, result->peak.latency_ns / 1e3);
 }
 
