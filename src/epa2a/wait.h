@@ -92,7 +92,7 @@ static inline void epa_relax(void)
 enum {
     EPA_WAIT_YIELD_NS = 1000000,
     EPA_WAIT_BACKOFF_NS = 20000,
-    EPA_WAIT_BACKOFF_MAX_NS = 1000000
+    EPA_WAIT_BACKOFF_MAX_NS = 10000000
 };
 
 /* What a thread does between two polls: spin, yield, then sleep. It yields only for a short

@@ -387,7 +387,7 @@ static bool refuse_epoch(struct layer *l, uint64_t epoch)
     struct epa_problem p = l->slot[0].problem;
 
     p.u.moe.epoch = epoch;
-    return is_refused(l, layer_try_combine(l, &p), "is not open, or never was");
+    return is_refused(l, layer_try_combine(l, &p), "is the oldest that is open");
 }
 
 /* Whatever is refused, on all ranks alike, leaves what is open as it was. */

@@ -212,7 +212,7 @@ TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
                                 .peer = 5,
                                 .opcode = IBV_WR_RDMA_WRITE,
                                 .bytes = 7184},
-        "rank 2: RDMA write of 7184 bytes to rank 5 .. status 12, vendor 0x81 .. 8 tries, 0.0671 s .. "
+        "rank 2: RDMA write of 7184 bytes to rank 5 .. status 12, vendor 0x81 .. 8 tries .. 0.0671 s .. "
         "rank 5 .. port 1 of rxe0 is ACTIVE .. transport.timeout");
     says_of_request(
         &(struct queue_failure){.failed = true,
