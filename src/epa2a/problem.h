@@ -82,7 +82,7 @@ struct epa_moe {
     const uint64_t *recv_start;       /* [L] */
     const uint32_t *recv_row;         /* [entries], layout rank only; NULL: entry = row */
     const float *recv_weight;         /* [entries], layout rank only */
-    const void *recv;                 /* [rows] of [hidden], recv_stride apart */
+    const void *recv;                 /* [rows] of [hidden], every recv_stride bytes */
     const float *recv_scale;          /* FP8 only: [rows] of [hidden / fp8_group_size] */
     const struct epa_origin *origin;  /* [rows]: the source token of each row */
     size_t recv_stride, scale_stride, origin_stride;
