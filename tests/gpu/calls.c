@@ -385,9 +385,11 @@ static bool is_refused(struct layer *l, enum epa_status status, const char *why)
 static bool refuse_epoch(struct layer *l, uint64_t epoch)
 {
     struct epa_problem p = l->slot[0].problem;
+    char dispatch[40];
 
     p.u.moe.epoch = epoch;
-    return is_refused(l, layer_try_combine(l, &p), "is the oldest that is open");
+    snprintf(dispatch, sizeof(dispatch), "dispatch %llu", (unsigned long long)epoch);
+    return is_refused(l, layer_try_combine(l, &p), dispatch);
 }
 
 /* Whatever is refused, on all ranks alike, leaves what is open as it was. */
