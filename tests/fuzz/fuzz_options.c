@@ -8,6 +8,7 @@
 
 #include "../unit/fake_registry.h"
 #include "base/arena.h"
+#include "base/text.h"
 #include "config/batch.h"
 #include "config/diag.h"
 

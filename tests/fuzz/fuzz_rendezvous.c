@@ -35,7 +35,7 @@ static void drain(int fd)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct epa_launch asked = {.ranks = RANKS,
-                               .alike = "a: 1\n",
+                               .fingerprint = "a: 1\n",
                                .timeout_ns = 1000000000,
                                .block = malloc(RANKS * BLOCK),
                                .block_bytes = BLOCK};

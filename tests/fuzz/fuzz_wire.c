@@ -42,8 +42,8 @@ static void hello(const uint8_t *data, size_t bytes, unsigned char *out)
     must(a.rank == b.rank && a.size == b.size && a.pid == b.pid && a.abi == b.abi);
     must(strcmp(a.version, b.version) == 0 && strcmp(a.host, b.host) == 0);
     must(strcmp(a.machine, b.machine) == 0 && strcmp(a.identity, b.identity) == 0);
-    must(same(a.mask, b.mask) && same(a.alike, b.alike));
-    if (wire_difference(a.alike, "moe:\n  hidden: 1\n  topk: 2\nseed: 1\n", text, sizeof(text)))
+    must(same(a.mask, b.mask) && same(a.fingerprint, b.fingerprint));
+    if (wire_difference(a.fingerprint, "moe:\n  hidden: 1\n  topk: 2\nseed: 1\n", text, sizeof(text)))
         for (const char *c = text; *c != 0; c++)
             must((unsigned char)*c >= ' ' && *c != 127);
 }
