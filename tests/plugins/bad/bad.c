@@ -8,8 +8,9 @@
 int BAD_CALL(void);
 #endif
 
-static inline enum epa_status call_and_refuse(const struct epa_transport_params *params,
-                                              struct epa_transport **out, struct epa_error *err)
+__attribute__((unused)) static enum epa_status
+call_and_refuse(const struct epa_transport_params *params, struct epa_transport **out,
+                struct epa_error *err)
 {
     return BAD_CALL() != 0 ? EPA_ERR_UNSUPPORTED : refuse_open(params, out, err);
 }
