@@ -34,12 +34,17 @@ struct epa_moe_footprint {
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
     /* How expert outputs travel: the problem's dtype, or EPA_FP8_E4M3: the output in
-     * dtype is quantised like a token, and enters the sum as q * scale, rounded to float32. */
+     * dtype is quantised like a token, and enters the sum as q * scale, rounded to float32.
+     * EPA_F32, of real experts only, with `fused` and EPA_SUM_BY_RANK: outputs are not rounded
+     * before the sum of a rank's choices, which then travels in dtype. */
     enum epa_dtype output_dtype;
     bool dedup; /* one row per destination rank, and one reduced row back */
-    /* Combine, or the one stage there is, computes the experts by expert_factor:
-     * the core does not run them, and y is not read. Layout expert. */
+    /* Combine, or the one stage there is, computes the experts, by expert_factor or mlp: the
+     * core does not run them, and y is not read. Layout expert. */
     bool fused;
+    /* With `fused` and FP8 weights: fraction bits to which the products of a group are aligned
+     * as they are added up (13 on Hopper's tensor cores); 0: they are added in float32. */
+    uint32_t fp8_sum_bits;
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */

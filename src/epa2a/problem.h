@@ -30,6 +30,44 @@ struct epa_origin {
     uint32_t rank, token;
 };
 
+enum epa_activation {
+    EPA_ACTIVATION_NONE,   /* a = W_up x */
+    EPA_ACTIVATION_SWIGLU, /* a = g / (1 + exp(-g)) * u, of rows g (gate) and u of W_up x */
+};
+
+/* Real experts: y = W_down a(W_up x), of this rank's L experts. The weights are in the
+ * backend's memory from create() to destroy() of an algorithm, and do not change: it may keep
+ * a copy in a layout of its own. In plan() the pointers are NULL.
+ *
+ * What is computed, for a received row x:
+ *   BF16, F16  x in dtype (where dispatch delivers FP8: q * scale, rounded to float32, then to
+ *              dtype). Sums of exact products in float32, in any order. a in float32,
+ *              rounded to dtype. y is rounded to dtype, or stays float32 where
+ *              epa_moe_footprint.output_dtype is EPA_F32.
+ *   FP8        x quantised by groups of 128 channels, by dispatch or here. For each 128
+ *              channels p = the sum of products q * w, in float32; the sum over groups of
+ *              p * (scale of x * scale of the block), in float32, in any order. a is
+ *              quantised from float32, scales as for x. y as above.
+ * A nearest-even rounding each. (The fused kernel of DeepGEMM and the Triton one do the same,
+ * but for the place where the routing weight is applied: here that is the combine.) */
+struct epa_mlp {
+    uint32_t ffn;            /* a multiple of 128, as hidden is then; 0: experts are synthetic */
+    int activation;          /* enum epa_activation */
+    int dtype;               /* of weights: epa_moe.dtype, or EPA_FP8_E4M3 */
+    uint32_t fp8_group_size; /* FP8: channels of `a` that share a scale, 128 or 64 */
+    const void *up;          /* [L][up_rows][hidden]; SwiGLU: ffn gate rows, then ffn up rows */
+    const void *down;        /* [L][hidden][ffn] */
+    /* FP8: a scale for each 128 x 128 block: [L][up_rows / 128][hidden / 128],
+     * [L][hidden / 128][ffn / 128]. */
+    const float *up_scale, *down_scale;
+};
+
+/* Rows of W_up. */
+static inline uint32_t epa_mlp_up_rows(const struct epa_mlp *m)
+{
+    return m->activation == EPA_ACTIVATION_SWIGLU ? 2 * m->ffn : m->ffn;
+}
+
 /* Mixture of experts: dispatch sends each token to its topk experts, combine returns the
  * expert outputs and reduces them by weight. L = experts / world size, the experts of a
  * rank. All arrays are row-major, in the backend's memory.
@@ -59,6 +97,7 @@ struct epa_moe {
      * (epa_moe_footprint.fused). The output is the row, dequantised to
      * float32, times this, each product rounded, then to dtype, nearest even. */
     const float *expert_factor;
+    struct epa_mlp mlp; /* real experts, if mlp.ffn is not 0 */
 
     /* Quantised input instead of x, which is NULL then. */
     int x_dtype;          /* enum epa_dtype: `dtype`, or FP8: the next two are set */
