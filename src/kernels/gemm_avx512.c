@@ -95,42 +95,59 @@ INLINED void add_products(const float *a, uint32_t rows, __m512 b0, __m512 b1, _
     }
 }
 
+INLINED struct floats32 widen_b(const char *b, bool f16)
+{
+    if (f16)
+        return (struct floats32){_mm512_cvtph_ps(_mm256_load_si256((const void *)b)),
+                                 _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 32)))};
+    return widen_apart(_mm512_load_si512(b));
+}
+
+/* f16 has 32 columns of one k after the other, bf16 16 columns of two k. */
 INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                 __m512 (*sum)[2], bool f16)
+                 enum epa_dtype dtype, __m512 (*sum)[2])
 {
     const char *piece = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
+    const bool f16 = dtype == EPA_F16, fp8 = dtype == EPA_FP8_E4M3;
+    struct gemm_ahead ahead = *t->ahead;
 
     for (; k < end; k += 32, piece += t->step) {
         const float *a = (const float *)(const void *)piece;
 
+        if (!fp8)
+            fetch_lines(&ahead);
         for (uint32_t i = 0; i < 32; i += 2, a += 2, b += 128) {
-            if (f16) {
-                add_products(a, rows, _mm512_cvtph_ps(_mm256_load_si256((const void *)b)),
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 32))), sum);
-                add_products(a + 1, rows,
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 64))),
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 96))), sum);
-            } else {
-                struct floats32 b0 = widen_apart(_mm512_load_si512(b));
-                struct floats32 b1 = widen_apart(_mm512_load_si512(b + 64));
+            struct floats32 b0 = widen_b(b, f16), b1 = widen_b(b + 64, f16);
 
-                add_products(a, rows, b0.a, b1.a, sum);
-                add_products(a + 1, rows, b0.b, b1.b, sum);
+            if (fp8 && ahead.steps > 0) {
+                decode_step((const uint8_t *)ahead.b, ahead.decoded);
+                ahead.b += 64;
+                ahead.decoded += 64;
+                ahead.steps--;
             }
+            add_products(a, rows, b0.a, f16 ? b0.b : b1.a, sum);
+            add_products(a + 1, rows, f16 ? b1.a : b0.b, b1.b, sum);
         }
     }
+    *t->ahead = ahead;
 }
 
 INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
                       __m512 (*sum)[2])
 {
-    add(t, k, end, rows, sum, false);
+    add(t, k, end, rows, EPA_BF16, sum);
 }
 
 INLINED void add_f16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
                      __m512 (*sum)[2])
 {
-    add(t, k, end, rows, sum, true);
+    add(t, k, end, rows, EPA_F16, sum);
+}
+
+INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_FP8_E4M3, sum);
 }
 
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
@@ -145,7 +162,7 @@ static void tile_f16(const struct gemm_tile *t, uint32_t rows)
 
 static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, true, add_bf16);
+    tile(t, rows, true, add_fp8);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)
@@ -172,7 +189,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = WIDENED_ROWS,
                                           .widen = widen_bf16,
-                                          .decode = decode_panel,
+                                          .decode = decode_step,
                                           .tile = tile_fp8});
 }
 

@@ -10,17 +10,21 @@
 
 enum { TILE_ROWS = 12 };
 
-/* 32 columns, from codes that kernels_pack_b_codes() ordered to pairs of bf16. */
-static inline void decode_panel(const uint8_t *codes, uint32_t k, uint16_t *out)
+/* Two of k of a panel, from codes that kernels_pack_b_codes() ordered to pairs of bf16. */
+static inline void decode_step(const uint8_t *codes, uint16_t *out)
 {
-    for (uint32_t i = 0; i < k * EPA_GEMM_COLS; i += 64) {
-        __m512i pairs0, pairs1;
+    __m512i pairs0, pairs1;
 
-        _mm_prefetch((const char *)codes + i + 2048, _MM_HINT_T0);
-        decode64(_mm512_loadu_si512(codes + i), &pairs0, &pairs1);
-        _mm512_store_si512(out + i, pairs0);
-        _mm512_store_si512(out + i + 32, pairs1);
-    }
+    _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
+    decode64(_mm512_loadu_si512(codes), &pairs0, &pairs1);
+    _mm512_store_si512(out, pairs0);
+    _mm512_store_si512(out + 32, pairs1);
+}
+
+INLINED void fetch_lines(struct gemm_ahead *ahead)
+{
+    for (uint32_t i = 0; i < ahead->lines; i++, ahead->b += 64)
+        _mm_prefetch(ahead->b, _MM_HINT_T1);
 }
 
 INLINED void clear_sums(uint32_t rows, __m512 (*sum)[2])
@@ -30,7 +34,7 @@ INLINED void clear_sums(uint32_t rows, __m512 (*sum)[2])
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
 }
 
-/* Elements of k, from and to `k` into the tile. */
+/* Products of elements of k, of a range within the tile. */
 typedef void gemm_add(const struct gemm_tile *, uint32_t k, uint32_t end, uint32_t rows,
                       __m512 (*sum)[2]);
 
@@ -55,23 +59,11 @@ INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
     }
 }
 
-/* A tile of FP8: the sums of each group are scaled and added to C. Meanwhile that is a copy, as the
- * rows of C may all want the same few places of L1. */
+/* A tile of FP8: the sums of each group are scaled and added to C. */
 INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 {
-    float c[TILE_ROWS][EPA_GEMM_COLS] __attribute__((aligned(64)));
-
-    for (uint32_t i = 0; i < rows; i++) {
-        __m512 c0 = _mm512_setzero_ps(), c1 = c0;
-
-        if (!t->first) {
-            c0 = _mm512_load_ps(t->c + i * t->ldc);
-            c1 = _mm512_load_ps(t->c + i * t->ldc + 16);
-        }
-        _mm512_store_ps(c[i], c0);
-        _mm512_store_ps(c[i] + 16, c1);
-    }
     for (uint32_t k = 0; k < t->k; k += GROUP) {
+        const bool first = t->first && k == 0;
         __m512 sum[TILE_ROWS][2];
 
         clear_sums(rows, sum);
@@ -79,15 +71,13 @@ INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < rows; i++) {
             float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
-            __m512 s = _mm512_set1_ps(by);
+            float *c = t->c + i * t->ldc;
+            __m512 c0 = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
+            __m512 c1 = first ? _mm512_setzero_ps() : _mm512_load_ps(c + 16);
 
-            _mm512_store_ps(c[i], _mm512_fmadd_ps(sum[i][0], s, _mm512_load_ps(c[i])));
-            _mm512_store_ps(c[i] + 16, _mm512_fmadd_ps(sum[i][1], s, _mm512_load_ps(c[i] + 16)));
+            _mm512_store_ps(c, _mm512_fmadd_ps(sum[i][0], _mm512_set1_ps(by), c0));
+            _mm512_store_ps(c + 16, _mm512_fmadd_ps(sum[i][1], _mm512_set1_ps(by), c1));
         }
-    }
-    for (uint32_t i = 0; i < rows; i++) {
-        _mm512_store_ps(t->c + i * t->ldc, _mm512_load_ps(c[i]));
-        _mm512_store_ps(t->c + i * t->ldc + 16, _mm512_load_ps(c[i] + 16));
     }
 }
 

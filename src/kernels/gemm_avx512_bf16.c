@@ -17,20 +17,29 @@
 #include "kernels/gemm_avx512.h"
 
 enum {
-    ROWS = 512,  /* with BLOCK, of A in L2 */
-    BLOCK = 256, /* of k; a slice of B is 16 KiB of L1 */
+    ROWS = 128,   /* of A, and */
+    BLOCK = 2048, /* of k: 512 KiB of L2 */
 };
 
-INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows, bool fp8,
                        __m512 (*sum)[2])
 {
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
+    struct gemm_ahead ahead = *t->ahead;
 
     for (; k < end; k += 32, a += t->step) {
+        if (!fp8)
+            fetch_lines(&ahead);
         for (uint32_t i = 0; i < 64; i += 4, b += 128) {
             __m512bh b0 = (__m512bh)_mm512_load_si512(b);
             __m512bh b1 = (__m512bh)_mm512_load_si512(b + 64);
 
+            if (fp8 && ahead.steps > 0) {
+                decode_step((const uint8_t *)ahead.b, ahead.decoded);
+                ahead.b += 64;
+                ahead.decoded += 64;
+                ahead.steps--;
+            }
 #pragma GCC unroll 12
             for (uint32_t r = 0; r < rows; r++) {
                 int32_t pair;
@@ -43,16 +52,29 @@ INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint
             }
         }
     }
+    *t->ahead = ahead;
+}
+
+INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                      __m512 (*sum)[2])
+{
+    add_pairs(t, k, end, rows, false, sum);
+}
+
+INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add_pairs(t, k, end, rows, true, sum);
 }
 
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, false, add_pairs);
+    tile(t, rows, false, add_bf16);
 }
 
 static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, true, add_pairs);
+    tile(t, rows, true, add_fp8);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)
@@ -70,7 +92,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = ROWS,
                                           .block = BLOCK,
-                                          .decode = decode_panel,
+                                          .decode = decode_step,
                                           .tile = tile_fp8});
 }
 

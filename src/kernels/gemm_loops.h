@@ -11,9 +11,21 @@
 #ifndef KERNELS_GEMM_LOOPS_H
 #define KERNELS_GEMM_LOOPS_H
 
+#include <string.h>
+
 #include "kernels/sets.h"
 
 enum { GROUP = 128 }; /* of k that shares a scale */
+
+/* The slice of B that comes next. Tiles fetch or decode it between their products, as these leave
+ * room for it: FP8 one step for each two of k, so that the first tile or two do it all; else so
+ * many lines for each 32 of k, into L2. */
+struct gemm_ahead {
+    const char *b;
+    uint16_t *decoded; /* FP8 */
+    uint32_t steps;    /* FP8: left to do, of 64 codes */
+    uint32_t lines;    /* else */
+};
 
 /* A row of A is a piece of 32 elements in each panel; pieces of a row are `step` bytes apart. */
 struct gemm_tile {
@@ -22,6 +34,7 @@ struct gemm_tile {
     uint32_t k;
     float *c;
     const float *next_c; /* of the tile that follows, as many rows; for prefetching */
+    struct gemm_ahead *ahead;
     size_t ldc;
     bool first; /* nothing is in C yet */
     /* FP8: of the first row, groups in sequence, and from row to row; of B. */
@@ -32,17 +45,18 @@ struct gemm_tile {
 struct gemm_method {
     enum epa_dtype dtype;
     uint32_t tile_rows; /* at most */
-    uint32_t rows;      /* a multiple of 32 */
+    uint32_t rows;      /* a multiple of 32; FP8: CODED_ROWS or fewer */
     uint32_t block;     /* of k, a multiple of 128 */
     /* Rows of one panel, 32 elements each, to float32; NULL: tiles read A as it is. */
     void (*widen)(const char *a, uint32_t rows, float *out);
-    void (*decode)(const uint8_t *codes, uint32_t k, uint16_t *out); /* of one panel of B */
+    void (*decode)(const uint8_t *codes, uint16_t *out); /* 64, two of k of a panel */
     void (*tile)(const struct gemm_tile *, uint32_t rows);
 };
 
 enum {
     WIDENED_ROWS = 64, /* of A that are kept in float32 at a time, at most */
     WIDENED = WIDENED_ROWS * 256,
+    CODED_ROWS = 128,
     DECODED = 512,           /* of k, of one panel of B */
     WIDE_PIECE = 32 * 4,     /* bytes */
     PIECE = 32 * 2,          /* as it comes */
@@ -73,22 +87,23 @@ INLINED void widen_rows(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
-/* All rows of a block by one slice of B, `b`, which is `at` into the block. */
+/* All rows of a block by the slice of B that is `at` into the block; C is from the block's first
+ * row on. */
 INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block, uint32_t n0, uint32_t at, uint32_t kb,
-                            const char *b)
+                            const void *b, struct gemm_ahead *ahead, float *c, size_t ldc)
 {
     const uint32_t k0 = block->k0 + at, groups = g->k / GROUP;
-    const bool fp8 = m.dtype == EPA_FP8_E4M3;
     struct gemm_tile tile = {
         .b = b,
         .k = kb,
-        .ldc = g->ldc,
+        .ahead = ahead,
+        .ldc = ldc,
         .first = k0 == 0,
         .a_scale_stride = g->a_scale_stride,
     };
 
-    if (fp8)
+    if (m.dtype == EPA_FP8_E4M3)
         tile.b_scale = g->b_scale + (size_t)(g->b_column + n0) / GROUP * groups + k0 / GROUP;
     for (uint32_t p = 0; p < block->rows; p += EPA_GEMM_ROWS) {
         uint32_t some = gemm_least(block->rows - p, EPA_GEMM_ROWS);
@@ -100,9 +115,8 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
             uint32_t r1 = (some * (t + 1) + tiles - 1) / tiles, row = block->m0 + p + r0;
             bool last = p + r1 == block->rows;
 
-            tile.c = g->c + row * g->ldc + n0;
-            tile.next_c =
-                last ? g->c + block->m0 * g->ldc + n0 + EPA_GEMM_COLS : tile.c + (r1 - r0) * g->ldc;
+            tile.c = c + (p + r0) * ldc;
+            tile.next_c = last ? c + EPA_GEMM_COLS : tile.c + (r1 - r0) * ldc;
             tile.a_scale = g->a_scale + row * g->a_scale_stride + k0 / GROUP;
             if (m.widen != NULL) {
                 tile.a = (const char *)(block->wide + (size_t)p * block->k + (size_t)at * some +
@@ -117,13 +131,69 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
+/* A block with B as it is. */
+INLINED void multiply_words(struct gemm_method m, const struct epa_gemm_call *g,
+                            const struct gemm_block *block)
+{
+    const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS * 2;
+    const size_t panel = (size_t)g->k * EPA_GEMM_COLS * 2;
+
+    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += panel) {
+        struct gemm_ahead ahead = {.b = b + panel};
+
+        ahead.lines =
+            32 * m.tile_rows / gemm_least(block->rows + m.tile_rows - 1, 32 * m.tile_rows) + 1;
+        multiply_slice(m, g, block, n0, 0, block->k, b, &ahead, g->c + block->m0 * g->ldc + n0,
+                       g->ldc);
+    }
+}
+
+static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t from_ld,
+                             uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++)
+        memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
+}
+
+/* A block of FP8: while one slice is multiplied, the next one is decoded. C, to which each group
+ * adds, is a copy meanwhile: its own rows may all want the same few places of L1. */
+INLINED void multiply_codes(struct gemm_method m, const struct epa_gemm_call *g,
+                            const struct gemm_block *block)
+{
+    uint16_t decoded[2][DECODED * EPA_GEMM_COLS] __attribute__((aligned(64)));
+    float sums[CODED_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
+    const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS;
+    struct gemm_ahead ahead = {
+        .b = b, .decoded = decoded[0], .steps = gemm_least(block->k, DECODED) / 2};
+    uint32_t turn = 0;
+
+    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += (size_t)g->k * EPA_GEMM_COLS) {
+        float *c = g->c + block->m0 * g->ldc + n0;
+
+        if (block->k0 > 0)
+            copy_rows(sums, EPA_GEMM_COLS, c, g->ldc, block->rows);
+        for (uint32_t at = 0, kb; at < block->k; at += kb, turn ^= 1) {
+            kb = gemm_least(block->k - at, DECODED);
+            for (; ahead.steps > 0; ahead.steps--, ahead.b += 64, ahead.decoded += 64)
+                m.decode((const uint8_t *)ahead.b, ahead.decoded);
+            ahead.decoded = decoded[turn ^ 1];
+            if (at + kb < block->k) {
+                ahead.b = b + (size_t)(at + kb) * EPA_GEMM_COLS;
+                ahead.steps = gemm_least(block->k - at - kb, DECODED) / 2;
+            } else if (n0 + EPA_GEMM_COLS < g->n) {
+                ahead.b = b + (size_t)g->k * EPA_GEMM_COLS;
+                ahead.steps = gemm_least(block->k, DECODED) / 2;
+            }
+            multiply_slice(m, g, block, n0, at, kb, decoded[turn], &ahead, sums, EPA_GEMM_COLS);
+        }
+        copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, block->rows);
+    }
+}
+
 INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
 {
-    const bool fp8 = m.dtype == EPA_FP8_E4M3;
-    const size_t element = fp8 ? 1 : 2;
     uint32_t most = gemm_least(g->m, m.rows), longest = m.block;
     float wide[WIDENED] __attribute__((aligned(64)));
-    uint16_t decoded[DECODED * EPA_GEMM_COLS] __attribute__((aligned(64)));
 
     if (m.widen != NULL && most != 0)
         longest = WIDENED / most / GROUP * GROUP;
@@ -136,21 +206,10 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
             block.k = gemm_least(g->k - block.k0, longest);
             if (m.widen != NULL)
                 widen_rows(m, g, &block, wide);
-            for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS) {
-                const char *b = (const char *)g->b +
-                                ((size_t)n0 * g->k + (size_t)block.k0 * EPA_GEMM_COLS) * element;
-
-                if (!fp8) {
-                    multiply_slice(m, g, &block, n0, 0, block.k, b);
-                    continue;
-                }
-                for (uint32_t at = 0; at < block.k; at += DECODED) {
-                    uint32_t kb = gemm_least(block.k - at, DECODED);
-
-                    m.decode((const uint8_t *)b + (size_t)at * EPA_GEMM_COLS, kb, decoded);
-                    multiply_slice(m, g, &block, n0, at, kb, (const char *)decoded);
-                }
-            }
+            if (m.dtype == EPA_FP8_E4M3)
+                multiply_codes(m, g, &block);
+            else
+                multiply_words(m, g, &block);
         }
     }
 }
