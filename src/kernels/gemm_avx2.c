@@ -111,7 +111,7 @@ INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uin
                       uint32_t rows, enum epa_dtype dtype, __m256 (*sum)[2])
 {
     const bool f16 = dtype == EPA_F16, fetch = half == 0 && dtype != EPA_FP8_E4M3;
-    const uint32_t lines = fetch ? t->ahead->lines : 0;
+    const uint32_t lines = fetch ? t->ahead->per_piece : 0;
     const char *piece = t->a + k0 / 32 * t->step;
     const char *b = t->b + (size_t)k0 * 64 + (size_t)half * (f16 ? 32 : 64);
 
@@ -140,7 +140,7 @@ INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
 
 #pragma GCC unroll 6
         for (uint32_t i = 0; i < rows; i++) {
-            const float *c = t->c + i * t->ldc + (size_t)half * 16;
+            const float *c = t->c + (size_t)i * EPA_GEMM_COLS + (size_t)half * 16;
             bool zero = dtype == EPA_FP8_E4M3 || first;
 
             sum[i][0] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c);
@@ -149,7 +149,7 @@ INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
         add_half(t, half, k, step, rows, dtype, sum);
 #pragma GCC unroll 6
         for (uint32_t i = 0; i < rows; i++) {
-            float *c = t->c + i * t->ldc + (size_t)half * 16;
+            float *c = t->c + (size_t)i * EPA_GEMM_COLS + (size_t)half * 16;
 
             if (dtype == EPA_FP8_E4M3) {
                 __m256 by = _mm256_set1_ps(t->a_scale[i * t->a_scale_stride + k / GROUP] *
@@ -237,6 +237,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = WIDENED_ROWS,
                                           .widen = widen_bf16,
+                                          .slice = DECODED,
                                           .decode = decode_step,
                                           .tile = tile_fp8});
 }
