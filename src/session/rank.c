@@ -101,6 +101,22 @@ static enum epa_status measure_peak(struct rank *r, struct epa_error *err)
     return status == EPA_OK ? clean_transport(r, err) : status;
 }
 
+static enum epa_status create_operation(struct rank *r, struct epa_error *err)
+{
+    const struct session *s = r->session;
+    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
+
+    return session_operation(s)->create(
+        &(struct op_params){.x = s->experiment,
+                            .world = &r->boot->world,
+                            .footprint = &s->footprint,
+                            .source = s->source,
+                            .backend = r->backend,
+                            .slots = session_slots(s),
+                            .hard_values = s->verb == VERB_VERIFY && exact},
+        &r->op, err);
+}
+
 static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
 {
     const struct experiment *x = experiment_of(r);
@@ -110,6 +126,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *transport =
         (const struct epa_transport_plugin *)x->transport.plugin;
 
+    if (r->op->operation->weights != NULL)
+        r->op->operation->weights(r->op, &problem);
     return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
                                                          .world = r->boot->world,
                                                          .transport = r->transport,
@@ -236,25 +254,11 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = measure_peak(r, err);
     rank_trace_begin(r);
+    if (status == EPA_OK) /* its weights are there before the algorithm */
+        status = create_operation(r, err);
     if (status == EPA_OK)
         status = create_algorithm(r, err);
     return status;
-}
-
-static enum epa_status create_operation(struct rank *r, struct epa_error *err)
-{
-    const struct session *s = r->session;
-    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
-
-    return session_operation(s)->create(
-        &(struct op_params){.x = s->experiment,
-                            .world = &r->boot->world,
-                            .footprint = &s->footprint,
-                            .source = s->source,
-                            .backend = r->backend,
-                            .slots = session_slots(s),
-                            .hard_values = s->verb == VERB_VERIFY && exact},
-        &r->op, err);
 }
 
 static enum epa_status set_up(struct rank *r, struct epa_error *err)
@@ -271,8 +275,6 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         status = rank_fault_check(r, err);
     if (status == EPA_OK)
         describe_stages(r);
-    if (status == EPA_OK)
-        status = create_operation(r, err);
     if (status == EPA_OK)
         status = rank_explain_boot(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
@@ -294,11 +296,11 @@ static void tear_down(struct rank *r)
 {
     rank_graphs_destroy(r);
     rank_stop_destroy(r);
-    if (r->op != NULL)
-        r->op->operation->destroy(r->op);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;
+    if (r->op != NULL)
+        r->op->operation->destroy(r->op);
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);
     if (r->backend != NULL)
