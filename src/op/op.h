@@ -129,6 +129,8 @@ struct operation {
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     const char *between_name; /* in traces */
+    /* Whether that is a stage of its own, with a row in reports. NULL: never. */
+    bool (*between_is_timed)(const struct experiment *, const struct epa_footprint *);
     /* In a graph, in place of `between`: points combine at what `between` left in the
      * algorithm's memory in an iteration before. NULL as above. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);

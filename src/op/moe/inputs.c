@@ -160,13 +160,9 @@ static enum epa_status refuse_shape(const struct experiment *x, const struct epa
                         "the algorithm delivers rows that are neither %s, as moe.dtype is, "
                         "nor FP8",
                         dtype);
-    if (f->output_dtype == EPA_F32 &&
-        (!f->fused || f->sum != EPA_SUM_BY_RANK || x->expert.kind != EXPERT_MLP))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm adds up expert outputs in float32: it can do that where it "
-                        "computes real experts itself, by rank");
     if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3 &&
-        f->output_dtype != EPA_F32)
+        (f->output_dtype != EPA_F32 || !f->fused || f->sum != EPA_SUM_BY_RANK ||
+         x->expert.kind != EXPERT_MLP))
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the algorithm sends expert outputs that are neither %s, as moe.dtype is, "
                         "nor FP8",

@@ -184,6 +184,12 @@ static uint32_t tokens(struct op_rank *rank, uint32_t slot)
     return op_moe_problem(rank, slot)->u.moe.tokens;
 }
 
+/* Real experts are part of a layer as it is used; synthetic ones stand for none of it. */
+static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
+{
+    return x->expert.kind == EXPERT_MLP && !footprint->u.moe.fused;
+}
+
 /* Expert outputs are where experts would have put them. */
 static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
 {
@@ -199,6 +205,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 {
     switch (kind) {
     case EPA_STAGE_SEND:
+    case EPA_STAGE_EXPERTS:
         break;
     case EPA_STAGE_DISPATCH:
         return op_moe_check_dispatch(rank, slot, compared, wrong, err);
@@ -310,6 +317,7 @@ const struct operation op_moe = {
     .units = tokens,
     .between = op_moe_experts,
     .between_name = "experts",
+    .between_is_timed = experts_are_timed,
     .between_in_graph = outputs_in_graph,
     .check = check,
     .traffic = op_moe_traffic,
