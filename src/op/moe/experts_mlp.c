@@ -740,22 +740,51 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
 
 /* ---- for a rank's side ---- */
 
-/* Whether the experts are computed from weights in the backend's memory. */
-static bool uses_plain(const struct epa_moe_footprint *f)
-{
-    return f->fused;
-}
-
 enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
 {
+    const struct epa_backend_ops *ops = op->backend->ops;
+    struct epa_problem problem;
+    enum epa_status status;
+
     op->mlp = op->weights.mlp;
     if (op->mlp.ffn == 0)
         return EPA_OK;
-    return uses_plain(&op->footprint) ? make_plain(op, err) : host_create(op, err);
+    if (!op->footprint.fused && ops->experts_create == NULL)
+        return host_create(op, err);
+    status = make_plain(op, err);
+    if (status != EPA_OK || op->footprint.fused)
+        return status;
+    op_moe.shape(op->x, &problem);
+    problem.u.moe.mlp = op->mlp;
+    return ops->experts_create(op->backend,
+                               &(struct epa_experts_params){
+                                   .moe = &problem.u.moe,
+                                   .experts = op->local_experts,
+                                   .recv_rows = op->footprint.recv_rows,
+                                   .recv_entries = op->footprint.recv_entries,
+                                   .layout = op->footprint.layout,
+                                   .recv_dtype = op->footprint.recv_dtype,
+                               },
+                               &op->device_experts, err);
+}
+
+void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
+{
+    const struct op_moe *op = op_moe_of(rank);
+
+    if (op->device_experts != NULL)
+        snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
+    else if (op->experts != NULL)
+        snprintf(out, room, "%s kernels%s", op->experts->gemm->isa,
+                 op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
+    else
+        out[0] = '\0';
 }
 
 void op_moe_mlp_destroy(struct op_moe *op)
 {
+    if (op->device_experts != NULL)
+        op->backend->ops->experts_destroy(op->device_experts);
     for (uint32_t i = 0; i < 4; i++)
         if (op->mlp_memory[i] != NULL)
             op->backend->ops->free(op->backend, op->mlp_memory[i]);
@@ -774,16 +803,13 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
     if (x->expert.kind != EXPERT_MLP)
         return out;
     weights_init(x, &w);
-    if (!uses_plain(f)) {
-        uint32_t workers =
-            memory == EPA_MEMORY_HOST && backend != NULL ? backend->threads(x->backend.config) : 1;
+    if (!f->fused && memory == EPA_MEMORY_HOST) {
+        uint32_t workers = backend != NULL ? backend->threads(x->backend.config) : 1;
 
         out.host = packed_bytes(&w, local) +
                    batch_bytes(&w, batch_rows(&w, f->recv_entries, local), workers);
-        if (f->layout == EPA_LAYOUT_RANK || memory != EPA_MEMORY_HOST)
+        if (f->layout == EPA_LAYOUT_RANK)
             out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);
-        if (f->layout == EPA_LAYOUT_RANK && memory != EPA_MEMORY_HOST)
-            out.host += f->recv_rows * x->moe.hidden * sizeof(uint16_t);
     } else if (memory == EPA_MEMORY_HOST) {
         out.host = weights_bytes(&w, local);
     } else {
