@@ -18,6 +18,8 @@ enum random_use {
     RANDOM_POPULARITY,
     RANDOM_STRAGGLE,
     RANDOM_ARRIVALS,
+    RANDOM_WEIGHTS,
+    RANDOM_CHECK,
 };
 
 /* A stream and the next place in it. */

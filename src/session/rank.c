@@ -110,6 +110,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *transport =
         (const struct epa_transport_plugin *)x->transport.plugin;
 
+    if (r->op->operation->constants != NULL)
+        r->op->operation->constants(r->op, &problem);
     return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
                                                          .world = r->boot->world,
                                                          .transport = r->transport,
@@ -235,9 +237,6 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
         r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
     if (status == EPA_OK)
         status = measure_peak(r, err);
-    rank_trace_begin(r);
-    if (status == EPA_OK)
-        status = create_algorithm(r, err);
     return status;
 }
 
@@ -261,6 +260,11 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
 {
     enum epa_status status = open_all(r, err);
 
+    rank_trace_begin(r);
+    if (status == EPA_OK)
+        status = create_operation(r, err);
+    if (status == EPA_OK)
+        status = create_algorithm(r, err);
     if (status == EPA_OK)
         status = check_stages(r, err);
     if (status == EPA_OK)
@@ -271,8 +275,6 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         status = rank_fault_check(r, err);
     if (status == EPA_OK)
         describe_stages(r);
-    if (status == EPA_OK)
-        status = create_operation(r, err);
     if (status == EPA_OK)
         status = rank_explain_boot(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
@@ -294,11 +296,11 @@ static void tear_down(struct rank *r)
 {
     rank_graphs_destroy(r);
     rank_stop_destroy(r);
-    if (r->op != NULL)
-        r->op->operation->destroy(r->op);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;
+    if (r->op != NULL) /* whose weights the algorithm may use */
+        r->op->operation->destroy(r->op);
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);
     if (r->backend != NULL)
