@@ -12,6 +12,11 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vbmi");
 }
 
+static bool has_avx512_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 /* The compilers' check does not know of F16C everywhere. Its registers are those of AVX. */
 static bool has_avx2(void)
 {
@@ -32,6 +37,7 @@ void epa_store_drain(void)
 }
 
 const struct kernels_isa kernels_isas[] = {
+    {"avx512_bf16", has_avx512_bf16, kernels_pairs_are_quicker},
     {"avx512", has_avx512, NULL},
     {"avx2", has_avx2, NULL},
     {"scalar", always, NULL},
@@ -44,11 +50,7 @@ const struct epa_kernels *const kernels_all[] = {
 };
 
 const struct epa_gemm *const kernels_all_gemms[] = {
-    &kernels_gemm_avx512[0],
-    &kernels_gemm_avx512[1],
-    &kernels_gemm_avx512[2],
-    &kernels_gemm_scalar[0],
-    &kernels_gemm_scalar[1],
-    &kernels_gemm_scalar[2],
-    NULL,
+    &kernels_gemm_avx512_bf16[0], &kernels_gemm_avx512_bf16[1], &kernels_gemm_avx512[0],
+    &kernels_gemm_avx512[1],      &kernels_gemm_avx512[2],      &kernels_gemm_scalar[0],
+    &kernels_gemm_scalar[1],      &kernels_gemm_scalar[2],      NULL,
 };

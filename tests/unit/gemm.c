@@ -163,10 +163,28 @@ static float fused_products(const float *a, const float *b, uint32_t k, float c)
     return c;
 }
 
+/* A denormal is a zero of its sign. */
+static float flush(float f)
+{
+    return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;
+}
+
+/* VDPBF16PS */
+static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c)
+{
+    for (uint32_t i = 0; i < k; i += 2) {
+        c = flush(fmaf(flush(a[i + 1]), flush(b[i + 1]), flush(c)));
+        c = flush(fmaf(flush(a[i]), flush(b[i]), c));
+    }
+    return c;
+}
+
 static float (*order_of(const char *isa))(const float *, const float *, uint32_t, float)
 {
     if (strcmp(isa, "scalar") == 0)
         return rounded_products;
+    if (strcmp(isa, "avx512_bf16") == 0)
+        return pairs_odd_first;
     return fused_products;
 }
 
