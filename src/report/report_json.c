@@ -89,6 +89,21 @@ static json_t *traffic_json(struct build *b, const struct result *result)
     return o;
 }
 
+/* Parts of the stage that ran alone. */
+static json_t *parts_json(struct build *b, const struct result *result)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < result->n_parts; i++) {
+        json_t *o = json_object();
+
+        set(b, o, "name", json_string(result->session->notes->part[i]));
+        set(b, o, "median_ns", whole(result->part_ns[i]));
+        append(b, list, o);
+    }
+    return list;
+}
+
 /* What the algorithm computes; null: nothing. */
 static json_t *compute_json(struct build *b, const struct result *result)
 {
@@ -99,6 +114,8 @@ static json_t *compute_json(struct build *b, const struct result *result)
     o = json_object();
     set(b, o, "flops", real(result->flops));
     set(b, o, "flops_per_s", real(result->stage[result->n_stages - 1].flops));
+    set(b, o, "parts", parts_json(b, result));
+    set(b, o, "hidden", result->n_parts > 0 ? real(result->hidden) : json_null());
     return o;
 }
 

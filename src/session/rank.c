@@ -218,6 +218,9 @@ static void describe_stages(const struct rank *r)
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->algorithm->stages[i].name);
         notes->stage_kind[i] = r->algorithm->stages[i].kind;
     }
+    notes->n_parts = r->algorithm->n_parts;
+    for (uint32_t i = 0; i < r->algorithm->n_parts; i++)
+        snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->algorithm->parts[i].name);
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     /* Release: who looks on while ranks run reads the rest after it. */
     __atomic_store_n(&notes->n_stages, r->algorithm->n_stages, __ATOMIC_RELEASE);

@@ -73,6 +73,7 @@ struct session_rank {
     uint32_t node;
     uint64_t samples;         /* complete ones, in session_times() */
     double first_ns;          /* total of the very first iteration; 0: not done */
+    double part_ns[EPA_PARTS]; /* medians of parts that ran alone; 0: not measured */
     uint64_t compared, wrong; /* elements */
     uint64_t late;            /* open loop: samples that were due before it could begin */
     uint64_t faults;          /* how often a planted fault struck it */
@@ -130,6 +131,8 @@ struct session_notes {
     bool not_alone[FIGURES];
     enum stop_reason stop;
     struct session_arrivals arrivals;
+    uint32_t n_parts;
+    char part[EPA_PARTS][32]; /* of epa_algorithm.parts */
     char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
 };
 
