@@ -268,6 +268,12 @@ static uint32_t block_at(const struct ag2_host *h, uint32_t row)
     return first;
 }
 
+/* Whether a block waits for a chunk. */
+static bool has_rows_of(const struct block *b, const struct chunk *c)
+{
+    return c->row < b->row + b->rows && b->row < c->row + c->rows;
+}
+
 static void make_chunks(struct ag2_host *h)
 {
     for (uint32_t r = 0; r < h->l.size; r++) {
@@ -284,8 +290,8 @@ static void make_chunks(struct ag2_host *h)
                                 .rows = least(rows - first, h->l.chunk_rows),
                                 .source_row = first};
             for (uint32_t b = block_at(h, c->row);
-                 c->rows != 0 && b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
-                h->block[b].waits += h->part == BOTH;
+                 b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
+                h->block[b].waits += h->part == BOTH && has_rows_of(&h->block[b], c);
         }
     }
 }
@@ -384,8 +390,8 @@ static void place_rows(struct ag2_host *h, const struct chunk *c, uint32_t worke
 static void chunk_placed(struct ag2_host *h, struct chunk *c)
 {
     for (uint32_t b = block_at(h, c->row);
-         c->rows != 0 && b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
-        if (h->part == BOTH)
+         b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
+        if (h->part == BOTH && has_rows_of(&h->block[b], c))
             /* Release: pairs with the acquire in take_tile(). */
             __atomic_fetch_sub(&h->block[b].waits, 1, __ATOMIC_ACQ_REL);
     /* Release: pairs with the acquire in pass_on(); what was stored to mates is before it. */
@@ -508,13 +514,13 @@ static enum epa_status pass_on(struct ag2_host *h, struct chunk *c)
     return status;
 }
 
-/* A word has come to e. What wait() returns from is ordered before what is read next. */
-static enum epa_status receive(struct ag2_host *h, struct chunk *c)
+/* A word was seen. Once wait() has returned, what was stored and put before can be read. */
+static enum epa_status receive(struct ag2_host *h, struct chunk *c, uint64_t seen)
 {
     uint32_t signal = ag2_signal(&h->l, c->source, c->index);
     uint64_t begin = epa_trace_now(h->host.trace), end;
-    enum epa_status status = algo_wait(&h->host, signal, h->host.epoch, "rows", c->source,
-                                       h->sender[c->source]);
+    enum epa_status status =
+        algo_wait(&h->host, signal, seen, "rows", c->source, h->sender[c->source]);
 
     end = epa_trace_slice(h->host.trace, 0, h->name.wait, begin, h->sender[c->source], 0, c->rows);
     epa_trace_flow_end(h->host.trace, 0, begin, end, h->sender[c->source], h->host.signal + signal,
@@ -536,9 +542,10 @@ static enum epa_status communicate(struct ag2_host *h, bool *any)
         struct chunk *c = &h->chunk[i];
         /* Acquire: pairs with the release in chunk_placed(). */
         uint32_t state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
+        uint64_t seen = state == AWAITED ? t->ops->read(t, h->host.signal + i) : 0;
 
-        if (state == AWAITED && t->ops->read(t, h->host.signal + i) >= h->host.epoch) {
-            status = receive(h, c);
+        if (state == AWAITED && seen >= h->host.epoch) {
+            status = receive(h, c, seen);
             *any = true;
             state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
         }
@@ -623,7 +630,7 @@ static const struct chunk *missing_chunk(const struct ag2_host *h, const struct 
         for (uint32_t j = 0; j < h->l.signals; j++) {
             const struct chunk *c = &h->chunk[j];
 
-            if (is_awaited(c) && c->row < b->row + b->rows && b->row < c->row + c->rows) {
+            if (is_awaited(c) && has_rows_of(b, c)) {
                 *out = b;
                 return c;
             }
