@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
-
 enum { LINE_BYTES = 64 };
 
 static enum epa_dtype dtype_of(const struct epa_ag_gemm *g)
@@ -50,7 +48,7 @@ enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct gemm_wei
         .padded_k = gemm_padded_k(g->k),
         .b_scale = g->b_scale,
         .bias = g->bias ? g->bias_of : NULL,
-        .f16 = epa_ag_gemm_c_dtype(g) == EPA_F16,
+        .rounding = epa_kernels_get(epa_ag_gemm_c_dtype(g), NULL),
     };
     uint64_t bytes = gemm_weights_bytes(g);
 
@@ -86,34 +84,10 @@ void gemm_pack_row(const struct gemm_weights *w, const void *x, void *panels, ui
         w->kernels->pack_a(x, w->padded_k, panels, row);
 }
 
-/* A row of a tile, with bias, rounded to dtype. In full panels, whose loops become vectors. */
-static void round_row(const struct gemm_weights *w, const float *from, uint32_t column,
-                      uint32_t columns, uint16_t *to)
-{
-    for (uint32_t j = 0; j < columns; j += EPA_GEMM_COLS) {
-        uint32_t left = w->n - column - j, n = left < EPA_GEMM_COLS ? left : EPA_GEMM_COLS;
-        float sum[EPA_GEMM_COLS] = {0};
-        uint16_t word[EPA_GEMM_COLS];
-
-        memcpy(sum, from + j, sizeof(sum));
-        for (uint32_t i = 0; w->bias != NULL && i < n; i++)
-            sum[i] += w->bias[column + j + i];
-        if (w->f16)
-            for (uint32_t i = 0; i < EPA_GEMM_COLS; i++)
-                word[i] = f16_of_float(sum[i]);
-        else
-            for (uint32_t i = 0; i < EPA_GEMM_COLS; i++)
-                word[i] = bf16_of_float(sum[i]);
-        if (n == EPA_GEMM_COLS)
-            memcpy(to + column + j, word, sizeof(word));
-        else
-            memcpy(to + column + j, word, n * sizeof(*word));
-    }
-}
-
 void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, float *scratch)
 {
     uint32_t groups = w->padded_k / GEMM_K_UNIT, block = t->column / GEMM_K_UNIT;
+    uint32_t left = w->n - t->column, columns = left < t->columns ? left : t->columns;
     struct epa_gemm_call call = {
         .a = t->a,
         .b = (const char *)w->b + epa_gemm_b_bytes(w->kernels->dtype, t->column, w->padded_k),
@@ -130,6 +104,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
 
     w->kernels->multiply(&call);
     for (uint32_t i = 0; i < t->rows; i++)
-        round_row(w, scratch + (size_t)i * t->columns, t->column, t->columns,
-                  t->c + (size_t)i * w->n);
+        w->rounding->round(scratch + (size_t)i * t->columns,
+                           w->bias != NULL ? w->bias + t->column : NULL, columns,
+                           t->c + (size_t)i * w->n + t->column);
 }

@@ -4,6 +4,7 @@
 #define GEMM_HOST_H
 
 #include <epa2a/gemm.h>
+#include <epa2a/quant.h>
 #include <epa2a/status.h>
 
 enum { GEMM_K_UNIT = 128 };
@@ -16,7 +17,7 @@ struct gemm_weights {
     uint32_t padded_n, padded_k; /* what is multiplied */
     void *b;
     const float *b_scale, *bias;
-    bool f16; /* C; else it is bf16 */
+    const struct epa_kernels *rounding; /* to C */
 };
 
 static inline uint32_t gemm_round_up(uint32_t n, uint32_t to)
