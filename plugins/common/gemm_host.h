@@ -51,7 +51,7 @@ void gemm_pack_row(const struct gemm_weights *, const void *x, void *panels, uin
 /* Rows of C, columns from `column` (a multiple of EPA_GEMM_COLS) on, `columns` of them (the same, or
  * up to padded_n). */
 struct gemm_tile {
-    const void *a; /* a panel's start */
+    const void *a;        /* a panel's start */
     const float *a_scale; /* FP8: [rows][padded_k / 128] */
     uint32_t rows, column, columns;
     uint16_t *c; /* [rows][n], the first element of its first row */

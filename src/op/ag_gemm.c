@@ -184,8 +184,8 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct gemm_values v = values_of(x);
-    uint64_t one = a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) +
-                   x->ranks * sizeof(uint32_t);
+    uint64_t one =
+        a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) + x->ranks * sizeof(uint32_t);
     uint64_t weights = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
 
     (void)footprint;
@@ -505,8 +505,8 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
     if (op->reference == NULL)
-        status = gemm_reference_create(&op->values, op->world.rank, all_rows(op->x),
-                                       &op->reference, err);
+        status = gemm_reference_create(&op->values, op->world.rank, all_rows(op->x), &op->reference,
+                                       err);
     for (uint32_t r = 0; r < op->world.size; r++)
         for (uint32_t i = 0; i < s->counted[r] && status == EPA_OK; i++, at++) {
             char what[160];

@@ -57,12 +57,11 @@ static void open_fixture(struct fixture *f, int dtype, int values, uint32_t n, u
     struct epa_footprint footprint = {.u.ag_gemm = {.row_bytes = 100, .control_bytes = CONTROL}};
     struct epa_error err = {EPA_OK, ""};
 
-    *f = (struct fixture){
-        .x = {.ranks = RANKS,
-              .seed = 9,
-              .tokens = {.kind = TOKENS_LIST, .per_rank = {counts, RANKS}},
-              .gemm = {M, RANKS * n, k, dtype, .bias = true, .values = values}},
-        .backend = {.ops = &ops, .memory = EPA_MEMORY_HOST}};
+    *f = (struct fixture){.x = {.ranks = RANKS,
+                                .seed = 9,
+                                .tokens = {.kind = TOKENS_LIST, .per_rank = {counts, RANKS}},
+                                .gemm = {M, RANKS * n, k, dtype, .bias = true, .values = values}},
+                          .backend = {.ops = &ops, .memory = EPA_MEMORY_HOST}};
     for (uint32_t r = 0; r < RANKS; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
         struct op_params params = {.x = &f->x,
@@ -103,8 +102,7 @@ static float product(const struct epa_ag_gemm *g, const struct epa_ag_gemm *sour
             p += element(g->dtype, source->a, (size_t)row * g->k + i) *
                  element(g->dtype, g->b, (size_t)column * g->k + i);
         if (g->dtype == EPA_FP8_E4M3)
-            p *= source->a_scale[row * groups + group] *
-                 g->b_scale[column / 128 * groups + group];
+            p *= source->a_scale[row * groups + group] * g->b_scale[column / 128 * groups + group];
         sum += p;
     }
     return sum + g->bias_of[column];

@@ -65,28 +65,28 @@ struct ag2_host {
     struct ag2_names name;
     uint32_t place[AG2_RANKS], node[AG2_RANKS]; /* of each rank */
     uint32_t nodes, per_node;
-    uint32_t sender[AG2_RANKS];                  /* of each source's chunks, to this rank */
-    uint32_t mates[AG2_RANKS], n_mates;          /* of this node, to which loads and stores reach */
-    uint32_t put_to[AG2_RANKS], n_put_to;        /* that get own rows by puts */
-    uint32_t pass_to[AG2_RANKS], n_pass_to;      /* of this node, that get all rows by puts */
+    uint32_t sender[AG2_RANKS];             /* of each source's chunks, to this rank */
+    uint32_t mates[AG2_RANKS], n_mates;     /* of this node, to which loads and stores reach */
+    uint32_t put_to[AG2_RANKS], n_put_to;   /* that get own rows by puts */
+    uint32_t pass_to[AG2_RANKS], n_pass_to; /* of this node, that get all rows by puts */
     bool any_source;
 
     /* The call at hand. */
     struct epa_ag_gemm *problem;
     enum part part;
-    uint32_t start[AG2_RANKS + 1];     /* of each rank's rows in the panels */
-    uint32_t raw_start[AG2_RANKS + 1]; /* and without padding */
-    uint32_t n_blocks, columns;        /* columns: tiles of a block */
-    struct block *block;               /* [most] */
-    uint32_t *order;                   /* [most] */
-    struct chunk *chunk;               /* [signals] */
+    uint32_t start[AG2_RANKS + 1];      /* of each rank's rows in the panels */
+    uint32_t raw_start[AG2_RANKS + 1];  /* and without padding */
+    uint32_t n_blocks, columns;         /* columns: tiles of a block */
+    struct block *block;                /* [most] */
+    uint32_t *order;                    /* [most] */
+    struct chunk *chunk;                /* [signals] */
     uint32_t to_take, unplaced, undone; /* chunks: ARRIVED; not PLACED; not DONE */
-    uint32_t untaken;                  /* tiles */
-    uint32_t stopped;                  /* worker 0 has failed */
-    enum epa_status status;            /* its */
-    float **scratch;                   /* [workers] */
-    char **line;                       /* [workers] a row of A with zeros behind */
-    struct epa_wait wait;              /* of worker 0, while there is nothing to do */
+    uint32_t untaken;                   /* tiles */
+    uint32_t stopped;                   /* worker 0 has failed */
+    enum epa_status status;             /* its */
+    float **scratch;                    /* [workers] */
+    char **line;                        /* [workers] a row of A with zeros behind */
+    struct epa_wait wait;               /* of worker 0, while there is nothing to do */
 };
 
 static struct ag2_host *host_of(struct epa_algorithm *a)
@@ -123,10 +123,10 @@ static bool is_near(const struct ag2_host *h, uint32_t rank)
 
 static enum chunk_way way_of(const struct ag2_host *h, uint32_t source)
 {
-    return source == h->host.world.rank              ? OWN
-           : !is_near(h, h->sender[source])          ? PUT
-           : h->l.config.mode == AG2_PULL            ? LOADED
-                                                     : STORED;
+    return source == h->host.world.rank     ? OWN
+           : !is_near(h, h->sender[source]) ? PUT
+           : h->l.config.mode == AG2_PULL   ? LOADED
+                                            : STORED;
 }
 
 /* Whether this rank passes a source's rows on within its node. */
@@ -362,8 +362,8 @@ static void place_rows(struct ag2_host *h, const struct chunk *c, uint32_t worke
     uint32_t me = h->host.world.rank, n_mates = passes ? h->n_mates : 0;
     char *own = panels_of(h, me), *mate[AG2_RANKS];
     const char *from = way == LOADED ? panels_of(h, h->sender[c->source]) : NULL;
-    const char *scales = way == LOADED ? scales_of(h, h->sender[c->source], c->row)
-                                       : raw_scales(h, c);
+    const char *scales =
+        way == LOADED ? scales_of(h, h->sender[c->source], c->row) : raw_scales(h, c);
     size_t scale_bytes = c->rows * h->l.scale_row_bytes;
 
     for (uint32_t i = 0; i < n_mates; i++)
@@ -389,8 +389,8 @@ static void place_rows(struct ag2_host *h, const struct chunk *c, uint32_t worke
 /* The rows of a chunk are in the panels: blocks wait for one chunk less. */
 static void chunk_placed(struct ag2_host *h, struct chunk *c)
 {
-    for (uint32_t b = block_at(h, c->row);
-         b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
+    for (uint32_t b = block_at(h, c->row); b < h->n_blocks && h->block[b].row < c->row + c->rows;
+         b++)
         if (h->part == BOTH && has_rows_of(&h->block[b], c))
             /* Release: pairs with the acquire in take_tile(). */
             __atomic_fetch_sub(&h->block[b].waits, 1, __ATOMIC_ACQ_REL);
@@ -603,8 +603,7 @@ static bool multiply_tile(struct ag2_host *h, uint32_t worker)
                       .c = (uint16_t *)h->problem->c + (size_t)b->c_row * h->l.n,
                   },
                   h->scratch[worker]);
-    (void)epa_trace_slice(h->host.trace, worker, h->name.tile, begin, EPA_TRACE_NOBODY, 0,
-                          b->rows);
+    (void)epa_trace_slice(h->host.trace, worker, h->name.tile, begin, EPA_TRACE_NOBODY, 0, b->rows);
     return true;
 }
 
@@ -667,8 +666,7 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
     if (h->wait.waited_ns < h->wait.timeout_ns)
         return EPA_OK;
     if (b != NULL)
-        snprintf(tile, sizeof(tile), "tile of rows %u to %u: ", b->c_row,
-                 b->c_row + b->rows - 1);
+        snprintf(tile, sizeof(tile), "tile of rows %u to %u: ", b->c_row, b->c_row + b->rows - 1);
     return algo_fail(&h->host, EPA_ERR_TIMEOUT,
                      "timeout after %.3f s: %srows %u to %u of rank %u, from rank %u (signal %u is "
                      "%llu, wants %llu)",

@@ -61,8 +61,7 @@ static char *gathered(const struct then *t, uint64_t row)
 
 static const float *gathered_scales(const struct then *t, uint64_t row)
 {
-    const void *at =
-        t->host.t->heap + set_offset(t) + t->l.scales_at + row * t->l.scale_row_bytes;
+    const void *at = t->host.t->heap + set_offset(t) + t->l.scales_at + row * t->l.scale_row_bytes;
 
     return at;
 }
@@ -104,8 +103,8 @@ static enum epa_status send_to(struct then *t, uint32_t peer)
     enum epa_status status = EPA_OK;
 
     if (put && t->l.scale_row_bytes != 0) {
-        status = algo_put(&t->host, scales, t->host.t->heap + scales, n * t->l.scale_row_bytes,
-                          peer);
+        status =
+            algo_put(&t->host, scales, t->host.t->heap + scales, n * t->l.scale_row_bytes, peer);
         if (status == EPA_OK) /* the signal is ordered after its own payload alone */
             status = t->host.t->ops->fence(t->host.t, peer);
     }
@@ -276,10 +275,8 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     uint64_t all = (uint64_t)world->size * g->max_rows;
     struct layout l = {
         .row_bytes = gemm_row_bytes(g),
-        .scale_row_bytes =
-            g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,
-        .onednn = c->library == LIBRARY_ONEDNN ||
-                  (c->library == LIBRARY_AUTO && library_knows(g)),
+        .scale_row_bytes = g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,
+        .onednn = c->library == LIBRARY_ONEDNN || (c->library == LIBRARY_AUTO && library_knows(g)),
         .puts = algo_puts(world, transport_flags),
     };
 
@@ -316,8 +313,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .private_bytes = gemm_weights_bytes(g) +
-                         (l.onednn ? 0 : epa_gemm_a_bytes(all, gemm_padded_k(g->k))),
+        .private_bytes =
+            gemm_weights_bytes(g) + (l.onednn ? 0 : epa_gemm_a_bytes(all, gemm_padded_k(g->k))),
         .signals = world->size,
         .in_flight = 1,
         .flops = 2.0 * all * g->n * g->k,
@@ -375,8 +372,9 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     host->base.n_parts = EPA_PARTS;
     host->base.destroy = destroy;
     if (l.onednn)
-        status = library_create(g, (p->world.size * g->max_rows + host->workers - 1) / host->workers,
-                                host->workers, &t->library, err);
+        status =
+            library_create(g, (p->world.size * g->max_rows + host->workers - 1) / host->workers,
+                           host->workers, &t->library, err);
     else
         status = gemm_weights_create(g, &t->weights, err);
     if (status != EPA_OK) {

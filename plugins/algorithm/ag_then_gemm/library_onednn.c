@@ -133,8 +133,7 @@ static dnnl_status_t pack_weights(struct library *l, const void *weights, uint32
         status = dnnl_primitive_create(&reorder, reorder_plan);
     if (status == dnnl_success)
         status = dnnl_primitive_execute(
-            reorder, stream, 2,
-            (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->b}});
+            reorder, stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->b}});
     if (status == dnnl_success)
         status = dnnl_stream_wait(stream);
     desc_finish(&given);
