@@ -55,7 +55,7 @@ struct block {
 enum part { BOTH, GATHER, GEMM };
 
 struct ag2_names {
-    uint16_t pack, copy, put, tile, wait, quiet;
+    uint16_t pack, copy, put, tile, wait, idle, quiet;
 };
 
 struct ag2_host {
@@ -678,6 +678,9 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
 
 static void waited(struct ag2_host *h)
 {
+    if (h->wait.begun_ns != 0)
+        (void)epa_trace_slice(h->host.trace, 0, h->name.idle, h->wait.begun_ns, EPA_TRACE_NOBODY, 0,
+                              0);
     epa_wait_clear(h->host.observer, h->wait.reported_ns);
     h->wait.begun_ns = h->wait.reported_ns = 0;
 }
@@ -842,6 +845,7 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
                                  .put = epa_trace_name(p->trace, "put"),
                                  .tile = epa_trace_name(p->trace, "tile"),
                                  .wait = epa_trace_name(p->trace, "wait"),
+                                 .idle = epa_trace_name(p->trace, "idle"),
                                  .quiet = epa_trace_name(p->trace, "quiet")};
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
