@@ -241,7 +241,7 @@ static void make_lists(struct algo_host *h, const struct algo_setup *setup, cons
 enum epa_status algo_create(const struct algo_setup *setup, const struct epa_algorithm_params *p,
                             struct algo_host **out, struct epa_error *err)
 {
-    const struct epa_moe *m = &p->problem->u.moe;
+    const struct epa_moe *m = p->problem->op == EPA_OP_MOE ? &p->problem->u.moe : NULL;
     struct algo_host *h = calloc(1, setup->state_bytes);
     enum epa_status status;
 
@@ -257,7 +257,7 @@ enum epa_status algo_create(const struct algo_setup *setup, const struct epa_alg
         .world = p->world,
         .t = p->transport,
         .backend = p->backend,
-        .kernels = epa_kernels_get((enum epa_dtype)m->dtype, NULL),
+        .kernels = epa_kernels_get(m != NULL ? (enum epa_dtype)m->dtype : EPA_BF16, NULL),
         .heap = p->heap,
         .signal = p->signal,
         .signals = setup->signals,
@@ -277,7 +277,8 @@ enum epa_status algo_create(const struct algo_setup *setup, const struct epa_alg
         algo_destroy(&h->base);
         return status;
     }
-    make_lists(h, setup, m);
+    if (m != NULL)
+        make_lists(h, setup, m);
     if (h->no_memory)
         return algo_created(h, NULL, err);
     *out = h;

@@ -1,4 +1,4 @@
-/* The host half that MoE algorithms have in common: checks of a shape, set-up, buffer sets,
+/* The host half that algorithms have in common, those for MoE above all: checks of a shape, set-up, buffer sets,
  * puts that find no room, waits for all ranks, phases and their trace, what a failed stage
  * says, and the choice between cached and nontemporal stores.
  *
@@ -128,7 +128,7 @@ struct algo_setup {
     bool puts; /* the layout has what puts need */
 };
 
-/* Fills in all of struct algo_host and its sets; the rest of the state is 0. */
+/* Fills in all of struct algo_host and, of MoE, its sets; the rest of the state is 0. */
 enum epa_status algo_create(const struct algo_setup *, const struct epa_algorithm_params *,
                             struct algo_host **out, struct epa_error *);
 

@@ -21,6 +21,7 @@ enum random_use {
     RANDOM_WEIGHTS,
     RANDOM_BLOCKS, /* scales of weights */
     RANDOM_PILOTS,
+    RANDOM_CHECK,
 };
 
 /* A stream and the next place in it. */

@@ -4,12 +4,22 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "config/batch.h"
 #include "config/diag.h"
 #include "config/tree.h"
 #include "op/op.h"
+
+/* Whether a file has the section that an operation's size is in. */
+static bool has_section(const struct tree *tree, const struct operation *op)
+{
+    char section[64];
+
+    snprintf(section, sizeof(section), "%.*s", (int)strcspn(op->size_key, "."), op->size_key);
+    return tree->root != NULL && node_find(tree->root, section) != NULL;
+}
 
 /* The sizes of the operation that the first file has a section for. */
 static const char *size_key(const struct cli *cli)
@@ -20,7 +30,7 @@ static const char *size_key(const struct cli *cli)
     if (cli->n_args > 0)
         batch_read_tree(&tree, cli->arg[0], NULL, 0);
     for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++)
-        if (tree.root != NULL && node_find(tree.root, operation_at(i)->name) != NULL)
+        if (has_section(&tree, operation_at(i)))
             op = operation_at(i);
     diag_destroy(tree.diag);
     arena_destroy(tree.arena);

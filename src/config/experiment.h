@@ -60,9 +60,19 @@ struct allgather_options {
     uint32_t max_rows, row_bytes;
 };
 
+enum gemm_values_kind { GEMM_INTEGERS, GEMM_RANDOM };
+
+/* `gemm:`; m and n are of all ranks together */
+struct gemm_options {
+    uint32_t m, n, k;
+    int dtype; /* enum epa_dtype: BF16, F16 or FP8 */
+    bool bias;
+    int values; /* enum gemm_values_kind */
+};
+
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
-/* `tokens:` how many of moe.max_tokens, or allgather.max_rows, each rank has in an iteration */
+/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has in an iteration */
 struct tokens_options {
     int kind;     /* full; random: min..max, another number each iteration; list: per_rank */
     uint32_t min; /* random */
@@ -174,6 +184,7 @@ struct experiment {
     struct tokens_options tokens;
     struct expert_options expert;
     struct allgather_options allgather;
+    struct gemm_options gemm;
     struct run_options run;
     struct verify_options verify;
     struct bench_options bench;

@@ -56,6 +56,15 @@ struct epa_allgather_footprint {
     uint64_t control_bytes; /* to each peer in one iteration: signals */
 };
 
+/* AllGather and GEMM. */
+struct epa_ag_gemm_footprint {
+    uint64_t row_bytes;     /* of a row of A as it is sent, scales included */
+    uint64_t control_bytes; /* to each peer in one iteration: signals */
+    /* Between nodes rows are sent to the rank of the same place, which passes them on within
+     * its node; else each rank sends its rows to all others. */
+    bool two_level;
+};
+
 /* What an algorithm needs and does, of one rank. */
 struct epa_footprint {
     uint64_t heap_bytes;
@@ -71,6 +80,7 @@ struct epa_footprint {
     union { /* by epa_algorithm_plugin.op */
         struct epa_moe_footprint moe;
         struct epa_allgather_footprint allgather;
+        struct epa_ag_gemm_footprint ag_gemm;
     } u;
 };
 
@@ -84,6 +94,8 @@ enum epa_stage_kind {
     EPA_STAGE_EXPERTS,  /* real experts, after a dispatch: the core's own, no algorithm has it */
 };
 
+enum { EPA_PARTS = 2 };
+
 struct epa_stage {
     const char *name; /* the row's name in the report */
     enum epa_stage_kind kind;
@@ -94,6 +106,11 @@ struct epa_stage {
 struct epa_algorithm {
     const struct epa_stage *stages;
     uint32_t n_stages;
+    /* Parts of a stage of kind WHOLE that can run alone, the communication and the computation,
+     * which bench times beside it: what of one is hidden behind the other. Called on all ranks
+     * with the problem of a call before; what they leave is no output. At most EPA_PARTS. */
+    const struct epa_stage *parts;
+    uint32_t n_parts;
     /* Discards the last dispatch, whose combine will not be called: to time dispatches
      * alone. Before the next dispatch; on all ranks. NULL: not supported. */
     enum epa_status (*discard)(struct epa_algorithm *, struct epa_problem *);

@@ -3,6 +3,7 @@
 #ifndef EPA2A_PROBLEM_H
 #define EPA2A_PROBLEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -164,14 +165,50 @@ struct epa_allgather {
     uint32_t signal, chunks, chunk_rows;
 };
 
-/* C = allgather(A) * B, tile by tile as rows of A arrive. */
+/* AllGather, then a matrix product: C = allgather(A) * B^T (+ bias), as in the first layer of a
+ * tensor-parallel block. Rank r has A, rows[r] rows of k; B, n rows of k (weights as they are
+ * stored); it gets C, the product with the rows of all ranks, rank 0's first. Ranks may have
+ * different numbers of rows, 0 included, and others in each call. k is a multiple of 8. All
+ * arrays are row-major, in the backend's memory; `rows` too, as for an AllGather.
+ *
+ * B, its scales and bias are there from create() to destroy() of an algorithm and do not change:
+ * it may keep a copy in a layout of its own. In plan() pointers are NULL.
+ *
+ * What is computed:
+ *   BF16, F16  Sums of exact products in float32, in any order.
+ *   FP8        e4m3, with scales as epa_mlp has them: for each 128 of k (the last group may be
+ *              shorter) p = the sum of products in float32; the sum over groups of
+ *              p * (scale of the row of A * scale of the block of B), in float32, in any order.
+ *              C is BF16.
+ * bias is added in float32; then C is rounded, to nearest even.
+ *
+ * All ranks make the same calls; no barrier is needed between them. */
 struct epa_ag_gemm {
-    uint32_t m, n, k; /* m of all ranks together */
-    int dtype;
-    const void *a; /* [m / size][k] */
-    const void *b; /* [k][n] */
-    void *c;       /* [m][n] */
+    uint32_t max_rows; /* of A, of one rank */
+    uint32_t n, k;     /* n: of this rank, the same on all */
+    int dtype;         /* of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
+    bool bias;         /* there is one */
+
+    const void *b;        /* [n][k] */
+    const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */
+    const float *bias_of; /* [n] */
+
+    const uint32_t *rows; /* [size], each <= max_rows; the same on all ranks */
+    const void *a;        /* [rows[rank]][k]; read until the call returns */
+    const float *a_scale; /* FP8: [rows[rank]][k / 128, rounded up] */
+    void *c;              /* out: [rows[0] + ... + rows[size - 1]][n], of epa_ag_gemm_c_dtype() */
 };
+
+static inline enum epa_dtype epa_ag_gemm_c_dtype(const struct epa_ag_gemm *g)
+{
+    return g->dtype == EPA_F16 ? EPA_F16 : EPA_BF16;
+}
+
+/* Groups of 128 that n or k makes. */
+static inline uint32_t epa_ag_gemm_groups(uint32_t of)
+{
+    return (of + 127) / 128;
+}
 
 struct epa_problem {
     enum epa_op op;

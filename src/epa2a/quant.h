@@ -57,6 +57,10 @@ struct epa_kernels {
     void (*output_fp8)(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
                        float factor, uint16_t *y);
     void (*output)(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y);
+
+    /* out[h] = dtype(x[h] + add[h]), the sum in float32; add NULL: dtype(x[h]). Any n, any
+     * alignment. */
+    void (*round)(const float *x, const float *add, uint32_t n, uint16_t *out);
 };
 
 /* The set for this CPU and for rows of dtype, EPA_BF16 or EPA_F16. EPA2A_ISA naming one that

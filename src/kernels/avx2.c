@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/dtype.h"
+#include "kernels/round.h"
 #include "kernels/sets.h"
 
 /* 16 channels. bf16: even and odd ones; f16, and whatever codes become: the first eight and
@@ -421,6 +422,7 @@ const struct epa_kernels kernels_avx2 = {
     .reduce_fp8 = reduce_fp8,
     .output_fp8 = output_fp8,
     .output = output,
+    .round = round_row,
 };
 
 const struct epa_kernels kernels_avx2_f16 = {
@@ -432,4 +434,5 @@ const struct epa_kernels kernels_avx2_f16 = {
     .reduce_fp8 = reduce_fp8_f16,
     .output_fp8 = output_fp8_f16,
     .output = output_f16,
+    .round = round_row_f16,
 };

@@ -4,6 +4,7 @@
  * sixteen in a row. All is written once; `f16` is a constant to each function that is
  * inlined. */
 #include "kernels/avx512_convert.h"
+#include "kernels/round.h"
 
 static inline __mmask32 first(uint32_t n)
 {
@@ -320,6 +321,7 @@ const struct epa_kernels kernels_avx512 = {
     .reduce_fp8 = reduce_fp8,
     .output_fp8 = output_fp8,
     .output = output,
+    .round = round_row,
 };
 
 const struct epa_kernels kernels_avx512_f16 = {
@@ -331,4 +333,5 @@ const struct epa_kernels kernels_avx512_f16 = {
     .reduce_fp8 = reduce_fp8_f16,
     .output_fp8 = output_fp8_f16,
     .output = output_f16,
+    .round = round_row_f16,
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "kernels/round.h"
 #include "kernels/sets.h"
 
 struct conversion {
@@ -127,6 +128,7 @@ const struct epa_kernels kernels_scalar = {
     .reduce_fp8 = reduce_fp8,
     .output_fp8 = output_fp8,
     .output = output,
+    .round = round_row,
 };
 
 const struct epa_kernels kernels_scalar_f16 = {
@@ -138,4 +140,5 @@ const struct epa_kernels kernels_scalar_f16 = {
     .reduce_fp8 = reduce_fp8_f16,
     .output_fp8 = output_fp8_f16,
     .output = output_f16,
+    .round = round_row_f16,
 };

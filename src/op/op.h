@@ -121,10 +121,11 @@ struct operation {
     uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
     enum epa_status (*create)(const struct op_params *, struct op_rank **out, struct epa_error *);
-    /* What weights take besides, with which an algorithm is created. NULL, both: none. */
+    /* What weights take besides; NULL: nothing, or `bytes` has them. */
     struct op_weights (*weights_bytes)(const struct experiment *, const struct epa_footprint *,
                                        enum epa_memory);
-    /* Sets the pointers to them in a problem that has shapes only. */
+    /* Sets the pointers to weights, with which an algorithm is created, in a problem that has
+     * shapes only. NULL: there are none. */
     void (*weights)(const struct op_rank *, struct epa_problem *);
     /* For bench; collective: all ranks measure at a time. NULL: nothing is computed. */
     enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);

@@ -289,6 +289,26 @@ static void print_flops(FILE *file, const struct result *result)
     print_limit(file, result);
 }
 
+/* What the parts take alone, against both at a time. */
+static void print_parts(FILE *file, const struct result *result)
+{
+    const struct session_notes *notes = result->session->notes;
+    double longest = 0, total = result->stage[result->n_stages - 1].slowest.median;
+    struct text line = {0};
+
+    if (result->n_parts == 0 || !(total > 0))
+        return;
+    for (uint32_t i = 0; i < result->n_parts; i++) {
+        longest = fmax(longest, result->part_ns[i]);
+        text_add(&line, "%s%s %.1f us", i > 0 ? ", " : "", notes->part[i],
+                 result->part_ns[i] / 1e3);
+    }
+    if (line.data != NULL)
+        report_comment(file, "alone: %s; %.0f %% of %s hidden; total is %.2f of the longer one",
+                       line.data, 100 * result->hidden, notes->part[0], total / longest);
+    text_free(&line);
+}
+
 static void print_scratch(FILE *file, const struct session *s)
 {
     char bytes[32];
@@ -409,6 +429,7 @@ void report_table(FILE *file, const struct result *result)
     for (uint32_t i = 0; i < session_operation(s)->n_phases; i++)
         print_traffic(file, session_operation(s)->phase[i].name, &result->phase[i]);
     print_flops(file, result);
+    print_parts(file, result);
     print_scratch(file, s);
     print_stats(file, s);
     print_trace(file, result);

@@ -123,6 +123,21 @@ static json_t *limit_json(struct build *b, const struct result_computing *c)
     return o;
 }
 
+/* Parts of the stage that ran alone. */
+static json_t *parts_json(struct build *b, const struct result *result)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < result->n_parts; i++) {
+        json_t *o = json_object();
+
+        set(b, o, "name", json_string(result->session->notes->part[i]));
+        set(b, o, "median_ns", whole(result->part_ns[i]));
+        append(b, list, o);
+    }
+    return list;
+}
+
 /* What is computed; null: nothing. */
 static json_t *compute_json(struct build *b, const struct result *result)
 {
@@ -135,6 +150,8 @@ static json_t *compute_json(struct build *b, const struct result *result)
     set(b, o, "flops_per_s", real(result->stage[result->n_stages - 1].flops));
     set(b, o, "experts", experts_json(b, result));
     set(b, o, "limit", limit_json(b, &result->computing));
+    set(b, o, "parts", parts_json(b, result));
+    set(b, o, "hidden", result->n_parts > 0 ? real(result->hidden) : json_null());
     return o;
 }
 

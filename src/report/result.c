@@ -250,6 +250,25 @@ static void count_traffic(struct result *result)
                 session_rank(s, r)->traffic.flops / (double)session_rank(s, r)->traffic_n / ranks;
 }
 
+static void set_parts(struct result *result)
+{
+    const struct session *s = result->session;
+    double sum = 0, total = result->stage[result->n_stages - 1].slowest.median;
+
+    result->hidden = NAN;
+    result->n_parts = 0;
+    if (ranks_of(s) == 0 || session_rank(s, 0)->part_ns[0] <= 0)
+        return;
+    result->n_parts = s->notes->n_parts;
+    for (uint32_t i = 0; i < result->n_parts; i++) {
+        for (uint32_t r = 0; r < ranks_of(s); r++)
+            result->part_ns[i] = fmax(result->part_ns[i], session_rank(s, r)->part_ns[i]);
+        sum += result->part_ns[i];
+    }
+    if (total > 0 && result->part_ns[0] > 0)
+        result->hidden = fmin(fmax((sum - total) / result->part_ns[0], 0), 1);
+}
+
 /* The best of what ranks measured, so that the limit flatters nobody. One rank
  * has no links. */
 static struct result_peak limit_of(const struct session *s)
@@ -490,6 +509,8 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     made = work_init(&work, ranks_of(session), out->n_samples);
     if (made == EPA_OK)
         made = fill_stages(out, &work);
+    if (made == EPA_OK)
+        set_parts(out);
     if (made == EPA_OK)
         made = verdicts_make(out);
     work_finish(&work);

@@ -69,6 +69,10 @@ struct result {
     struct result_stage stage[SESSION_STAGES + OPEN_ROWS];
     struct result_traffic phase[OP_PHASES], total; /* phases as the operation has them */
     double flops; /* of a rank in an iteration, mean; 0: it computes nothing */
+    /* Parts of the stage that ran alone: medians of the slowest rank. Which share of the first is
+     * hidden behind the others; NaN: not known. */
+    uint32_t n_parts;
+    double part_ns[EPA_PARTS], hidden;
     struct result_peak peak;
     struct result_computing computing;
     uint64_t compared, wrong; /* elements, of all ranks */

@@ -262,6 +262,9 @@ static void describe_stages(const struct rank *r)
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->stage[i].name);
         notes->stage_kind[i] = r->stage[i].kind;
     }
+    notes->n_parts = r->algorithm->n_parts;
+    for (uint32_t i = 0; i < r->algorithm->n_parts; i++)
+        snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->algorithm->parts[i].name);
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     /* Release: who looks on while ranks run reads the rest after it. */
     __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
@@ -341,7 +344,7 @@ static void tear_down(struct rank *r)
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;
-    if (r->op != NULL)
+    if (r->op != NULL) /* whose weights the algorithm may use */
         r->op->operation->destroy(r->op);
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);

@@ -1,6 +1,11 @@
 /* run and bench with marks around stages. */
 #include "session/rank.h"
 
+#include <stdlib.h>
+
+/* Of each part of a stage, alone: the first ones are not counted. */
+enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
+
 /* Keeps the times of the iteration that just ended. Of warm-up none are kept, but the total
  * of the very first. */
 static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t warmup,
@@ -36,6 +41,53 @@ enum epa_status rank_check_once(struct rank *r, uint64_t last, struct epa_error 
     return status == EPA_OK ? rank_iteration(r, slot, true, true, err) : status;
 }
 
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Between barriers, as iterations are. */
+static enum epa_status time_part(struct rank *r, uint32_t part, double *out, struct epa_error *err)
+{
+    const struct epa_backend_ops *ops = r->backend->ops;
+    enum epa_status status = rank_barrier(r, err);
+
+    if (status == EPA_OK)
+        status = rank_explain(r, ops->mark(r->backend, 0), err);
+    if (status == EPA_OK) {
+        status = r->algorithm->parts[part].run(r->algorithm, problem_of(r, 0));
+        if (status != EPA_OK && status != EPA_ERR_ABORTED)
+            r->algorithm->explain(r->algorithm, err);
+    }
+    if (status == EPA_OK)
+        status = rank_explain(r, ops->mark(r->backend, 1), err);
+    if (status == EPA_OK)
+        status = rank_sync(r, err);
+    if (status == EPA_OK)
+        status = rank_explain(r, ops->elapsed(r->backend, 0, 1, out), err);
+    return status == EPA_OK ? rank_barrier(r, err) : status;
+}
+
+/* What each part takes when it runs alone. */
+static enum epa_status time_parts(struct rank *r, struct epa_error *err)
+{
+    uint32_t most = r->session->iterations, n = most < PART_SAMPLES ? most : PART_SAMPLES;
+    enum epa_status status = EPA_OK;
+    double ns[PART_SAMPLES];
+
+    for (uint32_t i = 0; i < r->algorithm->n_parts && n > 0; i++) {
+        for (uint32_t k = 0; k < n + PART_WARMUP && rank_goes_on(r, &status); k++)
+            status = time_part(r, i, &ns[k < PART_WARMUP ? 0 : k - PART_WARMUP], err);
+        if (status != EPA_OK)
+            return status;
+        qsort(ns, n, sizeof(*ns), compare_reals);
+        r->shared->part_ns[i] = ns[n / 2];
+    }
+    return EPA_OK;
+}
+
 enum epa_status rank_bench(struct rank *r, struct epa_error *err)
 {
     const struct session *s = r->session;
@@ -59,7 +111,8 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
     rank_describe_device(r);
     rank_at(r, i, SESSION_ELSEWHERE);
     rank_trace_pause(r);
-    return rank_check_once(r, i, err);
+    status = time_parts(r, err);
+    return status == EPA_OK ? rank_check_once(r, i, err) : status;
 }
 
 enum epa_status rank_run(struct rank *r, struct epa_error *err)

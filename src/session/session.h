@@ -71,14 +71,15 @@ struct session_rank {
     int32_t pid, core;               /* core -1: not pinned */
     char host[64];
     uint32_t node;
-    uint64_t samples;         /* complete ones, in session_times() */
-    double first_ns;          /* total of the very first iteration; 0: not done */
-    uint64_t compared, wrong; /* elements */
-    uint64_t late;            /* open loop: samples that were due before it could begin */
-    uint64_t faults;          /* how often a planted fault struck it */
-    uint64_t checked;         /* iterations of which every element was compared */
-    uint64_t failed_ns;       /* CLOCK_REALTIME when it failed; 0: it did not */
-    uint32_t finished;        /* it returned, well or not */
+    uint64_t samples;          /* complete ones, in session_times() */
+    double first_ns;           /* total of the very first iteration; 0: not done */
+    double part_ns[EPA_PARTS]; /* medians of parts that ran alone; 0: not measured */
+    uint64_t compared, wrong;  /* elements */
+    uint64_t late;             /* open loop: samples that were due before it could begin */
+    uint64_t faults;           /* how often a planted fault struck it */
+    uint64_t checked;          /* iterations of which every element was compared */
+    uint64_t failed_ns;        /* CLOCK_REALTIME when it failed; 0: it did not */
+    uint32_t finished;         /* it returned, well or not */
     enum epa_status status;
     char text[640];            /* an epa_error's, and where that was */
     struct op_traffic traffic; /* sums over traffic_n iterations */
@@ -132,7 +133,9 @@ struct session_notes {
     bool not_alone[FIGURES];
     enum stop_reason stop;
     struct session_arrivals arrivals;
-    char unchecked[160]; /* why no iteration of bench was checked; "": it was, or not yet */
+    uint32_t n_parts;
+    char part[EPA_PARTS][32]; /* of epa_algorithm.parts */
+    char unchecked[160];      /* why no iteration of bench was checked; "": it was, or not yet */
 };
 
 static inline const struct operation *session_operation(const struct session *s)

@@ -256,6 +256,8 @@ class Comparison:
         lines = ["version: 1"]
         if key.startswith("allgather."):  # a section of another operation than the default algorithm's
             lines.append("algorithm: allgather")
+        if key.startswith("gemm."):
+            lines.append("algorithm: ag_gemm_2d")
         if key != "version":
             *sections, name = key.split(".")
             # An option of a plugin stands beside the plugin's name.

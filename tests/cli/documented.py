@@ -140,7 +140,7 @@ class Reader:
         if why:
             return "skipped", why
         processes = re.match(r"mpirun .*?-n (\d+)", command)
-        few = FEW + ("" if "allgather" in command else f" {NARROW}") + (" --dry-run" if processes and int(processes[1]) > PROCESSES else "")
+        few = FEW + ("" if "allgather" in command or "ag_gemm" in command else f" {NARROW}") + (" --dry-run" if processes and int(processes[1]) > PROCESSES else "")
         command = re.sub(r"(epa2a (?:run|bench|verify|rerun))\b", rf"\1 {few}", command, count=1)
         done = self.run(command)
         lacks = LACKS.search(done.stderr) if done.returncode == 3 else None

@@ -393,6 +393,34 @@ TEST_OF_ROWS(output_from_dtype_rounds_once)
     }
 }
 
+TEST_OF_ROWS(round_adds_and_rounds_in_every_set)
+{
+    enum { N = 101 };
+    uint64_t seed = 7;
+    float x[N], add[N];
+
+    for (uint32_t h = 0; h < N; h++) {
+        x[h] = float_of_bits((uint32_t)next_random(&seed));
+        add[h] = x[h] * (float)(h % 3) * 0x1p-9f;
+    }
+    x[5] = float_of_bits(0x3f808000u); /* halfway between two of bf16, */
+    x[6] = float_of_bits(0x3f801000u); /* and of f16 */
+    add[5] = add[6] = 0;
+    for (uint32_t with = 0; with < 2; with++) {
+        for (uint32_t h = 0; h < N; h++)
+            rows->want[h] = word_of_float(rows->f16, with ? x[h] + add[h] : x[h]);
+        for (uint32_t k = 0; k < ISAS; k++) {
+            const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
+
+            if (set == NULL)
+                continue;
+            forget(rows);
+            set->round(x, with ? add : NULL, N, rows->got);
+            hold_channels(isas[k], rows, N);
+        }
+    }
+}
+
 #define WITH_ROWS(test) \
     cmocka_unit_test_setup_teardown(test, make_bf16_rows, free_rows), \
         cmocka_unit_test_setup_teardown(test, make_f16_rows, free_rows)

@@ -1,0 +1,191 @@
+/* ag_gemm_2d: the descriptor, the options and the layout of the heap. */
+#include "ag_gemm_2d.h"
+
+#include "../../common/algo_host.h"
+#include "../../common/gemm_host.h"
+
+static const struct ag2_config defaults = {
+    .mode = AG2_PUSH,
+    .gather = AG2_TWO_LEVEL,
+    .order = AG2_ARRIVAL,
+    .chunks = 4,
+    .tile_rows = 128,
+    .tile_cols = 512,
+    .across_ranks = true,
+};
+
+static const struct epa_choice modes[] = {
+    {"push", AG2_PUSH, "each rank stores its rows to the others"},
+    {"pull", AG2_PULL, "each rank loads the rows of the others"},
+    {0},
+};
+
+static const struct epa_choice gathers[] = {
+    {"2d", AG2_TWO_LEVEL,
+     "between nodes to the rank of the same place, which passes them on "
+     "within its node"},
+    {"1d", AG2_DIRECT, "each rank to all others"},
+    {0},
+};
+
+static const struct epa_choice orders[] = {
+    {"arrival", AG2_ARRIVAL, "own rows first, then those that have arrived"},
+    {"swizzle", AG2_SWIZZLE, "own rows first, then rank after rank, those of the own node first"},
+    {"none", AG2_NONE, "from the first row to the last"},
+    {0},
+};
+
+static const struct epa_option options[] = {
+    {.name = "mode",
+     EPA_CHOICE(struct ag2_config, mode),
+     .choices = modes,
+     .help = "who moves rows where loads and stores reach; elsewhere they are put"},
+    {.name = "gather",
+     EPA_CHOICE(struct ag2_config, gather),
+     .choices = gathers,
+     .help = "which way rows take between nodes"},
+    {.name = "chunks",
+     EPA_U32(struct ag2_config, chunks),
+     .min = 1,
+     .max = 64,
+     .help = "chunks of a rank's rows, each with a signal of its own: tiles start with those "
+             "that have arrived"},
+    {.name = "order", EPA_CHOICE(struct ag2_config, order), .choices = orders, .help = "of tiles"},
+    {.name = "tile_rows",
+     EPA_U32(struct ag2_config, tile_rows),
+     .min = 32,
+     .max = 4096,
+     .help = "rows of C that a worker computes at a time; a multiple of 32"},
+    {.name = "tile_cols",
+     EPA_U32(struct ag2_config, tile_cols),
+     .min = 32,
+     .max = 4096,
+     .help = "columns of C that a worker computes at a time; a multiple of 32"},
+    {.name = "across_ranks",
+     EPA_BOOL(struct ag2_config, across_ranks),
+     .help = "a tile may have rows of several ranks, and waits for all of them; off: each rank's "
+             "rows begin a tile"},
+    {.name = "comm_worker",
+     EPA_BOOL(struct ag2_config, comm_worker),
+     .help = "worker 0 moves rows and computes only once all have arrived; needs two workers"},
+    {0},
+};
+
+static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa_world *world,
+                                   const struct ag2_config *c, struct epa_error *err)
+{
+    if (world->size > AG2_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "ag_gemm_2d takes 1 to %d ranks, not %u", AG2_RANKS,
+                        world->size);
+    if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d needs gemm.k (%u) to be a multiple of 8, and columns (%u)",
+                        g->k, g->n);
+    if ((uint64_t)world->size * g->max_rows > UINT32_MAX / 2)
+        return epa_fail(err, EPA_ERR_CONFIG, "ag_gemm_2d: %u ranks of up to %u rows are too many",
+                        world->size, g->max_rows);
+    if (c->tile_rows % EPA_GEMM_ROWS != 0 || c->tile_cols % EPA_GEMM_COLS != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d needs algorithm.tile_rows (%u) to be a multiple of %d, and "
+                        "algorithm.tile_cols (%u) of %d",
+                        c->tile_rows, EPA_GEMM_ROWS, c->tile_cols, EPA_GEMM_COLS);
+    if (c->gather == AG2_TWO_LEVEL && world->size % world->local_size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d with gather: 2d needs as many ranks on each node: %u ranks "
+                        "are not a multiple of ranks_per_node (%u); set gather: 1d",
+                        world->size, world->local_size);
+    return EPA_OK;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa_world *world,
+                                   uint32_t transport_flags, const struct ag2_config *c,
+                                   struct ag2_layout *out, struct epa_error *err)
+{
+    uint32_t padded_k = gemm_padded_k(g->k), all = world->size * g->max_rows;
+    struct ag2_layout l = {
+        .size = world->size,
+        .max_rows = g->max_rows,
+        .n = g->n,
+        .k = g->k,
+        .fp8 = g->dtype == EPA_FP8_E4M3,
+        .puts = algo_puts(world, transport_flags),
+        .two_level = c->gather == AG2_TWO_LEVEL && world->local_size < world->size,
+        .config = *c,
+    };
+    enum epa_status status = check_shape(g, world, c, err);
+
+    if (status != EPA_OK)
+        return status;
+    l.config.tile_cols = least(c->tile_cols, gemm_round_up(g->n, EPA_GEMM_COLS));
+    l.config.tile_rows = least(c->tile_rows, gemm_round_up(all > 0 ? all : 1, EPA_GEMM_ROWS));
+    l.chunk_rows = (g->max_rows + c->chunks - 1) / c->chunks;
+    l.chunk_rows = l.chunk_rows > 0 ? l.chunk_rows : 1;
+    l.chunks = (g->max_rows + l.chunk_rows - 1) / l.chunk_rows;
+    l.chunks = l.chunks > 0 ? l.chunks : 1;
+    l.signals = l.size * l.chunks;
+    l.panel_rows = c->across_ranks ? gemm_round_up(all, EPA_GEMM_ROWS)
+                                   : l.size * gemm_round_up(g->max_rows, EPA_GEMM_ROWS);
+    l.panel_row_bytes = (uint64_t)padded_k * 2;
+    l.scale_row_bytes = l.fp8 ? padded_k / GEMM_K_UNIT * sizeof(float) : 0;
+    l.raw_row_bytes = gemm_row_bytes(g);
+    l.panels_at = algo_place(&l.set_bytes, l.panel_rows * l.panel_row_bytes, 1);
+    l.scales_at = algo_place(&l.set_bytes, l.panel_rows * l.scale_row_bytes, 1);
+    l.raw_at = algo_place(&l.set_bytes, l.puts ? all * l.raw_row_bytes : 0, 1);
+    l.raw_scales_at = algo_place(&l.set_bytes, l.puts ? all * l.scale_row_bytes : 0, 1);
+    l.set_bytes = epa_round_up(l.set_bytes, ALGO_PAGE);
+    l.heap_bytes = AG2_SETS * l.set_bytes;
+    *out = l;
+    return EPA_OK;
+}
+
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
+                            struct epa_error *err)
+{
+    const struct epa_ag_gemm *g = &problem->u.ag_gemm;
+    struct ag2_layout l;
+    enum epa_status status = layout_make(g, world, transport_flags, config, &l, err);
+
+    if (status != EPA_OK)
+        return status;
+    *out = (struct epa_footprint){
+        .heap_bytes = l.heap_bytes,
+        .private_bytes = gemm_weights_bytes(g),
+        .signals = l.signals,
+        .in_flight = 1,
+        .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
+        .u.ag_gemm = {.row_bytes =
+                          (l.puts ? l.raw_row_bytes : l.panel_row_bytes) + l.scale_row_bytes,
+                      .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
+                      .two_level = l.two_level},
+    };
+    return EPA_OK;
+}
+
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
+{
+    struct ag2_layout l;
+    enum epa_status status =
+        layout_make(&p->problem->u.ag_gemm, &p->world, p->transport_flags, p->config, &l, err);
+
+    return status == EPA_OK ? ag2_host_create(p, &l, out, err) : status;
+}
+
+EPA_PLUGIN_EXPORT
+const struct epa_algorithm_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
+               .name = "ag_gemm_2d",
+               .summary = "GEMM tiles that start as rows arrive from a two-level AllGather",
+               .options = {options, sizeof(struct ag2_config), &defaults}},
+    .op = EPA_OP_AG_GEMM,
+    .memory = EPA_MEMORY_HOST,
+    .needs_host = EPA_TRANSPORT_HOST,
+    .plan = plan,
+    .create = create,
+};

@@ -1,0 +1,110 @@
+/* What gemm_host.h declares. */
+#include "gemm_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_BYTES = 64 };
+
+static enum epa_dtype dtype_of(const struct epa_ag_gemm *g)
+{
+    return (enum epa_dtype)g->dtype;
+}
+
+uint64_t gemm_weights_bytes(const struct epa_ag_gemm *g)
+{
+    return epa_gemm_b_bytes(dtype_of(g), gemm_round_up(g->n, EPA_GEMM_COLS), gemm_padded_k(g->k));
+}
+
+/* A panel of B at a time, by way of memory with zeros where B ends. */
+static bool pack_padded(const struct epa_ag_gemm *g, struct gemm_weights *w)
+{
+    size_t row_bytes = gemm_row_bytes(g), line = row_bytes / g->k * w->padded_k;
+    char *rows = malloc(EPA_GEMM_COLS * line), *to = w->b;
+
+    if (rows == NULL)
+        return false;
+    for (uint32_t first = 0; first < w->padded_n; first += EPA_GEMM_COLS) {
+        uint32_t n = g->n - first < EPA_GEMM_COLS ? g->n - first : EPA_GEMM_COLS;
+
+        memset(rows, 0, EPA_GEMM_COLS * line);
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(rows + i * line, (const char *)g->b + (first + i) * row_bytes, row_bytes);
+        w->kernels->pack_b(rows, w->padded_k, EPA_GEMM_COLS, w->padded_k, to);
+        to += epa_gemm_b_bytes(dtype_of(g), EPA_GEMM_COLS, w->padded_k);
+    }
+    free(rows);
+    return true;
+}
+
+enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct gemm_weights *out,
+                                    struct epa_error *err)
+{
+    struct gemm_weights w = {
+        .kernels = epa_gemm_get(dtype_of(g), NULL),
+        .n = g->n,
+        .k = g->k,
+        .padded_n = gemm_round_up(g->n, EPA_GEMM_COLS),
+        .padded_k = gemm_padded_k(g->k),
+        .b_scale = g->b_scale,
+        .bias = g->bias ? g->bias_of : NULL,
+        .rounding = epa_kernels_get(epa_ag_gemm_c_dtype(g), NULL),
+    };
+    uint64_t bytes = gemm_weights_bytes(g);
+
+    w.b = aligned_alloc(LINE_BYTES, (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+    if (w.b == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for packed weights: %llu bytes",
+                        (unsigned long long)bytes);
+    if (w.n == w.padded_n && w.k == w.padded_k)
+        w.kernels->pack_b(g->b, g->k, g->n, g->k, w.b);
+    else if (!pack_padded(g, &w)) {
+        free(w.b);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a panel of weights");
+    }
+    *out = w;
+    return EPA_OK;
+}
+
+void gemm_weights_destroy(struct gemm_weights *w)
+{
+    free(w->b);
+}
+
+void gemm_pack_row(const struct gemm_weights *w, const void *x, void *panels, uint32_t row,
+                   void *line)
+{
+    bool fp8 = w->kernels->dtype == EPA_FP8_E4M3;
+
+    if (w->k != w->padded_k)
+        x = memcpy(line, x, (size_t)w->k * (fp8 ? 1 : 2));
+    if (fp8)
+        w->kernels->pack_a_fp8(x, NULL, GEMM_K_UNIT, w->padded_k, panels, row);
+    else
+        w->kernels->pack_a(x, w->padded_k, panels, row);
+}
+
+void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, float *scratch)
+{
+    uint32_t groups = w->padded_k / GEMM_K_UNIT, block = t->column / GEMM_K_UNIT;
+    uint32_t left = w->n - t->column, columns = left < t->columns ? left : t->columns;
+    struct epa_gemm_call call = {
+        .a = t->a,
+        .b = (const char *)w->b + epa_gemm_b_bytes(w->kernels->dtype, t->column, w->padded_k),
+        .m = t->rows,
+        .n = t->columns,
+        .k = w->padded_k,
+        .c = scratch,
+        .ldc = t->columns,
+        .a_scale = t->a_scale,
+        .a_scale_stride = groups,
+        .b_scale = w->b_scale != NULL ? w->b_scale + (size_t)block * groups : NULL,
+        .b_column = t->column % GEMM_K_UNIT,
+    };
+
+    w->kernels->multiply(&call);
+    for (uint32_t i = 0; i < t->rows; i++)
+        w->rounding->round(scratch + (size_t)i * t->columns,
+                           w->bias != NULL ? w->bias + t->column : NULL, columns,
+                           t->c + (size_t)i * w->n + t->column);
+}

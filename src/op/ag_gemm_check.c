@@ -1,0 +1,417 @@
+/* Matrices of ag_gemm and the check of its output, which has to see one wrong element among
+ * millions and must not take longer than the product itself. Two kinds of values:
+ *
+ *   integers  Small ones; a row of A has at most 16 that are not 0, one in each sixteenth of k at
+ *             a hashed place. All sums are exact in float32, in any order, so C is compared to
+ *             the bit at any shape, and the reference takes 16 multiplications an element.
+ *   random    Dense. Small shapes: each element against float64. Large ones (Freivalds): with a
+ *             random vector s of +1 and -1 over a block of columns, the sum of s[j] * C[i][j] against
+ *             A[i] * (sum of s[j] * B[j]), which takes one product for each row and block.
+ *
+ * The bound of random values is proved. Products are exact in float32. A sum has R roundings at
+ * most between a product and the result, of relative error u = 2^-24 each, so what is rounded to
+ * dtype is off by at most g * S, with g = R u / (1 - R u) and S the sum of the magnitudes (Higham,
+ * Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|, d = 2^-8
+ * (bf16) or 2^-11 (f16), and half of the least denormal. Blocks add up what their elements may
+ * be off by. */
+#include "op/ag_gemm_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+
+enum { STRATA = 16, GROUP = 128, BLOCK_LEAST = 32 };
+
+/* Multiplications: up to so many each element is compared, and beyond that blocks of columns are
+ * as narrow as so many allow. */
+static const double full_most = 0x1p24, blocks_most = 0x1p26;
+
+struct gemm_reference {
+    struct gemm_values v;
+    uint32_t rank;
+    float *bias;     /* [n]; zeros where there is none */
+    uint8_t *a;      /* a row of A */
+    float *a_scale;  /* its scales; */
+    double *a_value; /* and its values */
+    /* integers */
+    int8_t *b_int; /* [k][n], in halves */
+    int32_t *sum;  /* [n], in quarters */
+    /* random */
+    uint32_t blocks, width; /* of columns; width 1: each element */
+    double *b;              /* [blocks][k] signed sums of B */
+    double *b_size;         /* [blocks][k] sums of magnitudes */
+    double *bias_sum, *bias_size;
+    int8_t *sign; /* [n] */
+};
+
+size_t gemm_element_bytes(const struct gemm_values *v)
+{
+    return v->dtype == EPA_FP8_E4M3 ? 1 : 2;
+}
+
+static bool is_fp8(const struct gemm_values *v)
+{
+    return v->dtype == EPA_FP8_E4M3;
+}
+
+static bool is_f16(const struct gemm_values *v)
+{
+    return v->dtype == EPA_F16;
+}
+
+/* ---- values ---- */
+
+static void store(const struct gemm_values *v, void *out, uint32_t i, float value)
+{
+    if (is_fp8(v))
+        ((uint8_t *)out)[i] = e4m3_of_float(value);
+    else
+        ((uint16_t *)out)[i] = word_of_float(is_f16(v), value);
+}
+
+static float load(const struct gemm_values *v, const void *from, uint32_t i)
+{
+    return is_fp8(v) ? float_of_e4m3(((const uint8_t *)from)[i])
+                     : float_of_word(is_f16(v), ((const uint16_t *)from)[i]);
+}
+
+static uint64_t a_key(const struct gemm_values *v, uint32_t rank, uint64_t iteration, uint32_t row)
+{
+    return random_at(random_key(v->seed, RANDOM_X, rank, iteration), row);
+}
+
+static uint64_t b_key(const struct gemm_values *v, uint32_t rank)
+{
+    return random_key(v->seed, RANDOM_WEIGHTS, rank, 0);
+}
+
+/* 1/2, 1 or 2. */
+static float integer_scale(uint64_t key, uint32_t i)
+{
+    return 0.5f * (float)(1u << (random_at(key, i) >> 32) % 3);
+}
+
+/* Scales of any fraction. */
+static float random_scale(uint64_t key, uint32_t i)
+{
+    return (float)(1.0 + (double)(random_at(key, i) >> 40) * 0x1p-24) * 0x1p-6f;
+}
+
+/* The element of stratum s that is not 0: its place, and one of -4..-1, 1..4. */
+static uint32_t integer_of(const struct gemm_values *v, uint64_t key, uint32_t s, int32_t *value)
+{
+    uint32_t strata = v->k < STRATA ? v->k : STRATA;
+    uint32_t first = (uint32_t)((uint64_t)v->k * s / strata);
+    uint32_t width = (uint32_t)((uint64_t)v->k * (s + 1) / strata) - first;
+    uint64_t z = random_at(key, s);
+
+    *value = (int32_t)(z & 7) - 4;
+    *value += *value >= 0;
+    return first + (uint32_t)((z >> 32) * width >> 32);
+}
+
+static uint32_t strata_of(const struct gemm_values *v)
+{
+    return v->k < STRATA ? v->k : STRATA;
+}
+
+void gemm_make_a(const struct gemm_values *v, uint32_t rank, uint64_t iteration, uint32_t row,
+                 void *out, float *scale)
+{
+    uint64_t key = a_key(v, rank, iteration, row), scale_key = random_at(key, UINT32_MAX);
+    uint32_t groups = epa_ag_gemm_groups(v->k);
+
+    if (v->integers) {
+        memset(out, 0, v->k * gemm_element_bytes(v));
+        for (uint32_t s = 0; s < strata_of(v); s++) {
+            int32_t value;
+            uint32_t at = integer_of(v, key, s, &value);
+
+            store(v, out, at, (float)value);
+        }
+        for (uint32_t g = 0; g < groups && is_fp8(v); g++)
+            scale[g] = integer_scale(scale_key, g);
+    } else if (!is_fp8(v)) {
+        random_words(key, v->k, is_f16(v), out);
+    } else {
+        for (uint32_t g = 0; g < groups; g++) {
+            uint32_t n = v->k - g * GROUP < GROUP ? v->k - g * GROUP : GROUP;
+            uint16_t word[GROUP];
+
+            random_words(random_at(key, g), n, false, word);
+            scale[g] = e4m3_group(word, n, (uint8_t *)out + (size_t)g * GROUP);
+        }
+    }
+}
+
+void gemm_make_b(const struct gemm_values *v, uint32_t rank, uint32_t row, void *out)
+{
+    uint64_t key = random_at(b_key(v, rank), row);
+
+    if (v->integers) {
+        for (uint32_t i = 0; i < v->k; i += 8) {
+            uint64_t z = random_at(key, i / 8);
+
+            for (uint32_t j = 0; j < 8; j++)
+                store(v, out, i + j, (float)((int32_t)((z >> 8 * j & 255) * 9 >> 8) - 4));
+        }
+    } else if (!is_fp8(v)) {
+        random_words(key, v->k, is_f16(v), out);
+    } else {
+        for (uint32_t i = 0; i < v->k; i += GROUP) {
+            uint32_t n = v->k - i < GROUP ? v->k - i : GROUP;
+            uint16_t word[GROUP];
+
+            random_words(random_at(key, i), n, false, word);
+            for (uint32_t j = 0; j < n; j++)
+                store(v, out, i + j, float_of_bf16(word[j]) * 64);
+        }
+    }
+}
+
+static float b_scale_of(const struct gemm_values *v, uint32_t rank, uint32_t block)
+{
+    uint64_t key = random_at(b_key(v, rank), UINT32_MAX);
+
+    return !is_fp8(v) ? 1 : v->integers ? integer_scale(key, block) : random_scale(key, block);
+}
+
+void gemm_make_b_scale(const struct gemm_values *v, uint32_t rank, float *out)
+{
+    for (uint32_t i = 0; i < epa_ag_gemm_groups(v->n) * epa_ag_gemm_groups(v->k); i++)
+        out[i] = b_scale_of(v, rank, i);
+}
+
+void gemm_make_bias(const struct gemm_values *v, uint32_t rank, float *out)
+{
+    uint64_t key = random_at(b_key(v, rank), UINT64_C(1) << 33);
+
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint64_t z = random_at(key, i) >> 32;
+
+        if (!v->bias)
+            out[i] = 0;
+        else
+            out[i] = v->integers ? (float)(z % 65) - 32 : (float)((double)z * 0x1p-29 - 4);
+    }
+}
+
+/* ---- the reference ---- */
+
+static bool is_full(const struct gemm_values *v, uint64_t rows)
+{
+    return (double)rows * v->n * v->k <= full_most;
+}
+
+static uint32_t blocks_of(const struct gemm_values *v, uint64_t rows)
+{
+    double most = ceil((double)v->n / BLOCK_LEAST);
+    double few = floor(blocks_most / ((double)(rows > 0 ? rows : 1) * v->k));
+
+    return is_full(v, rows) ? v->n : few < 1 ? 1 : few < most ? (uint32_t)few : (uint32_t)most;
+}
+
+uint64_t gemm_reference_bytes(const struct gemm_values *v, uint64_t rows)
+{
+    uint64_t all = sizeof(struct gemm_reference) + v->k * 16 + v->n * 8;
+
+    return v->integers ? all + (uint64_t)v->n * v->k
+                       : all + (uint64_t)blocks_of(v, rows) * (v->k + 1) * 2 * sizeof(double);
+}
+
+void gemm_reference_destroy(struct gemm_reference *r)
+{
+    if (r == NULL)
+        return;
+    free(r->bias);
+    free(r->a);
+    free(r->a_scale);
+    free(r->a_value);
+    free(r->b_int);
+    free(r->sum);
+    free(r->b);
+    free(r->b_size);
+    free(r->bias_sum);
+    free(r->bias_size);
+    free(r->sign);
+    free(r);
+}
+
+static bool fill_integers(struct gemm_reference *r, uint8_t *row)
+{
+    const struct gemm_values *v = &r->v;
+    uint32_t groups = epa_ag_gemm_groups(v->k);
+    float half = is_fp8(v) ? 2 : 1;
+
+    r->b_int = malloc((size_t)v->n * v->k);
+    r->sum = malloc(v->n * sizeof(*r->sum));
+    if (r->b_int == NULL || r->sum == NULL)
+        return false;
+    for (uint32_t j = 0; j < v->n; j++) {
+        gemm_make_b(v, r->rank, j, row);
+        for (uint32_t i = 0; i < v->k; i++) {
+            float scale = b_scale_of(v, r->rank, j / GROUP * groups + i / GROUP);
+
+            r->b_int[(size_t)i * v->n + j] = (int8_t)(load(v, row, i) * scale * half);
+        }
+    }
+    return true;
+}
+
+static bool fill_random(struct gemm_reference *r, uint64_t rows, uint8_t *row)
+{
+    const struct gemm_values *v = &r->v;
+    uint32_t groups = epa_ag_gemm_groups(v->k);
+
+    r->blocks = blocks_of(v, rows);
+    r->width = (v->n + r->blocks - 1) / r->blocks;
+    r->blocks = (v->n + r->width - 1) / r->width;
+    r->b = calloc((size_t)r->blocks * v->k, sizeof(*r->b));
+    r->b_size = calloc((size_t)r->blocks * v->k, sizeof(*r->b_size));
+    r->bias_sum = calloc(r->blocks, sizeof(*r->bias_sum));
+    r->bias_size = calloc(r->blocks, sizeof(*r->bias_size));
+    r->sign = malloc(v->n);
+    if (r->b == NULL || r->b_size == NULL || r->bias_sum == NULL || r->bias_size == NULL ||
+        r->sign == NULL)
+        return false;
+    for (uint32_t j = 0; j < v->n; j++) {
+        uint32_t block = j / r->width;
+        uint64_t z = random_at(random_key(v->seed, RANDOM_CHECK, r->rank, 0), j);
+        double *b = r->b + (size_t)block * v->k, *size = r->b_size + (size_t)block * v->k;
+
+        r->sign[j] = r->width == 1 || (z >> 63) == 0 ? 1 : -1;
+        r->bias_sum[block] += r->sign[j] * (double)r->bias[j];
+        r->bias_size[block] += fabs((double)r->bias[j]);
+        gemm_make_b(v, r->rank, j, row);
+        for (uint32_t i = 0; i < v->k; i++) {
+            float scale = b_scale_of(v, r->rank, j / GROUP * groups + i / GROUP);
+            double value = (double)load(v, row, i) * scale;
+
+            b[i] += r->sign[j] * value;
+            size[i] += fabs(value);
+        }
+    }
+    return true;
+}
+
+enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank, uint64_t rows,
+                                      struct gemm_reference **out, struct epa_error *err)
+{
+    struct gemm_reference *r = calloc(1, sizeof(*r));
+    bool made = r != NULL;
+
+    if (made) {
+        r->v = *v;
+        r->rank = rank;
+        r->bias = malloc(v->n * sizeof(*r->bias));
+        r->a = malloc(v->k * sizeof(uint16_t));
+        r->a_scale = malloc(epa_ag_gemm_groups(v->k) * sizeof(*r->a_scale));
+        r->a_value = malloc(v->k * sizeof(*r->a_value));
+        made = r->bias != NULL && r->a != NULL && r->a_scale != NULL && r->a_value != NULL;
+    }
+    if (made) {
+        gemm_make_bias(v, rank, r->bias);
+        made = v->integers ? fill_integers(r, r->a) : fill_random(r, rows, r->a);
+    }
+    if (!made) {
+        gemm_reference_destroy(r);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the reference: %llu bytes",
+                        (unsigned long long)gemm_reference_bytes(v, rows));
+    }
+    *out = r;
+    return EPA_OK;
+}
+
+/* ---- the check ---- */
+
+static uint64_t check_integers(struct gemm_reference *r, uint64_t key, const uint16_t *c,
+                               char *what, size_t what_bytes)
+{
+    const struct gemm_values *v = &r->v;
+    uint64_t wrong = 0;
+
+    memset(r->sum, 0, v->n * sizeof(*r->sum));
+    for (uint32_t s = 0; s < strata_of(v); s++) {
+        int32_t value;
+        uint32_t at = integer_of(v, key, s, &value);
+        const int8_t *b = r->b_int + (size_t)at * v->n;
+
+        if (is_fp8(v))
+            value = (int32_t)((float)value * r->a_scale[at / GROUP] * 2);
+        for (uint32_t j = 0; j < v->n; j++)
+            r->sum[j] += value * b[j];
+    }
+    for (uint32_t j = 0; j < v->n; j++) {
+        float exact = (float)r->sum[j] * (is_fp8(v) ? 0.25f : 1) + r->bias[j];
+        float want = float_of_word(is_f16(v), word_of_float(is_f16(v), exact));
+        float have = float_of_word(is_f16(v), c[j]);
+
+        if (have == want) /* a zero may have either sign */
+            continue;
+        if (wrong++ == 0)
+            snprintf(what, what_bytes, "column %u is %g, should be %g", j, (double)have,
+                     (double)want);
+    }
+    return wrong;
+}
+
+/* How many roundings a product goes through at most, the last to dtype apart. */
+static double roundings(const struct gemm_values *v)
+{
+    return is_fp8(v) ? GROUP + epa_ag_gemm_groups(v->k) + 4 : v->k + 1;
+}
+
+static uint64_t check_random(struct gemm_reference *r, const uint16_t *c, char *what,
+                             size_t what_bytes)
+{
+    const struct gemm_values *v = &r->v;
+    double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), d = is_f16(v) ? 0x1p-11 : 0x1p-8;
+    uint64_t wrong = 0;
+
+    for (uint32_t i = 0; i < v->k; i++) {
+        r->a_value[i] = load(v, r->a, i);
+        if (is_fp8(v))
+            r->a_value[i] *= r->a_scale[i / GROUP];
+    }
+    for (uint32_t block = 0; block < r->blocks; block++) {
+        const double *b = r->b + (size_t)block * v->k, *b_size = r->b_size + (size_t)block * v->k;
+        uint32_t first = block * r->width;
+        uint32_t end = first + r->width < v->n ? first + r->width : v->n;
+        double want = r->bias_sum[block], size = r->bias_size[block], have = 0, c_size = 0, bound;
+
+        for (uint32_t i = 0; i < v->k; i++) {
+            want += r->a_value[i] * b[i];
+            size += fabs(r->a_value[i]) * b_size[i];
+        }
+        for (uint32_t j = first; j < end; j++) {
+            double value = (double)float_of_word(is_f16(v), c[j]);
+
+            have += r->sign[j] * value;
+            c_size += fabs(value);
+        }
+        /* The sums here are in float64: the factor is for their roundings. */
+        bound = (d / (1 - d) * c_size + g * size + (end - first) * 0x1p-25) * (1 + 0x1p-20);
+        if (fabs(have - want) <= bound && isfinite(c_size))
+            continue;
+        if (wrong++ != 0)
+            continue;
+        if (r->width == 1)
+            snprintf(what, what_bytes, "column %u is %g, should be %g +- %.2g", first, have, want,
+                     bound);
+        else
+            snprintf(what, what_bytes,
+                     "columns %u to %u add up, with random signs, to %g, should be %g +- %.2g",
+                     first, end - 1, have, want, bound);
+    }
+    return wrong;
+}
+
+uint64_t gemm_check_row(struct gemm_reference *r, uint64_t iteration, uint32_t source, uint32_t row,
+                        const uint16_t *c, char *what, size_t what_bytes)
+{
+    gemm_make_a(&r->v, source, iteration, row, r->a, r->a_scale);
+    return r->v.integers
+               ? check_integers(r, a_key(&r->v, source, iteration, row), c, what, what_bytes)
+               : check_random(r, c, what, what_bytes);
+}
