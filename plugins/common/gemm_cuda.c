@@ -13,8 +13,8 @@ static encode_tiled *find_encode(void)
     enum cudaDriverEntryPointQueryResult found;
     void *entry = NULL;
 
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
+                                         &found) != cudaSuccess ||
         found != cudaDriverEntryPointSuccess)
         return NULL;
     return (encode_tiled *)entry;

@@ -17,10 +17,10 @@ extern "C" {
 #endif
 
 enum {
-    GEMM_ROWS = 128,   /* of A in a tile, at most */
-    GEMM_BOX = 128,    /* rows of weights in a box; a tile has two */
-    GEMM_BLOCK = 128,  /* bytes of K in a block: 64 values of 16 bits, or 128 of FP8 */
-    GEMM_HEIGHTS = 5,  /* boxes of 8, 16, 32, 64 and 128 rows of A */
+    GEMM_ROWS = 128,     /* of A in a tile, at most */
+    GEMM_BOX = 128,      /* rows of weights in a box; a tile has two */
+    GEMM_BLOCK = 128,    /* bytes of K in a block: 64 values of 16 bits, or 128 of FP8 */
+    GEMM_HEIGHTS = 5,    /* boxes of 8, 16, 32, 64 and 128 rows of A */
     GEMM_FP8_GROUP = 128 /* values of K that share a scale */
 };
 

@@ -2,10 +2,6 @@
 #include "gemm_experts.h"
 #include "gemm_cuda.cuh"
 
-#ifndef GEMM_TURNS
-#define GEMM_TURNS false
-#endif
-
 namespace
 {
 
@@ -25,13 +21,13 @@ struct tile {
 struct tiles {
     const struct gemm_args &g;
     const uint32_t *units, *rows;
-    uint32_t expert, next, step;
+    uint32_t expert, next;
 };
 
-template <int CLUSTER> EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
+EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
 {
     const struct gemm_args &g = l.g;
-    uint32_t at, panel, height, m, count;
+    uint32_t at, first, height, count;
     uint64_t start;
 
     if (l.next >= l.units[g.experts] * g.tiles)
@@ -39,32 +35,29 @@ template <int CLUSTER> EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
     while (l.next >= l.units[l.expert + 1] * g.tiles)
         l.expert++;
     at = l.next - l.units[l.expert] * g.tiles;
-    panel = at / (PANEL / CLUSTER * g.tiles);
-    at -= panel * (PANEL / CLUSTER) * g.tiles;
-    height = min((uint32_t)(PANEL / CLUSTER),
-                 l.units[l.expert + 1] - l.units[l.expert] - panel * (PANEL / CLUSTER));
-    m = (panel * (PANEL / CLUSTER) + at % height) * CLUSTER * GEMM_ROWS;
-    if (CLUSTER > 1)
-        m += epa_dev_cluster_rank() * GEMM_ROWS;
+    first = at / (PANEL * g.tiles) * PANEL;
+    at -= first * g.tiles;
+    height = min((uint32_t)PANEL, l.units[l.expert + 1] - l.units[l.expert] - first);
+    first = (first + at % height) * GEMM_ROWS;
     count = l.rows[l.expert + 1] - l.rows[l.expert];
-    start = g.start == NULL ? l.rows[l.expert] : __ldg(g.start + l.expert);
+    start = g.start == NULL ? l.rows[l.expert] : __ldcg(g.start + l.expert);
     out.expert = l.expert;
     out.column = at / height * g.step;
-    out.rows = m < count ? min(count - m, (uint32_t)GEMM_ROWS) : 0;
-    out.in = (g.in_packed ? l.rows[l.expert] : start) + m;
-    out.out = (g.out_packed ? l.rows[l.expert] : start) + m;
-    l.next += l.step;
+    out.rows = min(count - first, (uint32_t)GEMM_ROWS);
+    out.in = (g.in_packed ? l.rows[l.expert] : start) + first;
+    out.out = (g.out_packed ? l.rows[l.expert] : start) + first;
+    l.next += gridDim.x;
     return true;
 }
 
-/* Warp 0 counts: units of CLUSTER * GEMM_ROWS rows, and rows, before each expert. */
-template <int CLUSTER> EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *rows)
+/* Warp 0 counts: units of GEMM_ROWS rows, and rows, before each expert. */
+EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *rows)
 {
     uint32_t units_before = 0, rows_before = 0;
 
     for (uint32_t first = 0; first < g.experts; first += EPA_DEV_WARP) {
         uint32_t e = first + epa_dev_lane(), n = e < g.experts ? __ldcg(g.count + e) : 0;
-        uint32_t u = (n + CLUSTER * GEMM_ROWS - 1) / (CLUSTER * GEMM_ROWS), unit_sum = u, row_sum = n;
+        uint32_t u = (n + GEMM_ROWS - 1) / GEMM_ROWS, unit_sum = u, row_sum = n;
 
         for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
             uint32_t a = __shfl_up_sync(EPA_DEV_ALL, unit_sum, step);
@@ -105,70 +98,79 @@ EPA_DEV bool out_of(const struct gemm_args &g, const struct tile &t, int b, stru
     out.row = g.out + t.out * g.out_stride + column * value_bytes<OUT>();
     out.stride = g.out_stride;
     out.rows = t.rows;
-    scale = g.out_scale + t.out * (g.columns / GEMM_FP8_GROUP) + column / GEMM_FP8_GROUP;
+    scale = g.out_scale + t.out * (g.columns / g.out_group) + column / g.out_group;
     return column < g.columns;
 }
 
-template <int OUT, bool SWIGLU>
+/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C. */
+template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_> struct kind {
+    static constexpr epa_dev_type TYPE = TYPE_;
+    enum {
+        SWIGLU = SWIGLU_,
+        F16 = OUT_ == GEMM_OUT_F16,
+        FLOAT = OUT_ == GEMM_OUT_F32,
+        OUT = OUT_,
+        BOXES = SWIGLU_ ? 1 : 2, /* of C */
+        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
+        OUT_GROUP = GROUP_
+    };
+};
+
+template <class K, int N> EPA_DEV void activate(float (&sum)[2][N])
+{
+    if (K::SWIGLU) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum[0][i] = gemm_swiglu(sum[0][i], sum[1][i]);
+    }
+}
+
+template <class K>
 EPA_DEV void store_tile(const struct gemm_args &g, const struct tile &t, float (&sum)[2][64])
 {
-    if (SWIGLU) {
+    activate<K>(sum);
 #pragma unroll
-        for (int i = 0; i < 64; i++)
-            sum[0][i] = gemm_swiglu(sum[0][i], sum[1][i]);
-    }
-#pragma unroll
-    for (int b = 0; b < (SWIGLU ? 1 : 2); b++) {
+    for (int b = 0; b < K::BOXES; b++) {
         struct gemm_out out;
         float *scale;
 
-        if (!out_of<OUT>(g, t, b, out, scale))
+        if (!out_of<K::OUT>(g, t, b, out, scale))
             break;
-        if constexpr (OUT == GEMM_OUT_FP8)
-            gemm_quantise(out, scale, g.columns / GEMM_FP8_GROUP, sum[b]);
+        if constexpr (K::OUT == GEMM_OUT_FP8)
+            gemm_quantise<K::OUT_GROUP>(out, scale, g.columns / K::OUT_GROUP, sum[b]);
         else
-            gemm_store<OUT == GEMM_OUT_F16, OUT == GEMM_OUT_F32>(out, sum[b]);
+            gemm_store<K::F16, K::FLOAT>(out, sum[b]);
     }
 }
 
-template <int OUT, bool SWIGLU, int N, class S>
-EPA_DEV void store_small(S &s, const struct gemm_args &g, const struct tile &t, uint32_t &turn,
-                         float (&sum)[2][N / 2])
-{
-    if (SWIGLU) {
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            sum[0][i] = gemm_swiglu(sum[0][i], sum[1][i]);
-    }
-#pragma unroll
-    for (int b = 0; b < (SWIGLU ? 1 : 2); b++) {
-        struct gemm_out out;
-        float *scale;
-
-        if (!out_of<OUT>(g, t, b, out, scale))
-            break;
-        if constexpr (OUT == GEMM_OUT_FP8) {
-            gemm_quantise_small<N>(s, turn, out, scale, g.columns / GEMM_FP8_GROUP, sum[b]);
-            turn = turn == 2 ? 0 : turn + 1;
-        } else {
-            gemm_store_small<OUT == GEMM_OUT_F16, OUT == GEMM_OUT_F32, N>(out, sum[b]);
-        }
-    }
-}
-
-template <epa_dev_type TYPE, int OUT, bool SWIGLU, int N, class S>
+template <class K, int N, class S>
 EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, const struct tile &t,
                         uint32_t &turn)
 {
     float sum[2][N / 2];
 
-    gemm_multiply_small<TYPE, N>(s, at, g.k_blocks, sum);
-    store_small<OUT, SWIGLU, N>(s, g, t, turn, sum);
+    gemm_multiply_small<K::TYPE, K::IN_GROUP, N>(s, at, g.k_blocks, sum);
+    activate<K>(sum);
+#pragma unroll
+    for (int b = 0; b < K::BOXES; b++) {
+        struct gemm_out out;
+        float *scale;
+
+        if (!out_of<K::OUT>(g, t, b, out, scale))
+            break;
+        if constexpr (K::OUT == GEMM_OUT_FP8) {
+            gemm_quantise_small<K::OUT_GROUP, N>(s, turn, out, scale, g.columns / K::OUT_GROUP,
+                                                 sum[b]);
+            turn = turn == 2 ? 0 : turn + 1;
+        } else {
+            gemm_store_small<K::F16, K::FLOAT, N>(out, sum[b]);
+        }
+    }
 }
 
 /* ---- roles ---- */
 
-template <epa_dev_type TYPE, int CLUSTER>
+template <class K>
 EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
 {
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
@@ -176,151 +178,188 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
     struct tile t;
 
     if (warp == 0 && epa_dev_lane() == 0) {
-        while (next_tile<CLUSTER>(l, t)) {
-            const uint32_t first[2] = {t.expert * g.weight_rows + t.column,
-                                       t.expert * g.weight_rows + t.column + g.second};
+        while (next_tile(l, t)) {
+            uint32_t first = t.expert * g.weight_rows + t.column;
 
-            gemm_load_weights<TYPE, CLUSTER>(s, at, &g.weights, first, g.k_blocks,
-                                             l.rows[t.expert + 1] - l.rows[t.expert] <= GEMM_ROWS
-                                                 ? EPA_L2_EVICT_FIRST
-                                                 : EPA_L2_NORMAL);
+            if (g.packed != NULL)
+                gemm_load_packed(s, at,
+                                 g.packed + (size_t)(t.expert * g.tiles + t.column / g.step) *
+                                                g.k_blocks * 2 * GEMM_BOX_BYTES,
+                                 g.k_blocks, EPA_L2_NORMAL);
+            else
+                gemm_load_weights<K::TYPE>(s, at, &g.weights, first, first + g.second, g.k_blocks,
+                                           EPA_L2_NORMAL);
         }
     } else if (warp == 1 && epa_dev_lane() == 0) {
         if (g.early)
             epa_dev_after_kernel();
-        while (next_tile<CLUSTER>(l, t))
-            gemm_load_rows<TYPE, CLUSTER>(s, at, &g.rows, CLUSTER == 1 ? gemm_height(t.rows) : 4,
-                                          (uint32_t)t.in, g.k_blocks, EPA_L2_NORMAL);
-    } else if (warp == 2 && TYPE == EPA_DEV_E4M3) {
+        while (next_tile(l, t))
+            gemm_load_rows<K::TYPE>(s, at, &g.rows, gemm_height(t.rows), (uint32_t)t.in, g.k_blocks,
+                                    EPA_L2_NORMAL);
+    } else if (warp == 2 && K::TYPE == EPA_DEV_E4M3) {
         if (g.early)
             epa_dev_after_kernel();
-        while (next_tile<CLUSTER>(l, t)) {
-            const float *scale = g.weight_scale +
-                                 (size_t)(t.expert * g.weight_rows + t.column) / GEMM_BOX * g.k_blocks;
+        while (next_tile(l, t)) {
+            const float *first =
+                g.weight_scale +
+                (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
             /* A box beyond C has the scales of the first: its sums are not used. */
-            bool both = g.step == GEMM_BOX || t.column + GEMM_BOX < g.columns;
+            bool both = K::SWIGLU || t.column + GEMM_BOX < g.columns;
             struct gemm_scales of = {
                 g.row_scale + t.in * g.row_scale_stride,
                 g.row_scale_stride,
                 t.rows,
-                {scale, scale + (both ? g.second / GEMM_BOX * g.k_blocks : 0)},
+                {first, first + (both ? (size_t)(g.second / GEMM_BOX) * g.k_blocks : 0)},
             };
 
-            if (t.rows == 0) { /* of a block of a cluster: any will do */
-                of.row = g.row_scale;
-                of.rows = 1;
-            }
-            gemm_load_scales<CLUSTER>(s, at, of, g.k_blocks);
+            gemm_load_scales<K::IN_GROUP>(s, at, of, g.k_blocks);
         }
     }
 }
 
-template <epa_dev_type TYPE, int OUT, bool SWIGLU, int CLUSTER>
+template <class K>
 EPA_DEV void multiply(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
 {
-    enum { TURNS = TYPE == EPA_DEV_E4M3 && GEMM_TURNS };
     struct gemm_at at = {0, 0};
     uint32_t turn = 0;
     struct tile t;
 
-    gemm_turns_begin<TURNS>();
-    while (next_tile<CLUSTER>(l, t)) {
-        if (CLUSTER > 1 || t.rows > GEMM_SMALL_ROWS) {
+    while (next_tile(l, t)) {
+        if (t.rows > GEMM_SMALL_ROWS) {
             float sum[2][64];
 
-            gemm_multiply<TYPE, CLUSTER, TURNS>(s, at, g.k_blocks, sum);
-            store_tile<OUT, SWIGLU>(g, t, sum);
-        } else if constexpr (CLUSTER == 1) {
-            if (t.rows <= 8)
-                small_tile<TYPE, OUT, SWIGLU, 8>(s, at, g, t, turn);
-            else if (t.rows <= 16)
-                small_tile<TYPE, OUT, SWIGLU, 16>(s, at, g, t, turn);
-            else if (t.rows <= 32)
-                small_tile<TYPE, OUT, SWIGLU, 32>(s, at, g, t, turn);
-            else
-                small_tile<TYPE, OUT, SWIGLU, 64>(s, at, g, t, turn);
+            gemm_multiply<K::TYPE, K::IN_GROUP>(s, at, g.k_blocks, sum);
+            store_tile<K>(g, t, sum);
+        } else if (t.rows <= 8) {
+            small_tile<K, 8>(s, at, g, t, turn);
+        } else if (t.rows <= 16) {
+            small_tile<K, 16>(s, at, g, t, turn);
+        } else if (t.rows <= 32) {
+            small_tile<K, 32>(s, at, g, t, turn);
+        } else {
+            small_tile<K, 64>(s, at, g, t, turn);
         }
     }
-    gemm_turns_end<TURNS>();
 }
 
-template <epa_dev_type TYPE, int OUT, bool SWIGLU, int CLUSTER>
+template <class K>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     multiply_experts(const __grid_constant__ struct gemm_args g)
 {
     extern __shared__ __align__(1024) char shared[];
     struct shared_head &h = *reinterpret_cast<struct shared_head *>(shared);
-    uint32_t *units = h.tables, *rows = units + g.experts + 1;
-    struct tiles l = {g, units, rows, 0, blockIdx.x / CLUSTER, gridDim.x / CLUSTER};
+    struct tiles l = {g, h.tables, h.tables + g.experts + 1, 0, blockIdx.x};
 
-    gemm_begin<TYPE>(h.ring, CLUSTER);
+    gemm_begin<K::TYPE>(h.ring);
     if (!g.early)
         epa_dev_after_kernel();
     if (threadIdx.x < EPA_DEV_WARP)
-        count_units<CLUSTER>(g, units, rows);
+        count_units(g, h.tables, h.tables + g.experts + 1);
     __syncthreads();
-    if (CLUSTER > 1) {
-        epa_dev_cluster_arrive();
-        epa_dev_cluster_wait();
-    }
     if (!g.early)
         epa_dev_next_kernel();
     if (threadIdx.x < 128) {
-        epa_dev_registers_less<GEMM_LOAD_REGISTERS>();
-        load<TYPE, CLUSTER>(h.ring, g, l);
+        epa_dev_registers_less<gemm_registers<K::TYPE>::LOAD>();
+        load<K>(h.ring, g, l);
     } else {
-        epa_dev_registers_more<GEMM_MATH_REGISTERS>();
-        multiply<TYPE, OUT, SWIGLU, CLUSTER>(h.ring, g, l);
+        epa_dev_registers_more<gemm_registers<K::TYPE>::MATH>();
+        multiply<K>(h.ring, g, l);
     }
-    if (CLUSTER > 1) { /* arrivals from the other block need this one's memory */
-        __syncwarp();
-        epa_dev_cluster_arrive();
-        epa_dev_cluster_wait();
+}
+
+/* ---- packed weights ---- */
+
+/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
+ * where another was. Boxes beyond the weights are 0. */
+__global__ void pack(char *to, const char *from, struct gemm_packing p, uint64_t pieces)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t row = i / 8 % GEMM_BOX, box = i / 8 / GEMM_BOX % 2;
+        uint64_t block = i / 8 / GEMM_BOX / 2, tile = block / p.k_blocks;
+        uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
+        uint32_t piece = i % 8 ^ row % 8;
+        uint4 v = make_uint4(0, 0, 0, 0);
+
+        if (column < p.weight_rows)
+            v = __ldg(reinterpret_cast<const uint4 *>(
+                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
+                block % p.k_blocks * GEMM_BLOCK + piece * 16));
+        reinterpret_cast<uint4 *>(to)[i] = v;
     }
 }
 
 /* ---- launches ---- */
 
-template <epa_dev_type TYPE, int OUT, bool SWIGLU, int CLUSTER>
+template <class K>
 cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stream)
 {
-    const auto kernel = multiply_experts<TYPE, OUT, SWIGLU, CLUSTER>;
     size_t bytes = sizeof(struct shared_head) + 2 * (g->experts + 1) * sizeof(uint32_t);
-    cudaLaunchAttribute attribute[2] = {};
+    cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
     cudaError_t error;
 
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    error = cudaFuncSetAttribute((const void *)multiply_experts<K>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (error != cudaSuccess)
         return error;
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim.x = CLUSTER;
-    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-    config.gridDim = dim3(blocks / CLUSTER * CLUSTER);
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(blocks);
     config.blockDim = dim3(GEMM_THREADS);
     config.dynamicSmemBytes = bytes;
     config.stream = stream;
-    config.attrs = attribute;
-    config.numAttrs = CLUSTER > 1 ? 2 : 1;
-    return cudaLaunchKernelEx(&config, kernel, *g);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    void *args[] = {const_cast<struct gemm_args *>(g)};
+
+    return cudaLaunchKernelExC(&config, (const void *)multiply_experts<K>, args);
+}
+
+typedef cudaError_t launcher(const struct gemm_args *, uint32_t, cudaStream_t);
+
+template <int GROUP> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
+{
+    switch (out) {
+    case GEMM_OUT_FP8:
+        return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP>>
+                      : launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GROUP>>;
+    case GEMM_OUT_BF16:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_BF16, false, GROUP>>;
+    case GEMM_OUT_F16:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F16, false, GROUP>>;
+    default:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F32, false, GROUP>>;
+    }
+}
+
+template <epa_dev_type TYPE, int SAME> launcher *find16(enum gemm_out_type out, bool swiglu)
+{
+    if (out == GEMM_OUT_F32)
+        return launch<kind<TYPE, GEMM_OUT_F32, false, GEMM_FP8_GROUP>>;
+    return swiglu ? launch<kind<TYPE, SAME, true, GEMM_FP8_GROUP>>
+                  : launch<kind<TYPE, SAME, false, GEMM_FP8_GROUP>>;
 }
 
 } // namespace
 
-#ifndef GEMM_CLUSTER
-#define GEMM_CLUSTER 1
-#endif
-
 cudaError_t gemm_launch(const struct gemm_args *g, int dtype, enum gemm_out_type out, bool swiglu,
                         uint32_t blocks, cudaStream_t stream)
 {
-    if (dtype == EPA_FP8_E4M3 && out == GEMM_OUT_FP8)
-        return swiglu ? launch<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GEMM_CLUSTER>(g, blocks, stream)
-                      : launch<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GEMM_CLUSTER>(g, blocks, stream);
-    if (dtype == EPA_FP8_E4M3)
-        return launch<EPA_DEV_E4M3, GEMM_OUT_BF16, false, GEMM_CLUSTER>(g, blocks, stream);
-    return swiglu ? launch<EPA_DEV_BF16, GEMM_OUT_BF16, true, GEMM_CLUSTER>(g, blocks, stream)
-                  : launch<EPA_DEV_BF16, GEMM_OUT_BF16, false, GEMM_CLUSTER>(g, blocks, stream);
+    uint32_t group = out == GEMM_OUT_FP8 ? g->out_group : g->row_group;
+    launcher *of = dtype == EPA_BF16  ? find16<EPA_DEV_BF16, GEMM_OUT_BF16>(out, swiglu)
+                   : dtype == EPA_F16 ? find16<EPA_DEV_F16, GEMM_OUT_F16>(out, swiglu)
+                   : group == 64      ? find_fp8<64>(out, swiglu)
+                                      : find_fp8<GEMM_FP8_GROUP>(out, swiglu);
+
+    return of(g, blocks, stream);
+}
+
+cudaError_t gemm_pack(char *to, const void *weights, const struct gemm_packing *p, uint32_t experts,
+                      cudaStream_t stream)
+{
+    uint64_t pieces = gemm_packed_bytes(p, experts) / 16;
+
+    pack<<<1024, 256, 0, stream>>>(to, (const char *)weights, *p, pieces);
+    return cudaGetLastError();
 }

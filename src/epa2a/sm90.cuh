@@ -111,14 +111,15 @@ EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
                  : "memory");
 }
 
-/* At the same place in block `rank` of the cluster, which may be this one. */
+/* At the same place in block `rank` of the cluster, which may be this one. Releases nothing that
+ * threads have stored: a release to a cluster took as long as the products of a tile. */
 EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
 {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(
-                     epa_dev_shared_address(bar)),
-                 "r"(rank)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(epa_dev_shared_address(bar)),
+        "r"(rank)
+        : "memory");
 }
 
 /* Arrives, and expects as many bytes more in this phase; < 2^20 in all. */
