@@ -1,378 +1,323 @@
-/* Times the matrix products of plugins/common/gemm_experts.h on a GPU of compute capability 9.0: dense
- * beside cuBLAS, where libcublas.so.13 can be loaded, and those of a DeepSeek-V3 layer's 64 local
- * experts (hidden 7168, ffn 2048) beside what reading their weights takes.
+/* Times the matrix kernels of every set this CPU has, on one core, beside oneDNN's matmul of bf16
+ * with packed weights where the build found it: GFLOP/s, the part of the peak of the set's
+ * instruction (in registers), and the ratio to oneDNN. Packing of A is in the time, as oneDNN
+ * takes plain rows; weights are packed before, for both. Outputs are float32.
  *
- * A GPU lowers its clock when it draws too much power, so that only what ran in turn can be
- * compared, on random data: all programs of a line take turns, and the median counts. Before each, 8 GiB
- * are written, so that L2 is cold and the chip cool. */
-#include <dlfcn.h>
+ *     bench-gemm [M N K [WEIGHTS]]    one shape, taking turns among so many matrices of weights
+ *
+ * Rows of a table take turns, and ratios are of one round (see kernels.c): medians. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cublas_v2.h>
-#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/dtype.h"
-#include "common/gemm_experts.h"
+#include "epa2a/gemm.h"
+#include "gemm_peer.h"
 
-enum { ROUNDS = 11, EXPERTS = 64, HIDDEN = 7168, FFN = 2048, CHUNK = 96 << 20 };
+enum { ROUNDS = 15, MOST_ROWS = 16, MOST_WEIGHTS = 16 };
 
-static const double memory_rate = 4.55e12; /* bytes/s, loads alone, as measured on an H200 */
-
-static void ok(cudaError_t code)
-{
-    if (code == cudaSuccess)
-        return;
-    fprintf(stderr, "bench-gemm: %s\n", cudaGetErrorString(code));
-    exit(1);
-}
-
-static cudaStream_t stream;
-static uint32_t blocks;
-static void *flush;
-static const size_t flush_bytes = 8ull << 30;
-
-/* Something on a line that is timed. */
-struct program {
-    const char *name;
-    void (*run)(const struct program *);
-    struct gemm_args first, then; /* `then`: of a pair, experts > 0 */
-    int dtype;
-    bool swiglu;
-    enum gemm_out_type out;
-    uint32_t m, n, k; /* cuBLAS */
-    const void *a, *b;
-    void *c;
-    float us[ROUNDS];
+struct shape {
+    uint32_t m, n, k, weights;
 };
 
-static void run_gemm(const struct program *p)
+struct row {
+    char name[32];
+    const struct epa_gemm *set; /* NULL: oneDNN */
+    void *b[MOST_WEIGHTS];
+    double us[ROUNDS], of_peak[ROUNDS], of_peer[ROUNDS];
+};
+
+struct work {
+    struct shape shape;
+    uint16_t *x; /* [m][k], bf16 and f16 (small numbers in both) */
+    uint8_t *q;  /* [m][k] */
+    void *a;
+    float *c, *a_scale, *b_scale;
+    struct peer *peer;
+};
+
+static double now_us(void)
 {
-    ok(gemm_launch(&p->first, p->dtype, p->out, p->swiglu, blocks, stream));
-    if (p->then.experts > 0)
-        ok(gemm_launch(&p->then, p->dtype, GEMM_OUT_BF16, false, blocks, stream));
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* ---- cuBLAS ---- */
-
-static struct {
-    cublasHandle_t handle;
-    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
-                           const void *, const void *, cudaDataType, int, const void *,
-                           cudaDataType, int, const void *, void *, cudaDataType, int,
-                           cublasComputeType_t, cublasGemmAlgo_t);
-} blas;
-
-static void find(void *library, const char *name, void *out)
+static void *pages(size_t bytes)
 {
-    void *symbol = dlsym(library, name);
+    const size_t huge = (size_t)2 << 20;
+    size_t whole = (bytes + huge - 1) / huge * huge;
+    void *p = aligned_alloc(huge, whole);
 
-    memcpy(out, &symbol, sizeof(symbol));
-}
-
-static void load_cublas(void)
-{
-    void *library = dlopen("libcublas.so.13", RTLD_NOW);
-    cublasStatus_t (*create)(cublasHandle_t *), (*set_stream)(cublasHandle_t, cudaStream_t);
-    cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
-    void *workspace;
-
-    if (library == NULL) {
-        printf("without cuBLAS: %s\n", dlerror());
-        return;
+    if (p == NULL) {
+        fprintf(stderr, "no memory for %zu bytes\n", whole);
+        exit(3);
     }
-    find(library, "cublasCreate_v2", &create);
-    find(library, "cublasSetStream_v2", &set_stream);
-    find(library, "cublasSetWorkspace_v2", &set_workspace);
-    find(library, "cublasGemmEx", &blas.gemm);
-    ok(cudaMalloc(&workspace, 64 << 20));
-    if (create(&blas.handle) != CUBLAS_STATUS_SUCCESS ||
-        set_stream(blas.handle, stream) != CUBLAS_STATUS_SUCCESS ||
-        set_workspace(blas.handle, workspace, 64 << 20) != CUBLAS_STATUS_SUCCESS)
-        blas.gemm = NULL;
-}
-
-static void run_cublas(const struct program *p)
-{
-    const float one = 1, zero = 0;
-
-    if (blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n, (int)p->m, (int)p->k, &one,
-                  p->b, CUDA_R_16BF, (int)p->k, p->a, CUDA_R_16BF, (int)p->k, &zero, p->c,
-                  CUDA_R_16BF, (int)p->n, CUBLAS_COMPUTE_32F,
-                  CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS) {
-        fprintf(stderr, "bench-gemm: cuBLAS failed\n");
-        exit(1);
-    }
-}
-
-/* ---- timing ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void measure(struct program *p, int n)
-{
-    cudaEvent_t begin, end;
-
-    ok(cudaEventCreate(&begin));
-    ok(cudaEventCreate(&end));
-    for (int round = -2; round < ROUNDS; round++)
-        for (int i = 0; i < n; i++) {
-            float ms;
-
-            ok(cudaMemsetAsync(flush, round, flush_bytes, stream));
-            ok(cudaEventRecord(begin, stream));
-            p[i].run(&p[i]);
-            ok(cudaEventRecord(end, stream));
-            ok(cudaEventSynchronize(end));
-            ok(cudaEventElapsedTime(&ms, begin, end));
-            if (round >= 0)
-                p[i].us[round] = ms * 1000;
-        }
-    for (int i = 0; i < n; i++)
-        qsort(p[i].us, ROUNDS, sizeof(float), by_value);
-    ok(cudaEventDestroy(begin));
-    ok(cudaEventDestroy(end));
-}
-
-static void show(const char *what, const struct program *p, int n, double flops, double floor_us)
-{
-    printf("%-30s", what);
-    if (floor_us > 0)
-        printf(" weights %.0f us;", floor_us);
-    for (int i = 0; i < n; i++)
-        printf("%s %s %.0f us (%.0f..%.0f) %.0f TFLOP/s", i > 0 ? "," : "", p[i].name,
-               (double)p[i].us[ROUNDS / 2], (double)p[i].us[0], (double)p[i].us[ROUNDS - 1],
-               flops / (double)p[i].us[ROUNDS / 2] * 1e-6);
-    printf("\n");
-    fflush(stdout);
-}
-
-/* ---- data ---- */
-
-static char *random_values(int dtype)
-{
-    char *p = malloc(CHUNK);
-    uint64_t s = 88172645463325252u;
-
-    if (p == NULL)
-        abort();
-    for (size_t i = 0; i < CHUNK / 2; i++) {
-        float v[2];
-
-        for (int j = 0; j < 2; j++) { /* near a normal distribution */
-            s ^= s << 13;
-            s ^= s >> 7;
-            s ^= s << 17;
-            v[j] = (float)((int)(s & 255) + (int)(s >> 8 & 255) + (int)(s >> 16 & 255) +
-                           (int)(s >> 24 & 255) - 510) /
-                   148;
-        }
-        if (dtype == EPA_FP8_E4M3) {
-            ((uint8_t *)p)[2 * i] = e4m3_of_float(v[0] * 32);
-            ((uint8_t *)p)[2 * i + 1] = e4m3_of_float(v[1] * 32);
-        } else {
-            ((uint16_t *)p)[i] = bf16_of_float(v[0]);
-        }
-    }
+    madvise(p, whole, MADV_HUGEPAGE);
+    memset(p, 0, whole);
     return p;
 }
 
-static void *device_values(const char *chunk, size_t bytes)
+/* Random words from 0.5 to 2 with a sign: zeros would flatter, as clocks go up. */
+static void fill_words(uint16_t *x, size_t n, enum epa_dtype dtype)
 {
-    char *to;
+    static uint64_t state = 88172645463325252u;
 
-    ok(cudaMalloc((void **)&to, bytes));
-    for (size_t at = 0; at < bytes; at += CHUNK)
-        ok(cudaMemcpy(to + at, at == 0 ? chunk : to, bytes - at < CHUNK ? bytes - at : CHUNK,
-                      at == 0 ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice));
-    return to;
+    for (size_t i = 0; i < n; i++) {
+        float f;
+
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        f = (float)((int32_t)(state >> 40 & 0xffffu) - 0x8000) / 16384.0f;
+        x[i] = dtype == EPA_F16 ? f16_of_float(f) : bf16_of_float(f);
+    }
 }
 
-static float *device_scales(size_t n)
+static void fill_codes(uint8_t *q, size_t n)
 {
-    float *host = malloc(n * sizeof(*host)), *to;
+    uint16_t word;
 
-    if (host == NULL)
-        abort();
-    for (size_t i = 0; i < n; i++)
-        host[i] = (float)(1 + i % 7) * 1e-4f;
-    ok(cudaMalloc((void **)&to, n * sizeof(*to)));
-    ok(cudaMemcpy(to, host, n * sizeof(*to), cudaMemcpyHostToDevice));
-    free(host);
-    return to;
+    for (size_t i = 0; i < n; i++) {
+        fill_words(&word, 1, EPA_BF16);
+        q[i] = e4m3_of_float(float_of_bf16(word) * 200.0f);
+    }
 }
 
-/* C [rows of all experts][columns] = A [..][k] * B^T; B [experts][weight_rows][k]. */
-static struct gemm_args product(int dtype, const void *a, const float *a_scale, const void *b,
-                                const float *b_scale, uint32_t experts, uint64_t rows, uint32_t k,
-                                uint32_t weight_rows, bool swiglu, const uint32_t *count, void *c,
-                                size_t c_bytes, float *c_scale)
+#if defined(__x86_64__)
+/* GFLOP/s of 12 chains of an instruction in registers: enough for any latency. */
+#define CHAIN(instruction, r, i) instruction " %%" r "15, %%" r "15, %%" r #i "\n"
+#define RATE(instruction, r, flops) \
+    double start = now_us(); \
+\
+    for (int round = 0; round < 20000; round++) \
+        __asm__ volatile( \
+            "vpxor %%xmm15, %%xmm15, %%xmm15\n" /* all of it, and no NaN */ \
+            CHAIN(instruction, r, 0) CHAIN(instruction, r, 1) CHAIN(instruction, r, 2) \
+                CHAIN(instruction, r, 3) CHAIN(instruction, r, 4) CHAIN(instruction, r, 5) \
+                    CHAIN(instruction, r, 6) CHAIN(instruction, r, 7) CHAIN(instruction, r, 8) \
+                        CHAIN(instruction, r, 9) CHAIN(instruction, r, 10) \
+                            CHAIN(instruction, r, 11):: \
+                                : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
+                                  "xmm8", "xmm9", "xmm10", "xmm11", "xmm15"); \
+    return 20000.0 * 12 * (flops)*1e-3 / (now_us() - start)
+
+static double rate_of_fma8(void)
 {
-    uint32_t columns = swiglu ? weight_rows / 2 : weight_rows,
-             bytes = dtype == EPA_FP8_E4M3 ? 1 : 2;
-    struct gemm_args g = {
-        .experts = experts,
-        .k_blocks = k * bytes / GEMM_BLOCK,
-        .weight_rows = weight_rows,
-        .second = swiglu ? columns : GEMM_BOX,
-        .step = swiglu ? GEMM_BOX : 2 * GEMM_BOX,
-        .columns = columns,
-        .count = count,
-        .row_scale = a_scale,
-        .row_scale_stride = k / GEMM_FP8_GROUP,
-        .row_group = GEMM_FP8_GROUP,
-        .weight_scale = b_scale,
-        .out = c,
-        .out_stride = columns * c_bytes,
-        .out_scale = c_scale,
-        .out_group = GEMM_FP8_GROUP,
+    RATE("vfmadd231ps", "ymm", 16);
+}
+
+static double rate_of_fma16(void)
+{
+    RATE("vfmadd231ps", "zmm", 32);
+}
+
+static double rate_of_pairs(void)
+{
+    RATE("vdpbf16ps", "zmm", 64);
+}
+
+/* The set runs here, so its instruction does. */
+static double peak_of(const char *isa)
+{
+    if (strcmp(isa, "avx512_bf16") == 0)
+        return rate_of_pairs();
+    if (strcmp(isa, "avx512") == 0)
+        return rate_of_fma16();
+    return strcmp(isa, "avx2") == 0 ? rate_of_fma8() : 0.0;
+}
+#else
+static double peak_of(const char *isa)
+{
+    (void)isa;
+    return 0.0;
+}
+#endif
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(double *v)
+{
+    qsort(v, ROUNDS, sizeof(*v), by_size);
+    return v[ROUNDS / 2];
+}
+
+static void run(struct work *w, const struct row *row, uint32_t which)
+{
+    const struct shape *s = &w->shape;
+    const uint32_t groups = s->k / 128;
+
+    if (row->set == NULL) {
+        peer_multiply(w->peer, w->x, which, w->c);
+        return;
+    }
+    for (uint32_t i = 0; i < s->m; i++) {
+        if (row->set->dtype == EPA_FP8_E4M3)
+            row->set->pack_a_fp8(w->q + (size_t)i * s->k, NULL, 128, s->k, w->a, i);
+        else
+            row->set->pack_a(w->x + (size_t)i * s->k, s->k, w->a, i);
+    }
+    row->set->multiply(&(struct epa_gemm_call){.a = w->a,
+                                               .b = row->b[which],
+                                               .m = s->m,
+                                               .n = s->n,
+                                               .k = s->k,
+                                               .c = w->c,
+                                               .ldc = s->n,
+                                               .a_scale = w->a_scale,
+                                               .a_scale_stride = groups,
+                                               .b_scale = w->b_scale});
+}
+
+static uint32_t add_sets(struct work *w, struct row *row, uint32_t rows)
+{
+    static const char *const isas[] = {"amx", "avx512_bf16", "avx512", "avx2", "scalar"};
+    static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
+    static const char *const names[] = {"bf16", "f16", "fp8"};
+    const struct shape *s = &w->shape;
+    uint16_t *words = malloc((size_t)s->n * s->k * 2);
+
+    for (size_t i = 0; i < 15; i++) {
+        const struct epa_gemm *set = epa_gemm_by_name(isas[i / 3], dtypes[i % 3]);
+
+        /* The portable set takes its time: for small shapes only. */
+        if (set == NULL || (i / 3 == 4 && (uint64_t)s->m * s->n * s->k > 1u << 26))
+            continue;
+        row[rows] = (struct row){.set = set};
+        snprintf(row[rows].name, sizeof(row[rows].name), "%s, %s", isas[i / 3], names[i % 3]);
+        for (uint32_t copy = 0; copy < s->weights; copy++) {
+            if (set->dtype == EPA_FP8_E4M3)
+                fill_codes((uint8_t *)words, (size_t)s->n * s->k);
+            else
+                fill_words(words, (size_t)s->n * s->k, set->dtype);
+            row[rows].b[copy] = pages(epa_gemm_b_bytes(set->dtype, s->n, s->k));
+            set->pack_b(words, s->k, s->n, s->k, row[rows].b[copy]);
+        }
+        rows++;
+    }
+    free(words);
+    return rows;
+}
+
+/* Enough repetitions for a millisecond; each with the next matrix of weights. */
+static double time_row(struct work *w, const struct row *row)
+{
+    uint32_t times = 0;
+    double start = now_us(), took;
+
+    do {
+        run(w, row, times % w->shape.weights);
+        took = now_us() - start;
+        times++;
+    } while (took < 1000.0 || times < w->shape.weights);
+    return took / times;
+}
+
+static void print_rows(const struct shape *s, struct row *row, uint32_t rows)
+{
+    printf("%u x %u x %u (m, n, k), %u of weights\n", s->m, s->n, s->k, s->weights);
+    for (uint32_t i = 0; i < rows; i++) {
+        double us = median(row[i].us), peak = median(row[i].of_peak);
+        double peer = median(row[i].of_peer);
+
+        printf("  %-22s %9.1f us %8.1f GFLOP/s", row[i].name, us, 2e-3 * s->m * s->n * s->k / us);
+        if (peak > 0.0)
+            printf(", %3.0f %% of peak", 100.0 * peak);
+        if (peer > 0.0)
+            printf(", %5.2f times oneDNN (%.2f to %.2f)", peer, row[i].of_peer[ROUNDS / 10],
+                   row[i].of_peer[ROUNDS - 1 - ROUNDS / 10]);
+        printf("\n");
+    }
+}
+
+static void measure(struct shape s)
+{
+    static struct row row[MOST_ROWS];
+    struct work w = {.shape = s};
+    uint32_t rows = 0;
+
+    w.x = pages((size_t)s.m * s.k * 2);
+    w.q = pages((size_t)s.m * s.k);
+    w.a = pages(epa_gemm_a_bytes(s.m, s.k));
+    w.c = pages((size_t)s.m * s.n * sizeof(float));
+    w.a_scale = pages((size_t)s.m * s.k / 128 * sizeof(float));
+    w.b_scale = pages(((size_t)s.n + 127) / 128 * (s.k / 128) * sizeof(float));
+    fill_words(w.x, (size_t)s.m * s.k, EPA_BF16);
+    fill_codes(w.q, (size_t)s.m * s.k);
+    w.peer = peer_create(s.m, s.n, s.k, s.weights);
+    if (w.peer != NULL) {
+        row[rows] = (struct row){.set = NULL};
+        snprintf(row[rows].name, sizeof(row[rows].name), "oneDNN %s, bf16", peer_version());
+        rows++;
+    }
+    rows = add_sets(&w, row, rows);
+    for (int round = -1; round < ROUNDS; round++) {
+        double peer = 0.0;
+
+        for (uint32_t i = 0; i < rows; i++) {
+            double us = time_row(&w, &row[i]);
+            double peak = row[i].set != NULL ? peak_of(row[i].set->isa) : 0.0;
+
+            peer = row[i].set == NULL ? us : peer;
+            if (round < 0)
+                continue;
+            row[i].us[round] = us;
+            row[i].of_peak[round] = peak > 0.0 ? 2e-3 * s.m * s.n * s.k / us / peak : 0.0;
+            row[i].of_peer[round] = row[i].set != NULL ? peer / us : 0.0;
+        }
+    }
+    print_rows(&s, row, rows);
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t copy = 0; row[i].set != NULL && copy < s.weights; copy++)
+            free(row[i].b[copy]);
+    peer_destroy(w.peer);
+    free(w.x);
+    free(w.q);
+    free(w.a);
+    free(w.c);
+    free(w.a_scale);
+    free(w.b_scale);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct shape shapes[] = {
+        {1, 2048, 2048, 1},   {8, 2048, 2048, 1},   {8, 2048, 2048, 8},   {16, 2048, 2048, 8},
+        {32, 2048, 2048, 1},  {33, 2048, 2048, 1},  {64, 256, 2048, 1},   {128, 2048, 2048, 1},
+        {128, 4096, 2048, 1}, {200, 1024, 7168, 1}, {512, 2048, 2048, 1}, {512, 4096, 2048, 1},
     };
+    struct shape s = {0, 0, 0, 1};
 
-    g.tiles = (columns + g.step - 1) / g.step;
-    if (!gemm_map_rows(&g.rows, dtype, a, rows, k, (size_t)k * bytes) ||
-        !gemm_map_weights(&g.weights, dtype, b, (uint64_t)experts * weight_rows, k, GEMM_BOX)) {
-        fprintf(stderr, "bench-gemm: no tensor map\n");
-        exit(1);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (getenv("OMP_NUM_THREADS") == NULL) { /* oneDNN's; read when its library is loaded */
+        setenv("OMP_NUM_THREADS", "1", 1);
+        execv("/proc/self/exe", argv);
     }
-    return g;
-}
-
-static const char *pack(struct gemm_args *g, const void *weights)
-{
-    const struct gemm_packing p = {g->k_blocks, g->weight_rows, g->second, g->tiles, g->step};
-    char *to;
-
-    ok(cudaMalloc((void **)&to, gemm_packed_bytes(&p, g->experts)));
-    ok(gemm_pack(to, weights, &p, g->experts, stream));
-    ok(cudaStreamSynchronize(stream));
-    g->packed = to;
-    return to;
-}
-
-static const uint32_t *device_counts(const uint32_t *count, uint32_t n)
-{
-    uint32_t *to;
-
-    ok(cudaMalloc((void **)&to, n * sizeof(*to)));
-    ok(cudaMemcpy(to, count, n * sizeof(*to), cudaMemcpyHostToDevice));
-    return to;
-}
-
-static void drop(const void *p)
-{
-    ok(cudaFree((void *)(uintptr_t)p));
-}
-
-/* ---- lines ---- */
-
-static void dense(int dtype, const char *chunk, uint32_t m, uint32_t n, uint32_t k)
-{
-    size_t bytes = dtype == EPA_FP8_E4M3 ? 1 : 2;
-    void *a = device_values(chunk, m * k * bytes), *b = device_values(chunk + 1024, n * k * bytes),
-         *c;
-    float *a_scale = device_scales((size_t)m * k / 128),
-          *b_scale = device_scales((size_t)n * k / 16384);
-    const uint32_t *count = device_counts(&m, 1);
-    struct program p[2] = {{.name = "own", .run = run_gemm, .dtype = dtype, .out = GEMM_OUT_BF16}};
-    char what[64];
-    int programs = 1;
-
-    ok(cudaMalloc(&c, (size_t)m * n * 2));
-    p[0].first = product(dtype, a, a_scale, b, b_scale, 1, m, k, n, false, count, c, 2, NULL);
-    if (dtype == EPA_BF16 && blas.gemm != NULL)
-        p[programs++] = (struct program){
-            .name = "cuBLAS", .run = run_cublas, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c};
-    measure(p, programs);
-    snprintf(what, sizeof(what), "%s %u x %u x %u", dtype == EPA_BF16 ? "bf16" : "fp8", m, n, k);
-    show(what, p, programs, 2.0 * m * n * k, 0);
-    drop(a), drop(b), drop(c), drop(a_scale), drop(b_scale), drop(count);
-}
-
-/* `hot` of the experts have `rows` rows, the others none. */
-static void experts(int dtype, const char *chunk, uint32_t hot, uint32_t rows)
-{
-    const size_t bytes = dtype == EPA_FP8_E4M3 ? 1 : 2, all = (size_t)hot * rows;
-    const size_t weights = (size_t)EXPERTS * FFN * HIDDEN;
-    const enum gemm_out_type out = dtype == EPA_FP8_E4M3 ? GEMM_OUT_FP8 : GEMM_OUT_BF16;
-    void *x = device_values(chunk, all * HIDDEN * bytes), *y, *a;
-    void *w_up = device_values(chunk + 1024, 2 * weights * bytes);
-    void *w_down = device_values(chunk + 2048, weights * bytes);
-    float *x_scale = device_scales(all * HIDDEN / 128),
-          *up_scale = device_scales(2 * weights / 16384);
-    float *a_scale = device_scales(all * FFN / 128), *down_scale = device_scales(weights / 16384);
-    uint32_t count[EXPERTS] = {0};
-    const uint32_t *counts;
-    struct program p[4] = {
-        {.name = "up", .run = run_gemm, .dtype = dtype, .out = out, .swiglu = true},
-        {.name = "down", .run = run_gemm, .dtype = dtype, .out = GEMM_OUT_BF16}};
-    const char *packed[2];
-    char what[64];
-
-    for (uint32_t e = 0; e < EXPERTS; e++)
-        count[e] = e % (EXPERTS / hot) == 0 ? rows : 0;
-    counts = device_counts(count, EXPERTS);
-    ok(cudaMalloc(&y, all * HIDDEN * 2));
-    ok(cudaMalloc(&a, all * FFN * 2));
-    p[0].first = product(dtype, x, x_scale, w_up, up_scale, EXPERTS, all, HIDDEN, 2 * FFN, true,
-                         counts, a, bytes, a_scale);
-    p[1].first = product(dtype, a, a_scale, w_down, down_scale, EXPERTS, all, FFN, HIDDEN, false,
-                         counts, y, 2, NULL);
-    p[2] = p[0];
-    p[2].name = "both";
-    p[2].then = p[1].first;
-    p[2].then.early = 1;
-    p[3] = p[2];
-    p[3].name = "packed";
-    packed[0] = pack(&p[3].first, w_up);
-    packed[1] = pack(&p[3].then, w_down);
-    measure(p, 4);
-    snprintf(what, sizeof(what), "%s %u experts x %u rows", dtype == EPA_BF16 ? "bf16" : "fp8", hot,
-             rows);
-    show(what, p, 2, 2.0 * (double)all * FFN * HIDDEN, 0);
-    show("", p + 2, 2, 6.0 * (double)all * FFN * HIDDEN,
-         3.0 * (double)weights * (double)bytes * hot / EXPERTS / memory_rate * 1e6);
-    drop(x), drop(y), drop(a), drop(w_up), drop(w_down), drop(x_scale), drop(up_scale);
-    drop(a_scale), drop(down_scale), drop(counts), drop(packed[0]), drop(packed[1]);
-}
-
-int main(void)
-{
-    static const uint32_t shapes[][3] = {{8192, 8192, 8192},
-                                         {8192, 6144, 12288},
-                                         {8192, 3584, 8192},
-                                         {4096, 7168, 2048},
-                                         {32768, 640, 1024}};
-    static const uint32_t shapes8[][3] = {
-        {4096, 7168, 2048}, {4096, 4096, 7168}, {8192, 8192, 8192}};
-    static const uint32_t rows[] = {4, 16, 32, 64, 128, 256, 512, 1024};
-    struct cudaDeviceProp device;
-
-    if (cudaGetDeviceProperties(&device, 0) != cudaSuccess || device.major != 9) {
-        printf("SKIP: no GPU of compute capability 9.0\n");
-        return 77;
+    if (argc >= 4) {
+        s.m = (uint32_t)strtoul(argv[1], NULL, 10);
+        s.n = (uint32_t)strtoul(argv[2], NULL, 10);
+        s.k = (uint32_t)strtoul(argv[3], NULL, 10);
+        s.weights = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 1;
+        if (s.m == 0 || s.n == 0 || s.n % 32 != 0 || s.k == 0 || s.k % 128 != 0 || s.weights == 0 ||
+            s.weights > MOST_WEIGHTS) {
+            fprintf(stderr, "bench-gemm [M N K [WEIGHTS]]: N in 32s, K in 128s, WEIGHTS to %d\n",
+                    MOST_WEIGHTS);
+            return 2;
+        }
+        measure(s);
+        return 0;
     }
-    blocks = (uint32_t)device.multiProcessorCount;
-    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ok(cudaMalloc(&flush, flush_bytes));
-    load_cublas();
-    printf("%s\n", device.name);
-    for (int i = 0; i < 2; i++) {
-        int dtype = i == 0 ? EPA_BF16 : EPA_FP8_E4M3;
-        char *chunk = random_values(dtype);
-
-        for (size_t s = 0; s < (i == 0 ? sizeof(shapes) : sizeof(shapes8)) / sizeof(shapes[0]); s++)
-            dense(dtype, chunk, (i == 0 ? shapes : shapes8)[s][0],
-                  (i == 0 ? shapes : shapes8)[s][1], (i == 0 ? shapes : shapes8)[s][2]);
-        experts(dtype, chunk, 8, 1);
-        for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
-            experts(dtype, chunk, EXPERTS, rows[r]);
-        free(chunk);
-    }
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        measure(shapes[i]);
     return 0;
 }
