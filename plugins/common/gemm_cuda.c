@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string.h>
+
 typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                               const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
@@ -11,13 +13,15 @@ typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
 static encode_tiled *find_encode(void)
 {
     enum cudaDriverEntryPointQueryResult found;
+    encode_tiled *call = NULL;
     void *entry = NULL;
 
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
                                          &found) != cudaSuccess ||
         found != cudaDriverEntryPointSuccess)
         return NULL;
-    return (encode_tiled *)entry;
+    memcpy(&call, &entry, sizeof(call));
+    return call;
 }
 
 /* Boxes of `height` rows and GEMM_BLOCK bytes. */
@@ -33,7 +37,7 @@ static bool encode(encode_tiled *call, CUtensorMap *out, int dtype, const void *
 
     return call(out, type, 2, (void *)(uintptr_t)address, dims, strides, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -1,0 +1,220 @@
+/* Matrix kernels of AVX-512 with fused multiply-add: tiles of up to 12 x 32, of A in float32 and B
+ * that is widened in registers. Order of additions, for each element of C:
+ *
+ *   BF16, F16  from +0, k ascending: c = fma(a, b, c)
+ *   FP8        p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c),
+ *              from +0, 128s ascending */
+#include "kernels/gemm_avx512.h"
+
+/* 64 codes a step; scale[] has one for each group, a multiple of 32. */
+INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                      uint32_t row, bool f16)
+{
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    char *to = (char *)a + epa_gemm_a_at(row, 0, k);
+
+    for (uint32_t k0 = 0; k0 < k; k0 += 64, to += 2 * PANEL_STEP) {
+        __m512i x0, x1;
+
+        decode64(_mm512_permutexvar_epi64(order, _mm512_loadu_si512(q + k0)), &x0, &x1);
+        if (scale != NULL) {
+            __m512 s0 = _mm512_set1_ps(scale[k0 / group]);
+            __m512 s1 = _mm512_set1_ps(scale[(k0 + 32) / group]);
+
+            x0 = narrow_apart(times(widen_apart(x0), s0), f16);
+            x1 = narrow_apart(times(widen_apart(x1), s1), f16);
+        }
+        _mm512_store_si512(to, x0);
+        _mm512_store_si512(to + PANEL_STEP, x1);
+    }
+}
+
+void kernels_avx512_pack_a(const void *x, uint32_t k, void *a, uint32_t row)
+{
+    const char *from = x;
+    char *to = (char *)a + epa_gemm_a_at(row, 0, k);
+
+    for (uint32_t k0 = 0; k0 < k; k0 += 32, from += PIECE, to += PANEL_STEP)
+        _mm512_store_si512(to, _mm512_loadu_si512(from));
+}
+
+void kernels_avx512_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
+                                void *a, uint32_t row)
+{
+    if (group % 32 == 0)
+        pack_fp8(q, scale, group, k, a, row, false);
+    else
+        kernels_pack_a_bf16(q, scale, group, k, a, row);
+}
+
+static void pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                       uint32_t row)
+{
+    if (group % 32 == 0)
+        pack_fp8(q, scale, group, k, a, row, true);
+    else
+        kernels_pack_a_f16(q, scale, group, k, a, row);
+}
+
+void kernels_avx512_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
+                                 void *a, uint32_t row)
+{
+    (void)scale;
+    pack_fp8(q, NULL, group, k, a, row, false);
+}
+
+INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
+{
+    for (uint32_t i = 0; i < 2 * rows; i++, a += 32, out += 16) {
+        __m256i x = _mm256_load_si256((const void *)a);
+        __m512i shifted = _mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16);
+
+        _mm512_store_ps(out, f16 ? _mm512_cvtph_ps(x) : _mm512_castsi512_ps(shifted));
+    }
+}
+
+static void widen_bf16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, false);
+}
+
+static void widen_f16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, true);
+}
+
+/* One of k of a tile. */
+INLINED void add_products(const float *a, uint32_t rows, __m512 b0, __m512 b1, __m512 (*sum)[2])
+{
+#pragma GCC unroll 12
+    for (uint32_t i = 0; i < rows; i++) {
+        __m512 x = _mm512_set1_ps(a[(size_t)i * 32]);
+
+        sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
+        sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
+    }
+}
+
+INLINED struct floats32 widen_b(const char *b, bool f16)
+{
+    if (f16)
+        return (struct floats32){_mm512_cvtph_ps(_mm256_load_si256((const void *)b)),
+                                 _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 32)))};
+    return widen_apart(_mm512_load_si512(b));
+}
+
+/* f16 has 32 columns of one k after the other, bf16 16 columns of two k. */
+INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                 enum epa_dtype dtype, __m512 (*sum)[2])
+{
+    const char *piece = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
+    const bool f16 = dtype == EPA_F16, fp8 = dtype == EPA_FP8_E4M3;
+    struct gemm_ahead ahead = *t->ahead;
+
+    for (; k < end; k += 32, piece += t->step) {
+        const float *a = (const float *)(const void *)piece;
+
+        if (!fp8)
+            fetch_lines(&ahead);
+        for (uint32_t i = 0; i < 32; i += 2, a += 2, b += 128) {
+            struct floats32 b0 = widen_b(b, f16), b1 = widen_b(b + 64, f16);
+
+            if (fp8 && ahead.steps > 0) {
+                decode_step((const uint8_t *)ahead.b, ahead.decoded);
+                ahead.b += 64;
+                ahead.decoded += 64;
+                ahead.steps--;
+            }
+            add_products(a, rows, b0.a, f16 ? b0.b : b1.a, sum);
+            add_products(a + 1, rows, f16 ? b1.a : b0.b, b1.b, sum);
+        }
+    }
+    *t->ahead = ahead;
+}
+
+INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                      __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_BF16, sum);
+}
+
+INLINED void add_f16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_F16, sum);
+}
+
+INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_FP8_E4M3, sum);
+}
+
+static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, false, add_bf16);
+}
+
+static void tile_f16(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, false, add_f16);
+}
+
+static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, true, add_fp8);
+}
+
+static void multiply_bf16(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_BF16,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_bf16,
+                                          .tile = tile_bf16});
+}
+
+static void multiply_f16(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_F16,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_f16,
+                                          .tile = tile_f16});
+}
+
+static void multiply_fp8(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_FP8_E4M3,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_bf16,
+                                          .decode = decode_step,
+                                          .tile = tile_fp8});
+}
+
+const struct epa_gemm kernels_gemm_avx512[3] = {
+    {
+        .isa = "avx512",
+        .dtype = EPA_BF16,
+        .pack_a = kernels_avx512_pack_a,
+        .pack_a_fp8 = kernels_avx512_pack_a_bf16,
+        .pack_b = kernels_pack_b_pairs,
+        .multiply = multiply_bf16,
+    },
+    {
+        .isa = "avx512",
+        .dtype = EPA_F16,
+        .pack_a = kernels_avx512_pack_a,
+        .pack_a_fp8 = pack_a_f16,
+        .pack_b = kernels_pack_b_words,
+        .multiply = multiply_f16,
+    },
+    {
+        .isa = "avx512",
+        .dtype = EPA_FP8_E4M3,
+        .pack_a_fp8 = kernels_avx512_pack_a_codes,
+        .pack_b = kernels_pack_b_codes,
+        .multiply = multiply_fp8,
+    },
+};
