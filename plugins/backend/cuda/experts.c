@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../../common/gemm_experts.h"
 #include "experts_rows.h"
@@ -209,11 +210,12 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
                                     struct epa_experts **out, struct epa_error *err)
 {
     struct cuda *c = cuda_fresh(base);
-    struct epa_experts *x = calloc(1, sizeof(*x));
+    struct epa_experts *x = aligned_alloc(_Alignof(struct epa_experts), sizeof(*x)); /* of maps */
     enum epa_status status;
 
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for experts");
+    memset(x, 0, sizeof(*x));
     x->c = c;
     x->moe = *p->moe;
     x->experts = p->experts;

@@ -199,24 +199,21 @@ size_t shared_bytes(const struct rows_args *a)
 
 cudaError_t rows_pack(const struct rows_args *a, uint32_t blocks, cudaStream_t stream)
 {
-    if (a->f16)
-        pack<true><<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
-    else
-        pack<false><<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
+    void (*kernel)(struct rows_args) = a->f16 ? pack<true> : pack<false>;
+
+    kernel<<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
     return cudaGetLastError();
 }
 
 cudaError_t rows_add_up(const struct rows_args *a, uint32_t blocks, cudaStream_t stream)
 {
+    void (*kernel)(struct rows_args) = a->f16 ? add_up<true> : add_up<false>;
     cudaError_t error =
         cudaMemsetAsync(a->row_entries, 0, (size_t)a->rows * sizeof(uint32_t), stream);
 
     if (error != cudaSuccess)
         return error;
     list_entries<<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
-    if (a->f16)
-        add_up<true><<<blocks, THREADS, 0, stream>>>(*a);
-    else
-        add_up<false><<<blocks, THREADS, 0, stream>>>(*a);
+    kernel<<<blocks, THREADS, 0, stream>>>(*a);
     return cudaGetLastError();
 }
