@@ -12,6 +12,9 @@ struct shared_head {
     uint32_t tables[]; /* [experts + 1] units of rows before an expert, then rows before it */
 };
 
+static_assert(sizeof(gemm_shared<STAGES>) + 2 * (GEMM_EXPERTS + 1) * sizeof(uint32_t) <= 227 * 1024,
+              "shared memory of a block");
+
 struct tile {
     uint32_t expert, column, rows; /* column of C; rows > 0 */
     uint64_t in, out;              /* first row of A, of C */
