@@ -97,7 +97,7 @@ template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
         epa_dev_mbar_init_done();
     }
     for (uint32_t i = threadIdx.x; i < sizeof(s.amax) / sizeof(uint32_t); i += blockDim.x)
-        s.amax[0][0][i] = 0;
+        reinterpret_cast<uint32_t *>(s.amax)[i] = 0;
 }
 
 /* ---- loads ---- */
