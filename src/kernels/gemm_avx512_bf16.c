@@ -92,6 +92,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = ROWS,
                                           .block = BLOCK,
+                                          .slice = DECODED,
                                           .decode = decode_step,
                                           .tile = tile_fp8});
 }
