@@ -80,6 +80,7 @@ enum epa_stage_kind {
     EPA_STAGE_COMBINE,  /* reads y, fills out */
     EPA_STAGE_SEND,     /* the first half of the stage after it; others may run between */
     EPA_STAGE_WHOLE,    /* inputs to final output in one go: the only stage but SEND */
+    EPA_STAGE_EXPERTS,  /* real experts, after a dispatch: the core's own, no algorithm has it */
 };
 
 struct epa_stage {

@@ -74,6 +74,11 @@ static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffi
     sum->flops += t->flops;
 }
 
+/* What an operation keeps for all iterations besides its inputs: weights. */
+struct op_weights {
+    uint64_t host, device; /* bytes of a rank */
+};
+
 struct operation {
     enum epa_op op;
     const char *name; /* "moe" */
@@ -107,6 +112,11 @@ struct operation {
     uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
     enum epa_status (*create)(const struct op_params *, struct op_rank **out, struct epa_error *);
+    /* What weights take besides, with which an algorithm is created. NULL, both: none. */
+    struct op_weights (*weights_bytes)(const struct experiment *, const struct epa_footprint *,
+                                       enum epa_memory);
+    /* Sets the pointers to them in a problem that has shapes only. */
+    void (*weights)(const struct op_rank *, struct epa_problem *);
     void (*destroy)(struct op_rank *); /* takes NULL */
     /* The problem of a slot, always at the same address. */
     struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);
@@ -119,6 +129,8 @@ struct operation {
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     const char *between_name; /* in traces */
+    /* Whether that is a stage of its own, with a row in reports. NULL: never. */
+    bool (*between_is_timed)(const struct experiment *, const struct epa_footprint *);
     /* In a graph, in place of `between`: points combine at what `between` left in the
      * algorithm's memory in an iteration before. NULL as above. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);

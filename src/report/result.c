@@ -359,6 +359,9 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
         set_rates(result, traffic, stage);
+        if (!by_graph(s) && i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS &&
+            stage->slowest.median > 0)
+            stage->flops = result->flops / stage->slowest.median * 1e9;
     }
     find_straggler(result, work);
     return EPA_OK;
