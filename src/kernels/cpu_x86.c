@@ -19,7 +19,7 @@ static bool has_avx512_bf16(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* Linux saves the tiles of a process that asked for it (5.16 and later); its threads inherit that. */
+/* Linux (5.16 and later) saves the tiles of a process that asked for it, and of all its threads. */
 static bool has_amx(void)
 {
     enum {

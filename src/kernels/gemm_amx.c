@@ -1,4 +1,4 @@
-/* Matrix kernels of AMX: TDPBF16PS on two by two tiles of 16 x 16 sums; B of a slice in L1, A in L2.
+/* Matrix kernels of AMX: TDPBF16PS on two by two tiles of 16 x 16 sums, of B in L1 and A in L2.
  *
  * Order of additions, for each element of C:
  *

@@ -19,22 +19,6 @@ INLINED __m256 widen8(__m128i x, bool f16)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }
 
-INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
-{
-    for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
-        _mm256_store_ps(out, widen8(load8(a), f16));
-}
-
-static void widen_bf16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, false);
-}
-
-static void widen_f16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, true);
-}
-
 /* 16 codes as bf16: of a normal number exponent and mantissa need but be moved, the others are
  * looked up. */
 static inline __m256i decode16(__m256i q)
@@ -54,6 +38,84 @@ static inline __m256i decode16(__m256i q)
 
     v = _mm256_blendv_epi8(v, _mm256_set1_epi16(0x7fc0), is_nan);
     return _mm256_or_si256(v, sign);
+}
+
+/* Eight of float32 to the type, to nearest even. Of bf16, NaN stays NaN. */
+INLINED __m128i narrow8(__m256 f, bool f16)
+{
+    __m256i u = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
+
+    if (f16)
+        return _mm256_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    r = _mm256_blendv_epi8(r, _mm256_or_si256(u, _mm256_set1_epi32(0x400000)),
+                           _mm256_castps_si256(nan));
+    r = _mm256_srli_epi32(r, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+}
+
+/* 16 codes a step; scale[] has one for each group, a multiple of 16. */
+INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                      uint32_t row, bool f16)
+{
+    for (uint32_t k0 = 0; k0 < k; k0 += 16) {
+        char *to = (char *)a + epa_gemm_a_at(row, k0 / 32 * 32, k) + (size_t)(k0 % 32) * 2;
+        __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)(q + k0));
+        __m256i x = decode16(_mm256_cvtepu8_epi16(codes));
+        __m128i x0 = _mm256_castsi256_si128(x), x1 = _mm256_extracti128_si256(x, 1);
+
+        if (scale != NULL) {
+            __m256 s = _mm256_set1_ps(scale[k0 / group]);
+
+            x0 = narrow8(_mm256_mul_ps(widen8(x0, false), s), f16);
+            x1 = narrow8(_mm256_mul_ps(widen8(x1, false), s), f16);
+        }
+        _mm_store_si128((__m128i *)(void *)to, x0);
+        _mm_store_si128((__m128i *)(void *)(to + 16), x1);
+    }
+}
+
+static void pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                        uint32_t row)
+{
+    if (group % 16 == 0)
+        pack_fp8(q, scale, group, k, a, row, false);
+    else
+        kernels_pack_a_bf16(q, scale, group, k, a, row);
+}
+
+static void pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                       uint32_t row)
+{
+    if (group % 16 == 0)
+        pack_fp8(q, scale, group, k, a, row, true);
+    else
+        kernels_pack_a_f16(q, scale, group, k, a, row);
+}
+
+static void pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                         uint32_t row)
+{
+    (void)scale;
+    pack_fp8(q, NULL, group, k, a, row, false);
+}
+
+INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
+{
+    for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
+        _mm256_store_ps(out, widen8(load8(a), f16));
+}
+
+static void widen_bf16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, false);
+}
+
+static void widen_f16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, true);
 }
 
 static void decode_step(const uint8_t *codes, uint16_t *out)
@@ -91,7 +153,7 @@ INLINED __m256 widen_b(const char *b, bool f16, bool odd)
     return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
 }
 
-/* As many steps as this tile has of k. Not in the loop of products: all registers are taken there. */
+/* As many steps as this tile has of k. Not in the loop of products, where no register is left. */
 static void decode_ahead(struct gemm_ahead *ahead, uint32_t k)
 {
     for (uint32_t i = 0; i < k && ahead->steps > 0; i += 2, ahead->b += 64) {
@@ -245,7 +307,7 @@ const struct epa_gemm kernels_gemm_avx2[3] = {
         .isa = "avx2",
         .dtype = EPA_BF16,
         .pack_a = kernels_pack_a,
-        .pack_a_fp8 = kernels_pack_a_bf16,
+        .pack_a_fp8 = pack_a_bf16,
         .pack_b = kernels_pack_b_pairs,
         .multiply = multiply_bf16,
     },
@@ -253,14 +315,14 @@ const struct epa_gemm kernels_gemm_avx2[3] = {
         .isa = "avx2",
         .dtype = EPA_F16,
         .pack_a = kernels_pack_a,
-        .pack_a_fp8 = kernels_pack_a_f16,
+        .pack_a_fp8 = pack_a_f16,
         .pack_b = kernels_pack_b_words,
         .multiply = multiply_f16,
     },
     {
         .isa = "avx2",
         .dtype = EPA_FP8_E4M3,
-        .pack_a_fp8 = kernels_pack_a_codes,
+        .pack_a_fp8 = pack_a_codes,
         .pack_b = kernels_pack_b_code_pairs,
         .multiply = multiply_fp8,
     },

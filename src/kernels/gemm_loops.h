@@ -3,8 +3,8 @@
  *
  *   rows    as many as the method says: with a block of k, its A stays in L2
  *   k       a block; between blocks sums are in C
- *   n       panels of 32 columns. Sums of a panel are together in L1: rows of C may all want the same
- *           few places of it
+ *   n       panels of 32 columns. Sums of a panel are together in L1: rows of C may all want the
+ *           same few places of it
  *   k       a slice of the block. FP8 is decoded slice by slice
  *   tiles   of the rows
  *
