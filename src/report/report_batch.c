@@ -68,9 +68,24 @@ static enum epa_status fill_parts(struct report_row *row, const struct result *r
     enum epa_status status;
 
     row->dispatch_ns = row->experts_ns = row->combine_ns = NAN;
-    if (clock == CLOCK_GRAPH && result->n_stages == FIGURES) { /* else it is one, WHOLE */
-        row->dispatch_ns = result->stage[FIGURE_DISPATCH].slowest.median;
-        row->combine_ns = result->stage[FIGURE_COMBINE].slowest.median;
+    /* Where it is one row, that is WHOLE. */
+    for (uint32_t i = 0; clock == CLOCK_GRAPH && result->n_stages > 1 && i < result->n_stages;
+         i++) {
+        double median = result->stage[i].slowest.median;
+
+        switch (session_figure_at(result->session, i)) {
+        case FIGURE_DISPATCH:
+            row->dispatch_ns = median;
+            break;
+        case FIGURE_EXPERTS:
+            row->experts_ns = median;
+            break;
+        case FIGURE_COMBINE:
+            row->combine_ns = median;
+            break;
+        default:
+            break;
+        }
     }
     if (clock != CLOCK_HOST && clock != CLOCK_EVENTS)
         return EPA_OK;
