@@ -9,8 +9,8 @@ static const struct ag2_config defaults = {
     .gather = AG2_TWO_LEVEL,
     .order = AG2_ARRIVAL,
     .chunks = 4,
-    .tile_rows = 128,
-    .tile_cols = 512,
+    .tile_rows = 256,
+    .tile_cols = 256,
     .across_ranks = true,
 };
 

@@ -18,7 +18,7 @@
 #include "../../common/gemm_host.h"
 #include "library.h"
 
-enum { SETS = 2, RANKS = 64, TILE_ROWS = 128, TILE_COLS = 512 };
+enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
 enum gemm_library { LIBRARY_AUTO, LIBRARY_ONEDNN, LIBRARY_KERNELS };
 
 struct config {
