@@ -1,9 +1,6 @@
-/* Real experts: this rank's weights, and the grouped GEMM that the core runs between a
- * dispatch and its combine.
- *
- * Where an algorithm computes the experts itself, or a device does, the weights lie in the
- * backend's memory as struct epa_mlp says. Else the host computes them by the kernels of
- * gemm.h, and only packed weights are kept.
+/* Real experts on hosts: the grouped GEMM that the core runs between a dispatch and its
+ * combine, by the kernels of gemm.h. Nothing of it is used where an algorithm or a device
+ * computes the experts.
  *
  * The host works on a batch of rows at a time, of as many experts as fill it, in steps that
  * the rank's workers share, each a list of tasks that they take by turns:
@@ -30,7 +27,6 @@ enum {
     UP_COLUMNS = 128, /* of each projection */
     DOWN_COLUMNS = 256,
     BATCH_BYTES = 32 << 20, /* of gathered rows and their intermediate */
-    STAGE_BYTES = 16 << 20, /* of weights on their way to a device */
     REDUCE_ROWS = 16,       /* of a task */
     MOST_PARTS = 64,        /* epa_kernels.reduce */
 };
@@ -42,11 +38,8 @@ struct segment {
 };
 
 struct mlp_experts {
-    const struct epa_gemm *gemm;
     const struct epa_kernels *kernels;
-    uint32_t down_columns; /* of W_down as it is packed: ffn, or twice that */
-    void *up, *down;       /* packed, by expert */
-    float *up_scale, *down_scale;
+    struct mlp_weights w;
 
     /* A batch; `rows` is a multiple of a panel's. */
     uint64_t rows;
@@ -65,171 +58,6 @@ struct mlp_experts {
     uint64_t next, tasks;
     void (*task)(struct mlp_experts *, uint64_t task, float *c);
 };
-
-/* ---- weights ---- */
-
-/* A step over blocks of 128 rows of all local experts' matrices. */
-struct making {
-    const struct op_moe *op;
-    struct mlp_experts *x; /* NULL: as they are, to `to` */
-    void *up, *down;
-    float *up_scale, *down_scale;
-    uint64_t next;
-    bool failed;
-};
-
-static uint64_t blocks_of(const struct weights *w, enum weights_matrix m)
-{
-    return weights_rows(w, m) / BLOCK;
-}
-
-/* 128 rows with their scales; `padded`: 64 channels, 64 zeros, and so on. */
-static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix m, uint32_t block,
-                       uint32_t columns, char *rows, float *scale)
-{
-    const struct weights *w = &op->weights;
-    uint32_t expert = op->world.rank * op->local_experts + e, n = weights_columns(w, m);
-    bool padded = columns != n;
-
-    for (uint32_t i = 0; i < BLOCK; i++) {
-        char *row = rows + (size_t)i * columns * weights_element(w);
-
-        weights_row(w, expert, m, block * BLOCK + i, row);
-        for (uint32_t k = n; padded && k > 0; k -= BLOCK / 2) {
-            memmove(row + 2 * (k - BLOCK / 2), row + k - BLOCK / 2, BLOCK / 2);
-            memset(row + 2 * (k - BLOCK / 2) + BLOCK / 2, 0, BLOCK / 2);
-        }
-    }
-    if (w->mlp.dtype != EPA_FP8_E4M3)
-        return;
-    weights_scales(w, expert, m, block, scale);
-    for (uint32_t g = columns / BLOCK; padded && g-- > 0;)
-        scale[g] = scale[g / 2];
-}
-
-static void make_some(void *arg, uint32_t worker, uint32_t workers)
-{
-    struct making *k = arg;
-    const struct op_moe *op = k->op;
-    const struct weights *w = &op->weights;
-    uint64_t up = blocks_of(w, WEIGHTS_UP), each = up + blocks_of(w, WEIGHTS_DOWN);
-    uint64_t all = each * op->local_experts, i;
-    uint32_t columns[] = {w->hidden, k->x != NULL ? k->x->down_columns : w->mlp.ffn};
-    char *room = NULL;
-
-    (void)worker;
-    (void)workers;
-    if (k->x != NULL) {
-        size_t most = columns[0] > columns[1] ? columns[0] : columns[1];
-
-        room = aligned_alloc(LINE, BLOCK * most * 2);
-        if (room == NULL) {
-            __atomic_store_n(&k->failed, true, __ATOMIC_RELAXED);
-            return;
-        }
-    }
-    /* Relaxed: who takes which block is all that hangs on it. */
-    while ((i = __atomic_fetch_add(&k->next, 1, __ATOMIC_RELAXED)) < all) {
-        enum weights_matrix m = i % each < up ? WEIGHTS_UP : WEIGHTS_DOWN;
-        uint32_t e = (uint32_t)(i / each),
-                 block = (uint32_t)(i % each - (m == WEIGHTS_UP ? 0 : up));
-        uint64_t nth = e * blocks_of(w, m) + block; /* of this matrix, experts ascending */
-        char *to = m == WEIGHTS_UP ? k->up : k->down;
-        float *scale = m == WEIGHTS_UP ? k->up_scale : k->down_scale;
-
-        to += nth * BLOCK * columns[m] * weights_element(w);
-        make_block(op, e, m, block, columns[m], room != NULL ? room : to,
-                   scale != NULL ? scale + nth * (columns[m] / BLOCK) : NULL);
-        if (room != NULL)
-            k->x->gemm->pack_b(room, columns[m], BLOCK, columns[m], to);
-    }
-    free(room);
-}
-
-static enum epa_status make_all(struct op_moe *op, struct making *k, struct epa_error *err)
-{
-    const struct epa_backend_ops *ops = op->backend->ops;
-    enum epa_status status = EPA_OK;
-
-    if (op->backend->memory == EPA_MEMORY_HOST)
-        status = ops->parallel(op->backend, make_some, k);
-    else
-        make_some(k, 0, 1);
-    if (status != EPA_OK)
-        ops->explain(op->backend, err);
-    if (k->failed)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory to pack the experts' weights");
-    return status;
-}
-
-/* A matrix of all local experts, by way of the host. */
-static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, char *to, char *scale,
-                                    char *room, struct epa_error *err)
-{
-    const struct weights *w = &op->weights;
-    uint32_t columns = weights_columns(w, m);
-    size_t block = (size_t)BLOCK * columns * weights_element(w);
-    uint64_t n = STAGE_BYTES / (block + columns) > 0 ? STAGE_BYTES / (block + columns) : 1;
-    uint64_t all = blocks_of(w, m) * op->local_experts;
-    size_t line = columns / BLOCK * sizeof(float);
-    float *scales = (float *)(void *)(room + n * block);
-    enum epa_status status = EPA_OK;
-
-    for (uint64_t done = 0; done < all && status == EPA_OK; done += n) {
-        uint64_t take = all - done < n ? all - done : n;
-
-        for (uint64_t i = 0; i < take; i++)
-            make_block(op, (uint32_t)((done + i) / blocks_of(w, m)), m,
-                       (uint32_t)((done + i) % blocks_of(w, m)), columns, room + i * block,
-                       scales + i * (columns / BLOCK));
-        status = op->backend->ops->write(op->backend, to + done * block, room, take * block);
-        if (status == EPA_OK && scale != NULL)
-            status = op->backend->ops->write(op->backend, scale + done * line, scales, take * line);
-    }
-    if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "the experts' weights could not be written");
-}
-
-/* In the backend's memory, as struct epa_mlp says. */
-static enum epa_status make_plain(struct op_moe *op, struct epa_error *err)
-{
-    const struct weights *w = &op->weights;
-    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
-    uint64_t up = (uint64_t)op->local_experts * epa_mlp_up_rows(&w->mlp) * w->hidden;
-    uint64_t down = (uint64_t)op->local_experts * w->hidden * w->mlp.ffn, e = weights_element(w);
-    void **at = op->mlp_memory;
-    enum epa_status status = op_moe_alloc(op, "W_up", up * e, &at[0], err);
-    char *room;
-
-    if (status == EPA_OK)
-        status = op_moe_alloc(op, "W_down", down * e, &at[1], err);
-    if (status == EPA_OK && fp8)
-        status = op_moe_alloc(op, "scales of W_up", up / (BLOCK * BLOCK) * 4, &at[2], err);
-    if (status == EPA_OK && fp8)
-        status = op_moe_alloc(op, "scales of W_down", down / (BLOCK * BLOCK) * 4, &at[3], err);
-    if (status != EPA_OK)
-        return status;
-    op->mlp.up = at[0];
-    op->mlp.down = at[1];
-    op->mlp.up_scale = at[2];
-    op->mlp.down_scale = at[3];
-    if (op->backend->memory == EPA_MEMORY_HOST)
-        return make_all(
-            op,
-            &(struct making){
-                .op = op, .up = at[0], .down = at[1], .up_scale = at[2], .down_scale = at[3]},
-            err);
-    room = malloc(STAGE_BYTES + (size_t)BLOCK * (w->hidden + w->mlp.ffn) * 2);
-    if (room == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights on their way");
-    status = write_matrix(op, WEIGHTS_UP, at[0], at[2], room, err);
-    if (status == EPA_OK)
-        status = write_matrix(op, WEIGHTS_DOWN, at[1], at[3], room, err);
-    free(room);
-    return status;
-}
 
 /* ---- memory of the host's experts ---- */
 
@@ -280,34 +108,33 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     uint32_t columns = down_columns(w), local = op->local_experts;
     struct mlp_experts *x = calloc(1, sizeof(*x));
     size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
-    struct making making;
 
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts");
     op->experts = x;
     x->op = op;
-    x->gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
+    x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
     x->kernels = epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
-    x->down_columns = columns;
+    x->w.down_columns = columns;
     x->workers = 1;
     if (op->backend->memory == EPA_MEMORY_HOST)
         (void)op->backend->ops->parallel(op->backend, count_workers, &x->workers);
     x->rows = batch_rows(w, op->footprint.recv_entries, local);
-    x->up = aligned_alloc(LINE, local * up * weights_element(w));
-    x->down = aligned_alloc(LINE, local * down * weights_element(w));
+    x->w.up = aligned_alloc(LINE, local * up * weights_element(w));
+    x->w.down = aligned_alloc(LINE, local * down * weights_element(w));
     x->a = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
     x->mid = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, columns));
     x->segment = malloc((local + x->rows / EPA_GEMM_ROWS + 1) * sizeof(*x->segment));
     x->c = aligned_alloc(LINE, (size_t)x->workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float));
     if (fp8) {
-        x->up_scale = malloc(local * up / BLOCK / BLOCK * sizeof(float));
-        x->down_scale = malloc(local * down / BLOCK / BLOCK * sizeof(float));
+        x->w.up_scale = malloc(local * up / BLOCK / BLOCK * sizeof(float));
+        x->w.down_scale = malloc(local * down / BLOCK / BLOCK * sizeof(float));
         x->a_scale = malloc(x->rows * w->hidden / BLOCK * sizeof(float));
         x->mid_scale = malloc(x->rows * columns / BLOCK * sizeof(float));
     }
-    if (x->up == NULL || x->down == NULL || x->a == NULL || x->mid == NULL || x->segment == NULL ||
-        x->c == NULL ||
-        (fp8 && (x->up_scale == NULL || x->down_scale == NULL || x->a_scale == NULL ||
+    if (x->w.up == NULL || x->w.down == NULL || x->a == NULL || x->mid == NULL ||
+        x->segment == NULL || x->c == NULL ||
+        (fp8 && (x->w.up_scale == NULL || x->w.down_scale == NULL || x->a_scale == NULL ||
                  x->mid_scale == NULL)))
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
                         (unsigned long long)packed_bytes(w, local));
@@ -318,23 +145,17 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
         memset(x->a_scale, 0, x->rows * w->hidden / BLOCK * sizeof(float));
         memset(x->mid_scale, 0, x->rows * columns / BLOCK * sizeof(float));
     }
-    making = (struct making){.op = op,
-                             .x = x,
-                             .up = x->up,
-                             .down = x->down,
-                             .up_scale = x->up_scale,
-                             .down_scale = x->down_scale};
-    return make_all(op, &making, err);
+    return op_moe_weights_make(op, &x->w, err);
 }
 
 static void host_destroy(struct mlp_experts *x)
 {
     if (x == NULL)
         return;
-    free(x->up);
-    free(x->down);
-    free(x->up_scale);
-    free(x->down_scale);
+    free(x->w.up);
+    free(x->w.down);
+    free(x->w.up_scale);
+    free(x->w.down_scale);
     free(x->a);
     free(x->mid);
     free(x->a_scale);
@@ -428,14 +249,14 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
 
     if (op->weights.mlp.dtype != EPA_FP8_E4M3) {
         if (quantised)
-            x->gemm->pack_a_fp8(row, scale, m->fp8_group_size, hidden, x->a, (uint32_t)at);
+            x->w.gemm->pack_a_fp8(row, scale, m->fp8_group_size, hidden, x->a, (uint32_t)at);
         else
-            x->gemm->pack_a(row, hidden, x->a, (uint32_t)at);
+            x->w.gemm->pack_a(row, hidden, x->a, (uint32_t)at);
         return;
     }
     if (quantised) {
         memcpy(x->a_scale + at * groups, scale, groups * sizeof(float));
-        x->gemm->pack_a_fp8(row, NULL, BLOCK, hidden, x->a, (uint32_t)at);
+        x->w.gemm->pack_a_fp8(row, NULL, BLOCK, hidden, x->a, (uint32_t)at);
         return;
     }
     for (uint32_t g = 0; g < groups; g++) {
@@ -528,7 +349,7 @@ static float largest(const float *a, uint32_t n)
 static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_t at)
 {
     const struct epa_mlp *m = &x->op->weights.mlp;
-    uint32_t group = m->fp8_group_size, columns = x->down_columns;
+    uint32_t group = m->fp8_group_size, columns = x->w.down_columns;
     uint16_t words[BLOCK];
 
     if (m->dtype != EPA_FP8_E4M3) {
@@ -559,14 +380,14 @@ static void multiply(const struct mlp_experts *x, const struct segment *s, uint3
                      bool up, uint32_t n0, uint32_t n, float *c)
 {
     const struct weights *w = &x->op->weights;
-    uint32_t k = up ? w->hidden : x->down_columns,
+    uint32_t k = up ? w->hidden : x->w.down_columns,
              rows = weights_rows(w, up ? WEIGHTS_UP : WEIGHTS_DOWN);
     size_t at = (size_t)s->at + row, first = (size_t)s->expert * rows + n0;
     const float *a_scale = up ? x->a_scale : x->mid_scale;
-    const float *b_scale = up ? x->up_scale : x->down_scale;
+    const float *b_scale = up ? x->w.up_scale : x->w.down_scale;
     struct epa_gemm_call call = {
         .a = (const char *)(up ? x->a : x->mid) + epa_gemm_a_at((uint32_t)at, 0, k),
-        .b = (const char *)(up ? x->up : x->down) + first * k * weights_element(w),
+        .b = (const char *)(up ? x->w.up : x->w.down) + first * k * weights_element(w),
         .m = m,
         .n = n,
         .k = k,
@@ -579,7 +400,7 @@ static void multiply(const struct mlp_experts *x, const struct segment *s, uint3
         call.b_scale = b_scale + first / BLOCK * (k / BLOCK);
         call.b_column = (uint32_t)(first % BLOCK);
     }
-    x->gemm->multiply(&call);
+    x->w.gemm->multiply(&call);
 }
 
 static uint32_t rows_of_task(const struct segment *s, uint32_t row)
@@ -778,7 +599,7 @@ enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
         return EPA_OK;
     if (!op->footprint.fused && ops->experts_create == NULL)
         return host_create(op, err);
-    status = make_plain(op, err);
+    status = op_moe_weights_place(op, err);
     if (status != EPA_OK || op->footprint.fused)
         return status;
     op_moe.shape(op->x, &problem);
@@ -802,7 +623,7 @@ void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
     if (op->device_experts != NULL)
         snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
     else if (op->experts != NULL)
-        snprintf(out, room, "%s kernels%s", op->experts->gemm->isa,
+        snprintf(out, room, "%s kernels%s", op->experts->w.gemm->isa,
                  op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
     else
         out[0] = '\0';
@@ -841,7 +662,7 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
         out.host = weights_bytes(&w, local);
     } else {
         out.device = weights_bytes(&w, local);
-        out.host = STAGE_BYTES + (uint64_t)BLOCK * (w.hidden + w.mlp.ffn) * 2;
+        out.host = op_moe_weights_stage_bytes(&w);
     }
     return out;
 }

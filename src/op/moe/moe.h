@@ -207,7 +207,23 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
 
-/* ---- real experts (experts_mlp.c) ---- */
+/* ---- real experts: weights (experts_weights.c), and the host's GEMM (experts_mlp.c) ---- */
+
+/* Where weights of all local experts go. Packed for `gemm`; NULL: as struct epa_mlp says. */
+struct mlp_weights {
+    const struct epa_gemm *gemm;
+    uint32_t down_columns; /* of W_down as it is packed: ffn, or twice that, with zeros */
+    void *up, *down;
+    float *up_scale, *down_scale;
+};
+
+/* Makes them in memory of the host, by the rank's workers. */
+enum epa_status op_moe_weights_make(struct op_moe *, const struct mlp_weights *,
+                                    struct epa_error *);
+/* Makes them in memory of the backend, which op->mlp points to then. */
+enum epa_status op_moe_weights_place(struct op_moe *, struct epa_error *);
+/* Memory of the host that takes, where the backend is another. */
+uint64_t op_moe_weights_stage_bytes(const struct weights *);
 
 /* This rank's weights, and what the host computes its experts with, where it does. Nothing
  * where they are synthetic. */
