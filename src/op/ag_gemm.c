@@ -186,11 +186,11 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     const struct gemm_values v = values_of(x);
     uint64_t one =
         a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) + x->ranks * sizeof(uint32_t);
-    uint64_t weights = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
+    uint64_t constant = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
 
     (void)footprint;
-    all = memory == EPA_MEMORY_HOST ? weights + slots * one
-                                    : (weights > one ? weights : one) + c_row_bytes(x);
+    all = memory == EPA_MEMORY_HOST ? constant + slots * one
+                                    : (constant > one ? constant : one) + c_row_bytes(x);
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 
@@ -345,7 +345,7 @@ static struct epa_problem *problem(struct op_rank *rank, uint32_t slot)
     return &op_of(rank)->slot[slot].problem;
 }
 
-static void constants(struct op_rank *rank, struct epa_problem *out)
+static void weights(const struct op_rank *rank, struct epa_problem *out)
 {
     const struct op_ag_gemm *op = op_of(rank);
 
@@ -400,7 +400,7 @@ static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     if (status != EPA_OK)
         return status;
     shape(op->x, &s->problem);
-    constants(rank, &s->problem);
+    weights(rank, &s->problem);
     g->rows = s->rows;
     g->a = s->a;
     g->a_scale = s->a_scale;
@@ -547,7 +547,7 @@ const struct operation op_ag_gemm = {
     .create = create,
     .destroy = destroy,
     .problem = problem,
-    .constants = constants,
+    .weights = weights,
     .inputs = inputs,
     .unit = "rows",
     .units = units,

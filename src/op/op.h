@@ -110,9 +110,9 @@ struct operation {
     void (*destroy)(struct op_rank *); /* takes NULL */
     /* The problem of a slot, always at the same address. */
     struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);
-    /* Sets the pointers of inputs that are there before the algorithm is created and do not
-     * change, as weights. NULL: there are none. */
-    void (*constants)(struct op_rank *, struct epa_problem *out);
+    /* Weights are there before the algorithm is created, and do not change: sets the pointers to
+     * them in a problem that has shapes only. NULL: there are none. */
+    void (*weights)(const struct op_rank *, struct epa_problem *);
     /* Makes the inputs of `iteration` in `slot` and poisons its output. Fails if the backend
      * does. */
     enum epa_status (*inputs)(struct op_rank *, uint32_t slot, uint64_t iteration);

@@ -110,8 +110,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *transport =
         (const struct epa_transport_plugin *)x->transport.plugin;
 
-    if (r->op->operation->constants != NULL)
-        r->op->operation->constants(r->op, &problem);
+    if (r->op->operation->weights != NULL)
+        r->op->operation->weights(r->op, &problem);
     return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
                                                          .world = r->boot->world,
                                                          .transport = r->transport,
