@@ -186,11 +186,11 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     const struct gemm_values v = values_of(x);
     uint64_t one =
         a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) + x->ranks * sizeof(uint32_t);
-    uint64_t weights = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
+    uint64_t constant = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
 
     (void)footprint;
-    all = memory == EPA_MEMORY_HOST ? weights + slots * one
-                                    : (weights > one ? weights : one) + c_row_bytes(x);
+    all = memory == EPA_MEMORY_HOST ? constant + slots * one
+                                    : (constant > one ? constant : one) + c_row_bytes(x);
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 

@@ -727,6 +727,8 @@ static enum epa_status lead(struct ag2_host *h)
         else
             status = wait_a_turn(h);
     }
+    if (status == EPA_OK)
+        waited(h);
     return status;
 }
 
