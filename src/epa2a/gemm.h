@@ -85,7 +85,7 @@ static inline size_t epa_gemm_a_at(uint32_t row, uint32_t k0, uint32_t k)
 }
 
 /* The set for this CPU and for weights of dtype, EPA_BF16, EPA_F16 or EPA_FP8_E4M3. EPA2A_ISA
- * as in quant.h; a set that has nothing for dtype stands for the next below it. Where EPA2A_ISA is
+ * as in quant.h; a set that has nothing for dtype means the next below it. Where EPA2A_ISA is
  * not set and the CPU has avx512_bf16 but not amx, the first call measures for some microseconds:
  * on some CPUs avx512 is quicker. */
 const struct epa_gemm *epa_gemm_get(enum epa_dtype dtype, const char **refused);

@@ -23,7 +23,7 @@
 
 enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 
-/* What the L2 cache is told of lines that are loaded. */
+/* The hint to the L2 cache for lines that are loaded. */
 #define EPA_L2_NORMAL 0x1000000000000000ull
 #define EPA_L2_EVICT_FIRST 0x12f0000000000000ull
 #define EPA_L2_EVICT_LAST 0x14f0000000000000ull

@@ -11,7 +11,7 @@
 #define INLINED static inline __attribute__((always_inline))
 
 /* An instruction set, as EPA2A_ISA names it. One that has no kernels of some kind for some type
- * stands for the next one that has. */
+ * means the next one that has. */
 struct kernels_isa {
     const char *name;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */

@@ -260,7 +260,7 @@ TEST(what_is_wrong_is_outside)
     each_shape(wrong_is_outside);
 }
 
-/* How wide: a right output is told from one that is off by a part of its size. */
+/* How wide: a right output is distinguished from one that is off by a part of its size. */
 TEST(intervals_are_narrow)
 {
     static const struct {

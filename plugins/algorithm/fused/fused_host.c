@@ -103,7 +103,7 @@ static enum epa_status issue_requests(struct fused_host *h)
 
 /* ---- signals to flags ---- */
 
-/* Sets the flag, if it is not set, once the signal has come; true: it is set. */
+/* Sets the flag, if it is not set, once the signal has arrived; true: it is set. */
 static bool pass_on(struct fused_host *h, uint32_t signal, uint64_t at, uint32_t n)
 {
     uint64_t *flag = (uint64_t *)(void *)(h->a.t->heap + at);

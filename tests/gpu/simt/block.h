@@ -160,7 +160,7 @@ uint32_t simt_wake(struct worker *, enum lane_state,
                    bool (*which)(const struct lane *, const void *), const void *with);
 /* Others get their turn until somebody makes this lane ready. */
 void simt_wait(struct worker *, enum lane_state, int op, const void *caller);
-/* This lane's warp stands still for some rounds, or until nothing else can happen: what lane 0
+/* This lane's warp pauses for some rounds, or until nothing else can happen: what lane 0
  * does for all of it must not come before the others have done their part. */
 void simt_hold(struct worker *);
 /* A number below `n`, the same in each run. */

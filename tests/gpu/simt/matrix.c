@@ -290,7 +290,7 @@ static float *element_of(struct chain *c, uint32_t lane, uint32_t i)
                   [i / 4 * 8 + lane % 4 * 2 + i % 2];
 }
 
-/* The lane's registers belong to the chain; what stands in them meanwhile is NaN. */
+/* The lane's registers belong to the chain; until then they hold NaN. */
 static void give(struct chain *c, uint32_t lane, float *d, bool sum)
 {
     for (uint32_t i = 0; sum && i < c->n / 2; i += 2)

@@ -200,7 +200,7 @@ static bool encode_matrix(CUtensorMap *out, CUtensorMapDataType type, uint32_t b
     return encode(out, type, 2, at, dims, strides, box, swizzle);
 }
 
-/* On the device, with what stands at `from`. */
+/* On the device, with what is at `from`. */
 template <class T> static T *on_device(const T *from, size_t n)
 {
     void *at = nullptr;

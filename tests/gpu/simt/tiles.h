@@ -46,7 +46,7 @@ struct tiles_product {
 bool tiles_multiply(const struct tiles_product *);
 
 /* A box of [planes][rows][columns] 16-bit words, from element x, y, z on. In shared memory,
- * where it stands as a tensor load writes it, it is copied to `out`; then the box, with 1000
+ * where it is as a tensor load writes it, it is copied to `out`; then the box, with 1000
  * added to each word, is stored from there at the same place of `back`, a tensor as large, if
  * that has one plane. */
 struct tiles_box {
