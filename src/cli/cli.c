@@ -376,6 +376,9 @@ static int finish_stdout(int code)
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;
+    /* An earlier write failed, of which no reason is left: the next one gives it. */
+    if (errno == 0 && putc('\n', stdout) != EOF)
+        (void)fflush(stdout);
     fprintf(stderr, "epa2a: standard output cannot be written%s%s\n", errno == 0 ? "" : ": ",
             errno == 0 ? "" : strerror(errno));
     return code == EXIT_OK ? EXIT_RESOURCE : code;
