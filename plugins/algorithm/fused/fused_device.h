@@ -1,0 +1,100 @@
+/* What the CUDA code of fused gives its kernel, and what both must agree on. */
+#ifndef FUSED_DEVICE_H
+#define FUSED_DEVICE_H
+
+#include <cuda.h>
+
+#include <epa2a/both.h>
+
+#include "../../common/algo_cuda.h"
+
+enum {
+    FUSED_THREADS = 384, /* four warps that load, send and combine; two warpgroups that multiply */
+    FUSED_RING = 4,      /* tiles that are known to a block before they are multiplied */
+    FUSED_COLUMNS = 256, /* of a tile: two halves of 128 rows of weights */
+    FUSED_HALF = 128,
+    FUSED_K_BYTES = 128, /* of a row that a stage holds */
+    FUSED_TOKEN_WARPS = 2,
+    FUSED_MOST_EXPERTS = 1024,
+    FUSED_MOST_UNITS = 1024,
+    FUSED_MOST_GROUPS = 128 /* of 128 channels: hidden and ffn are at most 16,384 */
+};
+
+/* What a kernel gave up for. */
+enum fused_wait {
+    FUSED_WAIT_COUNTS,  /* of rank `peer` */
+    FUSED_WAIT_ROOM,    /* more rows come to rank `peer` than there is room for */
+    FUSED_WAIT_LIST,    /* the choices of this rank, by expert */
+    FUSED_WAIT_ROWS,    /* of block `index`, expert `peer` */
+    FUSED_WAIT_ACTS,    /* the intermediate rows of block `index`, expert `peer` */
+    FUSED_WAIT_OUTPUTS, /* expert outputs: the `index`-th token that is complete here */
+    FUSED_WAIT_PARTIAL  /* from rank `peer`, of token `index` */
+};
+
+/* Rows of a tile: one warpgroup each, or both share the 64 rows and halve the columns. */
+enum fused_rows { FUSED_ROWS_64, FUSED_ROWS_128, FUSED_ROWS_KINDS };
+
+/* Of a received row, behind its channels and scales; 16 bytes. */
+struct fused_meta {
+    uint32_t slot;   /* source * max_tokens + token */
+    uint32_t choice; /* which of the token's choices here, ascending | how many << 16 */
+    float weight;
+    uint32_t unused;
+};
+
+/* An expert output of a token: its row of y. */
+struct fused_place {
+    uint32_t row;
+    float weight;
+};
+
+/* Counters that a call begins with at 0, in device memory of this rank: then one for each expert
+ * (rows sent to it), each block of rows (tiles of the intermediate), each block (of outputs). */
+enum { FUSED_TICKET, FUSED_COMPLETE, FUSED_LISTED, FUSED_COUNTERS = 32 };
+
+/* Offsets are from the start of any rank's heap. */
+struct fused_args {
+    CUtensorMap rows, row_scales, up; /* GEMM 1: boxes of 64 rows, 4 scales of them; 128 rows */
+    CUtensorMap act, act_scales, down;
+    struct device_args c;
+    uint64_t counts[2]; /* [source][experts + size] packets: rows, or tokens; call */
+    uint64_t recv, arrived, partial, flags;
+    uint32_t message_bytes, scales_at, meta_at, scales; /* scales: of a row, rounded up to 4 */
+    uint32_t capacity, blocks;                          /* rows, blocks of them */
+    uint32_t up_tiles, down_tiles;                      /* of FUSED_COLUMNS */
+    uint32_t up_steps, down_steps;                      /* of FUSED_K_BYTES */
+    uint32_t up_rows, ffn;
+    uint32_t unit_blocks, lag_tiles;
+    uint32_t sorted, dynamic;
+    const float *up_scale, *down_scale;
+
+    /* This rank's alone. */
+    char *act_rows;        /* [capacity][ffn] */
+    float *act_row_scales; /* [capacity][act_groups], rounded up to 4 */
+    uint32_t act_groups;
+    char *y; /* [capacity][hidden] */
+    uint32_t *state;
+    uint32_t *list;            /* [max_tokens][topk] choices, by expert */
+    uint32_t *done;            /* [slots] outputs of a token that are ready */
+    struct fused_place *place; /* [slots][topk] */
+    uint64_t *queue;           /* [slots] call << 32 | choices << 26 | slot */
+};
+
+struct fused_kernel_kind {
+    bool fp8, f16, swiglu;
+    enum fused_rows rows;
+    enum device_input input;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NULL: there is none. All take a struct fused_args. */
+const void *fused_kernel(struct fused_kernel_kind);
+uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t size,
+                            uint32_t local);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

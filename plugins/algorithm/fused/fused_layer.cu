@@ -1,0 +1,165 @@
+/* The MoE layer in one kernel: dispatch, both products of the experts, and combine.
+ *
+ * A persistent block for each multiprocessor. Its warps have roles:
+ *
+ *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
+ *   warp 1         loads the rows of tiles, when they have arrived or have been computed
+ *   warps 2, 3     dispatch; then send what is complete; then add up own tokens
+ *   warpgroups     multiply: 64 rows each, or the same 64 rows and half of the columns each
+ *
+ * What happens to a token:
+ *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
+ *      the counts of all, each block knows where every row stands at every rank: rows of an
+ *      expert follow each other, by rank; experts begin at a block of rows.
+ *   2. Dispatch. A warp quantises a row and stores it straight to its place at the expert's rank,
+ *      then adds to the counter of the block of rows there. Many tokens are sent expert by
+ *      expert, so that the first blocks are complete early.
+ *   3. Tiles. The intermediate of a block, `up`, waits for the counter of its rows; the output,
+ *      `down`, for a counter of the block's tiles of the intermediate. Output tiles trail by so
+ *      many units that they rarely wait, and their combine leaves while others are multiplied.
+ *      A tile waits only for what comes before it in the order, which all blocks take tiles in,
+ *      and all blocks are resident: so none waits for ever.
+ *   4. Combine. The last tile of a block counts its rows for their tokens. A token whose choices
+ *      at this rank are all counted is queued; a warp adds up its outputs by weight, in the order
+ *      of its choices, and stores the sum at the token's rank, with a flag.
+ *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
+ *
+ * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
+ * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
+ * p in call n only when it has p's counts of n, which p sends after its kernel of n - 1 has ended
+ * and its counters are 0 again. Counts themselves stand in two sets: those of n + 2 are sent when
+ * n + 1 has ended here, which waited for p's counts of n + 1, so that p's kernel n has ended.
+ *
+ * Weights begin to be loaded before rows arrive, but for the counts: what warp 0 loads depends on
+ * which experts have rows. */
+#include "fused_tiles.cuh"
+
+extern __shared__ __align__(16) uint32_t shared[];
+
+template <class S, int IN>
+EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                        struct fused_pipe *p)
+{
+    uint32_t warp = threadIdx.x / EPA_DEV_WARP - 2;
+    struct fused_mover m = {blockIdx.x + warp * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
+                            p->staged[warp]};
+
+    if (!a.sorted)
+        fused_dispatch<IN, S::ROWS>(a, t, m);
+    else if (!fused_dispatch_sorted<IN, S::ROWS>(a, t, m))
+        return;
+    if (fused_combine_send<S::F16>(a, call, t.scalars[FUSED_ITEMS], m))
+        (void)fused_combine_receive<S::F16>(a, call, m);
+}
+
+/* One thread. */
+template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
+{
+    for (uint32_t i = 0; i < S::STAGES; i++) {
+        epa_dev_mbar_init(&p->full[i], 2);  /* rows, weights */
+        epa_dev_mbar_init(&p->empty[i], 8); /* the warps that multiply */
+    }
+    for (uint32_t i = 0; i < FUSED_RING; i++) {
+        epa_dev_mbar_init(&p->known[i], 1);
+        epa_dev_mbar_init(&p->free[i], 9); /* and the one that loads rows */
+    }
+    epa_dev_mbar_init_done();
+    for (uint32_t i = 0; i < 4; i++)
+        p->dead[i / 2][i % 2] = 0;
+    epa_dev_map_prefetch(&a.rows);
+    epa_dev_map_prefetch(&a.up);
+    epa_dev_map_prefetch(&a.act);
+    epa_dev_map_prefetch(&a.down);
+    if (S::FP8) {
+        epa_dev_map_prefetch(&a.row_scales);
+        epa_dev_map_prefetch(&a.act_scales);
+    }
+}
+
+template <class S, int IN>
+static __global__ void __launch_bounds__(FUSED_THREADS, 1)
+    fused_layer(const __grid_constant__ struct fused_args a)
+{
+    char *stages = reinterpret_cast<char *>(
+        (reinterpret_cast<uintptr_t>(shared) + EPA_TILE_ALIGN - 1) / EPA_TILE_ALIGN *
+        EPA_TILE_ALIGN);
+    struct fused_pipe *p = reinterpret_cast<struct fused_pipe *>(stages + S::PIPE_BYTES);
+    struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(p + 1));
+    uint32_t *scratch = reinterpret_cast<uint32_t *>(stages); /* nothing is loaded yet */
+    uint64_t call = dev_begin(a.c, false, true);
+    uint32_t group = threadIdx.x / 128;
+    bool ok;
+
+    if (threadIdx.x == 0)
+        fused_init<S>(a, p);
+    if (blockIdx.x == 0)
+        fused_publish(a, call, scratch);
+    __syncthreads();
+    ok = fused_prepare<S::ROWS>(a, call, scratch, t);
+    epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
+    __syncthreads();
+    if (ok) {
+        if (group == 0) {
+            epa_dev_registers_less<S::WIDE ? 72 : 104>();
+            if (threadIdx.x == 0)
+                fused_load_weights<S>(a, t, p, stages);
+            else if (threadIdx.x == EPA_DEV_WARP)
+                fused_load_rows<S>(a, p, stages);
+            else if (threadIdx.x >= 2 * EPA_DEV_WARP)
+                fused_move<S, IN>(a, call, t, p);
+        } else {
+            epa_dev_registers_more<S::WIDE ? 216 : 200>();
+            fused_multiply<S>(a, p, stages, group - 1, call);
+        }
+    }
+    dev_end(a.c, call, true);
+}
+
+/* ---- which ---- */
+
+template <class S> static const void *of_input(enum device_input input)
+{
+    if (!S::FP8)
+        return (const void *)fused_layer<S, DEVICE_PLAIN>;
+    if (input == DEVICE_FP8)
+        return (const void *)fused_layer<S, DEVICE_FP8>;
+    return S::F16 ? (const void *)fused_layer<S, DEVICE_QUANTISE_F16>
+                  : (const void *)fused_layer<S, DEVICE_QUANTISE>;
+}
+
+template <int TYPE, bool F16, bool SWIGLU>
+static const void *of_rows(const struct fused_kernel_kind *k)
+{
+    if (k->rows == FUSED_ROWS_64)
+        return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16, SWIGLU>>(k->input);
+    return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16, SWIGLU>>(k->input);
+}
+
+template <int TYPE, bool F16> static const void *of_activation(const struct fused_kernel_kind *k)
+{
+    return k->swiglu ? of_rows<TYPE, F16, true>(k) : of_rows<TYPE, F16, false>(k);
+}
+
+extern "C" const void *fused_kernel(struct fused_kernel_kind k)
+{
+    if (k.fp8)
+        return k.f16 ? of_activation<EPA_DEV_E4M3, true>(&k)
+                     : of_activation<EPA_DEV_E4M3, false>(&k);
+    return k.f16 ? of_activation<EPA_DEV_F16, true>(&k) : of_activation<EPA_DEV_BF16, false>(&k);
+}
+
+extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t size,
+                                       uint32_t local)
+{
+    uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
+    uint32_t pipe;
+
+    (void)size;
+    if (k.rows == FUSED_ROWS_64)
+        pipe = k.fp8 ? fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES
+                     : fused_shape<EPA_DEV_BF16, FUSED_ROWS_64, false, true>::PIPE_BYTES;
+    else
+        pipe = k.fp8 ? fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, true>::PIPE_BYTES
+                     : fused_shape<EPA_DEV_BF16, FUSED_ROWS_128, false, true>::PIPE_BYTES;
+    return EPA_TILE_ALIGN + pipe + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
+}

@@ -1,0 +1,605 @@
+/* Of the kernel of fused: tiles. Which there are and in what order, the warps that load them, and
+ * the warpgroups that multiply. */
+#ifndef FUSED_TILES_CUH
+#define FUSED_TILES_CUH
+
+#include "fused_tokens.cuh"
+
+/* What a kernel is made for. */
+template <int TYPE_, int ROW_KIND, bool F16_, bool SWIGLU_> struct fused_shape {
+    static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
+    static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, SWIGLU = SWIGLU_;
+    enum {
+        WIDE = ROW_KIND == FUSED_ROWS_128, /* a warpgroup has 64 rows of its own */
+        ROWS = WIDE ? 128 : 64,
+        STAGES = WIDE ? 4 : 5,
+        COLUMNS = WIDE ? 128 : 64, /* of each half of the tile that a warpgroup has */
+        SUMS = COLUMNS / 2,        /* of them, that a thread has */
+        A_BYTES = ROWS * FUSED_K_BYTES,
+        B_BYTES = FUSED_COLUMNS * FUSED_K_BYTES,
+        STAGE_BYTES = A_BYTES + B_BYTES,
+        SCALE_BYTES = FP8 ? ROWS * 16 : 0, /* of four steps */
+        PIPE_BYTES = STAGES * (STAGE_BYTES + SCALE_BYTES)
+    };
+};
+
+enum fused_task_kind { FUSED_END, FUSED_UP, FUSED_DOWN };
+
+/* A tile; `rows` of its block are in use. */
+struct fused_task {
+    uint32_t kind, expert, block, tile, rows;
+};
+
+/* Of a block, in shared memory behind the stages. */
+struct fused_pipe {
+    uint64_t full[8], empty[8]; /* stages */
+    uint64_t known[FUSED_RING], free[FUSED_RING];
+    struct fused_task task[FUSED_RING];
+    uint32_t last[2], dead[2][2]; /* of a warpgroup */
+    float amax[2][2][64];
+    float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
+};
+
+/* ---- order ----
+ *
+ * A unit is a few blocks of one expert. Step s is the up tiles of unit s, then the down tiles of
+ * unit s - lag. In a unit, tiles that read the same weights follow each other. */
+
+EPA_DEV uint32_t fused_step_at(const struct fused_args &a, const struct fused_tables &t, uint32_t s)
+{
+    uint32_t units = t.scalars[FUSED_UNITS], lag = t.scalars[FUSED_LAG];
+
+    return t.unit_at[min(s, units)] * a.up_tiles +
+           t.unit_at[s < lag ? 0 : min(s - lag, units)] * a.down_tiles;
+}
+
+/* The index-th tile of all; *step: that of a tile before it, or 0. */
+template <uint32_t ROWS>
+EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct fused_tables &t,
+                                        uint32_t index, uint32_t *step)
+{
+    uint32_t units = t.scalars[FUSED_UNITS], lag = t.scalars[FUSED_LAG], unit, first, blocks, ups;
+    struct fused_task task = {FUSED_END, 0, 0, 0, 0};
+
+    if (index >= t.unit_at[units] * (a.up_tiles + a.down_tiles))
+        return task;
+    while (fused_step_at(a, t, *step + 1) <= index)
+        ++*step;
+    index -= fused_step_at(a, t, *step);
+    ups = *step < units ? (t.unit_at[*step + 1] - t.unit_at[*step]) * a.up_tiles : 0;
+    task.kind = index < ups ? FUSED_UP : FUSED_DOWN;
+    unit = index < ups ? *step : *step - lag;
+    index -= index < ups ? 0 : ups;
+    first = t.unit_at[unit];
+    blocks = t.unit_at[unit + 1] - first;
+    task.block = first + index % blocks;
+    task.tile = index / blocks;
+    task.expert = device_cell_of(t.block_at, a.c.local, task.block);
+    task.rows = min(ROWS, t.rows[task.expert] - (task.block - t.block_at[task.expert]) * ROWS);
+    return task;
+}
+
+/* ---- waits within the block ---- */
+
+/* False: this rank's kernel has failed. */
+EPA_DEV bool fused_wait_bar(const struct fused_args &a, uint64_t *bar, uint32_t parity)
+{
+    uint32_t polls = 0;
+
+    while (!epa_dev_mbar_try(bar, parity))
+        if (++polls % 64 == 0 && fused_failed(a))
+            return false;
+    return true;
+}
+
+/* Where a role is in the ring of stages. */
+struct fused_cursor {
+    uint32_t stage, parity;
+};
+
+template <class S> EPA_DEV void fused_advance(struct fused_cursor *at)
+{
+    at->stage++;
+    if (at->stage == (uint32_t)S::STAGES) {
+        at->stage = 0;
+        at->parity ^= 1;
+    }
+}
+
+/* ---- loads ---- */
+
+/* One thread: takes tiles, makes them known to the block, and loads their weights. It does not
+ * wait for tokens. */
+template <class S>
+EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
+                                struct fused_pipe *p, char *stages)
+{
+    struct fused_cursor at = {0, 1};
+    uint32_t step = 0;
+
+    for (uint32_t i = 0;; i++) {
+        uint32_t slot = i % FUSED_RING;
+        uint32_t index = a.dynamic ? atomicInc(a.state + FUSED_TICKET, INT32_MAX)
+                                   : blockIdx.x + i * gridDim.x;
+        struct fused_task task = fused_task_at<S::ROWS>(a, t, index, &step);
+        bool up = task.kind == FUSED_UP;
+        const CUtensorMap *map = up ? &a.up : &a.down;
+        uint32_t steps = up ? a.up_steps : a.down_steps, row, next;
+
+        if (!fused_wait_bar(a, &p->free[slot], (i / FUSED_RING & 1) ^ 1))
+            return;
+        p->task[slot] = task;
+        epa_dev_mbar_arrive(&p->known[slot]);
+        if (task.kind == FUSED_END)
+            return;
+        row = up ? task.expert * a.up_rows : task.expert * a.c.hidden;
+        if (up && S::SWIGLU) {
+            row += task.tile * FUSED_HALF;
+            next = row + a.ffn;
+        } else {
+            row += task.tile * FUSED_COLUMNS;
+            next = row + FUSED_HALF;
+        }
+        for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
+            char *b = stages + at.stage * S::STAGE_BYTES + S::A_BYTES;
+            uint64_t *full = &p->full[at.stage];
+
+            if (!fused_wait_bar(a, &p->empty[at.stage], at.parity))
+                return;
+            epa_dev_mbar_expect(full, S::B_BYTES);
+            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)row, full,
+                              EPA_L2_EVICT_FIRST);
+            epa_dev_tile_load(b + S::B_BYTES / 2, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)next,
+                              full, EPA_L2_EVICT_FIRST);
+        }
+    }
+}
+
+/* One thread: loads the rows of tiles, once they are there. */
+template <class S>
+EPA_DEV void fused_load_rows(const struct fused_args &a, struct fused_pipe *p, char *stages)
+{
+    struct fused_cursor at = {0, 1};
+    char *scales = stages + S::STAGES * S::STAGE_BYTES;
+
+    for (uint32_t i = 0;; i++) {
+        uint32_t slot = i % FUSED_RING;
+        struct fused_task task;
+        bool up, ready;
+        const CUtensorMap *map, *scale_map;
+        uint32_t steps;
+
+        if (!fused_wait_bar(a, &p->known[slot], i / FUSED_RING & 1))
+            return;
+        task = p->task[slot];
+        epa_dev_mbar_arrive(&p->free[slot]);
+        if (task.kind == FUSED_END)
+            return;
+        up = task.kind == FUSED_UP;
+        map = up ? &a.rows : &a.act;
+        scale_map = up ? &a.row_scales : &a.act_scales;
+        steps = up ? a.up_steps : a.down_steps;
+        if (up)
+            ready = fused_wait_count(
+                a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
+                task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
+        else
+            ready = fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
+                                     {0, FUSED_WAIT_ACTS, task.expert, task.block});
+        if (!ready)
+            return;
+        epa_dev_fence_async_global();
+        for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
+            char *to = stages + at.stage * S::STAGE_BYTES;
+            uint64_t *full = &p->full[at.stage];
+            bool scaled = S::FP8 && s % 4 == 0;
+
+            if (!fused_wait_bar(a, &p->empty[at.stage], at.parity))
+                return;
+            epa_dev_mbar_expect(full, S::A_BYTES + (scaled ? S::SCALE_BYTES : 0));
+            for (uint32_t r = 0; r < S::ROWS; r += 64) {
+                int32_t y = (int32_t)(task.block * S::ROWS + r);
+
+                epa_dev_tile_load(to + r * FUSED_K_BYTES, map, (int32_t)(s * FUSED_K_BYTES), y,
+                                  full, EPA_L2_NORMAL);
+                if (scaled)
+                    epa_dev_tile_load(scales + at.stage * S::SCALE_BYTES + r * 16, scale_map,
+                                      (int32_t)s, y, full, EPA_L2_NORMAL);
+            }
+        }
+    }
+}
+
+/* ---- sums ---- */
+
+/* A thread of a warpgroup that multiplies. */
+struct fused_math {
+    uint32_t group, warp, lane; /* which warpgroup, warp of it, lane of that */
+    struct fused_cursor at;
+    uint32_t scaled; /* tiles whose amax was exchanged */
+};
+
+/* The warp has read its stage. */
+EPA_DEV void fused_release(const struct fused_math &m, uint64_t *empty)
+{
+    __syncwarp();
+    if (m.lane == 0)
+        epa_dev_mbar_arrive(empty);
+}
+
+/* Descriptors of a stage for this warpgroup: its rows, and its columns of each half. */
+template <class S>
+EPA_DEV void fused_operands(const struct fused_math &m, const char *stage, uint64_t *rows,
+                            uint64_t *half0, uint64_t *half1)
+{
+    const char *b = stage + S::A_BYTES + (S::WIDE ? 0 : m.group * 64 * FUSED_K_BYTES);
+
+    *rows = epa_dev_tile_descriptor(stage + (S::WIDE ? m.group * 64 * FUSED_K_BYTES : 0));
+    *half0 = epa_dev_tile_descriptor(b);
+    *half1 = epa_dev_tile_descriptor(b + S::B_BYTES / 2);
+}
+
+/* Of 16 bits. False: the kernel has failed, and sums are any. */
+template <class S>
+EPA_DEV bool fused_multiply16(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+                              uint32_t steps, struct fused_math *m, float (&sum)[2 * S::SUMS])
+{
+    uint64_t rows, half0, half1, *before = NULL;
+    bool ok = true;
+
+    for (uint32_t s = 0; s < steps && ok; s++, fused_advance<S>(&m->at)) {
+        ok = fused_wait_bar(a, &p->full[m->at.stage], m->at.parity);
+        fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
+        epa_dev_wgmma_pin(sum);
+        epa_dev_wgmma_begin();
+#pragma unroll
+        for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32) {
+            if constexpr (S::WIDE) {
+                epa_dev_wgmma<S::TYPE, 256>(sum, epa_dev_descriptor_add(rows, k),
+                                            epa_dev_descriptor_add(half0, k), s + k > 0);
+            } else {
+                epa_dev_wgmma<S::TYPE, 64>(reinterpret_cast<float(&)[32]>(sum[0]),
+                                           epa_dev_descriptor_add(rows, k),
+                                           epa_dev_descriptor_add(half0, k), s + k > 0);
+                epa_dev_wgmma<S::TYPE, 64>(reinterpret_cast<float(&)[32]>(sum[32]),
+                                           epa_dev_descriptor_add(rows, k),
+                                           epa_dev_descriptor_add(half1, k), s + k > 0);
+            }
+        }
+        epa_dev_wgmma_commit();
+        epa_dev_wgmma_wait<1>();
+        if (before != NULL)
+            fused_release(*m, before);
+        before = &p->empty[m->at.stage];
+    }
+    epa_dev_wgmma_wait<0>();
+    epa_dev_wgmma_pin(sum);
+    if (before != NULL)
+        fused_release(*m, before);
+    return ok;
+}
+
+/* One half of a step in FP8: its products, which are added up to less than float32. */
+template <class S>
+EPA_DEV void fused_products(uint64_t rows, uint64_t half, float (&part)[S::SUMS])
+{
+    epa_dev_wgmma_pin(part);
+    epa_dev_wgmma_begin();
+#pragma unroll
+    for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32)
+        epa_dev_wgmma<S::TYPE, S::COLUMNS>(part, epa_dev_descriptor_add(rows, k),
+                                           epa_dev_descriptor_add(half, k), k > 0);
+    epa_dev_wgmma_commit();
+}
+
+template <class S>
+EPA_DEV void fused_promote(const float (&part)[S::SUMS], float scale0, float scale1, float *sum)
+{
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i++)
+        sum[i] = __fmaf_rn(part[i], i / 2 % 2 == 0 ? scale0 : scale1, sum[i]);
+}
+
+/* FP8: `weight_scale` of the tile's two halves. */
+template <class S>
+EPA_DEV bool fused_multiply8(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+                             uint32_t steps, const float *scale_of_half0,
+                             const float *scale_of_half1, struct fused_math *m,
+                             float (&sum)[2 * S::SUMS])
+{
+    const char *scales = stages + S::STAGES * S::STAGE_BYTES +
+                         ((S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4) * 16;
+    float4 low = {}, high = {};
+    float half0_scale = 0, half1_scale = 0;
+    uint64_t rows, half0, half1;
+    bool ok = true;
+
+#pragma unroll
+    for (int i = 0; i < 2 * S::SUMS; i++)
+        sum[i] = 0.0f;
+    for (uint32_t s = 0; s < steps && ok; s++, fused_advance<S>(&m->at)) {
+        float part[S::SUMS], row0, row1, weight0, weight1;
+
+        if (s % EPA_DEV_WARP == 0 && s + m->lane < steps) {
+            half0_scale = __ldg(scale_of_half0 + s + m->lane);
+            half1_scale = __ldg(scale_of_half1 + s + m->lane);
+        }
+        weight0 = __shfl_sync(EPA_DEV_ALL, half0_scale, s % EPA_DEV_WARP);
+        weight1 = __shfl_sync(EPA_DEV_ALL, half1_scale, s % EPA_DEV_WARP);
+        ok = fused_wait_bar(a, &p->full[m->at.stage], m->at.parity);
+        fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
+        fused_products<S>(rows, half0, part);
+        if (s % 4 == 0) {
+            const char *from = scales + m->at.stage * S::SCALE_BYTES;
+
+            low = *reinterpret_cast<const float4 *>(from);
+            high = *reinterpret_cast<const float4 *>(from + 8 * 16);
+        }
+        row0 = s % 4 == 0 ? low.x : s % 4 == 1 ? low.y : s % 4 == 2 ? low.z : low.w;
+        row1 = s % 4 == 0 ? high.x : s % 4 == 1 ? high.y : s % 4 == 2 ? high.z : high.w;
+        epa_dev_wgmma_wait<0>();
+        epa_dev_wgmma_pin(part);
+        fused_promote<S>(part, row0 * weight0, row1 * weight0, sum);
+        fused_products<S>(rows, half1, part);
+        epa_dev_wgmma_wait<0>();
+        epa_dev_wgmma_pin(part);
+        fused_release(*m, &p->empty[m->at.stage]);
+        fused_promote<S>(part, row0 * weight1, row1 * weight1, sum + S::SUMS);
+    }
+    return ok;
+}
+
+/* ---- out of sums ---- */
+
+/* A 4 x 4 transpose in each four lanes: lane q gets word q of lanes 0 to 3. */
+EPA_DEV uint4 fused_turn(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t lane)
+{
+    bool odd = (lane & 1) != 0, upper = (lane & 2) != 0;
+    uint32_t x = __shfl_xor_sync(EPA_DEV_ALL, odd ? w0 : w1, 1);
+    uint32_t y = __shfl_xor_sync(EPA_DEV_ALL, odd ? w2 : w3, 1);
+    uint32_t a0 = odd ? x : w0, a1 = odd ? w1 : x; /* of word `odd`: the lanes of this pair */
+    uint32_t b0 = odd ? y : w2, b1 = odd ? w3 : y; /* of word 2 + `odd` */
+
+    x = __shfl_xor_sync(EPA_DEV_ALL, upper ? a0 : b0, 2);
+    y = __shfl_xor_sync(EPA_DEV_ALL, upper ? a1 : b1, 2);
+    return upper ? make_uint4(x, y, b0, b1) : make_uint4(a0, a1, x, y);
+}
+
+/* One of this thread's two rows, its `n` values at value[i / 2 * 4 + i % 2], to 16 bits each. */
+template <bool F16, int N>
+EPA_DEV void fused_store16(const float *value, char *row, bool stored, uint32_t lane)
+{
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        uint32_t w[4];
+
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            w[i] = epa_dev_pack2<F16>(value[(4 * j + i) * 4], value[(4 * j + i) * 4 + 1]);
+        uint4 v = fused_turn(w[0], w[1], w[2], w[3], lane);
+
+        if (stored)
+            epa_dev_store16(row + (4 * j + lane % 4) * 16, v);
+    }
+}
+
+EPA_DEV float fused_finite(float v)
+{
+    v = fabsf(v);
+    return v <= 3.402823466e+38f ? v : 0.0f;
+}
+
+EPA_DEV uint32_t fused_codes(float v0, float v1, float scale, float inverse)
+{
+    return __nv_cvt_float2_to_fp8x2(
+        make_float2(epa_quotient(v0, scale, inverse), epa_quotient(v1, scale, inverse)),
+        __NV_SATFINITE, __NV_E4M3);
+}
+
+/* The same, to FP8 with the scale of its group. */
+template <int N>
+EPA_DEV void fused_store8(const float *value, float scale, char *row, bool stored, uint32_t lane)
+{
+    /* So that the quotient's remainder is exact. */
+    float by = scale < EPA_QUOTIENT_LEAST ? 0x1p100f : scale > EPA_QUOTIENT_MOST ? 0x1p-64f : 1.0f;
+    float inverse;
+
+    scale *= by;
+    inverse = __frcp_rn(scale);
+#pragma unroll
+    for (int j = 0; j < N / 16; j++) {
+        uint32_t w[4];
+
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float *v = value + (4 * j + i) * 8;
+
+            w[i] = fused_codes(v[0] * by, v[1] * by, scale, inverse) |
+                   fused_codes(v[4] * by, v[5] * by, scale, inverse) << 16;
+        }
+        uint4 v = fused_turn(w[0], w[1], w[2], w[3], lane);
+
+        v = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.z, v.w, 0x5410),
+                       __byte_perm(v.x, v.y, 0x7632), __byte_perm(v.z, v.w, 0x7632));
+        if (stored)
+            epa_dev_store16(row + (4 * j + lane % 4) * 16, v);
+    }
+}
+
+/* Largest magnitudes of both rows over a group: of this warpgroup's lanes, or of both. */
+template <class S>
+EPA_DEV void fused_amax(struct fused_pipe *p, struct fused_math *m, const float *value, float *amax)
+{
+    uint32_t at = m->warp * 16 + m->lane / 4;
+
+    amax[0] = amax[1] = 0;
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i++)
+        amax[i / 2 % 2] = fmaxf(amax[i / 2 % 2], fused_finite(value[i]));
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        amax[r] = fmaxf(amax[r], __shfl_xor_sync(EPA_DEV_ALL, amax[r], 1));
+        amax[r] = fmaxf(amax[r], __shfl_xor_sync(EPA_DEV_ALL, amax[r], 2));
+    }
+    if (S::WIDE)
+        return;
+    float(*both)[64] = p->amax[m->scaled++ % 2];
+
+    if (m->lane % 4 == 0) {
+        both[m->group][at] = amax[0];
+        both[m->group][at + 8] = amax[1];
+    }
+    epa_dev_named_sync(3, 256);
+    amax[0] = fmaxf(amax[0], both[1 - m->group][at]);
+    amax[1] = fmaxf(amax[1], both[1 - m->group][at + 8]);
+}
+
+EPA_DEV float fused_swiglu(float gate, float up)
+{
+    return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
+
+/* 128 channels of the intermediate; `group`: of the row's. */
+template <class S>
+EPA_DEV void fused_store_act(const struct fused_args &a, struct fused_pipe *p, struct fused_math *m,
+                             const struct fused_task &task, const float *value, uint32_t group)
+{
+    uint32_t at = (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
+    uint32_t channel = group * FUSED_HALF + (S::WIDE ? 0 : m->group * 64);
+    float amax[2];
+
+    if (S::FP8)
+        fused_amax<S>(p, m, value, amax);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        uint64_t row = (uint64_t)task.block * S::ROWS + at + r * 8;
+        bool stored = at + r * 8 < task.rows;
+
+        if (S::FP8) {
+            float scale = amax[r] != 0 ? amax[r] * (1.0f / 448.0f) : 1.0f;
+
+            fused_store8<S::SUMS / 2>(value + r * 2, scale, a.act_rows + row * a.ffn + channel,
+                                      stored, m->lane);
+            if (stored && m->lane % 4 == 0 && (S::WIDE || m->group == 0))
+                a.act_row_scales[row * a.act_groups + group] = scale;
+        } else {
+            fused_store16<S::F16, S::SUMS / 2>(
+                value + r * 2, a.act_rows + (row * a.ffn + channel) * 2, stored, m->lane);
+        }
+    }
+}
+
+template <class S>
+EPA_DEV void fused_finish_up(const struct fused_args &a, struct fused_pipe *p, struct fused_math *m,
+                             const struct fused_task &task, float (&sum)[2 * S::SUMS])
+{
+    if (S::SWIGLU) {
+#pragma unroll
+        for (int i = 0; i < S::SUMS; i++)
+            sum[i] = fused_swiglu(sum[i], sum[S::SUMS + i]);
+        fused_store_act<S>(a, p, m, task, sum, task.tile);
+    } else {
+        fused_store_act<S>(a, p, m, task, sum, task.tile * 2);
+        if ((task.tile * 2 + 1) * FUSED_HALF < a.ffn)
+            fused_store_act<S>(a, p, m, task, sum + S::SUMS, task.tile * 2 + 1);
+    }
+    /* The tile's rows are loaded by bulk copies. */
+    epa_dev_fence_async_global();
+    epa_dev_named_sync(1 + m->group, 128);
+    if (m->warp == 0 && m->lane == 0)
+        epa_dev_add_release_gpu(fused_acts(a) + task.block, 1);
+}
+
+template <class S>
+EPA_DEV void fused_finish_down(const struct fused_args &a, struct fused_pipe *p,
+                               struct fused_math *m, const struct fused_task &task,
+                               const float (&sum)[2 * S::SUMS], uint64_t call)
+{
+    uint32_t at = (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t channel = task.tile * FUSED_COLUMNS + h * FUSED_HALF;
+
+        if (channel >= a.c.hidden)
+            break;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint64_t row = (uint64_t)task.block * S::ROWS + at + r * 8;
+
+            fused_store16<S::F16, S::SUMS / 2>(
+                sum + h * S::SUMS + r * 2,
+                a.y + (row * a.c.hidden + channel + (S::WIDE ? 0 : m->group * 64)) * 2,
+                at + r * 8 < task.rows, m->lane);
+        }
+    }
+    epa_dev_named_sync(1 + m->group, 128);
+    if (m->warp == 0 && m->lane == 0) {
+        __threadfence();
+        p->last[m->group] =
+            atomicAdd(fused_outputs(a) + task.block, 1u) + 1 == 2 * a.down_tiles;
+        __threadfence();
+    }
+    epa_dev_named_sync(1 + m->group, 128);
+    if (p->last[m->group] != 0 && m->warp * 32 + m->lane < task.rows)
+        fused_complete(a, call, task.block * S::ROWS + m->warp * 32 + m->lane);
+}
+
+/* Whether a warp of the warpgroup has found that the kernel failed: all stop at the same tile, as
+ * they have barriers in common. */
+EPA_DEV bool fused_stops(struct fused_pipe *p, const struct fused_math &m, uint32_t i, bool ok)
+{
+    uint32_t *dead = &p->dead[m.group][i % 2];
+
+    if (!ok)
+        *dead = 1;
+    epa_dev_named_sync(1 + m.group, 128);
+    return *(volatile uint32_t *)dead != 0;
+}
+
+/* A warpgroup. */
+template <class S>
+EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+                            uint32_t group, uint64_t call)
+{
+    struct fused_math m = {group, threadIdx.x / EPA_DEV_WARP % 4, epa_dev_lane(), {0, 0}, 0};
+    bool ok = true;
+
+    for (uint32_t i = 0;; i++) {
+        uint32_t slot = i % FUSED_RING;
+        struct fused_task task;
+        float sum[2 * S::SUMS];
+        bool up;
+
+        ok = ok && fused_wait_bar(a, &p->known[slot], i / FUSED_RING & 1);
+        if (fused_stops(p, m, i, ok))
+            return;
+        task = p->task[slot];
+        __syncwarp();
+        if (m.lane == 0)
+            epa_dev_mbar_arrive(&p->free[slot]);
+        if (task.kind == FUSED_END)
+            return;
+        up = task.kind == FUSED_UP;
+        if constexpr (S::FP8) {
+            uint32_t steps = up ? a.up_steps : a.down_steps;
+            uint32_t first = up ? task.expert * (a.up_rows / FUSED_HALF)
+                                : task.expert * (a.c.hidden / FUSED_HALF);
+            uint32_t half0 = first + (up && S::SWIGLU ? task.tile : 2 * task.tile);
+            uint32_t half1 = up && S::SWIGLU ? half0 + a.ffn / FUSED_HALF : half0 + 1;
+            uint32_t end = first + (up ? a.up_rows : a.c.hidden) / FUSED_HALF;
+            const float *scale = up ? a.up_scale : a.down_scale;
+
+            ok = fused_multiply8<S>(a, p, stages, steps, scale + (size_t)half0 * steps,
+                                    scale + (size_t)min(half1, end - 1) * steps, &m, sum);
+        } else {
+            ok = fused_multiply16<S>(a, p, stages, up ? a.up_steps : a.down_steps, &m, sum);
+        }
+        if (up)
+            fused_finish_up<S>(a, p, &m, task, sum);
+        else
+            fused_finish_down<S>(a, p, &m, task, sum, call);
+    }
+}
+
+#endif
