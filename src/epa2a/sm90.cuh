@@ -1,0 +1,418 @@
+/* For kernels of GPUs of compute capability 9.0: instructions that move tiles and multiply them, as
+ * ptx.cuh has for the rest. What one function does is in NVIDIA's "Parallel Thread Execution ISA";
+ * here is what a caller must keep.
+ *
+ * - Tiles lie in shared memory in rows of 128 bytes, swizzled: 16-byte piece p of row r
+ *   is at r * 128 + (p ^ r % 8) * 16, and a tile begins at a multiple of 1024 bytes. Tensor loads
+ *   write them so, epa_dev_wgmma() reads them so. A row holds 64 values of 16 bits or 128 of FP8.
+ * - An mbarrier's phase ends when as many arrivals as it was made for, and as many bytes as were
+ *   expected, have come. Who waits gives the parity of the phase: 0 for the first.
+ * - "One thread": its instruction works for the whole block. "Warpgroup": all threads of four
+ *   consecutive warps of which the first is a multiple of 4.
+ * - Bulk copies and wgmma read and write memory by a proxy of their own: what threads have stored
+ *   in shared memory needs epa_dev_fence_async_shared() by each of them before the barrier that
+ *   lets one copy it or multiply it. The completion of a load on an mbarrier needs nothing.
+ *
+ * Compile with -gencode arch=compute_90a,code=sm_90a. */
+#ifndef EPA2A_SM90_CUH
+#define EPA2A_SM90_CUH
+
+#include <cuda.h>
+
+#include <epa2a/ptx.cuh>
+
+enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
+
+/* What the L2 cache is told of lines that are loaded. */
+#define EPA_L2_NORMAL 0x1000000000000000ull
+#define EPA_L2_EVICT_FIRST 0x12f0000000000000ull
+#define EPA_L2_EVICT_LAST 0x14f0000000000000ull
+
+EPA_DEV uint32_t epa_dev_shared_address(const void *shared)
+{
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+/* Registers of each thread of this warpgroup from here on; a multiple of 8. The kernel has
+ * __launch_bounds__(threads, 1). All of the warpgroup. */
+template <int REGISTERS> EPA_DEV void epa_dev_registers_more(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* True in one lane of the warp, the same each time; all lanes call. */
+EPA_DEV bool epa_dev_elect(void)
+{
+    uint32_t one;
+
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }" : "=r"(one));
+    return one != 0;
+}
+
+/* ---- barriers of some warps of a block: `threads` of them, a multiple of 32; id 1 to 15 ---- */
+
+EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Counts in without waiting. */
+EPA_DEV void epa_dev_named_arrive(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* ---- clusters ---- */
+
+EPA_DEV uint32_t epa_dev_cluster_rank(void)
+{
+    uint32_t rank;
+
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* All threads of all blocks of the cluster. */
+EPA_DEV void epa_dev_cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+EPA_DEV void epa_dev_cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* ---- mbarriers ---- */
+
+/* One thread, before any use. */
+EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(epa_dev_shared_address(bar)),
+                 "r"(arrivals)
+                 : "memory");
+}
+
+/* After the last init, before the barrier of the block or cluster. */
+EPA_DEV void epa_dev_mbar_init_done(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Release: what this thread did before is seen by who waits for the phase. */
+EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(epa_dev_shared_address(bar))
+                 : "memory");
+}
+
+/* At the same place in block `rank` of the cluster, which may be this one. */
+EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
+{
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(
+                     epa_dev_shared_address(bar)),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* Arrives, and expects as many bytes more in this phase; < 2^20 in all. */
+EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(epa_dev_shared_address(bar)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Has the phase of that parity ended? May take a while to say no. Acquire. */
+EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
+{
+    uint32_t ended;
+
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                 "selp.b32 %0, 1, 0, p; }"
+                 : "=r"(ended)
+                 : "r"(epa_dev_shared_address(bar)), "r"(parity)
+                 : "memory");
+    return ended != 0;
+}
+
+/* Where blocks of a cluster arrive at `bar`. */
+EPA_DEV bool epa_dev_mbar_try_cluster(uint64_t *bar, uint32_t parity)
+{
+    uint32_t ended;
+
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+        "selp.b32 %0, 1, 0, p; }"
+        : "=r"(ended)
+        : "r"(epa_dev_shared_address(bar)), "r"(parity)
+        : "memory");
+    return ended != 0;
+}
+
+EPA_DEV void epa_dev_mbar_wait(uint64_t *bar, uint32_t parity)
+{
+    while (!epa_dev_mbar_try(bar, parity))
+        ;
+}
+
+/* ---- fences between the proxies ---- */
+
+EPA_DEV void epa_dev_fence_async_shared(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Writer: its stores to global memory, before the release that tells of them. Reader: after the
+ * acquire, before its bulk loads of what others stored. */
+EPA_DEV void epa_dev_fence_async_global(void)
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+/* ---- bulk copies: one thread; addresses and bytes are multiples of 16 ---- */
+
+EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *bar,
+                               uint64_t l2)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(epa_dev_shared_address(shared)),
+                 "l"(from), "r"(bytes), "r"(epa_dev_shared_address(bar)), "l"(l2)
+                 : "memory");
+}
+
+EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(epa_dev_shared_address(shared)), "r"(bytes)
+                 : "memory");
+}
+
+/* Adds float32 from shared memory to those at `to`, each atomically. */
+EPA_DEV void epa_dev_bulk_add(float *to, const float *shared, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(epa_dev_shared_address(shared)), "r"(bytes)
+        : "memory");
+}
+
+/* Stores and additions of this thread up to here are a group. */
+EPA_DEV void epa_dev_bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until at most PENDING of this thread's groups are not complete: what they wrote is visible to
+ * this thread, and by its release to others. */
+template <int PENDING> EPA_DEV void epa_dev_bulk_wait(void)
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Until the shared memory of all but PENDING groups may be written again. */
+template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+/* ---- copies of tiles: one thread; `map` is a __grid_constant__ argument of the kernel ---- */
+
+EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* The box whose first element is `x` in row `y`. Elements beyond the tensor are 0, and count as
+ * bytes that arrived. */
+EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                               uint64_t *bar, uint64_t l2)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+        "L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(epa_dev_shared_address(shared)),
+        "l"(map), "r"(x), "r"(y), "r"(epa_dev_shared_address(bar)), "l"(l2)
+        : "memory");
+}
+
+EPA_DEV void epa_dev_tile_load3(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                int32_t z, uint64_t *bar, uint64_t l2)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+        "L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(epa_dev_shared_address(shared)),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(epa_dev_shared_address(bar)), "l"(l2)
+        : "memory");
+}
+
+/* Into the same place of each block of the cluster whose bit is set in `blocks`, whose `bar` gets
+ * the bytes. */
+EPA_DEV void epa_dev_tile_load_to(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                  uint64_t *bar, uint64_t l2, uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+                 "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
+                     epa_dev_shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(epa_dev_shared_address(bar)), "h"(blocks), "l"(l2)
+                 : "memory");
+}
+
+/* What is beyond the tensor is not stored. Part of this thread's bulk group, as a bulk store. */
+EPA_DEV void epa_dev_tile_store(const CUtensorMap *map, int32_t x, int32_t y, const void *shared)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+            map),
+        "r"(x), "r"(y), "r"(epa_dev_shared_address(shared))
+        : "memory");
+}
+
+/* ---- counters of one GPU ---- */
+
+EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+/* Release: pairs with epa_dev_load_acquire_gpu(). */
+EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
+}
+
+/* Four sums of float32; `to` is a multiple of 16. */
+EPA_DEV void epa_dev_add_float4(float *to, float4 v)
+{
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+}
+
+/* ---- matrices: warpgroups ---- */
+
+/* Four 8 x 8 matrices of 16 bits into shared memory: lane i gives the address of row i % 8 of
+ * matrix i / 8, a multiple of 16; word j of lane i is elements 2 * (i % 4) and the next of row i / 4
+ * of matrix j. A warp. */
+EPA_DEV void epa_dev_store_matrices(void *row, const uint32_t word[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     epa_dev_shared_address(row)),
+                 "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
+                 : "memory");
+}
+
+/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on, which
+ * is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
+EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
+{
+    /* Address; 8 rows are 1024 bytes; swizzle of 128 bytes. All but the last in units of 16. */
+    return (uint64_t)(epa_dev_shared_address(shared) >> 4 & 0x3fff) | 1ull << 16 |
+           (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+/* `bytes` further on, where the tile is in the same 256 KiB: a multiple of 16. */
+EPA_DEV uint64_t epa_dev_descriptor_add(uint64_t descriptor, uint32_t bytes)
+{
+    return descriptor + (bytes >> 4);
+}
+
+/* Before the first wgmma, and after registers of a sum were touched by other instructions. */
+EPA_DEV void epa_dev_wgmma_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Those since the last commit are a group. */
+EPA_DEV void epa_dev_wgmma_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until at most PENDING groups are not complete; sums must not be touched before. */
+template <int PENDING> EPA_DEV void epa_dev_wgmma_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* The compiler must not move instructions on these registers over this point. */
+template <int N> EPA_DEV void epa_dev_wgmma_pin(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
+
+#define EPA_WGMMA_R4 "%0, %1, %2, %3"
+#define EPA_WGMMA_R8 EPA_WGMMA_R4 ", %4, %5, %6, %7"
+#define EPA_WGMMA_R16 EPA_WGMMA_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define EPA_WGMMA_R32 \
+    EPA_WGMMA_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define EPA_WGMMA_R64 \
+    EPA_WGMMA_R32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define EPA_WGMMA_R128 \
+    EPA_WGMMA_R64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define EPA_WGMMA_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define EPA_WGMMA_D8(d, i) EPA_WGMMA_D4(d, i), EPA_WGMMA_D4(d, i + 4)
+#define EPA_WGMMA_D16(d, i) EPA_WGMMA_D8(d, i), EPA_WGMMA_D8(d, i + 8)
+#define EPA_WGMMA_D32(d, i) EPA_WGMMA_D16(d, i), EPA_WGMMA_D16(d, i + 16)
+#define EPA_WGMMA_D64(d, i) EPA_WGMMA_D32(d, i), EPA_WGMMA_D32(d, i + 32)
+#define EPA_WGMMA_D128(d, i) EPA_WGMMA_D64(d, i), EPA_WGMMA_D64(d, i + 64)
+#define EPA_WGMMA(N, C, IN, AT_A, AT_B, AT_SUM, END) \
+    asm volatile("{ .reg .pred sum; setp.ne.b32 sum, %" AT_SUM ", 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n" #N IN " {" EPA_WGMMA_R##C \
+                 "}, %" AT_A ", %" AT_B ", sum, 1, 1" END "; }" \
+                 : EPA_WGMMA_D##C(d, 0) \
+                 : "l"(a), "l"(b), "r"((uint32_t)sum))
+#define EPA_WGMMA_TYPES(N, C, AT_A, AT_B, AT_SUM) \
+    do { \
+        if constexpr (TYPE == EPA_DEV_BF16) \
+            EPA_WGMMA(N, C, "k16.f32.bf16.bf16", AT_A, AT_B, AT_SUM, ", 0, 0"); \
+        else if constexpr (TYPE == EPA_DEV_F16) \
+            EPA_WGMMA(N, C, "k16.f32.f16.f16", AT_A, AT_B, AT_SUM, ", 0, 0"); \
+        else \
+            EPA_WGMMA(N, C, "k32.f32.e4m3.e4m3", AT_A, AT_B, AT_SUM, ""); \
+    } while (0)
+
+/* D = A * B^T (+ D if `sum`), over 32 bytes of K: A has 64 rows, B has N. Thread t of the
+ * warpgroup gets of row t / 32 * 16 + t % 32 / 4 (+ 8 where i / 2 is odd) column
+ * i / 4 * 8 + t % 4 * 2 + i % 2 in d[i]. */
+template <epa_dev_type TYPE, int N>
+EPA_DEV void epa_dev_wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool sum)
+{
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "columns");
+    if constexpr (N == 8)
+        EPA_WGMMA_TYPES(8, 4, "4", "5", "6");
+    else if constexpr (N == 16)
+        EPA_WGMMA_TYPES(16, 8, "8", "9", "10");
+    else if constexpr (N == 32)
+        EPA_WGMMA_TYPES(32, 16, "16", "17", "18");
+    else if constexpr (N == 64)
+        EPA_WGMMA_TYPES(64, 32, "32", "33", "34");
+    else if constexpr (N == 128)
+        EPA_WGMMA_TYPES(128, 64, "64", "65", "66");
+    else
+        EPA_WGMMA_TYPES(256, 128, "128", "129", "130");
+}
+
+#undef EPA_WGMMA_TYPES
+#undef EPA_WGMMA
+
+#endif
