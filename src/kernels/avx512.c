@@ -3,31 +3,11 @@
  * odd channel in float32, and shifted up, the even one. f16 has instructions that convert
  * sixteen in a row. All is written once; `f16` is a constant to each function that is
  * inlined. */
-#include <immintrin.h>
-#include <stdbool.h>
-
-#include "kernels/sets.h"
-#include "tables.h"
-
-/* 32 channels. "Apart": even and odd ones, as bf16 and codes are widened; else, in f16, the
- * first sixteen and the others. */
-struct floats32 {
-    __m512 a, b;
-};
-
-enum { NEAREST_EVEN = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+#include "kernels/avx512_convert.h"
 
 static inline __mmask32 first(uint32_t n)
 {
     return n < 32 ? (1u << n) - 1u : ~0u;
-}
-
-static inline struct floats32 widen_apart(__m512i x)
-{
-    return (struct floats32){
-        _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
-        _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))),
-    };
 }
 
 /* The channels of `lanes`. */
@@ -39,43 +19,6 @@ INLINED struct floats32 widen(const uint16_t *at, __mmask32 lanes, bool f16)
         _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)lanes, at)),
         _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)(lanes >> 16), at + 16)),
     };
-}
-
-/* bf16_of_float, in the upper half of each lane. Not the instruction made for it: that one
- * takes denormals for zeros. */
-static inline __m512i round_up_there(__m512 f)
-{
-    __m512i u = _mm512_castps_si512(f);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    __mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
-
-    return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
-}
-
-INLINED __m512i narrow_apart(struct floats32 f, bool f16)
-{
-    __m512i even, odd;
-
-    if (!f16)
-        return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(round_up_there(f.a), 16),
-                                       round_up_there(f.b));
-    even = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.a, NEAREST_EVEN));
-    odd = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f.b, NEAREST_EVEN));
-    return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
-}
-
-INLINED __m512i narrow(struct floats32 f, bool f16)
-{
-    if (!f16)
-        return narrow_apart(f, false);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(f.a, NEAREST_EVEN)),
-                              _mm512_cvtps_ph(f.b, NEAREST_EVEN), 1);
-}
-
-static inline struct floats32 times(struct floats32 f, __m512 by)
-{
-    return (struct floats32){_mm512_mul_ps(f.a, by), _mm512_mul_ps(f.b, by)};
 }
 
 enum {
@@ -225,20 +168,6 @@ static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t
                        enum epa_store how, uint16_t *out)
 {
     reduce_as(row, weight, n, hidden, how, true, out);
-}
-
-/* 64 codes, in this order: eights 0 4 1 5 2 6 3 7, so that unpacking gives 0 1 2 3 and
- * 4 5 6 7. */
-static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
-{
-    __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(table_bf16_low), q,
-                                           _mm512_load_si512(table_bf16_low + 64));
-    __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(table_bf16_high), q,
-                                            _mm512_load_si512(table_bf16_high + 64));
-
-    high = _mm512_ternarylogic_epi64(high, q, _mm512_set1_epi8((char)0x80), 0xf8);
-    *x0 = _mm512_unpacklo_epi8(low, high);
-    *x1 = _mm512_unpackhi_epi8(low, high);
 }
 
 /* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.

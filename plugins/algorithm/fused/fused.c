@@ -1,0 +1,317 @@
+/* fused: the descriptor, the options, which shapes it takes, and where things are in the heap. */
+#include "fused.h"
+
+#include <epa2a/gemm.h>
+
+#include "../../common/algo_host.h"
+
+static const struct fused_config defaults = {
+    .launches = FUSED_ONE,
+    .queue = FUSED_DYNAMIC,
+    .dedup = true,
+    .sort = true,
+    .ready = FUSED_READY_BLOCK,
+    .block_rows = 128,
+    .combine_mode = FUSED_SCATTER,
+    .dispatch_dtype = ALGO_DTYPE_NATIVE,
+    .recv_layout = FUSED_PADDED,
+};
+
+static const struct epa_choice launch_counts[] = {
+    {"one", FUSED_ONE, "one task queue from dispatch to combine"},
+    {"two", FUSED_TWO, "dispatch and up-projection, then down-projection and combine"},
+    {0},
+};
+
+static const struct epa_choice queues[] = {
+    {"dynamic", FUSED_DYNAMIC, "a free worker takes the next task, by an atomic counter"},
+    {"static", FUSED_STATIC, "tasks are dealt to workers in turn"},
+    {0},
+};
+
+static const struct epa_choice readiness[] = {
+    {"block", FUSED_READY_BLOCK, "one flag per source and chunk of rows"},
+    {"expert", FUSED_READY_EXPERT, "one flag per source and expert"},
+    {0},
+};
+
+static const struct epa_choice combine_modes[] = {
+    {"scatter", FUSED_SCATTER, "the last GEMM task of a token stores its row at the source"},
+    {"gather", FUSED_GATHER, "that task leaves the row in its own heap and the source loads it"},
+    {"serial", FUSED_SERIAL, "rows are reduced and stored after all GEMM tasks"},
+    {0},
+};
+
+static const struct epa_choice recv_layouts[] = {
+    {"padded", FUSED_PADDED, "a fixed region per source; rows leave before counts arrive"},
+    {"packed", FUSED_PACKED, "contiguous, one source after the other; needs the counts of all"},
+    {0},
+};
+
+static const struct epa_option options[] = {
+    {.name = "launches",
+     EPA_CHOICE(struct fused_config, launches),
+     .choices = launch_counts,
+     .help = "number of task queues, one after the other"},
+    {.name = "queue",
+     EPA_CHOICE(struct fused_config, queue),
+     .choices = queues,
+     .help = "assignment of tasks to workers"},
+    {.name = "dispatch_workers",
+     EPA_U32(struct fused_config, dispatch_workers),
+     .max = 255,
+     .help = "workers that begin with dispatch tasks only; 0: all workers"},
+    {.name = "tail_workers",
+     EPA_U32(struct fused_config, tail_workers),
+     .max = 255,
+     .help = "workers that begin with the second stage of dispatch only; 0: all workers"},
+    {.name = "combine_workers",
+     EPA_U32(struct fused_config, combine_workers),
+     .max = 255,
+     .help = "workers that begin with combine tasks only; 0: all workers"},
+    {.name = "dedup",
+     EPA_BOOL(struct fused_config, dedup),
+     .help = "token saving: send a token once per destination rank, and one reduced row back"},
+    {.name = "sort",
+     EPA_BOOL(struct fused_config, sort),
+     .help = "token sorting: send rows in the order in which experts need them"},
+    {.name = "tail",
+     EPA_BOOL(struct fused_config, tail),
+     .help = "two-stage dispatch: tasks of their own copy received rows to their experts"},
+    {.name = "ready",
+     EPA_CHOICE(struct fused_config, ready),
+     .choices = readiness,
+     .help = "granularity of the flags that GEMM tasks wait for"},
+    {.name = "block_rows",
+     EPA_U32(struct fused_config, block_rows),
+     .min = 1,
+     .max = 4096,
+     .help = "rows of an expert in one GEMM task; rounded up to a multiple of 32"},
+    {.name = "column_splits",
+     EPA_U32(struct fused_config, column_splits),
+     .max = 64,
+     .help = "GEMM tasks that share the columns of a block; 0: as many as keep workers busy"},
+    {.name = "combine_mode",
+     EPA_CHOICE(struct fused_config, combine_mode),
+     .choices = combine_modes,
+     .help = "how outputs return to the ranks of their tokens"},
+    ALGO_OPTION_DISPATCH_DTYPE(struct fused_config),
+    {.name = "recv_layout",
+     EPA_CHOICE(struct fused_config, recv_layout),
+     .choices = recv_layouts,
+     .help = "placement of received rows"},
+    ALGO_OPTION_CAPACITY(struct fused_config, "received entries"),
+    {0},
+};
+
+/* ---- shapes ---- */
+
+static enum epa_status check_mlp(const struct epa_moe *m, const struct fused_config *c,
+                                 struct epa_error *err)
+{
+    const struct epa_mlp *mlp = &m->mlp;
+
+    if (mlp->ffn == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused computes the experts' GEMMs and has none for synthetic experts; "
+                        "set expert.kind: mlp");
+    if (m->hidden % 128 != 0 || mlp->ffn % 128 != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused needs moe.hidden (%u) and expert.ffn (%u) to be multiples of 128",
+                        m->hidden, mlp->ffn);
+    if (mlp->dtype != EPA_FP8_E4M3)
+        return EPA_OK;
+    if (mlp->fp8_group_size != 128)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on hosts quantises the intermediate in groups of 128 channels, "
+                        "not %u",
+                        mlp->fp8_group_size);
+    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != 128)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused multiplies by FP8 weights the rows that dispatch quantised, which "
+                        "needs moe.fp8_group_size (%u) to be 128; or set dispatch_dtype: native",
+                        m->fp8_group_size);
+    return EPA_OK;
+}
+
+static enum epa_status check_options(const struct epa_moe *m, const struct epa_world *world,
+                                     const struct fused_config *c, struct epa_error *err)
+{
+    uint64_t most = m->topk < m->experts / world->size ? m->topk : m->experts / world->size;
+
+    if (c->tail_workers != 0 && !c->tail)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
+                        c->tail_workers);
+    if ((uint64_t)world->size * m->max_tokens * most >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused numbers rows in 32 bits, which ranks (%u) x moe.max_tokens (%u) x "
+                        "%llu exceed",
+                        world->size, m->max_tokens, (unsigned long long)most);
+    return EPA_OK;
+}
+
+static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
+                                     const struct fused_config *c, struct epa_error *err)
+{
+    const struct algo_limits limits = {
+        .name = "fused",
+        .topk = FUSED_TOPK,
+        .ranks = FUSED_RANKS,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
+        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
+    };
+    enum epa_status status = algo_check(&limits, m, world, false, err);
+
+    if (status == EPA_OK)
+        status = check_mlp(m, c, err);
+    return status == EPA_OK ? check_options(m, world, c, err) : status;
+}
+
+static void count_rows(const struct epa_moe *m, const struct fused_config *c,
+                       struct fused_layout *l)
+{
+    uint32_t here = m->topk < l->local ? m->topk : l->local; /* of a token, at one rank */
+    double even = (double)m->max_tokens * m->topk;
+    uint32_t most_chunks = 256;
+
+    l->places = !c->dedup || m->topk < l->size ? m->topk : l->size;
+    l->source_choices = m->max_tokens * here;
+    l->source_rows = c->dedup ? m->max_tokens : l->source_choices;
+    l->out_rows = (uint64_t)m->max_tokens * l->places;
+    l->entries = (uint64_t)l->size * l->source_choices;
+    if (c->capacity > 0 && even * c->capacity < (double)l->entries)
+        l->entries = (uint64_t)(even * c->capacity) + 1;
+    l->rows = (uint64_t)l->size * l->source_rows;
+    if (!l->padded && l->entries < l->rows)
+        l->rows = l->entries;
+    l->chunk = (uint32_t)epa_round_up((l->source_rows + most_chunks - 1) / most_chunks, 16);
+    l->chunks = (l->source_rows + l->chunk - 1) / l->chunk;
+    l->units = c->ready == FUSED_READY_EXPERT ? l->local : l->chunks;
+    l->block_rows = (uint32_t)epa_round_up(c->block_rows, EPA_GEMM_ROWS);
+    l->blocks = (uint32_t)(l->entries / l->block_rows) + l->local;
+}
+
+static void place_regions(struct fused_layout *l)
+{
+    uint64_t words = FUSED_HEAD_WORDS + 2 * l->size + l->local + l->source_rows + 1;
+
+    l->head_bytes = epa_round_up(
+        words * 4 + l->source_choices * sizeof(struct fused_choice) + 4, FUSED_LINE);
+    l->scales_at = l->fp8 ? l->hidden : 0;
+    l->row_bytes = l->fp8 ? epa_round_up(l->hidden + l->hidden / l->group * 4, FUSED_LINE)
+                          : 2 * (uint64_t)l->hidden;
+    l->output_bytes = 2 * (uint64_t)l->hidden;
+    l->rows_bytes = l->rows * l->row_bytes;
+    l->out_bytes = l->out_rows * l->output_bytes;
+    if (l->gather || l->puts)
+        l->done_bytes = (uint64_t)l->size * l->source_rows * l->output_bytes;
+    if (l->puts)
+        l->staging_bytes = l->out_rows * l->row_bytes;
+    l->heads_at = algo_place(&l->heap_bytes, l->size * l->head_bytes, FUSED_BUFFERS);
+    l->sent_heads_at = algo_place(&l->heap_bytes, l->size * l->head_bytes, FUSED_BUFFERS);
+    l->rows_at = algo_place(&l->heap_bytes, l->rows_bytes, FUSED_BUFFERS);
+    l->out_at = algo_place(&l->heap_bytes, l->out_bytes, FUSED_BUFFERS);
+    l->done_at = algo_place(&l->heap_bytes, l->done_bytes, FUSED_BUFFERS);
+    l->staging_at = algo_place(&l->heap_bytes, l->staging_bytes, FUSED_BUFFERS);
+    l->head_flags_at = algo_place(&l->heap_bytes, l->size * sizeof(uint64_t), 1);
+    l->row_flags_at =
+        algo_place(&l->heap_bytes, (uint64_t)l->size * l->units * sizeof(uint64_t), 1);
+    l->out_flags_at = algo_place(&l->heap_bytes, l->out_rows * sizeof(uint64_t), 1);
+}
+
+enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                                  uint32_t transport_flags, const struct fused_config *c,
+                                  struct fused_layout *out, struct epa_error *err)
+{
+    enum epa_status status = check_problem(m, world, c, err);
+    struct fused_layout l = {
+        .size = world->size,
+        .experts = m->experts,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .ffn = m->mlp.ffn,
+        .up_rows = epa_mlp_up_rows(&m->mlp),
+        .group = m->fp8_group_size,
+        .dtype = (enum epa_dtype)m->dtype,
+        .weights = (enum epa_dtype)m->mlp.dtype,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
+        .dedup = c->dedup,
+        .padded = c->recv_layout == FUSED_PADDED,
+        .gather = c->combine_mode == FUSED_GATHER,
+        .puts = algo_puts(world, transport_flags),
+    };
+    uint64_t signals;
+
+    if (status != EPA_OK)
+        return status;
+    l.local = l.experts / l.size;
+    count_rows(m, c, &l);
+    place_regions(&l);
+    l.weight_bytes = (uint64_t)l.local * (epa_gemm_b_bytes(l.weights, l.up_rows, l.hidden) +
+                                          epa_gemm_b_bytes(l.weights, l.hidden, l.ffn));
+    signals = l.puts ? l.size * (1 + (uint64_t)l.units + l.chunks) : 0;
+    if (signals > UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG, "fused would need %llu signals; set ready: block",
+                        (unsigned long long)signals);
+    l.signals = (uint32_t)signals;
+    *out = l;
+    return EPA_OK;
+}
+
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
+                            struct epa_error *err)
+{
+    const struct epa_moe *m = &problem->u.moe;
+    struct fused_layout l;
+    enum epa_status status = fused_layout_make(m, world, transport_flags, config, &l, err);
+
+    if (status != EPA_OK)
+        return status;
+    *out = (struct epa_footprint){
+        .heap_bytes = l.heap_bytes,
+        .private_bytes = l.weight_bytes + l.entries * l.hidden * sizeof(float),
+        .signals = l.signals,
+        .in_flight = 1,
+        .flops = 2.0 * m->max_tokens * m->topk * l.hidden * ((double)l.up_rows + l.ffn),
+        .u.moe = {.recv_rows = l.rows,
+                  .recv_entries = l.entries,
+                  .layout = EPA_LAYOUT_EXPERT,
+                  .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
+                  .sum = l.dedup ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
+                  .output_dtype = l.dedup ? EPA_F32 : l.dtype,
+                  .dedup = l.dedup,
+                  .fused = true,
+                  .dispatch_row_bytes = l.row_bytes,
+                  .dispatch_token_bytes = l.fp8 ? l.hidden : l.row_bytes,
+                  .combine_row_bytes = l.output_bytes,
+                  .combine_token_bytes = l.output_bytes,
+                  .control_bytes = l.head_bytes + (1 + (uint64_t)l.units) * sizeof(uint64_t)},
+    };
+    return EPA_OK;
+}
+
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
+{
+    struct fused_layout l;
+    enum epa_status status =
+        fused_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
+
+    return status == EPA_OK ? fused_host_create(p, &l, out, err) : status;
+}
+
+EPA_PLUGIN_EXPORT
+const struct epa_algorithm_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
+               .name = "fused",
+               .summary = "dispatch, the experts' GEMMs and combine as tasks of one queue",
+               .options = {options, sizeof(struct fused_config), &defaults}},
+    .op = EPA_OP_MOE,
+    .memory = EPA_MEMORY_HOST,
+    .needs_host = EPA_TRANSPORT_HOST,
+    .plan = plan,
+    .create = create,
+};

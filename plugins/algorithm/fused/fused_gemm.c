@@ -1,0 +1,389 @@
+/* fused on hosts: GEMMs of received rows, the sum of a token's outputs, and combine.
+ *
+ * A block is some rows of one expert. Its rows are gathered into A panels, multiplied by W_up in
+ * tiles that stay in the cache, and the activation goes from there to the A panels of the
+ * down-projection. That one writes float32 outputs to the slots of the block's entries. The last
+ * task that a row waits for adds up its slots, in the order of the token's choices whatever the
+ * order of tasks was, and sends the sum back. */
+#include "fused_host.h"
+
+/* ---- the second half of dispatch: rows to panels ---- */
+
+/* Until the flags that cover the rows of a block are set. */
+static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fused_block *b)
+{
+    const struct fused_layout *l = &h->l;
+    struct fused_wait why = {
+        .what = "rows", .expert = b->expert, .row = b->first - h->entry_start[b->expert], .rows = b->rows};
+
+    for (uint32_t s = 0; h->c.ready == FUSED_READY_EXPERT && s < l->size; s++) {
+        const uint32_t *first_rows = head_first_rows(l, h->head[s]);
+
+        if (s == h->a.world.rank && !l->fp8)
+            continue;
+        why.peer = s;
+        for (uint32_t e = 0; e <= b->expert; e++) { /* with dedup rows came with a lower expert */
+            why.first = why.last = e;
+            if (first_rows[e] != 0 &&
+                !fused_await(h, worker, fused_flag_here(h, row_flag_at(h, s, e)), h->epoch, &why))
+                return false;
+        }
+    }
+    for (uint32_t i = 0; h->c.ready == FUSED_READY_BLOCK && i < b->rows; i++) {
+        uint32_t row = h->entry_row[b->first + i], s = row / l->source_rows;
+        uint32_t c = row % l->source_rows / l->chunk;
+
+        if (s == h->a.world.rank && !l->fp8)
+            continue;
+        why.peer = s;
+        why.first = c * l->chunk;
+        why.last = why.first + l->chunk - 1;
+        if (!fused_await(h, worker, fused_flag_here(h, row_flag_at(h, s, c)), h->epoch, &why))
+            return false;
+    }
+    return true;
+}
+
+static const char *row_at(const struct fused_host *h, uint32_t row)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t s = row / l->source_rows, r = row % l->source_rows;
+
+    if (s == h->a.world.rank && !l->fp8)
+        return (const char *)h->m->x + h->token[h->out_start[s] + r] * l->row_bytes;
+    return h->a.t->heap + at_set(h, l->rows_at, l->rows_bytes) +
+           (h->row_base[s] + r) * l->row_bytes;
+}
+
+/* Gathers the rows of a block. q: room for a row in FP8. */
+static void pack_block(const struct fused_host *h, const struct fused_block *b, char *panel,
+                       float *scale, uint8_t *q)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t groups = l->hidden / 128;
+
+    for (uint32_t i = 0; i < b->rows; i++) {
+        const char *row = row_at(h, h->entry_row[b->first + i]);
+        const float *row_scale = (const float *)(const void *)(row + l->scales_at);
+        float *to = scale + (size_t)i * groups;
+
+        if (l->weights != EPA_FP8_E4M3 && !l->fp8) {
+            h->gemm->pack_a(row, l->hidden, panel, i);
+        } else if (l->weights != EPA_FP8_E4M3) {
+            h->gemm->pack_a_fp8((const uint8_t *)row, row_scale, l->group, l->hidden, panel, i);
+        } else if (l->fp8) {
+            memcpy(to, row_scale, groups * sizeof(*to));
+            h->gemm->pack_a_fp8((const uint8_t *)row, to, 128, l->hidden, panel, i);
+        } else {
+            h->a.kernels->quantise((const uint16_t *)(const void *)row, l->hidden, 128, NULL, q, to);
+            h->gemm->pack_a_fp8(q, to, 128, l->hidden, panel, i);
+        }
+    }
+}
+
+static uint8_t *spare_row(const struct fused_host *h, uint32_t worker)
+{
+    return (uint8_t *)h->tile + (worker + 1) * h->tile_bytes - h->l.hidden;
+}
+
+/* Which panel a block has, with tail; else a worker has its own. */
+static char *panel_of(const struct fused_host *h, uint32_t slot)
+{
+    return h->panel + slot * h->panel_bytes;
+}
+
+static float *panel_scale_of(const struct fused_host *h, uint32_t slot)
+{
+    return h->panel_scale + (size_t)slot * h->l.block_rows * (h->l.hidden / 128);
+}
+
+/* A place of a ring is free once all parts of the block that had it are done. */
+static bool wait_for_place(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t ring,
+                           const uint64_t *parts, const char *what)
+{
+    const struct fused_wait why = {.what = what,
+                                   .peer = ALGO_NONE,
+                                   .first = block - ring,
+                                   .last = block - ring,
+                                   .expert = ALGO_NONE};
+
+    return block < ring || fused_await(h, worker, &parts[block - ring], h->splits, &why);
+}
+
+void fused_pack(struct fused_host *h, uint32_t worker, uint32_t block)
+{
+    const struct fused_block *b = &h->block[block];
+    uint32_t slot = block % h->panel_ring;
+
+    if (!wait_for_place(h, worker, block, h->panel_ring, h->ups, "the up-projection of block") ||
+        !wait_for_rows(h, worker, b))
+        return;
+    pack_block(h, b, panel_of(h, slot), panel_scale_of(h, slot), spare_row(h, worker));
+    /* Release: pairs with the acquire of the tasks that multiply the panel. */
+    __atomic_store_n(&h->packed[block], 1, __ATOMIC_RELEASE);
+}
+
+/* The panel of a block: number, or ALGO_NONE if the call is to end. */
+static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block)
+{
+    const struct fused_wait why = {.what = "the copy of block",
+                                   .peer = ALGO_NONE,
+                                   .first = block,
+                                   .last = block,
+                                   .expert = ALGO_NONE};
+
+    if (h->c.tail)
+        return fused_await(h, worker, &h->packed[block], 1, &why) ? block % h->panel_ring
+                                                                  : ALGO_NONE;
+    if (h->held[worker] == block)
+        return worker;
+    if (!wait_for_rows(h, worker, &h->block[block]))
+        return ALGO_NONE;
+    pack_block(h, &h->block[block], panel_of(h, worker), panel_scale_of(h, worker),
+               spare_row(h, worker));
+    h->held[worker] = block;
+    return worker;
+}
+
+/* ---- GEMMs ---- */
+
+/* The columns of a part: from the first tile of it to that of the next. */
+static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint32_t part)
+{
+    return (uint32_t)((uint64_t)(columns / FUSED_TILE) * part / h->splits) * FUSED_TILE;
+}
+
+static void multiply_up(const struct fused_host *h, const struct fused_block *b, uint32_t slot,
+                        uint32_t column, float *c)
+{
+    const struct fused_layout *l = &h->l;
+    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2, groups = l->hidden / 128;
+    struct epa_gemm_call call = {
+        .a = panel_of(h, slot),
+        .b = h->weights + b->expert * (h->up_bytes + h->down_bytes) +
+             (size_t)column * l->hidden * element,
+        .m = b->rows,
+        .n = FUSED_TILE,
+        .k = l->hidden,
+        .c = c,
+        .ldc = FUSED_TILE,
+    };
+
+    if (l->weights == EPA_FP8_E4M3) {
+        call.a_scale = panel_scale_of(h, slot);
+        call.a_scale_stride = groups;
+        call.b_scale =
+            h->mlp.up_scale + ((size_t)b->expert * (l->up_rows / 128) + column / 128) * groups;
+    }
+    h->gemm->multiply(&call);
+}
+
+void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t part)
+{
+    const struct fused_layout *l = &h->l;
+    const struct fused_block *b = &h->block[block];
+    uint32_t end = first_column(h, l->ffn, part + 1), place = block % h->inter_ring, slot;
+    float *gate = (float *)(void *)(h->tile + worker * h->tile_bytes);
+    float *up = gate + (size_t)l->block_rows * FUSED_TILE;
+    bool gated = h->mlp.activation == EPA_ACTIVATION_SWIGLU;
+
+    if (!wait_for_place(h, worker, block, h->inter_ring, h->downs, "the down-projection of block"))
+        return;
+    slot = find_panel(h, worker, block);
+    if (slot == ALGO_NONE)
+        return;
+    for (uint32_t n = first_column(h, l->ffn, part); n < end; n += FUSED_TILE) {
+        struct fused_tile tile = {
+            .gate = gate,
+            .up = gated ? up : NULL,
+            .ld = FUSED_TILE,
+            .m = b->rows,
+            .n = FUSED_TILE,
+            .k = l->ffn,
+            .k0 = n,
+            .weights = l->weights,
+            .dtype = l->dtype,
+            .panel = h->inter + place * h->inter_bytes,
+            .scale = h->inter_scale + (size_t)place * l->block_rows * (l->ffn / 128),
+        };
+
+        multiply_up(h, b, slot, n, gate);
+        if (gated)
+            multiply_up(h, b, slot, l->ffn + n, up);
+        h->rows->activate(&tile);
+        fused_poll(h, worker);
+    }
+    /* Release: pairs with the acquire of the down-projection, which reads all parts. */
+    __atomic_add_fetch(&h->ups[block], 1, __ATOMIC_ACQ_REL);
+}
+
+/* ---- outputs ---- */
+
+/* The sum of a received row's outputs, to `to`. */
+static void add_up(const struct fused_host *h, uint32_t row, uint16_t *to)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t s = row / l->source_rows, r = row % l->source_rows, n;
+    const uint32_t *head = h->head[s], *start = head_row_start(l, head);
+    const struct fused_choice *choice = head_choices(l, head) + start[r];
+    const uint32_t *entry = h->choice_entry + (size_t)s * l->source_choices + start[r];
+    const float *output[FUSED_TOPK];
+    float weight[FUSED_TOPK];
+
+    n = start[r + 1] - start[r];
+    for (uint32_t i = 0; i < n; i++) {
+        output[i] = h->slot + (size_t)entry[i] * l->hidden;
+        weight[i] = choice[i].weight;
+    }
+    h->rows->sum(output, weight, n, l->hidden, l->dtype, to);
+}
+
+/* One row of those that are put together less to wait for. */
+static void count_down_chunk(struct fused_host *h, uint32_t s, uint32_t r)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t c = r / l->chunk, first = c * l->chunk, rows = h->head[s][FUSED_ROWS] - first;
+    uint64_t done = at_set(h, l->done_at, l->done_bytes);
+    uint64_t out = at_set(h, l->out_at, l->out_bytes);
+
+    /* Acquire and release: what is put are the rows of all who counted. */
+    if (__atomic_sub_fetch(&h->chunk_left[s * l->chunks + c], 1, __ATOMIC_ACQ_REL) != 0)
+        return;
+    rows = rows < l->chunk ? rows : l->chunk;
+    done += ((uint64_t)s * l->source_rows + first) * l->output_bytes;
+    out += (h->head[s][FUSED_OUT_START] + (uint64_t)first) * l->output_bytes;
+    fused_request(h, s, out, h->a.t->heap + done, rows * l->output_bytes,
+                  out_signal(l, h->a.world.rank, c));
+}
+
+/* Returns a row to its source. */
+static void return_row(struct fused_host *h, uint32_t row)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t s = row / l->source_rows, r = row % l->source_rows;
+    uint32_t out = h->head[s][FUSED_OUT_START] + r;
+    bool near = fused_near(h, s), stays = !near || (l->gather && s != h->a.world.rank);
+    char *to = stays ? h->a.t->heap + at_set(h, l->done_at, l->done_bytes) + row * l->output_bytes
+                     : algo_at(&h->a, s,
+                               at_set(h, l->out_at, l->out_bytes) + out * l->output_bytes);
+
+    add_up(h, row, (uint16_t *)(void *)to);
+    if (near)
+        fused_flag(h, s, out_flag_at(h, out));
+    else
+        count_down_chunk(h, s, r);
+}
+
+/* The rows of a block have one task less to wait for. */
+static void count_down_rows(struct fused_host *h, const struct fused_block *b)
+{
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint32_t row = h->entry_row[b->first + i];
+
+        /* Acquire and release: who counts last reads the outputs of all. */
+        if (__atomic_sub_fetch(&h->left[row], 1, __ATOMIC_ACQ_REL) == 0)
+            return_row(h, row);
+    }
+}
+
+void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t part)
+{
+    const struct fused_layout *l = &h->l;
+    const struct fused_block *b = &h->block[block];
+    uint32_t end = first_column(h, l->hidden, part + 1), place = block % h->inter_ring;
+    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2, groups = l->ffn / 128;
+    const struct fused_wait why = {.what = "the up-projection of block",
+                                   .peer = ALGO_NONE,
+                                   .first = block,
+                                   .last = block,
+                                   .expert = ALGO_NONE};
+
+    if (!fused_await(h, worker, &h->ups[block], h->splits, &why))
+        return;
+    for (uint32_t n = first_column(h, l->hidden, part); n < end; n += FUSED_TILE) {
+        struct epa_gemm_call call = {
+            .a = h->inter + place * h->inter_bytes,
+            .b = h->weights + b->expert * (h->up_bytes + h->down_bytes) + h->up_bytes +
+                 (size_t)n * l->ffn * element,
+            .m = b->rows,
+            .n = FUSED_TILE,
+            .k = l->ffn,
+            .c = h->slot + (size_t)b->first * l->hidden + n,
+            .ldc = l->hidden,
+        };
+
+        if (l->weights == EPA_FP8_E4M3) {
+            call.a_scale = h->inter_scale + (size_t)place * l->block_rows * groups;
+            call.a_scale_stride = groups;
+            call.b_scale =
+                h->mlp.down_scale + ((size_t)b->expert * (l->hidden / 128) + n / 128) * groups;
+        }
+        h->gemm->multiply(&call);
+        fused_poll(h, worker);
+    }
+    /* Release: pairs with the acquire of who writes over the intermediate. */
+    __atomic_add_fetch(&h->downs[block], 1, __ATOMIC_ACQ_REL);
+    if (h->c.combine_mode != FUSED_SERIAL)
+        count_down_rows(h, b);
+    else /* release: pairs with the acquire of fused_finish() */
+        __atomic_add_fetch(&h->downs_done, 1, __ATOMIC_ACQ_REL);
+}
+
+void fused_finish(struct fused_host *h, uint32_t worker, uint32_t item)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t s = item / l->chunks, first = item % l->chunks * l->chunk;
+    uint32_t rows = h->head[s][FUSED_ROWS] - first;
+    const struct fused_wait why = {.what = "all GEMMs", .peer = ALGO_NONE, .expert = ALGO_NONE};
+
+    if (!fused_await(h, worker, &h->downs_done, h->down_tasks, &why))
+        return;
+    for (uint32_t i = 0; i < rows && i < l->chunk; i++)
+        return_row(h, s * l->source_rows + first + i);
+    fused_poll(h, worker);
+}
+
+/* ---- combine ---- */
+
+/* Where the row of a place is, once it is there; NULL: the call is to end. */
+static const uint16_t *returned_row(struct fused_host *h, uint32_t worker,
+                                    const struct fused_place *p)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t me = h->a.world.rank, r = p->out - h->out_start[p->rank];
+    uint64_t out = at_set(h, l->out_at, l->out_bytes) + p->out * l->output_bytes;
+    uint64_t done = at_set(h, l->done_at, l->done_bytes);
+    const struct fused_wait why = {
+        .what = "outputs", .peer = p->rank, .first = r, .last = r, .expert = ALGO_NONE};
+    const char *row = h->a.t->heap + out;
+
+    if (!fused_await(h, worker, fused_flag_here(h, out_flag_at(h, p->out)), h->epoch, &why))
+        return NULL;
+    if (l->gather && p->rank != me && fused_near(h, p->rank))
+        row = algo_at(&h->a, p->rank, done) + ((uint64_t)me * l->source_rows + r) * l->output_bytes;
+    return (const uint16_t *)(const void *)row;
+}
+
+void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t t = item * FUSED_COMBINE_TOKENS, end = t + FUSED_COMBINE_TOKENS;
+
+    for (end = end < h->m->tokens ? end : h->m->tokens; t < end; t++) {
+        const struct fused_place *place = h->place + (size_t)t * l->places;
+        const uint16_t *row[FUSED_TOPK];
+        float weight[FUSED_TOPK];
+        uint32_t n = 0;
+
+        for (uint32_t j = 0; j < l->places; j++) {
+            if (place[j].rank == ALGO_NONE)
+                continue;
+            weight[n] = l->dedup ? 1.0f : h->m->weight[(size_t)t * l->topk + j];
+            row[n] = returned_row(h, worker, &place[j]);
+            if (row[n++] == NULL)
+                return;
+        }
+        h->a.kernels->reduce(row, weight, n, l->hidden, EPA_STORE_CACHED,
+                             (uint16_t *)h->m->out + (size_t)t * l->hidden);
+    }
+}

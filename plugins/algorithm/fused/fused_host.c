@@ -1,0 +1,607 @@
+/* fused on hosts: the protocol, flags and puts, queues of tasks, set-up.
+ *
+ * A call is one queue of tasks that workers take: send rows, build the index, GEMM tiles, combine.
+ * Before it the rank decides which rows go where and gives each rank a header, which holds the
+ * experts and weights of every row to come. Rows follow, and go to a fixed part of the receiver's
+ * heap (recv_layout: padded) or, once all headers are here, behind the rows of lower sources
+ * (packed). The receiver knows from the headers which rows its experts need: entries refer to rows,
+ * so that a token crosses once for all experts of a rank (dedup). Outputs of a row are added up
+ * where they are made, and the sum goes back to the source, whose combine tasks add up by rank.
+ *
+ * Flags. The header of a source, its rows by chunk or expert, and each row that comes back have
+ * a flag in the heap of who waits: the epoch of the call. Who stores to a rank sets it by a
+ * release, after the data. Where stores do not reach, worker 0 puts with a signal, and the
+ * receiver's worker 0, as it sees the signal, sets the flag there: tasks wait for flags alone, and
+ * only worker 0 calls the transport. What other workers have to put they leave in a list. Worker 0
+ * looks after both between tiles, while it waits, and after its last task until all are done.
+ *
+ * No task waits for a later one. Tasks are taken in the order of queues. A task waits for flags of
+ * other ranks (rows: their dispatch tasks, which wait for headers alone; outputs: their GEMM tasks),
+ * or for tasks before it: a GEMM for the index, for its panel, for the up-projection of its block,
+ * and for the place in a ring that an earlier block had. So the first task that is not done can go
+ * on, with one worker, too; workers of one role leave at least one to the GEMMs.
+ *
+ * Buffers. Calls are numbered 1, 2, ...: call e uses set e % 2 of all that peers write. A call ends
+ * when the rank has the headers of all, and all rows that it waits for have come back. Let p have
+ * begun call e + 2; then it has seen the headers of e + 1 of all ranks q, so q has ended call e.
+ *   - Headers and rows of e + 2 are written at q after that, over those of e, which q has used.
+ *   - Rows that come back to q in e + 2 are written after q's header of e + 2.
+ *   - Rows that stay here for their source to load (gather) are written over by tasks that
+ *     follow the header of e + 2 of that source, which has ended call e.
+ *   - Flags are there once. A flag of e + 1 is set by a rank that has set all of its flags of e,
+ *     or after the header e + 1 of who waits: with >= none is missed, none is taken for another.
+ *   - What was put is in place by the quiet() that ends the call: staging and headers may be
+ *     written again, and two values of one signal cannot swap. */
+#include "fused_host.h"
+
+#include "base/clock.h"
+
+/* ---- the end of a call that fails ---- */
+
+bool fused_stop(struct fused_host *h, enum epa_status status)
+{
+    /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
+    if (__atomic_exchange_n(&h->stop, 1, __ATOMIC_RELAXED) != 0)
+        return false;
+    h->status = status;
+    return true;
+}
+
+bool fused_stopped(const struct fused_host *h)
+{
+    return __atomic_load_n(&h->stop, __ATOMIC_RELAXED) != 0;
+}
+
+/* ---- puts ---- */
+
+void fused_request(struct fused_host *h, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
+                   uint32_t signal)
+{
+    struct fused_request *r =
+        &h->request[__atomic_fetch_add(&h->requests, 1, __ATOMIC_RELAXED)];
+
+    r->dst = dst;
+    r->src = src;
+    r->bytes = bytes;
+    r->signal = signal == ALGO_NONE ? ALGO_NONE : h->a.signal + signal;
+    r->peer = peer;
+    /* Release: pairs with the acquire in issue_requests(). */
+    __atomic_store_n(&r->ready, h->epoch, __ATOMIC_RELEASE);
+}
+
+static enum epa_status issue(struct fused_host *h, const struct fused_request *r)
+{
+    struct epa_transport *t = h->a.t;
+    enum epa_status status;
+
+    h->a.last.peer = r->peer;
+    if (r->bytes == 0) {
+        status = t->ops->fence(t, r->peer);
+        return status != EPA_OK
+                   ? status
+                   : t->ops->signal(t, r->signal, h->epoch, EPA_SIGNAL_SET, r->peer);
+    }
+    if (r->signal == ALGO_NONE)
+        return epa_put(t, r->dst, r->src, r->bytes, r->peer);
+    return epa_put_signal(t, r->dst, r->src, r->bytes, r->signal, h->epoch, r->peer);
+}
+
+/* What there is, as far as there is room. EPA_AGAIN: some is left. */
+static enum epa_status issue_requests(struct fused_host *h)
+{
+    while (h->issued < h->request_room) {
+        const struct fused_request *r = &h->request[h->issued];
+        enum epa_status status;
+
+        if (__atomic_load_n(&r->ready, __ATOMIC_ACQUIRE) != h->epoch)
+            break;
+        status = issue(h, r);
+        if (status != EPA_OK)
+            return status;
+        h->issued++;
+    }
+    return EPA_OK;
+}
+
+/* ---- signals to flags ---- */
+
+/* Sets the flag, if it is not set, once the signal has come; true: it is set. */
+static bool pass_on(struct fused_host *h, uint32_t signal, uint64_t at, uint32_t n)
+{
+    uint64_t *flag = (uint64_t *)(void *)(h->a.t->heap + at);
+    struct epa_transport *t = h->a.t;
+
+    if (*flag >= h->epoch) /* only worker 0 writes it */
+        return true;
+    if (t->ops->read(t, h->a.signal + signal) < h->epoch)
+        return false;
+    if (epa_wait(t, h->a.signal + signal, h->epoch, h->a.timeout_ns) != EPA_OK)
+        return false; /* a rank has failed; progress() says so */
+    for (uint32_t i = 0; i < n; i++)
+        fused_flag(h, h->a.world.rank, at + i * sizeof(uint64_t));
+    return true;
+}
+
+static void pass_on_all(struct fused_host *h, uint32_t r)
+{
+    const struct fused_layout *l = &h->l;
+    struct fused_far *far = &h->far[r];
+    uint32_t rows = h->out_start[r + 1] - h->out_start[r];
+    bool in_order = true;
+
+    if (!pass_on(h, head_signal(r), head_flag_at(h, r), 1))
+        return; /* rows come later, and outputs */
+    if (far->row_units == ALGO_NONE)
+        far->row_units = fused_row_units(h, r);
+    for (uint32_t u = far->rows_from; u < far->row_units; u++) {
+        in_order = pass_on(h, row_signal(l, r, u), row_flag_at(h, r, u), 1) && in_order;
+        far->rows_from = in_order ? u + 1 : far->rows_from;
+    }
+    in_order = true;
+    for (uint32_t c = far->outs_from; c < far->out_chunks; c++) {
+        uint32_t first = c * l->chunk, n = rows - first < l->chunk ? rows - first : l->chunk;
+
+        in_order = pass_on(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) &&
+                   in_order;
+        far->outs_from = in_order ? c + 1 : far->outs_from;
+    }
+}
+
+void fused_poll(struct fused_host *h, uint32_t worker)
+{
+    enum epa_status status;
+
+    if (worker != 0 || fused_stopped(h))
+        return;
+    status = h->a.t->ops->progress(h->a.t);
+    if (status == EPA_OK && h->a.far != 0) {
+        status = issue_requests(h);
+        for (uint32_t r = 0; r < h->l.size; r++) {
+            if (!fused_near(h, r))
+                pass_on_all(h, r);
+        }
+    }
+    if (status != EPA_OK && status != EPA_AGAIN)
+        (void)fused_stop(h, status);
+}
+
+/* ---- waits ---- */
+
+enum { LOOKS = 64, SPIN_NS = 20000 };
+
+static void explain_timeout(struct fused_host *h, const struct fused_wait *why, uint64_t seen,
+                            uint64_t wanted, uint64_t waited_ns)
+{
+    char rows[48] = "", who[32] = "", tile[80] = "";
+
+    if (why->peer != ALGO_NONE)
+        snprintf(who, sizeof(who), " of rank %u", why->peer);
+    if (why->last != why->first)
+        snprintf(rows, sizeof(rows), " %u to %u", why->first, why->last);
+    else if (why->last != 0 || why->expert != ALGO_NONE)
+        snprintf(rows, sizeof(rows), " %u", why->first);
+    if (why->expert != ALGO_NONE)
+        snprintf(tile, sizeof(tile), "tile of expert %u, rows %u to %u: ",
+                 h->a.world.rank * h->l.local + why->expert, why->row, why->row + why->rows - 1);
+    (void)algo_fail(&h->a, EPA_ERR_TIMEOUT,
+                    "epoch %llu, %swaited %.3f s for %s%s%s (is at %llu, wants %llu)",
+                    (unsigned long long)h->epoch, tile, (double)waited_ns * 1e-9, why->what, rows,
+                    who, (unsigned long long)seen, (unsigned long long)wanted);
+}
+
+static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *word, uint64_t wanted,
+                      const struct fused_wait *why)
+{
+    struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
+                               .what = why->what,
+                               .number = why->first,
+                               .peer = why->peer,
+                               .wanted = wanted};
+    uint64_t begun = 0, waited = 0, reported = 0;
+
+    /* Acquire: pairs with the release of whoever counts the word up. */
+    for (uint32_t turn = 1; (w.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted; turn++) {
+        clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
+        if (h->a.far != 0)
+            fused_poll(h, worker);
+        if (turn % LOOKS != 0 && !h->a.crowded)
+            continue;
+        fused_poll(h, worker);
+        if (fused_stopped(h))
+            return false;
+        begun = begun == 0 ? clock_ns() : begun;
+        w.waited_ns = waited = clock_ns() - begun;
+        epa_wait_report(h->a.observer, &w, &reported);
+        if (waited <= h->a.timeout_ns)
+            continue;
+        if (fused_stop(h, EPA_ERR_TIMEOUT))
+            explain_timeout(h, why, w.seen, wanted, waited);
+        return false;
+    }
+    epa_wait_clear(h->a.observer, reported);
+    return true;
+}
+
+bool fused_await(struct fused_host *h, uint32_t worker, const uint64_t *word, uint64_t wanted,
+                 const struct fused_wait *why)
+{
+    uint64_t begin;
+    bool there;
+
+    /* Acquire: as in wait_long(). */
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= wanted)
+        return true;
+    begin = epa_trace_now(h->a.trace);
+    there = wait_long(h, worker, word, wanted, why);
+    (void)epa_trace_slice(h->a.trace, worker, h->wait_name, begin,
+                          why->peer == ALGO_NONE ? EPA_TRACE_NOBODY : why->peer, 0, 0);
+    return there;
+}
+
+/* ---- queues ---- */
+
+void fused_add_task(struct fused_host *h, enum fused_queue_number q, enum fused_kind kind,
+                    uint32_t item, uint32_t part)
+{
+    struct fused_tasks *queue = &h->queue[q];
+
+    queue->task[queue->n++] = (struct fused_task){item, (uint16_t)kind, (uint16_t)part};
+}
+
+static void run_task(struct fused_host *h, uint32_t worker, const struct fused_task *task)
+{
+    uint64_t begin = epa_trace_now(h->a.trace);
+
+    switch ((enum fused_kind)task->kind) {
+    case FUSED_SEND:
+        fused_send(h, worker, task->item);
+        break;
+    case FUSED_INDEX:
+        fused_index(h, worker);
+        break;
+    case FUSED_PACK:
+        fused_pack(h, worker, task->item);
+        break;
+    case FUSED_UP:
+        fused_up(h, worker, task->item, task->part);
+        break;
+    case FUSED_DOWN:
+        fused_down(h, worker, task->item, task->part);
+        break;
+    case FUSED_FINISH:
+        fused_finish(h, worker, task->item);
+        break;
+    case FUSED_COMBINE:
+        fused_combine(h, worker, task->item);
+        break;
+    case FUSED_KINDS:
+        break;
+    }
+    (void)epa_trace_slice(h->a.trace, worker, h->name[task->kind], begin, EPA_TRACE_NOBODY, 0, 0);
+}
+
+/* All tasks of a queue that are this worker's. */
+static void run_queue(struct fused_host *h, uint32_t worker, enum fused_queue_number number)
+{
+    struct fused_tasks *q = &h->queue[number];
+    const struct fused_wait why = {.what = "counts", .peer = ALGO_NONE, .expert = ALGO_NONE};
+    bool deals = h->c.queue == FUSED_STATIC;
+    uint32_t i = worker - q->first_worker;
+
+    if (deals && (worker < q->first_worker || i >= q->workers))
+        return;
+    if (number == FUSED_Q_TAIL || number == FUSED_Q_GEMM) {
+        if (!fused_await(h, worker, &h->indexed, h->epoch, &why))
+            return;
+    }
+    if (!deals)
+        i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
+    while (i < q->n && !fused_stopped(h)) {
+        run_task(h, worker, &q->task[i]);
+        i = deals ? i + q->workers : __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Whether a worker begins with that queue alone; else it is everybody's. */
+static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint32_t worker)
+{
+    uint32_t first[] = {0, h->c.dispatch_workers, 0, 0,
+                        h->c.dispatch_workers + h->c.tail_workers};
+    uint32_t n[] = {h->c.dispatch_workers, h->c.tail_workers, 0, 0, h->c.combine_workers};
+
+    return n[q] == 0 ? q != FUSED_Q_TAIL : worker >= first[q] && worker - first[q] < n[q];
+}
+
+/* Worker 0 serves the transport until the others are done. */
+static void tend(struct fused_host *h, uint32_t worker, uint32_t workers)
+{
+    uint64_t begun = clock_ns();
+
+    if (worker != 0) { /* relaxed: the end of the pass carries what it did */
+        __atomic_add_fetch(&h->done, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    while (__atomic_load_n(&h->done, __ATOMIC_RELAXED) + 1 < workers && !fused_stopped(h)) {
+        clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
+        fused_poll(h, worker);
+    }
+}
+
+static void work(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct fused_host *h = arg;
+    bool combines = has_role(h, FUSED_Q_COMBINE, worker);
+
+    h->held[worker] = ALGO_NONE;
+    if (h->launch == 0) {
+        if (h->c.combine_workers == 0 || !combines) {
+            if (has_role(h, FUSED_Q_DISPATCH, worker))
+                run_queue(h, worker, FUSED_Q_DISPATCH);
+            if (has_role(h, FUSED_Q_TAIL, worker))
+                run_queue(h, worker, FUSED_Q_TAIL);
+            run_queue(h, worker, FUSED_Q_GEMM);
+        }
+    }
+    if (h->launch == 1 || h->c.launches == FUSED_ONE) {
+        if (h->c.combine_workers == 0 || !combines)
+            run_queue(h, worker, FUSED_Q_DOWN);
+        if (combines)
+            run_queue(h, worker, FUSED_Q_COMBINE);
+    }
+    tend(h, worker, workers);
+}
+
+/* What there is to put, and then that it is in place. */
+static enum epa_status leave(struct fused_host *h)
+{
+    uint64_t deadline = 0;
+    enum epa_status status;
+
+    if (h->a.far == 0)
+        return EPA_OK;
+    do {
+        status = issue_requests(h);
+    } while (algo_again(&h->a, &status, &deadline));
+    return status == EPA_OK ? h->a.t->ops->quiet(h->a.t) : status;
+}
+
+static void begin_call(struct fused_host *h, struct epa_moe *m)
+{
+    h->m = m;
+    m->epoch = h->a.last.epoch = h->a.epoch = ++h->epoch;
+    h->set = h->epoch % FUSED_BUFFERS;
+    h->requests = h->issued = 0;
+    h->stop = 0;
+    h->status = EPA_OK;
+    h->downs_done = 0;
+    for (uint32_t q = 0; q < FUSED_QUEUES; q++)
+        h->queue[q].n = h->queue[q].next = 0;
+    for (uint32_t i = 0; i * FUSED_COMBINE_TOKENS < m->tokens; i++)
+        fused_add_task(h, FUSED_Q_COMBINE, FUSED_COMBINE, i, 0);
+    fused_route(h);
+    for (uint32_t r = 0; r < h->l.size; r++) {
+        uint32_t rows = h->out_start[r + 1] - h->out_start[r];
+
+        h->far[r] = (struct fused_far){.row_units = ALGO_NONE,
+                                       .out_chunks = (rows + h->l.chunk - 1) / h->l.chunk};
+    }
+    fused_poll(h, 0);
+}
+
+static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct fused_host *h = (struct fused_host *)a; /* its base is the first member */
+    uint32_t launches = h->c.launches == FUSED_TWO ? 2 : 1;
+    enum epa_status status = EPA_OK;
+
+    algo_begin(&h->a, "layer", "route");
+    begin_call(h, &problem->u.moe);
+    for (h->launch = 0; h->launch < launches; h->launch++) {
+        if (!algo_phase(&h->a, status, h->launch == 0 ? "tasks" : "tasks_down"))
+            break;
+        h->done = 0;
+        status = algo_parallel(&h->a, work, h);
+        status = status == EPA_OK ? h->status : status;
+    }
+    if (algo_phase(&h->a, status, "quiet"))
+        status = leave(h);
+    algo_end(&h->a);
+    return status;
+}
+
+/* ---- set-up ---- */
+
+static void destroy(struct epa_algorithm *a)
+{
+    struct fused_host *h = (struct fused_host *)a;
+
+    if (h == NULL)
+        return;
+    h->a.backend->ops->free(h->a.backend, h->weights);
+    h->a.backend->ops->free(h->a.backend, h->panel);
+    h->a.backend->ops->free(h->a.backend, h->inter);
+    h->a.backend->ops->free(h->a.backend, h->slot);
+    algo_destroy(a);
+}
+
+/* Each worker packs the weights of some experts, so that they are near its core. */
+static void pack_weights(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct fused_host *h = arg;
+    const struct fused_layout *l = &h->l;
+    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2;
+
+    for (uint32_t e = worker; e < l->local; e += workers) {
+        char *to = h->weights + e * (h->up_bytes + h->down_bytes);
+
+        h->gemm->pack_b((const char *)h->mlp.up + (size_t)e * l->up_rows * l->hidden * element,
+                        l->hidden, l->up_rows, l->hidden, to);
+        h->gemm->pack_b((const char *)h->mlp.down + (size_t)e * l->hidden * l->ffn * element,
+                        l->ffn, l->hidden, l->ffn, to + h->up_bytes);
+    }
+}
+
+static void *take(struct fused_host *h, size_t bytes)
+{
+    void *memory = NULL;
+
+    if (h->a.backend->ops->alloc(h->a.backend, bytes, &memory) != EPA_OK)
+        h->a.no_memory = true;
+    return memory;
+}
+
+static void make_gemms(struct fused_host *h)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t panels = h->c.tail ? 2 * h->a.workers + 2 : h->a.workers;
+
+    h->panel_ring = panels;
+    h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : 2 * h->a.workers + 2;
+    h->panel_bytes = epa_gemm_a_bytes(l->block_rows, l->hidden);
+    h->inter_bytes = epa_gemm_a_bytes(l->block_rows, l->ffn);
+    h->up_bytes = epa_gemm_b_bytes(l->weights, l->up_rows, l->hidden);
+    h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
+    h->tile_bytes = epa_round_up(2 * (size_t)l->block_rows * FUSED_TILE * sizeof(float) + l->hidden,
+                                 FUSED_LINE);
+    h->weights = take(h, l->local * (h->up_bytes + h->down_bytes));
+    h->panel = take(h, panels * h->panel_bytes);
+    h->inter = take(h, h->inter_ring * h->inter_bytes);
+    h->slot = take(h, l->entries * l->hidden * sizeof(float));
+    h->panel_scale =
+        algo_alloc(&h->a, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
+    h->inter_scale =
+        algo_alloc(&h->a, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
+    h->held = algo_alloc(&h->a, h->a.workers, sizeof(*h->held));
+    h->tile = algo_alloc_scratch(&h->a, h->tile_bytes);
+}
+
+static void make_lists(struct fused_host *h)
+{
+    const struct fused_layout *l = &h->l;
+    size_t rows = (size_t)l->size * l->source_rows, chunks = (size_t)l->size * l->chunks;
+    size_t splits = h->c.column_splits != 0 ? h->c.column_splits : 1;
+    size_t parts = l->blocks * splits + (h->c.column_splits != 0 ? 0 : 5 * (size_t)h->a.workers);
+    const size_t room[FUSED_QUEUES] = {
+        [FUSED_Q_DISPATCH] = chunks + 1,
+        [FUSED_Q_TAIL] = l->blocks,
+        [FUSED_Q_GEMM] = l->blocks + 2 * parts,
+        [FUSED_Q_DOWN] = parts + chunks,
+        [FUSED_Q_COMBINE] = (l->max_tokens + FUSED_COMBINE_TOKENS - 1) / FUSED_COMBINE_TOKENS,
+    };
+
+    h->place = algo_alloc(&h->a, (size_t)l->max_tokens * l->places, sizeof(*h->place));
+    h->out_start = algo_alloc(&h->a, l->size + 1, sizeof(*h->out_start));
+    h->token = algo_alloc(&h->a, l->out_rows, sizeof(*h->token));
+    h->first_expert = algo_alloc(&h->a, l->out_rows, sizeof(*h->first_expert));
+    h->key_next = algo_alloc(&h->a, l->experts + 1, sizeof(*h->key_next));
+    h->expert_left = algo_alloc(&h->a, l->experts, sizeof(*h->expert_left));
+    h->chunk = algo_alloc(&h->a, chunks, sizeof(*h->chunk));
+    h->head = algo_alloc(&h->a, l->size, sizeof(*h->head));
+    h->row_base = algo_alloc(&h->a, l->size, sizeof(*h->row_base));
+    h->sent_base = algo_alloc(&h->a, l->size, sizeof(*h->sent_base));
+    h->entry_row = algo_alloc(&h->a, l->entries, sizeof(*h->entry_row));
+    h->choice_entry =
+        algo_alloc(&h->a, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
+    h->left = algo_alloc(&h->a, rows, sizeof(*h->left));
+    h->chunk_left = algo_alloc(&h->a, chunks, sizeof(*h->chunk_left));
+    h->count = algo_alloc(&h->a, l->local, sizeof(*h->count));
+    h->entry_start = algo_alloc(&h->a, l->local, sizeof(*h->entry_start));
+    h->block = algo_alloc(&h->a, l->blocks, sizeof(*h->block));
+    h->packed = algo_alloc(&h->a, l->blocks, sizeof(*h->packed));
+    h->ups = algo_alloc(&h->a, l->blocks, sizeof(*h->ups));
+    h->downs = algo_alloc(&h->a, l->blocks, sizeof(*h->downs));
+    h->far = algo_alloc(&h->a, l->size, sizeof(*h->far));
+    if (h->a.far != 0) /* headers, rows, their flags, outputs */
+        h->request_room = (uint32_t)(l->size * (1 + 2 * (size_t)l->chunks + l->units));
+    h->request = algo_alloc(&h->a, h->request_room, sizeof(*h->request));
+    for (uint32_t q = 0; q < FUSED_QUEUES; q++)
+        h->queue[q].task = algo_alloc(&h->a, room[q], sizeof(*h->queue[q].task));
+}
+
+/* Which workers have which queue, and how many share the GEMMs. */
+static enum epa_status give_roles(struct fused_host *h, struct epa_error *err)
+{
+    uint32_t d = h->c.dispatch_workers, t = h->c.tail_workers, c = h->c.combine_workers;
+    uint32_t first = d + t + c, all = h->a.workers;
+
+    if (first >= all && first != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused: dispatch_workers (%u), tail_workers (%u) and combine_workers (%u) "
+                        "leave none of backend.workers (%u) to the GEMMs",
+                        d, t, c, all);
+    for (uint32_t q = 0; q < FUSED_QUEUES; q++) {
+        h->queue[q].first_worker = first;
+        h->queue[q].workers = all - first;
+    }
+    if (d != 0) {
+        h->queue[FUSED_Q_DISPATCH].first_worker = 0;
+        h->queue[FUSED_Q_DISPATCH].workers = d;
+    }
+    h->queue[FUSED_Q_TAIL].first_worker = d;
+    h->queue[FUSED_Q_TAIL].workers = t;
+    if (c != 0) {
+        h->queue[FUSED_Q_COMBINE].first_worker = d + t;
+        h->queue[FUSED_Q_COMBINE].workers = c;
+    }
+    h->gemm_workers = all - first;
+    return EPA_OK;
+}
+
+static void name_tasks(struct fused_host *h)
+{
+    static const char *const names[FUSED_KINDS] = {
+        [FUSED_SEND] = "send", [FUSED_INDEX] = "index",   [FUSED_PACK] = "tail",
+        [FUSED_UP] = "up",     [FUSED_DOWN] = "down",     [FUSED_FINISH] = "finish",
+        [FUSED_COMBINE] = "combine_tokens",
+    };
+
+    for (uint32_t i = 0; i < FUSED_KINDS; i++)
+        h->name[i] = epa_trace_name(h->a.trace, names[i]);
+    h->wait_name = epa_trace_name(h->a.trace, "wait");
+}
+
+enum epa_status fused_host_create(const struct epa_algorithm_params *p,
+                                  const struct fused_layout *l, struct epa_algorithm **out,
+                                  struct epa_error *err)
+{
+    static const struct epa_stage stages[] = {
+        {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = layer},
+    };
+    const struct algo_setup setup = {
+        .name = "fused",
+        .stages = stages,
+        .n_stages = 1,
+        .state_bytes = sizeof(struct fused_host),
+        .signals = l->signals,
+        .heap_bytes = l->heap_bytes,
+        .puts = l->puts,
+    };
+    struct algo_host *base;
+    struct fused_host *h;
+    enum epa_status status = algo_create(&setup, p, &base, err);
+
+    if (status != EPA_OK)
+        return status;
+    h = (struct fused_host *)base; /* its first member */
+    base->base.destroy = destroy;
+    h->l = *l;
+    h->c = *(const struct fused_config *)p->config;
+    h->mlp = p->problem->u.moe.mlp;
+    h->gemm = epa_gemm_get(l->weights, NULL);
+    h->rows = fused_rows_get(base->kernels->isa);
+    status = give_roles(h, err);
+    if (status != EPA_OK) {
+        destroy(&base->base);
+        return status;
+    }
+    make_lists(h);
+    make_gemms(h);
+    name_tasks(h);
+    if (!base->no_memory)
+        status = algo_parallel(base, pack_weights, h);
+    if (status != EPA_OK) {
+        destroy(&base->base);
+        return epa_fail(err, status, "fused: packing the weights failed");
+    }
+    return algo_created(base, out, err);
+}

@@ -1,0 +1,260 @@
+/* What the host code of fused keeps between calls. fused_host.c: the protocol, flags and puts,
+ * queues, set-up; fused_dispatch.c: routes, headers, rows, and the index of what is received;
+ * fused_gemm.c: GEMMs and combine. */
+#ifndef FUSED_HOST_H
+#define FUSED_HOST_H
+
+#include "fused.h"
+
+#include <string.h>
+
+#include <epa2a/gemm.h>
+
+#include "../../common/algo_host.h"
+#include "fused_rows.h"
+
+enum { FUSED_TILE = 128 };       /* columns of C that a worker has in its cache */
+enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
+
+/* A row of a token, at its source: rank ALGO_NONE: there is none. */
+struct fused_place {
+    uint32_t rank, out; /* its place among the rows that come back */
+};
+
+/* Consecutive entries of a local expert. */
+struct fused_block {
+    uint32_t expert, first, rows;
+};
+
+enum fused_kind {
+    FUSED_SEND,    /* item: chunk of rows, of all ranks */
+    FUSED_INDEX,   /* once: where the rows of all sources are, and the tasks that follow */
+    FUSED_PACK,    /* item: block; the second stage of dispatch */
+    FUSED_UP,      /* block, part of its columns */
+    FUSED_DOWN,    /* the same */
+    FUSED_FINISH,  /* item: chunk of received rows; serial */
+    FUSED_COMBINE, /* item: tokens */
+    FUSED_KINDS
+};
+
+struct fused_task {
+    uint32_t item;
+    uint16_t kind, part;
+};
+
+/* In the order in which all are done: by who is free, or dealt to `workers` workers from
+ * `first_worker` on. A task waits only for tasks of other ranks, or for such that are before it
+ * here or in an earlier queue. */
+enum fused_queue_number { FUSED_Q_DISPATCH, FUSED_Q_TAIL, FUSED_Q_GEMM, FUSED_Q_DOWN, FUSED_Q_COMBINE,
+                          FUSED_QUEUES };
+struct fused_tasks {
+    struct fused_task *task;
+    uint32_t n, room;
+    uint32_t next; /* relaxed: what tasks need of each other they wait for */
+    uint32_t first_worker, workers;
+    char apart[40];
+};
+
+/* What is to be put by worker 0, the only one that calls the transport. */
+struct fused_request {
+    uint64_t ready; /* the epoch; release, partner: issue_requests() */
+    uint64_t dst;
+    const void *src;
+    size_t bytes;    /* 0: a signal alone, after all that was put before */
+    uint32_t signal; /* ALGO_NONE: none */
+    uint32_t peer;
+};
+
+/* For whom the transport carries signals: which of them have come so far. */
+struct fused_far {
+    uint32_t row_units, rows_from;  /* flags of rows that are to come; those before have */
+    uint32_t out_chunks, outs_from; /* the same of outputs */
+};
+
+/* A wait, in words. expert ALGO_NONE: it is not that of a GEMM task. */
+struct fused_wait {
+    const char *what;
+    uint32_t peer, first, last, expert, row, rows;
+};
+
+struct fused_host {
+    struct algo_host a;
+    struct fused_layout l;
+    struct fused_config c;
+    const struct epa_gemm *gemm;
+    const struct fused_rows *rows;
+    struct epa_mlp mlp;
+    struct epa_moe *m; /* of this call */
+    uint64_t epoch, set;
+
+    /* As source. */
+    struct fused_place *place; /* [max_tokens][places] */
+    uint32_t *out_start;       /* [size + 1] */
+    uint32_t *token;           /* [out_rows] */
+    uint32_t *first_expert;    /* [out_rows], of the whole world: the lowest that wants the row */
+    uint32_t *key_next;        /* [experts + 1] */
+    uint32_t *expert_left;     /* [experts] rows to be sent of that first expert */
+    struct fused_place *chunk; /* chunks to be sent: rank, first row of it */
+    uint32_t n_chunks;
+
+    /* As receiver. A row is numbered source * source_rows + row. */
+    const uint32_t **head;  /* [size] */
+    uint64_t *row_base;     /* [size] place of a source's first row here */
+    uint64_t *sent_base;    /* [size] of my first at that rank */
+    uint32_t *entry_row;    /* [entries] */
+    uint32_t *choice_entry; /* [size][source_choices] */
+    uint32_t *left;         /* [size][source_rows] GEMM tasks that this row waits for */
+    uint32_t *chunk_left;   /* [size][chunks] rows that do not go back yet */
+    uint32_t *count;        /* [local] */
+    uint32_t *entry_start;  /* [local] */
+    struct fused_block *block;
+    uint32_t n_blocks, splits;
+    /* [blocks]: how far each is. Of this call: set to 0 before `indexed`. */
+    uint64_t *packed, *ups, *downs;
+    uint64_t down_tasks, downs_done, indexed; /* indexed: the epoch */
+
+    /* Of GEMMs. Panels are in rings: block b has place b % ring. */
+    char *weights;
+    size_t up_bytes, down_bytes; /* of an expert */
+    uint32_t gemm_workers, panel_ring, inter_ring;
+    char *panel, *inter; /* inter: the intermediate; panel: with tail by block, else by worker */
+    float *panel_scale, *inter_scale;
+    uint32_t *held; /* [workers] the block whose panel this worker has, without tail */
+    size_t panel_bytes, inter_bytes;
+    char *tile; /* [workers] two tiles of float32 and a row that is quantised */
+    size_t tile_bytes;
+    float *slot; /* [entries][hidden] outputs before they are added up */
+
+    struct fused_tasks queue[FUSED_QUEUES];
+    struct fused_far *far; /* [size] */
+    struct fused_request *request;
+    uint32_t requests, issued, request_room; /* requests: atomic */
+    uint32_t launch;                         /* 0, or 1: the second of two */
+    uint32_t stop, done;                     /* of workers */
+    enum epa_status status;                  /* why `stop` */
+    uint16_t name[FUSED_KINDS], wait_name;
+};
+
+static inline uint64_t at_set(const struct fused_host *h, uint64_t at, uint64_t bytes)
+{
+    return h->a.heap + at + h->set * bytes;
+}
+
+static inline bool fused_near(const struct fused_host *h, uint32_t rank)
+{
+    return algo_reachable(&h->a, rank);
+}
+
+/* ---- headers ---- */
+
+static inline const uint32_t *head_rows_to(const uint32_t *head)
+{
+    return head + FUSED_HEAD_WORDS;
+}
+
+static inline const uint32_t *head_entries_to(const struct fused_layout *l, const uint32_t *head)
+{
+    return head_rows_to(head) + l->size;
+}
+
+static inline const uint32_t *head_first_rows(const struct fused_layout *l, const uint32_t *head)
+{
+    return head_entries_to(l, head) + l->size;
+}
+
+/* [rows + 1] */
+static inline const uint32_t *head_row_start(const struct fused_layout *l, const uint32_t *head)
+{
+    return head_first_rows(l, head) + l->local;
+}
+
+static inline size_t head_choices_at(const struct fused_layout *l, uint32_t rows)
+{
+    return epa_round_up((FUSED_HEAD_WORDS + 2 * (size_t)l->size + l->local + rows + 1) * 4, 8);
+}
+
+static inline const struct fused_choice *head_choices(const struct fused_layout *l,
+                                                      const uint32_t *head)
+{
+    return (const struct fused_choice *)(const void *)((const char *)head +
+                                                       head_choices_at(l, head[FUSED_ROWS]));
+}
+
+/* ---- flags ---- */
+
+static inline uint64_t head_flag_at(const struct fused_host *h, uint32_t source)
+{
+    return h->a.heap + h->l.head_flags_at + source * sizeof(uint64_t);
+}
+
+static inline uint64_t row_flag_at(const struct fused_host *h, uint32_t source, uint32_t unit)
+{
+    return h->a.heap + h->l.row_flags_at +
+           ((uint64_t)source * h->l.units + unit) * sizeof(uint64_t);
+}
+
+static inline uint64_t out_flag_at(const struct fused_host *h, uint32_t out)
+{
+    return h->a.heap + h->l.out_flags_at + out * sizeof(uint64_t);
+}
+
+static inline uint32_t head_signal(uint32_t source)
+{
+    return source;
+}
+
+static inline uint32_t row_signal(const struct fused_layout *l, uint32_t source, uint32_t unit)
+{
+    return l->size + source * l->units + unit;
+}
+
+static inline uint32_t out_signal(const struct fused_layout *l, uint32_t rank, uint32_t chunk)
+{
+    return l->size * (1 + l->units) + rank * l->chunks + chunk;
+}
+
+/* Sets a flag of a rank that stores reach. Release: pairs with the acquire in fused_await(). */
+static inline void fused_flag(const struct fused_host *h, uint32_t rank, uint64_t at)
+{
+    __atomic_store_n((uint64_t *)(void *)algo_at(&h->a, rank, at), h->epoch, __ATOMIC_RELEASE);
+}
+
+static inline const uint64_t *fused_flag_here(const struct fused_host *h, uint64_t at)
+{
+    return (const uint64_t *)(const void *)(h->a.t->heap + at);
+}
+
+/* ---- fused_host.c, for tasks ---- */
+
+/* Until *word is at least `wanted`; false: the call is to end. Acquires. */
+bool fused_await(struct fused_host *, uint32_t worker, const uint64_t *word, uint64_t wanted,
+                 const struct fused_wait *);
+/* Between tiles: worker 0 lets the transport go on. */
+void fused_poll(struct fused_host *, uint32_t worker);
+/* For worker 0 to put, now or later. */
+void fused_request(struct fused_host *, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
+                   uint32_t signal);
+/* Ends the call: true: this is the first reason. */
+bool fused_stop(struct fused_host *, enum epa_status);
+bool fused_stopped(const struct fused_host *);
+void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kind, uint32_t item,
+                    uint32_t part);
+
+/* ---- fused_dispatch.c ---- */
+
+/* Decides which rows go where, and gives all ranks their headers. */
+void fused_route(struct fused_host *);
+void fused_send(struct fused_host *, uint32_t worker, uint32_t chunk);
+void fused_index(struct fused_host *, uint32_t worker);
+/* Of worker 0: rows of a source are behind so many flags. */
+uint32_t fused_row_units(const struct fused_host *, uint32_t source);
+
+/* ---- fused_gemm.c ---- */
+
+void fused_pack(struct fused_host *, uint32_t worker, uint32_t block);
+void fused_up(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
+void fused_down(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
+void fused_finish(struct fused_host *, uint32_t worker, uint32_t chunk);
+void fused_combine(struct fused_host *, uint32_t worker, uint32_t item);
+
+#endif

@@ -1,0 +1,153 @@
+/* Loops that compilers turn into vectors. Products and sums are rounded one by one, but for the sum of
+ * outputs, so that all instruction sets agree. FUSED_ISA: the name of the set. */
+#include "fused_rows.h"
+
+#include <epa2a/gemm.h>
+
+#include "base/dtype.h"
+
+#define JOIN(a, b) a##b
+#define TEXT(a) #a
+#define SET_NAME(isa) JOIN(fused_rows_, isa)
+#define SET_TEXT(isa) TEXT(isa)
+
+enum { GROUP = 128, STEP = 32 };
+
+/* exp(x) to 2 ulp for x up to 88, which is all that matters to x / (1 + exp(-x)): above it is
+ * infinite, below -87 it is as at -87, which is nothing beside 1. */
+static inline float exp_of(float x)
+{
+    float y = x < -87.0f ? -87.0f : x;
+    float n = (y * 0x1.715476p+0f + 0x1.8p23f) - 0x1.8p23f;
+    float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    float p = 0x1.6c16c2p-10f;
+    int32_t exponent = (int32_t)(n < 128.0f ? n : 127.0f);
+
+    p = p * r + 0x1.111112p-7f;
+    p = p * r + 0x1.555556p-5f;
+    p = p * r + 0x1.555556p-3f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    p *= float_of_bits((uint32_t)(exponent + 127) << 23);
+    return y > 88.0f ? float_of_bits(0x7f800000u) : p;
+}
+
+static inline void activated(const float *restrict gate, const float *restrict up, uint32_t n,
+                             float *restrict a)
+{
+    if (up == NULL) {
+        for (uint32_t i = 0; i < n; i++)
+            a[i] = gate[i];
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        a[i] = gate[i] / (1.0f + exp_of(-gate[i])) * up[i];
+}
+
+static inline float scale_of(const float *restrict a)
+{
+    float amax = 0;
+
+    for (uint32_t i = 0; i < GROUP; i++) {
+        float magnitude = fabsf(a[i]);
+        float finite = magnitude < float_of_bits(0x7f800000u) ? magnitude : 0.0f;
+
+        amax = finite > amax ? finite : amax;
+    }
+    return amax > 0 ? amax * (1.0f / 448.0f) : 1.0f;
+}
+
+/* e4m3 of f, as dtype.h rounds, and that as bf16, which is exact. */
+static inline uint16_t code_of(float f)
+{
+    uint32_t u = bits_of_float(f), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+    uint32_t normal = (a + 0x7ffffu + (a >> 20 & 1u)) & ~0xfffffu;
+    uint32_t small = bits_of_float((float_of_bits(a) + 16384.0f) - 16384.0f);
+    uint32_t below = 0u - (a < 0x3c800000u), above = 0u - (a >= 0x43e00000u);
+    uint32_t nan = 0u - (a > 0x7f800000u);
+    uint32_t v = (small & below) | (normal & ~below);
+
+    v = (v & ~above) | (0x43e00000u & above);
+    v = (v & ~nan) | (0x7fc00000u & nan);
+    return (uint16_t)(sign | v >> 16);
+}
+
+static inline void write_codes(const struct fused_tile *t, uint32_t row, uint32_t column,
+                               const float *restrict a)
+{
+    float scale = scale_of(a);
+
+    t->scale[(size_t)row * (t->k / GROUP) + (t->k0 + column) / GROUP] = scale;
+    for (uint32_t j = 0; j < GROUP; j += STEP) {
+        uint16_t *restrict to = (uint16_t *)(void *)((char *)t->panel +
+                                                     epa_gemm_a_at(row, t->k0 + column + j, t->k));
+
+        for (uint32_t i = 0; i < STEP; i++)
+            to[i] = code_of(a[j + i] / scale);
+    }
+}
+
+static inline void write_words(const struct fused_tile *t, uint32_t row, uint32_t column,
+                               const float *restrict a)
+{
+    for (uint32_t j = 0; j < GROUP; j += STEP) {
+        uint16_t *restrict to = (uint16_t *)(void *)((char *)t->panel +
+                                                     epa_gemm_a_at(row, t->k0 + column + j, t->k));
+
+        if (t->dtype == EPA_F16) {
+            for (uint32_t i = 0; i < STEP; i++)
+                to[i] = f16_of_float(a[j + i]);
+        } else {
+            for (uint32_t i = 0; i < STEP; i++)
+                to[i] = bf16_of_float(a[j + i]);
+        }
+    }
+}
+
+static void activate(const struct fused_tile *t)
+{
+    float a[GROUP];
+
+    for (uint32_t row = 0; row < t->m; row++) {
+        for (uint32_t column = 0; column < t->n; column += GROUP) {
+            size_t at = row * t->ld + column;
+
+            activated(t->gate + at, t->up == NULL ? NULL : t->up + at, GROUP, a);
+            if (t->weights == EPA_FP8_E4M3)
+                write_codes(t, row, column, a);
+            else
+                write_words(t, row, column, a);
+        }
+    }
+}
+
+static void sum(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
+                enum epa_dtype dtype, uint16_t *restrict out)
+{
+    for (uint32_t h = 0; h < hidden; h += GROUP) {
+        float acc[GROUP] = {0};
+
+        for (uint32_t i = 0; i < n; i++) {
+            const float *restrict from = row[i] + h;
+            float w = weight[i];
+
+            for (uint32_t j = 0; j < GROUP; j++)
+                acc[j] = fmaf(w, from[j], acc[j]);
+        }
+        if (dtype == EPA_F16) {
+            for (uint32_t j = 0; j < GROUP; j++)
+                out[h + j] = f16_of_float(acc[j]);
+        } else {
+            for (uint32_t j = 0; j < GROUP; j++)
+                out[h + j] = bf16_of_float(acc[j]);
+        }
+    }
+}
+
+extern const struct fused_rows SET_NAME(FUSED_ISA);
+const struct fused_rows SET_NAME(FUSED_ISA) = {
+    .isa = SET_TEXT(FUSED_ISA),
+    .activate = activate,
+    .sum = sum,
+};

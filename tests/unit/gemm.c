@@ -1,0 +1,388 @@
+/* The matrix kernels of every set this CPU has: each is held, to the bit, to the order of additions
+ * that its file documents, and all to each other where sums are exact. */
+#include "kernel_rows.h"
+
+#include "epa2a/gemm.h"
+
+enum { SCALE_STRIDE = 3 }; /* of the rows of A, more than k / 128 */
+
+static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
+static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
+
+/* Each array is as large as gemm.h says, so that a sanitizer sees what is read or written outside
+ * of it. Elements are kept twice: packed, and as float32 for the reference. */
+struct product {
+    const struct epa_gemm *set;
+    struct epa_gemm_call call;
+    float *a, *b; /* [m][k], [n][k] */
+    float *want;  /* [m][n] */
+};
+
+static void *exactly(size_t bytes)
+{
+    void *p = NULL;
+
+    assert_int_equal(posix_memalign(&p, 64, bytes), 0);
+    memset(p, 0x3c, bytes); /* finite in each type: what lies behind the last row of A */
+    return p;
+}
+
+static float float_of(enum epa_dtype dtype, uint16_t word)
+{
+    return dtype == EPA_FP8_E4M3 ? float_of_e4m3((uint8_t)word)
+                                 : float_of_word(dtype == EPA_F16, word);
+}
+
+/* kind as random_value() has it, or */
+enum { INTEGERS = 100 };
+
+static uint16_t element(enum epa_dtype dtype, uint64_t *seed, uint32_t kind)
+{
+    float f;
+
+    if (kind != INTEGERS && dtype != EPA_FP8_E4M3)
+        return random_value(dtype, seed, kind);
+    if (kind == INTEGERS)
+        f = (float)(int32_t)(next_random(seed) >> 40 & 7u) - 3.0f;
+    else
+        f = kind == 0 ? float_of_e4m3((uint8_t)(next_random(seed) >> 48))
+                      : 100.0f * float_of_bf16(random_value(EPA_BF16, seed, kind));
+    return dtype == EPA_FP8_E4M3 ? e4m3_of_float(f) : word_of_float(dtype == EPA_F16, f);
+}
+
+static void pack_random_a(struct product *p, uint64_t *seed, uint32_t kind)
+{
+    const uint32_t k = p->call.k;
+    uint16_t *words = malloc((size_t)k * 2 + 2);
+    uint8_t *codes = malloc(k);
+    void *a = exactly(epa_gemm_a_bytes(p->call.m, k));
+
+    for (uint32_t i = 0; i < p->call.m; i++) {
+        uint16_t *row = (uint16_t *)((char *)words + i % 2); /* any alignment */
+
+        for (uint32_t h = 0; h < k; h++) {
+            uint16_t word = element(p->set->dtype, seed, kind);
+
+            codes[h] = (uint8_t)word;
+            memcpy((char *)row + (size_t)h * 2, &word, 2);
+            p->a[(size_t)i * k + h] = float_of(p->set->dtype, word);
+        }
+        if (p->set->dtype == EPA_FP8_E4M3)
+            p->set->pack_a_fp8(codes, NULL, 128, k, a, i);
+        else
+            p->set->pack_a(row, k, a, i);
+    }
+    p->call.a = a;
+    free(codes);
+    free(words);
+}
+
+static void pack_random_b(struct product *p, uint64_t *seed, uint32_t kind)
+{
+    const uint32_t n = p->call.n, k = p->call.k;
+    const size_t size = p->set->dtype == EPA_FP8_E4M3 ? 1 : 2, ld = k + 5;
+    char *w = malloc(n * ld * size);
+    void *b = exactly(epa_gemm_b_bytes(p->set->dtype, n, k));
+
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t h = 0; h < k; h++) {
+            uint16_t word = element(p->set->dtype, seed, kind);
+
+            memcpy(w + (i * ld + h) * size, &word, size); /* little-endian, as a code is */
+            p->b[(size_t)i * k + h] = float_of(p->set->dtype, word);
+        }
+    }
+    p->set->pack_b(w, ld, n, k, b);
+    p->call.b = b;
+    free(w);
+}
+
+static float *random_scales(size_t n, uint64_t *seed, uint32_t kind)
+{
+    float *scale = exactly(n * sizeof(*scale));
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = next_random(seed) >> 40;
+
+        scale[i] = kind == INTEGERS ? (float)(1u << r % 3) : (1.0f + (float)(r % 997)) * 0x1p-12f;
+    }
+    return scale;
+}
+
+static struct product *product_create(const struct epa_gemm *set, uint32_t m, uint32_t n,
+                                      uint32_t k, uint32_t kind, uint64_t seed)
+{
+    struct product *p = calloc(1, sizeof(*p));
+    uint32_t column = m % 4 * EPA_GEMM_COLS;
+
+    assert_non_null(p);
+    p->set = set;
+    p->a = malloc((size_t)m * k * sizeof(float));
+    p->b = malloc((size_t)n * k * sizeof(float));
+    p->want = malloc((size_t)m * n * sizeof(float));
+    p->call = (struct epa_gemm_call){.m = m, .n = n, .k = k, .ldc = n + 16 * (m % 3)};
+    p->call.c = exactly(((m - 1) * p->call.ldc + n) * sizeof(float));
+    pack_random_a(p, &seed, kind);
+    pack_random_b(p, &seed, kind);
+    if (set->dtype == EPA_FP8_E4M3) {
+        p->call.a_scale_stride = k / 128 + SCALE_STRIDE;
+        p->call.a_scale = random_scales((m - 1) * p->call.a_scale_stride + k / 128, &seed, kind);
+        p->call.b_column = column;
+        p->call.b_scale =
+            random_scales((size_t)((column + n + 127) / 128) * (k / 128), &seed, kind);
+    }
+    return p;
+}
+
+static void product_destroy(struct product *p)
+{
+    free((void *)p->call.a);
+    free((void *)p->call.b);
+    free((void *)p->call.a_scale);
+    free((void *)p->call.b_scale);
+    free(p->call.c);
+    free(p->want);
+    free(p->a);
+    free(p->b);
+    free(p);
+}
+
+/* Orders of additions: the sum of k products, after c. */
+
+static float rounded_products(const float *a, const float *b, uint32_t k, float c)
+{
+    for (uint32_t i = 0; i < k; i++)
+        c += a[i] * b[i];
+    return c;
+}
+
+static float fused_products(const float *a, const float *b, uint32_t k, float c)
+{
+    for (uint32_t i = 0; i < k; i++)
+        c = fmaf(a[i], b[i], c);
+    return c;
+}
+
+/* A denormal is a zero of its sign. */
+static float flush(float f)
+{
+    return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;
+}
+
+/* VDPBF16PS */
+static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c)
+{
+    for (uint32_t i = 0; i < k; i += 2) {
+        c = flush(fmaf(flush(a[i + 1]), flush(b[i + 1]), flush(c)));
+        c = flush(fmaf(flush(a[i]), flush(b[i]), c));
+    }
+    return c;
+}
+
+static float (*order_of(const char *isa))(const float *, const float *, uint32_t, float)
+{
+    if (strcmp(isa, "scalar") == 0)
+        return rounded_products;
+    if (strcmp(isa, "avx512_bf16") == 0)
+        return pairs_odd_first;
+    return fused_products;
+}
+
+static void reference(const struct product *p)
+{
+    const uint32_t k = p->call.k, groups = k / 128;
+    float (*sum)(const float *, const float *, uint32_t, float) = order_of(p->set->isa);
+
+    for (uint32_t i = 0; i < p->call.m; i++) {
+        for (uint32_t j = 0; j < p->call.n; j++) {
+            const float *a = p->a + (size_t)i * k, *b = p->b + (size_t)j * k;
+            const float *sa = p->call.a_scale + i * p->call.a_scale_stride;
+            const float *sb = p->call.b_scale + (size_t)(p->call.b_column + j) / 128 * groups;
+            float c = 0.0f;
+
+            if (p->set->dtype != EPA_FP8_E4M3)
+                c = sum(a, b, k, c);
+            for (uint32_t g = 0; p->set->dtype == EPA_FP8_E4M3 && g < groups; g++)
+                c = fmaf(sum(a + (size_t)g * 128, b + (size_t)g * 128, 128, 0.0f), sa[g] * sb[g],
+                         c);
+            p->want[(size_t)i * p->call.n + j] = c;
+        }
+    }
+}
+
+/* C has the numbers wanted, any NaN for a NaN, and nothing was stored between its rows. */
+static void hold(const struct product *p)
+{
+    const struct epa_gemm_call *g = &p->call;
+
+    for (uint32_t i = 0; i < g->m; i++) {
+        for (uint32_t j = 0; j < g->n; j++) {
+            float got = g->c[i * g->ldc + j], want = p->want[(size_t)i * g->n + j];
+
+            if (bits_of_float(got) != bits_of_float(want) && !(isnan(got) && isnan(want)))
+                fail_msg("%s, dtype %d, %u x %u x %u: c[%u][%u] is %a, not %a", p->set->isa,
+                         p->set->dtype, g->m, g->n, g->k, i, j, (double)got, (double)want);
+        }
+        for (size_t j = g->n; i + 1 < g->m && j < g->ldc; j++)
+            assert_int_equal(bits_of_float(g->c[i * g->ldc + j]), 0x3c3c3c3c);
+    }
+}
+
+static const struct {
+    uint32_t m, n, k;
+} shapes[] = {
+    {1, 32, 128},  {2, 64, 256},  {3, 32, 1024}, {5, 96, 384},   {6, 32, 128},   {8, 128, 256},
+    {11, 32, 256}, {12, 32, 384}, {13, 64, 128}, {16, 32, 640},  {17, 96, 256},  {23, 32, 128},
+    {24, 32, 128}, {28, 32, 128}, {31, 64, 512}, {32, 32, 896},  {33, 160, 256}, {50, 32, 128},
+    {64, 64, 640}, {65, 32, 384}, {97, 64, 768}, {129, 32, 256}, {525, 32, 128},
+};
+
+static void hold_all_shapes(uint32_t kind)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++) {
+        for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
+            const struct epa_gemm *set =
+                epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+            struct product *p;
+
+            if (set == NULL)
+                continue;
+            p = product_create(set, shapes[s].m, shapes[s].n, shapes[s].k, kind, 77 + s);
+            reference(p);
+            set->multiply(&p->call);
+            hold(p);
+            product_destroy(p);
+        }
+    }
+}
+
+TEST(each_set_adds_in_the_order_it_documents)
+{
+    hold_all_shapes(1); /* like a layer's activations */
+}
+
+TEST(infinities_nan_and_denormals_come_out_as_that_order_has_them)
+{
+    hold_all_shapes(0); /* any bits */
+}
+
+TEST(zeros_and_magnitudes_far_apart_are_added_in_that_order)
+{
+    hold_all_shapes(3);
+    hold_all_shapes(4);
+}
+
+static void sums_of_integers(struct product *p)
+{
+    const uint32_t k = p->call.k;
+
+    for (uint32_t i = 0; i < p->call.m; i++) {
+        for (uint32_t j = 0; j < p->call.n; j++) {
+            int64_t c = 0;
+
+            for (uint32_t h = 0; h < k; h++) {
+                int64_t by = 1;
+
+                if (p->set->dtype == EPA_FP8_E4M3)
+                    by = (int64_t)p->call.a_scale[i * p->call.a_scale_stride + h / 128] *
+                         (int64_t)
+                             p->call.b_scale[(p->call.b_column + j) / 128 * (k / 128) + h / 128];
+                c += (int64_t)p->a[(size_t)i * k + h] * (int64_t)p->b[(size_t)j * k + h] * by;
+            }
+            p->want[(size_t)i * p->call.n + j] = (float)c;
+        }
+    }
+}
+
+TEST(sums_of_integers_are_exact_in_every_set)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++) {
+        for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
+            const struct epa_gemm *set =
+                epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+            struct product *p;
+
+            if (set == NULL)
+                continue;
+            p = product_create(set, shapes[s].m, shapes[s].n, shapes[s].k, INTEGERS, 5 + s);
+            sums_of_integers(p);
+            set->multiply(&p->call);
+            hold(p);
+            product_destroy(p);
+        }
+    }
+}
+
+static void hold_fp8_row(const struct epa_gemm *set, uint32_t k, uint32_t group, uint32_t row)
+{
+    uint8_t *q = malloc(k);
+    float *scale = malloc(k / group * sizeof(*scale));
+    char *a = exactly(epa_gemm_a_bytes(row + 1, k));
+    uint64_t seed = k + group;
+
+    for (uint32_t h = 0; h < k; h++)
+        q[h] = (uint8_t)(h < 256 ? h : next_random(&seed) >> 48);
+    for (uint32_t g = 0; g < k / group; g++)
+        scale[g] = ldexpf((float)(next_random(&seed) >> 40), -(int)(24 + g % 120));
+    set->pack_a_fp8(q, scale, group, k, a, row);
+    for (uint32_t h = 0; h < k; h++) {
+        float x = float_of_e4m3(q[h]);
+        uint16_t got, want;
+
+        if (set->dtype != EPA_FP8_E4M3)
+            x *= scale[h / group];
+        want = word_of_float(set->dtype == EPA_F16, x);
+        memcpy(&got, a + epa_gemm_a_at(row, h / 32 * 32, k) + (size_t)(h % 32) * 2, 2);
+        if (isnan(x))
+            assert_true(isnan(float_of_word(set->dtype == EPA_F16, got)));
+        else if (got != want)
+            fail_msg("%s, dtype %d: %02x * %a: 0x%04x, not 0x%04x", set->isa, set->dtype, q[h],
+                     (double)scale[h / group], got, want);
+    }
+    free(a);
+    free(scale);
+    free(q);
+}
+
+TEST(rows_of_fp8_are_packed_as_the_products_rounded_to_the_type)
+{
+    static const uint32_t groups[] = {16, 32, 64, 128, 256};
+
+    for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
+        const struct epa_gemm *set =
+            epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+
+        for (size_t g = 0; set != NULL && g < LENGTH(groups); g++) {
+            hold_fp8_row(set, 512, groups[g], 0);
+            hold_fp8_row(set, 256, groups[g], 37);
+        }
+    }
+}
+
+TEST(environment_chooses_the_set_that_multiplies)
+{
+    const char *refused = "before";
+    const struct epa_gemm *best;
+
+    for (size_t d = 0; d < LENGTH(dtypes); d++) {
+        unsetenv("EPA2A_ISA");
+        best = epa_gemm_get(dtypes[d], &refused);
+        assert_int_equal(best->dtype, dtypes[d]);
+        assert_null(refused);
+        for (size_t i = 0; i < LENGTH(isas); i++) {
+            const struct epa_gemm *set = epa_gemm_by_name(isas[i], dtypes[d]);
+
+            setenv("EPA2A_ISA", isas[i], 1);
+            if (set != NULL)
+                assert_ptr_equal(epa_gemm_get(dtypes[d], &refused), set);
+            if (set != NULL)
+                assert_null(refused);
+        }
+        setenv("EPA2A_ISA", "sse9", 1);
+        assert_ptr_equal(epa_gemm_get(dtypes[d], &refused), best);
+        assert_string_equal(refused, "sse9");
+    }
+    unsetenv("EPA2A_ISA");
+    assert_null(epa_gemm_by_name("scalar", EPA_F32));
+    assert_null(epa_gemm_by_name("avx", EPA_BF16));
+}
