@@ -119,12 +119,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
 
 template <class S> static const void *of_input(enum device_input input)
 {
-    if (!S::FP8)
+    if constexpr (!S::FP8)
         return (const void *)fused_layer<S, DEVICE_PLAIN>;
-    if (input == DEVICE_FP8)
+    else if (input == DEVICE_FP8)
         return (const void *)fused_layer<S, DEVICE_FP8>;
-    return S::F16 ? (const void *)fused_layer<S, DEVICE_QUANTISE_F16>
-                  : (const void *)fused_layer<S, DEVICE_QUANTISE>;
+    else
+        return (const void *)fused_layer<S, S::F16 ? DEVICE_QUANTISE_F16 : DEVICE_QUANTISE>;
 }
 
 template <int TYPE, bool F16, bool SWIGLU>
@@ -152,14 +152,9 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t expe
                                        uint32_t local)
 {
     uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
-    uint32_t pipe;
+    uint32_t wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, true>::PIPE_BYTES;
+    uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES;
 
     (void)size;
-    if (k.rows == FUSED_ROWS_64)
-        pipe = k.fp8 ? fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES
-                     : fused_shape<EPA_DEV_BF16, FUSED_ROWS_64, false, true>::PIPE_BYTES;
-    else
-        pipe = k.fp8 ? fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, true>::PIPE_BYTES
-                     : fused_shape<EPA_DEV_BF16, FUSED_ROWS_128, false, true>::PIPE_BYTES;
-    return EPA_TILE_ALIGN + pipe + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
+    return EPA_TILE_ALIGN + (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
 }

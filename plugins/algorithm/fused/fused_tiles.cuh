@@ -37,7 +37,7 @@ struct fused_pipe {
     struct fused_task task[FUSED_RING];
     uint32_t last[2], dead[2][2]; /* of a warpgroup */
     float amax[2][2][64];
-    float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
+    __align__(16) float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
 };
 
 /* ---- order ----
