@@ -18,6 +18,8 @@ struct cuda_layout {
     uint64_t capacity;           /* rows, of those blocks */
     uint32_t element_bytes;      /* of what is multiplied */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
+    uint32_t parts, part_channels;
+    bool sorted;
     uint64_t counts_at, counts_bytes; /* two sets */
     uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
 };
@@ -34,7 +36,9 @@ enum { LAG_TILES = 2 };
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
-enum { SORTED_CHOICES = 4096 };
+enum { SORTED_CHOICES = 8192 };
+/* With no more tokens than this several warps add up a token, some channels each. */
+enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
 
 /* ---- layout ---- */
 
@@ -141,12 +145,15 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     status = count_rows(m, c, &l, err);
     if (status != EPA_OK)
         return status;
+    l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
+    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
+    l.sorted = c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.counts_bytes = l.size * words * 16;
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
     l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
     l.arrived_at = algo_place(&l.heap_bytes, (uint64_t)l.blocks * 4, 1);
     l.partial_at = algo_place(&l.heap_bytes, slots * l.hidden * 2, 1);
-    l.flags_at = algo_place(&l.heap_bytes, slots * sizeof(uint64_t), 1);
+    l.flags_at = algo_place(&l.heap_bytes, slots * l.parts * sizeof(uint64_t), 1);
     *out = l;
     return EPA_OK;
 }
@@ -164,6 +171,8 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     a->y = device_take(memory, at, l->capacity * l->hidden * 2);
     a->state = device_take(memory, at, counters * sizeof(*a->state));
     a->list = device_take(memory, at, (uint64_t)l->max_tokens * l->topk * sizeof(*a->list));
+    a->quantised = device_take(
+        memory, at, l->sorted && l->kind.fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
     a->done = device_take(memory, at, slots * sizeof(*a->done));
     a->place = device_take(memory, at, slots * l->topk * sizeof(*a->place));
     a->queue = device_take(memory, at, slots * sizeof(*a->queue));
@@ -187,6 +196,7 @@ static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem 
     m->epoch = ++c->d.epoch;
     kind.input = device_input_of(kind.fp8, m->dtype, m->x_dtype);
     a.c = device_args_of(&c->d, m, 0, 0);
+    a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;
     if (code == cudaSuccess)
         code = cudaLaunchKernelExC(&config, fused_kernel(kind), (void *[]){&a});
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
@@ -250,6 +260,13 @@ static const struct device_kind fused_kind = {
     .name = "fused",
     .stages = 1,
     .halves = 1,
+    .phase =
+        {
+            [FUSED_PHASE_DISPATCH] = "dispatch",
+            [FUSED_PHASE_TILES] = "tiles",
+            [FUSED_PHASE_SEND] = "combine, send",
+            [FUSED_PHASE_SUM] = "combine, sum",
+        },
     .place = place_private,
     .explain = explain_fault,
 };
@@ -358,7 +375,9 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     while (l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
         a->unit_blocks *= 2;
     a->lag_tiles = LAG_TILES * c->blocks;
-    a->sorted = config->sort && (uint64_t)l->max_tokens * l->topk > SORTED_CHOICES;
+    a->sorted = l->sorted;
+    a->parts = l->parts;
+    a->part_channels = l->part_channels;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     a->up_scale = mlp->up_scale;
     a->down_scale = mlp->down_scale;
@@ -408,7 +427,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     enum epa_status status = make_layout(m, &p->world, config, &l, err);
 
     if (status == EPA_OK)
-        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, NULL, &c, err);
+        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, getenv("FUSED_PROFILE"), &c, err);
     if (status != EPA_OK)
         return status;
     c->d.base.stages = stages;

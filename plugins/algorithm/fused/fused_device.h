@@ -50,7 +50,17 @@ struct fused_place {
 
 /* Counters that a call begins with at 0, in device memory of this rank: then one for each expert
  * (rows sent to it), each block of rows (tiles of the intermediate), each block (of outputs). */
-enum { FUSED_TICKET, FUSED_COMPLETE, FUSED_LISTED, FUSED_COUNTERS = 32 };
+enum {
+    FUSED_TICKET,   /* tiles that were taken */
+    FUSED_LISTED,   /* choices */
+    FUSED_COMPLETE, /* tokens all of whose outputs here are ready */
+    FUSED_SENDING,  /* parts of their sums that were taken */
+    FUSED_SUMMING,  /* parts of own tokens that were taken */
+    FUSED_COUNTERS = 32
+};
+
+/* What is stamped of a warp (struct device_stamps): the first five roles of a block. */
+enum fused_phase { FUSED_PHASE_DISPATCH, FUSED_PHASE_TILES, FUSED_PHASE_SEND, FUSED_PHASE_SUM };
 
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
@@ -66,6 +76,7 @@ struct fused_args {
     uint32_t up_rows, ffn;
     uint32_t unit_blocks, lag_tiles;
     uint32_t sorted, dynamic;
+    uint32_t parts, part_channels; /* of a sum, that warps take */
     const float *up_scale, *down_scale;
 
     /* This rank's alone. */
@@ -75,6 +86,7 @@ struct fused_args {
     char *y; /* [capacity][hidden] */
     uint32_t *state;
     uint32_t *list;            /* [max_tokens][topk] choices, by expert */
+    char *quantised;           /* [max_tokens] rows as they are sent, but for META */
     uint32_t *done;            /* [slots] outputs of a token that are ready */
     struct fused_place *place; /* [slots][topk] */
     uint64_t *queue;           /* [slots] call << 32 | choices << 26 | slot */

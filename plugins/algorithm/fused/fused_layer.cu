@@ -4,8 +4,9 @@
  *
  *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
  *   warp 1         loads the rows of tiles, when they have arrived or have been computed
- *   warps 2, 3     dispatch; then send what is complete; then add up own tokens
- *   warpgroups     multiply: 64 rows each, or the same 64 rows and half of the columns each
+ *   warps 2, 3     send many tokens; then send what is complete; then add up own tokens
+ *   warpgroups     send few tokens; multiply: 64 rows each, or the same 64 rows and half of the
+ *                  columns each; then help to combine
  *
  * What happens to a token:
  *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
@@ -36,22 +37,6 @@
 
 extern __shared__ __align__(16) uint32_t shared[];
 
-template <class S, int IN>
-EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
-                        struct fused_pipe *p)
-{
-    uint32_t warp = threadIdx.x / EPA_DEV_WARP - 2;
-    struct fused_mover m = {blockIdx.x + warp * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
-                            p->staged[warp]};
-
-    if (!a.sorted)
-        fused_dispatch<IN, S::ROWS>(a, t, m);
-    else if (!fused_dispatch_sorted<IN, S::ROWS>(a, t, m))
-        return;
-    if (fused_combine_send<S::F16>(a, call, t.scalars[FUSED_ITEMS], m))
-        (void)fused_combine_receive<S::F16>(a, call, m);
-}
-
 /* One thread. */
 template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
 {
@@ -80,36 +65,66 @@ template <class S, int IN>
 static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     fused_layer(const __grid_constant__ struct fused_args a)
 {
+    enum {
+        QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
+        WARPS = FUSED_THREADS / EPA_DEV_WARP
+    };
     char *stages = reinterpret_cast<char *>(
         (reinterpret_cast<uintptr_t>(shared) + EPA_TILE_ALIGN - 1) / EPA_TILE_ALIGN *
         EPA_TILE_ALIGN);
     struct fused_pipe *p = reinterpret_cast<struct fused_pipe *>(stages + S::PIPE_BYTES);
     struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(p + 1));
-    uint32_t *scratch = reinterpret_cast<uint32_t *>(stages); /* nothing is loaded yet */
+    /* In the stages, as nothing is loaded yet; floats of each warp first. */
+    uint32_t *scratch = reinterpret_cast<uint32_t *>(stages) + WARPS * FUSED_MOST_GROUPS;
+    uint32_t group = threadIdx.x / 128, warp = threadIdx.x / EPA_DEV_WARP;
+    struct fused_mover m = {blockIdx.x + warp * gridDim.x, WARPS * gridDim.x,
+                            reinterpret_cast<float *>(stages) + warp * FUSED_MOST_GROUPS};
     uint64_t call = dev_begin(a.c, false, true);
-    uint32_t group = threadIdx.x / 128;
-    bool ok;
 
     if (threadIdx.x == 0)
         fused_init<S>(a, p);
     if (blockIdx.x == 0)
         fused_publish(a, call, scratch);
+    if (QUANTISES && a.sorted)
+        fused_quantise<IN>(a, m);
     __syncthreads();
-    ok = fused_prepare<S::ROWS>(a, call, scratch, t);
-    epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
-    __syncthreads();
-    if (ok) {
-        if (group == 0) {
-            epa_dev_registers_less<S::WIDE ? 72 : 104>();
-            if (threadIdx.x == 0)
-                fused_load_weights<S>(a, t, p, stages);
-            else if (threadIdx.x == EPA_DEV_WARP)
-                fused_load_rows<S>(a, p, stages);
-            else if (threadIdx.x >= 2 * EPA_DEV_WARP)
-                fused_move<S, IN>(a, call, t, p);
-        } else {
-            epa_dev_registers_more<S::WIDE ? 216 : 200>();
-            fused_multiply<S>(a, p, stages, group - 1, call);
+    if (!fused_prepare<S::ROWS>(a, call, scratch, t)) {
+        dev_end(a.c, call, true);
+        return;
+    }
+    if (group == 0) {
+        uint32_t own = warp - 2;
+
+        epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
+        __syncwarp();
+        epa_dev_named_sync(4, FUSED_THREADS);
+        epa_dev_registers_less<S::WIDE ? 72 : 104>();
+        m = {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x, p->staged[own]};
+        fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
+        if (threadIdx.x == 0)
+            fused_load_weights<S>(a, t, p, stages);
+        else if (threadIdx.x == EPA_DEV_WARP)
+            fused_load_rows<S>(a, p, stages);
+        else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S::ROWS>(a, t, m))) {
+            fused_stamp(a, FUSED_PHASE_DISPATCH, true);
+            fused_combine<S::F16, 2>(a, call, t.scalars[FUSED_ITEMS]);
+        }
+        if (warp < 2)
+            fused_stamp(a, FUSED_PHASE_TILES, true);
+    } else {
+        fused_stamp(a, FUSED_PHASE_DISPATCH, false);
+        m = {blockIdx.x + (warp - 4) * gridDim.x, 8 * gridDim.x, p->scales_of_warp[warp - 4]};
+        epa_dev_fence_async_shared();
+        __syncwarp();
+        epa_dev_named_sync(4, FUSED_THREADS);
+        if (!a.sorted)
+            fused_dispatch<IN, S::ROWS>(a, t, m);
+        fused_stamp(a, FUSED_PHASE_DISPATCH, true);
+        epa_dev_registers_more<S::WIDE ? 216 : 200>();
+        fused_stamp(a, FUSED_PHASE_TILES, false);
+        if (fused_multiply<S>(a, p, stages, group - 1, call)) {
+            fused_stamp(a, FUSED_PHASE_TILES, true);
+            fused_combine<S::F16, 4>(a, call, t.scalars[FUSED_ITEMS]);
         }
     }
     dev_end(a.c, call, true);

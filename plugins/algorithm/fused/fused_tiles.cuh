@@ -28,6 +28,7 @@ enum fused_task_kind { FUSED_END, FUSED_UP, FUSED_DOWN };
 /* A tile; `rows` of its block are in use. */
 struct fused_task {
     uint32_t kind, expert, block, tile, rows;
+    uint32_t shared; /* other blocks read the same weights at about the same time */
 };
 
 /* Of a block, in shared memory behind the stages. */
@@ -37,7 +38,9 @@ struct fused_pipe {
     struct fused_task task[FUSED_RING];
     uint32_t last[2], dead[2][2]; /* of a warpgroup */
     float amax[2][2][64];
+    /* Scales of a row, on their way out. */
     __align__(16) float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
+    float scales_of_warp[8][FUSED_MOST_GROUPS];
 };
 
 /* ---- order ----
@@ -59,7 +62,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
                                         uint32_t index, uint32_t *step)
 {
     uint32_t units = t.scalars[FUSED_UNITS], lag = t.scalars[FUSED_LAG], unit, first, blocks, ups;
-    struct fused_task task = {FUSED_END, 0, 0, 0, 0};
+    struct fused_task task = {FUSED_END, 0, 0, 0, 0, 0};
 
     if (index >= t.unit_at[units] * (a.up_tiles + a.down_tiles))
         return task;
@@ -74,6 +77,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     blocks = t.unit_at[unit + 1] - first;
     task.block = first + index % blocks;
     task.tile = index / blocks;
+    task.shared = blocks > 1;
     task.expert = device_cell_of(t.block_at, a.c.local, task.block);
     task.rows = min(ROWS, t.rows[task.expert] - (task.block - t.block_at[task.expert]) * ROWS);
     return task;
@@ -125,6 +129,7 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
         bool up = task.kind == FUSED_UP;
         const CUtensorMap *map = up ? &a.up : &a.down;
         uint32_t steps = up ? a.up_steps : a.down_steps, row, next;
+        uint64_t l2 = task.shared ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
 
         if (!fused_wait_bar(a, &p->free[slot], (i / FUSED_RING & 1) ^ 1))
             return;
@@ -147,10 +152,9 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             if (!fused_wait_bar(a, &p->empty[at.stage], at.parity))
                 return;
             epa_dev_mbar_expect(full, S::B_BYTES);
-            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)row, full,
-                              EPA_L2_EVICT_FIRST);
+            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)row, full, l2);
             epa_dev_tile_load(b + S::B_BYTES / 2, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)next,
-                              full, EPA_L2_EVICT_FIRST);
+                              full, l2);
         }
     }
 }
@@ -557,9 +561,9 @@ EPA_DEV bool fused_stops(struct fused_pipe *p, const struct fused_math &m, uint3
     return *(volatile uint32_t *)dead != 0;
 }
 
-/* A warpgroup. */
+/* A warpgroup. True: all tiles are done. */
 template <class S>
-EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+EPA_DEV bool fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
                             uint32_t group, uint64_t call)
 {
     struct fused_math m = {group, threadIdx.x / EPA_DEV_WARP % 4, epa_dev_lane(), {0, 0}, 0};
@@ -573,13 +577,13 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, co
 
         ok = ok && fused_wait_bar(a, &p->known[slot], i / FUSED_RING & 1);
         if (fused_stops(p, m, i, ok))
-            return;
+            return false;
         task = p->task[slot];
         __syncwarp();
         if (m.lane == 0)
             epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
-            return;
+            return true;
         up = task.kind == FUSED_UP;
         if constexpr (S::FP8) {
             uint32_t steps = up ? a.up_steps : a.down_steps;

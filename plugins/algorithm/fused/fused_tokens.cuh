@@ -53,6 +53,16 @@ EPA_DEV bool fused_failed(const struct fused_args &a)
     return *(volatile uint32_t *)&a.c.v.fault->claimed != 0;
 }
 
+/* Notes when a warp begins and ends a phase: the first beginning and the last end. One lane. */
+EPA_DEV void fused_stamp(const struct fused_args &a, enum fused_phase phase, bool ends)
+{
+    uint32_t warp = threadIdx.x / EPA_DEV_WARP;
+
+    if (a.c.stamps == NULL || epa_dev_lane() != 0 || warp >= DEVICE_WARPS)
+        return;
+    a.c.stamps[blockIdx.x * DEVICE_WARPS + warp].at[phase][ends] = epa_dev_time();
+}
+
 /* Until a counter of this GPU, or one that peers add to, is at least `wanted`. One thread. */
 EPA_DEV bool fused_wait_count(const struct fused_args &a, const uint32_t *word, uint32_t wanted,
                               struct epa_dev_wait w)
@@ -287,7 +297,7 @@ static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, ui
 
 /* ---- dispatch ---- */
 
-/* A warp that moves tokens: which of all, and how many there are; `staged`: shared memory. */
+/* A warp that sends tokens: which of all, and how many there are; `staged`: shared memory. */
 struct fused_mover {
     uint32_t index, of;
     float *staged;
@@ -301,14 +311,13 @@ struct fused_choice {
 };
 
 /* The row of x to the lanes' places, those in `lanes`. One warp. */
-template <int IN>
+template <int IN, int SWEEPS>
 EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t lanes, char *to,
                              float *staged)
 {
     enum {
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
-        HALVES = QUANTISES ? 2 : 1,
-        SWEEPS = 2
+        HALVES = QUANTISES ? 2 : 1
     };
     uint32_t bytes = a.c.hidden * (IN == DEVICE_PLAIN ? 2 : 1); /* that cross */
     uint32_t groups = a.c.hidden / FUSED_HALF, lane = epa_dev_lane();
@@ -388,17 +397,34 @@ EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t
     return c;
 }
 
-/* Sends a token to experts; `row`: where, at the ranks of the lanes' choices. */
-template <int IN>
-EPA_DEV void fused_send(const struct fused_args &a, uint32_t token, struct fused_choice c,
-                        const struct fused_meta &meta, float *staged)
+EPA_DEV char *fused_row_at(const struct fused_args &a, uint32_t expert, uint32_t row)
 {
-    if (c.sent) {
-        c.to = a.c.v.peer_heap[c.expert / a.c.local] + a.recv + (uint64_t)c.row * a.message_bytes;
-        epa_dev_store16(c.to + a.meta_at,
-                        make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), 0));
+    return a.c.v.peer_heap[expert / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
+}
+
+EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struct fused_meta &meta)
+{
+    epa_dev_store16(row + a.meta_at,
+                    make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), 0));
+}
+
+/* A row as it is sent. One warp. */
+EPA_DEV void fused_copy_row(const char *from, char *to, uint32_t bytes)
+{
+    enum { SWEEPS = 8 };
+
+    for (uint32_t at = epa_dev_lane() * 16; at < bytes; at += SWEEPS * 512) {
+        uint4 v[SWEEPS];
+
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+            if (at + s * 512 < bytes)
+                v[s] = epa_dev_load16(from + at + s * 512);
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+            if (at + s * 512 < bytes)
+                epa_dev_store16(to + at + s * 512, v[s]);
     }
-    fused_store_row<IN>(a, token, __ballot_sync(EPA_DEV_ALL, c.sent), c.to, staged);
 }
 
 /* A row has been sent to `expert`, which the block that it is in counts. After a __syncwarp() of
@@ -421,64 +447,82 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
         struct fused_meta meta = {};
         struct fused_choice c = fused_choice_of(a, token, ~0u, &meta);
 
-        if (c.sent)
+        if (c.sent) {
             c.row = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
-        fused_send<IN>(a, token, c, meta, m.staged);
+            c.to = fused_row_at(a, c.expert, c.row);
+            fused_store_meta(a, c.to, meta);
+        }
+        fused_store_row<IN, 7>(a, token, __ballot_sync(EPA_DEV_ALL, c.sent), c.to, m.staged);
         __syncwarp();
         if (c.sent)
             fused_arrive<ROWS>(a, c.expert, c.row);
     }
 }
 
-/* Many tokens: the rows of the experts that are first, first. */
+/* Many tokens are quantised before they are sent, each once. */
+template <int IN>
+EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover &m)
+{
+    for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
+        fused_store_row<IN, 4>(a, token, 1, a.quantised + (size_t)token * a.message_bytes,
+                               m.staged);
+}
+
+/* Then rows of the experts that are first, first. */
 enum { FUSED_BATCH = 4 };
 
 template <int IN, uint32_t ROWS>
 EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
                                    const struct fused_mover &m)
 {
-    uint32_t all = a.c.tokens * a.c.topk, choices = t.scalars[FUSED_CHOICES], listed = 0;
+    uint32_t all = a.c.tokens * a.c.topk, choices = t.scalars[FUSED_CHOICES];
     uint32_t lane = epa_dev_lane();
     bool ok = true;
 
     for (uint32_t i = m.index * EPA_DEV_WARP + lane; i < all; i += m.of * EPA_DEV_WARP) {
         uint32_t e = (uint32_t)__ldg(a.c.expert + i);
 
-        if (e >= a.c.experts)
-            continue;
-        a.list[t.list_at[e] + atomicAdd(fused_sent(a) + e, 1u)] = i;
-        listed++;
+        if (e < a.c.experts)
+            a.list[t.list_at[e] + atomicAdd(fused_sent(a) + e, 1u)] = i;
     }
-    for (uint32_t step = EPA_DEV_WARP / 2; step > 0; step /= 2)
-        listed += __shfl_xor_sync(EPA_DEV_ALL, listed, step);
     __syncwarp();
     if (lane == 0) {
-        epa_dev_add_release_gpu(a.state + FUSED_LISTED, listed);
-        ok = fused_wait_count(a, a.state + FUSED_LISTED, choices, {0, FUSED_WAIT_LIST, 0, 0});
+        /* And the block has quantised its tokens. */
+        epa_dev_add_release_gpu(a.state + FUSED_LISTED, 1);
+        ok = fused_wait_count(a, a.state + FUSED_LISTED, m.of, {0, FUSED_WAIT_LIST, 0, 0});
     }
     if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
         return false;
     for (uint32_t i = m.index * FUSED_BATCH; i < choices; i += m.of * FUSED_BATCH) {
-        struct fused_choice own = {};
+        uint32_t expert = ~0u, row = 0; /* that this lane signals */
 
         for (uint32_t b = 0; b < FUSED_BATCH && i + b < choices; b++) {
             uint32_t choice = __ldcg(a.list + i + b), token = choice / a.c.topk;
+            uint32_t who = choice % a.c.topk, e, at;
             struct fused_meta meta = {};
-            struct fused_choice c =
-                fused_choice_of(a, token, 1u << choice % a.c.topk, &meta);
+            struct fused_choice c = fused_choice_of(a, token, 1u << who, &meta);
+            char *to;
 
-            if (c.sent)
-                c.row = t.send_row[c.expert] + (i + b - t.list_at[c.expert]);
-            fused_send<IN>(a, token, c, meta, m.staged);
-            /* Lane b signals it. */
-            c.expert = __shfl_sync(EPA_DEV_ALL, c.expert, choice % a.c.topk);
-            c.row = __shfl_sync(EPA_DEV_ALL, c.row, choice % a.c.topk);
-            if (lane == b)
-                own = c, own.sent = true;
+            e = __shfl_sync(EPA_DEV_ALL, c.expert, who);
+            at = t.send_row[e] + (i + b - t.list_at[e]);
+            to = fused_row_at(a, e, at);
+            if (lane == who)
+                fused_store_meta(a, to, meta);
+            if (lane == b) {
+                expert = e;
+                row = at;
+            }
+            if (IN == DEVICE_PLAIN)
+                fused_copy_row(static_cast<const char *>(a.c.x) + (size_t)token * a.meta_at, to,
+                               a.meta_at);
+            else if (IN == DEVICE_FP8)
+                fused_store_row<IN, 4>(a, token, 1, to, m.staged);
+            else
+                fused_copy_row(a.quantised + (size_t)token * a.message_bytes, to, a.meta_at);
         }
         __syncwarp();
-        if (own.sent)
-            fused_arrive<ROWS>(a, own.expert, own.row);
+        if (expert != ~0u)
+            fused_arrive<ROWS>(a, expert, row);
     }
     return true;
 }
@@ -503,14 +547,23 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
                           call << 32 | (uint64_t)n << 26 | slot);
 }
 
-/* Adds up rows of 16 bits, one for each set bit of `lanes`, which has its pointer and its weight,
- * in their order. One warp. */
-template <bool F16>
-EPA_DEV void fused_reduce(const struct fused_args &a, uint32_t lanes, const char *row, float weight,
-                          char *to)
+/* The next of what warps take in turn. One warp. */
+EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
 {
-    enum { MANY = 4, SWEEPS = 2 };
-    uint32_t bytes = a.c.hidden * 2, lane = epa_dev_lane();
+    uint32_t i = 0;
+
+    if (epa_dev_lane() == 0)
+        i = atomicInc(a.state + counter, INT32_MAX);
+    return __shfl_sync(EPA_DEV_ALL, i, 0);
+}
+
+/* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
+ * pointer and its weight, in their order. One warp. */
+template <bool F16, int SWEEPS>
+EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *to, uint32_t bytes)
+{
+    enum { MANY = 4 };
+    uint32_t lane = epa_dev_lane();
 
     for (uint32_t from = 0; from < bytes; from += SWEEPS * 512) {
         float sum[SWEEPS][8] = {};
@@ -525,12 +578,13 @@ EPA_DEV void fused_reduce(const struct fused_args &a, uint32_t lanes, const char
                 const char *p = dev_from_lane(row, who) + from + lane * 16;
 
                 w[i] = __shfl_sync(EPA_DEV_ALL, weight, who);
+                w[i] = left != 0 ? w[i] : 0.0f;
 #pragma unroll
-                for (int s = 0; s < SWEEPS; s++)
+                for (int s = 0; s < SWEEPS; s++) {
+                    v[s][i] = make_uint4(0, 0, 0, 0);
                     if (left != 0 && from + s * 512 + lane * 16 < bytes)
                         v[s][i] = epa_dev_load16(p + s * 512);
-                    else
-                        v[s][i] = make_uint4(0, 0, 0, 0), w[i] = left != 0 ? w[i] : 0.0f;
+                }
                 left &= left - 1;
             }
 #pragma unroll
@@ -550,6 +604,17 @@ EPA_DEV void fused_reduce(const struct fused_args &a, uint32_t lanes, const char
     }
 }
 
+/* Bytes of a row before a part, and in it. */
+EPA_DEV uint32_t fused_part_at(const struct fused_args &a, uint32_t part)
+{
+    return part * a.part_channels * 2;
+}
+
+EPA_DEV uint32_t fused_part_bytes(const struct fused_args &a, uint32_t part)
+{
+    return min(a.part_channels, a.c.hidden - part * a.part_channels) * 2;
+}
+
 EPA_DEV char *fused_partial(const struct fused_args &a, uint32_t owner, uint32_t token,
                             uint32_t source)
 {
@@ -558,23 +623,25 @@ EPA_DEV char *fused_partial(const struct fused_args &a, uint32_t owner, uint32_t
 }
 
 EPA_DEV uint64_t *fused_flag(const struct fused_args &a, uint32_t owner, uint32_t token,
-                             uint32_t source)
+                             uint32_t source, uint32_t part)
 {
     return reinterpret_cast<uint64_t *>(a.c.v.peer_heap[owner] + a.flags) +
-           ((uint64_t)token * a.c.v.size + source);
+           ((uint64_t)token * a.c.v.size + source) * a.parts + part;
 }
 
 /* Tokens that are complete here, added up and sent to their rank. */
-template <bool F16>
-EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call, uint32_t items,
-                                const struct fused_mover &m)
+template <bool F16, int SWEEPS>
+EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call, uint32_t items)
 {
-    for (uint32_t i = m.index; i < items; i += m.of) {
+    uint32_t i;
+
+    while ((i = fused_take(a, FUSED_SENDING)) < items * a.parts) {
+        uint32_t part = i % a.parts, n, slot, owner, token;
         uint64_t item = 0;
         bool ok = true;
-        uint32_t n, slot, owner, token;
         struct fused_place place = {};
 
+        i /= a.parts;
         if (epa_dev_lane() == 0)
             ok = fused_wait_epoch(a, a.queue + i, call << 32, {0, FUSED_WAIT_OUTPUTS, 0, i}, &item);
         if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
@@ -591,28 +658,30 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call, uint3
 
             place = {raw.x, __uint_as_float(raw.y)};
         }
-        fused_reduce<F16>(a, n == 32 ? ~0u : (1u << n) - 1,
-                          a.y + (uint64_t)place.row * a.c.hidden * 2, place.weight,
-                          fused_partial(a, owner, token, a.c.v.rank));
+        fused_reduce<F16, SWEEPS>(
+            n == 32 ? ~0u : (1u << n) - 1,
+            a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
+            fused_partial(a, owner, token, a.c.v.rank) + fused_part_at(a, part),
+            fused_part_bytes(a, part));
         __syncwarp();
         if (epa_dev_lane() == 0)
-            epa_dev_store_release(fused_flag(a, owner, token, a.c.v.rank), call);
+            epa_dev_store_release(fused_flag(a, owner, token, a.c.v.rank, part), call);
     }
     return true;
 }
 
 /* Own tokens: the sums of all ranks, which are added up. */
-template <bool F16>
-EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call,
-                                   const struct fused_mover &m)
+template <bool F16, int SWEEPS>
+EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
 {
-    uint32_t lane = epa_dev_lane();
+    uint32_t lane = epa_dev_lane(), token;
 
-    for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
-        uint32_t rank = ~0u, ranks = 0;
+    while ((token = fused_take(a, FUSED_SUMMING)) < a.c.tokens * a.parts) {
+        uint32_t rank = ~0u, ranks = 0, part = token % a.parts;
         uint64_t seen;
         bool ok = true;
 
+        token /= a.parts;
         if (lane < a.c.topk) {
             uint32_t e = (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + lane);
 
@@ -621,15 +690,31 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call,
         for (uint32_t r = 0; r < a.c.v.size; r++)
             ranks |= __any_sync(EPA_DEV_ALL, rank == r) ? 1u << r : 0;
         if ((ranks >> lane & 1) != 0)
-            ok = fused_wait_epoch(a, fused_flag(a, a.c.v.rank, token, lane), call,
+            ok = fused_wait_epoch(a, fused_flag(a, a.c.v.rank, token, lane, part), call,
                                   {0, FUSED_WAIT_PARTIAL, lane, token}, &seen);
         if (!__all_sync(EPA_DEV_ALL, ok))
             return false;
         __syncwarp();
-        fused_reduce<F16>(a, ranks, fused_partial(a, a.c.v.rank, token, lane), 1.0f,
-                          static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2);
+        fused_reduce<F16, SWEEPS>(
+            ranks, fused_partial(a, a.c.v.rank, token, lane) + fused_part_at(a, part), 1.0f,
+            static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part),
+            fused_part_bytes(a, part));
     }
     return true;
+}
+
+template <bool F16, int SWEEPS>
+EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, uint32_t items)
+{
+    bool ok;
+
+    fused_stamp(a, FUSED_PHASE_SEND, false);
+    ok = fused_combine_send<F16, SWEEPS>(a, call, items);
+    fused_stamp(a, FUSED_PHASE_SEND, true);
+    fused_stamp(a, FUSED_PHASE_SUM, false);
+    if (ok)
+        (void)fused_combine_receive<F16, SWEEPS>(a, call);
+    fused_stamp(a, FUSED_PHASE_SUM, true);
 }
 
 #endif
