@@ -278,20 +278,17 @@ typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32
                                     const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* Maps of matrices in rows of bytes; `rows` of `bytes` each, every `stride` bytes. */
-static enum epa_status encode(encode_function encode_tiled, const char *what, void *base,
-                              uint64_t bytes, uint64_t rows, uint64_t stride, uint32_t box_bytes,
-                              uint32_t box_rows, CUtensorMap *out, struct epa_error *err)
+/* A map of `rows` of `bytes` each, every `stride` bytes, whose boxes are FUSED_K_BYTES wide. */
+static enum epa_status encode(encode_function encode_tiled, const char *what, const void *base,
+                              uint64_t bytes, uint64_t rows, uint64_t stride, uint32_t box_rows,
+                              CUtensorMap *out, struct epa_error *err)
 {
-    bool scales = box_bytes < FUSED_K_BYTES; /* floats, as they are */
-    cuuint64_t size[2] = {scales ? bytes / 4 : bytes, rows}, strides[1] = {stride};
-    cuuint32_t box[2] = {scales ? box_bytes / 4 : box_bytes, box_rows}, step[2] = {1, 1};
-    CUresult code = encode_tiled(
-        out, scales ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, base,
-        size, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        scales ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-        scales ? CU_TENSOR_MAP_L2_PROMOTION_NONE : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    cuuint64_t size[2] = {bytes, rows}, strides[1] = {stride};
+    cuuint32_t box[2] = {FUSED_K_BYTES, box_rows}, step[2] = {1, 1};
+    CUresult code =
+        encode_tiled(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)base, size, strides,
+                     box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
     if (code != CUDA_SUCCESS)
         return epa_fail(err, EPA_ERR_SYSTEM,
@@ -320,27 +317,18 @@ static enum epa_status make_maps(struct fused_cuda *c, const struct epa_mlp *mlp
                         "fused: the driver of GPU %d has no cuTensorMapEncodeTiled",
                         c->d.backend->device);
     memcpy(&encode_tiled, &found, sizeof(found));
-    status = encode(encode_tiled, "received rows", recv, hidden, l->capacity, l->message_bytes,
-                    FUSED_K_BYTES, 64, &a->rows, err);
+    status = encode(encode_tiled, "up weights", mlp->up, hidden, (uint64_t)l->local * l->up_rows,
+                    hidden, FUSED_HALF, &a->up, err);
     if (status == EPA_OK)
-        status = encode(encode_tiled, "up weights", (void *)(uintptr_t)mlp->up, hidden,
-                        (uint64_t)l->local * l->up_rows, hidden, FUSED_K_BYTES, FUSED_HALF, &a->up,
-                        err);
-    if (status == EPA_OK)
-        status = encode(encode_tiled, "intermediate", a->act_rows, ffn, l->capacity, ffn,
-                        FUSED_K_BYTES, 64, &a->act, err);
-    if (status == EPA_OK)
-        status = encode(encode_tiled, "down weights", (void *)(uintptr_t)mlp->down, ffn,
-                        (uint64_t)l->local * l->hidden, ffn, FUSED_K_BYTES, FUSED_HALF, &a->down,
-                        err);
-    if (status != EPA_OK || !l->kind.fp8)
-        return status;
-    status = encode(encode_tiled, "scales of received rows", recv + l->scales_at, l->scales * 4,
-                    l->capacity, l->message_bytes, 16, 64, &a->row_scales, err);
-    if (status == EPA_OK)
-        status = encode(encode_tiled, "scales of the intermediate", a->act_row_scales,
-                        l->act_groups * 4, l->capacity, l->act_groups * 4, 16, 64, &a->act_scales,
-                        err);
+        status = encode(encode_tiled, "down weights", mlp->down, ffn,
+                        (uint64_t)l->local * l->hidden, ffn, FUSED_HALF, &a->down, err);
+    for (uint32_t i = 0; i < FUSED_HEIGHTS && status == EPA_OK; i++) {
+        status = encode(encode_tiled, "received rows", recv, hidden, l->capacity, l->message_bytes,
+                        16u << i, &a->rows[i], err);
+        if (status == EPA_OK)
+            status = encode(encode_tiled, "intermediate", a->act_rows, ffn, l->capacity, ffn,
+                            16u << i, &a->act[i], err);
+    }
     return status;
 }
 

@@ -14,6 +14,7 @@ enum {
     FUSED_COLUMNS = 256, /* of a tile: two halves of 128 rows of weights */
     FUSED_HALF = 128,
     FUSED_K_BYTES = 128, /* of a row that a stage holds */
+    FUSED_HEIGHTS = 4, /* of boxes: 16 << i rows */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
@@ -64,8 +65,8 @@ enum fused_phase { FUSED_PHASE_DISPATCH, FUSED_PHASE_TILES, FUSED_PHASE_SEND, FU
 
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
-    CUtensorMap rows, row_scales, up; /* GEMM 1: boxes of 64 rows, 4 scales of them; 128 rows */
-    CUtensorMap act, act_scales, down;
+    /* Boxes of 128 bytes of 16, 32, 64 and 128 rows; of 128 rows of weights. */
+    CUtensorMap rows[FUSED_HEIGHTS], act[FUSED_HEIGHTS], up, down;
     struct device_args c;
     uint64_t counts[2]; /* [source][experts + size] packets: rows, or tokens; call */
     uint64_t recv, arrived, partial, flags;

@@ -35,7 +35,7 @@
  * which experts have rows. */
 #include "fused_tiles.cuh"
 
-extern __shared__ __align__(16) uint32_t shared[];
+extern __shared__ __align__(1024) uint32_t shared[];
 
 /* One thread. */
 template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
@@ -49,15 +49,11 @@ template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fu
         epa_dev_mbar_init(&p->free[i], 9); /* and the one that loads rows */
     }
     epa_dev_mbar_init_done();
-    for (uint32_t i = 0; i < 4; i++)
-        p->dead[i / 2][i % 2] = 0;
-    epa_dev_map_prefetch(&a.rows);
     epa_dev_map_prefetch(&a.up);
-    epa_dev_map_prefetch(&a.act);
     epa_dev_map_prefetch(&a.down);
-    if (S::FP8) {
-        epa_dev_map_prefetch(&a.row_scales);
-        epa_dev_map_prefetch(&a.act_scales);
+    for (uint32_t i = 0; i < FUSED_HEIGHTS; i++) {
+        epa_dev_map_prefetch(&a.rows[i]);
+        epa_dev_map_prefetch(&a.act[i]);
     }
 }
 
@@ -69,14 +65,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         WARPS = FUSED_THREADS / EPA_DEV_WARP
     };
-    char *stages = reinterpret_cast<char *>(
-        (reinterpret_cast<uintptr_t>(shared) + EPA_TILE_ALIGN - 1) / EPA_TILE_ALIGN *
-        EPA_TILE_ALIGN);
+    char *stages = reinterpret_cast<char *>(shared);
     struct fused_pipe *p = reinterpret_cast<struct fused_pipe *>(stages + S::PIPE_BYTES);
     struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(p + 1));
     /* In the stages, as nothing is loaded yet; floats of each warp first. */
     uint32_t *scratch = reinterpret_cast<uint32_t *>(stages) + WARPS * FUSED_MOST_GROUPS;
-    uint32_t group = threadIdx.x / 128, warp = threadIdx.x / EPA_DEV_WARP;
+    uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0), warp = threadIdx.x / EPA_DEV_WARP;
     struct fused_mover m = {blockIdx.x + warp * gridDim.x, WARPS * gridDim.x,
                             reinterpret_cast<float *>(stages) + warp * FUSED_MOST_GROUPS};
     uint64_t call = dev_begin(a.c, false, true);
@@ -103,7 +97,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
         if (threadIdx.x == 0)
             fused_load_weights<S>(a, t, p, stages);
-        else if (threadIdx.x == EPA_DEV_WARP)
+        else if (warp == 1)
             fused_load_rows<S>(a, p, stages);
         else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S::ROWS>(a, t, m))) {
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
@@ -122,10 +116,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_stamp(a, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<S::WIDE ? 216 : 200>();
         fused_stamp(a, FUSED_PHASE_TILES, false);
-        if (fused_multiply<S>(a, p, stages, group - 1, call)) {
-            fused_stamp(a, FUSED_PHASE_TILES, true);
-            fused_combine<S::F16, 4>(a, call, t.scalars[FUSED_ITEMS]);
-        }
+        fused_multiply<S>(a, p, stages, group - 1, call);
+        fused_stamp(a, FUSED_PHASE_TILES, true);
+        fused_combine<S::F16, 4>(a, call, t.scalars[FUSED_ITEMS]);
     }
     dev_end(a.c, call, true);
 }
@@ -145,6 +138,10 @@ template <class S> static const void *of_input(enum device_input input)
 template <int TYPE, bool F16, bool SWIGLU>
 static const void *of_rows(const struct fused_kernel_kind *k)
 {
+#ifdef FUSED_FEW /* dev */
+    if (!SWIGLU || F16)
+        return NULL;
+#endif
     if (k->rows == FUSED_ROWS_64)
         return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16, SWIGLU>>(k->input);
     return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16, SWIGLU>>(k->input);
@@ -171,5 +168,5 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t expe
     uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES;
 
     (void)size;
-    return EPA_TILE_ALIGN + (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
+    return (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
 }

@@ -18,7 +18,7 @@ template <int TYPE_, int ROW_KIND, bool F16_, bool SWIGLU_> struct fused_shape {
         A_BYTES = ROWS * FUSED_K_BYTES,
         B_BYTES = FUSED_COLUMNS * FUSED_K_BYTES,
         STAGE_BYTES = A_BYTES + B_BYTES,
-        SCALE_BYTES = FP8 ? ROWS * 16 : 0, /* of four steps */
+        SCALE_BYTES = FP8 ? 2 * ROWS * 4 : 0, /* [half][row]: of the row times the half's */
         PIPE_BYTES = STAGES * (STAGE_BYTES + SCALE_BYTES)
     };
 };
@@ -36,7 +36,7 @@ struct fused_pipe {
     uint64_t full[8], empty[8]; /* stages */
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
-    uint32_t last[2], dead[2][2]; /* of a warpgroup */
+    uint32_t last[2]; /* of a warpgroup: its tile was the last of the block */
     float amax[2][2][64];
     /* Scales of a row, on their way out. */
     __align__(16) float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
@@ -83,19 +83,6 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     return task;
 }
 
-/* ---- waits within the block ---- */
-
-/* False: this rank's kernel has failed. */
-EPA_DEV bool fused_wait_bar(const struct fused_args &a, uint64_t *bar, uint32_t parity)
-{
-    uint32_t polls = 0;
-
-    while (!epa_dev_mbar_try(bar, parity))
-        if (++polls % 64 == 0 && fused_failed(a))
-            return false;
-    return true;
-}
-
 /* Where a role is in the ring of stages. */
 struct fused_cursor {
     uint32_t stage, parity;
@@ -110,7 +97,25 @@ template <class S> EPA_DEV void fused_advance(struct fused_cursor *at)
     }
 }
 
-/* ---- loads ---- */
+/* ---- loads ----
+ *
+ * Where a wait for rows ends because something failed, whatever is there is loaded: all roles go on
+ * to the last tile. */
+
+/* Rows of weights that the halves of a tile begin with. */
+template <class S>
+EPA_DEV void fused_halves(const struct fused_args &a, const struct fused_task &task,
+                          uint32_t *first, uint32_t *second)
+{
+    if (task.kind == FUSED_UP && S::SWIGLU) {
+        *first = task.expert * a.up_rows + task.tile * FUSED_HALF;
+        *second = *first + a.ffn;
+    } else {
+        *first = task.expert * (task.kind == FUSED_UP ? a.up_rows : a.c.hidden) +
+                 task.tile * FUSED_COLUMNS;
+        *second = *first + FUSED_HALF;
+    }
+}
 
 /* One thread: takes tiles, makes them known to the block, and loads their weights. It does not
  * wait for tokens. */
@@ -128,87 +133,135 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
         struct fused_task task = fused_task_at<S::ROWS>(a, t, index, &step);
         bool up = task.kind == FUSED_UP;
         const CUtensorMap *map = up ? &a.up : &a.down;
-        uint32_t steps = up ? a.up_steps : a.down_steps, row, next;
+        uint32_t steps = up ? a.up_steps : a.down_steps, first, second;
         uint64_t l2 = task.shared ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
 
-        if (!fused_wait_bar(a, &p->free[slot], (i / FUSED_RING & 1) ^ 1))
-            return;
+        epa_dev_mbar_wait(&p->free[slot], (i / FUSED_RING & 1) ^ 1);
         p->task[slot] = task;
         epa_dev_mbar_arrive(&p->known[slot]);
         if (task.kind == FUSED_END)
             return;
-        row = up ? task.expert * a.up_rows : task.expert * a.c.hidden;
-        if (up && S::SWIGLU) {
-            row += task.tile * FUSED_HALF;
-            next = row + a.ffn;
-        } else {
-            row += task.tile * FUSED_COLUMNS;
-            next = row + FUSED_HALF;
-        }
+        fused_halves<S>(a, task, &first, &second);
         for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
             char *b = stages + at.stage * S::STAGE_BYTES + S::A_BYTES;
             uint64_t *full = &p->full[at.stage];
 
-            if (!fused_wait_bar(a, &p->empty[at.stage], at.parity))
-                return;
+            epa_dev_mbar_wait(&p->empty[at.stage], at.parity);
             epa_dev_mbar_expect(full, S::B_BYTES);
-            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)row, full, l2);
-            epa_dev_tile_load(b + S::B_BYTES / 2, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)next,
-                              full, l2);
+            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)first, full, l2);
+            epa_dev_tile_load(b + S::B_BYTES / 2, map, (int32_t)(s * FUSED_K_BYTES),
+                              (int32_t)second, full, l2);
         }
     }
 }
 
-/* One thread: loads the rows of tiles, once they are there. */
+/* Scales of four steps: of this lane's rows of a tile, and of the halves of the weights. */
+template <class S> struct fused_scales {
+    float4 row[S::ROWS / EPA_DEV_WARP], half[2];
+};
+
+EPA_DEV float fused_of4(float4 v, int i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* Four of `n` floats, aligned to 4 bytes alone. */
+EPA_DEV float4 fused_load4(const float *from, uint32_t at, uint32_t n)
+{
+    return make_float4(__ldg(from + at), __ldg(from + min(at + 1, n - 1)),
+                       __ldg(from + min(at + 2, n - 1)), __ldg(from + min(at + 3, n - 1)));
+}
+
+template <class S>
+EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_task &task)
+{
+    if (task.kind == FUSED_UP)
+        return fused_wait_count(
+            a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
+            task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
+    return fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
+                            {0, FUSED_WAIT_ACTS, task.expert, task.block});
+}
+
+/* One warp: loads the rows of tiles, once they are there, and their scales. */
 template <class S>
 EPA_DEV void fused_load_rows(const struct fused_args &a, struct fused_pipe *p, char *stages)
 {
     struct fused_cursor at = {0, 1};
-    char *scales = stages + S::STAGES * S::STAGE_BYTES;
+    float *scales = reinterpret_cast<float *>(stages + S::STAGES * S::STAGE_BYTES);
+    uint32_t lane = epa_dev_lane();
+    bool ok = true;
 
     for (uint32_t i = 0;; i++) {
-        uint32_t slot = i % FUSED_RING;
+        uint32_t slot = i % FUSED_RING, height, steps, first, second, row;
+        const float *row_scales, *half_scales;
         struct fused_task task;
-        bool up, ready;
-        const CUtensorMap *map, *scale_map;
-        uint32_t steps;
+        size_t stride;
+        bool up;
 
-        if (!fused_wait_bar(a, &p->known[slot], i / FUSED_RING & 1))
-            return;
+        epa_dev_mbar_wait(&p->known[slot], i / FUSED_RING & 1);
         task = p->task[slot];
-        epa_dev_mbar_arrive(&p->free[slot]);
+        __syncwarp();
+        if (lane == 0)
+            epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
             return;
         up = task.kind == FUSED_UP;
-        map = up ? &a.rows : &a.act;
-        scale_map = up ? &a.row_scales : &a.act_scales;
         steps = up ? a.up_steps : a.down_steps;
-        if (up)
-            ready = fused_wait_count(
-                a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
-                task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
-        else
-            ready = fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
-                                     {0, FUSED_WAIT_ACTS, task.expert, task.block});
-        if (!ready)
-            return;
+        row = task.block * S::ROWS;
+        height = task.rows <= 16 ? 0 : task.rows <= 32 ? 1 : task.rows <= 64 ? 2 : 3;
+        const CUtensorMap *map = up ? &a.rows[height] : &a.act[height];
+        if (S::FP8) {
+            row_scales = up ? reinterpret_cast<const float *>(
+                                  dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) +
+                                  a.scales_at)
+                            : a.act_row_scales + (size_t)row * a.act_groups;
+            stride = up ? a.message_bytes / 4 : a.act_groups;
+            half_scales = up ? a.up_scale : a.down_scale;
+            fused_halves<S>(a, task, &first, &second);
+            first /= FUSED_HALF;
+            second = min(second / FUSED_HALF,
+                         a.c.local * (up ? a.up_rows : a.c.hidden) / FUSED_HALF - 1);
+        }
+        if (lane == 0 && ok)
+            ok = fused_wait_rows<S>(a, task);
+        ok = __shfl_sync(EPA_DEV_ALL, ok, 0);
         epa_dev_fence_async_global();
-        for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
-            char *to = stages + at.stage * S::STAGE_BYTES;
-            uint64_t *full = &p->full[at.stage];
-            bool scaled = S::FP8 && s % 4 == 0;
+        __syncwarp();
+        for (uint32_t s4 = 0; s4 < steps; s4 += 4) {
+            struct fused_scales<S> v;
 
-            if (!fused_wait_bar(a, &p->empty[at.stage], at.parity))
-                return;
-            epa_dev_mbar_expect(full, S::A_BYTES + (scaled ? S::SCALE_BYTES : 0));
-            for (uint32_t r = 0; r < S::ROWS; r += 64) {
-                int32_t y = (int32_t)(task.block * S::ROWS + r);
+            if (S::FP8) {
+#pragma unroll
+                for (uint32_t r = 0; r < S::ROWS / EPA_DEV_WARP; r++)
+                    v.row[r] = __ldcg(reinterpret_cast<const float4 *>(
+                        row_scales + (r * EPA_DEV_WARP + lane) * stride + s4));
+                v.half[0] = fused_load4(half_scales + (size_t)first * steps, s4, steps);
+                v.half[1] = fused_load4(half_scales + (size_t)second * steps, s4, steps);
+            }
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                if (s4 + q >= steps)
+                    break;
+                float *to = scales + at.stage * (S::SCALE_BYTES / 4) + lane;
 
-                epa_dev_tile_load(to + r * FUSED_K_BYTES, map, (int32_t)(s * FUSED_K_BYTES), y,
-                                  full, EPA_L2_NORMAL);
-                if (scaled)
-                    epa_dev_tile_load(scales + at.stage * S::SCALE_BYTES + r * 16, scale_map,
-                                      (int32_t)s, y, full, EPA_L2_NORMAL);
+                epa_dev_mbar_wait(&p->empty[at.stage], at.parity);
+                if (S::FP8) {
+#pragma unroll
+                    for (uint32_t r = 0; r < S::ROWS / EPA_DEV_WARP; r++)
+#pragma unroll
+                        for (uint32_t h = 0; h < 2; h++)
+                            to[h * S::ROWS + r * EPA_DEV_WARP] =
+                                fused_of4(v.row[r], q) * fused_of4(v.half[h], q);
+                    __syncwarp();
+                }
+                if (lane == 0) {
+                    epa_dev_mbar_expect(&p->full[at.stage], (16u << height) * FUSED_K_BYTES);
+                    epa_dev_tile_load(stages + at.stage * S::STAGE_BYTES, map,
+                                      (int32_t)((s4 + q) * FUSED_K_BYTES), (int32_t)row,
+                                      &p->full[at.stage], EPA_L2_NORMAL);
+                }
+                fused_advance<S>(&at);
             }
         }
     }
@@ -243,18 +296,17 @@ EPA_DEV void fused_operands(const struct fused_math &m, const char *stage, uint6
     *half1 = epa_dev_tile_descriptor(b + S::B_BYTES / 2);
 }
 
-/* Of 16 bits. False: the kernel has failed, and sums are any. */
+/* Of 16 bits: the products of a step are queued before those of the step before are waited for. */
 template <class S>
-EPA_DEV bool fused_multiply16(const struct fused_args &a, struct fused_pipe *p, const char *stages,
-                              uint32_t steps, struct fused_math *m, float (&sum)[2 * S::SUMS])
+EPA_DEV void fused_multiply16(struct fused_pipe *p, const char *stages, uint32_t steps,
+                              struct fused_math *m, float (&sum)[2 * S::SUMS])
 {
-    uint64_t rows, half0, half1, *before = NULL;
-    bool ok = true;
+    uint64_t rows, half0, half1;
+    uint32_t before = 0;
 
-    for (uint32_t s = 0; s < steps && ok; s++, fused_advance<S>(&m->at)) {
-        ok = fused_wait_bar(a, &p->full[m->at.stage], m->at.parity);
+    for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&m->at)) {
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        epa_dev_wgmma_pin(sum);
+        epa_dev_mbar_wait(&p->full[m->at.stage], m->at.parity);
         epa_dev_wgmma_begin();
 #pragma unroll
         for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32) {
@@ -272,22 +324,19 @@ EPA_DEV bool fused_multiply16(const struct fused_args &a, struct fused_pipe *p, 
         }
         epa_dev_wgmma_commit();
         epa_dev_wgmma_wait<1>();
-        if (before != NULL)
-            fused_release(*m, before);
-        before = &p->empty[m->at.stage];
+        if (s > 0)
+            fused_release(*m, &p->empty[before]);
+        before = m->at.stage;
     }
     epa_dev_wgmma_wait<0>();
     epa_dev_wgmma_pin(sum);
-    if (before != NULL)
-        fused_release(*m, before);
-    return ok;
+    fused_release(*m, &p->empty[before]);
 }
 
 /* One half of a step in FP8: its products, which are added up to less than float32. */
 template <class S>
 EPA_DEV void fused_products(uint64_t rows, uint64_t half, float (&part)[S::SUMS])
 {
-    epa_dev_wgmma_pin(part);
     epa_dev_wgmma_begin();
 #pragma unroll
     for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32)
@@ -304,53 +353,39 @@ EPA_DEV void fused_promote(const float (&part)[S::SUMS], float scale0, float sca
         sum[i] = __fmaf_rn(part[i], i / 2 % 2 == 0 ? scale0 : scale1, sum[i]);
 }
 
-/* FP8: `weight_scale` of the tile's two halves. */
+/* FP8: while a warpgroup promotes its products, the other one multiplies. */
 template <class S>
-EPA_DEV bool fused_multiply8(const struct fused_args &a, struct fused_pipe *p, const char *stages,
-                             uint32_t steps, const float *scale_of_half0,
-                             const float *scale_of_half1, struct fused_math *m,
-                             float (&sum)[2 * S::SUMS])
+EPA_DEV void fused_multiply8(struct fused_pipe *p, const char *stages, uint32_t steps,
+                             struct fused_math *m, float (&sum)[2 * S::SUMS])
 {
-    const char *scales = stages + S::STAGES * S::STAGE_BYTES +
-                         ((S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4) * 16;
-    float4 low = {}, high = {};
-    float half0_scale = 0, half1_scale = 0;
+    const float *scales = reinterpret_cast<const float *>(stages + S::STAGES * S::STAGE_BYTES) +
+                          (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
     uint64_t rows, half0, half1;
-    bool ok = true;
 
 #pragma unroll
     for (int i = 0; i < 2 * S::SUMS; i++)
         sum[i] = 0.0f;
-    for (uint32_t s = 0; s < steps && ok; s++, fused_advance<S>(&m->at)) {
-        float part[S::SUMS], row0, row1, weight0, weight1;
+    for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&m->at)) {
+        const float *scale = scales + m->at.stage * (S::SCALE_BYTES / 4);
+        float part[S::SUMS], by[2][2];
 
-        if (s % EPA_DEV_WARP == 0 && s + m->lane < steps) {
-            half0_scale = __ldg(scale_of_half0 + s + m->lane);
-            half1_scale = __ldg(scale_of_half1 + s + m->lane);
-        }
-        weight0 = __shfl_sync(EPA_DEV_ALL, half0_scale, s % EPA_DEV_WARP);
-        weight1 = __shfl_sync(EPA_DEV_ALL, half1_scale, s % EPA_DEV_WARP);
-        ok = fused_wait_bar(a, &p->full[m->at.stage], m->at.parity);
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        fused_products<S>(rows, half0, part);
-        if (s % 4 == 0) {
-            const char *from = scales + m->at.stage * S::SCALE_BYTES;
-
-            low = *reinterpret_cast<const float4 *>(from);
-            high = *reinterpret_cast<const float4 *>(from + 8 * 16);
+        epa_dev_mbar_wait(&p->full[m->at.stage], m->at.parity);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            by[h][0] = scale[h * S::ROWS];
+            by[h][1] = scale[h * S::ROWS + 8];
         }
-        row0 = s % 4 == 0 ? low.x : s % 4 == 1 ? low.y : s % 4 == 2 ? low.z : low.w;
-        row1 = s % 4 == 0 ? high.x : s % 4 == 1 ? high.y : s % 4 == 2 ? high.z : high.w;
+        fused_products<S>(rows, half0, part);
         epa_dev_wgmma_wait<0>();
         epa_dev_wgmma_pin(part);
-        fused_promote<S>(part, row0 * weight0, row1 * weight0, sum);
+        fused_promote<S>(part, by[0][0], by[0][1], sum);
         fused_products<S>(rows, half1, part);
         epa_dev_wgmma_wait<0>();
         epa_dev_wgmma_pin(part);
         fused_release(*m, &p->empty[m->at.stage]);
-        fused_promote<S>(part, row0 * weight1, row1 * weight1, sum + S::SUMS);
+        fused_promote<S>(part, by[1][0], by[1][1], sum + S::SUMS);
     }
-    return ok;
 }
 
 /* ---- out of sums ---- */
@@ -545,61 +580,36 @@ EPA_DEV void fused_finish_down(const struct fused_args &a, struct fused_pipe *p,
         __threadfence();
     }
     epa_dev_named_sync(1 + m->group, 128);
-    if (p->last[m->group] != 0 && m->warp * 32 + m->lane < task.rows)
+    if (p->last[m->group] != 0 && m->warp * 32 + m->lane < task.rows && !fused_failed(a))
         fused_complete(a, call, task.block * S::ROWS + m->warp * 32 + m->lane);
 }
 
-/* Whether a warp of the warpgroup has found that the kernel failed: all stop at the same tile, as
- * they have barriers in common. */
-EPA_DEV bool fused_stops(struct fused_pipe *p, const struct fused_math &m, uint32_t i, bool ok)
-{
-    uint32_t *dead = &p->dead[m.group][i % 2];
-
-    if (!ok)
-        *dead = 1;
-    epa_dev_named_sync(1 + m.group, 128);
-    return *(volatile uint32_t *)dead != 0;
-}
-
-/* A warpgroup. True: all tiles are done. */
+/* A warpgroup. */
 template <class S>
-EPA_DEV bool fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
                             uint32_t group, uint64_t call)
 {
-    struct fused_math m = {group, threadIdx.x / EPA_DEV_WARP % 4, epa_dev_lane(), {0, 0}, 0};
-    bool ok = true;
+    struct fused_math m = {group, __shfl_sync(EPA_DEV_ALL, threadIdx.x / EPA_DEV_WARP % 4, 0),
+                           epa_dev_lane(), {0, 0}, 0};
 
     for (uint32_t i = 0;; i++) {
-        uint32_t slot = i % FUSED_RING;
+        uint32_t slot = i % FUSED_RING, steps;
         struct fused_task task;
         float sum[2 * S::SUMS];
-        bool up;
 
-        ok = ok && fused_wait_bar(a, &p->known[slot], i / FUSED_RING & 1);
-        if (fused_stops(p, m, i, ok))
-            return false;
+        epa_dev_mbar_wait(&p->known[slot], i / FUSED_RING & 1);
         task = p->task[slot];
         __syncwarp();
         if (m.lane == 0)
             epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
-            return true;
-        up = task.kind == FUSED_UP;
-        if constexpr (S::FP8) {
-            uint32_t steps = up ? a.up_steps : a.down_steps;
-            uint32_t first = up ? task.expert * (a.up_rows / FUSED_HALF)
-                                : task.expert * (a.c.hidden / FUSED_HALF);
-            uint32_t half0 = first + (up && S::SWIGLU ? task.tile : 2 * task.tile);
-            uint32_t half1 = up && S::SWIGLU ? half0 + a.ffn / FUSED_HALF : half0 + 1;
-            uint32_t end = first + (up ? a.up_rows : a.c.hidden) / FUSED_HALF;
-            const float *scale = up ? a.up_scale : a.down_scale;
-
-            ok = fused_multiply8<S>(a, p, stages, steps, scale + (size_t)half0 * steps,
-                                    scale + (size_t)min(half1, end - 1) * steps, &m, sum);
-        } else {
-            ok = fused_multiply16<S>(a, p, stages, up ? a.up_steps : a.down_steps, &m, sum);
-        }
-        if (up)
+            return;
+        steps = task.kind == FUSED_UP ? a.up_steps : a.down_steps;
+        if constexpr (S::FP8)
+            fused_multiply8<S>(p, stages, steps, &m, sum);
+        else
+            fused_multiply16<S>(p, stages, steps, &m, sum);
+        if (task.kind == FUSED_UP)
             fused_finish_up<S>(a, p, &m, task, sum);
         else
             fused_finish_down<S>(a, p, &m, task, sum, call);

@@ -330,11 +330,10 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         for (int s = 0; s < SWEEPS; s++)
 #pragma unroll
             for (int h = 0; h < HALVES; h++) {
-                uint32_t at = from + s * 512 + lane * 16;
+                /* Those beyond load what nobody uses: loads do not wait for each other so. */
+                uint32_t at = min(from + s * 512 + lane * 16, bytes - 16);
 
-                v[s][h] = make_uint4(0, 0, 0, 0);
-                if (at < bytes)
-                    v[s][h] = __ldg(reinterpret_cast<const uint4 *>(x + at * HALVES + h * 16));
+                v[s][h] = __ldg(reinterpret_cast<const uint4 *>(x + at * HALVES + h * 16));
             }
 #pragma unroll
         for (int s = 0; s < SWEEPS; s++) {
@@ -418,8 +417,7 @@ EPA_DEV void fused_copy_row(const char *from, char *to, uint32_t bytes)
 
 #pragma unroll
         for (int s = 0; s < SWEEPS; s++)
-            if (at + s * 512 < bytes)
-                v[s] = epa_dev_load16(from + at + s * 512);
+            v[s] = epa_dev_load16(from + min(at + s * 512, bytes - 16));
 #pragma unroll
         for (int s = 0; s < SWEEPS; s++)
             if (at + s * 512 < bytes)
@@ -571,24 +569,24 @@ EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *t
         for (uint32_t left = lanes; left != 0;) {
             uint4 v[SWEEPS][MANY];
             float w[MANY];
+            uint32_t n = min((uint32_t)MANY, (uint32_t)__popc(left)), who = 0;
 
+            /* All leave before the first is used; those beyond are loaded again, for nothing. */
 #pragma unroll
             for (int i = 0; i < MANY; i++) {
-                uint32_t who = left != 0 ? __ffs(left) - 1 : 0;
-                const char *p = dev_from_lane(row, who) + from + lane * 16;
+                who = left != 0 ? __ffs(left) - 1 : who;
+                const char *p = dev_from_lane(row, who);
 
                 w[i] = __shfl_sync(EPA_DEV_ALL, weight, who);
-                w[i] = left != 0 ? w[i] : 0.0f;
 #pragma unroll
-                for (int s = 0; s < SWEEPS; s++) {
-                    v[s][i] = make_uint4(0, 0, 0, 0);
-                    if (left != 0 && from + s * 512 + lane * 16 < bytes)
-                        v[s][i] = epa_dev_load16(p + s * 512);
-                }
+                for (int s = 0; s < SWEEPS; s++)
+                    v[s][i] = epa_dev_load16(p + min(from + s * 512 + lane * 16, bytes - 16));
                 left &= left - 1;
             }
 #pragma unroll
-            for (int i = 0; i < MANY; i++)
+            for (int i = 0; i < MANY; i++) {
+                if (i >= n)
+                    break;
 #pragma unroll
                 for (int s = 0; s < SWEEPS; s++) {
                     float value[8];
@@ -596,6 +594,7 @@ EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *t
                     epa_dev_unpack<F16>(v[s][i], value);
                     dev_add8(value, w[i], sum[s]);
                 }
+            }
         }
 #pragma unroll
         for (int s = 0; s < SWEEPS; s++)
