@@ -19,7 +19,8 @@ struct cuda_layout {
     uint32_t element_bytes;      /* of what is multiplied */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
-    bool sorted;
+    bool sorted, spread;
+    uint32_t up_tiles, down_tiles; /* of FUSED_COLUMNS rows of weights */
     uint64_t counts_at, counts_bytes; /* two sets */
     uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
 };
@@ -37,6 +38,8 @@ enum { LAG_TILES = 2 };
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 8192 };
+/* With no more tokens than this a block sends each together. */
+enum { SPREAD_TOKENS = 256 };
 /* With no more tokens than this several warps add up a token, some channels each. */
 enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
 
@@ -147,7 +150,11 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         return status;
     l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
-    l.sorted = c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+    l.spread = l.max_tokens <= SPREAD_TOKENS;
+    l.up_tiles = l.kind.swiglu ? l.ffn / FUSED_HALF
+                               : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.counts_bytes = l.size * words * 16;
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
     l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
@@ -164,8 +171,11 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     const struct cuda_layout *l = &c->l;
     struct fused_args *a = &c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
+    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
     uint64_t counters = FUSED_COUNTERS + l->experts + 2 * (uint64_t)l->blocks;
 
+    a->up = device_take(memory, at, packed * l->up_tiles * l->hidden);
+    a->down = device_take(memory, at, packed * l->down_tiles * l->ffn);
     a->act_rows = device_take(memory, at, l->capacity * l->ffn * l->element_bytes);
     a->act_row_scales = device_take(memory, at, l->capacity * l->act_groups * sizeof(float));
     a->y = device_take(memory, at, l->capacity * l->hidden * 2);
@@ -297,8 +307,7 @@ static enum epa_status encode(encode_function encode_tiled, const char *what, co
     return EPA_OK;
 }
 
-static enum epa_status make_maps(struct fused_cuda *c, const struct epa_mlp *mlp,
-                                 struct epa_error *err)
+static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
 {
     const struct cuda_layout *l = &c->l;
     struct fused_args *a = &c->args;
@@ -308,7 +317,7 @@ static enum epa_status make_maps(struct fused_cuda *c, const struct epa_mlp *mlp
     enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     void *found = NULL;
     encode_function encode_tiled;
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
 
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
                                          &result) != cudaSuccess ||
@@ -317,11 +326,6 @@ static enum epa_status make_maps(struct fused_cuda *c, const struct epa_mlp *mlp
                         "fused: the driver of GPU %d has no cuTensorMapEncodeTiled",
                         c->d.backend->device);
     memcpy(&encode_tiled, &found, sizeof(found));
-    status = encode(encode_tiled, "up weights", mlp->up, hidden, (uint64_t)l->local * l->up_rows,
-                    hidden, FUSED_HALF, &a->up, err);
-    if (status == EPA_OK)
-        status = encode(encode_tiled, "down weights", mlp->down, ffn,
-                        (uint64_t)l->local * l->hidden, ffn, FUSED_HALF, &a->down, err);
     for (uint32_t i = 0; i < FUSED_HEIGHTS && status == EPA_OK; i++) {
         status = encode(encode_tiled, "received rows", recv, hidden, l->capacity, l->message_bytes,
                         16u << i, &a->rows[i], err);
@@ -351,9 +355,10 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->scales = l->scales;
     a->capacity = (uint32_t)l->capacity;
     a->blocks = l->blocks;
-    a->up_tiles = l->kind.swiglu ? l->ffn / FUSED_HALF
-                                 : (l->ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    a->down_tiles = (l->hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    a->up_tiles = l->up_tiles;
+    a->down_tiles = l->down_tiles;
+    a->up_from = mlp->up;
+    a->down_from = mlp->down;
     a->up_steps = l->hidden / k;
     a->down_steps = l->ffn / k;
     a->up_rows = l->up_rows;
@@ -364,11 +369,31 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
         a->unit_blocks *= 2;
     a->lag_tiles = LAG_TILES * c->blocks;
     a->sorted = l->sorted;
+    a->spread = l->spread;
     a->parts = l->parts;
     a->part_channels = l->part_channels;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     a->up_scale = mlp->up_scale;
     a->down_scale = mlp->down_scale;
+}
+
+/* Weights are copied once, so that what a stage holds is contiguous. */
+static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
+{
+    struct fused_args a = c->args;
+    cudaLaunchConfig_t config = {.gridDim = {8 * c->blocks, 1, 1},
+                                 .blockDim = {256, 1, 1},
+                                 .stream = c->d.backend->stream};
+    cudaError_t code;
+
+    a.c = c->d.args;
+    code = cudaLaunchKernelExC(&config, fused_pack_kernel(c->l.kind.swiglu), (void *[]){&a});
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(c->d.backend->stream);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "fused: packing weights on GPU %d: %s",
+                        c->d.backend->device, cudaGetErrorString(code));
+    return EPA_OK;
 }
 
 enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world *world,
@@ -433,8 +458,10 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->blocks = c->d.resident[0];
     if (status == EPA_OK) {
         fill_args(c, config, &m->mlp);
-        status = make_maps(c, &m->mlp, err);
+        status = make_maps(c, err);
     }
+    if (status == EPA_OK)
+        status = pack_weights(c, err);
     if (status != EPA_OK) {
         device_destroy(&c->d.base);
         return status;

@@ -14,8 +14,10 @@ enum {
     FUSED_COLUMNS = 256, /* of a tile: two halves of 128 rows of weights */
     FUSED_HALF = 128,
     FUSED_K_BYTES = 128, /* of a row that a stage holds */
+    FUSED_WEIGHT_BYTES = FUSED_COLUMNS * FUSED_K_BYTES,
     FUSED_HEIGHTS = 4, /* of boxes: 16 << i rows */
     FUSED_TOKEN_WARPS = 2,
+    FUSED_MATH_WARPS = 8,
     FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
     FUSED_MOST_GROUPS = 128 /* of 128 channels: hidden and ffn are at most 16,384 */
@@ -65,8 +67,8 @@ enum fused_phase { FUSED_PHASE_DISPATCH, FUSED_PHASE_TILES, FUSED_PHASE_SEND, FU
 
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
-    /* Boxes of 128 bytes of 16, 32, 64 and 128 rows; of 128 rows of weights. */
-    CUtensorMap rows[FUSED_HEIGHTS], act[FUSED_HEIGHTS], up, down;
+    /* Boxes of 128 bytes of 16, 32, 64 and 128 rows. */
+    CUtensorMap rows[FUSED_HEIGHTS], act[FUSED_HEIGHTS];
     struct device_args c;
     uint64_t counts[2]; /* [source][experts + size] packets: rows, or tokens; call */
     uint64_t recv, arrived, partial, flags;
@@ -77,7 +79,11 @@ struct fused_args {
     uint32_t up_rows, ffn;
     uint32_t unit_blocks, lag_tiles;
     uint32_t sorted, dynamic;
+    uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
     uint32_t parts, part_channels; /* of a sum, that warps take */
+    /* Weights as they are given, and packed: [expert][tile][step] what a stage holds. */
+    const char *up_from, *down_from;
+    char *up, *down;
     const float *up_scale, *down_scale;
 
     /* This rank's alone. */
@@ -104,6 +110,7 @@ extern "C" {
 #endif
 /* NULL: there is none. All take a struct fused_args. */
 const void *fused_kernel(struct fused_kernel_kind);
+const void *fused_pack_kernel(bool swiglu);
 uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t size,
                             uint32_t local);
 #ifdef __cplusplus

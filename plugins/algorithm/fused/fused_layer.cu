@@ -49,8 +49,6 @@ template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fu
         epa_dev_mbar_init(&p->free[i], 9); /* and the one that loads rows */
     }
     epa_dev_mbar_init_done();
-    epa_dev_map_prefetch(&a.up);
-    epa_dev_map_prefetch(&a.down);
     for (uint32_t i = 0; i < FUSED_HEIGHTS; i++) {
         epa_dev_map_prefetch(&a.rows[i]);
         epa_dev_map_prefetch(&a.act[i]);
@@ -111,7 +109,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
-        if (!a.sorted)
+        if (a.spread)
+            fused_dispatch_spread<IN, S::ROWS>(a, t, warp - 4, p->rows, m.staged);
+        else if (!a.sorted)
             fused_dispatch<IN, S::ROWS>(a, t, m);
         fused_stamp(a, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<S::WIDE ? 216 : 200>();
@@ -121,6 +121,48 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_combine<S::F16, 4>(a, call, t.scalars[FUSED_ITEMS]);
     }
     dev_end(a.c, call, true);
+}
+
+/* ---- weights ---- */
+
+/* One matrix, of `groups` of 128 rows for each expert, into tiles of two groups: the pairs of gate
+ * and up, or neighbours; the second half of the last tile may be empty. */
+EPA_DEV void fused_pack_matrix(const char *from, char *to, uint32_t experts, uint32_t groups,
+                               uint32_t tiles, uint32_t steps, bool pairs)
+{
+    uint64_t pieces = (uint64_t)experts * tiles * steps * (FUSED_WEIGHT_BYTES / 16);
+
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t piece = i % 8, row = i / 8 % FUSED_HALF, half = i / (8 * FUSED_HALF) % 2;
+        uint64_t stage = i / (16 * FUSED_HALF), tile = stage / steps;
+        uint32_t step = stage % steps;
+        uint32_t group = pairs ? tile % tiles + half * (groups / 2) : tile % tiles * 2 + half;
+        uint4 v = make_uint4(0, 0, 0, 0);
+
+        if (group < groups)
+            v = *reinterpret_cast<const uint4 *>(
+                from + (((tile / tiles * groups + group) * FUSED_HALF + row) * steps + step) *
+                           FUSED_K_BYTES +
+                piece * 16);
+        *reinterpret_cast<uint4 *>(to + stage * FUSED_WEIGHT_BYTES +
+                                   (half * FUSED_HALF + row) * FUSED_K_BYTES +
+                                   (piece ^ row % 8) * 16) = v;
+    }
+}
+
+template <bool SWIGLU>
+static __global__ void fused_pack(const __grid_constant__ struct fused_args a)
+{
+    fused_pack_matrix(a.up_from, a.up, a.c.local, a.up_rows / FUSED_HALF, a.up_tiles, a.up_steps,
+                      SWIGLU);
+    fused_pack_matrix(a.down_from, a.down, a.c.local, a.c.hidden / FUSED_HALF, a.down_tiles,
+                      a.down_steps, false);
+}
+
+extern "C" const void *fused_pack_kernel(bool swiglu)
+{
+    return swiglu ? (const void *)fused_pack<true> : (const void *)fused_pack<false>;
 }
 
 /* ---- which ---- */

@@ -36,11 +36,11 @@ struct fused_pipe {
     uint64_t full[8], empty[8]; /* stages */
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
-    uint32_t last[2]; /* of a warpgroup: its tile was the last of the block */
     float amax[2][2][64];
     /* Scales of a row, on their way out. */
     __align__(16) float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
-    float scales_of_warp[8][FUSED_MOST_GROUPS];
+    float scales_of_warp[FUSED_MATH_WARPS][FUSED_MOST_GROUPS];
+    uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
 };
 
 /* ---- order ----
@@ -102,19 +102,18 @@ template <class S> EPA_DEV void fused_advance(struct fused_cursor *at)
  * Where a wait for rows ends because something failed, whatever is there is loaded: all roles go on
  * to the last tile. */
 
-/* Rows of weights that the halves of a tile begin with. */
+/* Groups of 128 rows of weights that are the halves of a tile. */
 template <class S>
 EPA_DEV void fused_halves(const struct fused_args &a, const struct fused_task &task,
                           uint32_t *first, uint32_t *second)
 {
-    if (task.kind == FUSED_UP && S::SWIGLU) {
-        *first = task.expert * a.up_rows + task.tile * FUSED_HALF;
-        *second = *first + a.ffn;
-    } else {
-        *first = task.expert * (task.kind == FUSED_UP ? a.up_rows : a.c.hidden) +
-                 task.tile * FUSED_COLUMNS;
-        *second = *first + FUSED_HALF;
-    }
+    bool up = task.kind == FUSED_UP;
+    uint32_t groups = (up ? a.up_rows : a.c.hidden) / FUSED_HALF;
+    bool pairs = up && S::SWIGLU;
+    uint32_t at = pairs ? task.tile : 2 * task.tile;
+
+    *first = task.expert * groups + at;
+    *second = task.expert * groups + (pairs ? at + a.ffn / FUSED_HALF : min(at + 1, groups - 1));
 }
 
 /* One thread: takes tiles, makes them known to the block, and loads their weights. It does not
@@ -132,25 +131,25 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
                                    : blockIdx.x + i * gridDim.x;
         struct fused_task task = fused_task_at<S::ROWS>(a, t, index, &step);
         bool up = task.kind == FUSED_UP;
-        const CUtensorMap *map = up ? &a.up : &a.down;
-        uint32_t steps = up ? a.up_steps : a.down_steps, first, second;
+        uint32_t steps = up ? a.up_steps : a.down_steps;
         uint64_t l2 = task.shared ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
+        const char *from = (up ? a.up : a.down) +
+                           ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) *
+                               steps * FUSED_WEIGHT_BYTES;
 
         epa_dev_mbar_wait(&p->free[slot], (i / FUSED_RING & 1) ^ 1);
         p->task[slot] = task;
         epa_dev_mbar_arrive(&p->known[slot]);
         if (task.kind == FUSED_END)
             return;
-        fused_halves<S>(a, task, &first, &second);
         for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
-            char *b = stages + at.stage * S::STAGE_BYTES + S::A_BYTES;
             uint64_t *full = &p->full[at.stage];
 
             epa_dev_mbar_wait(&p->empty[at.stage], at.parity);
-            epa_dev_mbar_expect(full, S::B_BYTES);
-            epa_dev_tile_load(b, map, (int32_t)(s * FUSED_K_BYTES), (int32_t)first, full, l2);
-            epa_dev_tile_load(b + S::B_BYTES / 2, map, (int32_t)(s * FUSED_K_BYTES),
-                              (int32_t)second, full, l2);
+            epa_dev_mbar_expect(full, FUSED_WEIGHT_BYTES);
+            epa_dev_bulk_load(stages + at.stage * S::STAGE_BYTES + S::A_BYTES,
+                              from + (uint64_t)s * FUSED_WEIGHT_BYTES, FUSED_WEIGHT_BYTES, full,
+                              l2);
         }
     }
 }
@@ -178,7 +177,8 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_task
     if (task.kind == FUSED_UP)
         return fused_wait_count(
             a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
-            task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
+            task.rows * (a.spread != 0 ? FUSED_MATH_WARPS : 1),
+            {0, FUSED_WAIT_ROWS, task.expert, task.block});
     return fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
                             {0, FUSED_WAIT_ACTS, task.expert, task.block});
 }
@@ -219,9 +219,6 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, struct fused_pipe *p, c
             stride = up ? a.message_bytes / 4 : a.act_groups;
             half_scales = up ? a.up_scale : a.down_scale;
             fused_halves<S>(a, task, &first, &second);
-            first /= FUSED_HALF;
-            second = min(second / FUSED_HALF,
-                         a.c.local * (up ? a.up_rows : a.c.hidden) / FUSED_HALF - 1);
         }
         if (lane == 0 && ok)
             ok = fused_wait_rows<S>(a, task);
@@ -274,6 +271,8 @@ struct fused_math {
     uint32_t group, warp, lane; /* which warpgroup, warp of it, lane of that */
     struct fused_cursor at;
     uint32_t scaled; /* tiles whose amax was exchanged */
+    /* The tile before: it is stored, but nobody has been told. */
+    uint32_t stored, block, rows; /* stored: its enum fused_task_kind; 0: none is */
 };
 
 /* The warp has read its stage. */
@@ -282,6 +281,46 @@ EPA_DEV void fused_release(const struct fused_math &m, uint64_t *empty)
     __syncwarp();
     if (m.lane == 0)
         epa_dev_mbar_arrive(empty);
+}
+
+/* Counts the tile that is stored: a release waits until all of it is in place, so it is put off
+ * to where it takes no time. All of the warpgroup. */
+template <class S>
+EPA_DEV void fused_tell(const struct fused_args &a, struct fused_math *m, uint64_t call)
+{
+    uint32_t kind = m->stored, last = 0;
+
+    m->stored = 0;
+    if (m->warp != 0)
+        return;
+    if (kind == FUSED_UP) {
+        if (m->lane == 0)
+            epa_dev_add_release_gpu(fused_acts(a) + m->block, 1);
+        __syncwarp();
+        return;
+    }
+    if (m->lane == 0) {
+        __threadfence();
+        last = atomicAdd(fused_outputs(a) + m->block, 1u) + 1 == 2 * a.down_tiles;
+        __threadfence();
+    }
+    if (__shfl_sync(EPA_DEV_ALL, last, 0) != 0 && !fused_failed(a))
+        for (uint32_t r = m->lane; r < m->rows; r += EPA_DEV_WARP)
+            fused_complete(a, call, m->block * S::ROWS + r);
+    __syncwarp();
+}
+
+/* Before the products of a step: the tile before is told of in the third, or when rows are waited
+ * for, which may wait for this. */
+template <class S>
+EPA_DEV void fused_wait_stage(const struct fused_args &a, struct fused_pipe *p, uint32_t s,
+                              uint32_t steps, struct fused_math *m, uint64_t call)
+{
+    uint64_t *full = &p->full[m->at.stage];
+
+    if (m->stored != 0 && (s == min(2u, steps - 1) || (s == 0 && !epa_dev_mbar_try(full, m->at.parity))))
+        fused_tell<S>(a, m, call);
+    epa_dev_mbar_wait(full, m->at.parity);
 }
 
 /* Descriptors of a stage for this warpgroup: its rows, and its columns of each half. */
@@ -298,15 +337,16 @@ EPA_DEV void fused_operands(const struct fused_math &m, const char *stage, uint6
 
 /* Of 16 bits: the products of a step are queued before those of the step before are waited for. */
 template <class S>
-EPA_DEV void fused_multiply16(struct fused_pipe *p, const char *stages, uint32_t steps,
-                              struct fused_math *m, float (&sum)[2 * S::SUMS])
+EPA_DEV void fused_multiply16(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+                              uint32_t steps, struct fused_math *m, uint64_t call,
+                              float (&sum)[2 * S::SUMS])
 {
     uint64_t rows, half0, half1;
     uint32_t before = 0;
 
     for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&m->at)) {
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        epa_dev_mbar_wait(&p->full[m->at.stage], m->at.parity);
+        fused_wait_stage<S>(a, p, s, steps, m, call);
         epa_dev_wgmma_begin();
 #pragma unroll
         for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32) {
@@ -355,8 +395,9 @@ EPA_DEV void fused_promote(const float (&part)[S::SUMS], float scale0, float sca
 
 /* FP8: while a warpgroup promotes its products, the other one multiplies. */
 template <class S>
-EPA_DEV void fused_multiply8(struct fused_pipe *p, const char *stages, uint32_t steps,
-                             struct fused_math *m, float (&sum)[2 * S::SUMS])
+EPA_DEV void fused_multiply8(const struct fused_args &a, struct fused_pipe *p, const char *stages,
+                             uint32_t steps, struct fused_math *m, uint64_t call,
+                             float (&sum)[2 * S::SUMS])
 {
     const float *scales = reinterpret_cast<const float *>(stages + S::STAGES * S::STAGE_BYTES) +
                           (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
@@ -370,7 +411,7 @@ EPA_DEV void fused_multiply8(struct fused_pipe *p, const char *stages, uint32_t 
         float part[S::SUMS], by[2][2];
 
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        epa_dev_mbar_wait(&p->full[m->at.stage], m->at.parity);
+        fused_wait_stage<S>(a, p, s, steps, m, call);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             by[h][0] = scale[h * S::ROWS];
@@ -542,17 +583,11 @@ EPA_DEV void fused_finish_up(const struct fused_args &a, struct fused_pipe *p, s
         if ((task.tile * 2 + 1) * FUSED_HALF < a.ffn)
             fused_store_act<S>(a, p, m, task, sum + S::SUMS, task.tile * 2 + 1);
     }
-    /* The tile's rows are loaded by bulk copies. */
-    epa_dev_fence_async_global();
-    epa_dev_named_sync(1 + m->group, 128);
-    if (m->warp == 0 && m->lane == 0)
-        epa_dev_add_release_gpu(fused_acts(a) + task.block, 1);
 }
 
 template <class S>
-EPA_DEV void fused_finish_down(const struct fused_args &a, struct fused_pipe *p,
-                               struct fused_math *m, const struct fused_task &task,
-                               const float (&sum)[2 * S::SUMS], uint64_t call)
+EPA_DEV void fused_finish_down(const struct fused_args &a, const struct fused_math *m,
+                               const struct fused_task &task, const float (&sum)[2 * S::SUMS])
 {
     uint32_t at = (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
 
@@ -572,16 +607,6 @@ EPA_DEV void fused_finish_down(const struct fused_args &a, struct fused_pipe *p,
                 at + r * 8 < task.rows, m->lane);
         }
     }
-    epa_dev_named_sync(1 + m->group, 128);
-    if (m->warp == 0 && m->lane == 0) {
-        __threadfence();
-        p->last[m->group] =
-            atomicAdd(fused_outputs(a) + task.block, 1u) + 1 == 2 * a.down_tiles;
-        __threadfence();
-    }
-    epa_dev_named_sync(1 + m->group, 128);
-    if (p->last[m->group] != 0 && m->warp * 32 + m->lane < task.rows && !fused_failed(a))
-        fused_complete(a, call, task.block * S::ROWS + m->warp * 32 + m->lane);
 }
 
 /* A warpgroup. */
@@ -590,7 +615,7 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, co
                             uint32_t group, uint64_t call)
 {
     struct fused_math m = {group, __shfl_sync(EPA_DEV_ALL, threadIdx.x / EPA_DEV_WARP % 4, 0),
-                           epa_dev_lane(), {0, 0}, 0};
+                           epa_dev_lane(), {0, 0}, 0, 0, 0, 0};
 
     for (uint32_t i = 0;; i++) {
         uint32_t slot = i % FUSED_RING, steps;
@@ -603,17 +628,23 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, co
         if (m.lane == 0)
             epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
-            return;
+            break;
         steps = task.kind == FUSED_UP ? a.up_steps : a.down_steps;
         if constexpr (S::FP8)
-            fused_multiply8<S>(p, stages, steps, &m, sum);
+            fused_multiply8<S>(a, p, stages, steps, &m, call, sum);
         else
-            fused_multiply16<S>(p, stages, steps, &m, sum);
+            fused_multiply16<S>(a, p, stages, steps, &m, call, sum);
         if (task.kind == FUSED_UP)
             fused_finish_up<S>(a, p, &m, task, sum);
         else
-            fused_finish_down<S>(a, p, &m, task, sum, call);
+            fused_finish_down<S>(a, &m, task, sum);
+        epa_dev_named_sync(1 + m.group, 128); /* all of its threads have stored */
+        m.stored = task.kind;
+        m.block = task.block;
+        m.rows = task.rows;
     }
+    if (m.stored != 0)
+        fused_tell<S>(a, &m, call);
 }
 
 #endif

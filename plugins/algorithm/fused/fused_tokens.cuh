@@ -310,20 +310,21 @@ struct fused_choice {
     char *to;
 };
 
-/* The row of x to the lanes' places, those in `lanes`. One warp. */
+/* Channels `begin` to `end`, multiples of 128, of the row of x to the lanes' places, those in
+ * `lanes`. One warp. */
 template <int IN, int SWEEPS>
-EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t lanes, char *to,
-                             float *staged)
+EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,
+                             uint32_t end, uint32_t lanes, char *to, float *staged)
 {
     enum {
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         HALVES = QUANTISES ? 2 : 1
     };
-    uint32_t bytes = a.c.hidden * (IN == DEVICE_PLAIN ? 2 : 1); /* that cross */
-    uint32_t groups = a.c.hidden / FUSED_HALF, lane = epa_dev_lane();
-    const char *x = static_cast<const char *>(a.c.x) + (size_t)token * bytes * HALVES;
+    constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* of a channel that cross */
+    uint32_t groups = a.c.hidden / FUSED_HALF, lane = epa_dev_lane(), bytes = end * BYTES;
+    const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
 
-    for (uint32_t from = 0; from < bytes; from += SWEEPS * 512) {
+    for (uint32_t from = begin * BYTES; from < bytes; from += SWEEPS * 512) {
         uint4 v[SWEEPS][HALVES];
 
 #pragma unroll
@@ -339,6 +340,8 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         for (int s = 0; s < SWEEPS; s++) {
             uint32_t at = from + s * 512 + lane * 16;
 
+            if (from + s * 512 >= bytes)
+                break;
             if (QUANTISES) {
                 float scale;
 
@@ -357,15 +360,13 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     }
     if (IN == DEVICE_PLAIN)
         return;
-    if (IN == DEVICE_FP8)
-        for (uint32_t g = lane; g < groups; g += EPA_DEV_WARP)
-            staged[g] = __ldg(a.c.x_scale + (size_t)token * groups + g);
     __syncwarp();
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
 
-        for (uint32_t g = lane * 4; g < a.scales; g += EPA_DEV_WARP * 4)
-            epa_dev_store16(row + g * 4, *reinterpret_cast<const uint4 *>(staged + g));
+        for (uint32_t g = begin / FUSED_HALF + lane; g < end / FUSED_HALF; g += EPA_DEV_WARP)
+            reinterpret_cast<float *>(row)[g] =
+                IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
     }
     __syncwarp();
 }
@@ -450,10 +451,45 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
             c.to = fused_row_at(a, c.expert, c.row);
             fused_store_meta(a, c.to, meta);
         }
-        fused_store_row<IN, 7>(a, token, __ballot_sync(EPA_DEV_ALL, c.sent), c.to, m.staged);
+        fused_store_row<IN, 7>(a, token, 0, a.c.hidden, __ballot_sync(EPA_DEV_ALL, c.sent), c.to,
+                               m.staged);
         __syncwarp();
         if (c.sent)
             fused_arrive<ROWS>(a, c.expert, c.row);
+    }
+}
+
+/* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
+ * share a token. */
+template <int IN, uint32_t ROWS>
+EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fused_tables &t,
+                                   uint32_t warp, uint32_t *rows, float *staged)
+{
+    uint32_t groups = a.c.hidden / FUSED_HALF;
+    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_HALF;
+    uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
+
+    for (uint32_t token = blockIdx.x; token < a.c.tokens; token += gridDim.x) {
+        struct fused_meta meta = {};
+        struct fused_choice c = fused_choice_of(a, token, ~0u, &meta);
+
+        if (c.sent && warp == 0)
+            rows[epa_dev_lane()] =
+                t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
+        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        if (c.sent) {
+            c.row = rows[epa_dev_lane()];
+            c.to = fused_row_at(a, c.expert, c.row);
+            if (warp == 0)
+                fused_store_meta(a, c.to, meta);
+        }
+        if (begin < end)
+            fused_store_row<IN, 2>(a, token, begin, end, __ballot_sync(EPA_DEV_ALL, c.sent), c.to,
+                                   staged);
+        __syncwarp();
+        if (c.sent)
+            fused_arrive<ROWS>(a, c.expert, c.row);
+        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP); /* rows[] has been read */
     }
 }
 
@@ -462,7 +498,7 @@ template <int IN>
 EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover &m)
 {
     for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
-        fused_store_row<IN, 4>(a, token, 1, a.quantised + (size_t)token * a.message_bytes,
+        fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1, a.quantised + (size_t)token * a.message_bytes,
                                m.staged);
 }
 
@@ -514,7 +550,7 @@ EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fuse
                 fused_copy_row(static_cast<const char *>(a.c.x) + (size_t)token * a.meta_at, to,
                                a.meta_at);
             else if (IN == DEVICE_FP8)
-                fused_store_row<IN, 4>(a, token, 1, to, m.staged);
+                fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1, to, m.staged);
             else
                 fused_copy_row(a.quantised + (size_t)token * a.message_bytes, to, a.meta_at);
         }
