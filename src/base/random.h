@@ -18,6 +18,9 @@ enum random_use {
     RANDOM_POPULARITY,
     RANDOM_STRAGGLE,
     RANDOM_ARRIVALS,
+    RANDOM_WEIGHTS,
+    RANDOM_BLOCKS, /* scales of weights */
+    RANDOM_PILOTS,
 };
 
 /* A stream and the next place in it. */

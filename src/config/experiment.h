@@ -72,13 +72,28 @@ struct tokens_options {
 enum expert_kind {
     EXPERT_SCALE, /* by a factor of the expert's own */
     EXPERT_RANK,  /* by 1 + the rank that holds it */
+    EXPERT_MLP,   /* real: up, activation, down */
 };
 enum expert_output { OUTPUT_IN_PLACE, OUTPUT_SEPARATE };
 
-/* `expert:` the synthetic expert */
+enum expert_weights {
+    EXPERT_WEIGHTS_NATIVE,
+    EXPERT_WEIGHTS_BF16,
+    EXPERT_WEIGHTS_F16,
+    EXPERT_WEIGHTS_FP8
+};
+enum expert_values { EXPERT_VALUES_RANDOM, EXPERT_VALUES_INTEGERS };
+
+/* `expert:` synthetic, or real */
 struct expert_options {
     int kind;
     int output; /* in_place: into y_space (zero copy); separate: a buffer of its own */
+    /* mlp */
+    uint32_t ffn;
+    int activation;          /* enum epa_activation */
+    int weights;             /* enum expert_weights */
+    uint32_t fp8_group_size; /* weights fp8: of the intermediate */
+    int values;              /* enum expert_values: of weights and inputs */
 };
 
 /* `run:` */

@@ -27,6 +27,11 @@ static const struct kind_rule {
     {"fault", "every", 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, "kind: stop or straggle"},
     {"tokens", "min", 1u << TOKENS_RANDOM, "kind: random"},
     {"tokens", "per_rank", 1u << TOKENS_LIST, "kind: list"},
+    {"expert", "ffn", 1u << EXPERT_MLP, "kind: mlp"},
+    {"expert", "activation", 1u << EXPERT_MLP, "kind: mlp"},
+    {"expert", "weights", 1u << EXPERT_MLP, "kind: mlp"},
+    {"expert", "fp8_group_size", 1u << EXPERT_MLP, "kind: mlp"},
+    {"expert", "values", 1u << EXPERT_MLP, "kind: mlp"},
 };
 
 /* A graph may hold several calls, but of cold ones only one; hosts have none. */
@@ -59,6 +64,10 @@ bool option_has_kind(const struct section *section, const char *option, const ch
 bool option_applies(const struct experiment *x, const struct section *section, const char *option,
                     const char **needs)
 {
+    if (strcmp(section->name, "expert") == 0 && strcmp(option, "fp8_group_size") == 0) {
+        *needs = "kind: mlp and weights: fp8";
+        return x->expert.kind == EXPERT_MLP && x->expert.weights == EXPERT_WEIGHTS_FP8;
+    }
     for (size_t i = 0; i < sizeof(kind_rules) / sizeof(kind_rules[0]); i++) {
         const struct kind_rule *rule = &kind_rules[i];
         const struct epa_option *kind;

@@ -42,8 +42,9 @@ struct epa_moe_footprint {
     /* Combine, or the one stage there is, computes the experts, by expert_factor or mlp: the
      * core does not run them, and y is not read. Layout expert. */
     bool fused;
-    /* With `fused` and FP8 weights: fraction bits to which the products of a group are aligned
-     * as they are added up (13 on Hopper's tensor cores); 0: they are added in float32. */
+    /* With `fused` and FP8 weights: fraction bits to which 32 products that follow each other in a
+     * group, and the sum of those before, are aligned as they are added up (13 on Hopper's tensor
+     * cores); 0: they are added in float32. */
     uint32_t fp8_sum_bits;
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
@@ -80,6 +81,7 @@ enum epa_stage_kind {
     EPA_STAGE_COMBINE,  /* reads y, fills out */
     EPA_STAGE_SEND,     /* the first half of the stage after it; others may run between */
     EPA_STAGE_WHOLE,    /* inputs to final output in one go: the only stage but SEND */
+    EPA_STAGE_EXPERTS,  /* real experts, after a dispatch: the core's own, no algorithm has it */
 };
 
 struct epa_stage {

@@ -51,6 +51,7 @@ const struct epa_kernels *const kernels_all[] = {
 
 const struct epa_gemm *const kernels_all_gemms[] = {
     &kernels_gemm_avx512_bf16[0], &kernels_gemm_avx512_bf16[1], &kernels_gemm_avx512[0],
-    &kernels_gemm_avx512[1],      &kernels_gemm_avx512[2],      &kernels_gemm_scalar[0],
+    &kernels_gemm_avx512[1],      &kernels_gemm_avx512[2],      &kernels_gemm_avx2[0],
+    &kernels_gemm_avx2[1],        &kernels_gemm_avx2[2],        &kernels_gemm_scalar[0],
     &kernels_gemm_scalar[1],      &kernels_gemm_scalar[2],      NULL,
 };

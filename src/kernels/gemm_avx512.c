@@ -6,8 +6,6 @@
  *              from +0, 128s ascending */
 #include "kernels/gemm_avx512.h"
 
-enum { TILE_ROWS = 12 };
-
 /* 64 codes a step; scale[] has one for each group, a multiple of 32. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                       uint32_t row, bool f16)
@@ -97,92 +95,74 @@ INLINED void add_products(const float *a, uint32_t rows, __m512 b0, __m512 b1, _
     }
 }
 
-INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, bool f16)
+INLINED struct floats32 widen_b(const char *b, bool f16)
 {
-    const char *b = t->b, *piece = t->a;
-    __m512 sum[TILE_ROWS][2];
-
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < rows; i++) {
-        bool none = t->first || t->scale != NULL;
-
-        sum[i][0] = none ? _mm512_setzero_ps() : _mm512_load_ps(t->c + i * t->ldc);
-        sum[i][1] = none ? _mm512_setzero_ps() : _mm512_load_ps(t->c + i * t->ldc + 16);
-    }
-    for (uint32_t k0 = 0; k0 < t->k; k0 += 32, piece += t->step) {
-        const float *a = (const float *)(const void *)piece;
-
-        for (uint32_t k = 0; k < 32; k += 2, a += 2, b += 128) {
-            if (f16) {
-                add_products(a, rows, _mm512_cvtph_ps(_mm256_load_si256((const void *)b)),
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 32))), sum);
-                add_products(a + 1, rows,
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 64))),
-                             _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 96))), sum);
-            } else {
-                struct floats32 b0 = widen_apart(_mm512_load_si512(b));
-                struct floats32 b1 = widen_apart(_mm512_load_si512(b + 64));
-
-                add_products(a, rows, b0.a, b1.a, sum);
-                add_products(a + 1, rows, b0.b, b1.b, sum);
-            }
-        }
-    }
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < rows; i++)
-        store_sums(t, i, sum[i][0], sum[i][1]);
+    if (f16)
+        return (struct floats32){_mm512_cvtph_ps(_mm256_load_si256((const void *)b)),
+                                 _mm512_cvtph_ps(_mm256_load_si256((const void *)(b + 32)))};
+    return widen_apart(_mm512_load_si512(b));
 }
 
-/* The number of rows is a constant in each, so that the sums are registers. */
-INLINED void tile(const struct gemm_tile *t, uint32_t rows, bool f16)
+/* f16 has 32 columns of one k after the other, bf16 16 columns of two k. */
+INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                 enum epa_dtype dtype, __m512 (*sum)[2])
 {
-    switch (rows) {
-    case 1:
-        tile_of(t, 1, f16);
-        break;
-    case 2:
-        tile_of(t, 2, f16);
-        break;
-    case 3:
-        tile_of(t, 3, f16);
-        break;
-    case 4:
-        tile_of(t, 4, f16);
-        break;
-    case 5:
-        tile_of(t, 5, f16);
-        break;
-    case 6:
-        tile_of(t, 6, f16);
-        break;
-    case 7:
-        tile_of(t, 7, f16);
-        break;
-    case 8:
-        tile_of(t, 8, f16);
-        break;
-    case 9:
-        tile_of(t, 9, f16);
-        break;
-    case 10:
-        tile_of(t, 10, f16);
-        break;
-    case 11:
-        tile_of(t, 11, f16);
-        break;
-    default:
-        tile_of(t, TILE_ROWS, f16);
+    const char *piece = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
+    const bool f16 = dtype == EPA_F16, fp8 = dtype == EPA_FP8_E4M3;
+    struct gemm_ahead ahead = *t->ahead;
+
+    for (; k < end; k += 32, piece += t->step) {
+        const float *a = (const float *)(const void *)piece;
+
+        if (!fp8)
+            fetch_lines(&ahead);
+        for (uint32_t i = 0; i < 32; i += 2, a += 2, b += 128) {
+            struct floats32 b0 = widen_b(b, f16), b1 = widen_b(b + 64, f16);
+
+            if (fp8 && ahead.steps > 0) {
+                decode_step((const uint8_t *)ahead.b, ahead.decoded);
+                ahead.b += 64;
+                ahead.decoded += 64;
+                ahead.steps--;
+            }
+            add_products(a, rows, b0.a, f16 ? b0.b : b1.a, sum);
+            add_products(a + 1, rows, f16 ? b1.a : b0.b, b1.b, sum);
+        }
     }
+    *t->ahead = ahead;
+}
+
+INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                      __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_BF16, sum);
+}
+
+INLINED void add_f16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_F16, sum);
+}
+
+INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add(t, k, end, rows, EPA_FP8_E4M3, sum);
 }
 
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, false);
+    tile(t, rows, false, add_bf16);
 }
 
 static void tile_f16(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, true);
+    tile(t, rows, false, add_f16);
+}
+
+static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, true, add_fp8);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)
@@ -209,8 +189,8 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = WIDENED_ROWS,
                                           .widen = widen_bf16,
-                                          .decode = decode_group,
-                                          .tile = tile_bf16});
+                                          .decode = decode_step,
+                                          .tile = tile_fp8});
 }
 
 const struct epa_gemm kernels_gemm_avx512[3] = {

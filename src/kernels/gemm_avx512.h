@@ -8,31 +8,131 @@
 #include "kernels/gemm_loops.h"
 #include "kernels/gemm_pack.h"
 
-/* A group of 32 columns, from codes that kernels_pack_b_codes() ordered to pairs of bf16. */
-static inline void decode_group(const uint8_t *codes, uint16_t *out)
-{
-    for (uint32_t i = 0; i < GROUP * EPA_GEMM_COLS; i += 64) {
-        __m512i pairs0, pairs1;
+enum { TILE_ROWS = 12 };
 
-        decode64(_mm512_loadu_si512(codes + i), &pairs0, &pairs1);
-        _mm512_store_si512(out + i, pairs0);
-        _mm512_store_si512(out + i + 32, pairs1);
+/* Two of k of a panel, from codes that kernels_pack_b_codes() ordered to pairs of bf16. */
+static inline void decode_step(const uint8_t *codes, uint16_t *out)
+{
+    __m512i pairs0, pairs1;
+
+    _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
+    decode64(_mm512_loadu_si512(codes), &pairs0, &pairs1);
+    _mm512_store_si512(out, pairs0);
+    _mm512_store_si512(out + 32, pairs1);
+}
+
+INLINED void fetch_lines(struct gemm_ahead *ahead)
+{
+    for (uint32_t i = 0; i < ahead->lines; i++, ahead->b += 64)
+        _mm_prefetch(ahead->b, _MM_HINT_T1);
+}
+
+INLINED void clear_sums(uint32_t rows, __m512 (*sum)[2])
+{
+#pragma GCC unroll 12
+    for (uint32_t i = 0; i < rows; i++)
+        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+}
+
+/* Products of elements of k, of a range within the tile. */
+typedef void gemm_add(const struct gemm_tile *, uint32_t k, uint32_t end, uint32_t rows,
+                      __m512 (*sum)[2]);
+
+/* A tile whose sums go on from C. */
+INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
+{
+    __m512 sum[TILE_ROWS][2];
+
+    clear_sums(rows, sum);
+    if (!t->first) {
+#pragma GCC unroll 12
+        for (uint32_t i = 0; i < rows; i++) {
+            sum[i][0] = _mm512_load_ps(t->c + i * t->ldc);
+            sum[i][1] = _mm512_load_ps(t->c + i * t->ldc + 16);
+        }
+    }
+    add(t, 0, t->k, rows, sum);
+#pragma GCC unroll 12
+    for (uint32_t i = 0; i < rows; i++) {
+        _mm512_store_ps(t->c + i * t->ldc, sum[i][0]);
+        _mm512_store_ps(t->c + i * t->ldc + 16, sum[i][1]);
     }
 }
 
-/* One row of a tile: what was summed into C, as it is or with its scale. */
-INLINED void store_sums(const struct gemm_tile *t, uint32_t row, __m512 s0, __m512 s1)
+/* A tile of FP8: the sums of each group are scaled and added to C. */
+INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 {
-    float *c = t->c + row * t->ldc;
+    for (uint32_t k = 0; k < t->k; k += GROUP) {
+        const bool first = t->first && k == 0;
+        __m512 sum[TILE_ROWS][2];
 
-    if (t->scale != NULL) {
-        const __m512 s = _mm512_set1_ps(t->scale[row]), zero = _mm512_setzero_ps();
+        clear_sums(rows, sum);
+        add(t, k, k + GROUP, rows, sum);
+#pragma GCC unroll 12
+        for (uint32_t i = 0; i < rows; i++) {
+            float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
+            float *c = t->c + i * t->ldc;
+            __m512 c0 = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
+            __m512 c1 = first ? _mm512_setzero_ps() : _mm512_load_ps(c + 16);
 
-        s0 = _mm512_fmadd_ps(s0, s, t->first ? zero : _mm512_load_ps(c));
-        s1 = _mm512_fmadd_ps(s1, s, t->first ? zero : _mm512_load_ps(c + 16));
+            _mm512_store_ps(c, _mm512_fmadd_ps(sum[i][0], _mm512_set1_ps(by), c0));
+            _mm512_store_ps(c + 16, _mm512_fmadd_ps(sum[i][1], _mm512_set1_ps(by), c1));
+        }
     }
-    _mm512_store_ps(c, s0);
-    _mm512_store_ps(c + 16, s1);
+}
+
+INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, bool fp8, gemm_add *add)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        _mm_prefetch((const char *)(t->next_c + i * t->ldc), _MM_HINT_ET0);
+        _mm_prefetch((const char *)(t->next_c + i * t->ldc + 16), _MM_HINT_ET0);
+    }
+    if (fp8)
+        scale_tile(t, rows, add);
+    else
+        sum_tile(t, rows, add);
+}
+
+/* The number of rows is a constant in each, so that the sums are registers. */
+INLINED void tile(const struct gemm_tile *t, uint32_t rows, bool fp8, gemm_add *add)
+{
+    switch (rows) {
+    case 1:
+        tile_of(t, 1, fp8, add);
+        break;
+    case 2:
+        tile_of(t, 2, fp8, add);
+        break;
+    case 3:
+        tile_of(t, 3, fp8, add);
+        break;
+    case 4:
+        tile_of(t, 4, fp8, add);
+        break;
+    case 5:
+        tile_of(t, 5, fp8, add);
+        break;
+    case 6:
+        tile_of(t, 6, fp8, add);
+        break;
+    case 7:
+        tile_of(t, 7, fp8, add);
+        break;
+    case 8:
+        tile_of(t, 8, fp8, add);
+        break;
+    case 9:
+        tile_of(t, 9, fp8, add);
+        break;
+    case 10:
+        tile_of(t, 10, fp8, add);
+        break;
+    case 11:
+        tile_of(t, 11, fp8, add);
+        break;
+    default:
+        tile_of(t, TILE_ROWS, fp8, add);
+    }
 }
 
 void kernels_avx512_pack_a(const void *x, uint32_t k, void *a, uint32_t row);

@@ -17,93 +17,73 @@
 #include "kernels/gemm_avx512.h"
 
 enum {
-    TILE_ROWS = 12,
-    ROWS = 512,  /* with BLOCK, of A in L2 */
-    BLOCK = 256, /* of k; a slice of B is 16 KiB of L1 */
+    ROWS = 128,   /* of A, and */
+    BLOCK = 2048, /* of k: 512 KiB of L2 */
 };
 
-INLINED void tile_of(const struct gemm_tile *t, uint32_t rows)
+INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows, bool fp8,
+                       __m512 (*sum)[2])
 {
-    const char *a = t->a, *b = t->b;
-    __m512 sum[TILE_ROWS][2];
+    const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
+    struct gemm_ahead ahead = *t->ahead;
 
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < rows; i++) {
-        bool none = t->first || t->scale != NULL;
-
-        sum[i][0] = none ? _mm512_setzero_ps() : _mm512_load_ps(t->c + i * t->ldc);
-        sum[i][1] = none ? _mm512_setzero_ps() : _mm512_load_ps(t->c + i * t->ldc + 16);
-    }
-    for (uint32_t k0 = 0; k0 < t->k; k0 += 32, a += t->step) {
-        for (uint32_t k = 0; k < 32; k += 2, b += 128) {
+    for (; k < end; k += 32, a += t->step) {
+        if (!fp8)
+            fetch_lines(&ahead);
+        for (uint32_t i = 0; i < 64; i += 4, b += 128) {
             __m512bh b0 = (__m512bh)_mm512_load_si512(b);
             __m512bh b1 = (__m512bh)_mm512_load_si512(b + 64);
 
+            if (fp8 && ahead.steps > 0) {
+                decode_step((const uint8_t *)ahead.b, ahead.decoded);
+                ahead.b += 64;
+                ahead.decoded += 64;
+                ahead.steps--;
+            }
 #pragma GCC unroll 12
-            for (uint32_t i = 0; i < rows; i++) {
+            for (uint32_t r = 0; r < rows; r++) {
                 int32_t pair;
                 __m512bh x;
 
-                memcpy(&pair, a + (size_t)i * PIECE + (size_t)k * 2, sizeof(pair));
+                memcpy(&pair, a + (size_t)r * PIECE + i, sizeof(pair));
                 x = (__m512bh)_mm512_set1_epi32(pair);
-                sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
-                sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
+                sum[r][0] = _mm512_dpbf16_ps(sum[r][0], x, b0);
+                sum[r][1] = _mm512_dpbf16_ps(sum[r][1], x, b1);
             }
         }
     }
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < rows; i++)
-        store_sums(t, i, sum[i][0], sum[i][1]);
+    *t->ahead = ahead;
 }
 
-/* The number of rows is a constant in each, so that the sums are registers. */
-static void tile(const struct gemm_tile *t, uint32_t rows)
+INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                      __m512 (*sum)[2])
 {
-    switch (rows) {
-    case 1:
-        tile_of(t, 1);
-        break;
-    case 2:
-        tile_of(t, 2);
-        break;
-    case 3:
-        tile_of(t, 3);
-        break;
-    case 4:
-        tile_of(t, 4);
-        break;
-    case 5:
-        tile_of(t, 5);
-        break;
-    case 6:
-        tile_of(t, 6);
-        break;
-    case 7:
-        tile_of(t, 7);
-        break;
-    case 8:
-        tile_of(t, 8);
-        break;
-    case 9:
-        tile_of(t, 9);
-        break;
-    case 10:
-        tile_of(t, 10);
-        break;
-    case 11:
-        tile_of(t, 11);
-        break;
-    default:
-        tile_of(t, TILE_ROWS);
-    }
+    add_pairs(t, k, end, rows, false, sum);
+}
+
+INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                     __m512 (*sum)[2])
+{
+    add_pairs(t, k, end, rows, true, sum);
+}
+
+static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, false, add_bf16);
+}
+
+static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, true, add_fp8);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)
 {
-    gemm_multiply(
-        g,
-        (struct gemm_method){
-            .dtype = EPA_BF16, .tile_rows = TILE_ROWS, .rows = ROWS, .block = BLOCK, .tile = tile});
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_BF16,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = ROWS,
+                                          .block = BLOCK,
+                                          .tile = tile_bf16});
 }
 
 static void multiply_fp8(const struct epa_gemm_call *g)
@@ -112,8 +92,8 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = ROWS,
                                           .block = BLOCK,
-                                          .decode = decode_group,
-                                          .tile = tile});
+                                          .decode = decode_step,
+                                          .tile = tile_fp8});
 }
 
 static int64_t now_ns(void)
@@ -124,37 +104,36 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* 16 chains in registers, which is enough for any latency. The instructions are assembler's: what
- * a compiler can work out it does not run. */
+/* 12 chains in registers, enough for any latency. In assembler: what a compiler can work out it does
+ * not run, and an array of sums it may keep in memory. */
+#define CHAINS(instruction) \
+    instruction \
+        " %%zmm15, %%zmm15, %%zmm0\n" instruction " %%zmm15, %%zmm15, %%zmm1\n" instruction \
+        " %%zmm15, %%zmm15, %%zmm2\n" instruction " %%zmm15, %%zmm15, %%zmm3\n" instruction \
+        " %%zmm15, %%zmm15, %%zmm4\n" instruction " %%zmm15, %%zmm15, %%zmm5\n" instruction \
+        " %%zmm15, %%zmm15, %%zmm6\n" instruction " %%zmm15, %%zmm15, %%zmm7\n" instruction \
+        " %%zmm15, %%zmm15, %%zmm8\n" instruction " %%zmm15, %%zmm15, %%zmm9\n" instruction \
+        " %%zmm15, %%zmm15, %%zmm10\n" instruction " %%zmm15, %%zmm15, %%zmm11\n"
+#define ZEROS "vpxord %%zmm15, %%zmm15, %%zmm15\n" /* the sums stay what they are, or NaN */
+#define CHANGED \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+        "xmm11", "xmm15"
+
 static int64_t time_pairs(void)
 {
-    __m512 sum[16];
-    const __m512i one = _mm512_set1_epi32(0x3f803f80);
     int64_t start = now_ns();
 
-    for (int i = 0; i < 16; i++)
-        sum[i] = _mm512_setzero_ps();
-    for (int round = 0; round < 128; round++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            __asm__ volatile("vdpbf16ps %1, %1, %0" : "+v"(sum[i]) : "v"(one));
-    }
+    for (int round = 0; round < 160; round++)
+        __asm__ volatile(ZEROS CHAINS("vdpbf16ps")::: CHANGED);
     return now_ns() - start;
 }
 
 static int64_t time_fma(void)
 {
-    __m512 sum[16];
-    const __m512 one = _mm512_set1_ps(1.0f);
     int64_t start = now_ns();
 
-    for (int i = 0; i < 16; i++)
-        sum[i] = _mm512_setzero_ps();
-    for (int round = 0; round < 128; round++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            __asm__ volatile("vfmadd231ps %1, %1, %0" : "+v"(sum[i]) : "v"(one));
-    }
+    for (int round = 0; round < 160; round++)
+        __asm__ volatile(ZEROS CHAINS("vfmadd231ps")::: CHANGED);
     return now_ns() - start;
 }
 

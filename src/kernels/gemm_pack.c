@@ -98,6 +98,11 @@ void kernels_pack_b_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void
     pack_b(w, ld * 2, n, (size_t)k * 2, 4, in_order, b);
 }
 
+void kernels_pack_b_code_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b)
+{
+    pack_b(w, ld, n, k, 2, in_order, b);
+}
+
 void kernels_pack_b_codes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b)
 {
     pack_b(w, ld, n, k, 2, fours_in_turn, b);

@@ -19,6 +19,8 @@ void kernels_pack_b_words(const void *w, size_t ld, uint32_t n, uint32_t k, void
 void kernels_pack_b_bytes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 /* [k / 2][32][2] words: neighbours in k together, as instructions of bf16 take them */
 void kernels_pack_b_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
+/* [k / 2][32][2] codes, the same */
+void kernels_pack_b_code_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 /* [k / 2][64] codes, the pairs of columns 0-3, 16-19, 4-7, 20-23, ... of two values of k: once
  * decoded, bytes that are unpacked in each 16 of a register are pairs in the order of columns. */
 void kernels_pack_b_codes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);

@@ -269,6 +269,43 @@ static struct result_peak limit_of(const struct session *s)
     return peak;
 }
 
+/* As above: the best rates, and the most that a rank has to do. */
+static void compute_limit(struct result *result)
+{
+    const struct session *s = result->session;
+    struct result_computing *c = &result->computing;
+    double flops = 0;
+
+    for (uint32_t r = 0; r < ranks_of(s); r++) {
+        const struct session_rank *rank = session_rank(s, r);
+        double n = (double)rank->traffic_n;
+
+        c->flops_per_ns = fmax(c->flops_per_ns, rank->peaks.flops_per_ns);
+        c->bytes_per_ns = fmax(c->bytes_per_ns, rank->peaks.bytes_per_ns);
+        if (rank->traffic_n == 0)
+            continue;
+        flops = fmax(flops, rank->traffic.flops / n);
+        c->weights = fmax(c->weights, (double)rank->traffic.weights / n);
+    }
+    c->known = c->flops_per_ns > 0 && c->bytes_per_ns > 0;
+    if (!c->known)
+        return;
+    c->flops_ns = flops / c->flops_per_ns;
+    c->weights_ns = c->weights / c->bytes_per_ns;
+}
+
+/* Of a stage that computes: the experts alone, or all that there is. */
+static void set_computing(const struct result *result, bool experts, bool all,
+                          struct result_stage *stage)
+{
+    const struct result_computing *c = &result->computing;
+
+    if (experts && stage->slowest.median > 0)
+        stage->flops = result->flops / stage->slowest.median * 1e9;
+    if (c->known && (experts || all)) /* fmax() takes the other where one is NaN */
+        stage->peak_ns = fmax(stage->peak_ns, fmax(c->flops_ns, c->weights_ns));
+}
+
 /* Bytes a nanosecond are GB/s. What is sent takes the limit's latency in each phase. */
 static void set_rates(const struct result *result, const struct result_traffic *traffic,
                       struct result_stage *stage)
@@ -359,6 +396,9 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
         set_rates(result, traffic, stage);
+        set_computing(result,
+                      !by_graph(s) && i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS,
+                      traffic == &result->total, stage);
     }
     find_straggler(result, work);
     return EPA_OK;
@@ -444,6 +484,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->stop = why_stopped(out);
     count_traffic(out);
     out->peak = limit_of(session);
+    compute_limit(out);
     explain(out, error);
     count_checks(out);
     made = work_init(&work, ranks_of(session), out->n_samples);

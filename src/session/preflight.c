@@ -16,6 +16,7 @@
 struct sum {
     bool on_host;                     /* the heap; a device's own memory is not counted */
     uint64_t heap, inputs, reference; /* of a rank */
+    uint64_t weights;                 /* same: what an operation keeps of them, as it needs them */
     uint64_t flush;                   /* same: what its workers write to have caches cold */
     bool buffers;                     /* `heap` has an algorithm's own memory in it */
     uint64_t samples;                 /* shared by all ranks */
@@ -52,6 +53,16 @@ static uint64_t flush_bytes(const struct session *s)
     return times(backend->threads(x->backend.config), cache_flush_bytes());
 }
 
+static struct op_weights weights_of(const struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    const struct operation *op = session_operation(s);
+    enum epa_memory memory = ((const struct epa_backend_plugin *)x->backend.plugin)->memory;
+
+    return op->weights_bytes != NULL ? op->weights_bytes(x, &s->footprint, memory)
+                                     : (struct op_weights){0, 0};
+}
+
 static struct sum sum_up(const struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -71,7 +82,8 @@ static struct sum sum_up(const struct session *s)
     if (s->trace.lanes != 0)
         sum.trace = times(record_bytes(&s->trace), x->ranks);
     sum.flush = flush_bytes(s);
-    rank = add(add(sum.heap, sum.flush), add(sum.inputs, sum.reference));
+    sum.weights = weights_of(s).host;
+    rank = add(add(add(sum.heap, sum.flush), sum.weights), add(sum.inputs, sum.reference));
     sum.total = add(times(ranks_here(s), rank), add(sum.samples, sum.trace));
     return sum;
 }
@@ -81,7 +93,7 @@ static struct sum sum_up(const struct session *s)
 static void sum_in_words(const struct session *s, const struct sum *sum, char *out, size_t room)
 {
     char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", trace[48] = "",
-         flush[48] = "", total[32], size[32];
+         flush[48] = "", weights[48] = "", total[32], size[32];
 
     if (sum->on_host)
         snprintf(heap, sizeof(heap), "heap%s %s + ", sum->buffers ? " and buffers" : "",
@@ -89,6 +101,9 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
     if (sum->reference > 0)
         snprintf(reference, sizeof(reference), " + reference %s",
                  text_size(size, sizeof(size), sum->reference));
+    if (sum->weights > 0)
+        snprintf(weights, sizeof(weights), " + weights %s",
+                 text_size(size, sizeof(size), sum->weights));
     if (sum->flush > 0)
         snprintf(flush, sizeof(flush), " + cold caches %s",
                  text_size(size, sizeof(size), sum->flush));
@@ -97,9 +112,9 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
                  text_size(size, sizeof(size), sum->samples));
     if (sum->trace >= 1u << 20)
         snprintf(trace, sizeof(trace), " + trace %s", text_size(size, sizeof(size), sum->trace));
-    snprintf(out, room, "%u rank%s x (%sinputs %s%s%s)%s%s = %s", ranks_here(s),
+    snprintf(out, room, "%u rank%s x (%sinputs %s%s%s%s)%s%s = %s", ranks_here(s),
              ranks_here(s) == 1 ? "" : "s", heap, text_size(inputs, sizeof(inputs), sum->inputs),
-             reference, flush, samples, trace,
+             weights, reference, flush, samples, trace,
              sum->total == UINT64_MAX ? "more than 64 bits count"
                                       : text_size(total, sizeof(total), sum->total));
 }
@@ -108,7 +123,8 @@ static void sum_in_words(const struct session *s, const struct sum *sum, char *o
 static void advice(const struct session *s, const struct sum *sum, char *out, size_t room)
 {
     const struct epa_options *options = &s->experiment->algorithm.plugin->options;
-    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "", *trace = "";
+    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "", *trace = "",
+               *weights = "";
 
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
         if (strcmp(o->name, "buffers") == 0 && sum->on_host)
@@ -122,8 +138,10 @@ static void advice(const struct session *s, const struct sum *sum, char *out, si
         iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
     if (sum->trace > sum->total / 4)
         trace = ", profile.iterations";
-    snprintf(out, room, "lower %s, ranks%s%s%s%s%s", session_operation(s)->size_key, buffers,
-             inputs, iterations, trace, capacity);
+    if (sum->weights > sum->total / 4 / s->experiment->ranks)
+        weights = ", moe.experts, expert.ffn";
+    snprintf(out, room, "lower %s, ranks%s%s%s%s%s%s", session_operation(s)->size_key, weights,
+             buffers, inputs, iterations, trace, capacity);
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
@@ -140,7 +158,7 @@ static uint64_t kept_free(uint64_t available)
 static enum epa_status check_memory(const char *root, const struct session *s,
                                     const struct sum *sum, struct epa_error *err)
 {
-    char words[288], fewer[160], which[32], usable[32], have[32], kept[32];
+    char words[336], fewer[160], which[32], usable[32], have[32], kept[32];
     uint64_t available = memory_available(root, which, sizeof(which));
     uint64_t spare = kept_free(available);
 
@@ -162,10 +180,11 @@ static enum epa_status check_address_space(const char *root, const struct sessio
 {
     bool one_process = strcmp(s->experiment->launcher.plugin->name, "thread") == 0;
     uint64_t room = memory_address_space(root), heaps = times(s->experiment->ranks, sum->heap);
-    uint64_t need = one_process ? sum->total
-                                : add(add(heaps, add(sum->samples, sum->trace)),
-                                      add(add(sum->inputs, sum->reference), sum->flush));
-    char words[288], fewer[160], want[32], have[32];
+    uint64_t need = one_process
+                        ? sum->total
+                        : add(add(heaps, add(sum->samples, sum->trace)),
+                              add(add(sum->inputs, sum->reference), add(sum->weights, sum->flush)));
+    char words[336], fewer[160], want[32], have[32];
 
     if (need <= room)
         return EPA_OK;
@@ -196,16 +215,20 @@ enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
                                  struct epa_error *err)
 {
     const struct epa_footprint *f = &s->footprint;
-    uint64_t need = add(f->heap_bytes, f->device_bytes);
-    struct sum sum = {.on_host = true, .heap = need, .total = need};
-    char fewer[160], heap[32], scratch[32], want[32], have[32];
+    uint64_t weights = weights_of(s).device;
+    uint64_t need = add(add(f->heap_bytes, f->device_bytes), weights);
+    struct sum sum = {.on_host = true, .heap = need, .weights = weights, .total = need};
+    char fewer[160], heap[32], scratch[32], held[48] = "", size[32], want[32], have[32];
 
     if (free_bytes == 0 || need <= free_bytes)
         return EPA_OK;
     advice(s, &sum, fewer, sizeof(fewer));
-    return epa_fail(
-        err, EPA_ERR_NOMEM, "heap %s + scratch %s = %s, but %s of the device's memory is free: %s",
-        text_size(heap, sizeof(heap), f->heap_bytes),
-        text_size(scratch, sizeof(scratch), f->device_bytes), text_size(want, sizeof(want), need),
-        text_size(have, sizeof(have), free_bytes), fewer);
+    if (weights > 0)
+        snprintf(held, sizeof(held), " + weights %s", text_size(size, sizeof(size), weights));
+    return epa_fail(err, EPA_ERR_NOMEM,
+                    "heap %s + scratch %s%s = %s, but %s of the device's memory is free: %s",
+                    text_size(heap, sizeof(heap), f->heap_bytes),
+                    text_size(scratch, sizeof(scratch), f->device_bytes), held,
+                    text_size(want, sizeof(want), need), text_size(have, sizeof(have), free_bytes),
+                    fewer);
 }

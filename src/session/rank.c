@@ -17,7 +17,7 @@ static const char *where(const struct rank *r)
 
     if (stage == SESSION_PAIR)
         return "dispatch and combine";
-    return stage < r->algorithm->n_stages ? r->algorithm->stages[stage].name : "between stages";
+    return stage < r->n_stages ? r->stage[stage].name : "between stages";
 }
 
 static void keep_fact(void *arg, const char *key, const char *value)
@@ -101,6 +101,22 @@ static enum epa_status measure_peak(struct rank *r, struct epa_error *err)
     return status == EPA_OK ? clean_transport(r, err) : status;
 }
 
+static enum epa_status create_operation(struct rank *r, struct epa_error *err)
+{
+    const struct session *s = r->session;
+    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
+
+    return session_operation(s)->create(
+        &(struct op_params){.x = s->experiment,
+                            .world = &r->boot->world,
+                            .footprint = &s->footprint,
+                            .source = s->source,
+                            .backend = r->backend,
+                            .slots = session_slots(s),
+                            .hard_values = s->verb == VERB_VERIFY && exact},
+        &r->op, err);
+}
+
 static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
 {
     const struct experiment *x = experiment_of(r);
@@ -110,6 +126,8 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     const struct epa_transport_plugin *transport =
         (const struct epa_transport_plugin *)x->transport.plugin;
 
+    if (r->op->operation->weights != NULL)
+        r->op->operation->weights(r->op, &problem);
     return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
                                                          .world = r->boot->world,
                                                          .transport = r->transport,
@@ -127,7 +145,7 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
 static uint32_t count_first_stages(const struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
-    uint32_t at = 0, first = 0, n = r->algorithm->n_stages;
+    uint32_t at = 0, first = 0, n = r->n_stages;
     bool whole = n > 0 && last_kind(r) == EPA_STAGE_WHOLE;
 
     for (uint32_t i = 0; i < (whole ? 1 : op->n_phases); i++) {
@@ -136,6 +154,7 @@ static uint32_t count_first_stages(const struct rank *r)
             return 0;
         at++;
         first = i == 0 ? at : first;
+        at += at < n && is_kind(r, at, EPA_STAGE_EXPERTS);
     }
     return at == n ? first : 0;
 }
@@ -150,14 +169,39 @@ static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
     return found;
 }
 
+/* The algorithm's, and one for the experts after each dispatch where those are timed. Returns how
+ * many that is; those past SESSION_STAGES are left out. */
+static uint32_t list_stages(struct rank *r)
+{
+    const struct operation *op = session_operation(r->session);
+    const struct epa_algorithm *a = r->algorithm;
+    bool timed = op->between_is_timed != NULL &&
+                 op->between_is_timed(experiment_of(r), &r->session->footprint);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->n_stages; i++) {
+        if (n < SESSION_STAGES)
+            r->stage[n] = a->stages[i];
+        n++;
+        if (!timed || a->stages[i].kind != EPA_STAGE_DISPATCH)
+            continue;
+        if (n < SESSION_STAGES)
+            r->stage[n] = (struct epa_stage){.name = op->between_name, .kind = EPA_STAGE_EXPERTS};
+        n++;
+    }
+    r->n_stages = n < SESSION_STAGES ? n : SESSION_STAGES;
+    return n;
+}
+
 static enum epa_status check_stages(struct rank *r, struct epa_error *err)
 {
     const struct epa_algorithm *a = r->algorithm;
     const char *name = experiment_of(r)->algorithm.plugin->name;
+    uint32_t n = list_stages(r);
 
-    if (a->n_stages > SESSION_STAGES)
+    if (n > SESSION_STAGES)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s has %u stages; %d are as many as can be",
-                        name, a->n_stages, SESSION_STAGES);
+                        name, n, SESSION_STAGES);
     for (uint32_t i = 0; i < a->n_stages; i++)
         if (!has_kind(session_operation(r->session), a->stages[i].kind))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -211,14 +255,28 @@ static void describe_stages(const struct rank *r)
 
     if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
         return;
+    if (r->op->operation->between_by != NULL)
+        r->op->operation->between_by(r->op, notes->between_by, sizeof(notes->between_by));
     snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
-        snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->algorithm->stages[i].name);
-        notes->stage_kind[i] = r->algorithm->stages[i].kind;
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->stage[i].name);
+        notes->stage_kind[i] = r->stage[i].kind;
     }
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     /* Release: who looks on while ranks run reads the rest after it. */
-    __atomic_store_n(&notes->n_stages, r->algorithm->n_stages, __ATOMIC_RELEASE);
+    __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
+}
+
+/* What this rank can compute, while all ranks do so. */
+static enum epa_status measure_computing(struct rank *r, struct epa_error *err)
+{
+    const struct operation *op = r->op->operation;
+    enum epa_status status;
+
+    if (r->session->verb != VERB_BENCH || op->measure == NULL)
+        return EPA_OK;
+    status = boot_barrier(r, err);
+    return status == EPA_OK ? op->measure(r->op, &r->shared->peaks, err) : status;
 }
 
 static enum epa_status open_all(struct rank *r, struct epa_error *err)
@@ -236,25 +294,13 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = measure_peak(r, err);
     rank_trace_begin(r);
+    if (status == EPA_OK) /* its weights are there before the algorithm */
+        status = create_operation(r, err);
+    if (status == EPA_OK)
+        status = measure_computing(r, err);
     if (status == EPA_OK)
         status = create_algorithm(r, err);
     return status;
-}
-
-static enum epa_status create_operation(struct rank *r, struct epa_error *err)
-{
-    const struct session *s = r->session;
-    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
-
-    return session_operation(s)->create(
-        &(struct op_params){.x = s->experiment,
-                            .world = &r->boot->world,
-                            .footprint = &s->footprint,
-                            .source = s->source,
-                            .backend = r->backend,
-                            .slots = session_slots(s),
-                            .hard_values = s->verb == VERB_VERIFY && exact},
-        &r->op, err);
 }
 
 static enum epa_status set_up(struct rank *r, struct epa_error *err)
@@ -271,8 +317,6 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         status = rank_fault_check(r, err);
     if (status == EPA_OK)
         describe_stages(r);
-    if (status == EPA_OK)
-        status = create_operation(r, err);
     if (status == EPA_OK)
         status = rank_explain_boot(r, rank_trace_ready(r), err);
     /* Nobody starts before all are there; those that wait here are told if one fails. */
@@ -294,11 +338,11 @@ static void tear_down(struct rank *r)
 {
     rank_graphs_destroy(r);
     rank_stop_destroy(r);
-    if (r->op != NULL)
-        r->op->operation->destroy(r->op);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;
+    if (r->op != NULL)
+        r->op->operation->destroy(r->op);
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);
     if (r->backend != NULL)

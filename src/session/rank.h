@@ -27,6 +27,9 @@ struct rank {
     struct epa_transport *transport;
     struct epa_algorithm *algorithm;
     struct op_rank *op;
+    /* The algorithm's, with one for the experts after each dispatch where those are timed. */
+    struct epa_stage stage[SESSION_STAGES];
+    uint32_t n_stages;
     struct graphs *graphs;  /* NULL: none were made */
     struct rank_stop *stop; /* NULL: bench takes as many samples as it is told to */
     enum bench_clock clock; /* that bench and run use */
@@ -48,7 +51,7 @@ static inline const struct experiment *experiment_of(const struct rank *r)
 
 static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_kind kind)
 {
-    return r->algorithm->stages[stage].kind == kind;
+    return r->stage[stage].kind == kind;
 }
 
 /* The problem of a slot. */
@@ -60,7 +63,7 @@ static inline struct epa_problem *problem_of(const struct rank *r, uint32_t slot
 /* The kind of the last stage: WHOLE, or what ends an iteration in several. */
 static inline enum epa_stage_kind last_kind(const struct rank *r)
 {
-    return r->algorithm->stages[r->algorithm->n_stages - 1].kind;
+    return r->stage[r->n_stages - 1].kind;
 }
 
 /* Where this rank is, for whoever looks from outside; nothing hangs on its order. */
@@ -92,8 +95,8 @@ static inline void rank_noted(struct rank *r, uint16_t name, uint64_t begin_ns)
 
 /* ---- rank_stages.c ---- */
 
-/* Runs a stage; on a device it is only queued. */
-enum epa_status rank_stage(struct rank *, uint32_t stage, struct epa_problem *, struct epa_error *);
+/* Runs a stage on the problem of a slot; on a device it is only queued. */
+enum epa_status rank_stage(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
 
 /* What the backend's function returned, explained: a kernel that gave up waiting by the
  * algorithm that queued it, all else by the backend. */
@@ -114,8 +117,8 @@ enum epa_status rank_explain_boot(struct rank *, enum epa_status, struct epa_err
 /* Makes the inputs of an iteration; `out` is spoilt. */
 enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration, struct epa_error *);
 
-/* After a stage: what the core does before the next, as the experts of what a dispatch
- * brought. */
+/* After a stage: what the core does before the next and does not time, as synthetic experts of
+ * what a dispatch brought. */
 enum epa_status rank_between(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
 
 /* Compares what a stage of this kind left. */

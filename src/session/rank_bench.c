@@ -14,7 +14,7 @@ static enum epa_status keep_times(struct rank *r, uint64_t iteration, uint64_t w
         status = rank_total_ns(r, &r->shared->first_ns, err);
     if (status != EPA_OK || iteration < warmup)
         return status;
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
+    for (uint32_t i = 0; i < r->n_stages; i++) {
         status = rank_stage_ns(r, i, &ns, err);
         if (status != EPA_OK)
             return status;

@@ -12,14 +12,13 @@
 /* What is timed. On a device all is queued at once: it does the experts' work itself. */
 static enum epa_status run_layer(struct rank *r, uint32_t slot, struct epa_error *err)
 {
-    struct epa_problem *problem = problem_of(r, slot);
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < r->n_stages && status == EPA_OK; i++) {
         rank_at_stage(r, i);
         status = rank_fault(r, i, err);
         if (status == EPA_OK)
-            status = rank_stage(r, i, problem, err);
+            status = rank_stage(r, i, slot, err);
         if (status == EPA_OK)
             status = rank_between(r, i, slot, err);
     }

@@ -22,8 +22,8 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + O
         row[n++] = "dispatch";
         row[n++] = "combine";
     } else if (r->clock != CLOCK_GRAPH) {
-        while (n < r->algorithm->n_stages) {
-            row[n] = r->algorithm->stages[n].name;
+        while (n < r->n_stages) {
+            row[n] = r->stage[n].name;
             n++;
         }
     }

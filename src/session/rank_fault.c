@@ -108,11 +108,11 @@ static enum epa_status refuse_stage(const struct rank *r, struct epa_error *err)
     const char *name[SESSION_STAGES], *near;
     struct text stages = {0}, at = {0};
 
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
-        name[i] = r->algorithm->stages[i].name;
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        name[i] = r->stage[i].name;
         text_add(&stages, "%s%s", i == 0 ? "" : ", ", name[i]);
     }
-    near = text_nearest(x->fault.stage, name, r->algorithm->n_stages);
+    near = text_nearest(x->fault.stage, name, r->n_stages);
     if (node != NULL)
         text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line,
                  node->location.column);
@@ -136,9 +136,9 @@ enum epa_status rank_fault_check(struct rank *r, struct epa_error *err)
                         "fault: no stage begins on the host where bench launches graphs; set "
                         "bench.clock: events, or use run or verify");
     for (r->fault_stage = 0; x->fault.stage != NULL; r->fault_stage++) {
-        if (r->fault_stage == r->algorithm->n_stages)
+        if (r->fault_stage == r->n_stages)
             return refuse_stage(r, err);
-        if (strcmp(r->algorithm->stages[r->fault_stage].name, x->fault.stage) == 0)
+        if (strcmp(r->stage[r->fault_stage].name, x->fault.stage) == 0)
             break;
     }
     return EPA_OK;

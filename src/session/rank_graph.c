@@ -67,7 +67,7 @@ static enum epa_status queue_stages(struct graphs *g, uint32_t slot, uint32_t fi
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = first; i < last && status == EPA_OK; i++)
-        status = rank_stage(r, i, problem_of(r, slot), err);
+        status = rank_stage(r, i, slot, err);
     return status;
 }
 
@@ -79,11 +79,11 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
     const struct figure *pair = iterations_of(g);
     uint32_t slot = call % options_of(g)->input_sets, first = r->first_stages;
     uint32_t last = (pair->graphs * pair->calls - 1) % options_of(g)->input_sets;
-    uint32_t n = r->algorithm->n_stages;
+    uint32_t n = r->n_stages;
     enum epa_status status;
 
     if (!is_whole(g) && figure == FIGURE_COMBINE)
-        return queue_stages(g, last, first, n, err);
+        return queue_stages(g, last, first + is_kind(r, first, EPA_STAGE_EXPERTS), n, err);
     status = queue_stages(g, slot, 0, first, err);
     if (status != EPA_OK || is_whole(g))
         return status;
@@ -132,7 +132,7 @@ static enum epa_status record_figure(struct graphs *g, enum session_figure which
 static enum epa_status record_all(struct graphs *g, struct epa_error *err)
 {
     struct rank *r = g->rank;
-    uint32_t last = r->algorithm->n_stages - 1;
+    uint32_t last = r->n_stages - 1;
     bool whole = is_whole(g);
     enum epa_status status = whole ? record_figure(g, FIGURE_WHOLE, last, err)
                                    : record_figure(g, FIGURE_PAIR, SESSION_PAIR, err);
@@ -329,8 +329,8 @@ static enum epa_status check_slot(struct graphs *g, uint32_t slot, struct epa_er
     struct rank *r = g->rank;
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++)
-        status = rank_check(r, r->algorithm->stages[i].kind, slot, err);
+    for (uint32_t i = 0; i < r->n_stages && status == EPA_OK; i++)
+        status = rank_check(r, r->stage[i].kind, slot, err);
     return status;
 }
 

@@ -37,13 +37,12 @@ struct schedule {
 
 static enum epa_status check_rows(const struct rank *r, struct epa_error *err)
 {
-    if (r->algorithm->n_stages + OPEN_ROWS <= SESSION_STAGES)
+    if (r->n_stages + OPEN_ROWS <= SESSION_STAGES)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_UNSUPPORTED,
                     "bench.arrivals: %s has %u stages, and with service and latency there "
                     "is room for %d",
-                    experiment_of(r)->algorithm.plugin->name, r->algorithm->n_stages,
-                    SESSION_STAGES);
+                    experiment_of(r)->algorithm.plugin->name, r->n_stages, SESSION_STAGES);
 }
 
 static enum epa_status iterate(struct rank *r, uint64_t i, struct epa_error *err)
@@ -151,7 +150,7 @@ static void wait_until(struct rank *r, uint64_t due)
 static enum epa_status keep_times(struct rank *r, uint64_t sample, double service, double latency,
                                   struct epa_error *err)
 {
-    uint32_t me = r->boot->world.rank, n = r->algorithm->n_stages;
+    uint32_t me = r->boot->world.rank, n = r->n_stages;
 
     for (uint32_t i = 0; i < n; i++) {
         double ns;

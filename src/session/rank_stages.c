@@ -18,12 +18,17 @@ void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
     rank_at_stage(r, stage);
 }
 
-enum epa_status rank_stage(struct rank *r, uint32_t stage, struct epa_problem *problem,
-                           struct epa_error *err)
+enum epa_status rank_stage(struct rank *r, uint32_t stage, uint32_t slot, struct epa_error *err)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = r->algorithm->stages[stage].run(r->algorithm, problem);
+    enum epa_status status;
 
+    if (is_kind(r, stage, EPA_STAGE_EXPERTS)) {
+        status = r->op->operation->between(r->op, slot, err);
+        rank_noted(r, r->stage_slice[stage], begin);
+        return status;
+    }
+    status = r->stage[stage].run(r->algorithm, problem_of(r, slot));
     rank_noted(r, r->stage_slice[stage], begin);
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
         r->algorithm->explain(r->algorithm, err);
@@ -103,7 +108,8 @@ enum epa_status rank_between(struct rank *r, uint32_t stage, uint32_t slot, stru
     enum epa_status status;
     uint64_t begin;
 
-    if (!is_kind(r, stage, EPA_STAGE_DISPATCH))
+    if (!is_kind(r, stage, EPA_STAGE_DISPATCH) ||
+        (stage + 1 < r->n_stages && is_kind(r, stage + 1, EPA_STAGE_EXPERTS)))
         return EPA_OK;
     begin = epa_trace_now(r->trace);
     status = r->op->operation->between(r->op, slot, err);
@@ -118,7 +124,7 @@ enum epa_status rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t sl
     uint64_t begin = epa_trace_now(r->trace);
     enum epa_status status = EPA_OK;
 
-    if (kind == EPA_STAGE_SEND)
+    if (kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
         return EPA_OK;
     status = r->op->operation->check(r->op, kind, slot, compared, wrong, err);
     rank_noted(r, r->slice[SLICE_CHECK], begin);
@@ -131,7 +137,7 @@ static bool cold(const struct rank *r)
 }
 
 /* Between its marks, and done when this returns. */
-static enum epa_status timed_stage(struct rank *r, uint32_t stage, struct epa_problem *problem,
+static enum epa_status timed_stage(struct rank *r, uint32_t stage, uint32_t slot,
                                    struct epa_error *err)
 {
     const struct epa_backend_ops *ops = r->backend->ops;
@@ -142,7 +148,7 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage, struct epa_pr
     if (status == EPA_OK)
         status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);
     if (status == EPA_OK)
-        status = rank_stage(r, stage, problem, err);
+        status = rank_stage(r, stage, slot, err);
     if (status == EPA_OK)
         status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage + 1), err);
     return status == EPA_OK ? rank_sync(r, err) : status;
@@ -151,21 +157,20 @@ static enum epa_status timed_stage(struct rank *r, uint32_t stage, struct epa_pr
 enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check,
                                struct epa_error *err)
 {
-    struct epa_problem *problem = problem_of(r, slot);
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < r->algorithm->n_stages && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < r->n_stages && status == EPA_OK; i++) {
         rank_at_stage(r, i);
         if (apart)
             status = rank_barrier(r, err);
         if (status == EPA_OK)
-            status = timed_stage(r, i, problem, err);
+            status = timed_stage(r, i, slot, err);
         if (status != EPA_OK)
             return status;
         if (apart) /* so that no rank's experts or checks run inside another's stage */
             status = rank_barrier(r, err);
         if (status == EPA_OK && check)
-            status = rank_check(r, r->algorithm->stages[i].kind, slot, err);
+            status = rank_check(r, r->stage[i].kind, slot, err);
         rank_at_stage(r, SESSION_ELSEWHERE);
         if (status == EPA_OK)
             status = rank_between(r, i, slot, err);
@@ -187,7 +192,7 @@ enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err
 {
     double total = 0, ns = 0;
 
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
+    for (uint32_t i = 0; i < r->n_stages; i++) {
         enum epa_status status = rank_stage_ns(r, i, &ns, err);
 
         if (status != EPA_OK)

@@ -61,7 +61,7 @@ static double own_ns(const struct rank *r, uint64_t sample)
         return 0;
     if (row != UINT32_MAX)
         return session_times(s, me, row)[sample];
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
+    for (uint32_t i = 0; i < r->n_stages; i++)
         sum += session_times(s, me, i)[sample];
     return sum;
 }

@@ -37,8 +37,8 @@ enum epa_status rank_trace_ready(struct rank *r)
 
     if (r->trace == NULL)
         return EPA_OK;
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++) {
-        r->stage_slice[i] = epa_trace_name(r->trace, r->algorithm->stages[i].name);
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
         record->stages |= 1ull << r->stage_slice[i];
     }
     status = align_clocks(r->boot, &record->clock[RECORD_BEFORE]);

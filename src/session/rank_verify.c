@@ -17,7 +17,7 @@ static enum epa_status run_stages(struct rank *r, uint64_t iteration, uint32_t s
         rank_straggle(r, iteration, i);
         status = rank_fault(r, i, err);
         if (status == EPA_OK)
-            status = rank_stage(r, i, problem_of(r, slot), err);
+            status = rank_stage(r, i, slot, err);
     }
     if (status == EPA_OK)
         status = rank_sync(r, err);
@@ -42,13 +42,13 @@ static enum epa_status verify_first(struct rank *r, uint64_t iteration, uint32_t
 static enum epa_status verify_rest(struct rank *r, uint64_t iteration, uint32_t slot,
                                    struct epa_error *err)
 {
-    uint32_t first = r->first_stages, n = r->algorithm->n_stages;
+    uint32_t first = r->first_stages, n = r->n_stages;
     bool check = checks(r->session, iteration), whole = first == n;
     enum epa_status status = EPA_OK;
 
     rank_at(r, iteration, SESSION_ELSEWHERE);
     if (check)
-        status = rank_check(r, r->algorithm->stages[first - 1].kind, slot, err);
+        status = rank_check(r, r->stage[first - 1].kind, slot, err);
     r->shared->checked += check && whole;
     if (status == EPA_OK)
         status = rank_between(r, first - 1, slot, err);

@@ -84,6 +84,7 @@ struct session_rank {
     struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
     struct peak peak;               /* of the links */
+    struct op_peaks peaks;          /* of computing, where the operation does */
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
     struct session_wait waiting;
@@ -123,6 +124,7 @@ struct session {
 /* What is known only once ranks have set up; rank 0 says it for all. */
 struct session_notes {
     char isa[32];
+    char between_by[64]; /* what computes the experts that are timed; "": none are */
     uint32_t n_stages;
     char stage[SESSION_STAGES][32];
     enum epa_stage_kind stage_kind[SESSION_STAGES];

@@ -16,7 +16,8 @@ uint64_t op_moe_check_bytes(const struct experiment *x)
 
     return choices * (sizeof(int32_t) + sizeof(float) + sizeof(uint32_t)) +
            x->moe.experts / x->ranks * sizeof(struct range) +
-           (uint64_t)x->moe.hidden * (2 * (2 + 1) + 5 * sizeof(float) + 2 * sizeof(double));
+           (uint64_t)x->moe.hidden * (2 * (2 + 1) + 5 * sizeof(float) + 2 * sizeof(double)) +
+           (x->expert.kind == EXPERT_MLP ? check_mlp_bytes(x) : 0);
 }
 
 void op_moe_check_destroy(struct check *c)
@@ -40,6 +41,7 @@ void op_moe_check_destroy(struct check *c)
     free(c->sum);
     free(c->size);
     free(c->order);
+    check_mlp_destroy(c->mlp);
     free(c);
 }
 

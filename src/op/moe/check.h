@@ -33,6 +33,8 @@ struct check {
     float *total, *part; /* [hidden]; sums in the order that is laid down */
     double *sum, *size;  /* [hidden]; the exact sum and that of magnitudes */
     uint32_t *order;     /* [topk]; kept choices as they are added */
+
+    struct mlp_check *mlp; /* check_mlp.c; made at its first use */
 };
 
 /* What a check has found. */
@@ -52,6 +54,30 @@ void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t
 /* One element more is wrong; the first one is told, with iteration, stage and rank before
  * these words. */
 EPA_PRINTF(2, 3) void finding_wrong(struct finding *, const char *fmt, ...);
+
+/* ---- check_combine.c ---- */
+
+/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by rank. */
+bool check_adds_by_rank(const struct op_moe *);
+
+/* Puts the kept choices of a token in the order in which they are added. Returns how
+ * many. */
+uint32_t check_order(const struct op_moe *, const int32_t *expert, uint32_t *order);
+
+/* An element of `out` is not between low and high. */
+void check_wrong(struct finding *, uint32_t token, uint32_t h, uint16_t is, float low, float high,
+                 uint32_t terms);
+
+/* ---- check_mlp.c ---- */
+
+/* `out` of the first `tokens` tokens, with op->expert and op->weight theirs. Wrong elements are
+ * findings; EPA_ERR_NOMEM. */
+enum epa_status check_mlp_tokens(struct op_moe *, const struct slot *, uint32_t tokens,
+                                 const uint16_t *out, struct finding *);
+void check_mlp_destroy(struct mlp_check *); /* takes NULL */
+uint64_t check_mlp_bytes(const struct experiment *);
+
+/* ---- */
 
 /* Adds to the caller's sums; EPA_ERR_MISMATCH if anything was wrong. */
 enum epa_status finding_end(const struct finding *, uint64_t *compared, uint64_t *wrong);

@@ -10,8 +10,7 @@
 
 #include "base/dtype.h"
 
-/* Whether the experts of a rank make one expert output, and expert outputs are added up rank by rank. */
-static bool adds_by_rank(const struct op_moe *op)
+bool check_adds_by_rank(const struct op_moe *op)
 {
     return op->footprint.layout == EPA_LAYOUT_RANK || op->footprint.sum == EPA_SUM_BY_RANK;
 }
@@ -22,12 +21,10 @@ static uint32_t order_of(const struct op_moe *op, int32_t expert)
 {
     if (op->footprint.layout == EPA_LAYOUT_RANK)
         return (uint32_t)expert;
-    return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
+    return check_adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
 
-/* Puts the kept choices of a token in the order in which they are added. Returns how
- * many. */
-static uint32_t order_choices(const struct op_moe *op, const int32_t *expert, uint32_t *order)
+uint32_t check_order(const struct op_moe *op, const int32_t *expert, uint32_t *order)
 {
     uint32_t n = 0;
 
@@ -120,7 +117,7 @@ static void add_part(const struct op_moe *op, bool fp8)
 static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const float *weight)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, n = order_choices(op, expert, c->order), terms = 0;
+    uint32_t hidden = op->x->moe.hidden, n = check_order(op, expert, c->order), terms = 0;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
     memset(c->total, 0, hidden * sizeof(*c->total));
@@ -131,7 +128,7 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
         uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
 
         load_output(op, expert[k]);
-        if (!adds_by_rank(op)) {
+        if (!check_adds_by_rank(op)) {
             if (fp8)
                 quantise_output(op, c->output);
             add_output(c, hidden, weight[k], c->total);
@@ -148,8 +145,8 @@ static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const flo
     return terms;
 }
 
-static void tell_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is, float low,
-                       float high, uint32_t terms)
+void check_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is, float low, float high,
+                 uint32_t terms)
 {
     bool f16 = is_f16(f->op);
     double value = (double)float_of_word(f16, is);
@@ -194,9 +191,9 @@ static void check_token(const struct op_moe *op, uint32_t token, const uint16_t 
         float is = float_of_word(f16, out[h]);
 
         if (ordered && !same(is, exact))
-            tell_wrong(f, token, h, out[h], exact, exact, terms);
+            check_wrong(f, token, h, out[h], exact, exact, terms);
         else if (!(is >= low && is <= high) && !(isnan(is) && isnan(low)))
-            tell_wrong(f, token, h, out[h], low, high, terms);
+            check_wrong(f, token, h, out[h], low, high, terms);
     }
 }
 
@@ -320,6 +317,11 @@ enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32
     if (status != EPA_OK)
         return status;
     routing_fill(op->x, op->source, rank, s->iteration, tokens, op->expert, op->weight);
+    if (op->weights.mlp.ffn != 0) {
+        status = check_mlp_tokens(op, s, tokens, out, &f);
+        if (status != EPA_OK)
+            return status;
+    }
     for (uint32_t t = 0; t < op->x->moe.max_tokens; t++, out += op->x->moe.hidden) {
         size_t choice = (size_t)t * topk;
         uint32_t terms;
@@ -328,6 +330,8 @@ enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32
             check_unused(op, t, out, &f);
             continue;
         }
+        if (op->weights.mlp.ffn != 0)
+            continue;
         check_load_row(op, rank, s->iteration, t);
         if (op->x->verify.tolerance == TOLERANCE_ALLCLOSE) {
             check_allclose(op, t, op->expert + choice, op->weight + choice, out, &f);

@@ -101,8 +101,8 @@ static enum epa_status output_expert(const struct outputs *a, uint32_t e, struct
     return status;
 }
 
-/* Entries by row, experts ascending: a counting sort. */
-static enum epa_status sort_shares(struct op_moe *op, const struct view *v, struct epa_error *err)
+/* A counting sort. */
+enum epa_status op_moe_sort_shares(struct op_moe *op, const struct view *v, struct epa_error *err)
 {
     const struct epa_moe *m = &v->m;
     uint32_t *first = op->row_first, sum = 0;
@@ -186,7 +186,7 @@ static enum epa_status output_window(const struct outputs *a, uint64_t row, uint
 static enum epa_status output_rows(const struct outputs *a, struct epa_error *err)
 {
     uint64_t end = a->v->rows_end;
-    enum epa_status status = sort_shares(a->op, a->v, err);
+    enum epa_status status = op_moe_sort_shares(a->op, a->v, err);
 
     for (uint64_t row = 0; row < end && status == EPA_OK;) {
         uint64_t n = end - row < a->room ? end - row : a->room;
@@ -210,16 +210,27 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     bool apart = op->x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
     struct outputs a;
     struct view v;
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
 
     if (op->footprint.fused)
         return EPA_OK;
-    status = op_moe_view(op, s, &v, err);
-    if (status == EPA_OK && s->y == NULL && apart && bytes != 0)
+    if (s->y == NULL && apart && bytes != 0)
         status = op_moe_alloc(op, "expert outputs", bytes, &s->y, err);
     if (status != EPA_OK)
         return status;
     moe->y = apart ? s->y : moe->y_space;
+    if (op->device_experts != NULL) { /* which reads the lists itself */
+        status =
+            op->backend->ops->experts_run(op->device_experts, moe, apart ? s->y : moe->y_space);
+        if (status != EPA_OK)
+            op->backend->ops->explain(op->backend, err);
+        return status;
+    }
+    status = op_moe_view(op, s, &v, err);
+    if (status != EPA_OK)
+        return status;
+    if (op->mlp.ffn != 0)
+        return op_moe_mlp_run(op, &v, apart ? s->y : moe->y_space, err);
     status = outputs_init(op, &v, apart ? s->y : moe->y_space, &a, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
         return status == EPA_OK ? output_rows(&a, err) : status;

@@ -132,10 +132,11 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     op->expert = malloc(choices * sizeof(*op->expert));
     op->weight = malloc(choices * sizeof(*op->weight));
     op->reached = calloc(op->world.size, 1);
+    op->used = calloc(op->local_experts, 1);
     op->run = malloc(op->local_experts * sizeof(*op->run));
     op->first = malloc(op->local_experts * sizeof(*op->first));
     complete = op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL &&
-               op->run != NULL && op->first != NULL;
+               op->used != NULL && op->run != NULL && op->first != NULL;
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
         op->output = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->output));
@@ -160,7 +161,9 @@ static enum epa_status refuse_shape(const struct experiment *x, const struct epa
                         "the algorithm delivers rows that are neither %s, as moe.dtype is, "
                         "nor FP8",
                         dtype);
-    if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3)
+    if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3 &&
+        (f->output_dtype != EPA_F32 || !f->fused || f->sum != EPA_SUM_BY_RANK ||
+         x->expert.kind != EXPERT_MLP))
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "the algorithm sends expert outputs that are neither %s, as moe.dtype is, "
                         "nor FP8",
@@ -197,6 +200,7 @@ void op_moe_destroy(struct op_rank *rank)
     for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
         slot_free(op, &op->slot[i]);
     buffer_free(op, &op->factor);
+    op_moe_mlp_destroy(op);
     for (uint32_t i = 0; i < STAGED; i++)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
@@ -205,6 +209,7 @@ void op_moe_destroy(struct op_rank *rank)
     free(op->expert);
     free(op->weight);
     free(op->reached);
+    free(op->used);
     free(op->run);
     free(op->first);
     free(op->window.data);
@@ -238,11 +243,15 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
     op->local_experts = p->x->moe.experts / p->world->size;
     op->hard_values = p->hard_values;
     op->n_slots = slots;
+    if (p->x->expert.kind == EXPERT_MLP)
+        weights_init(p->x, &op->weights);
     op->slot = calloc(slots, sizeof(*op->slot));
     status = op->slot == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
                               : scratch_alloc(op, err);
     if (status == EPA_OK)
         status = make_factors(op, err);
+    if (status == EPA_OK)
+        status = op_moe_mlp_create(op, err);
     for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
         status = slot_alloc(op, &op->slot[i], err);
     if (status != EPA_OK) {
@@ -306,8 +315,10 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
 
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
  * NaN: sums of such would tell right from wrong no more. In f16 an outlier has the largest
- * exponent: what experts answer to it overflows, for some. */
-static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t groups, uint16_t *x)
+ * exponent: what synthetic experts answer to it overflows, for some; `times`, not 0, is what it is
+ * multiplied by instead. */
+static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t group, uint32_t groups,
+                              uint16_t *x)
 {
     const uint16_t denormal = f16 ? 0x83ff : 0x807f;
 
@@ -320,8 +331,8 @@ static void plant_hard_values(uint64_t key, bool f16, uint32_t group, uint32_t g
             memset(x, 0, group * sizeof(*x));
             break;
         case 1: /* an outlier: all others are near the lowest codes */
-            x[at] = f16 ? (uint16_t)((x[at] & 0x8000u) | (0x7bffu - (r >> 12 & 1023u)))
-                        : bf16_of_float(float_of_bf16(x[at]) * 1000.0f);
+            x[at] = times == 0 ? (uint16_t)((x[at] & 0x8000u) | (0x7bffu - (r >> 12 & 1023u)))
+                               : word_of_float(f16, float_of_word(f16, x[at]) * times);
             break;
         case 2: /* a group of denormals */
             for (uint32_t i = 0; i < group; i++)
@@ -348,11 +359,21 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, ui
         memcpy(out, read, x->moe.hidden * sizeof(*out));
         return;
     }
+    if (op->weights.integers) {
+        weights_token(&op->weights,
+                      random_at(random_key(x->seed, RANDOM_X, rank, iteration), token), is_f16(op),
+                      out);
+        return;
+    }
     random_words(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token), x->moe.hidden,
                  is_f16(op), out);
     if (op->hard_values)
         plant_hard_values(random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token),
-                          is_f16(op), x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
+                          is_f16(op),
+                          !is_f16(op)        ? 1000.0f
+                          : op->mlp.ffn != 0 ? 100.0f
+                                             : 0,
+                          x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
 }
 
 static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
@@ -437,6 +458,34 @@ static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
                                  : moe->hidden * sizeof(uint16_t);
 }
 
+/* What real experts take for so many entries, a multiply-add counted as two. */
+static double mlp_flops(const struct op_moe *op, uint64_t entries)
+{
+    const struct epa_mlp *m = &op->mlp;
+    double row = (double)op->x->moe.hidden * ((double)epa_mlp_up_rows(m) + (double)m->ffn);
+
+    return 2 * row * (double)entries;
+}
+
+static void mark_used(struct op_moe *op, const int32_t *expert, size_t n)
+{
+    int64_t first = (int64_t)op->world.rank * op->local_experts;
+
+    for (size_t i = 0; i < n; i++)
+        if (expert[i] >= first && expert[i] < first + op->local_experts)
+            op->used[expert[i] - first] = 1;
+}
+
+/* Bytes of the weights of those that have rows. */
+static uint64_t used_weights(const struct op_moe *op)
+{
+    uint32_t n = 0;
+
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        n += op->used[e];
+    return op->mlp.ffn != 0 ? weights_bytes(&op->weights, n) : 0;
+}
+
 static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
     const struct epa_moe_footprint *f = &op->footprint;
@@ -447,6 +496,8 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
     struct rows to = {0}, from = {0};
     uint64_t kept = 0, out, in, most;
 
+    memset(op->used, 0, op->local_experts);
+    mark_used(op, mine, (size_t)tokens * topk);
     count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
     for (size_t i = 0; i < (size_t)tokens * topk; i++)
         kept += mine[i] >= 0;
@@ -457,6 +508,7 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
             continue;
         routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
         count_rows(op, op->expert, n, r, rank, &from);
+        mark_used(op, op->expert, (size_t)n * topk);
     }
     out = once ? to.once : to.all;
     in = once ? from.once : from.all;
@@ -470,7 +522,9 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
                    .sent = in * f->combine_row_bytes,
                    .received = out * f->combine_row_bytes,
                    .least = most * least_bytes(op, f->output_dtype)}},
-        .flops = op->flops * tokens / op->x->moe.max_tokens,
+        .flops = op->mlp.ffn != 0 ? mlp_flops(op, kept - to.all + from.all)
+                                  : op->flops * tokens / op->x->moe.max_tokens,
+        .weights = used_weights(op),
     };
 }
 
@@ -506,6 +560,7 @@ enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     m->expert = s->expert.there;
     m->weight = s->weight.there;
     m->expert_factor = op->factor.there;
+    m->mlp = op->mlp;
     m->out = s->out.there;
     return EPA_OK;
 }

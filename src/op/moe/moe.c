@@ -69,11 +69,49 @@ static void check_tolerance(const struct config_check *c)
                        origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
 }
 
+/* Real experts. */
+static void check_mlp(const struct config_check *c)
+{
+    const struct expert_options *e = &c->x->expert;
+    const struct moe_options *m = &c->x->moe;
+    bool f16 = m->dtype == EPA_F16;
+
+    if (e->kind != EXPERT_MLP)
+        return;
+    if (m->hidden % 128 != 0)
+        check_conflict(c, "moe.hidden", "expert.kind", check_multiples(c, m->hidden, 128),
+                       "%s is not a multiple of 128, as expert.kind: mlp needs",
+                       check_value(c, "moe.hidden", m->hidden));
+    if (e->ffn % 128 != 0)
+        check_conflict(c, "expert.ffn", NULL, check_multiples(c, e->ffn, 128),
+                       "%s is not a multiple of 128", check_value(c, "expert.ffn", e->ffn));
+    if (e->weights == (f16 ? EXPERT_WEIGHTS_BF16 : EXPERT_WEIGHTS_F16))
+        check_conflict(c, "expert.weights", "moe.dtype", "write native, or fp8",
+                       "expert.weights: %s needs moe.dtype: %s", f16 ? "bf16" : "f16",
+                       f16 ? "bf16" : "f16");
+    if (e->weights == EXPERT_WEIGHTS_FP8 && m->fp8_group_size != 128)
+        check_conflict(c, "moe.fp8_group_size", "expert.weights", "write 128",
+                       "%s: rows for FP8 weights have a scale for each 128 channels",
+                       check_value(c, "moe.fp8_group_size", m->fp8_group_size));
+    if (e->fp8_group_size != 64 && e->fp8_group_size != 128)
+        check_conflict(c, "expert.fp8_group_size", NULL, "write 64 or 128",
+                       "%s is neither 64 nor 128",
+                       check_value(c, "expert.fp8_group_size", e->fp8_group_size));
+    if (e->values == EXPERT_VALUES_INTEGERS && c->x->routing.hidden_states != NULL)
+        check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
+                       "expert.values: integers are values of tokens too");
+    if (c->x->verify.tolerance == TOLERANCE_ALLCLOSE)
+        check_conflict(c, "verify.tolerance", "expert.kind", "remove it",
+                       "verify.tolerance: allclose is for synthetic experts; outputs of real ones "
+                       "are held to a bound that follows from how they are computed");
+}
+
 static void check_options(const struct config_check *c)
 {
     check_shape(c);
     check_routing(c);
     check_tolerance(c);
+    check_mlp(c);
 }
 
 static void check_footprint(const struct config_check *c, const struct epa_footprint *footprint)
@@ -90,6 +128,13 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
                        "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
                        "sends %s in FP8",
                        name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
+    /* One that computes real experts says how many operations that takes. */
+    if (f->fused && x->expert.kind == EXPERT_MLP && !(footprint->flops > 0))
+        check_conflict(c, "expert.kind", "algorithm.name",
+                       "leave the experts to epa2a (fuse_expert: false), or set another kind",
+                       "expert.kind: mlp: '%s' as it is set up computes experts itself, and knows "
+                       "synthetic ones alone",
+                       name);
     if (f->fused && x->expert.output == OUTPUT_SEPARATE)
         check_conflict(
             c, "expert.output", "algorithm.name", "remove it",
@@ -122,15 +167,27 @@ static void shape(const struct experiment *x, struct epa_problem *out)
                   .topk = m->topk,
                   .fp8_group_size = m->fp8_group_size,
                   .dtype = m->dtype,
-                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype},
+                  .x_dtype = m->input_dtype == MOE_INPUT_FP8 ? (int)EPA_FP8_E4M3 : m->dtype,
+                  .mlp = weights_shape(x)},
     };
 }
 
 /* ---- a rank ---- */
 
+static void set_weights(const struct op_rank *rank, struct epa_problem *out)
+{
+    out->u.moe.mlp = op_moe_of(rank)->mlp;
+}
+
 static uint32_t tokens(struct op_rank *rank, uint32_t slot)
 {
     return op_moe_problem(rank, slot)->u.moe.tokens;
+}
+
+/* Real experts are part of a layer as it is used; synthetic ones stand for none of it. */
+static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
+{
+    return x->expert.kind == EXPERT_MLP && !footprint->u.moe.fused;
 }
 
 /* Expert outputs are where experts would have put them. */
@@ -148,6 +205,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 {
     switch (kind) {
     case EPA_STAGE_SEND:
+    case EPA_STAGE_EXPERTS:
         break;
     case EPA_STAGE_DISPATCH:
         return op_moe_check_dispatch(rank, slot, compared, wrong, err);
@@ -234,6 +292,12 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
                  period, made, held);
 }
 
+/* Of synthetic experts nothing hangs on what they are. */
+static const char *head_also(const struct experiment *x)
+{
+    return x->expert.kind == EXPERT_MLP ? "expert" : NULL;
+}
+
 static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
 
 const struct operation op_moe = {
@@ -243,6 +307,7 @@ const struct operation op_moe = {
     .size_label = "tokens of a rank",
     .size = max_tokens,
     .head = head,
+    .head_also = head_also,
     .check_options = check_options,
     .check_footprint = check_footprint,
     .shape = shape,
@@ -250,6 +315,10 @@ const struct operation op_moe = {
     .close = routing_close,
     .bytes = op_moe_bytes,
     .create = op_moe_create,
+    .weights_bytes = op_moe_mlp_bytes,
+    .weights = set_weights,
+    .measure = op_moe_measure,
+    .between_by = op_moe_mlp_by,
     .destroy = op_moe_destroy,
     .problem = op_moe_problem,
     .inputs = op_moe_inputs,
@@ -257,6 +326,7 @@ const struct operation op_moe = {
     .units = tokens,
     .between = op_moe_experts,
     .between_name = "experts",
+    .between_is_timed = experts_are_timed,
     .between_in_graph = outputs_in_graph,
     .check = check,
     .traffic = op_moe_traffic,

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "op/moe/routing.h"
+#include "op/moe/weights.h"
 #include "op/op.h"
 
 extern const struct operation op_moe;
@@ -111,10 +112,18 @@ struct op_moe {
     struct slot *slot;
     struct buffer factor; /* float [experts]; of all slots' problems */
 
+    struct weights weights;      /* of real experts; mlp.ffn 0: they are synthetic */
+    struct epa_mlp mlp;          /* with this rank's weights in the backend's memory, where somebody
+                               there reads them */
+    void *mlp_memory[4];         /* of the backend: what it points to */
+    struct mlp_experts *experts; /* experts_mlp.c: what the host computes them with */
+    struct epa_experts *device_experts; /* and what a device does; one of both, or none */
+
     uint16_t *row;    /* [hidden]; for inputs that are quantised */
     int32_t *expert;  /* [max_tokens][topk]; another rank's, for traffic */
     float *weight;    /* [max_tokens][topk] */
     uint8_t *reached; /* [size] */
+    uint8_t *used;    /* [local_experts]; those that have rows */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
@@ -197,6 +206,23 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
+
+/* ---- real experts (experts_mlp.c) ---- */
+
+/* This rank's weights, and what the host computes its experts with, where it does. Nothing
+ * where they are synthetic. */
+enum epa_status op_moe_mlp_create(struct op_moe *, struct epa_error *);
+void op_moe_mlp_destroy(struct op_moe *);
+struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_footprint *,
+                                   enum epa_memory);
+/* Outputs of the entries of a view to y, or, layout rank, of its rows. */
+enum epa_status op_moe_mlp_run(struct op_moe *, struct view *, uint16_t *y, struct epa_error *);
+
+void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
+enum epa_status op_moe_measure(struct op_rank *, struct op_peaks *out, struct epa_error *);
+
+/* Layout rank: op->row_first and op->share, the entries of a view by row, experts ascending. */
+enum epa_status op_moe_sort_shares(struct op_moe *, const struct view *, struct epa_error *);
 
 uint64_t op_moe_check_bytes(const struct experiment *);
 void op_moe_check_destroy(struct check *);

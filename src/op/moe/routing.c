@@ -11,6 +11,7 @@
 #include "config/experiment.h"
 #include "base/random.h"
 #include "op/moe/routing_file.h"
+#include "op/moe/weights.h"
 #include "op/op.h"
 
 struct op_source {
@@ -377,8 +378,8 @@ static void copy_rows(const struct experiment *x, const struct routing_table *ta
     }
 }
 
-void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
-                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
+static void fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                 uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
     struct popularity popularity;
@@ -398,6 +399,21 @@ void routing_fill(const struct experiment *x, const struct op_source *source, ui
         size_t at = (size_t)t * x->moe.topk;
 
         generate(x, &popularity, random_at(key, t), expert + at, weight + at);
+    }
+}
+
+void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
+{
+    size_t n = (size_t)tokens * x->moe.topk;
+
+    fill(x, source, rank, iteration, tokens, expert, weight);
+    if (x->expert.kind != EXPERT_MLP || x->expert.values != EXPERT_VALUES_INTEGERS)
+        return;
+    for (size_t i = 0; i < n; i++) { /* so that sums are exact; none is lost */
+        float units = rintf(weight[i] / WEIGHTS_UNIT_ROUTING);
+
+        weight[i] = expert[i] < 0 ? 0 : WEIGHTS_UNIT_ROUTING * (units == 0 ? 1 : units);
     }
 }
 

@@ -1,0 +1,268 @@
+/* Matrix kernels of AVX2 with FMA and F16C: tiles of up to 6 x 16, two for a panel, of A in float32
+ * and B that is widened in registers. The order of additions is that of gemm_avx512.c. */
+#include <immintrin.h>
+
+#include "kernels/gemm_loops.h"
+#include "kernels/gemm_pack.h"
+
+enum { TILE_ROWS = 6 };
+
+struct floats16 {
+    __m256 a, b;
+};
+
+static inline __m128i load8(const void *p)
+{
+    return _mm_load_si128((const __m128i *)p);
+}
+
+INLINED __m256 widen8(__m128i x, bool f16)
+{
+    if (f16)
+        return _mm256_cvtph_ps(x);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
+{
+    for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
+        _mm256_store_ps(out, widen8(load8(a), f16));
+}
+
+static void widen_bf16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, false);
+}
+
+static void widen_f16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, true);
+}
+
+/* 16 codes as bf16: of a normal number exponent and mantissa need but be moved, the others are
+ * looked up. */
+static inline __m256i decode16(__m256i q)
+{
+    /* 0 to 7 times 2^-9: low and high byte */
+    const __m256i low = _mm256_set1_epi64x(0x60402000c0800000);
+    const __m256i high = _mm256_set1_epi64x(0x3c3c3c3c3b3b3b00);
+    __m256i a = _mm256_and_si256(q, _mm256_set1_epi16(0x7f));
+    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7f), q), 8);
+    __m256i normal = _mm256_add_epi16(_mm256_slli_epi16(a, 4), _mm256_set1_epi16(120 << 7));
+    __m256i index = _mm256_or_si256(a, _mm256_set1_epi16((short)0x8000)); /* gives 0 above */
+    __m256i small = _mm256_or_si256(_mm256_shuffle_epi8(low, index),
+                                    _mm256_slli_epi16(_mm256_shuffle_epi8(high, index), 8));
+    __m256i is_small = _mm256_cmpgt_epi16(_mm256_set1_epi16(8), a);
+    __m256i is_nan = _mm256_cmpeq_epi16(a, _mm256_set1_epi16(0x7f));
+    __m256i v = _mm256_blendv_epi8(normal, small, is_small);
+
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi16(0x7fc0), is_nan);
+    return _mm256_or_si256(v, sign);
+}
+
+static void decode_step(const uint8_t *codes, uint16_t *out)
+{
+    _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
+    for (uint32_t i = 0; i < 64; i += 16) {
+        __m256i q = _mm256_cvtepu8_epi16(load8(codes + i));
+
+        _mm256_store_si256((__m256i *)(void *)(out + i), decode16(q));
+    }
+}
+
+/* One of k of a tile. */
+INLINED void add_products(const float *a, uint32_t rows, __m256 b0, __m256 b1, __m256 (*sum)[2])
+{
+#pragma GCC unroll 6
+    for (uint32_t i = 0; i < rows; i++) {
+        __m256 x = _mm256_broadcast_ss(a + (size_t)i * 32);
+
+        sum[i][0] = _mm256_fmadd_ps(x, b0, sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(x, b1, sum[i][1]);
+    }
+}
+
+/* 16 columns of two k: eight pairs of bf16, or eight f16 of one k. */
+INLINED struct floats16 widen_b(const char *b, bool f16)
+{
+    __m256i x;
+
+    if (f16)
+        return (struct floats16){widen8(load8(b), true), widen8(load8(b + 16), true)};
+    x = _mm256_load_si256((const __m256i *)(const void *)b);
+    return (struct floats16){
+        _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+        _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u))),
+    };
+}
+
+/* As many steps as this tile has of k. Not in the loop of products: all registers are taken there. */
+static void decode_ahead(struct gemm_ahead *ahead, uint32_t k)
+{
+    for (uint32_t i = 0; i < k && ahead->steps > 0; i += 2, ahead->b += 64) {
+        decode_step((const uint8_t *)ahead->b, ahead->decoded);
+        ahead->decoded += 64;
+        ahead->steps--;
+    }
+}
+
+/* Half a panel, k elements from k0 on. */
+INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uint32_t k,
+                      uint32_t rows, enum epa_dtype dtype, __m256 (*sum)[2])
+{
+    const bool f16 = dtype == EPA_F16, fetch = half == 0 && dtype != EPA_FP8_E4M3;
+    const uint32_t lines = fetch ? t->ahead->lines : 0;
+    const char *piece = t->a + k0 / 32 * t->step;
+    const char *b = t->b + (size_t)k0 * 64 + (size_t)half * (f16 ? 32 : 64);
+
+    for (uint32_t end = k0 + k; k0 < end; k0 += 32, piece += t->step) {
+        const float *a = (const float *)(const void *)piece;
+
+        for (uint32_t i = 0; i < lines; i++, t->ahead->b += 64)
+            _mm_prefetch(t->ahead->b, _MM_HINT_T1);
+        for (uint32_t i = 0; i < 32; i += 2, a += 2, b += 128) {
+            struct floats16 b0 = widen_b(b, f16), b1 = widen_b(b + (f16 ? 64 : 32), f16);
+
+            add_products(a, rows, b0.a, f16 ? b0.b : b1.a, sum);
+            add_products(a + 1, rows, f16 ? b1.a : b0.b, b1.b, sum);
+        }
+    }
+}
+
+INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
+                       enum epa_dtype dtype)
+{
+    const uint32_t step = dtype == EPA_FP8_E4M3 ? GROUP : t->k;
+
+    for (uint32_t k = 0; k < t->k; k += step) {
+        const bool first = t->first && k == 0;
+        __m256 sum[TILE_ROWS][2];
+
+#pragma GCC unroll 6
+        for (uint32_t i = 0; i < rows; i++) {
+            const float *c = t->c + i * t->ldc + (size_t)half * 16;
+            bool zero = dtype == EPA_FP8_E4M3 || first;
+
+            sum[i][0] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c);
+            sum[i][1] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c + 8);
+        }
+        add_half(t, half, k, step, rows, dtype, sum);
+#pragma GCC unroll 6
+        for (uint32_t i = 0; i < rows; i++) {
+            float *c = t->c + i * t->ldc + (size_t)half * 16;
+
+            if (dtype == EPA_FP8_E4M3) {
+                __m256 by = _mm256_set1_ps(t->a_scale[i * t->a_scale_stride + k / GROUP] *
+                                           t->b_scale[k / GROUP]);
+                __m256 c0 = first ? _mm256_setzero_ps() : _mm256_load_ps(c);
+                __m256 c1 = first ? _mm256_setzero_ps() : _mm256_load_ps(c + 8);
+
+                sum[i][0] = _mm256_fmadd_ps(sum[i][0], by, c0);
+                sum[i][1] = _mm256_fmadd_ps(sum[i][1], by, c1);
+            }
+            _mm256_store_ps(c, sum[i][0]);
+            _mm256_store_ps(c + 8, sum[i][1]);
+        }
+    }
+}
+
+INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
+{
+    if (dtype == EPA_FP8_E4M3)
+        decode_ahead(t->ahead, t->k);
+    tile_half(t, 0, rows, dtype);
+    tile_half(t, 1, rows, dtype);
+}
+
+/* The number of rows is a constant in each, so that the sums are registers. */
+INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
+{
+    switch (rows) {
+    case 1:
+        tile_of(t, 1, dtype);
+        break;
+    case 2:
+        tile_of(t, 2, dtype);
+        break;
+    case 3:
+        tile_of(t, 3, dtype);
+        break;
+    case 4:
+        tile_of(t, 4, dtype);
+        break;
+    case 5:
+        tile_of(t, 5, dtype);
+        break;
+    default:
+        tile_of(t, TILE_ROWS, dtype);
+    }
+}
+
+static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, EPA_BF16);
+}
+
+static void tile_f16(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, EPA_F16);
+}
+
+static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
+{
+    tile(t, rows, EPA_FP8_E4M3);
+}
+
+static void multiply_bf16(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_BF16,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_bf16,
+                                          .tile = tile_bf16});
+}
+
+static void multiply_f16(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_F16,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_f16,
+                                          .tile = tile_f16});
+}
+
+static void multiply_fp8(const struct epa_gemm_call *g)
+{
+    gemm_multiply(g, (struct gemm_method){.dtype = EPA_FP8_E4M3,
+                                          .tile_rows = TILE_ROWS,
+                                          .rows = WIDENED_ROWS,
+                                          .widen = widen_bf16,
+                                          .decode = decode_step,
+                                          .tile = tile_fp8});
+}
+
+const struct epa_gemm kernels_gemm_avx2[3] = {
+    {
+        .isa = "avx2",
+        .dtype = EPA_BF16,
+        .pack_a = kernels_pack_a,
+        .pack_a_fp8 = kernels_pack_a_bf16,
+        .pack_b = kernels_pack_b_pairs,
+        .multiply = multiply_bf16,
+    },
+    {
+        .isa = "avx2",
+        .dtype = EPA_F16,
+        .pack_a = kernels_pack_a,
+        .pack_a_fp8 = kernels_pack_a_f16,
+        .pack_b = kernels_pack_b_words,
+        .multiply = multiply_f16,
+    },
+    {
+        .isa = "avx2",
+        .dtype = EPA_FP8_E4M3,
+        .pack_a_fp8 = kernels_pack_a_codes,
+        .pack_b = kernels_pack_b_code_pairs,
+        .multiply = multiply_fp8,
+    },
+};

@@ -1,0 +1,820 @@
+/* Real experts: this rank's weights, and the grouped GEMM that the core runs between a
+ * dispatch and its combine.
+ *
+ * Where an algorithm computes the experts itself, or a device does, the weights lie in the
+ * backend's memory as struct epa_mlp says. Else the host computes them by the kernels of
+ * gemm.h, and only packed weights are kept.
+ *
+ * The host works on a batch of rows at a time, of as many experts as fill it, in steps that
+ * the rank's workers share, each a list of tasks that they take by turns:
+ *
+ *   gather    rows of a panel into the order that kernels read, quantised where weights are FP8
+ *   up        columns of the intermediate: both projections, activation, rounding
+ *   down      columns of the outputs
+ *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it
+ *
+ * FP8 with 64 channels to a scale: kernels know groups of 128, so each 64 channels are
+ * followed by 64 zeros. Rows of a device are copied here and outputs back: slow, and right. */
+#include "op/moe/moe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "epa2a/gemm.h"
+#include "epa2a/quant.h"
+
+enum {
+    LINE = 64,
+    BLOCK = WEIGHTS_BLOCK,
+    TASK_ROWS = 256,  /* of the intermediate, or of outputs, that a task makes */
+    UP_COLUMNS = 128, /* of each projection */
+    DOWN_COLUMNS = 256,
+    BATCH_BYTES = 32 << 20, /* of gathered rows and their intermediate */
+    STAGE_BYTES = 16 << 20, /* of weights on their way to a device */
+    REDUCE_ROWS = 16,       /* of a task */
+    MOST_PARTS = 64,        /* epa_kernels.reduce */
+};
+
+/* Rows `first` to first + n - 1 of a local expert; in the batch from panel row `at` on. */
+struct segment {
+    uint32_t expert, n;
+    uint64_t first, at;
+};
+
+struct mlp_experts {
+    const struct epa_gemm *gemm;
+    const struct epa_kernels *kernels;
+    uint32_t down_columns; /* of W_down as it is packed: ffn, or twice that */
+    void *up, *down;       /* packed, by expert */
+    float *up_scale, *down_scale;
+
+    /* A batch; `rows` is a multiple of a panel's. */
+    uint64_t rows;
+    void *a, *mid;              /* panels of rows, and of the intermediate */
+    float *a_scale, *mid_scale; /* [rows][columns / 128] */
+    struct segment *segment;    /* [local experts + rows / panel] */
+    uint32_t n_segments;
+    float *c; /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
+    uint32_t workers;
+    struct area outputs, reduced_area; /* [entries][hidden], [rows][hidden], where they are not y */
+
+    /* A step. */
+    struct op_moe *op;
+    const struct view *view;
+    uint16_t *y, *reduced; /* where outputs of entries go; layout rank: and those of rows */
+    uint64_t next, tasks;
+    void (*task)(struct mlp_experts *, uint64_t task, float *c);
+};
+
+/* ---- weights ---- */
+
+/* A step over blocks of 128 rows of all local experts' matrices. */
+struct making {
+    const struct op_moe *op;
+    struct mlp_experts *x; /* NULL: as they are, to `to` */
+    void *up, *down;
+    float *up_scale, *down_scale;
+    uint64_t next;
+    bool failed;
+};
+
+static uint64_t blocks_of(const struct weights *w, enum weights_matrix m)
+{
+    return weights_rows(w, m) / BLOCK;
+}
+
+/* 128 rows with their scales; `padded`: 64 channels, 64 zeros, and so on. */
+static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix m, uint32_t block,
+                       uint32_t columns, char *rows, float *scale)
+{
+    const struct weights *w = &op->weights;
+    uint32_t expert = op->world.rank * op->local_experts + e, n = weights_columns(w, m);
+    bool padded = columns != n;
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        char *row = rows + (size_t)i * columns * weights_element(w);
+
+        weights_row(w, expert, m, block * BLOCK + i, row);
+        for (uint32_t k = n; padded && k > 0; k -= BLOCK / 2) {
+            memmove(row + 2 * (k - BLOCK / 2), row + k - BLOCK / 2, BLOCK / 2);
+            memset(row + 2 * (k - BLOCK / 2) + BLOCK / 2, 0, BLOCK / 2);
+        }
+    }
+    if (w->mlp.dtype != EPA_FP8_E4M3)
+        return;
+    weights_scales(w, expert, m, block, scale);
+    for (uint32_t g = columns / BLOCK; padded && g-- > 0;)
+        scale[g] = scale[g / 2];
+}
+
+static void make_some(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct making *k = arg;
+    const struct op_moe *op = k->op;
+    const struct weights *w = &op->weights;
+    uint64_t up = blocks_of(w, WEIGHTS_UP), each = up + blocks_of(w, WEIGHTS_DOWN);
+    uint64_t all = each * op->local_experts, i;
+    uint32_t columns[] = {w->hidden, k->x != NULL ? k->x->down_columns : w->mlp.ffn};
+    char *room = NULL;
+
+    (void)worker;
+    (void)workers;
+    if (k->x != NULL) {
+        size_t most = columns[0] > columns[1] ? columns[0] : columns[1];
+
+        room = aligned_alloc(LINE, BLOCK * most * 2);
+        if (room == NULL) {
+            __atomic_store_n(&k->failed, true, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+    /* Relaxed: who takes which block is all that hangs on it. */
+    while ((i = __atomic_fetch_add(&k->next, 1, __ATOMIC_RELAXED)) < all) {
+        enum weights_matrix m = i % each < up ? WEIGHTS_UP : WEIGHTS_DOWN;
+        uint32_t e = (uint32_t)(i / each),
+                 block = (uint32_t)(i % each - (m == WEIGHTS_UP ? 0 : up));
+        uint64_t nth = e * blocks_of(w, m) + block; /* of this matrix, experts ascending */
+        char *to = m == WEIGHTS_UP ? k->up : k->down;
+        float *scale = m == WEIGHTS_UP ? k->up_scale : k->down_scale;
+
+        to += nth * BLOCK * columns[m] * weights_element(w);
+        make_block(op, e, m, block, columns[m], room != NULL ? room : to,
+                   scale != NULL ? scale + nth * (columns[m] / BLOCK) : NULL);
+        if (room != NULL)
+            k->x->gemm->pack_b(room, columns[m], BLOCK, columns[m], to);
+    }
+    free(room);
+}
+
+static enum epa_status make_all(struct op_moe *op, struct making *k, struct epa_error *err)
+{
+    const struct epa_backend_ops *ops = op->backend->ops;
+    enum epa_status status = EPA_OK;
+
+    if (op->backend->memory == EPA_MEMORY_HOST)
+        status = ops->parallel(op->backend, make_some, k);
+    else
+        make_some(k, 0, 1);
+    if (status != EPA_OK)
+        ops->explain(op->backend, err);
+    if (k->failed)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory to pack the experts' weights");
+    return status;
+}
+
+/* A matrix of all local experts, by way of the host. */
+static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, char *to, char *scale,
+                                    char *room, struct epa_error *err)
+{
+    const struct weights *w = &op->weights;
+    uint32_t columns = weights_columns(w, m);
+    size_t block = (size_t)BLOCK * columns * weights_element(w);
+    uint64_t n = STAGE_BYTES / (block + columns) > 0 ? STAGE_BYTES / (block + columns) : 1;
+    uint64_t all = blocks_of(w, m) * op->local_experts;
+    size_t line = columns / BLOCK * sizeof(float);
+    float *scales = (float *)(void *)(room + n * block);
+    enum epa_status status = EPA_OK;
+
+    for (uint64_t done = 0; done < all && status == EPA_OK; done += n) {
+        uint64_t take = all - done < n ? all - done : n;
+
+        for (uint64_t i = 0; i < take; i++)
+            make_block(op, (uint32_t)((done + i) / blocks_of(w, m)), m,
+                       (uint32_t)((done + i) % blocks_of(w, m)), columns, room + i * block,
+                       scales + i * (columns / BLOCK));
+        status = op->backend->ops->write(op->backend, to + done * block, room, take * block);
+        if (status == EPA_OK && scale != NULL)
+            status = op->backend->ops->write(op->backend, scale + done * line, scales, take * line);
+    }
+    if (status == EPA_OK)
+        return EPA_OK;
+    op->backend->ops->explain(op->backend, err);
+    return epa_fail(err, status, "the experts' weights could not be written");
+}
+
+/* In the backend's memory, as struct epa_mlp says. */
+static enum epa_status make_plain(struct op_moe *op, struct epa_error *err)
+{
+    const struct weights *w = &op->weights;
+    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
+    uint64_t up = (uint64_t)op->local_experts * epa_mlp_up_rows(&w->mlp) * w->hidden;
+    uint64_t down = (uint64_t)op->local_experts * w->hidden * w->mlp.ffn, e = weights_element(w);
+    void **at = op->mlp_memory;
+    enum epa_status status = op_moe_alloc(op, "W_up", up * e, &at[0], err);
+    char *room;
+
+    if (status == EPA_OK)
+        status = op_moe_alloc(op, "W_down", down * e, &at[1], err);
+    if (status == EPA_OK && fp8)
+        status = op_moe_alloc(op, "scales of W_up", up / (BLOCK * BLOCK) * 4, &at[2], err);
+    if (status == EPA_OK && fp8)
+        status = op_moe_alloc(op, "scales of W_down", down / (BLOCK * BLOCK) * 4, &at[3], err);
+    if (status != EPA_OK)
+        return status;
+    op->mlp.up = at[0];
+    op->mlp.down = at[1];
+    op->mlp.up_scale = at[2];
+    op->mlp.down_scale = at[3];
+    if (op->backend->memory == EPA_MEMORY_HOST)
+        return make_all(
+            op,
+            &(struct making){
+                .op = op, .up = at[0], .down = at[1], .up_scale = at[2], .down_scale = at[3]},
+            err);
+    room = malloc(STAGE_BYTES + (size_t)BLOCK * (w->hidden + w->mlp.ffn) * 2);
+    if (room == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights on their way");
+    status = write_matrix(op, WEIGHTS_UP, at[0], at[2], room, err);
+    if (status == EPA_OK)
+        status = write_matrix(op, WEIGHTS_DOWN, at[1], at[3], room, err);
+    free(room);
+    return status;
+}
+
+/* ---- memory of the host's experts ---- */
+
+static uint32_t down_columns(const struct weights *w)
+{
+    bool padded = w->mlp.dtype == EPA_FP8_E4M3 && w->mlp.fp8_group_size != BLOCK;
+
+    return padded ? 2 * w->mlp.ffn : w->mlp.ffn;
+}
+
+/* Rows of a batch: no more than there can be, with a panel's rest for each expert. */
+static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t experts)
+{
+    uint64_t row = ((uint64_t)w->hidden + down_columns(w)) * 2, n = BATCH_BYTES / row;
+    uint64_t most = entries + (uint64_t)experts * EPA_GEMM_ROWS;
+
+    n = n < most ? n : most;
+    n = n / EPA_GEMM_ROWS * EPA_GEMM_ROWS;
+    return n < TASK_ROWS ? TASK_ROWS : n;
+}
+
+static uint64_t packed_bytes(const struct weights *w, uint32_t experts)
+{
+    uint64_t up = (uint64_t)epa_mlp_up_rows(&w->mlp) * w->hidden;
+    uint64_t down = (uint64_t)w->hidden * down_columns(w);
+
+    return experts * ((up + down) * weights_element(w) + (up + down) / BLOCK / BLOCK * 4);
+}
+
+static uint64_t batch_bytes(const struct weights *w, uint64_t rows, uint32_t workers)
+{
+    uint64_t columns = (uint64_t)w->hidden + down_columns(w);
+
+    return rows * (columns * 2 + columns / BLOCK * sizeof(float)) +
+           (uint64_t)workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float);
+}
+
+static void count_workers(void *arg, uint32_t worker, uint32_t workers)
+{
+    if (worker == 0)
+        *(uint32_t *)arg = workers;
+}
+
+static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
+{
+    const struct weights *w = &op->weights;
+    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
+    uint32_t columns = down_columns(w), local = op->local_experts;
+    struct mlp_experts *x = calloc(1, sizeof(*x));
+    size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
+    struct making making;
+
+    if (x == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts");
+    op->experts = x;
+    x->op = op;
+    x->gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
+    x->kernels = epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    x->down_columns = columns;
+    x->workers = 1;
+    if (op->backend->memory == EPA_MEMORY_HOST)
+        (void)op->backend->ops->parallel(op->backend, count_workers, &x->workers);
+    x->rows = batch_rows(w, op->footprint.recv_entries, local);
+    x->up = aligned_alloc(LINE, local * up * weights_element(w));
+    x->down = aligned_alloc(LINE, local * down * weights_element(w));
+    x->a = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
+    x->mid = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, columns));
+    x->segment = malloc((local + x->rows / EPA_GEMM_ROWS + 1) * sizeof(*x->segment));
+    x->c = aligned_alloc(LINE, (size_t)x->workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float));
+    if (fp8) {
+        x->up_scale = malloc(local * up / BLOCK / BLOCK * sizeof(float));
+        x->down_scale = malloc(local * down / BLOCK / BLOCK * sizeof(float));
+        x->a_scale = malloc(x->rows * w->hidden / BLOCK * sizeof(float));
+        x->mid_scale = malloc(x->rows * columns / BLOCK * sizeof(float));
+    }
+    if (x->up == NULL || x->down == NULL || x->a == NULL || x->mid == NULL || x->segment == NULL ||
+        x->c == NULL ||
+        (fp8 && (x->up_scale == NULL || x->down_scale == NULL || x->a_scale == NULL ||
+                 x->mid_scale == NULL)))
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
+                        (unsigned long long)packed_bytes(w, local));
+    /* Rows that pad a panel are anything finite; zeros, once. */
+    memset(x->a, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
+    memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, columns));
+    if (fp8) {
+        memset(x->a_scale, 0, x->rows * w->hidden / BLOCK * sizeof(float));
+        memset(x->mid_scale, 0, x->rows * columns / BLOCK * sizeof(float));
+    }
+    making = (struct making){.op = op,
+                             .x = x,
+                             .up = x->up,
+                             .down = x->down,
+                             .up_scale = x->up_scale,
+                             .down_scale = x->down_scale};
+    return make_all(op, &making, err);
+}
+
+static void host_destroy(struct mlp_experts *x)
+{
+    if (x == NULL)
+        return;
+    free(x->up);
+    free(x->down);
+    free(x->up_scale);
+    free(x->down_scale);
+    free(x->a);
+    free(x->mid);
+    free(x->a_scale);
+    free(x->mid_scale);
+    free(x->segment);
+    free(x->c);
+    free(x->outputs.data);
+    free(x->reduced_area.data);
+    free(x);
+}
+
+/* ---- the steps ---- */
+
+static void work(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct mlp_experts *x = arg;
+    float *c = x->c + (size_t)worker * TASK_ROWS * UP_COLUMNS * 2;
+    uint64_t i;
+
+    (void)workers;
+    /* Relaxed: as in make_some(); parallel() orders steps. */
+    while ((i = __atomic_fetch_add(&x->next, 1, __ATOMIC_RELAXED)) < x->tasks)
+        x->task(x, i, c);
+}
+
+static enum epa_status run_step(struct mlp_experts *x,
+                                void (*task)(struct mlp_experts *, uint64_t, float *),
+                                uint64_t tasks)
+{
+    struct epa_backend *backend = x->op->backend;
+
+    x->task = task;
+    x->tasks = tasks;
+    x->next = 0;
+    if (backend->memory == EPA_MEMORY_HOST && tasks > 1)
+        return backend->ops->parallel(backend, work, x);
+    work(x, 0, 1);
+    return EPA_OK;
+}
+
+/* The segment that item `i` is in, of as many in each as `count` says; *nth: which of it. */
+static const struct segment *
+segment_of(const struct mlp_experts *x, uint64_t i,
+           uint64_t (*count)(const struct mlp_experts *, const struct segment *), uint64_t *nth)
+{
+    const struct segment *s = x->segment;
+
+    for (uint64_t n; i >= (n = count(x, s)); s++)
+        i -= n;
+    *nth = i;
+    return s;
+}
+
+static uint64_t panels_in(const struct mlp_experts *x, const struct segment *s)
+{
+    (void)x;
+    return (s->n + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS;
+}
+
+static uint64_t up_tasks_in(const struct mlp_experts *x, const struct segment *s)
+{
+    return (uint64_t)(s->n + TASK_ROWS - 1) / TASK_ROWS * (x->op->weights.mlp.ffn / UP_COLUMNS);
+}
+
+static uint64_t down_tasks_in(const struct mlp_experts *x, const struct segment *s)
+{
+    return (uint64_t)(s->n + TASK_ROWS - 1) / TASK_ROWS *
+           ((x->op->weights.hidden + DOWN_COLUMNS - 1) / DOWN_COLUMNS);
+}
+
+static uint64_t sum_of(const struct mlp_experts *x,
+                       uint64_t (*count)(const struct mlp_experts *, const struct segment *))
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < x->n_segments; i++)
+        sum += count(x, &x->segment[i]);
+    return sum;
+}
+
+/* A received row into panel row `at`. */
+static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
+{
+    const struct view *v = x->view;
+    const struct epa_moe *m = &v->m;
+    const struct op_moe *op = x->op;
+    const void *row = v->rows.data + (here - v->rows.first) * m->recv_stride;
+    const void *scale = v->rows.scale + (here - v->rows.first) * m->scale_stride;
+    uint32_t hidden = m->hidden, groups = hidden / BLOCK;
+    bool quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
+
+    if (op->weights.mlp.dtype != EPA_FP8_E4M3) {
+        if (quantised)
+            x->gemm->pack_a_fp8(row, scale, m->fp8_group_size, hidden, x->a, (uint32_t)at);
+        else
+            x->gemm->pack_a(row, hidden, x->a, (uint32_t)at);
+        return;
+    }
+    if (quantised) {
+        memcpy(x->a_scale + at * groups, scale, groups * sizeof(float));
+        x->gemm->pack_a_fp8(row, NULL, BLOCK, hidden, x->a, (uint32_t)at);
+        return;
+    }
+    for (uint32_t g = 0; g < groups; g++) {
+        /* One group at a time: its codes are on the stack. */
+        uint8_t q[BLOCK];
+        uint16_t codes[BLOCK];
+
+        x->kernels->quantise((const uint16_t *)row + g * BLOCK, BLOCK, BLOCK, NULL, q,
+                             x->a_scale + at * groups + g);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            codes[i] = bf16_of_float(float_of_e4m3(q[i]));
+        for (uint32_t i = 0; i < BLOCK; i += 32)
+            memcpy((char *)x->a + epa_gemm_a_at((uint32_t)at, g * BLOCK + i, hidden), codes + i,
+                   64);
+    }
+}
+
+static void gather_panel(struct mlp_experts *x, uint64_t task, float *c)
+{
+    uint64_t panel, end;
+    const struct segment *s = segment_of(x, task, panels_in, &panel);
+
+    (void)c;
+    end = (panel + 1) * EPA_GEMM_ROWS < s->n ? (panel + 1) * EPA_GEMM_ROWS : s->n;
+    for (uint64_t i = panel * EPA_GEMM_ROWS; i < end; i++)
+        gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
+}
+
+/* exp(x), relative error below 2^-22, for loops that become vectors: 2^n * e^r, |r| <= ln 2 / 2. */
+static inline float fast_exp(float x)
+{
+    const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    float n, r, p;
+
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    n = x * 1.44269504f + round;
+    r = x - (n - round) * 0.693145752f - (n - round) * 1.42860677e-6f;
+    p = 1.0f +
+        r * (1.0f +
+             r * (0.5f + r * (0.166666667f +
+                              r * (0.0416666557f + r * (0.00833345205f + r * 0.00139378337f)))));
+    return p * float_of_bits((bits_of_float(n) + 127) << 23);
+}
+
+/* n channels of the intermediate in float32, from both projections or the one that there is. */
+static void activate(const float *gate, const float *up, uint32_t n, bool swiglu, float *out)
+{
+    if (!swiglu) {
+        memcpy(out, gate, n * sizeof(*out));
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+}
+
+/* Channels k to k + 127 of a row of the intermediate, rounded or quantised, into panel row
+ * `at`. */
+static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_t at)
+{
+    const struct epa_mlp *m = &x->op->weights.mlp;
+    uint32_t group = m->fp8_group_size, columns = x->down_columns;
+    uint16_t words[BLOCK];
+
+    if (m->dtype != EPA_FP8_E4M3) {
+        bool f16 = m->dtype == EPA_F16;
+
+        for (uint32_t i = 0; i < BLOCK; i++)
+            words[i] = word_of_float(f16, a[i]);
+        for (uint32_t i = 0; i < BLOCK; i += 32)
+            memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, k + i, columns), words + i, 64);
+        return;
+    }
+    for (uint32_t g = 0; g < BLOCK; g += group) {
+        uint32_t to = (k + g) / group * BLOCK; /* with zeros behind it, where it is 64 */
+        float amax = 0, scale;
+
+        for (uint32_t i = g; i < g + group; i++) {
+            float size = fabsf(a[i]);
+
+            amax = size > amax && size <= 3.40282347e38f ? size : amax;
+        }
+        scale = amax != 0 ? amax * (1.0f / 448.0f) : 1.0f;
+        x->mid_scale[at * (columns / BLOCK) + to / BLOCK] = scale;
+        for (uint32_t i = g; i < g + group; i++)
+            words[i] = bf16_of_float(float_of_e4m3(e4m3_of_float(a[i] / scale)));
+        for (uint32_t i = 0; i < group; i += 32)
+            memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, to + i, columns), words + g + i,
+                   64);
+    }
+}
+
+/* C of columns n0 to n0 + n - 1 of a packed matrix with `rows` rows for each expert. */
+static void multiply(const struct mlp_experts *x, const struct segment *s, uint32_t row, uint32_t m,
+                     bool up, uint32_t n0, uint32_t n, float *c)
+{
+    const struct weights *w = &x->op->weights;
+    uint32_t k = up ? w->hidden : x->down_columns,
+             rows = weights_rows(w, up ? WEIGHTS_UP : WEIGHTS_DOWN);
+    size_t at = (size_t)s->at + row, first = (size_t)s->expert * rows + n0;
+    const float *a_scale = up ? x->a_scale : x->mid_scale;
+    const float *b_scale = up ? x->up_scale : x->down_scale;
+    struct epa_gemm_call call = {
+        .a = (const char *)(up ? x->a : x->mid) + epa_gemm_a_at((uint32_t)at, 0, k),
+        .b = (const char *)(up ? x->up : x->down) + first * k * weights_element(w),
+        .m = m,
+        .n = n,
+        .k = k,
+        .c = c,
+        .ldc = n};
+
+    if (w->mlp.dtype == EPA_FP8_E4M3) {
+        call.a_scale = a_scale + at * (k / BLOCK);
+        call.a_scale_stride = k / BLOCK;
+        call.b_scale = b_scale + first / BLOCK * (k / BLOCK);
+        call.b_column = (uint32_t)(first % BLOCK);
+    }
+    x->gemm->multiply(&call);
+}
+
+static uint32_t rows_of_task(const struct segment *s, uint32_t row)
+{
+    return s->n - row < TASK_ROWS ? s->n - row : TASK_ROWS;
+}
+
+/* Tasks of a segment: blocks of rows fastest, so that weights are used again while they are
+ * in the cache. */
+static void up_task(struct mlp_experts *x, uint64_t task, float *c)
+{
+    uint64_t nth;
+    const struct segment *s = segment_of(x, task, up_tasks_in, &nth);
+    const struct epa_mlp *mlp = &x->op->weights.mlp;
+    bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
+    uint32_t blocks = (s->n + TASK_ROWS - 1) / TASK_ROWS;
+    uint32_t row = (uint32_t)(nth % blocks) * TASK_ROWS, m = rows_of_task(s, row);
+    uint32_t k = (uint32_t)(nth / blocks) * UP_COLUMNS;
+    float *other = c + (size_t)TASK_ROWS * UP_COLUMNS, a[UP_COLUMNS];
+
+    multiply(x, s, row, m, true, k, UP_COLUMNS, c);
+    if (swiglu)
+        multiply(x, s, row, m, true, mlp->ffn + k, UP_COLUMNS, other);
+    for (uint32_t i = 0; i < m; i++) {
+        activate(c + i * UP_COLUMNS, other + i * UP_COLUMNS, UP_COLUMNS, swiglu, a);
+        store_mid(x, a, k, s->at + row + i);
+    }
+}
+
+static void down_task(struct mlp_experts *x, uint64_t task, float *c)
+{
+    uint64_t nth;
+    const struct segment *s = segment_of(x, task, down_tasks_in, &nth);
+    uint32_t hidden = x->op->weights.hidden, blocks = (s->n + TASK_ROWS - 1) / TASK_ROWS;
+    uint32_t row = (uint32_t)(nth % blocks) * TASK_ROWS, m = rows_of_task(s, row);
+    uint32_t h = (uint32_t)(nth / blocks) * DOWN_COLUMNS;
+    uint32_t n = hidden - h < DOWN_COLUMNS ? hidden - h : DOWN_COLUMNS;
+    bool f16 = is_f16(x->op);
+
+    multiply(x, s, row, m, false, h, n, c);
+    for (uint32_t i = 0; i < m; i++) {
+        uint64_t entry = x->view->first[s->expert] + s->first + row + i;
+        uint16_t *restrict y = x->y + entry * hidden + h;
+
+        for (uint32_t k = 0; k < n; k++)
+            y[k] = word_of_float(f16, c[(size_t)i * n + k]);
+    }
+}
+
+/* Fills a batch from entry `i` of expert `e` on; moves both on. */
+static void fill_batch(struct mlp_experts *x, uint32_t *e, uint64_t *i)
+{
+    const struct epa_moe *m = &x->view->m;
+    uint64_t at = 0;
+
+    x->n_segments = 0;
+    while (*e < x->op->local_experts && at < x->rows) {
+        uint64_t left = m->recv_count[*e] - *i, n = left < x->rows - at ? left : x->rows - at;
+
+        if (n > 0)
+            x->segment[x->n_segments++] =
+                (struct segment){.expert = *e, .n = (uint32_t)n, .first = *i, .at = at};
+        at += (n + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS * EPA_GEMM_ROWS;
+        *i += n;
+        if (*i < m->recv_count[*e])
+            break;
+        *e += 1;
+        *i = 0;
+    }
+}
+
+static enum epa_status run_batches(struct mlp_experts *x)
+{
+    enum epa_status status = EPA_OK;
+    uint32_t e = 0;
+    uint64_t i = 0;
+
+    while (e < x->op->local_experts && status == EPA_OK) {
+        fill_batch(x, &e, &i);
+        if (x->n_segments == 0)
+            continue;
+        status = run_step(x, gather_panel, sum_of(x, panels_in));
+        if (status == EPA_OK)
+            status = run_step(x, up_task, sum_of(x, up_tasks_in));
+        if (status == EPA_OK)
+            status = run_step(x, down_task, sum_of(x, down_tasks_in));
+    }
+    return status;
+}
+
+/* Layout rank: outputs of the entries of rows, weighted and added up, to x->rank_y. */
+static void reduce_rows(struct mlp_experts *x, uint64_t task, float *c)
+{
+    const struct op_moe *op = x->op;
+    const struct epa_moe *m = &x->view->m;
+    uint64_t first = task * REDUCE_ROWS, end = first + REDUCE_ROWS;
+    const uint16_t *part[MOST_PARTS];
+    float weight[MOST_PARTS];
+
+    (void)c;
+    end = end < x->view->rows_end ? end : x->view->rows_end;
+    for (uint64_t row = first; row < end; row++) {
+        const struct share *share = (const struct share *)op->share.data + op->row_first[row];
+        uint32_t n = op->row_first[row + 1] - op->row_first[row];
+
+        for (uint32_t i = 0; i < n; i++) {
+            part[i] = x->y + (size_t)share[i].entry * m->hidden;
+            weight[i] = m->recv_weight[share[i].entry];
+        }
+        if (n > 0)
+            x->kernels->reduce(part, weight, n, m->hidden, EPA_STORE_CACHED,
+                               x->reduced + row * m->hidden);
+    }
+}
+
+static enum epa_status write_rows(const struct op_moe *op, uint16_t *there, const uint16_t *here,
+                                  uint64_t n, struct epa_error *err)
+{
+    struct epa_backend *b = op->backend;
+    enum epa_status status = EPA_OK;
+
+    if (n > 0)
+        status = b->ops->write(b, there, here, n * op->weights.hidden * sizeof(*here));
+    if (status == EPA_OK)
+        return EPA_OK;
+    b->ops->explain(b, err);
+    return epa_fail(err, status, "the expert outputs of %llu rows could not be written",
+                    (unsigned long long)n);
+}
+
+/* From the host to y on a device: rows in use. */
+static enum epa_status write_outputs(const struct mlp_experts *x, uint16_t *y,
+                                     struct epa_error *err)
+{
+    const struct op_moe *op = x->op;
+    const struct view *v = x->view;
+    size_t hidden = v->m.hidden;
+    enum epa_status status = EPA_OK;
+
+    if (op->footprint.layout == EPA_LAYOUT_RANK) {
+        for (uint64_t row = 0; row < v->rows_end && status == EPA_OK; row++)
+            if (op->row_first[row + 1] != op->row_first[row])
+                status = write_rows(op, y + row * hidden, x->reduced + row * hidden, 1, err);
+        return status;
+    }
+    for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
+        status = write_rows(op, y + v->m.recv_start[e] * hidden, x->y + v->first[e] * hidden,
+                            v->m.recv_count[e], err);
+    return status;
+}
+
+enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
+                               struct epa_error *err)
+{
+    struct mlp_experts *x = op->experts;
+    bool host = op->backend->memory == EPA_MEMORY_HOST;
+    bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
+    size_t row = v->m.hidden * sizeof(uint16_t);
+    uint64_t end = 0;
+    enum epa_status status = op_moe_read_all(op, v, err);
+
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        if (v->m.recv_count[e] != 0 && v->first[e] + v->m.recv_count[e] > end)
+            end = v->first[e] + v->m.recv_count[e];
+    if (status == EPA_OK && (by_rank || !host))
+        status = op_moe_area(&x->outputs, "expert outputs", end * row, err);
+    if (status == EPA_OK && by_rank && !host)
+        status = op_moe_area(&x->reduced_area, "expert outputs", v->rows_end * row, err);
+    if (status == EPA_OK && by_rank)
+        status = op_moe_sort_shares(op, v, err);
+    if (status != EPA_OK)
+        return status;
+    x->view = v;
+    x->y = by_rank || !host ? x->outputs.data : y;
+    x->reduced = host ? y : x->reduced_area.data;
+    status = run_batches(x);
+    if (status == EPA_OK && by_rank)
+        status = run_step(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
+    if (status != EPA_OK) {
+        op->backend->ops->explain(op->backend, err);
+        return status;
+    }
+    return host ? EPA_OK : write_outputs(x, y, err);
+}
+
+/* ---- for a rank's side ---- */
+
+enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
+{
+    const struct epa_backend_ops *ops = op->backend->ops;
+    struct epa_problem problem;
+    enum epa_status status;
+
+    op->mlp = op->weights.mlp;
+    if (op->mlp.ffn == 0)
+        return EPA_OK;
+    if (!op->footprint.fused && ops->experts_create == NULL)
+        return host_create(op, err);
+    status = make_plain(op, err);
+    if (status != EPA_OK || op->footprint.fused)
+        return status;
+    op_moe.shape(op->x, &problem);
+    problem.u.moe.mlp = op->mlp;
+    return ops->experts_create(op->backend,
+                               &(struct epa_experts_params){
+                                   .moe = &problem.u.moe,
+                                   .experts = op->local_experts,
+                                   .recv_rows = op->footprint.recv_rows,
+                                   .recv_entries = op->footprint.recv_entries,
+                                   .layout = op->footprint.layout,
+                                   .recv_dtype = op->footprint.recv_dtype,
+                               },
+                               &op->device_experts, err);
+}
+
+void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
+{
+    const struct op_moe *op = op_moe_of(rank);
+
+    if (op->device_experts != NULL)
+        snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
+    else if (op->experts != NULL)
+        snprintf(out, room, "%s kernels%s", op->experts->gemm->isa,
+                 op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
+    else
+        out[0] = '\0';
+}
+
+void op_moe_mlp_destroy(struct op_moe *op)
+{
+    if (op->device_experts != NULL)
+        op->backend->ops->experts_destroy(op->device_experts);
+    for (uint32_t i = 0; i < 4; i++)
+        if (op->mlp_memory[i] != NULL)
+            op->backend->ops->free(op->backend, op->mlp_memory[i]);
+    host_destroy(op->experts);
+}
+
+struct op_weights op_moe_mlp_bytes(const struct experiment *x,
+                                   const struct epa_footprint *footprint, enum epa_memory memory)
+{
+    const struct epa_moe_footprint *f = &footprint->u.moe;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    uint32_t local = x->moe.experts / x->ranks;
+    struct op_weights out = {0};
+    struct weights w;
+
+    if (x->expert.kind != EXPERT_MLP)
+        return out;
+    weights_init(x, &w);
+    if (!f->fused && memory == EPA_MEMORY_HOST) {
+        uint32_t workers = backend != NULL ? backend->threads(x->backend.config) : 1;
+
+        out.host = packed_bytes(&w, local) +
+                   batch_bytes(&w, batch_rows(&w, f->recv_entries, local), workers);
+        if (f->layout == EPA_LAYOUT_RANK)
+            out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);
+    } else if (memory == EPA_MEMORY_HOST) {
+        out.host = weights_bytes(&w, local);
+    } else {
+        out.device = weights_bytes(&w, local);
+        out.host = STAGE_BYTES + (uint64_t)BLOCK * (w.hidden + w.mlp.ffn) * 2;
+    }
+    return out;
+}

@@ -1,0 +1,516 @@
+/* Outputs of real experts, in float64, with everything that an implementation may do
+ * differently carried along as the radius of an interval. A right output is always inside:
+ *
+ *   sums      An addition in float32, rounded or truncated, is off by u = 2^-23 of its
+ *             result at most. With A1 = sum |x w|, whatever the order, no partial sum exceeds
+ *             A1, and n additions are off by n u A1. That grows too fast for models of full size. Signs of
+ *             weights are independent and do not depend on anything else, so for any order
+ *             that does not depend on values a partial sum exceeds 9 sqrt(sum (x w)^2) with a
+ *             probability of 2 exp(-81 / 2) = 5e-18 (Hoeffding): the smaller of both counts.
+ *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
+ *             exact: radius 0. expert.values: integers are made for that.
+ *   inputs    Radii r of what is added up: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
+ *   FP8       A group of 128 products is such a sum. With fp8_sum_bits, 32 products that follow
+ *             each other and the sum so far are aligned to the largest of them and truncated to
+ *             so many fraction bits, 32 by 32 in any order. Then come three roundings, and the
+ *             sum over groups.
+ *   rounding  Ends of an interval are rounded: to nearest is monotone. An interval within one
+ *             rounding step becomes a point. Codes of FP8 likewise, from both ends of the scale.
+ *   SwiGLU    Relative 2^-20 + |gate| 2^-22: an exp in float32 with an argument that was
+ *             rounded, a division, two products.
+ *
+ * Only float64's own error has to be guessed at: 2^-40 of A1. */
+#include "op/moe/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+
+enum { BLOCK = WEIGHTS_BLOCK, LANES = 8, STEP = 32 };
+
+static const double unit_roundoff = 0x1p-23, deviations = 9;
+
+struct reference {
+    struct reference_params p;
+    float decode[256];
+    void *row;              /* a row of weights */
+    float *w, *block_scale; /* the same as float; scales of its blocks, a row of them */
+    uint32_t *column;       /* integers: entries of a matrix, [rows][WEIGHTS_ENTRIES] */
+    float *value;
+    uint8_t *entries;                   /* [rows] */
+    double *center, *radius;            /* [p.rows][up rows] */
+    float *c, *r;                       /* [p.rows][ffn]; the intermediate: codes where it is FP8 */
+    float *scale;                       /* [p.rows][ffn / group] */
+    float *low, *high, *q_low, *q_high; /* [ffn] */
+};
+
+/* A sum of products and what its error hangs on. */
+struct dot {
+    double sum, a1, a2, r1, r2; /* a2, r2: of squares */
+    double most;                /* of a group: the largest product */
+    double above, below;        /* of a group: sums of its steps that are above 0, or below */
+    double accumulation;        /* FP8: of the additions within groups */
+    bool exact;
+};
+
+static bool is_fp8(const struct reference *R)
+{
+    return R->p.weights->mlp.dtype == EPA_FP8_E4M3;
+}
+
+uint64_t reference_bytes(const struct weights *w, uint32_t rows)
+{
+    uint64_t ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp);
+    uint64_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
+    uint64_t sparse = w->integers ? most * (WEIGHTS_ENTRIES * 8 + 1) : 0;
+
+    return sizeof(struct reference) + columns * 7 + sparse + ffn * 4 * sizeof(float) +
+           rows * (up * 2 * sizeof(double) + ffn * 3 * sizeof(float));
+}
+
+double reference_cost(const struct weights *w)
+{
+    double rows = (double)epa_mlp_up_rows(&w->mlp);
+
+    if (w->integers)
+        return WEIGHTS_ENTRIES * (rows + w->hidden);
+    return rows * w->hidden + (double)w->hidden * w->mlp.ffn;
+}
+
+void reference_destroy(struct reference *R)
+{
+    if (R == NULL)
+        return;
+    free(R->row);
+    free(R->w);
+    free(R->block_scale);
+    free(R->column);
+    free(R->value);
+    free(R->entries);
+    free(R->center);
+    free(R->radius);
+    free(R->c);
+    free(R->r);
+    free(R->scale);
+    free(R->low);
+    free(R->high);
+    free(R->q_low);
+    free(R->q_high);
+    free(R);
+}
+
+struct reference *reference_create(const struct reference_params *p)
+{
+    const struct weights *w = p->weights;
+    size_t ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp), rows = p->rows;
+    size_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
+    struct reference *R = calloc(1, sizeof(*R));
+
+    if (R == NULL)
+        return NULL;
+    R->p = *p;
+    for (uint32_t q = 0; q < 256; q++)
+        R->decode[q] = float_of_e4m3((uint8_t)q);
+    R->row = malloc(columns * 2);
+    R->w = malloc(columns * sizeof(*R->w));
+    R->block_scale = malloc(columns / BLOCK * sizeof(*R->block_scale));
+    R->center = malloc(rows * up * sizeof(*R->center));
+    R->radius = malloc(rows * up * sizeof(*R->radius));
+    R->c = malloc(rows * ffn * sizeof(*R->c));
+    R->r = malloc(rows * ffn * sizeof(*R->r));
+    R->scale = malloc(rows * ffn * sizeof(*R->scale));
+    R->low = malloc(ffn * sizeof(*R->low));
+    R->high = malloc(ffn * sizeof(*R->high));
+    R->q_low = malloc(ffn * sizeof(*R->q_low));
+    R->q_high = malloc(ffn * sizeof(*R->q_high));
+    if (w->integers) {
+        R->column = malloc(most * WEIGHTS_ENTRIES * sizeof(*R->column));
+        R->value = malloc(most * WEIGHTS_ENTRIES * sizeof(*R->value));
+        R->entries = malloc(most);
+    }
+    if (R->row != NULL && R->w != NULL && R->block_scale != NULL && R->center != NULL &&
+        R->radius != NULL && R->c != NULL && R->r != NULL && R->scale != NULL && R->low != NULL &&
+        R->high != NULL && R->q_low != NULL && R->q_high != NULL &&
+        (!w->integers || (R->column != NULL && R->value != NULL && R->entries != NULL)))
+        return R;
+    reference_destroy(R);
+    return NULL;
+}
+
+/* ---- sums ---- */
+
+/* What the additions of a group may lose, in units of its codes' products. Aligned sums: steps in
+ * any order, so that no partial sum is further from 0 than all steps of one sign. */
+static double lost_in_group(const struct reference *R, const struct dot *g, uint32_t group)
+{
+    double root = deviations * sqrt(g->a2), sum = (g->a1 < root ? g->a1 : root) + g->r1;
+    double most = g->above > -g->below ? g->above : -g->below;
+    int exponent;
+
+    if (R->p.fp8_sum_bits == 0)
+        return (group + 3) * unit_roundoff * sum;
+    most = (g->most > most ? g->most : most) + g->r1;
+    if (most == 0)
+        return 0;
+    /* 1.02: partial sums are off themselves. */
+    (void)frexp(1.02 * most, &exponent); /* below 2^exponent */
+    return group / STEP * (STEP + 1) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
+           3 * unit_roundoff * sum;
+}
+
+/* A group's products c w with radii r |w|, added to a dot. `by`: what it counts for. */
+static void add_group(const struct reference *R, struct dot *d, const struct dot *g, uint32_t group,
+                      double by, double unit)
+{
+    double bits = R->p.fp8_sum_bits;
+
+    d->sum += by * g->sum;
+    d->a1 += by * g->a1;
+    d->a2 += by * by * g->a2;
+    d->r1 += by * g->r1;
+    d->r2 += by * by * g->r2;
+    d->accumulation += by * lost_in_group(R, g, group);
+    d->exact = d->exact && (bits == 0 || g->a1 < ldexp(unit, (int)bits));
+}
+
+static void end_step(struct dot *g, double sum)
+{
+    g->above += sum > 0 ? sum : 0;
+    g->below += sum < 0 ? sum : 0;
+}
+
+/* n products, a multiple of LANES: a step, or more where steps do not count. */
+static void add_lanes(struct dot *g, const float *c, const float *r, const float *w, uint32_t n)
+{
+    double sum[LANES] = {0}, a1[LANES] = {0}, a2[LANES] = {0}, r1[LANES] = {0}, r2[LANES] = {0};
+    double top[LANES] = {0}, step = 0;
+
+    for (uint32_t k = 0; k < n; k += LANES)
+        for (uint32_t i = 0; i < LANES; i++) {
+            double p = (double)c[k + i] * (double)w[k + i], a = fabs(p);
+
+            sum[i] += p;
+            a1[i] += a;
+            a2[i] += p * p;
+            top[i] = a > top[i] ? a : top[i];
+        }
+    for (uint32_t k = 0; r != NULL && k < n; k += LANES)
+        for (uint32_t i = 0; i < LANES; i++) {
+            double p = (double)r[k + i] * fabs((double)w[k + i]);
+
+            r1[i] += p;
+            r2[i] += p * p;
+        }
+    for (uint32_t i = 0; i < LANES; i++) {
+        step += sum[i];
+        g->a1 += a1[i];
+        g->a2 += a2[i];
+        g->r1 += r1[i];
+        g->r2 += r2[i];
+        g->most = top[i] > g->most ? top[i] : g->most;
+    }
+    g->sum += step;
+    end_step(g, step);
+}
+
+/* Row `row` of a matrix, which R->w holds, times c +- r. `group`: channels that share one of
+ * `scale` (NULL: native). */
+static struct dot multiply_dense(const struct reference *R, const float *c, const float *r,
+                                 const float *scale, uint32_t k, uint32_t group)
+{
+    uint32_t step = R->p.fp8_sum_bits != 0 ? STEP : group;
+    struct dot d = {.exact = false};
+
+    if (scale == NULL) {
+        add_lanes(&d, c, r, R->w, k);
+        return d;
+    }
+    for (uint32_t at = 0; at < k; at += group) {
+        struct dot g = {0};
+
+        for (uint32_t i = at; i < at + group; i += step)
+            add_lanes(&g, c + i, r != NULL ? r + i : NULL, R->w + i, step);
+        add_group(R, &d, &g, group, (double)scale[at / group] * (double)R->block_scale[at / BLOCK],
+                  0);
+    }
+    return d;
+}
+
+/* integers. unit: of the products c w. */
+static struct dot multiply_sparse(const struct reference *R, uint32_t row, const float *c,
+                                  const float *r, const float *scale, uint32_t group, double unit)
+{
+    const uint32_t *column = R->column + (size_t)row * WEIGHTS_ENTRIES;
+    const float *value = R->value + (size_t)row * WEIGHTS_ENTRIES;
+    struct dot d = {.exact = true}, g = {0};
+    uint32_t n = R->entries[row];
+    double step = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = column[i], next = i + 1 < n ? column[i + 1] : UINT32_MAX;
+        double p = (double)c[k] * (double)value[i], e;
+
+        e = r != NULL ? (double)r[k] * fabs((double)value[i]) : 0;
+        g.sum += p;
+        g.a1 += fabs(p);
+        g.a2 += p * p;
+        g.r1 += e;
+        g.r2 += e * e;
+        g.most = fabs(p) > g.most ? fabs(p) : g.most;
+        step += p;
+        if (next / STEP == k / STEP)
+            continue;
+        end_step(&g, step);
+        step = 0;
+        if (scale == NULL || next / group == k / group)
+            continue;
+        add_group(R, &d, &g, group, (double)scale[k / group] * (double)R->block_scale[k / BLOCK],
+                  unit / (double)scale[k / group]);
+        g = (struct dot){0};
+    }
+    if (scale == NULL) {
+        g.exact = true;
+        return g;
+    }
+    return d;
+}
+
+/* How far from its sum a dot of k terms may be. unit: what all its terms are multiples of; 0:
+ * nothing. */
+static double radius_of(const struct reference *R, const struct dot *d, uint32_t k, uint32_t group,
+                        double unit)
+{
+    double root = deviations * sqrt(d->a2), sum = d->a1 < root ? d->a1 : root;
+    double spread = deviations * sqrt(d->r2), in = d->r1 < spread ? d->r1 : spread;
+    double additions = is_fp8(R) ? (double)k / group + 3 : (double)k + 2;
+
+    if (d->exact && d->r1 == 0 && d->a1 < 0x1p24 * unit)
+        return 0;
+    if (!isfinite(d->a1) || !isfinite(d->r1))
+        return INFINITY;
+    return in + 1.01 * (additions * unit_roundoff * (sum + in) + d->accumulation) +
+           0x1p-40 * d->a1 + k * 0x1p-120;
+}
+
+/* ---- weights ---- */
+
+static void load_row(struct reference *R, uint32_t expert, enum weights_matrix m, uint32_t row)
+{
+    const struct weights *w = R->p.weights;
+    uint32_t n = weights_columns(w, m);
+
+    if (is_fp8(R) && row % BLOCK == 0)
+        weights_scales(w, expert, m, row / BLOCK, R->block_scale);
+    if (w->integers)
+        return;
+    weights_row(w, expert, m, row, R->row);
+    if (is_fp8(R))
+        for (uint32_t i = 0; i < n; i++)
+            R->w[i] = R->decode[((const uint8_t *)R->row)[i]];
+    else
+        for (uint32_t i = 0; i < n; i++)
+            R->w[i] = float_of_word(R->p.f16, ((const uint16_t *)R->row)[i]);
+}
+
+static void load_entries(struct reference *R, uint32_t expert, enum weights_matrix m)
+{
+    const struct weights *w = R->p.weights;
+
+    for (uint32_t row = 0; w->integers && row < weights_rows(w, m); row++)
+        R->entries[row] =
+            (uint8_t)weights_entries(w, expert, m, row, R->column + (size_t)row * WEIGHTS_ENTRIES,
+                                     R->value + (size_t)row * WEIGHTS_ENTRIES);
+}
+
+/* ---- between ---- */
+
+/* Ends of an interval as float32, outwards. */
+static float float_below(double v)
+{
+    float f = (float)v;
+
+    return (double)f > v ? nextafterf(f, -INFINITY) : f;
+}
+
+static float float_above(double v)
+{
+    float f = (float)v;
+
+    return (double)f < v ? nextafterf(f, INFINITY) : f;
+}
+
+static double silu(double g)
+{
+    return g / (1 + exp(-g));
+}
+
+struct interval {
+    double low, high;
+};
+
+static struct interval swiglu(struct interval g, struct interval u)
+{
+    const double turn = -1.2784645427610738, least = -0.2784645427610738;
+    double a = silu(g.low), b = silu(g.high), low = a < b ? a : b, high = a < b ? b : a;
+    double size = fabs(g.low) > fabs(g.high) ? fabs(g.low) : fabs(g.high);
+    double part = 0x1p-20 + size * 0x1p-22;
+    struct interval out = {INFINITY, -INFINITY};
+
+    if (g.low < turn && g.high > turn)
+        low = least;
+    low -= part * fabs(low) + 0x1p-120;
+    high += part * fabs(high) + 0x1p-120;
+    for (int i = 0; i < 4; i++) {
+        double p = ((i & 1) != 0 ? low : high) * ((i & 2) != 0 ? u.low : u.high);
+
+        out.low = p < out.low ? p : out.low;
+        out.high = p > out.high ? p : out.high;
+    }
+    return out;
+}
+
+/* The largest float32 of those that a magnitude may have: of each value the least, of all the
+ * most, and the other way round. */
+struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
+                                          float *q_low, float *q_high)
+{
+    struct reference_scale s = {0, 0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        float a = fabsf(low[i]), b = fabsf(high[i]), most = a > b ? a : b;
+        float fewest = low[i] <= 0 && high[i] >= 0 ? 0 : a < b ? a : b;
+
+        s.low = fewest > s.low ? fewest : s.low;
+        s.high = most > s.high ? most : s.high;
+    }
+    if (s.high == 0)
+        s.low = s.high = 1;
+    else {
+        s.low *= 1.0f / 448.0f;
+        s.high *= 1.0f / 448.0f;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        /* Towards 0 by the larger scale; x / 0 saturates, 0 / 0 is none of it. */
+        float l = low[i] > 0 ? low[i] / s.high : low[i] < 0 ? low[i] / s.low : 0;
+        float h = high[i] > 0 ? high[i] / s.low : high[i] < 0 ? high[i] / s.high : 0;
+
+        q_low[i] = float_of_e4m3(e4m3_of_float(l));
+        q_high[i] = float_of_e4m3(e4m3_of_float(h));
+    }
+    return s;
+}
+
+/* R->low, R->high of a row: the intermediate before it is rounded. */
+static void activate(struct reference *R, const double *center, const double *radius)
+{
+    const struct epa_mlp *m = &R->p.weights->mlp;
+
+    for (uint32_t i = 0; i < m->ffn; i++) {
+        struct interval a = {center[i] - radius[i], center[i] + radius[i]};
+
+        if (m->activation == EPA_ACTIVATION_SWIGLU) {
+            uint32_t k = m->ffn + i;
+
+            a = swiglu(a, (struct interval){center[k] - radius[k], center[k] + radius[k]});
+        }
+        R->low[i] = float_below(a.low);
+        R->high[i] = float_above(a.high);
+    }
+}
+
+/* ... and after: c +- r, in units of scale. */
+static void round_intermediate(struct reference *R, float *c, float *r, float *scale)
+{
+    const struct epa_mlp *m = &R->p.weights->mlp;
+    uint32_t group = m->fp8_group_size;
+    bool f16 = R->p.f16;
+
+    if (!is_fp8(R)) {
+        for (uint32_t i = 0; i < m->ffn; i++) {
+            float low = float_of_word(f16, word_of_float(f16, R->low[i]));
+            float high = float_of_word(f16, word_of_float(f16, R->high[i]));
+
+            c[i] = low == high ? low : low / 2 + high / 2;
+            r[i] = low == high ? 0 : (high - low) * 0.500001f;
+        }
+        return;
+    }
+    for (uint32_t g = 0; g < m->ffn; g += group) {
+        struct reference_scale s =
+            reference_quantise(R->low + g, R->high + g, group, R->q_low + g, R->q_high + g);
+        float mid = s.low / 2 + s.high / 2, part = (s.high - s.low) / 2 / mid * 1.00001f;
+
+        scale[g / group] = mid;
+        for (uint32_t i = g; i < g + group; i++) {
+            float low = R->q_low[i], high = R->q_high[i];
+
+            c[i] = low / 2 + high / 2;
+            r[i] = (high - low) / 2;
+            if (part != 0)
+                r[i] += part * (fabsf(low) > fabsf(high) ? fabsf(low) : fabsf(high)) +
+                        0x1p-22f * fabsf(c[i]);
+        }
+    }
+}
+
+static void store_output(const struct reference *R, double center, double radius, float *low,
+                         float *high)
+{
+    bool f16 = R->p.f16;
+    float l = float_below(center - radius), h = float_above(center + radius);
+
+    if (R->p.rounded) {
+        l = float_of_word(f16, word_of_float(f16, l));
+        h = float_of_word(f16, word_of_float(f16, h));
+    }
+    /* What may have overflowed says nothing. */
+    if (!isfinite(l) || !isfinite(h)) {
+        l = -INFINITY;
+        h = INFINITY;
+    }
+    *low = l;
+    *high = h;
+}
+
+void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
+                      const struct reference_row *row)
+{
+    const struct weights *w = R->p.weights;
+    uint32_t up = weights_rows(w, WEIGHTS_UP), ffn = w->mlp.ffn, group = w->mlp.fp8_group_size;
+    double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* of the first sums */
+    double mid_unit = w->mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
+    bool fp8 = is_fp8(R);
+
+    load_entries(R, expert, WEIGHTS_UP);
+    for (uint32_t i = 0; i < up; i++) {
+        load_row(R, expert, WEIGHTS_UP, i);
+        for (uint32_t k = 0; k < n; k++) {
+            const float *x = row[k].x, *scale = row[k].scale;
+            struct dot d = w->integers
+                               ? multiply_sparse(R, i, x, NULL, scale, BLOCK, WEIGHTS_UNIT_X)
+                               : multiply_dense(R, x, NULL, scale, w->hidden, BLOCK);
+
+            R->center[(size_t)k * up + i] = d.sum;
+            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->hidden, BLOCK, unit);
+        }
+    }
+    for (size_t k = 0; k < n; k++) {
+        activate(R, R->center + k * up, R->radius + k * up);
+        round_intermediate(R, R->c + k * ffn, R->r + k * ffn, R->scale + k * ffn);
+    }
+    load_entries(R, expert, WEIGHTS_DOWN);
+    for (uint32_t i = 0; i < w->hidden; i++) {
+        load_row(R, expert, WEIGHTS_DOWN, i);
+        for (size_t k = 0; k < n; k++) {
+            const float *c = R->c + k * ffn, *r = R->r + k * ffn;
+            const float *scale = fp8 ? R->scale + k * ffn : NULL;
+            struct dot d = w->integers ? multiply_sparse(R, i, c, r, scale, group, mid_unit)
+                                       : multiply_dense(R, c, r, scale, ffn, group);
+
+            store_output(R, d.sum, radius_of(R, &d, ffn, group, mid_unit * WEIGHTS_UNIT_DOWN),
+                         &row[k].low[i], &row[k].high[i]);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+#include "op/moe/weights.h"
+
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/random.h"
+
+/* integers, FP8: the entry of a pilot row, with its block's scale. */
+static const float pilot_product = 128;
+
+struct epa_mlp weights_shape(const struct experiment *x)
+{
+    const struct expert_options *e = &x->expert;
+
+    if (e->kind != EXPERT_MLP)
+        return (struct epa_mlp){0};
+    return (struct epa_mlp){.ffn = e->ffn,
+                            .activation = e->activation,
+                            .dtype =
+                                e->weights == EXPERT_WEIGHTS_FP8 ? (int)EPA_FP8_E4M3 : x->moe.dtype,
+                            .fp8_group_size = e->fp8_group_size};
+}
+
+void weights_init(const struct experiment *x, struct weights *out)
+{
+    bool fp8 = x->expert.weights == EXPERT_WEIGHTS_FP8;
+    bool integers = x->expert.values == EXPERT_VALUES_INTEGERS;
+    uint32_t group = x->moe.fp8_group_size;
+
+    *out =
+        (struct weights){.seed = x->seed,
+                         .hidden = x->moe.hidden,
+                         .integers = integers,
+                         .pilots = integers && fp8 && x->expert.activation == EPA_ACTIVATION_NONE,
+                         .x_group = fp8 || x->moe.hidden % group != 0 ? WEIGHTS_BLOCK : group,
+                         .mlp = weights_shape(x)};
+}
+
+uint64_t weights_bytes(const struct weights *w, uint32_t experts)
+{
+    uint64_t elements = ((uint64_t)epa_mlp_up_rows(&w->mlp) + w->mlp.ffn) * w->hidden,
+             bytes = elements * 2;
+
+    if (w->mlp.dtype == EPA_FP8_E4M3)
+        bytes = elements + elements / (WEIGHTS_BLOCK * WEIGHTS_BLOCK) * sizeof(float);
+    return experts * bytes;
+}
+
+static uint64_t row_key(const struct weights *w, uint32_t expert, enum weights_matrix m,
+                        uint32_t row)
+{
+    return random_at(random_key(w->seed, RANDOM_WEIGHTS, (uint32_t)m, expert), row);
+}
+
+/* The least exponent such that 2^it is no less than the root of n. */
+static int root_exponent(uint32_t n)
+{
+    int bits = 0;
+
+    while (bits < 32 && (UINT64_C(1) << bits) < n)
+        bits++;
+    return (bits + 1) / 2;
+}
+
+/* ---- random ---- */
+
+/* n bytes, a multiple of 8: of each element of a hash some bits, plus `base`. */
+static void fill_masked(uint64_t key, uint64_t mask, uint64_t base, size_t n, char *out)
+{
+    for (size_t i = 0; i < n / 8; i++) {
+        uint64_t z = (random_at(key, i) & mask) + base;
+
+        memcpy(out + i * 8, &z, sizeof(z));
+    }
+}
+
+/* Magnitudes from 1 to 16 times 2^e, root mean square 7: e makes that 1 / sqrt(columns). */
+static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, void *out)
+{
+    const uint64_t words = UINT64_C(0x0001000100010001), bytes = UINT64_C(0x0101010101010101);
+    int e = -3 - root_exponent(columns);
+
+    switch (w->mlp.dtype) {
+    case EPA_FP8_E4M3: /* 16 to 240; the block's scale does the rest */
+        fill_masked(key, 0x9f * bytes, 0x58 * bytes, columns, out);
+        break;
+    case EPA_F16:
+        fill_masked(key, 0x8fff * words, ((uint64_t)(e + 15) << 10) * words, columns * 2, out);
+        break;
+    default:
+        fill_masked(key, 0x81ff * words, ((uint64_t)(e + 127) << 7) * words, columns * 2, out);
+        break;
+    }
+}
+
+/* ---- integers ---- */
+
+/* Where in a group of `group` channels, the g-th of all, the pilot is. */
+static uint32_t x_pilot(const struct weights *w, uint32_t g)
+{
+    return (uint32_t)(random_key(w->seed, RANDOM_PILOTS, 0, g) >> 32) % w->x_group;
+}
+
+static uint32_t ffn_pilot(const struct weights *w, uint32_t expert, uint32_t g)
+{
+    return (uint32_t)(random_key(w->seed, RANDOM_PILOTS, 1 + expert, g) >> 32) %
+           w->mlp.fp8_group_size;
+}
+
+/* integers, FP8: 1, 2 or 4 quarters of the most that a block's scale may be. */
+static float block_scale(uint64_t z, enum weights_matrix m)
+{
+    return (float)(1u << (z >> 32) % 3) *
+           (m == WEIGHTS_UP ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN);
+}
+
+static float scale_of_block(const struct weights *w, uint32_t expert, enum weights_matrix m,
+                            uint32_t row, uint32_t column)
+{
+    uint64_t key = random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert);
+
+    return block_scale(random_at(random_at(key, row / WEIGHTS_BLOCK), column / WEIGHTS_BLOCK), m);
+}
+
+static uint32_t pilot_entry(const struct weights *w, uint32_t expert, uint32_t row, uint64_t key,
+                            uint32_t *column, float *value)
+{
+    uint32_t g = (uint32_t)(random_at(key, 0) >> 32) % (w->hidden / w->x_group);
+
+    *column = g * w->x_group + x_pilot(w, g);
+    *value = pilot_product * (float)WEIGHTS_UNIT_UP /
+             scale_of_block(w, expert, WEIGHTS_UP, row, *column);
+    return 1;
+}
+
+uint32_t weights_entries(const struct weights *w, uint32_t expert, enum weights_matrix m,
+                         uint32_t row, uint32_t column[WEIGHTS_ENTRIES],
+                         float value[WEIGHTS_ENTRIES])
+{
+    uint32_t room = weights_columns(w, m) / WEIGHTS_ENTRIES, n = 0, group = w->mlp.fp8_group_size;
+    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3, up = m == WEIGHTS_UP;
+    uint32_t most = !fp8 ? 7 : up ? 1 : 2;
+    float unit = fp8 ? 1 : up ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN;
+    uint64_t key = row_key(w, expert, m, row);
+
+    if (w->pilots && up && row % group == ffn_pilot(w, expert, row / group))
+        return pilot_entry(w, expert, row, key, column, value);
+    for (uint32_t i = 0; i < WEIGHTS_ENTRIES; i++) {
+        uint64_t z = random_at(key, i);
+        uint32_t c = i * room + (uint32_t)((z >> 32) * room >> 32);
+
+        if (w->pilots && up && c % w->x_group == x_pilot(w, c / w->x_group))
+            continue;
+        column[n] = c;
+        value[n++] = unit * (float)(1 + (z >> 8 & 0xffff) % most) * ((z & 1) != 0 ? -1.0f : 1.0f);
+    }
+    return n;
+}
+
+static void fill_sparse(const struct weights *w, uint32_t expert, enum weights_matrix m,
+                        uint32_t row, void *out)
+{
+    uint32_t column[WEIGHTS_ENTRIES], n;
+    float value[WEIGHTS_ENTRIES];
+
+    memset(out, 0, weights_columns(w, m) * weights_element(w));
+    n = weights_entries(w, expert, m, row, column, value);
+    for (uint32_t i = 0; i < n; i++)
+        if (w->mlp.dtype == EPA_FP8_E4M3)
+            ((uint8_t *)out)[column[i]] = e4m3_of_float(value[i]);
+        else
+            ((uint16_t *)out)[column[i]] = word_of_float(w->mlp.dtype == EPA_F16, value[i]);
+}
+
+/* ---- both ---- */
+
+void weights_row(const struct weights *w, uint32_t expert, enum weights_matrix m, uint32_t row,
+                 void *out)
+{
+    if (w->integers)
+        fill_sparse(w, expert, m, row, out);
+    else
+        fill_dense(w, row_key(w, expert, m, row), weights_columns(w, m), out);
+}
+
+void weights_scales(const struct weights *w, uint32_t expert, enum weights_matrix m, uint32_t block,
+                    float *out)
+{
+    uint32_t columns = weights_columns(w, m), n = columns / WEIGHTS_BLOCK;
+    uint64_t key = random_at(random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert), block);
+    /* 1 to 2 times this, with a root mean square of 113 in codes. */
+    float least = float_of_bits((uint32_t)(127 - 7 - root_exponent(columns)) << 23);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t z = random_at(key, i);
+
+        out[i] = w->integers ? block_scale(z, m)
+                             : least * float_of_bits(127u << 23 | (uint32_t)(z >> 41));
+    }
+}
+
+void weights_token(const struct weights *w, uint64_t key, bool f16, uint16_t *out)
+{
+    uint32_t group = w->x_group;
+
+    for (uint32_t g = 0; g < w->hidden / group; g++) {
+        uint64_t own = random_at(key, g);
+        uint32_t pilot = x_pilot(w, g);
+        float unit = (float)WEIGHTS_UNIT_X * (float)(1 + (own & 1));
+
+        for (uint32_t i = 0; i < group; i++) {
+            int32_t n = (int32_t)((random_at(own, i) >> 32) % 15) - 7;
+
+            if (i == pilot)
+                n = (own & 2) != 0 ? 7 : -7;
+            out[g * group + i] = word_of_float(f16, (float)n * unit);
+        }
+    }
+}
