@@ -196,8 +196,8 @@ static void place_regions(struct fused_layout *l)
 {
     uint64_t words = FUSED_HEAD_WORDS + 2 * l->size + l->local + l->source_rows + 1;
 
-    l->head_bytes = epa_round_up(
-        words * 4 + l->source_choices * sizeof(struct fused_choice) + 4, FUSED_LINE);
+    l->head_bytes =
+        epa_round_up(words * 4 + l->source_choices * sizeof(struct fused_choice) + 4, FUSED_LINE);
     l->scales_at = l->fp8 ? l->hidden : 0;
     l->row_bytes = l->fp8 ? epa_round_up(l->hidden + l->hidden / l->group * 4, FUSED_LINE)
                           : 2 * (uint64_t)l->hidden;

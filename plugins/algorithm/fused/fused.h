@@ -15,17 +15,18 @@ enum fused_combine { FUSED_SCATTER, FUSED_GATHER, FUSED_SERIAL };
 enum fused_recv_layout { FUSED_PADDED, FUSED_PACKED };
 
 struct fused_config {
-    int launches;                                            /* enum fused_launches */
-    int queue;                                               /* enum fused_queue */
+    int launches;                                             /* enum fused_launches */
+    int queue;                                                /* enum fused_queue */
     uint32_t dispatch_workers, tail_workers, combine_workers; /* 0: all do it */
     bool dedup, sort, tail;
-    int ready;              /* enum fused_ready */
-    uint32_t block_rows;    /* of an expert, that a GEMM task takes */
-    uint32_t column_splits; /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
-    int combine_mode;       /* enum fused_combine */
-    int dispatch_dtype;     /* enum algo_dtype */
-    int recv_layout;        /* enum fused_recv_layout */
-    double capacity;        /* entries a rank has room for, times the even share; 0: the worst case */
+    int ready;           /* enum fused_ready */
+    uint32_t block_rows; /* of an expert, that a GEMM task takes */
+    uint32_t
+        column_splits;  /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
+    int combine_mode;   /* enum fused_combine */
+    int dispatch_dtype; /* enum algo_dtype */
+    int recv_layout;    /* enum fused_recv_layout */
+    double capacity;    /* entries a rank has room for, times the even share; 0: the worst case */
 };
 
 enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
@@ -50,14 +51,14 @@ struct fused_choice {
  * what one flag or put covers. */
 struct fused_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows, group;
-    enum epa_dtype dtype;  /* of tokens and outputs on their way back: EPA_BF16 or EPA_F16 */
+    enum epa_dtype dtype;   /* of tokens and outputs on their way back: EPA_BF16 or EPA_F16 */
     enum epa_dtype weights; /* of weights: dtype, or EPA_FP8_E4M3 */
     bool fp8, dedup, padded, gather, puts;
-    uint32_t places;     /* rows that a token becomes, at most */
+    uint32_t places;      /* rows that a token becomes, at most */
     uint32_t source_rows; /* from one source to one rank, at most */
     uint32_t source_choices;
-    uint32_t chunk, chunks; /* chunks: of one source at one rank */
-    uint32_t units;         /* flags of rows, of one source: chunks, or experts */
+    uint32_t chunk, chunks;      /* chunks: of one source at one rank */
+    uint32_t units;              /* flags of rows, of one source: chunks, or experts */
     uint32_t block_rows, blocks; /* blocks: of all local experts, at most */
     uint64_t rows, entries;      /* that a rank has room for; padded: [size][source_rows] rows */
     uint64_t out_rows;           /* that come back to a rank */

@@ -168,8 +168,7 @@ static void send_heads(struct fused_host *h)
             fused_flag(h, r, head_flag_at(h, me));
         }
         if (r != me)
-            h->head[r] = (const uint32_t *)(const void *)(h->a.t->heap + heads +
-                                                          r * l->head_bytes);
+            h->head[r] = (const uint32_t *)(const void *)(h->a.t->heap + heads + r * l->head_bytes);
     }
 }
 
@@ -272,9 +271,9 @@ void fused_send(struct fused_host *h, uint32_t worker, uint32_t item)
 
 uint32_t fused_row_units(const struct fused_host *h, uint32_t source)
 {
-    uint32_t rows = h->head[source][FUSED_ROWS];
+    uint32_t units = (h->head[source][FUSED_ROWS] + h->l.chunk - 1) / h->l.chunk;
 
-    return h->c.ready == FUSED_READY_EXPERT ? h->l.local : (rows + h->l.chunk - 1) / h->l.chunk;
+    return h->c.ready == FUSED_READY_BLOCK && units < h->l.units ? units : h->l.units;
 }
 
 static void refuse(struct fused_host *h, uint32_t source, const char *what, uint64_t seen,
@@ -375,8 +374,8 @@ static void place_entries(struct fused_host *h)
         for (uint32_t row = 0; row < rows; row += l->block_rows) {
             uint32_t left = rows - row;
 
-            h->block[h->n_blocks++] = (struct fused_block){
-                e, end + row, left < l->block_rows ? left : l->block_rows};
+            h->block[h->n_blocks++] =
+                (struct fused_block){e, end + row, left < l->block_rows ? left : l->block_rows};
         }
         next[e] = h->entry_start[e] = end;
         end += rows;

@@ -13,8 +13,10 @@
 static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fused_block *b)
 {
     const struct fused_layout *l = &h->l;
-    struct fused_wait why = {
-        .what = "rows", .expert = b->expert, .row = b->first - h->entry_start[b->expert], .rows = b->rows};
+    struct fused_wait why = {.what = "rows",
+                             .expert = b->expert,
+                             .row = b->first - h->entry_start[b->expert],
+                             .rows = b->rows};
 
     for (uint32_t s = 0; h->c.ready == FUSED_READY_EXPERT && s < l->size; s++) {
         const uint32_t *first_rows = head_first_rows(l, h->head[s]);
@@ -22,7 +24,8 @@ static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fu
         if (s == h->a.world.rank && !l->fp8)
             continue;
         why.peer = s;
-        for (uint32_t e = 0; e <= b->expert; e++) { /* with dedup rows came with a lower expert */
+        /* With dedup a row comes with the lowest expert that wants it. */
+        for (uint32_t e = l->dedup ? 0 : b->expert; e <= b->expert; e++) {
             why.first = why.last = e;
             if (first_rows[e] != 0 &&
                 !fused_await(h, worker, fused_flag_here(h, row_flag_at(h, s, e)), h->epoch, &why))
@@ -75,7 +78,8 @@ static void pack_block(const struct fused_host *h, const struct fused_block *b, 
             memcpy(to, row_scale, groups * sizeof(*to));
             h->gemm->pack_a_fp8((const uint8_t *)row, to, 128, l->hidden, panel, i);
         } else {
-            h->a.kernels->quantise((const uint16_t *)(const void *)row, l->hidden, 128, NULL, q, to);
+            h->a.kernels->quantise((const uint16_t *)(const void *)row, l->hidden, 128, NULL, q,
+                                   to);
             h->gemm->pack_a_fp8(q, to, 128, l->hidden, panel, i);
         }
     }
@@ -263,9 +267,9 @@ static void return_row(struct fused_host *h, uint32_t row)
     uint32_t s = row / l->source_rows, r = row % l->source_rows;
     uint32_t out = h->head[s][FUSED_OUT_START] + r;
     bool near = fused_near(h, s), stays = !near || (l->gather && s != h->a.world.rank);
-    char *to = stays ? h->a.t->heap + at_set(h, l->done_at, l->done_bytes) + row * l->output_bytes
-                     : algo_at(&h->a, s,
-                               at_set(h, l->out_at, l->out_bytes) + out * l->output_bytes);
+    char *to = stays
+                   ? h->a.t->heap + at_set(h, l->done_at, l->done_bytes) + row * l->output_bytes
+                   : algo_at(&h->a, s, at_set(h, l->out_at, l->out_bytes) + out * l->output_bytes);
 
     add_up(h, row, (uint16_t *)(void *)to);
     if (near)

@@ -57,8 +57,7 @@ bool fused_stopped(const struct fused_host *h)
 void fused_request(struct fused_host *h, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
                    uint32_t signal)
 {
-    struct fused_request *r =
-        &h->request[__atomic_fetch_add(&h->requests, 1, __ATOMIC_RELAXED)];
+    struct fused_request *r = &h->request[__atomic_fetch_add(&h->requests, 1, __ATOMIC_RELAXED)];
 
     r->dst = dst;
     r->src = src;
@@ -77,9 +76,8 @@ static enum epa_status issue(struct fused_host *h, const struct fused_request *r
     h->a.last.peer = r->peer;
     if (r->bytes == 0) {
         status = t->ops->fence(t, r->peer);
-        return status != EPA_OK
-                   ? status
-                   : t->ops->signal(t, r->signal, h->epoch, EPA_SIGNAL_SET, r->peer);
+        return status != EPA_OK ? status
+                                : t->ops->signal(t, r->signal, h->epoch, EPA_SIGNAL_SET, r->peer);
     }
     if (r->signal == ALGO_NONE)
         return epa_put(t, r->dst, r->src, r->bytes, r->peer);
@@ -141,8 +139,8 @@ static void pass_on_all(struct fused_host *h, uint32_t r)
     for (uint32_t c = far->outs_from; c < far->out_chunks; c++) {
         uint32_t first = c * l->chunk, n = rows - first < l->chunk ? rows - first : l->chunk;
 
-        in_order = pass_on(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) &&
-                   in_order;
+        in_order =
+            pass_on(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) && in_order;
         far->outs_from = in_order ? c + 1 : far->outs_from;
     }
 }
@@ -181,8 +179,9 @@ static void explain_timeout(struct fused_host *h, const struct fused_wait *why, 
     else if (why->last != 0 || why->expert != ALGO_NONE)
         snprintf(rows, sizeof(rows), " %u", why->first);
     if (why->expert != ALGO_NONE)
-        snprintf(tile, sizeof(tile), "tile of expert %u, rows %u to %u: ",
-                 h->a.world.rank * h->l.local + why->expert, why->row, why->row + why->rows - 1);
+        snprintf(tile, sizeof(tile),
+                 "tile of expert %u, rows %u to %u: ", h->a.world.rank * h->l.local + why->expert,
+                 why->row, why->row + why->rows - 1);
     (void)algo_fail(&h->a, EPA_ERR_TIMEOUT,
                     "epoch %llu, %swaited %.3f s for %s%s%s (is at %llu, wants %llu)",
                     (unsigned long long)h->epoch, tile, (double)waited_ns * 1e-9, why->what, rows,
@@ -305,8 +304,7 @@ static void run_queue(struct fused_host *h, uint32_t worker, enum fused_queue_nu
 /* Whether a worker begins with that queue alone; else it is everybody's. */
 static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint32_t worker)
 {
-    uint32_t first[] = {0, h->c.dispatch_workers, 0, 0,
-                        h->c.dispatch_workers + h->c.tail_workers};
+    uint32_t first[] = {0, h->c.dispatch_workers, 0, 0, h->c.dispatch_workers + h->c.tail_workers};
     uint32_t n[] = {h->c.dispatch_workers, h->c.tail_workers, 0, 0, h->c.combine_workers};
 
     return n[q] == 0 ? q != FUSED_Q_TAIL : worker >= first[q] && worker - first[q] < n[q];
@@ -410,6 +408,26 @@ static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *proble
 }
 
 /* ---- set-up ---- */
+
+extern const struct fused_rows fused_rows_scalar, fused_rows_avx2, fused_rows_avx512;
+
+const struct fused_rows *fused_rows_get(const char *isa)
+{
+    static const struct fused_rows *const sets[] = {
+#ifdef FUSED_ROWS_AVX512
+        &fused_rows_avx512,
+#endif
+#ifdef FUSED_ROWS_AVX2
+        &fused_rows_avx2,
+#endif
+        &fused_rows_scalar,
+    };
+    uint32_t i = 0;
+
+    while (sets[i] != &fused_rows_scalar && strcmp(sets[i]->isa, isa) != 0)
+        i++;
+    return sets[i];
+}
 
 static void destroy(struct epa_algorithm *a)
 {
@@ -550,8 +568,12 @@ static enum epa_status give_roles(struct fused_host *h, struct epa_error *err)
 static void name_tasks(struct fused_host *h)
 {
     static const char *const names[FUSED_KINDS] = {
-        [FUSED_SEND] = "send", [FUSED_INDEX] = "index",   [FUSED_PACK] = "tail",
-        [FUSED_UP] = "up",     [FUSED_DOWN] = "down",     [FUSED_FINISH] = "finish",
+        [FUSED_SEND] = "send",
+        [FUSED_INDEX] = "index",
+        [FUSED_PACK] = "tail",
+        [FUSED_UP] = "up",
+        [FUSED_DOWN] = "down",
+        [FUSED_FINISH] = "finish",
         [FUSED_COMBINE] = "combine_tokens",
     };
 

@@ -13,7 +13,7 @@
 #include "../../common/algo_host.h"
 #include "fused_rows.h"
 
-enum { FUSED_TILE = 128 };       /* columns of C that a worker has in its cache */
+enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache */
 enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
 
 /* A row of a token, at its source: rank ALGO_NONE: there is none. */
@@ -45,8 +45,14 @@ struct fused_task {
 /* In the order in which all are done: by who is free, or dealt to `workers` workers from
  * `first_worker` on. A task waits only for tasks of other ranks, or for such that are before it
  * here or in an earlier queue. */
-enum fused_queue_number { FUSED_Q_DISPATCH, FUSED_Q_TAIL, FUSED_Q_GEMM, FUSED_Q_DOWN, FUSED_Q_COMBINE,
-                          FUSED_QUEUES };
+enum fused_queue_number {
+    FUSED_Q_DISPATCH,
+    FUSED_Q_TAIL,
+    FUSED_Q_GEMM,
+    FUSED_Q_DOWN,
+    FUSED_Q_COMBINE,
+    FUSED_QUEUES
+};
 struct fused_tasks {
     struct fused_task *task;
     uint32_t n, room;

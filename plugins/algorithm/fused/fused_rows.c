@@ -80,8 +80,8 @@ static inline void write_codes(const struct fused_tile *t, uint32_t row, uint32_
 
     t->scale[(size_t)row * (t->k / GROUP) + (t->k0 + column) / GROUP] = scale;
     for (uint32_t j = 0; j < GROUP; j += STEP) {
-        uint16_t *restrict to = (uint16_t *)(void *)((char *)t->panel +
-                                                     epa_gemm_a_at(row, t->k0 + column + j, t->k));
+        uint16_t *restrict to =
+            (uint16_t *)(void *)((char *)t->panel + epa_gemm_a_at(row, t->k0 + column + j, t->k));
 
         for (uint32_t i = 0; i < STEP; i++)
             to[i] = code_of(a[j + i] / scale);
@@ -92,8 +92,8 @@ static inline void write_words(const struct fused_tile *t, uint32_t row, uint32_
                                const float *restrict a)
 {
     for (uint32_t j = 0; j < GROUP; j += STEP) {
-        uint16_t *restrict to = (uint16_t *)(void *)((char *)t->panel +
-                                                     epa_gemm_a_at(row, t->k0 + column + j, t->k));
+        uint16_t *restrict to =
+            (uint16_t *)(void *)((char *)t->panel + epa_gemm_a_at(row, t->k0 + column + j, t->k));
 
         if (t->dtype == EPA_F16) {
             for (uint32_t i = 0; i < STEP; i++)
