@@ -111,14 +111,15 @@ EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
                  : "memory");
 }
 
-/* At the same place in block `rank` of the cluster, which may be this one. */
+/* At the same place in block `rank` of the cluster, which may be this one. Releases nothing that
+ * threads have stored: a release to a cluster took as long as the products of a tile. */
 EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
 {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(
-                     epa_dev_shared_address(bar)),
-                 "r"(rank)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(epa_dev_shared_address(bar)),
+        "r"(rank)
+        : "memory");
 }
 
 /* Arrives, and expects as many bytes more in this phase; < 2^20 in all. */
@@ -300,15 +301,14 @@ EPA_DEV void epa_dev_add_float4(float *to, float4 v)
 
 /* ---- matrices: warpgroups ---- */
 
-/* Four 8 x 8 matrices of 16 bits into shared memory: lane i gives the address of row i % 8 of
- * matrix i / 8, a multiple of 16; word j of lane i is elements 2 * (i % 4) and the next of row i / 4
- * of matrix j. A warp. */
-EPA_DEV void epa_dev_store_matrices(void *row, const uint32_t word[4])
+/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i / 4. A
+ * warp. */
+EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     epa_dev_shared_address(row)),
-                 "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
-                 : "memory");
+    uint32_t out;
+
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(word));
+    return out;
 }
 
 /* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on, which
@@ -342,14 +342,6 @@ EPA_DEV void epa_dev_wgmma_commit(void)
 template <int PENDING> EPA_DEV void epa_dev_wgmma_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-}
-
-/* The compiler must not move instructions on these registers over this point. */
-template <int N> EPA_DEV void epa_dev_wgmma_pin(float (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(d[i])::"memory");
 }
 
 enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };

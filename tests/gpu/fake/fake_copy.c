@@ -72,3 +72,8 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
 
     return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_fill, &f, sizeof(f));
 }
+
+cudaError_t cudaMemset(void *to, int byte, size_t bytes)
+{
+    return cudaMemsetAsync(to, byte, bytes, NULL);
+}

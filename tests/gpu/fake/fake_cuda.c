@@ -125,7 +125,7 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int numb
         [cudaDevAttrComputeCapabilityMajor] = 9,
         [cudaDevAttrComputeMode] = cudaComputeModeDefault,
         [cudaDevAttrMaxSharedMemoryPerBlockOptin] = FAKE_SHARED_BYTES,
-        [cudaDevAttrMaxSharedMemoryPerMultiprocessor] = FAKE_SHARED_BYTES,
+        [cudaDevAttrMaxSharedMemoryPerMultiprocessor] = FAKE_SHARED_OF_ALL,
         [cudaDevAttrMaxThreadsPerMultiProcessor] = FAKE_THREADS,
         [cudaDevAttrClockRate] = 1000000,
     };

@@ -11,8 +11,14 @@
 
 #define FAKE_CUDA_SYMBOL "fake_cuda"
 
-/* Of each device. */
-enum { FAKE_MULTIPROCESSORS = 4, FAKE_THREADS = 2048, FAKE_SHARED_BYTES = 64 * 1024 };
+/* Of each device: as on Hopper, but for the number of multiprocessors. */
+enum {
+    FAKE_MULTIPROCESSORS = 4,
+    FAKE_THREADS = 2048,
+    FAKE_SHARED_BYTES = 227 * 1024,  /* of a block */
+    FAKE_SHARED_OF_ALL = 228 * 1024, /* of a multiprocessor, */
+    FAKE_SHARED_RESERVED = 1024,     /* of which CUDA has so much for each block */
+};
 
 struct fake_cuda {
     int64_t live;       /* allocations, handles, mappings, streams, ... of this process */

@@ -2,6 +2,7 @@
  * before it is made accessible, and a handle is a descriptor, so that a stale one is found
  * out. */
 #include "fake_cuda.h"
+#include "fake_tensor_map.h"
 
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
@@ -171,6 +172,7 @@ static cudaError_t entry(const char *name, void **out, enum cudaDriverEntryPoint
     ENTRY("cuMemMap", PFN_cuMemMap_v10020, map)
     ENTRY("cuMemUnmap", PFN_cuMemUnmap_v10020, unmap)
     ENTRY("cuMemSetAccess", PFN_cuMemSetAccess_v10020, set_access)
+    ENTRY("cuTensorMapEncodeTiled", PFN_cuTensorMapEncodeTiled_v12000, fake_tensor_map)
     *result = *out != NULL && !fake_fails() ? cudaDriverEntryPointSuccess
                                             : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;

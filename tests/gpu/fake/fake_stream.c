@@ -10,13 +10,13 @@
 #include "fake_cuda.h"
 
 /* Nobody yields in a loop: see rest() in ../simt/block.c. */
-enum { BACKOFF_NS = 20000, QUESTION_NS = 100000 };
+enum { BACKOFF_NS = 20000, QUESTION_NS = 100000, ALIGN = 128 /* of what kernels take */ };
 
 struct op {
     struct op *next;
     void (*run)(void *data);
     size_t bytes;
-    _Alignas(16) char data[];
+    _Alignas(ALIGN) char data[];
 };
 
 struct ops {
@@ -57,7 +57,7 @@ static struct {
 
 static struct op *op_create(void (*run)(void *), const void *data, size_t bytes)
 {
-    struct op *op = aligned_alloc(16, (sizeof(*op) + bytes + 15) / 16 * 16);
+    struct op *op = aligned_alloc(ALIGN, (sizeof(*op) + bytes + ALIGN - 1) / ALIGN * ALIGN);
 
     if (op == NULL)
         return NULL;

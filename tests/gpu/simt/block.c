@@ -16,7 +16,10 @@
 #include <time.h>
 
 #include "asan.h"
+#include "async.h"
 #include "base/clock.h"
+#include "cluster.h"
+#include "matrix.h"
 
 enum {
     PAGE = 4096,
@@ -25,11 +28,18 @@ enum {
     MIN_BACKOFF_NS = 20000,
     MAX_BACKOFF_NS = 20000000,
     TOLD = 12, /* groups of threads */
+    IDLE = 16, /* times that nothing could happen until nothing will */
 };
+#define STUCK_NS 1000000000u /* a cluster; its blocks do not see at once what others did */
 
 /* By this name device code finds it. */
 extern SIMT_EXPORT __thread char shared[SIMT_SHARED_BYTES];
-__thread char shared[SIMT_SHARED_BYTES] __attribute__((aligned(128)));
+__thread char shared[SIMT_SHARED_BYTES] __attribute__((aligned(1024)));
+
+void *simt_shared(void)
+{
+    return shared;
+}
 
 /* ---- what is wrong ---- */
 
@@ -52,16 +62,23 @@ static const char *name_of(const struct worker *w, const struct lane *lane)
                                         [SIMT_SYNC_OR] = "__syncthreads_or",
                                         [SIMT_SYNC_COUNT] = "__syncthreads_count"};
 
+    static const char *const other[] = {[LANE_IN_NAMED] = "a named barrier",
+                                        [LANE_IN_MBAR] = "an mbarrier",
+                                        [LANE_IN_WGMMA] = "wgmma of its warpgroup",
+                                        [LANE_IN_CLUSTER] = "the barrier of the cluster",
+                                        [LANE_LEFT] = "the end of the kernel"};
+
     return simt_can_go_on(w, lane)        ? "no such place"
            : lane->state == LANE_IN_WARP  ? warp[lane->op]
            : lane->state == LANE_IN_BLOCK ? block[lane->op]
-                                          : "the end of the kernel";
+                                          : other[lane->state];
 }
 
 static bool is_alike(const struct worker *w, const struct lane *a, const struct lane *b)
 {
     return simt_can_go_on(w, a) == simt_can_go_on(w, b) && a->state == b->state && a->op == b->op &&
-           a->mask == b->mask && a->caller == b->caller;
+           a->mask == b->mask && a->caller == b->caller &&
+           (a->state != LANE_IN_MBAR || (a->bar == b->bar && a->parity == b->parity));
 }
 
 static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
@@ -72,6 +89,11 @@ static void tell_group(const struct worker *w, uint32_t first, uint32_t last)
     fprintf(stderr, "  threads %u to %u: %s", first, last, name_of(w, lane));
     if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_WARP)
         fprintf(stderr, " of lanes %08x", lane->mask);
+    if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_NAMED)
+        fprintf(stderr, ", %d, where %u of %u are", lane->op, w->named[lane->op].here,
+                w->named[lane->op].threads);
+    if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_MBAR)
+        simt_mbar_tell(w, lane->bar, lane->parity);
     if (!simt_can_go_on(w, lane) && lane->state != LANE_LEFT && dladdr(lane->caller, &info) != 0)
         fprintf(stderr, ", %s+%#zx", info.dli_fname,
                 (size_t)((const char *)lane->caller - (const char *)info.dli_fbase));
@@ -131,6 +153,9 @@ void simt_pass(struct worker *w)
 {
     struct lane *lane = w->now, *next = ready_from(w, lane->number + 1);
 
+    w->turn++;
+    if (w->fenced && (next == NULL || next->number / SIMT_WARP != lane->number / SIMT_WARP))
+        simt_async_publish(w);
     if (next != NULL)
         SIMT_LEAVE(&lane->kept, next->thread->stack, next->thread->stack_bytes);
     else
@@ -141,6 +166,46 @@ void simt_pass(struct worker *w)
         go_back(w);
     }
     SIMT_ENTER(simt_self()->kept, NULL, NULL);
+}
+
+void simt_wait(struct worker *w, enum lane_state state, int op, const void *caller)
+{
+    struct lane *lane = w->now;
+
+    simt_is_not_ready(w, lane, state);
+    lane->op = op;
+    lane->mask = 0;
+    lane->caller = caller;
+    w->waiting[state]++;
+    simt_pass(w);
+}
+
+uint32_t simt_wake(struct worker *w, enum lane_state state,
+                   bool (*which)(const struct lane *, const void *), const void *with)
+{
+    uint32_t woken = 0;
+
+    for (uint32_t i = 0, left = w->waiting[state]; left > 0; i++) {
+        struct lane *lane = &w->lane[i];
+
+        if (simt_can_go_on(w, lane) || lane->state != state)
+            continue;
+        left--;
+        if (!which(lane, with))
+            continue;
+        simt_is_ready(w, lane);
+        w->waiting[state]--;
+        woken++;
+    }
+    return woken;
+}
+
+uint32_t simt_random(struct worker *w, uint32_t n)
+{
+    w->random ^= w->random << 13;
+    w->random ^= w->random >> 7;
+    w->random ^= w->random << 17;
+    return (uint32_t)(w->random >> 33) % n;
 }
 
 /* A lane is the same thread of block after block. The first of all was called by the worker
@@ -158,6 +223,7 @@ static void lane_main(void)
     }
     for (;;) {
         w->kernel->run(w->kernel->kernel, w->args);
+        simt_cluster_leave(w);
         simt_is_not_ready(w, simt_self(), LANE_LEFT);
         w->left++;
         simt_pass(w);
@@ -247,6 +313,8 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
         lane->number = i;
         lane->polls = 0;
         lane->word = lane->pair = (struct poll_launch){NULL, 0, 0};
+        lane->cluster_arrived = lane->bulk_open = false;
+        lane->bulk_groups = lane->bulk_read = lane->registers = 0;
         simt_is_ready(w, lane);
     }
     for (uint32_t i = 0; i < SIMT_WARPS; i++) {
@@ -280,29 +348,91 @@ static void rest(uint64_t *since)
     nanosleep(&(struct timespec){.tv_nsec = (long)backoff}, NULL);
 }
 
+static bool every(const struct lane *lane, const void *with)
+{
+    (void)lane, (void)with;
+    return true;
+}
+
+/* Those that wait for mbarriers look again, as their kernels may look elsewhere, too. */
+static uint32_t look_again(struct worker *w)
+{
+    return simt_wake(w, LANE_IN_MBAR, every, NULL);
+}
+
+/* No thread can go on: bulk copies come to their end, and other blocks of the cluster may do
+ * something; or there is nothing that could. */
+static void none_is_ready(struct worker *w, uint64_t *since)
+{
+    bool last;
+
+    if (simt_async_next(w) || simt_cluster_news(w)) {
+        *since = 0;
+        return;
+    }
+    w->idle = w->looked ? 0 : w->idle + 1;
+    w->looked = false;
+    last = w->idle > IDLE && simt_cluster_is_stuck(w) &&
+           (w->cluster->blocks == 1 || (*since != 0 && clock_ns() - *since > STUCK_NS));
+    if (last || (look_again(w) == 0 && w->cluster->blocks == 1))
+        simt_die(w, "its threads wait for each other in vain");
+    if (w->idle == 0 || w->cluster->blocks > 1)
+        rest(since);
+}
+
+static void block_begin(struct worker *w, const struct simt_grid *grid, uint3 block)
+{
+    w->lanes = grid->threads.x * grid->threads.y * grid->threads.z;
+    w->left = w->here = w->idle = 0;
+    w->shared = shared;
+    w->shared_bytes = grid->shared_bytes;
+    w->random = 0x9e3779b97f4a7c15u * (block.x + 1) + block.y * 31 + block.z;
+    memset(w->named, 0, sizeof(w->named));
+    memset(w->waiting, 0, sizeof(w->waiting));
+    place_lanes(w, grid, block);
+    memset(shared, GARBAGE, grid->shared_bytes);
+    SIMT_POISON(shared + grid->shared_bytes, sizeof(shared) - grid->shared_bytes);
+    simt_async_begin(w);
+    simt_matrix_begin(w);
+    simt_cluster_begin(w);
+}
+
+static void block_end(struct worker *w)
+{
+    simt_registers_end(w);
+    simt_matrix_end(w);
+    simt_async_end(w);
+    simt_cluster_end(w);
+    SIMT_UNPOISON(shared, sizeof(shared));
+}
+
 void simt_block_run(struct worker *w, const struct simt_grid *grid,
                     const struct simt_kernel *kernel, const void *args, uint3 block)
 {
     uint64_t since = 0;
 
-    w->lanes = grid->threads.x * grid->threads.y * grid->threads.z;
-    w->left = w->here = 0;
     w->kernel = kernel;
     w->args = args;
-    place_lanes(w, grid, block);
-    memset(shared, GARBAGE, grid->shared_bytes);
-    SIMT_POISON(shared + grid->shared_bytes, sizeof(shared) - grid->shared_bytes);
+    block_begin(w, grid, block);
     while (w->left < w->lanes) {
         struct lane *first = ready_from(w, 0);
 
-        if (first == NULL)
-            simt_die(w, "its threads wait for each other in vain");
+        if (first == NULL) {
+            none_is_ready(w, &since);
+            continue;
+        }
         w->polled = false;
         begin_round(w, first);
-        if (!all_wait(w))
+        w->round++;
+        simt_async_round(w);
+        if (w->cluster->blocks > 1)
+            (void)simt_cluster_news(w);
+        if (!all_wait(w)) {
             since = 0;
-        else if (w->polled)
+        } else if (w->polled && ready_from(w, 0) != NULL) {
             rest(&since);
+            (void)look_again(w);
+        }
     }
-    SIMT_UNPOISON(shared, sizeof(shared));
+    block_end(w);
 }

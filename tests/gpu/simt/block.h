@@ -25,7 +25,7 @@ struct simt_spot {
 #endif
 
 enum { SIMT_LINE = 128, SIMT_LINE_WORDS = SIMT_LINE / 8, SIMT_SNAPSHOTS = 256 };
-enum { SIMT_WARPS = SIMT_THREADS / SIMT_WARP };
+enum { SIMT_WARPS = SIMT_THREADS / SIMT_WARP, SIMT_NAMED = 16, SIMT_WARPGROUP = 128 };
 /* A warp waits that has looked in vain and has met less often since: a loop meets its warp
  * between two looks. */
 enum { SIMT_MEETINGS = 16 };
@@ -34,7 +34,12 @@ enum { SIMT_MEETINGS = 16 };
 enum lane_state {
     LANE_IN_WARP,  /* waits for others of its warp */
     LANE_IN_BLOCK, /* and of its block */
+    LANE_IN_NAMED, /* and of named barrier `op` */
+    LANE_IN_MBAR,  /* for a phase of `bar` */
+    LANE_IN_WGMMA, /* for others of its warpgroup */
+    LANE_IN_CLUSTER,
     LANE_LEFT,
+    LANE_STATES,
 };
 
 /* What a lane looked at last, and what it found. */
@@ -54,6 +59,14 @@ struct lane {
     uint32_t polls; /* of other things, since it last met others */
     const void *caller;
     struct poll_launch word, pair;
+    const uint64_t *bar; /* LANE_IN_MBAR: whose phase of that parity does not end */
+    uint32_t parity;
+    uint32_t cluster_phase; /* of the cluster's barrier, in which it arrived */
+    bool cluster_arrived;   /* and has not waited */
+    bool bulk_open;         /* it has bulk stores that are in no group */
+    uint32_t bulk_groups;   /* committed, */
+    uint32_t bulk_read;     /* of which it has waited for those before to be read */
+    uint32_t registers;     /* 0: as many as at first */
     uint32_t number;
     bool begun;
     struct thread *thread; /* NULL: there never was such a lane */
@@ -91,6 +104,11 @@ struct warp {
     uint32_t meetings; /* since it looked in vain; SIMT_MEETINGS: it does not wait */
 };
 
+/* A named barrier: threads that are there, and that are to be. */
+struct named {
+    uint32_t here, threads;
+};
+
 struct worker {
     struct lane lane[SIMT_THREADS], *now;
     uint32_t ready[SIMT_WARPS]; /* lanes that can go on, as bits */
@@ -107,6 +125,19 @@ struct worker {
     size_t stack_bytes;
     const struct simt_kernel *kernel;
     const void *args;
+    struct named named[SIMT_NAMED];
+    uint32_t waiting[LANE_STATES]; /* lanes in simt_wait() */
+    char *shared;                  /* dynamic shared memory */
+    size_t shared_bytes;
+    uint64_t round, turn; /* a round is a turn of each lane that can go on */
+    uint64_t random;
+    uint32_t idle;           /* times in a row that no thread could go on */
+    bool looked;             /* at the clock or at global memory, since then */
+    bool fenced;             /* simt_async_publish() is due */
+    struct async *async;     /* NULL: never used */
+    struct matrix *matrix;   /* NULL: never used */
+    struct cluster *cluster; /* that the block is in, maybe alone */
+    uint32_t rank;           /* there */
 };
 
 /* The lane that calls. */
@@ -118,14 +149,24 @@ static inline struct lane *simt_self(void)
 }
 
 struct worker *simt_worker_create(void);
-/* One block from beginning to end. */
+/* One block from beginning to end; of w->cluster. */
 void simt_block_run(struct worker *, const struct simt_grid *, const struct simt_kernel *,
                     const void *args, uint3 block);
+/* Lanes that wait so, where `which` is true of them, go on. */
+uint32_t simt_wake(struct worker *, enum lane_state,
+                   bool (*which)(const struct lane *, const void *), const void *with);
+/* Others get their turn until somebody makes this lane ready. */
+void simt_wait(struct worker *, enum lane_state, int op, const void *caller);
+/* A number below `n`, the same in each run. */
+uint32_t simt_random(struct worker *, uint32_t n);
 /* To whoever is next; comes back when it is this lane's turn. */
 void simt_pass(struct worker *);
 /* Says what is wrong with the kernel, and where its threads are; then ends the program. */
 __attribute__((noreturn, format(printf, 2, 3))) void simt_die(const struct worker *,
                                                               const char *fmt, ...);
+
+/* Registers of the block's warpgroups were given and taken as they may be. */
+void simt_registers_end(const struct worker *);
 
 static inline bool simt_can_go_on(const struct worker *w, const struct lane *lane)
 {

@@ -150,7 +150,7 @@ int simt_block(enum simt_block_op op, int value)
     if (++w->here == w->lanes) {
         uint32_t n = w->counted;
 
-        w->here = 0;
+        w->here = w->idle = 0;
         w->block_result = op == SIMT_SYNC_AND ? n == w->lanes : op == SIMT_SYNC_OR ? n > 0 : (int)n;
         for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++) {
             uint32_t lanes = w->lanes - i * SIMT_WARP;
@@ -163,12 +163,97 @@ int simt_block(enum simt_block_op op, int value)
     return w->block_result;
 }
 
+static bool is_at(const struct lane *lane, const void *named)
+{
+    return lane->op == *(const int *)named;
+}
+
+/* Those that wait at the barrier go on. */
+static void named_ends(struct worker *w, int id)
+{
+    w->named[id].here = w->idle = 0;
+    for (uint32_t i = 0; i < w->lanes; i += SIMT_WARP) {
+        const struct lane *lane = &w->lane[i];
+
+        if (!simt_can_go_on(w, lane) && lane->state == LANE_IN_NAMED && is_at(lane, &id))
+            has_met(warp_of(w, lane));
+    }
+    (void)simt_wake(w, LANE_IN_NAMED, is_at, &id);
+}
+
+void simt_named(uint32_t id, uint32_t threads, bool waits)
+{
+    struct worker *w = simt_place()->worker;
+    struct named *named;
+
+    if (id == 0 || id >= SIMT_NAMED || threads == 0 || threads % SIMT_WARP != 0 ||
+        threads > (w->lanes + SIMT_WARP - 1) / SIMT_WARP * SIMT_WARP)
+        simt_die(w, "thread %u is at named barrier %u of %u threads", w->now->number, id, threads);
+    named = &w->named[id];
+    if (named->here != 0 && named->threads != threads)
+        simt_die(w, "named barrier %u is of %u threads for thread %u, and of %u for others", id,
+                 threads, w->now->number, named->threads);
+    named->threads = threads;
+    if (++named->here < threads) {
+        if (waits)
+            simt_wait(w, LANE_IN_NAMED, (int)id, __builtin_return_address(0));
+        return;
+    }
+    named_ends(w, (int)id);
+    if (waits) {
+        has_met(warp_of(w, w->now));
+        simt_pass(w); /* lanes go on in order */
+    }
+}
+
+/* ---- registers ---- */
+
+enum { REGISTERS = 65536, MOST_REGISTERS = 256, LEAST_REGISTERS = 24 };
+
+/* Of each thread at first, as __launch_bounds__(threads, 1) has it. */
+static uint32_t first_registers(const struct worker *w)
+{
+    uint32_t n = REGISTERS / w->lanes / 8 * 8;
+
+    return n < MOST_REGISTERS - 1 ? n : MOST_REGISTERS - 1;
+}
+
+void simt_registers(uint32_t registers, bool more)
+{
+    struct worker *w = simt_place()->worker;
+    struct lane *self = w->now;
+    uint32_t were = self->registers == 0 ? first_registers(w) : self->registers;
+
+    if (registers % 8 != 0 || registers < LEAST_REGISTERS || registers > MOST_REGISTERS ||
+        (self->registers != 0 && (more ? registers < were : registers > were)))
+        simt_die(w, "thread %u has %u registers and is to have %s: %u", self->number, were,
+                 more ? "more" : "less", registers);
+    self->registers = registers;
+}
+
+void simt_registers_end(const struct worker *w)
+{
+    uint32_t all = 0, first = first_registers(w);
+
+    for (uint32_t i = 0; i < w->lanes; i++) {
+        const struct lane *lane = &w->lane[i], *leader = lane - i % SIMT_WARPGROUP;
+
+        if (lane->registers != leader->registers)
+            simt_die(w, "thread %u has not the registers of all of its warpgroup", i);
+        all += lane->registers == 0 ? first : lane->registers;
+    }
+    if (all > first * w->lanes)
+        simt_die(w, "its threads have %u registers, and were launched with %u", all,
+                 first * w->lanes);
+}
+
 /* ---- words that ranks share ---- */
 
 /* The lane has looked in vain. */
 static void let_others(struct worker *w)
 {
     w->polled = true;
+    w->looked = true;
     w->now->polls = 0;
     warp_of(w, w->now)->meetings = 0;
     simt_pass(w);
@@ -176,6 +261,7 @@ static void let_others(struct worker *w)
 
 void simt_polled(void)
 {
+    simt_place()->worker->looked = true;
     if (++simt_self()->polls > POLLS)
         let_others(simt_place()->worker);
 }
@@ -205,9 +291,26 @@ uint64_t simt_load(const uint64_t *word)
     struct lane *self = w->now;
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
+    w->looked = true;
     if (is_in_vain(w, &self->word, word, value, 0)) {
         let_others(w);
         value = self->word.first = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    }
+    warp_of(w, self)->snapshots = 0;
+    return value;
+}
+
+uint32_t simt_load32(const uint32_t *word)
+{
+    struct worker *w = simt_place()->worker;
+    struct lane *self = w->now;
+    uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    w->looked = true;
+    if (is_in_vain(w, &self->word, word, value, 0)) {
+        let_others(w);
+        value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        self->word.first = value;
     }
     warp_of(w, self)->snapshots = 0;
     return value;

@@ -5,88 +5,48 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "probe.h"
-
-enum { ROOM = 16384 };
-
-/* Runs it with standard error in `said`; returns what waitpid() says. */
-static int status_of(void (*probe)(void), char *said)
-{
-    size_t n = 0;
-    ssize_t got;
-    int fd[2], status;
-    pid_t child;
-
-    assert_int_equal(pipe(fd), 0);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        (void)dup2(fd[1], STDERR_FILENO);
-        probe();
-        _exit(0);
-    }
-    close(fd[1]);
-    while (n < ROOM - 1 && (got = read(fd[0], said + n, ROOM - 1 - n)) > 0)
-        n += (size_t)got;
-    said[n] = '\0';
-    close(fd[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return status;
-}
-
-static void expect(void (*probe)(void), const char *words)
-{
-    static char said[ROOM];
-    int status = status_of(probe, said);
-
-    if (strstr(said, words) == NULL)
-        fail_msg("expected \"%s\", it says: %s", words, said);
-    assert_int_not_equal(status, 0);
-}
+#include "probe_run.h"
 
 static void a_kernel_that_is_right_passes(void **state)
 {
-    static char said[ROOM];
+    static char said[PROBE_SAID];
 
     (void)state;
-    assert_int_equal(status_of(probe_nothing, said), 0);
+    assert_int_equal(probe_status(probe_nothing, said), 0);
     assert_string_equal(said, "");
 }
 
 static void a_barrier_that_not_all_reach_is_found(void **state)
 {
     (void)state;
-    expect(probe_lost_barrier, "its threads wait for each other in vain");
+    probe_expect(probe_lost_barrier, "its threads wait for each other in vain");
 }
 
 static void two_kinds_of_barrier_are_found(void **state)
 {
     (void)state;
-    expect(probe_other_barrier, "its threads are at different kinds of __syncthreads");
+    probe_expect(probe_other_barrier, "its threads are at different kinds of __syncthreads");
 }
 
 static void a_lane_that_takes_no_part_is_found(void **state)
 {
     (void)state;
-    expect(probe_foreign_lane, "which is not in its mask");
+    probe_expect(probe_foreign_lane, "which is not in its mask");
 }
 
 static void a_crooked_store_is_found(void **state)
 {
     (void)state;
-    expect(probe_crooked_store, "stores 16 bytes at");
+    probe_expect(probe_crooked_store, "stores 16 bytes at");
 }
 
 static void a_store_behind_memory_is_found_by_asan(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_ADDRESS__
-    expect(probe_behind_memory, "AddressSanitizer");
+    probe_expect(probe_behind_memory, "AddressSanitizer");
 #else
     skip();
 #endif

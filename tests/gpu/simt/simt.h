@@ -16,7 +16,7 @@ extern "C" {
 
 #define SIMT_EXPORT __attribute__((visibility("default")))
 
-enum { SIMT_WARP = 32, SIMT_THREADS = 1024, SIMT_SHARED_BYTES = 64 * 1024 };
+enum { SIMT_WARP = 32, SIMT_THREADS = 1024, SIMT_SHARED_BYTES = 227 * 1024 };
 
 /* Where a thread is. */
 struct simt_place {
@@ -64,10 +64,16 @@ enum simt_block_op {
 };
 SIMT_EXPORT int simt_block(enum simt_block_op, int value);
 
+/* What `threads` threads of a block do together: barrier `id`. Who does not wait counts in. */
+SIMT_EXPORT void simt_named(uint32_t id, uint32_t threads, bool waits);
+/* Of a warpgroup, which from then on has as many registers a thread. */
+SIMT_EXPORT void simt_registers(uint32_t registers, bool more);
+
 /* ---- words that ranks share ---- */
 
 /* A load that a thread makes again and again is one that waits: others get their turn. */
 SIMT_EXPORT uint64_t simt_load(const uint64_t *word);
+SIMT_EXPORT uint32_t simt_load32(const uint32_t *word);
 /* Eight lanes that load or store a line of 128 bytes at once, 16 bytes each, find or leave it
  * whole, as NVLink and the caches of GPUs have it. */
 SIMT_EXPORT void simt_load_pair(const char *from, uint64_t *first, uint64_t *second);
@@ -77,11 +83,16 @@ SIMT_EXPORT uint64_t simt_time(void);
 
 /* ---- launches ---- */
 
-/* A block's shared memory whose size the launch says. Device code calls it `shared`. */
+/* A block's shared memory whose size the launch says. Device code calls it `shared`; where that is
+ * declared in a function, `compile` makes it this. */
+SIMT_EXPORT void *simt_shared(void);
 struct simt_grid {
     dim3 blocks, threads;
     size_t shared_bytes;
+    uint32_t cluster; /* blocks of one; 0: 1 */
 };
+
+SIMT_EXPORT struct simt_grid simt_grid_of(const cudaLaunchConfig_t *);
 
 /* A kernel with its arguments: run(args) in each thread. */
 struct simt_kernel {

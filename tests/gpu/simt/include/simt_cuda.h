@@ -33,6 +33,9 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
+/* `compile` makes config.gridDim, which is no gridDim, config.*simt_gridDim. */
+static constexpr dim3 cudaLaunchConfig_t::*simt_gridDim = &cudaLaunchConfig_t::gridDim;
+static constexpr dim3 cudaLaunchConfig_t::*simt_blockDim = &cudaLaunchConfig_t::blockDim;
 #define threadIdx (simt_place()->thread)
 #define blockIdx (simt_place()->block)
 #define blockDim (simt_place()->threads)
@@ -421,6 +424,13 @@ static inline float __fsqrt_rn(float a)
     return sqrtf(a);
 }
 
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+
+#define __expf(a) expf(a) /* of the C library's names */
+
 /* ---- launches ---- */
 
 /* kernel<<<blocks, threads, bytes, stream>>>(args...), as `compile` writes it. */
@@ -435,7 +445,8 @@ struct simt_where {
 };
 
 template <class... P, class... A>
-static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A... args)
+static inline cudaError_t simt_queue_call(void (*kernel)(P...), const struct simt_grid &grid,
+                                          cudaStream_t stream, A... args)
 {
     typedef std::tuple<typename std::decay<P>::type...> params;
     struct both {
@@ -449,13 +460,34 @@ static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A.
                             },
                             nullptr, sizeof(what)};
 
-    (void)simt_queue(&where.grid, &k, &what, where.stream);
+    return simt_queue(&grid, &k, &what, stream);
+}
+
+template <class... P, class... A>
+static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A... args)
+{
+    (void)simt_queue_call(kernel, where.grid, where.stream, args...);
+}
+
+/* The runtime's own knows no more than the address of the arguments. */
+#define cudaLaunchKernelEx simt_launch_ex
+template <class... P, class... A>
+static inline cudaError_t simt_launch_ex(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                                         A &&...args)
+{
+    return simt_queue_call(kernel, simt_grid_of(config), config->stream, args...);
 }
 
 template <class T>
 static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, T *kernel)
 {
     return cudaFuncGetAttributes(out, reinterpret_cast<const void *>(kernel));
+}
+
+template <class T>
+static inline cudaError_t cudaFuncSetAttribute(T *kernel, enum cudaFuncAttribute which, int value)
+{
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), which, value);
 }
 
 #endif

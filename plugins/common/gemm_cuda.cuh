@@ -1,0 +1,661 @@
+/* Main loops of matrix products for kernels of GPUs of compute capability 9.0 (wgmma, tensor copies):
+ * what a persistent kernel is put together from. Compile for sm_90a.
+ *
+ * A tile is up to 128 rows of A times 256 rows of weights: two boxes of 128, which need not be
+ * neighbours: gate rows and the up rows of the same channels, so that an activation needs one thread.
+ * All of K goes through a ring of stages in shared memory (struct gemm_shared), a block of K (128
+ * bytes of each row) in a stage. A block has 384 threads:
+ *
+ *     warp 0, a lane    gemm_load_weights() or gemm_load_packed() fills weights as soon as stages are
+ *                       free; it never waits for rows
+ *     warp 1, a lane    gemm_load_rows() fills rows; call it when the rows of the tile are there
+ *     warp 2            gemm_load_scales(), FP8 only: the products of the scales
+ *     warp 3            is the kernel's own
+ *     warps 4 to 11     gemm_multiply(): two warpgroups; sums in registers, then an epilogue
+ *
+ * Each role goes through the same tiles in the same order, with a struct gemm_at of its own that
+ * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(), N
+ * of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of A are
+ * loaded. Loads of the next tiles go on during an epilogue.
+ *
+ *     __launch_bounds__(GEMM_THREADS, 1) kernel(const __grid_constant__ struct args g)
+ *         extern __shared__ __align__(1024) char shared[];
+ *         auto &s = *reinterpret_cast<gemm_shared<4> *>(shared);
+ *         gemm_begin<TYPE>(s); __syncthreads();
+ *         if (threadIdx.x < 128) epa_dev_registers_less<gemm_registers<TYPE>::LOAD>(), by warp:
+ *             for each tile: gemm_load_...(s, at, ...)
+ *         else epa_dev_registers_more<gemm_registers<TYPE>::MATH>(), for each tile:
+ *             float sum[2][64]; gemm_multiply<TYPE, GROUP>(s, at, k_blocks, sum); epilogue(sum)
+ *
+ * GROUP: values of a row of A that share a scale, 128 or 64 (FP8; else any).
+ *
+ * Where waits for rows end because a peer failed: load whatever is there, so that all roles go on.
+ *
+ * Which sum is what. gemm_multiply(): sum[b][i] is row gemm_row(i) (of the tile's 128), box b, column
+ * gemm_column(i) (of 128). gemm_multiply_small<N>(): row gemm_small_row(i) (of N), box b, column
+ * gemm_small_column(i). */
+#ifndef GEMM_CUDA_CUH
+#define GEMM_CUDA_CUH
+
+#include <epa2a/quant.cuh>
+#include <epa2a/sm90.cuh>
+
+#include "gemm_cuda.h"
+
+enum {
+    GEMM_THREADS = 384,
+    GEMM_MATH_WARPS = 8,
+    GEMM_SMALL_ROWS = 64, /* a tile of no more rows is swapped */
+    GEMM_ROWS_BYTES = GEMM_ROWS * GEMM_BLOCK,
+    GEMM_BOX_BYTES = GEMM_BOX * GEMM_BLOCK,
+    GEMM_STAGE_BYTES = GEMM_ROWS_BYTES + 2 * GEMM_BOX_BYTES,
+    GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
+};
+
+/* Of a thread: 128 * LOAD + 256 * MATH <= 64 Ki. Who loads scales needs more than who does not. */
+template <epa_dev_type TYPE> struct gemm_registers {
+    enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
+};
+
+/* At the beginning of shared memory, aligned to 1024 bytes. */
+template <int STAGES_> struct gemm_shared {
+    enum { STAGES = STAGES_ };
+    char stage[STAGES_][GEMM_STAGE_BYTES]; /* rows, then both boxes */
+    float scale[STAGES_][2][2]
+               [GEMM_ROWS]; /* FP8: [box][group of a block of K]: of a row times the box's */
+    uint64_t full[STAGES_], empty[STAGES_];
+    uint32_t amax[3][2][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
+};
+
+/* Where a role is in the ring. */
+struct gemm_at {
+    uint32_t stage, phase;
+};
+
+template <class S> EPA_DEV void gemm_next(struct gemm_at &at)
+{
+    if (++at.stage == S::STAGES) {
+        at.stage = 0;
+        at.phase ^= 1;
+    }
+}
+
+/* Values of K in a block. */
+template <epa_dev_type TYPE> EPA_DEV uint32_t gemm_values(void)
+{
+    return TYPE == EPA_DEV_E4M3 ? GEMM_BLOCK : GEMM_BLOCK / 2;
+}
+
+/* All threads of the block, before a barrier of the block. */
+template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
+{
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < S::STAGES; i++) {
+            epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 3 : 2);
+            epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS);
+        }
+        epa_dev_mbar_init_done();
+    }
+    for (uint32_t i = threadIdx.x; i < sizeof(s.amax) / sizeof(uint32_t); i += blockDim.x)
+        s.amax[0][0][i] = 0;
+}
+
+/* ---- loads ---- */
+
+template <class S> EPA_DEV void gemm_wait_empty(S &s, const struct gemm_at &at)
+{
+    epa_dev_mbar_wait(&s.empty[at.stage], at.phase ^ 1);
+}
+
+/* Boxes of weights from rows `first` and `second` of the map on; one lane. */
+template <epa_dev_type TYPE, class S>
+EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map, uint32_t first,
+                               uint32_t second, uint32_t k_blocks, uint64_t l2)
+{
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        char *to = s.stage[at.stage] + GEMM_ROWS_BYTES;
+        uint64_t *full = &s.full[at.stage];
+        int32_t x = (int32_t)(k * gemm_values<TYPE>());
+
+        gemm_wait_empty(s, at);
+        epa_dev_mbar_expect(full, 2 * GEMM_BOX_BYTES);
+        epa_dev_tile_load(to, map, x, (int32_t)first, full, l2);
+        epa_dev_tile_load(to + GEMM_BOX_BYTES, map, x, (int32_t)second, full, l2);
+        gemm_next<S>(at);
+    }
+}
+
+/* The same from weights in the layout of gemm_pack(): `from` is the tile's; one lane. */
+template <class S>
+EPA_DEV void gemm_load_packed(S &s, struct gemm_at &at, const char *from, uint32_t k_blocks,
+                              uint64_t l2)
+{
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        gemm_wait_empty(s, at);
+        epa_dev_mbar_expect(&s.full[at.stage], 2 * GEMM_BOX_BYTES);
+        epa_dev_bulk_load(s.stage[at.stage] + GEMM_ROWS_BYTES,
+                          from + (size_t)k * 2 * GEMM_BOX_BYTES, 2 * GEMM_BOX_BYTES,
+                          &s.full[at.stage], l2);
+        gemm_next<S>(at);
+    }
+}
+
+/* Which map of struct gemm_rows_map has boxes of so many rows: 8 << index. */
+EPA_DEV uint32_t gemm_height(uint32_t rows)
+{
+    return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= GEMM_SMALL_ROWS ? 3 : 4;
+}
+
+/* Rows `row` on, 8 << height of them; one lane. */
+template <epa_dev_type TYPE, class S>
+EPA_DEV void gemm_load_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
+                            uint32_t height, uint32_t row, uint32_t k_blocks, uint64_t l2)
+{
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        gemm_wait_empty(s, at);
+        epa_dev_mbar_expect(&s.full[at.stage], (8u << height) * GEMM_BLOCK);
+        epa_dev_tile_load(s.stage[at.stage], &map->height[height],
+                          (int32_t)(k * gemm_values<TYPE>()), (int32_t)row, &s.full[at.stage], l2);
+        gemm_next<S>(at);
+    }
+}
+
+/* Scales of A and of the two boxes of weights. */
+struct gemm_scales {
+    const float *row;    /* of the tile's first row, for each group of K */
+    size_t stride;       /* floats to the next row */
+    uint32_t rows;       /* whose scales may be read, > 0 */
+    const float *box[2]; /* for each block of K */
+};
+
+/* Four of `n` scales from `k` on; `aligned`: to 16 bytes. */
+EPA_DEV float4 gemm_scale4(const float *from, uint32_t k, uint32_t n, bool aligned)
+{
+    if (aligned && k + 4 <= n)
+        return __ldcg(reinterpret_cast<const float4 *>(from + k));
+    return make_float4(__ldcg(from + k), k + 1 < n ? __ldcg(from + k + 1) : 0.0f,
+                       k + 2 < n ? __ldcg(from + k + 2) : 0.0f,
+                       k + 3 < n ? __ldcg(from + k + 3) : 0.0f);
+}
+
+EPA_DEV float gemm_scale_at(float4 v, uint32_t i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
+ * the ring, which is that much ahead of the products. */
+template <int GROUP, class S>
+EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
+                              uint32_t k_blocks)
+{
+    enum { EACH = GEMM_ROWS / EPA_DEV_WARP, PER = GEMM_FP8_GROUP / GROUP, BLOCKS = 4 / PER };
+    const uint32_t lane = epa_dev_lane();
+    const bool aligned =
+        (reinterpret_cast<uintptr_t>(of.row) | of.stride * sizeof(float)) % 16 == 0;
+
+    for (uint32_t k = 0; k < k_blocks; k += BLOCKS) {
+        float4 row[EACH], box[2];
+
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            if (i * EPA_DEV_WARP < of.rows)
+                row[i] = gemm_scale4(of.row + min(i * EPA_DEV_WARP + lane, of.rows - 1) * of.stride,
+                                     k * PER, k_blocks * PER, aligned);
+#pragma unroll
+        for (uint32_t b = 0; b < 2; b++)
+            box[b] = gemm_scale4(of.box[b], k, k_blocks, false);
+#pragma unroll
+        for (uint32_t j = 0; j < BLOCKS; j++) {
+            if (k + j >= k_blocks)
+                break;
+            gemm_wait_empty(s, at);
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++)
+                if (i * EPA_DEV_WARP < of.rows)
+#pragma unroll
+                    for (uint32_t b = 0; b < 2; b++)
+#pragma unroll
+                        for (uint32_t p = 0; p < PER; p++)
+                            s.scale[at.stage][b][p][i * EPA_DEV_WARP + lane] =
+                                gemm_scale_at(row[i], j * PER + p) * gemm_scale_at(box[b], j);
+            __syncwarp();
+            if (lane == 0)
+                epa_dev_mbar_arrive(&s.full[at.stage]);
+            gemm_next<S>(at);
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* Of the two warpgroups that multiply: 0 or 1. */
+EPA_DEV uint32_t gemm_warpgroup(void)
+{
+    return __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128 - 1, 0);
+}
+
+EPA_DEV uint32_t gemm_row(int i)
+{
+    return (threadIdx.x / EPA_DEV_WARP - 4) * 16 + epa_dev_lane() / 4 + i / 2 % 2 * 8;
+}
+
+EPA_DEV uint32_t gemm_column(int i)
+{
+    return i / 4 * 8 + epa_dev_lane() % 4 * 2 + i % 2;
+}
+
+EPA_DEV uint32_t gemm_small_row(int i)
+{
+    return gemm_column(i);
+}
+
+EPA_DEV uint32_t gemm_small_column(int i)
+{
+    return gemm_row(i);
+}
+
+/* This warp has read the stage. */
+template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
+{
+    __syncwarp();
+    if (epa_dev_lane() == 0)
+        epa_dev_mbar_arrive(&s.empty[stage]);
+}
+
+/* 16 bits: a block's products are issued before those of the block before are waited for. */
+template <epa_dev_type TYPE, class S>
+EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[128])
+{
+    const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK;
+    uint32_t before = 0;
+
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        uint64_t a = epa_dev_tile_descriptor(s.stage[at.stage] + rows);
+        uint64_t b = epa_dev_tile_descriptor(s.stage[at.stage] + GEMM_ROWS_BYTES);
+
+        epa_dev_mbar_wait(&s.full[at.stage], at.phase);
+        epa_dev_wgmma_begin();
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            epa_dev_wgmma<TYPE, 256>(sum, epa_dev_descriptor_add(a, 32 * i),
+                                     epa_dev_descriptor_add(b, 32 * i), k + i > 0);
+        epa_dev_wgmma_commit();
+        epa_dev_wgmma_wait<1>();
+        if (k > 0)
+            gemm_release(s, before);
+        before = at.stage;
+        gemm_next<S>(at);
+    }
+    epa_dev_wgmma_wait<0>();
+    gemm_release(s, before);
+}
+
+/* FP8: tensor cores add up the values of a group of K; sums of groups, times their scales, are in
+ * float32. While a warpgroup does that, the other one multiplies. */
+template <int GROUP, class S>
+EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64])
+{
+    enum { PER = GEMM_FP8_GROUP / GROUP, STEPS = 4 / PER };
+    const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK, row = gemm_row(0);
+    float part[64];
+
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            sum[b][i] = 0.0f;
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        uint64_t x = epa_dev_tile_descriptor(s.stage[at.stage] + rows);
+        uint64_t w = epa_dev_tile_descriptor(s.stage[at.stage] + GEMM_ROWS_BYTES);
+        float scale[2][PER][2];
+
+        epa_dev_mbar_wait(&s.full[at.stage], at.phase);
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int p = 0; p < PER; p++) {
+                scale[b][p][0] = s.scale[at.stage][b][p][row];
+                scale[b][p][1] = s.scale[at.stage][b][p][row + 8];
+            }
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int p = 0; p < PER; p++) {
+                epa_dev_wgmma_begin();
+#pragma unroll
+                for (uint32_t i = 0; i < STEPS; i++) {
+                    uint32_t at_k = 32 * ((uint32_t)p * STEPS + i);
+
+                    epa_dev_wgmma<EPA_DEV_E4M3, 128>(
+                        part, epa_dev_descriptor_add(x, at_k),
+                        epa_dev_descriptor_add(w, (uint32_t)b * GEMM_BOX_BYTES + at_k), i > 0);
+                }
+                epa_dev_wgmma_commit();
+                epa_dev_wgmma_wait<0>();
+                if (b == 1 && p == PER - 1)
+                    gemm_release(s, at.stage);
+#pragma unroll
+                for (int i = 0; i < 64; i++)
+                    sum[b][i] = __fmaf_rn(part[i], scale[b][p][i / 2 % 2], sum[b][i]);
+            }
+        gemm_next<S>(at);
+    }
+}
+
+/* A tile of more than 64 rows. */
+template <epa_dev_type TYPE, int GROUP, class S>
+EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64])
+{
+    if constexpr (TYPE == EPA_DEV_E4M3)
+        gemm_multiply8<GROUP>(s, at, k_blocks, sum);
+    else
+        gemm_multiply16<TYPE>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum));
+}
+
+/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box. */
+template <epa_dev_type TYPE, int GROUP, int N, class S>
+EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
+                                 float (&sum)[2][N / 2])
+{
+    enum { PER = TYPE == EPA_DEV_E4M3 ? GEMM_FP8_GROUP / GROUP : 1, STEPS = 4 / PER };
+    const uint32_t rows = GEMM_ROWS_BYTES + gemm_warpgroup() * 64 * GEMM_BLOCK;
+    float part[2][N / 2];
+
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            sum[b][i] = 0.0f;
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        uint64_t w = epa_dev_tile_descriptor(s.stage[at.stage] + rows);
+        uint64_t x = epa_dev_tile_descriptor(s.stage[at.stage]);
+
+        epa_dev_mbar_wait(&s.full[at.stage], at.phase);
+#pragma unroll
+        for (int p = 0; p < PER; p++) {
+            epa_dev_wgmma_begin();
+#pragma unroll
+            for (int b = 0; b < 2; b++)
+#pragma unroll
+                for (uint32_t i = 0; i < STEPS; i++) {
+                    uint32_t at_k = 32 * ((uint32_t)p * STEPS + i);
+                    uint64_t box = epa_dev_descriptor_add(w, (uint32_t)b * GEMM_BOX_BYTES + at_k);
+
+                    if constexpr (TYPE == EPA_DEV_E4M3)
+                        epa_dev_wgmma<TYPE, N>(part[b], box, epa_dev_descriptor_add(x, at_k),
+                                               i > 0);
+                    else
+                        epa_dev_wgmma<TYPE, N>(sum[b], box, epa_dev_descriptor_add(x, at_k), true);
+                }
+            epa_dev_wgmma_commit();
+            epa_dev_wgmma_wait<0>();
+            if constexpr (TYPE == EPA_DEV_E4M3) {
+#pragma unroll
+                for (int j = 0; j < N / 8; j++)
+#pragma unroll
+                    for (int b = 0; b < 2; b++) {
+                        float2 scale = *reinterpret_cast<const float2 *>(
+                            &s.scale[at.stage][b][p][gemm_small_row(4 * j)]);
+
+#pragma unroll
+                        for (int i = 4 * j; i < 4 * j + 4; i++)
+                            sum[b][i] =
+                                __fmaf_rn(part[b][i], i % 2 == 0 ? scale.x : scale.y, sum[b][i]);
+                    }
+            }
+        }
+        gemm_release(s, at.stage);
+        gemm_next<S>(at);
+    }
+}
+
+/* ---- epilogues ---- */
+
+/* g / (1 + exp(-g)) * u */
+EPA_DEV float gemm_swiglu(float g, float u)
+{
+    return __fdividef(g, 1.0f + __expf(-g)) * u;
+}
+
+/* Lane q of four has word[s] of what lane s had in word[q]. */
+EPA_DEV void gemm_quad_transpose(uint32_t (&word)[4])
+{
+    const bool odd = epa_dev_lane() & 1, high = epa_dev_lane() & 2;
+    uint32_t a, b;
+
+    a = __shfl_xor_sync(EPA_DEV_ALL, odd ? word[0] : word[1], 1);
+    b = __shfl_xor_sync(EPA_DEV_ALL, odd ? word[2] : word[3], 1);
+    if (odd)
+        word[0] = a, word[2] = b;
+    else
+        word[1] = a, word[3] = b;
+    a = __shfl_xor_sync(EPA_DEV_ALL, high ? word[0] : word[2], 2);
+    b = __shfl_xor_sync(EPA_DEV_ALL, high ? word[1] : word[3], 2);
+    if (high)
+        word[0] = a, word[1] = b;
+    else
+        word[2] = a, word[3] = b;
+}
+
+/* Where results go: row r, column c is at row + r * stride + c values. */
+struct gemm_out {
+    char *row;     /* of the tile's first row and first column of a box */
+    size_t stride; /* bytes */
+    uint32_t rows; /* of the tile, that exist */
+};
+
+/* The 128 columns of a box in 16 bits, or in float32 where FLOAT. */
+template <bool F16, bool FLOAT>
+EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
+{
+    const uint32_t q = epa_dev_lane() % 4;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint32_t row = gemm_row(2 * half);
+        char *at = to.row + row * to.stride;
+        bool exists = row < to.rows;
+
+#pragma unroll
+        for (int c = 0; c < 16; c += 4) {
+            if constexpr (FLOAT) {
+#pragma unroll
+                for (int i = c; i < c + 4; i++)
+                    if (exists)
+                        *reinterpret_cast<float2 *>(at + (8 * i + 2 * q) * 4) =
+                            make_float2(v[4 * i + 2 * half], v[4 * i + 2 * half + 1]);
+            } else {
+                uint32_t word[4];
+
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    word[i] = epa_dev_pack2<F16>(v[4 * (c + i) + 2 * half],
+                                                 v[4 * (c + i) + 2 * half + 1]);
+                gemm_quad_transpose(word);
+                if (exists)
+                    epa_dev_store16(at + (8 * c + 8 * q) * 2,
+                                    make_uint4(word[0], word[1], word[2], word[3]));
+            }
+        }
+    }
+}
+
+/* Of a swapped tile. */
+template <bool F16, bool FLOAT, int N>
+EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2])
+{
+    const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
+
+#pragma unroll
+    for (int c = 0; c < N / 8; c++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if constexpr (FLOAT) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    uint32_t row = gemm_small_row(4 * c + i);
+
+                    if (row < to.rows)
+                        *reinterpret_cast<float *>(to.row + row * to.stride +
+                                                   (column + lane / 4 + 8 * half) * 4) =
+                            v[4 * c + 2 * half + i];
+                }
+            } else {
+                uint32_t row = 8 * c + lane / 4;
+                uint32_t word = epa_dev_transpose(
+                    epa_dev_pack2<F16>(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]));
+
+                if (row < to.rows)
+                    *reinterpret_cast<uint32_t *>(to.row + row * to.stride +
+                                                  (column + 8 * half + 2 * (lane % 4)) * 2) = word;
+            }
+        }
+}
+
+/* ---- quantising, as epa2a/problem.h defines it ---- */
+
+EPA_DEV bool gemm_finite(float v)
+{
+    return fabsf(v) <= 3.402823466e+38f;
+}
+
+/* What makes quotients by `scale` exact where it is out of the range of epa_quotient(). */
+EPA_DEV float gemm_quotient_factor(float scale)
+{
+    return scale < EPA_QUOTIENT_LEAST ? 0x1p100f : scale > EPA_QUOTIENT_MOST ? 0x1p-64f : 1.0f;
+}
+
+EPA_DEV uint32_t gemm_fp8x2(float low, float high, float scale, float inverse)
+{
+    return __nv_cvt_float2_to_fp8x2(
+        make_float2(epa_quotient(low, scale, inverse), epa_quotient(high, scale, inverse)),
+        __NV_SATFINITE, __NV_E4M3);
+}
+
+/* The 128 columns of a box as FP8; the scales of row r go to scale_to[r * scale_stride] on. */
+template <int GROUP>
+EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t scale_stride,
+                           float (&v)[64])
+{
+    enum { PER = GEMM_FP8_GROUP / GROUP, EACH = 32 / PER }; /* a thread's values of a row */
+    const uint32_t q = epa_dev_lane() % 4;
+
+#pragma unroll
+    for (int part = 0; part < 2 * PER; part++) {
+        const int half = part % 2, group = part / 2, first = group * EACH * 2 + 2 * half;
+        uint32_t row = gemm_row(2 * half);
+        float amax = 0.0f, odd = 0.0f, scale, inverse, by;
+        bool exists = row < to.rows;
+
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            float x = v[first + i / 2 * 4 + i % 2];
+
+            amax = fmaxf(amax, fabsf(x));
+            odd = __fmaf_rn(x, 0.0f, odd); /* NaN after an infinity or NaN */
+        }
+        if (__any_sync(EPA_DEV_ALL, odd != 0.0f)) {
+            amax = 0.0f;
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                float x = v[first + i / 2 * 4 + i % 2];
+
+                amax = gemm_finite(x) ? fmaxf(amax, fabsf(x)) : amax;
+            }
+        }
+        amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 1));
+        amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 2));
+        scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f;
+        if (q == 0 && exists)
+            scale_to[row * scale_stride + group] = scale;
+        by = gemm_quotient_factor(scale);
+        scale *= by;
+        if (__any_sync(EPA_DEV_ALL, odd != 0.0f || by != 1.0f)) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                float &x = v[first + i / 2 * 4 + i % 2];
+
+                x = isinf(x) ? copysignf(448.0f * scale, x) : x * by;
+            }
+        }
+        inverse = __frcp_rn(scale);
+#pragma unroll
+        for (int c = 0; c < EACH / 2; c += 8) {
+            uint32_t word[4];
+
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = first + 4 * (c + 2 * i);
+
+                word[i] = gemm_fp8x2(v[at], v[at + 1], scale, inverse) |
+                          gemm_fp8x2(v[at + 4], v[at + 5], scale, inverse) << 16;
+            }
+            gemm_quad_transpose(word);
+            /* Each word has two columns of an even group of 8 and two of the next. */
+            if (exists)
+                epa_dev_store16(to.row + row * to.stride + group * GROUP + 8 * c + 16 * q,
+                                make_uint4(__byte_perm(word[0], word[1], 0x5410),
+                                           __byte_perm(word[2], word[3], 0x5410),
+                                           __byte_perm(word[0], word[1], 0x7632),
+                                           __byte_perm(word[2], word[3], 0x7632)));
+        }
+    }
+}
+
+/* Of a swapped tile, whose 128 columns are spread over both warpgroups: they meet. `turn`: 0, 1, 2, 0,
+ * ... from call to call, so that nobody clears maxima that others still read or raise. */
+template <int GROUP, int N, class S>
+EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to, float *scale_to,
+                                 size_t scale_stride, float (&v)[N / 2])
+{
+    const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
+    const uint32_t group = column / GROUP, thread = threadIdx.x - 128;
+    uint32_t *most_of = s.amax[turn][group];
+
+#pragma unroll
+    for (int c = 0; c < N / 8; c++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float low = fabsf(v[4 * c + i]), high = fabsf(v[4 * c + 2 + i]), most;
+
+            most = fmaxf(gemm_finite(low) ? low : 0.0f, gemm_finite(high) ? high : 0.0f);
+#pragma unroll
+            for (int step = 4; step < 32; step *= 2)
+                most = fmaxf(most, __shfl_xor_sync(EPA_DEV_ALL, most, step));
+            if (lane < 4)
+                atomicMax(&most_of[gemm_small_row(4 * c + i)], __float_as_uint(most));
+        }
+    if (thread < 2 * GEMM_SMALL_ROWS)
+        s.amax[turn == 2 ? 0 : turn + 1][thread / GEMM_SMALL_ROWS][thread % GEMM_SMALL_ROWS] = 0;
+    epa_dev_named_sync(GEMM_NAMED_MATH, GEMM_MATH_WARPS * EPA_DEV_WARP);
+#pragma unroll
+    for (int c = 0; c < N / 8; c++) {
+        uint32_t word = 0, row = 8 * c + lane / 4;
+
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t of = gemm_small_row(4 * c + i);
+            float amax = __uint_as_float(most_of[of]), low = v[4 * c + i];
+            float scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f, high = v[4 * c + 2 + i];
+            float by = gemm_quotient_factor(scale);
+
+            if (lane / 4 == 0 && column % GROUP == 0 && of < to.rows)
+                scale_to[of * scale_stride + group] = scale;
+            scale *= by;
+            low = isinf(low) ? copysignf(448.0f * scale, low) : low * by;
+            high = isinf(high) ? copysignf(448.0f * scale, high) : high * by;
+            word |= gemm_fp8x2(low, high, scale, __frcp_rn(scale)) << 16 * i;
+        }
+        /* Rows and columns change places; a half word has columns j and j + 8. */
+        word = epa_dev_transpose(word);
+        if (row < to.rows) {
+            char *at = to.row + row * to.stride + column + 2 * (lane % 4);
+
+            *reinterpret_cast<uint16_t *>(at) = (uint16_t)__byte_perm(word, 0, 0x20);
+            *reinterpret_cast<uint16_t *>(at + 8) = (uint16_t)__byte_perm(word, 0, 0x31);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* Matrix products on GPUs of compute capability 9.0, as hosts see them: C = A * B^T, where A are rows
+ * of tokens, some for each expert, and B the weights of the experts. The main loops for kernels are
+ * in gemm_cuda.cuh; gemm_experts.cu has kernels that do nothing else. */
+#ifndef GEMM_CUDA_H
+#define GEMM_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda.h>
+
+#include <epa2a/problem.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    GEMM_ROWS = 128,     /* of A in a tile, at most */
+    GEMM_BOX = 128,      /* rows of weights in a box; a tile has two */
+    GEMM_BLOCK = 128,    /* bytes of K in a block: 64 values of 16 bits, or 128 of FP8 */
+    GEMM_HEIGHTS = 5,    /* boxes of 8, 16, 32, 64 and 128 rows of A */
+    GEMM_FP8_GROUP = 128 /* values of K that share a scale */
+};
+
+/* A: `rows` rows of `k` values, every `stride` bytes. One map for each height of a box. */
+struct gemm_rows_map {
+    CUtensorMap height[GEMM_HEIGHTS];
+};
+
+/* Maps of what is at `address`, a multiple of 16 as `stride` is; nothing is read. dtype: EPA_BF16,
+ * EPA_F16 or EPA_FP8_E4M3. False: the driver refuses, or is too old. */
+bool gemm_map_rows(struct gemm_rows_map *out, int dtype, const void *address, uint64_t rows,
+                   uint32_t k, size_t stride);
+/* Boxes of `box` rows of weights [rows][k]. */
+bool gemm_map_weights(CUtensorMap *out, int dtype, const void *address, uint64_t rows, uint32_t k,
+                      uint32_t box);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

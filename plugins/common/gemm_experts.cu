@@ -1,0 +1,365 @@
+/* Products of the rows of all experts (gemm_experts.h), out of the main loops of gemm_cuda.cuh. */
+#include "gemm_experts.h"
+#include "gemm_cuda.cuh"
+
+namespace
+{
+
+enum { STAGES = 4, PANEL = 16 }; /* PANEL: tiles down before the next column of tiles */
+
+struct shared_head {
+    gemm_shared<STAGES> ring;
+    uint32_t tables[]; /* [experts + 1] units of rows before an expert, then rows before it */
+};
+
+struct tile {
+    uint32_t expert, column, rows; /* column of C; rows > 0 */
+    uint64_t in, out;              /* first row of A, of C */
+};
+
+/* All tiles, as each role goes through them. */
+struct tiles {
+    const struct gemm_args &g;
+    const uint32_t *units, *rows;
+    uint32_t expert, next;
+};
+
+EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
+{
+    const struct gemm_args &g = l.g;
+    uint32_t at, first, height, count;
+    uint64_t start;
+
+    if (l.next >= l.units[g.experts] * g.tiles)
+        return false;
+    while (l.next >= l.units[l.expert + 1] * g.tiles)
+        l.expert++;
+    at = l.next - l.units[l.expert] * g.tiles;
+    first = at / (PANEL * g.tiles) * PANEL;
+    at -= first * g.tiles;
+    height = min((uint32_t)PANEL, l.units[l.expert + 1] - l.units[l.expert] - first);
+    first = (first + at % height) * GEMM_ROWS;
+    count = l.rows[l.expert + 1] - l.rows[l.expert];
+    start = g.start == NULL ? l.rows[l.expert] : __ldcg(g.start + l.expert);
+    out.expert = l.expert;
+    out.column = at / height * g.step;
+    out.rows = min(count - first, (uint32_t)GEMM_ROWS);
+    out.in = (g.in_packed ? l.rows[l.expert] : start) + first;
+    out.out = (g.out_packed ? l.rows[l.expert] : start) + first;
+    l.next += gridDim.x;
+    return true;
+}
+
+/* Warp 0 counts: units of GEMM_ROWS rows, and rows, before each expert. */
+EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *rows)
+{
+    uint32_t units_before = 0, rows_before = 0;
+
+    for (uint32_t first = 0; first < g.experts; first += EPA_DEV_WARP) {
+        uint32_t e = first + epa_dev_lane(), n = e < g.experts ? __ldcg(g.count + e) : 0;
+        uint32_t u = (n + GEMM_ROWS - 1) / GEMM_ROWS, unit_sum = u, row_sum = n;
+
+        for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
+            uint32_t a = __shfl_up_sync(EPA_DEV_ALL, unit_sum, step);
+            uint32_t b = __shfl_up_sync(EPA_DEV_ALL, row_sum, step);
+
+            if (epa_dev_lane() >= step) {
+                unit_sum += a;
+                row_sum += b;
+            }
+        }
+        if (e < g.experts) {
+            units[e] = units_before + unit_sum - u;
+            rows[e] = rows_before + row_sum - n;
+        }
+        units_before += __shfl_sync(EPA_DEV_ALL, unit_sum, EPA_DEV_WARP - 1);
+        rows_before += __shfl_sync(EPA_DEV_ALL, row_sum, EPA_DEV_WARP - 1);
+    }
+    if (epa_dev_lane() == 0) {
+        units[g.experts] = units_before;
+        rows[g.experts] = rows_before;
+    }
+}
+
+/* ---- epilogues ---- */
+
+template <int OUT> EPA_DEV uint32_t value_bytes(void)
+{
+    return OUT == GEMM_OUT_FP8 ? 1 : OUT == GEMM_OUT_F32 ? 4 : 2;
+}
+
+/* Where box `b` of the tile goes; false where it is beyond C. */
+template <int OUT>
+EPA_DEV bool out_of(const struct gemm_args &g, const struct tile &t, int b, struct gemm_out &out,
+                    float *&scale)
+{
+    uint32_t column = t.column + (uint32_t)b * GEMM_BOX;
+
+    out.row = g.out + t.out * g.out_stride + column * value_bytes<OUT>();
+    out.stride = g.out_stride;
+    out.rows = t.rows;
+    scale = g.out_scale + t.out * (g.columns / g.out_group) + column / g.out_group;
+    return column < g.columns;
+}
+
+/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C. */
+template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_> struct kind {
+    static constexpr epa_dev_type TYPE = TYPE_;
+    enum {
+        SWIGLU = SWIGLU_,
+        F16 = OUT_ == GEMM_OUT_F16,
+        FLOAT = OUT_ == GEMM_OUT_F32,
+        OUT = OUT_,
+        BOXES = SWIGLU_ ? 1 : 2, /* of C */
+        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
+        OUT_GROUP = GROUP_
+    };
+};
+
+template <class K, int N> EPA_DEV void activate(float (&sum)[2][N])
+{
+    if (K::SWIGLU) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum[0][i] = gemm_swiglu(sum[0][i], sum[1][i]);
+    }
+}
+
+template <class K>
+EPA_DEV void store_tile(const struct gemm_args &g, const struct tile &t, float (&sum)[2][64])
+{
+    activate<K>(sum);
+#pragma unroll
+    for (int b = 0; b < K::BOXES; b++) {
+        struct gemm_out out;
+        float *scale;
+
+        if (!out_of<K::OUT>(g, t, b, out, scale))
+            break;
+        if constexpr (K::OUT == GEMM_OUT_FP8)
+            gemm_quantise<K::OUT_GROUP>(out, scale, g.columns / K::OUT_GROUP, sum[b]);
+        else
+            gemm_store<K::F16, K::FLOAT>(out, sum[b]);
+    }
+}
+
+template <class K, int N, class S>
+EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, const struct tile &t,
+                        uint32_t &turn)
+{
+    float sum[2][N / 2];
+
+    gemm_multiply_small<K::TYPE, K::IN_GROUP, N>(s, at, g.k_blocks, sum);
+    activate<K>(sum);
+#pragma unroll
+    for (int b = 0; b < K::BOXES; b++) {
+        struct gemm_out out;
+        float *scale;
+
+        if (!out_of<K::OUT>(g, t, b, out, scale))
+            break;
+        if constexpr (K::OUT == GEMM_OUT_FP8) {
+            gemm_quantise_small<K::OUT_GROUP, N>(s, turn, out, scale, g.columns / K::OUT_GROUP,
+                                                 sum[b]);
+            turn = turn == 2 ? 0 : turn + 1;
+        } else {
+            gemm_store_small<K::F16, K::FLOAT, N>(out, sum[b]);
+        }
+    }
+}
+
+/* ---- roles ---- */
+
+template <class K>
+EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
+{
+    const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
+    struct gemm_at at = {0, 0};
+    struct tile t;
+
+    if (warp == 0 && epa_dev_lane() == 0) {
+        while (next_tile(l, t)) {
+            uint32_t first = t.expert * g.weight_rows + t.column;
+
+            if (g.packed != NULL)
+                gemm_load_packed(s, at,
+                                 g.packed + (size_t)(t.expert * g.tiles + t.column / g.step) *
+                                                g.k_blocks * 2 * GEMM_BOX_BYTES,
+                                 g.k_blocks, EPA_L2_NORMAL);
+            else
+                gemm_load_weights<K::TYPE>(s, at, &g.weights, first, first + g.second, g.k_blocks,
+                                           EPA_L2_NORMAL);
+        }
+    } else if (warp == 1 && epa_dev_lane() == 0) {
+        if (g.early)
+            epa_dev_after_kernel();
+        while (next_tile(l, t))
+            gemm_load_rows<K::TYPE>(s, at, &g.rows, gemm_height(t.rows), (uint32_t)t.in, g.k_blocks,
+                                    EPA_L2_NORMAL);
+    } else if (warp == 2 && K::TYPE == EPA_DEV_E4M3) {
+        if (g.early)
+            epa_dev_after_kernel();
+        while (next_tile(l, t)) {
+            const float *first =
+                g.weight_scale +
+                (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
+            /* A box beyond C has the scales of the first: its sums are not used. */
+            bool both = K::SWIGLU || t.column + GEMM_BOX < g.columns;
+            struct gemm_scales of = {
+                g.row_scale + t.in * g.row_scale_stride,
+                g.row_scale_stride,
+                t.rows,
+                {first, first + (both ? (size_t)(g.second / GEMM_BOX) * g.k_blocks : 0)},
+            };
+
+            gemm_load_scales<K::IN_GROUP>(s, at, of, g.k_blocks);
+        }
+    }
+}
+
+template <class K>
+EPA_DEV void multiply(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
+{
+    struct gemm_at at = {0, 0};
+    uint32_t turn = 0;
+    struct tile t;
+
+    while (next_tile(l, t)) {
+        if (t.rows > GEMM_SMALL_ROWS) {
+            float sum[2][64];
+
+            gemm_multiply<K::TYPE, K::IN_GROUP>(s, at, g.k_blocks, sum);
+            store_tile<K>(g, t, sum);
+        } else if (t.rows <= 8) {
+            small_tile<K, 8>(s, at, g, t, turn);
+        } else if (t.rows <= 16) {
+            small_tile<K, 16>(s, at, g, t, turn);
+        } else if (t.rows <= 32) {
+            small_tile<K, 32>(s, at, g, t, turn);
+        } else {
+            small_tile<K, 64>(s, at, g, t, turn);
+        }
+    }
+}
+
+template <class K>
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+    multiply_experts(const __grid_constant__ struct gemm_args g)
+{
+    extern __shared__ __align__(1024) char shared[];
+    struct shared_head &h = *reinterpret_cast<struct shared_head *>(shared);
+    struct tiles l = {g, h.tables, h.tables + g.experts + 1, 0, blockIdx.x};
+
+    gemm_begin<K::TYPE>(h.ring);
+    if (!g.early)
+        epa_dev_after_kernel();
+    if (threadIdx.x < EPA_DEV_WARP)
+        count_units(g, h.tables, h.tables + g.experts + 1);
+    __syncthreads();
+    if (!g.early)
+        epa_dev_next_kernel();
+    if (threadIdx.x < 128) {
+        epa_dev_registers_less<gemm_registers<K::TYPE>::LOAD>();
+        load<K>(h.ring, g, l);
+    } else {
+        epa_dev_registers_more<gemm_registers<K::TYPE>::MATH>();
+        multiply<K>(h.ring, g, l);
+    }
+}
+
+/* ---- packed weights ---- */
+
+/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
+ * where another was. Boxes beyond the weights are 0. */
+__global__ void pack(char *to, const char *from, struct gemm_packing p, uint64_t pieces)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t row = i / 8 % GEMM_BOX, box = i / 8 / GEMM_BOX % 2;
+        uint64_t block = i / 8 / GEMM_BOX / 2, tile = block / p.k_blocks;
+        uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
+        uint32_t piece = i % 8 ^ row % 8;
+        uint4 v = make_uint4(0, 0, 0, 0);
+
+        if (column < p.weight_rows)
+            v = __ldg(reinterpret_cast<const uint4 *>(
+                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
+                block % p.k_blocks * GEMM_BLOCK + piece * 16));
+        reinterpret_cast<uint4 *>(to)[i] = v;
+    }
+}
+
+/* ---- launches ---- */
+
+template <class K>
+cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stream)
+{
+    size_t bytes = sizeof(struct shared_head) + 2 * (g->experts + 1) * sizeof(uint32_t);
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    cudaError_t error;
+
+    error = cudaFuncSetAttribute((const void *)multiply_experts<K>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (error != cudaSuccess)
+        return error;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(GEMM_THREADS);
+    config.dynamicSmemBytes = bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    void *args[] = {const_cast<struct gemm_args *>(g)};
+
+    return cudaLaunchKernelExC(&config, (const void *)multiply_experts<K>, args);
+}
+
+typedef cudaError_t launcher(const struct gemm_args *, uint32_t, cudaStream_t);
+
+template <int GROUP> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
+{
+    switch (out) {
+    case GEMM_OUT_FP8:
+        return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP>>
+                      : launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GROUP>>;
+    case GEMM_OUT_BF16:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_BF16, false, GROUP>>;
+    case GEMM_OUT_F16:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F16, false, GROUP>>;
+    default:
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F32, false, GROUP>>;
+    }
+}
+
+template <epa_dev_type TYPE, int SAME> launcher *find16(enum gemm_out_type out, bool swiglu)
+{
+    if (out == GEMM_OUT_F32)
+        return launch<kind<TYPE, GEMM_OUT_F32, false, GEMM_FP8_GROUP>>;
+    return swiglu ? launch<kind<TYPE, SAME, true, GEMM_FP8_GROUP>>
+                  : launch<kind<TYPE, SAME, false, GEMM_FP8_GROUP>>;
+}
+
+} // namespace
+
+cudaError_t gemm_launch(const struct gemm_args *g, int dtype, enum gemm_out_type out, bool swiglu,
+                        uint32_t blocks, cudaStream_t stream)
+{
+    uint32_t group = out == GEMM_OUT_FP8 ? g->out_group : g->row_group;
+    launcher *of = dtype == EPA_BF16  ? find16<EPA_DEV_BF16, GEMM_OUT_BF16>(out, swiglu)
+                   : dtype == EPA_F16 ? find16<EPA_DEV_F16, GEMM_OUT_F16>(out, swiglu)
+                   : group == 64      ? find_fp8<64>(out, swiglu)
+                                      : find_fp8<GEMM_FP8_GROUP>(out, swiglu);
+
+    return of(g, blocks, stream);
+}
+
+cudaError_t gemm_pack(char *to, const void *weights, const struct gemm_packing *p, uint32_t experts,
+                      cudaStream_t stream)
+{
+    uint64_t pieces = gemm_packed_bytes(p, experts) / 16;
+
+    pack<<<1024, 256, 0, stream>>>(to, (const char *)weights, *p, pieces);
+    return cudaGetLastError();
+}

@@ -1,0 +1,480 @@
+/* Products of the rows of experts (plugins/common/gemm_experts.h). Inputs are small integers over 16:
+ * each sum is exact in float32, whatever its order, so that every element is compared to the bit. */
+#include "../unit/test.h"
+
+#include <math.h>
+
+#include "base/dtype.h"
+#include "common/gemm_experts.h"
+#include "gpu.h"
+
+/* What is multiplied and how: C [rows][columns] = A [rows][k] * B^T, rows by expert. */
+struct product {
+    int dtype;
+    enum gemm_out_type out;
+    bool swiglu, packed;
+    uint32_t group, out_group; /* of A, of C in FP8 */
+    uint32_t experts, k, columns;
+    const uint32_t *count;
+    uint32_t gap; /* rows between experts that are nobody's */
+};
+
+static const uint32_t counts[] = {0, 1, 7, 8, 9, 16, 17, 33, 64, 65, 127, 0, 128, 129, 260};
+/* More tiles down than are in one panel. */
+static const uint32_t many[] = {2200, 3};
+
+static void ok(cudaError_t code)
+{
+    if (code != cudaSuccess)
+        fail_msg("%s", cudaGetErrorString(code));
+}
+
+static void *on_device(const void *from, size_t bytes)
+{
+    void *to = NULL;
+
+    ok(cudaMalloc(&to, bytes + 16));
+    ok(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    return to;
+}
+
+static void *array(size_t n, size_t size)
+{
+    void *p = calloc(n + 1, size);
+
+    assert_non_null(p);
+    return p;
+}
+
+static uint32_t random_of(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (uint32_t)(*state >> 20);
+}
+
+static size_t bytes_of(int dtype)
+{
+    return dtype == EPA_FP8_E4M3 ? 1 : dtype == EPA_F32 ? 4 : 2;
+}
+
+static void store(int dtype, void *to, size_t i, float v)
+{
+    if (dtype == EPA_FP8_E4M3)
+        ((uint8_t *)to)[i] = e4m3_of_float(v);
+    else if (dtype == EPA_F32)
+        ((float *)to)[i] = v;
+    else
+        ((uint16_t *)to)[i] = word_of_float(dtype == EPA_F16, v);
+}
+
+/* A problem on the host and on the device. */
+struct made {
+    struct product p;
+    uint32_t weight_rows;
+    uint64_t rows; /* of A and C, gaps included */
+    uint64_t start[16];
+    uint32_t *owner; /* [rows] expert; ~0: nobody's */
+    float *a, *b, *a_scale, *b_scale;
+    void *device[8];
+    struct gemm_args args;
+};
+
+static int out_dtype(const struct product *p)
+{
+    const int of[GEMM_OUTS] = {EPA_BF16, EPA_F16, EPA_F32, EPA_FP8_E4M3};
+
+    return of[p->out];
+}
+
+static void make_inputs(struct made *m, uint64_t seed)
+{
+    const struct product *p = &m->p;
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    size_t a = m->rows * p->k, b = (size_t)p->experts * m->weight_rows * p->k;
+
+    m->a = array(a, sizeof(float));
+    m->b = array(b, sizeof(float));
+    m->a_scale = array(a / p->group, sizeof(float));
+    m->b_scale = array(b / 128 / 128, sizeof(float));
+    for (size_t i = 0; i < a; i++)
+        m->a[i] = (float)((int)(random_of(&state) % 5) - 2) / 16;
+    for (size_t i = 0; i < b; i++)
+        m->b[i] = (float)((int)(random_of(&state) % 5) - 2);
+    for (size_t i = 0; i < a / p->group; i++)
+        m->a_scale[i] = ldexpf(1, (int)(random_of(&state) % 3) - 1);
+    for (size_t i = 0; i < b / 128 / 128; i++)
+        m->b_scale[i] = ldexpf(1, (int)(random_of(&state) % 3) - 1);
+}
+
+static void *stored(int dtype, const float *v, size_t n)
+{
+    void *host = array(n, bytes_of(dtype)), *to;
+
+    for (size_t i = 0; i < n; i++)
+        store(dtype, host, i, v[i]);
+    to = on_device(host, n * bytes_of(dtype));
+    free(host);
+    return to;
+}
+
+static void begin(struct made *m, const struct product *p, uint64_t seed)
+{
+    struct gemm_packing packing;
+    size_t out;
+
+    memset(m, 0, sizeof(*m));
+    m->p = *p;
+    m->weight_rows = p->swiglu ? 2 * p->columns : p->columns;
+    for (uint32_t e = 0; e < p->experts; e++) {
+        m->start[e] = m->rows;
+        m->rows += p->count[e] + p->gap;
+    }
+    m->owner = array(m->rows, sizeof(*m->owner));
+    memset(m->owner, 0xff, m->rows * sizeof(*m->owner));
+    for (uint32_t e = 0; e < p->experts; e++)
+        for (uint32_t i = 0; i < p->count[e]; i++)
+            m->owner[m->start[e] + i] = e;
+    make_inputs(m, seed);
+    out = m->rows * p->columns * bytes_of(out_dtype(p));
+    m->device[0] = stored(p->dtype, m->a, m->rows * p->k);
+    m->device[1] = stored(p->dtype, m->b, (size_t)p->experts * m->weight_rows * p->k);
+    m->device[2] = on_device(m->a_scale, m->rows * p->k / p->group * sizeof(float));
+    m->device[3] =
+        on_device(m->b_scale, (size_t)p->experts * m->weight_rows * p->k / 16384 * sizeof(float));
+    m->device[4] = on_device(p->count, p->experts * sizeof(*p->count));
+    m->device[5] = on_device(m->start, p->experts * sizeof(*m->start));
+    ok(cudaMalloc(&m->device[6], out + m->rows * p->columns / p->out_group * sizeof(float)));
+    ok(cudaMemset(m->device[6], 0xff, out + m->rows * p->columns / p->out_group * sizeof(float)));
+    m->args = (struct gemm_args){
+        .experts = p->experts,
+        .k_blocks = p->k * (uint32_t)bytes_of(p->dtype) / GEMM_BLOCK,
+        .weight_rows = m->weight_rows,
+        .second = p->swiglu ? p->columns : GEMM_BOX,
+        .step = p->swiglu ? GEMM_BOX : 2 * GEMM_BOX,
+        .columns = p->columns,
+        .count = m->device[4],
+        .start = p->gap != 0 ? m->device[5] : NULL,
+        .row_scale = m->device[2],
+        .row_scale_stride = p->k / p->group,
+        .row_group = p->group,
+        .weight_scale = m->device[3],
+        .out = m->device[6],
+        .out_stride = p->columns * bytes_of(out_dtype(p)),
+        .out_scale = (float *)((char *)m->device[6] + out),
+        .out_group = p->out_group,
+    };
+    m->args.tiles = (p->columns + m->args.step - 1) / m->args.step;
+    assert_true(gemm_map_rows(&m->args.rows, p->dtype, m->device[0], m->rows, p->k,
+                              p->k * bytes_of(p->dtype)));
+    assert_true(gemm_map_weights(&m->args.weights, p->dtype, m->device[1],
+                                 (uint64_t)p->experts * m->weight_rows, p->k, GEMM_BOX));
+    if (!p->packed)
+        return;
+    packing = (struct gemm_packing){m->args.k_blocks, m->weight_rows, m->args.second, m->args.tiles,
+                                    m->args.step};
+    ok(cudaMalloc(&m->device[7], gemm_packed_bytes(&packing, p->experts)));
+    ok(gemm_pack(m->device[7], m->device[1], &packing, p->experts, NULL));
+    m->args.packed = m->device[7];
+    memset(&m->args.weights, 0xff, sizeof(m->args.weights)); /* is not read */
+}
+
+static void finish(struct made *m)
+{
+    for (size_t i = 0; i < LENGTH(m->device); i++)
+        ok(cudaFree(m->device[i]));
+    free(m->owner);
+    free(m->a);
+    free(m->b);
+    free(m->a_scale);
+    free(m->b_scale);
+}
+
+/* The sum of row `row` and row `of` of the weights of its expert. */
+static float sum_of(const struct made *m, uint64_t row, uint32_t of)
+{
+    const struct product *p = &m->p;
+    uint64_t line = (uint64_t)m->owner[row] * m->weight_rows + of;
+    const float *a = m->a + row * p->k, *b = m->b + line * p->k;
+    float sum = 0;
+
+    for (uint32_t g = 0; g < p->k / p->group; g++) {
+        float part = 0;
+
+        for (uint32_t k = g * p->group; k < (g + 1) * p->group; k++)
+            part += a[k] * b[k];
+        if (p->dtype == EPA_FP8_E4M3)
+            part *= m->a_scale[row * (p->k / p->group) + g] *
+                    m->b_scale[line / 128 * (p->k / 128) + g * p->group / 128];
+        sum += part;
+    }
+    return sum;
+}
+
+/* A row of C in float32. */
+static void expected(const struct made *m, uint64_t row, float *c)
+{
+    for (uint32_t i = 0; i < m->p.columns; i++) {
+        c[i] = sum_of(m, row, i);
+        if (m->p.swiglu)
+            c[i] = (float)(c[i] / (1 + exp(-(double)c[i])) * sum_of(m, row, m->p.columns + i));
+    }
+}
+
+/* Of float32 or 16 bits: to the bit, or of an activation to one in the last place. */
+static void compare_row(const struct made *m, uint64_t row, const char *is, const float *c)
+{
+    int dtype = out_dtype(&m->p);
+
+    for (uint32_t i = 0; i < m->p.columns; i++) {
+        float got = dtype == EPA_F32 ? ((const float *)is)[i]
+                                     : float_of_word(dtype == EPA_F16, ((const uint16_t *)is)[i]);
+        float right = dtype == EPA_F32
+                          ? c[i]
+                          : float_of_word(dtype == EPA_F16, word_of_float(dtype == EPA_F16, c[i]));
+        float most =
+            m->p.swiglu ? fabsf(right) * (dtype == EPA_F16 ? 0x1p-10f : 0x1p-7f) + 1e-6f : 0;
+
+        if (!(fabsf(got - right) <= most))
+            fail_msg("row %llu of expert %u, column %u: %a, not %a", (unsigned long long)row,
+                     m->owner[row], i, (double)got, (double)right);
+    }
+}
+
+/* FP8: codes and scales to the bit, or of an activation to one step of the code. */
+static void compare_codes(const struct made *m, uint64_t row, const uint8_t *is, const float *scale,
+                          const float *c)
+{
+    const uint32_t group = m->p.out_group;
+
+    for (uint32_t i = 0; i < m->p.columns; i++) {
+        float amax = 0, by, got;
+
+        for (uint32_t j = i / group * group; j < (i / group + 1) * group; j++)
+            amax = fmaxf(amax, fabsf(c[j]));
+        by = amax > 0 ? amax * (1.0f / 448.0f) : 1.0f;
+        got = float_of_e4m3(is[i]);
+        if (m->p.swiglu ? !(fabsf(scale[i / group] - by) <= 1e-5f * by &&
+                            fabsf(got - c[i] / by) <= fabsf(c[i] / by) * 0x1.02p-4f + 0x1p-9f)
+                        : bits_of_float(scale[i / group]) != bits_of_float(by) ||
+                              is[i] != e4m3_of_float(c[i] / by))
+            fail_msg("row %llu of expert %u, column %u: %g * %g, not %g of amax %g",
+                     (unsigned long long)row, m->owner[row], i, (double)got,
+                     (double)scale[i / group], (double)c[i], (double)amax);
+    }
+}
+
+static void compare(const struct made *m)
+{
+    const struct product *p = &m->p;
+    size_t line = p->columns * bytes_of(out_dtype(p)), scales = p->columns / p->out_group;
+    char *is = array(m->rows, line);
+    float *scale = array(m->rows * scales, sizeof(float)), *c = array(p->columns, sizeof(float));
+
+    ok(cudaDeviceSynchronize());
+    ok(cudaMemcpy(is, m->args.out, m->rows * line, cudaMemcpyDeviceToHost));
+    ok(cudaMemcpy(scale, m->args.out_scale, m->rows * scales * sizeof(float),
+                  cudaMemcpyDeviceToHost));
+    for (uint64_t row = 0; row < m->rows; row++) {
+        if (m->owner[row] == ~0u) { /* is not written */
+            for (size_t i = 0; i < line; i++)
+                assert_int_equal((uint8_t)is[row * line + i], 0xff);
+            continue;
+        }
+        expected(m, row, c);
+        if (p->out == GEMM_OUT_FP8)
+            compare_codes(m, row, (uint8_t *)is + row * line, scale + row * scales, c);
+        else
+            compare_row(m, row, is + row * line, c);
+    }
+    free(is);
+    free(scale);
+    free(c);
+}
+
+static uint32_t blocks(void)
+{
+    int n = 0;
+
+    ok(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0));
+    return (uint32_t)n;
+}
+
+static void check(const struct product *p)
+{
+    struct made m;
+
+    begin(&m, p, p->k + p->columns);
+    ok(gemm_launch(&m.args, p->dtype, p->out, p->swiglu, blocks(), NULL));
+    compare(&m);
+    finish(&m);
+}
+
+/* All that gemm_launch() has. */
+static void check_all(bool packed, uint32_t k, uint32_t columns, uint32_t gap)
+{
+    const struct {
+        int dtype;
+        enum gemm_out_type out;
+        bool swiglu;
+        uint32_t group, out_group;
+    } all[] = {
+        {EPA_BF16, GEMM_OUT_BF16, false, 128, 128},
+        {EPA_BF16, GEMM_OUT_BF16, true, 128, 128},
+        {EPA_BF16, GEMM_OUT_F32, false, 128, 128},
+        {EPA_F16, GEMM_OUT_F16, false, 128, 128},
+        {EPA_F16, GEMM_OUT_F16, true, 128, 128},
+        {EPA_F16, GEMM_OUT_F32, false, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, true, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, true, 128, 64},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 64},
+        {EPA_FP8_E4M3, GEMM_OUT_BF16, false, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_BF16, false, 64, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_F16, false, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_F16, false, 64, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_F32, false, 128, 128},
+        {EPA_FP8_E4M3, GEMM_OUT_F32, false, 64, 128},
+    };
+
+    for (size_t i = 0; i < LENGTH(all); i++)
+        check(&(struct product){all[i].dtype, all[i].out, all[i].swiglu, packed, all[i].group,
+                                all[i].out_group, LENGTH(counts), k, columns, counts, gap});
+}
+
+TEST(products_of_rows_that_follow_each_other)
+{
+    check_all(false, 256, 384, 0);
+}
+
+TEST(products_of_rows_with_gaps_and_packed_weights)
+{
+    check_all(true, 384, 256, 3);
+}
+
+TEST(products_of_many_rows)
+{
+    check(&(struct product){EPA_FP8_E4M3, GEMM_OUT_F32, false, false, 128, 128, LENGTH(many), 128,
+                            640, many, 0});
+    check(&(struct product){EPA_BF16, GEMM_OUT_F32, false, true, 128, 128, LENGTH(many), 128, 640,
+                            many, 0});
+}
+
+TEST(scales_without_a_normal_reciprocal)
+{
+    const uint32_t rows[] = {5, 100};
+    struct made m;
+
+    begin(
+        &m,
+        &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, false, 128, 128, 2, 128, 128, rows, 0},
+        3);
+    for (uint64_t row = 0; row < m.rows; row++)
+        m.a_scale[row] = row % 3 == 0 ? 0x1p-130f : row % 3 == 1 ? 0x1p110f : 0;
+    ok(cudaMemcpy(m.device[2], m.a_scale, m.rows * sizeof(float), cudaMemcpyHostToDevice));
+    ok(gemm_launch(&m.args, EPA_FP8_E4M3, GEMM_OUT_FP8, false, blocks(), NULL));
+    compare(&m);
+    finish(&m);
+}
+
+/* Infinity becomes the largest code and does not count for the scale; NaN stays. */
+TEST(rows_that_are_not_finite)
+{
+    const uint32_t rows[] = {5, 100};
+    uint8_t code[128], nan_code = 0x7f;
+    struct made m;
+    float scale;
+
+    begin(
+        &m,
+        &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, false, 128, 128, 2, 128, 128, rows, 0},
+        4);
+    for (uint64_t row = 0; row < m.rows; row++)
+        m.a_scale[row] = row % 2 == 0 ? INFINITY : NAN;
+    ok(cudaMemcpy(m.device[2], m.a_scale, m.rows * sizeof(float), cudaMemcpyHostToDevice));
+    ok(gemm_launch(&m.args, EPA_FP8_E4M3, GEMM_OUT_FP8, false, blocks(), NULL));
+    ok(cudaDeviceSynchronize());
+    for (uint64_t row = 0; row < m.rows; row++) {
+        ok(cudaMemcpy(code, m.args.out + row * 128, 128, cudaMemcpyDeviceToHost));
+        ok(cudaMemcpy(&scale, m.args.out_scale + row, sizeof(scale), cudaMemcpyDeviceToHost));
+        assert_true(scale == 1);
+        for (uint32_t i = 0; i < 128; i++) {
+            float sum =
+                sum_of(&m, row, i); /* infinite, or not a number where the products add to 0 */
+
+            if ((code[i] & 0x7f) != (isinf(sum) ? 0x7e : nan_code) ||
+                (isinf(sum) && (code[i] >> 7) != (sum < 0)))
+                fail_msg("row %llu, column %u: 0x%02x of %g", (unsigned long long)row, i, code[i],
+                         (double)sum);
+        }
+    }
+    finish(&m);
+}
+
+/* Two kernels as experts have them, recorded once: the second may load weights early. */
+TEST(a_graph_works_with_the_counts_of_the_moment)
+{
+    static const uint32_t first[] = {3, 200, 0, 40}, then[] = {130, 0, 64, 9};
+    const uint32_t most[] = {200, 200, 200, 200};
+    struct made up, down;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    begin(&up,
+          &(struct product){EPA_BF16, GEMM_OUT_BF16, false, false, 128, 128, 4, 128, 256, most, 7},
+          5);
+    begin(&down,
+          &(struct product){EPA_BF16, GEMM_OUT_F32, false, true, 128, 128, 4, 256, 384, most, 7},
+          6);
+    /* Few products of a row are not 0, so that sums stay exact in bfloat16. */
+    for (uint64_t i = 0; i < up.rows * 128; i++)
+        up.a[i] *= i % 8 == 0;
+    ok(cudaFree(up.device[0]));
+    up.device[0] = stored(EPA_BF16, up.a, up.rows * 128);
+    assert_true(gemm_map_rows(&up.args.rows, EPA_BF16, up.device[0], up.rows, 128, 256));
+    assert_true(gemm_map_rows(&down.args.rows, EPA_BF16, up.device[6], up.rows, 256, 512));
+    up.args.out_packed = down.args.in_packed = 1;
+    down.args.count = up.args.count;
+    down.args.early = 1;
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    ok(gemm_launch(&up.args, EPA_BF16, GEMM_OUT_BF16, false, blocks(), stream));
+    ok(gemm_launch(&down.args, EPA_BF16, GEMM_OUT_F32, false, blocks(), stream));
+    ok(cudaStreamEndCapture(stream, &graph));
+    ok(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 6; round++) {
+        const uint32_t *now = round % 2 == 0 ? first : then;
+
+        ok(cudaMemcpy(up.device[4], now, sizeof(first), cudaMemcpyHostToDevice));
+        ok(cudaMemset(down.device[6], 0xff, down.rows * 384 * sizeof(float)));
+        ok(cudaDeviceSynchronize());
+        ok(cudaGraphLaunch(exec, stream));
+        ok(cudaStreamSynchronize(stream));
+        for (uint32_t e = 0; e < 4; e++)
+            for (uint32_t i = 0; i < 200 + 7; i++) {
+                uint64_t row = up.start[e] + i;
+
+                up.owner[row] = down.owner[row] = i < now[e] ? e : ~0u;
+                for (uint32_t c = 0; i < now[e] && c < 256; c++)
+                    down.a[row * 256 + c] = sum_of(&up, row, c);
+            }
+        compare(&down);
+    }
+    ok(cudaGraphExecDestroy(exec));
+    ok(cudaGraphDestroy(graph));
+    ok(cudaStreamDestroy(stream));
+    finish(&up);
+    finish(&down);
+}
+
+static int want_gpu(void **state)
+{
+    (void)state;
+    if (gpu_count(1) == 0)
+        exit(GPU_SKIP);
+    return 0;
+}
+
+TEST_GROUP(want_gpu, NULL)

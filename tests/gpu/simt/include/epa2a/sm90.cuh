@@ -1,0 +1,251 @@
+/* In place of src/epa2a/sm90.cuh: the same functions, made up (../../README.md). */
+#ifndef EPA2A_SM90_CUH
+#define EPA2A_SM90_CUH
+
+#include "../../async.h"
+#include "../../cluster.h"
+#include "../../matrix.h"
+
+#include <cuda.h>
+
+#include <epa2a/ptx.cuh>
+
+enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
+
+#define EPA_L2_NORMAL 0x1000000000000000ull
+#define EPA_L2_EVICT_FIRST 0x12f0000000000000ull
+#define EPA_L2_EVICT_LAST 0x14f0000000000000ull
+
+EPA_DEV uint32_t epa_dev_shared_address(const void *shared)
+{
+    return simt_shared_address(shared);
+}
+
+template <int REGISTERS> EPA_DEV void epa_dev_registers_more(void)
+{
+    simt_registers(REGISTERS, true);
+}
+
+template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
+{
+    simt_registers(REGISTERS, false);
+}
+
+EPA_DEV bool epa_dev_elect(void)
+{
+    return simt_place()->number % SIMT_WARP == 0;
+}
+
+EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
+{
+    simt_named(id, threads, true);
+}
+
+EPA_DEV void epa_dev_named_arrive(uint32_t id, uint32_t threads)
+{
+    simt_named(id, threads, false);
+}
+
+EPA_DEV uint32_t epa_dev_cluster_rank(void)
+{
+    return simt_cluster_rank();
+}
+
+EPA_DEV void epa_dev_cluster_arrive(void)
+{
+    simt_cluster_arrive();
+}
+
+EPA_DEV void epa_dev_cluster_wait(void)
+{
+    simt_cluster_wait();
+}
+
+EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
+{
+    simt_mbar_init(bar, arrivals);
+}
+
+EPA_DEV void epa_dev_mbar_init_done(void)
+{
+    simt_mbar_init_done();
+}
+
+EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
+{
+    simt_mbar_arrive(bar, 0);
+}
+
+EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
+{
+    simt_mbar_arrive_at(bar, rank);
+}
+
+EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
+{
+    simt_mbar_arrive(bar, bytes);
+}
+
+EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
+{
+    return simt_mbar_try(bar, parity);
+}
+
+EPA_DEV bool epa_dev_mbar_try_cluster(uint64_t *bar, uint32_t parity)
+{
+    return simt_mbar_try(bar, parity);
+}
+
+EPA_DEV void epa_dev_mbar_wait(uint64_t *bar, uint32_t parity)
+{
+    while (!epa_dev_mbar_try(bar, parity))
+        ;
+}
+
+EPA_DEV void epa_dev_fence_async_shared(void)
+{
+    simt_fence_async();
+}
+
+/* Global memory is one for all. */
+EPA_DEV void epa_dev_fence_async_global(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *bar,
+                               uint64_t)
+{
+    simt_bulk_load(shared, from, bytes, bar);
+}
+
+EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
+{
+    simt_bulk_store(to, shared, bytes, false);
+}
+
+EPA_DEV void epa_dev_bulk_add(float *to, const float *shared, uint32_t bytes)
+{
+    simt_bulk_store(to, shared, bytes, true);
+}
+
+EPA_DEV void epa_dev_bulk_commit(void)
+{
+    simt_bulk_commit();
+}
+
+template <int PENDING> EPA_DEV void epa_dev_bulk_wait(void)
+{
+    simt_bulk_wait(PENDING, false);
+}
+
+template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
+{
+    simt_bulk_wait(PENDING, true);
+}
+
+EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *)
+{
+}
+
+EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                               uint64_t *bar, uint64_t)
+{
+    const int32_t at[] = {x, y};
+
+    simt_tile_load(shared, map, at, 2, bar, 0);
+}
+
+EPA_DEV void epa_dev_tile_load3(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                int32_t z, uint64_t *bar, uint64_t)
+{
+    const int32_t at[] = {x, y, z};
+
+    simt_tile_load(shared, map, at, 3, bar, 0);
+}
+
+EPA_DEV void epa_dev_tile_load_to(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                  uint64_t *bar, uint64_t, uint16_t blocks)
+{
+    const int32_t at[] = {x, y};
+
+    simt_tile_load(shared, map, at, 2, bar, blocks);
+}
+
+EPA_DEV void epa_dev_tile_store(const CUtensorMap *map, int32_t x, int32_t y, const void *shared)
+{
+    const int32_t at[] = {x, y};
+
+    simt_tile_store(map, at, 2, shared);
+}
+
+EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
+{
+    return simt_load32(word);
+}
+
+EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
+{
+    __atomic_fetch_add(word, by, __ATOMIC_RELEASE);
+}
+
+EPA_DEV void epa_dev_add_float4(float *to, float4 v)
+{
+    atomicAdd(to, v.x);
+    atomicAdd(to + 1, v.y);
+    atomicAdd(to + 2, v.z);
+    atomicAdd(to + 3, v.w);
+}
+
+/* Element (r, c) is in lane r * 4 + c / 2, its half c % 2. */
+EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
+{
+    int lane = simt_lane(), from = lane % 4 * 8 + lane / 8, half = lane / 4 % 2 * 16;
+    uint32_t low = __shfl_sync(0xffffffffu, word, from);
+    uint32_t high = __shfl_sync(0xffffffffu, word, from + 4);
+
+    return (low >> half & 0xffff) | (high >> half) << 16;
+}
+
+EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
+{
+    return (uint64_t)(epa_dev_shared_address(shared) >> 4 & 0x3fff) | 1ull << 16 |
+           (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+EPA_DEV uint64_t epa_dev_descriptor_add(uint64_t descriptor, uint32_t bytes)
+{
+    return descriptor + (bytes >> 4);
+}
+
+EPA_DEV void epa_dev_wgmma_begin(void)
+{
+    simt_wgmma_begin();
+}
+
+EPA_DEV void epa_dev_wgmma_commit(void)
+{
+    simt_wgmma_commit();
+}
+
+template <int PENDING> EPA_DEV void epa_dev_wgmma_wait(void)
+{
+    simt_wgmma_wait(PENDING);
+}
+
+enum epa_dev_type {
+    EPA_DEV_BF16 = SIMT_BF16,
+    EPA_DEV_F16 = SIMT_F16,
+    EPA_DEV_E4M3 = SIMT_E4M3,
+};
+
+template <epa_dev_type TYPE, int N>
+EPA_DEV void epa_dev_wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool sum)
+{
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "columns");
+    const struct simt_product what = {a, b, N, static_cast<enum simt_type>(TYPE), sum};
+
+    simt_wgmma(d, &what);
+}
+
+#endif

@@ -1,0 +1,516 @@
+/* wgmma. Its instructions are queued as lanes issue them, and run when a lane waits for them: as
+ * late as they may, and after others had a turn. Who reads a tile's sum too early finds NaN, as the
+ * sums of a chain of instructions are kept here meanwhile; who overwrites an operand too early
+ * spoils it.
+ *
+ * Products and sums are those of float32, in order of K, but for FP8 with EPA2A_SIMT_FP8_BITS=13
+ * in the environment: then, as Hopper's tensor cores do, the products of an instruction and the
+ * sum so far are aligned to the largest of their exponents, cut to so many fraction bits, and
+ * added. */
+#include "matrix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "async.h"
+#include "block.h"
+
+enum {
+    GROUPS = SIMT_THREADS / SIMT_WARPGROUP,
+    QUEUE = 64,   /* instructions of a warpgroup that did not run */
+    BATCHES = 64, /* and groups of them */
+    CHAINS = 8,
+    ROWS = 64,
+    MOST_N = 256,
+    K_BYTES = 32, /* of an instruction */
+    MOST_K = 32,
+    TILE_ROW = 128,
+    PIECE = 16,
+    MOST_ROUNDS = 3, /* that a warpgroup may take to multiply */
+    MOST_BITS = 23,
+};
+
+/* Instructions that add to the same sums, from when a lane gives its registers away until it gets
+ * them back. */
+struct chain {
+    uint32_t n, last;                 /* the number of its last instruction */
+    uint32_t lanes;                   /* whose sums are here */
+    float *registers[SIMT_WARPGROUP]; /* NULL: has its own */
+    float sum[ROWS][MOST_N];
+};
+
+struct instruction {
+    struct simt_product what;
+    uint32_t lanes; /* that issued it */
+    struct chain *chain;
+};
+
+struct group {
+    struct instruction queue[QUEUE]; /* by number */
+    uint32_t known, done;            /* instructions that a lane issued; that ran */
+    uint32_t batch_end[BATCHES];     /* by number: of the first instruction after it */
+    uint32_t batches;                /* that a lane committed */
+    bool runs;                       /* a lane is about to run some */
+    uint32_t issued[SIMT_WARPGROUP], committed[SIMT_WARPGROUP];
+    bool fenced[SIMT_WARPGROUP]; /* since its registers were its own */
+    struct chain *chain[CHAINS];
+};
+
+/* What was found to be seen by the async proxy, in which turn. */
+struct operand {
+    uint64_t turn;
+    uint32_t tile, rows;
+};
+
+struct matrix {
+    struct operand last_a, last_b;
+    struct group group[GROUPS];
+    float a[ROWS][MOST_K], b[MOST_K][MOST_N];
+    float e4m3[256];
+    int bits; /* 0: sums of float32 */
+};
+
+/* ---- operands ---- */
+
+static float from_f16(uint16_t v)
+{
+    uint32_t sign = (uint32_t)(v & 0x8000) << 16, bits = v & 0x7fff;
+    float f;
+
+    if (bits >= 0x7c00) /* infinity, NaN */
+        bits = (bits << 13) + ((255 - 31) << 23);
+    else if (bits >= 0x400)
+        bits = (bits << 13) + ((127 - 15) << 23);
+    else {
+        f = (float)bits * 0x1p-24f;
+        memcpy(&bits, &f, sizeof(bits));
+    }
+    bits |= sign;
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+static float from_e4m3(uint32_t v)
+{
+    uint32_t exponent = v >> 3 & 15, fraction = v & 7;
+    float f = exponent == 0 ? (float)fraction * 0x1p-9f
+                            : (float)(8 + fraction) * 0x1p-10f * (float)(1u << exponent);
+
+    if ((v & 127) == 127)
+        f = __builtin_nanf("");
+    return (v & 128) != 0 ? -f : f;
+}
+
+/* The address of a row's 32 bytes: descriptors of this one kind, "128-byte swizzle", K first. */
+static uint32_t take_descriptor(struct worker *w, uint64_t descriptor, uint32_t rows)
+{
+    uint32_t address = (descriptor & 0x3fff) * PIECE, stride = (descriptor >> 32 & 0x3fff) * PIECE;
+    uint32_t tile = address & ~(TILE_ROW - 1u);
+
+    if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0 || stride != 8 * TILE_ROW ||
+        tile % (8 * TILE_ROW) != 0 || address % TILE_ROW % K_BYTES != 0)
+        simt_die(w,
+                 "thread %u: a descriptor of what is not emulated: %#llx (only tiles at multiples "
+                 "of 1024 bytes, with swizzle of 128 bytes)",
+                 w->now->number, (unsigned long long)descriptor);
+    if (tile < SIMT_SHARED_BASE || tile - SIMT_SHARED_BASE + rows * TILE_ROW > w->shared_bytes)
+        simt_die(w, "thread %u: a descriptor of a tile beyond shared memory: %#x, %u rows",
+                 w->now->number, address, rows);
+    return address;
+}
+
+/* Where piece `i` of row `row` is. */
+static const unsigned char *piece_of(const struct worker *w, uint32_t address, uint32_t row,
+                                     uint32_t i)
+{
+    uint32_t at = address + row * TILE_ROW + i * PIECE;
+
+    return (const unsigned char *)w->shared + (at ^ (at >> 7 & 7) * PIECE) - SIMT_SHARED_BASE;
+}
+
+/* 16 bytes as floats, `step` floats apart. */
+static void decode(const struct matrix *m, enum simt_type type, const unsigned char *from,
+                   float *to, size_t step)
+{
+    uint16_t half[PIECE / 2];
+    uint32_t bits;
+
+    if (type == SIMT_E4M3) {
+        for (uint32_t i = 0; i < PIECE; i++)
+            to[i * step] = m->e4m3[from[i]];
+        return;
+    }
+    memcpy(half, from, sizeof(half));
+    for (uint32_t i = 0; i < PIECE / 2; i++) {
+        bits = (uint32_t)half[i] << 16;
+        if (type == SIMT_BF16)
+            memcpy(&to[i * step], &bits, sizeof(bits));
+        else
+            to[i * step] = from_f16(half[i]);
+    }
+}
+
+static uint32_t values_of(enum simt_type type)
+{
+    return type == SIMT_E4M3 ? K_BYTES : K_BYTES / 2;
+}
+
+/* ---- products ---- */
+
+typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t words __attribute__((vector_size(32), aligned(4), may_alias));
+enum { WIDE = sizeof(floats) / 4, HIGH = 4 };
+
+/* HIGH rows of WIDE * `wide` columns. Products of what 8 or 16 bits hold are exact. */
+static inline __attribute__((always_inline)) void multiply_block(float (*sum)[MOST_N],
+                                                                 float (*a)[MOST_K],
+                                                                 float (*b)[MOST_N], uint32_t k,
+                                                                 const uint32_t wide)
+{
+    floats s[HIGH][2];
+
+    for (uint32_t i = 0; i < HIGH; i++)
+        for (uint32_t j = 0; j < wide; j++)
+            s[i][j] = *(const floats *)&sum[i][j * WIDE];
+    for (uint32_t at = 0; at < k; at++)
+        for (uint32_t i = 0; i < HIGH; i++)
+            for (uint32_t j = 0; j < wide; j++)
+                s[i][j] += a[i][at] * *(const floats *)&b[at][j * WIDE];
+    for (uint32_t i = 0; i < HIGH; i++)
+        for (uint32_t j = 0; j < wide; j++)
+            *(floats *)&sum[i][j * WIDE] = s[i][j];
+}
+
+static inline __attribute__((always_inline)) void
+multiply(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t n, uint32_t k)
+{
+    for (uint32_t i = 0; i < ROWS; i += HIGH) {
+        uint32_t j = 0;
+
+        for (; j + 2 * WIDE <= n; j += 2 * WIDE)
+            multiply_block((float(*)[MOST_N]) & sum[i][j], &a[i], (float(*)[MOST_N]) & b[0][j], k,
+                           2);
+        if (j < n)
+            multiply_block((float(*)[MOST_N]) & sum[i][j], &a[i], (float(*)[MOST_N]) & b[0][j], k,
+                           1);
+    }
+}
+
+/* The same with addends that are cut. The unit is 2^-bits of the power of two of the largest. */
+static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST_N],
+                                                               float (*a)[MOST_K],
+                                                               float (*b)[MOST_N], uint32_t n,
+                                                               uint32_t k, int bits)
+{
+    const words least = (words){0} + ((127 - 60) << 23), exponent = (words){0} + 0x7f800000;
+
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t j = 0; j < n; j += WIDE) {
+            floats s = *(const floats *)&sum[i][j], f;
+            words most = least, word, all, bigger;
+
+            for (uint32_t at = 0; at <= k; at++) {
+                f = s;
+                if (at < k)
+                    f = a[i][at] * *(const floats *)&b[at][j];
+                word = (words)f & exponent;
+                bigger = word > most;
+                most = (bigger & word) | (~bigger & most);
+            }
+            word = (254 << 23) - most + (bits << 23);
+            f = (floats)word;
+            all = __builtin_convertvector(s * f, words);
+            for (uint32_t at = 0; at < k; at++)
+                all += __builtin_convertvector(a[i][at] * *(const floats *)&b[at][j] * f, words);
+            word = most - (bits << 23);
+            *(floats *)&sum[i][j] = __builtin_convertvector(all, floats) * (floats)word;
+        }
+    }
+}
+
+static void product_plain(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t n,
+                          uint32_t k, int bits)
+{
+    if (bits == 0)
+        multiply(sum, a, b, n, k);
+    else
+        multiply_cut(sum, a, b, n, k, bits);
+}
+
+#ifdef __x86_64__
+static __attribute__((target("avx2,fma"))) void product_avx2(float (*sum)[MOST_N],
+                                                             float (*a)[MOST_K], float (*b)[MOST_N],
+                                                             uint32_t n, uint32_t k, int bits)
+{
+    if (bits == 0)
+        multiply(sum, a, b, n, k);
+    else
+        multiply_cut(sum, a, b, n, k, bits);
+}
+#endif
+
+static void product(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t n,
+                    uint32_t k, int bits)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        product_avx2(sum, a, b, n, k, bits);
+        return;
+    }
+#endif
+    product_plain(sum, a, b, n, k, bits);
+}
+
+static void run_instruction(struct worker *w, const struct instruction *in)
+{
+    struct matrix *m = w->matrix;
+    const struct simt_product *p = &in->what;
+    uint32_t a = take_descriptor(w, p->a, ROWS), b = take_descriptor(w, p->b, p->n);
+    uint32_t values = PIECE * values_of(p->type) / K_BYTES;
+
+    for (uint32_t piece = 0; piece < 2; piece++) {
+        for (uint32_t i = 0; i < ROWS; i++)
+            decode(m, p->type, piece_of(w, a, i, piece), &m->a[i][piece * values], 1);
+        for (uint32_t i = 0; i < p->n; i++)
+            decode(m, p->type, piece_of(w, b, i, piece), &m->b[piece * values][i], MOST_N);
+    }
+    if (p->sum == 0)
+        for (uint32_t i = 0; i < ROWS; i++)
+            memset(in->chain->sum[i], 0, p->n * sizeof(float));
+    product(in->chain->sum, m->a, m->b, p->n, values_of(p->type),
+            p->type == SIMT_E4M3 ? m->bits : 0);
+}
+
+/* ---- registers ---- */
+
+/* Element `i` of a lane: its place in the sum. */
+static float *element_of(struct chain *c, uint32_t lane, uint32_t i)
+{
+    return &c->sum[lane / 32 * 16 + lane % 32 / 4 + (i / 2 % 2) * 8]
+                  [i / 4 * 8 + lane % 4 * 2 + i % 2];
+}
+
+/* The lane's registers belong to the chain; what stands in them meanwhile is NaN. */
+static void give(struct chain *c, uint32_t lane, float *d, bool sum)
+{
+    for (uint32_t i = 0; sum && i < c->n / 2; i += 2)
+        memcpy(element_of(c, lane, i), d + i, 2 * sizeof(*d));
+    memset(d, 0xff, c->n / 2 * sizeof(*d));
+    c->registers[lane] = d;
+    c->lanes++;
+}
+
+static void take_back(struct chain *c, uint32_t lane)
+{
+    for (uint32_t i = 0; i < c->n / 2; i += 2)
+        memcpy(c->registers[lane] + i, element_of(c, lane, i), 2 * sizeof(float));
+    c->registers[lane] = NULL;
+    c->lanes--;
+}
+
+static struct chain *chain_of(struct worker *w, struct group *g, uint32_t lane, float *d,
+                              const struct instruction *in)
+{
+    struct chain *unused = NULL;
+
+    for (uint32_t i = 0; i < CHAINS; i++) {
+        if (g->chain[i] == NULL)
+            g->chain[i] = calloc(1, sizeof(*g->chain[i]));
+        if (g->chain[i] == NULL)
+            simt_die(w, "no memory for sums of wgmma");
+        if (g->chain[i]->registers[lane] == d)
+            return g->chain[i];
+        if (g->chain[i]->lanes == 0)
+            unused = g->chain[i];
+    }
+    if (unused == NULL)
+        simt_die(w, "thread %u has more than %d sums in flight", w->now->number, CHAINS);
+    unused->n = in->what.n;
+    return unused;
+}
+
+/* ---- instructions ---- */
+
+static struct group *group_of(struct worker *w)
+{
+    struct matrix *m = w->matrix;
+
+    if (w->lanes - w->now->number / SIMT_WARPGROUP * SIMT_WARPGROUP < SIMT_WARPGROUP)
+        simt_die(w, "thread %u is in no whole warpgroup", w->now->number);
+    if (m == NULL) {
+        const char *bits = getenv("EPA2A_SIMT_FP8_BITS");
+
+        m = calloc(1, sizeof(*m));
+        if (m == NULL)
+            simt_die(w, "no memory for wgmma");
+        for (uint32_t i = 0; i < 256; i++)
+            m->e4m3[i] = from_e4m3(i);
+        m->bits = bits == NULL ? 0 : atoi(bits);
+        if (m->bits < 0 || m->bits > MOST_BITS)
+            simt_die(w, "EPA2A_SIMT_FP8_BITS is %s", bits);
+        w->matrix = m;
+    }
+    return &m->group[w->now->number / SIMT_WARPGROUP];
+}
+
+void simt_wgmma_begin(void)
+{
+    struct worker *w = simt_place()->worker;
+
+    group_of(w)->fenced[w->now->number % SIMT_WARPGROUP] = true;
+}
+
+static bool is_in_group(const struct lane *lane, const void *group)
+{
+    return lane->number / SIMT_WARPGROUP == *(const uint32_t *)group;
+}
+
+static void wake_group(struct worker *w)
+{
+    uint32_t number = w->now->number / SIMT_WARPGROUP;
+
+    w->idle = 0;
+    (void)simt_wake(w, LANE_IN_WGMMA, is_in_group, &number);
+}
+
+/* Instructions that follow each other mostly read the same rows, each 32 bytes of them. */
+static void check_operand(struct worker *w, uint64_t descriptor, uint32_t rows,
+                          struct operand *last)
+{
+    uint32_t tile = take_descriptor(w, descriptor, rows) & ~(TILE_ROW - 1u);
+
+    if (last->turn == w->turn && last->tile == tile && last->rows == rows)
+        return;
+    *last = (struct operand){w->turn, tile, rows};
+    simt_async_check(w, tile - SIMT_SHARED_BASE, rows * TILE_ROW, "wgmma");
+}
+
+/* The first lane says what the others are to say, too. */
+static struct instruction *instruction_of(struct worker *w, struct group *g, float *d,
+                                          const struct simt_product *what)
+{
+    uint32_t lane = w->now->number % SIMT_WARPGROUP, number = g->issued[lane]++;
+    struct instruction *in = &g->queue[number % QUEUE];
+
+    if (number - g->done >= QUEUE)
+        simt_die(w, "more than %d wgmma of a warpgroup without a wait are not emulated", QUEUE);
+    if (number == g->known) {
+        check_operand(w, what->a, ROWS, &w->matrix->last_a);
+        check_operand(w, what->b, what->n, &w->matrix->last_b);
+        *in = (struct instruction){.what = *what};
+        in->chain = chain_of(w, g, lane, d, in);
+        in->chain->last = number;
+        g->known++;
+    } else if (memcmp(&in->what, what, sizeof(*what)) != 0) {
+        simt_die(w, "thread %u issues another wgmma than the first lane of its warpgroup",
+                 w->now->number);
+    }
+    if (in->chain->n != what->n ||
+        (in->chain->registers[lane] != d && in->chain->registers[lane] != NULL))
+        simt_die(w,
+                 "thread %u has its sums elsewhere than other lanes of its warpgroup, or of "
+                 "another shape than before",
+                 w->now->number);
+    return in;
+}
+
+void simt_wgmma(float *d, const struct simt_product *what)
+{
+    struct worker *w = simt_place()->worker;
+    struct group *g = group_of(w);
+    uint32_t lane = w->now->number % SIMT_WARPGROUP;
+    struct instruction *in = instruction_of(w, g, d, what);
+
+    if (in->chain->registers[lane] == NULL) {
+        if (!g->fenced[lane])
+            simt_die(w, "thread %u: wgmma without wgmma.fence since its sums were its own",
+                     w->now->number);
+        give(in->chain, lane, d, what->sum != 0);
+    }
+    if (++in->lanes == SIMT_WARPGROUP)
+        wake_group(w);
+}
+
+void simt_wgmma_commit(void)
+{
+    struct worker *w = simt_place()->worker;
+    struct group *g = group_of(w);
+    uint32_t lane = w->now->number % SIMT_WARPGROUP, batch = g->committed[lane]++;
+
+    if (batch == g->batches) {
+        g->batch_end[batch % BATCHES] = g->issued[lane];
+        g->batches++;
+    } else if (g->batch_end[batch % BATCHES] != g->issued[lane]) {
+        simt_die(w, "thread %u commits another number of wgmma than its warpgroup", w->now->number);
+    }
+}
+
+/* Runs all before instruction `end`, which all lanes have issued, unless another lane does so. */
+static void run_until(struct worker *w, struct group *g, uint32_t end)
+{
+    while (g->runs)
+        simt_wait(w, LANE_IN_WGMMA, 0, __builtin_return_address(0));
+    if (g->done >= end)
+        return;
+    g->runs = true;
+    for (uint32_t i = simt_random(w, MOST_ROUNDS); i > 0; i--)
+        simt_pass(w);
+    for (; g->done < end; g->done++)
+        run_instruction(w, &g->queue[g->done % QUEUE]);
+    g->runs = false;
+    wake_group(w);
+}
+
+void simt_wgmma_wait(uint32_t pending)
+{
+    struct worker *w = simt_place()->worker;
+    struct group *g = group_of(w);
+    uint32_t lane = w->now->number % SIMT_WARPGROUP, end;
+
+    if (g->committed[lane] <= pending)
+        return;
+    end = g->batch_end[(g->committed[lane] - pending - 1) % BATCHES];
+    while (g->done < end && g->queue[(end - 1) % QUEUE].lanes < SIMT_WARPGROUP)
+        simt_wait(w, LANE_IN_WGMMA, 0, __builtin_return_address(0));
+    if (g->done < end)
+        run_until(w, g, end);
+    for (uint32_t i = 0; i < CHAINS; i++) {
+        struct chain *c = g->chain[i];
+
+        if (c == NULL || c->registers[lane] == NULL || c->last >= end)
+            continue;
+        take_back(c, lane);
+        g->fenced[lane] = false;
+    }
+}
+
+/* ---- blocks ---- */
+
+void simt_matrix_begin(struct worker *w)
+{
+    for (uint32_t i = 0; w->matrix != NULL && i < GROUPS; i++) {
+        struct group *g = &w->matrix->group[i];
+
+        g->known = g->done = g->batches = 0;
+        g->runs = false;
+        memset(g->issued, 0, sizeof(g->issued));
+        memset(g->committed, 0, sizeof(g->committed));
+        memset(g->fenced, 0, sizeof(g->fenced));
+    }
+}
+
+void simt_matrix_end(struct worker *w)
+{
+    for (uint32_t i = 0; w->matrix != NULL && i < w->lanes / SIMT_WARPGROUP; i++) {
+        const struct group *g = &w->matrix->group[i];
+
+        for (uint32_t j = 0; j < CHAINS; j++)
+            if (g->chain[j] != NULL && g->chain[j]->lanes != 0)
+                simt_die(w,
+                         "warpgroup %u has ended, and %u threads of it have not waited for wgmma",
+                         i, g->chain[j]->lanes);
+        if (g->done != g->known)
+            simt_die(w, "warpgroup %u has ended with %u wgmma that it did not wait for", i,
+                     g->known - g->done);
+    }
+}

@@ -1,0 +1,443 @@
+/* Tiles on CPUs as on Hopper: products equal plain sums, boxes stand where the documentation of
+ * PTX has them, and a kernel that does not wait or fence as it must is found out: by what it
+ * says at its end, or by wrong results. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "probe_run.h"
+#include "tiles.h"
+
+enum { M = 128, N = 256, K_BYTES = 1024, E4M3_BITS = 13 };
+
+/* ---- numbers ---- */
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 8;
+}
+
+static double value_of(enum tiles_type type, uint32_t code)
+{
+    uint32_t fraction_bits = type == TILES_BF16 ? 7 : type == TILES_F16 ? 10 : 3;
+    uint32_t exponent_bits = type == TILES_BF16 ? 8 : type == TILES_F16 ? 5 : 4;
+    uint32_t fraction = code & ((1u << fraction_bits) - 1);
+    uint32_t exponent = code >> fraction_bits & ((1u << exponent_bits) - 1);
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    double v = ldexp(fraction + (exponent > 0 ? 1u << fraction_bits : 0),
+                     (int)(exponent > 0 ? exponent : 1) - bias - (int)fraction_bits);
+
+    return code >> (fraction_bits + exponent_bits) & 1 ? -v : v;
+}
+
+/* Any number below 2 in magnitude: of 16 bits not too small, of FP8 all there are. */
+static uint32_t any_code(enum tiles_type type, uint32_t *seed)
+{
+    uint32_t r = next(seed), sign = r >> 15 & 1;
+
+    return type == TILES_E4M3  ? sign << 7 | r % 64
+           : type == TILES_F16 ? sign << 15 | (10 + r % 6) << 10 | (r >> 4 & 0x3ff)
+                               : sign << 15 | (120 + r % 8) << 7 | (r >> 4 & 0x7f);
+}
+
+/* An integer from -4 to 4. */
+static uint32_t integer_code(enum tiles_type type, uint32_t *seed)
+{
+    static const uint16_t codes[][5] = {[TILES_BF16] = {0, 0x3f80, 0x4000, 0x4040, 0x4080},
+                                        [TILES_F16] = {0, 0x3c00, 0x4000, 0x4200, 0x4400},
+                                        [TILES_E4M3] = {0, 0x38, 0x40, 0x44, 0x48}};
+    uint32_t r = next(seed), sign = type == TILES_E4M3 ? 0x80 : 0x8000;
+
+    return codes[type][r % 5] | (r >> 8 & 1 ? sign : 0);
+}
+
+/* ---- products ---- */
+
+static struct problem {
+    struct tiles_product p;
+    unsigned char a[M * K_BYTES], b[N * K_BYTES];
+    float value_a[M * K_BYTES], value_b[N * K_BYTES], c[M * N];
+} problem;
+
+static void fill(enum tiles_type type, unsigned char *to, float *value, size_t n, bool integers,
+                 uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = integers ? integer_code(type, &seed) : any_code(type, &seed);
+
+        value[i] = (float)value_of(type, code);
+        if (type == TILES_E4M3) {
+            to[i] = (unsigned char)code;
+        } else {
+            to[2 * i] = (unsigned char)code;
+            to[2 * i + 1] = (unsigned char)(code >> 8);
+        }
+    }
+}
+
+static void problem_init(struct problem *x, enum tiles_type type, bool integers)
+{
+    uint32_t k = type == TILES_E4M3 ? K_BYTES : K_BYTES / 2;
+
+    x->p = (struct tiles_product){.type = type,
+                                  .m = M,
+                                  .n = N,
+                                  .k = k,
+                                  .columns = 128,
+                                  .cluster = 1,
+                                  .a = x->a,
+                                  .b = x->b,
+                                  .c = x->c};
+    fill(type, x->a, x->value_a, (size_t)M * k, integers, 1);
+    fill(type, x->b, x->value_b, (size_t)N * k, integers, 2);
+    memset(x->c, 0xff, sizeof(x->c));
+}
+
+/* Exact. */
+static float product_at(const struct problem *x, uint32_t row, uint32_t column, uint32_t k)
+{
+    return x->value_a[(size_t)row * x->p.k + k] * x->value_b[(size_t)column * x->p.k + k];
+}
+
+/* In float32, in order of K. */
+static float sum_at(const struct problem *x, uint32_t row, uint32_t column)
+{
+    float sum = 0;
+
+    for (uint32_t k = 0; k < x->p.k; k++)
+        sum += product_at(x, row, column, k);
+    return sum;
+}
+
+/* As Hopper adds up FP8: 32 products and the sum so far, cut below 2^-13 of the largest's power of
+ * two. */
+static float cut_sum_at(const struct problem *x, uint32_t row, uint32_t column)
+{
+    double sum = 0;
+
+    for (uint32_t first = 0; first < x->p.k; first += 32) {
+        double unit, cut, most = fabs(sum);
+        int exponent;
+
+        for (uint32_t k = 0; k < 32; k++)
+            most = fmax(most, fabs(product_at(x, row, column, first + k)));
+        (void)frexp(most, &exponent);
+        unit = ldexp(1, exponent - 1 - E4M3_BITS);
+        cut = trunc(sum / unit);
+        for (uint32_t k = 0; k < 32; k++)
+            cut += trunc(product_at(x, row, column, first + k) / unit);
+        sum = cut * unit;
+    }
+    return (float)sum;
+}
+
+static uint32_t wrong(const struct problem *x,
+                      float (*expected)(const struct problem *, uint32_t, uint32_t))
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < x->p.m; i++)
+        for (uint32_t j = 0; j < x->p.n; j++) {
+            float sum = expected(x, i, j);
+
+            n += memcmp(&sum, &x->c[(size_t)i * x->p.n + j], sizeof(sum)) != 0;
+        }
+    return n;
+}
+
+static void products_equal_plain_sums(void **state)
+{
+    (void)state;
+    for (int type = TILES_BF16; type <= TILES_E4M3; type++)
+        for (int shape = 0; shape < 4; shape++) {
+            problem_init(&problem, (enum tiles_type)type, shape == 3);
+            problem.p.columns = shape == 1 ? 8 : 128;
+            problem.p.cluster = shape == 2 ? 2 : 1;
+            assert_true(tiles_multiply(&problem.p));
+            assert_int_equal(wrong(&problem, sum_at), 0);
+        }
+}
+
+static void multiply_cut(bool integers)
+{
+    setenv("EPA2A_SIMT_FP8_BITS", "13", 1);
+    problem_init(&problem, TILES_E4M3, integers);
+    if (!tiles_multiply(&problem.p) || wrong(&problem, cut_sum_at) != 0 ||
+        (wrong(&problem, sum_at) == 0) != integers)
+        _exit(1);
+}
+
+static void multiply_any_cut(void)
+{
+    multiply_cut(false);
+}
+
+static void multiply_integers_cut(void)
+{
+    multiply_cut(true);
+}
+
+static void fp8_is_cut_as_in_tensor_cores(void **state)
+{
+    static char said[PROBE_SAID];
+
+    (void)state;
+    assert_int_equal(probe_status(multiply_any_cut, said), 0);
+    assert_int_equal(probe_status(multiply_integers_cut, said), 0);
+}
+
+/* ---- faults ---- */
+
+static enum tiles_fault fault;
+static uint32_t cluster = 1;
+
+static void multiply_with_fault(void)
+{
+    problem_init(&problem, TILES_BF16, true);
+    problem.p.fault = fault;
+    problem.p.cluster = cluster;
+    (void)tiles_multiply(&problem.p);
+}
+
+static void faults_are_said(void **state)
+{
+    static const struct {
+        enum tiles_fault fault;
+        const char *words;
+    } faults[] = {
+        {TILES_NO_FULL, "none of its threads has waited for"},
+        {TILES_PARITY, "phase of parity 0, which misses 4 arrivals and 0 bytes"},
+        {TILES_BYTES, "misses 0 arrivals and 16 bytes"},
+        {TILES_NO_FENCE, "without a fence to the async proxy"},
+        {TILES_EARLY_FENCE, "without a fence to the async proxy"},
+        {TILES_NO_WGMMA_FENCE, "wgmma without wgmma.fence"},
+        {TILES_NO_STORE_WAIT, "its bulk stores may still read shared memory"},
+        {TILES_NO_INIT_FENCE, "without fence.mbarrier_init"},
+        {TILES_ODD_LANE, "wgmma of its warpgroup"},
+        {TILES_OTHER_DESCRIPTOR, "issues another wgmma than the first lane"},
+        {TILES_NAMED, "named barrier 1 is of 96 threads"},
+        {TILES_REGISTERS, "its threads have 75776 registers, and were launched with 64512"},
+        {TILES_ODD_REGISTERS, "has not the registers of all of its warpgroup"},
+        {TILES_CROOKED, "only tiles at multiples of 1024 bytes"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        fault = faults[i].fault;
+        probe_expect(multiply_with_fault, faults[i].words);
+    }
+    fault = TILES_PARITY;
+    cluster = 2;
+    probe_expect(multiply_with_fault, "phase of parity 0, which misses 8 arrivals");
+    cluster = 1;
+}
+
+static void faults_spoil_results(void **state)
+{
+    static const enum tiles_fault faults[] = {TILES_EARLY_SUM, TILES_EARLY_RELEASE,
+                                              TILES_NO_READ_WAIT};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        fault = faults[i];
+        multiply_with_fault();
+        assert_int_not_equal(wrong(&problem, sum_at), 0);
+    }
+}
+
+/* ---- boxes ---- */
+
+enum { COLUMNS = 72, ROWS = 20, PLANES = 3, BOX_WORDS = 4096 };
+
+static uint16_t tensor[PLANES * ROWS * COLUMNS], back[PLANES * ROWS * COLUMNS], box_out[BOX_WORDS];
+
+/* Word `at` of a tensor with that many planes, 0 beyond it. */
+static uint16_t *word_at(uint16_t *of, uint32_t planes, int32_t x, int32_t y, int32_t z)
+{
+    static uint16_t nothing;
+
+    nothing = 0;
+    return x < 0 || y < 0 || z < 0 || x >= COLUMNS || y >= ROWS || z >= (int32_t)planes
+               ? &nothing
+               : &of[((uint32_t)z * ROWS + (uint32_t)y) * COLUMNS + (uint32_t)x];
+}
+
+/* Pieces of 16 bytes change places within the span, by the number of the line of 128 bytes. */
+static uint32_t place_of(const struct tiles_box *b, uint32_t row, uint32_t column)
+{
+    uint32_t at = (row * b->width + column) * 2, pieces = b->swizzle_bytes / 16;
+
+    if (pieces > 0)
+        at ^= at / 128 % pieces * 16;
+    return at / 2;
+}
+
+static void check_box(struct tiles_box *b)
+{
+    b->columns = COLUMNS, b->rows = ROWS;
+    b->from = tensor, b->out = box_out, b->back = back;
+    memset(back, 0, sizeof(back));
+    assert_true(tiles_copy(b));
+    for (uint32_t z = 0; z < b->depth; z++)
+        for (uint32_t y = 0; y < b->height; y++)
+            for (uint32_t x = 0; x < b->width; x++) {
+                const uint16_t *word = word_at(tensor, b->planes, b->x + (int32_t)x,
+                                               b->y + (int32_t)y, b->z + (int32_t)z);
+
+                assert_int_equal(box_out[place_of(b, z * b->height + y, x)], *word);
+            }
+    for (int32_t y = 0; y < ROWS; y++)
+        for (int32_t x = 0; x < COLUMNS; x++) {
+            bool inside = b->planes == 1 && x >= b->x && x < b->x + (int32_t)b->width &&
+                          y >= b->y && y < b->y + (int32_t)b->height;
+
+            assert_int_equal(*word_at(back, 1, x, y, 0),
+                             inside ? *word_at(tensor, 1, x, y, 0) + 1000 : 0);
+        }
+}
+
+static void boxes_stand_as_documented(void **state)
+{
+    struct tiles_box boxes[] = {
+        {.planes = 1, .width = 64, .height = 16, .depth = 1, .swizzle_bytes = 128},
+        {.planes = 1, .width = 64, .height = 8, .depth = 1, .x = 32, .y = 15, .swizzle_bytes = 128},
+        {.planes = 1, .width = 64, .height = 8, .depth = 1, .x = -5, .y = -3, .swizzle_bytes = 128},
+        {.planes = 1, .width = 32, .height = 9, .depth = 1, .x = 50, .y = 3, .swizzle_bytes = 64},
+        {.planes = 1, .width = 16, .height = 20, .depth = 1, .x = 8, .swizzle_bytes = 32},
+        {.planes = 1, .width = 72, .height = 20, .depth = 1},
+        {.planes = 1, .width = 8, .height = 3, .depth = 1, .x = 100, .y = 1},
+        {.planes = 3,
+         .width = 64,
+         .height = 8,
+         .depth = 2,
+         .x = 8,
+         .y = 16,
+         .z = 1,
+         .swizzle_bytes = 128},
+        {.planes = 3, .width = 64, .height = 4, .depth = 3, .z = 2, .swizzle_bytes = 128},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(tensor) / sizeof(tensor[0]); i++)
+        tensor[i] = (uint16_t)(i + 1);
+    for (size_t i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++)
+        check_box(&boxes[i]);
+}
+
+/* ---- maps ---- */
+
+struct map {
+    CUtensorMapDataType type;
+    uint32_t rank, box[3], steps[3], swizzle;
+    uint64_t dims[3], strides[2];
+    size_t off, map_off;
+};
+
+typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                        const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                        CUtensorMapFloatOOBfill);
+
+static CUresult encode_map(const struct map *m)
+{
+    static CUtensorMap maps[2];
+    static _Alignas(16) char memory[32];
+    enum cudaDriverEntryPointQueryResult found;
+    encode *call;
+    void *entry;
+
+    assert_int_equal(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                      cudaEnableDefault, &found),
+                     cudaSuccess);
+    memcpy(&call, &entry, sizeof(call));
+    return call((CUtensorMap *)(void *)((char *)maps + m->map_off), m->type, m->rank,
+                memory + m->off, m->dims, m->strides, m->box, m->steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, (CUtensorMapSwizzle)m->swizzle,
+                CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static void maps_are_refused_as_documented(void **state)
+{
+    const struct map good = {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                             .rank = 3,
+                             .box = {64, 256, 1},
+                             .steps = {1, 1, 1},
+                             .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                             .dims = {100, 1000, 10},
+                             .strides = {208, 208000}};
+    struct map bad[12];
+
+    (void)state;
+    assert_int_equal(encode_map(&good), CUDA_SUCCESS);
+    for (int i = 0; i < 12; i++)
+        bad[i] = good;
+    bad[0].map_off = 16;
+    bad[1].off = 8;
+    bad[2].rank = 0;
+    bad[3].rank = 6;
+    bad[4].dims[1] = 0;
+    bad[5].strides[0] = 200;
+    bad[6].strides[1] = 1ull << 40;
+    bad[7].box[1] = 257;
+    bad[8].box[0] = 0;
+    bad[9].box[0] = 60;
+    bad[10].box[0] = 128; /* beyond the swizzle's span */
+    bad[11].steps[1] = 9;
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(encode_map(&bad[i]), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- the rest ---- */
+
+static void bulk_additions_of_blocks_add_up(void **state)
+{
+    enum { WORDS = 1024, BLOCKS = 7 };
+    static float from[WORDS], out[WORDS];
+
+    (void)state;
+    for (int i = 0; i < WORDS; i++) {
+        from[i] = (float)i;
+        out[i] = 1;
+    }
+    assert_true(tiles_add(from, out, WORDS, BLOCKS));
+    for (int i = 0; i < WORDS; i++)
+        assert_true(out[i] == (float)(1 + BLOCKS * i));
+}
+
+static void a_matrix_is_transposed(void **state)
+{
+    uint16_t from[64], out[64];
+
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        from[i] = (uint16_t)(i * 1021);
+    assert_true(tiles_transpose(from, out));
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(out[i], from[i % 8 * 8 + i / 8]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(faults_are_said), /* before kernels run in this process */
+        cmocka_unit_test(fp8_is_cut_as_in_tensor_cores),
+        cmocka_unit_test(products_equal_plain_sums),
+        cmocka_unit_test(faults_spoil_results),
+        cmocka_unit_test(boxes_stand_as_documented),
+        cmocka_unit_test(maps_are_refused_as_documented),
+        cmocka_unit_test(bulk_additions_of_blocks_add_up),
+        cmocka_unit_test(a_matrix_is_transposed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
