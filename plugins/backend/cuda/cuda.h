@@ -70,6 +70,12 @@ void cuda_graph_destroy(struct epa_backend *, struct epa_graph *);
 void cuda_describe(struct epa_backend *, void (*say)(void *arg, const char *key, const char *value),
                    void *arg);
 
+enum epa_status cuda_experts_create(struct epa_backend *, const struct epa_experts_params *,
+                                    struct epa_experts **out, struct epa_error *);
+enum epa_status cuda_experts_run(struct epa_experts *, const struct epa_moe *, void *y);
+const char *cuda_experts_name(const struct epa_experts *);
+void cuda_experts_destroy(struct epa_experts *);
+
 /* What NVML tells of a device, for describe(): where a device is named, by its PCI bus
  * id. */
 enum { NVML_PCI_ID = 32 };
