@@ -32,8 +32,6 @@ struct fused_cuda {
     uint32_t blocks;
 };
 
-/* Tiles of the intermediate that are queued before the first output, for each multiprocessor. */
-enum { LAG_TILES = 2 };
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
@@ -80,6 +78,13 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
                         "fused on GPUs has one FP8 scale for %d channels; set moe.fp8_group_size "
                         "(%u) and expert.fp8_group_size (%u) to that",
                         FUSED_HALF, m->fp8_group_size, mlp->fp8_group_size);
+    if (!c->dedup || c->tail || c->launches != FUSED_ONE || c->ready != FUSED_READY_BLOCK ||
+        c->combine_mode != FUSED_SCATTER || c->recv_layout != FUSED_PADDED ||
+        c->dispatch_workers + c->tail_workers + c->combine_workers + c->column_splits != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has one launch, flags of blocks, and sums of each rank that "
+                        "are stored at the token's; of its options there are queue, sort, "
+                        "block_rows, dispatch_dtype, capacity, lag, blocks and profile");
     if (!fp8 && m->x_dtype == EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs multiplies FP8 inputs by FP8 weights alone");
@@ -367,7 +372,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->unit_blocks = UNIT_BLOCKS;
     while (l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
         a->unit_blocks *= 2;
-    a->lag_tiles = LAG_TILES * c->blocks;
+    a->lag_tiles = config->lag * c->blocks;
     a->sorted = l->sorted;
     a->spread = l->spread;
     a->parts = l->parts;
@@ -440,7 +445,8 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     enum epa_status status = make_layout(m, &p->world, config, &l, err);
 
     if (status == EPA_OK)
-        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, getenv("FUSED_PROFILE"), &c, err);
+        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, 
+                               config->profile, &c, err);
     if (status != EPA_OK)
         return status;
     c->d.base.stages = stages;
@@ -454,7 +460,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
                            (struct device_kernel[]){{fused_kernel(l.kind),
                                                      l.kind.fp8 ? fused_kernel(other) : NULL,
                                                      "layer"}},
-                           c->d.backend->multiprocessors, err);
+                           config->blocks, err);
     c->blocks = c->d.resident[0];
     if (status == EPA_OK) {
         fill_args(c, config, &m->mlp);

@@ -369,7 +369,6 @@ EPA_DEV void fused_multiply16(const struct fused_args &a, struct fused_pipe *p, 
         before = m->at.stage;
     }
     epa_dev_wgmma_wait<0>();
-    epa_dev_wgmma_pin(sum);
     fused_release(*m, &p->empty[before]);
 }
 
@@ -419,11 +418,9 @@ EPA_DEV void fused_multiply8(const struct fused_args &a, struct fused_pipe *p, c
         }
         fused_products<S>(rows, half0, part);
         epa_dev_wgmma_wait<0>();
-        epa_dev_wgmma_pin(part);
         fused_promote<S>(part, by[0][0], by[0][1], sum);
         fused_products<S>(rows, half1, part);
         epa_dev_wgmma_wait<0>();
-        epa_dev_wgmma_pin(part);
         fused_release(*m, &p->empty[m->at.stage]);
         fused_promote<S>(part, by[1][0], by[1][1], sum + S::SUMS);
     }
