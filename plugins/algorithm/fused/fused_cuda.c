@@ -28,14 +28,14 @@ struct cuda_layout {
 struct fused_cuda {
     struct device d; /* first */
     struct cuda_layout l;
-    struct fused_args args; /* what is the same in all calls, beside those of d */
+    struct fused_args *args; /* what is the same in all calls, beside those of d; aligned as maps are */
     uint32_t blocks;
 };
 
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
-enum { SORTED_CHOICES = 8192 };
+enum { SORTED_CHOICES = 4096 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
 /* With no more tokens than this several warps add up a token, some channels each. */
@@ -174,7 +174,7 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
 {
     struct fused_cuda *c = (struct fused_cuda *)d;
     const struct cuda_layout *l = &c->l;
-    struct fused_args *a = &c->args;
+    struct fused_args *a = c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
     uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
     uint64_t counters = FUSED_COUNTERS + l->experts + 2 * (uint64_t)l->blocks;
@@ -199,7 +199,7 @@ static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem 
 {
     struct fused_cuda *c = (struct fused_cuda *)base;
     struct epa_moe *m = &problem->u.moe;
-    struct fused_args a = c->args;
+    struct fused_args a = *c->args;
     struct fused_kernel_kind kind = c->l.kind;
     cudaLaunchConfig_t config = {.gridDim = {c->blocks, 1, 1},
                                  .blockDim = {FUSED_THREADS, 1, 1},
@@ -315,7 +315,7 @@ static enum epa_status encode(encode_function encode_tiled, const char *what, co
 static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
 {
     const struct cuda_layout *l = &c->l;
-    struct fused_args *a = &c->args;
+    struct fused_args *a = c->args;
     char *recv = device_own(&c->d, a->recv);
     uint64_t hidden = (uint64_t)l->hidden * l->element_bytes;
     uint64_t ffn = (uint64_t)l->ffn * l->element_bytes;
@@ -345,7 +345,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
                       const struct epa_mlp *mlp)
 {
     const struct cuda_layout *l = &c->l;
-    struct fused_args *a = &c->args;
+    struct fused_args *a = c->args;
     uint32_t k = FUSED_K_BYTES / l->element_bytes;
 
     for (uint32_t i = 0; i < 2; i++)
@@ -385,7 +385,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
 /* Weights are copied once, so that what a stage holds is contiguous. */
 static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
 {
-    struct fused_args a = c->args;
+    struct fused_args a = *c->args;
     cudaLaunchConfig_t config = {.gridDim = {8 * c->blocks, 1, 1},
                                  .blockDim = {256, 1, 1},
                                  .stream = c->d.backend->stream};
@@ -405,7 +405,8 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
                                 const struct fused_config *config, struct epa_footprint *out,
                                 struct epa_error *err)
 {
-    struct fused_cuda c = {.d = {.kind = &fused_kind, .sets = 1}};
+    struct fused_args none;
+    struct fused_cuda c = {.d = {.kind = &fused_kind, .sets = 1}, .args = &none};
     struct cuda_layout *l = &c.l;
     enum epa_status status = make_layout(m, world, config, l, err);
 
@@ -434,6 +435,14 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
     return EPA_OK;
 }
 
+static void destroy(struct epa_algorithm *base)
+{
+    struct fused_cuda *c = (struct fused_cuda *)base;
+
+    free(c->args);
+    device_destroy(base);
+}
+
 enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
                                   struct epa_error *err)
 {
@@ -449,6 +458,13 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
                                config->profile, &c, err);
     if (status != EPA_OK)
         return status;
+    c->args = aligned_alloc(_Alignof(struct fused_args), sizeof(*c->args));
+    if (c->args == NULL) {
+        device_destroy(&c->d.base);
+        return epa_fail(err, EPA_ERR_NOMEM, "fused: no memory");
+    }
+    memset(c->args, 0, sizeof(*c->args));
+    c->d.base.destroy = destroy;
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
@@ -469,7 +485,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     if (status == EPA_OK)
         status = pack_weights(c, err);
     if (status != EPA_OK) {
-        device_destroy(&c->d.base);
+        destroy(&c->d.base);
         return status;
     }
     *out = &c->d.base;
