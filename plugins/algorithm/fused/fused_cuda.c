@@ -468,7 +468,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
-    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.size, l.local);
+    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local);
     other = l.kind;
     other.input = l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype)
                                              : DEVICE_FP8;

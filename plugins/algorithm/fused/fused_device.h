@@ -111,8 +111,7 @@ extern "C" {
 /* NULL: there is none. All take a struct fused_args. */
 const void *fused_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(bool swiglu);
-uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t size,
-                            uint32_t local);
+uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local);
 #ifdef __cplusplus
 }
 #endif

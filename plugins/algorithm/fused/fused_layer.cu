@@ -20,9 +20,10 @@
  *      many units that they rarely wait, and their combine leaves while others are multiplied.
  *      A tile waits only for what comes before it in the order, which all blocks take tiles in,
  *      and all blocks are resident: so none waits for ever.
- *   4. Combine. The last tile of a block counts its rows for their tokens. A token whose choices
- *      at this rank are all counted is queued; a warp adds up its outputs by weight, in the order
- *      of its choices, and stores the sum at the token's rank, with a flag.
+ *   4. Combine. Warps 2 and 3 watch blocks, a share each: when all output tiles of one are counted
+ *      they count its rows for their tokens. A token whose choices at this rank are all counted is
+ *      queued; a warp adds up its outputs by weight, in the order of its choices, and stores the
+ *      sum at the token's rank, with a flag.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
@@ -99,7 +100,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_load_rows<S>(a, p, stages);
         else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S::ROWS>(a, t, m))) {
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
-            fused_combine<S::F16, 2>(a, call, t.scalars[FUSED_ITEMS]);
+            fused_combine<S::F16, 2, S::ROWS>(a, call, t,
+                                              {m.index, m.of, t.block_at[a.c.local]});
         }
         if (warp < 2)
             fused_stamp(a, FUSED_PHASE_TILES, true);
@@ -116,9 +118,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_stamp(a, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<S::WIDE ? 216 : 200>();
         fused_stamp(a, FUSED_PHASE_TILES, false);
-        fused_multiply<S>(a, p, stages, group - 1, call);
+        fused_multiply<S>(a, p, stages, group - 1);
         fused_stamp(a, FUSED_PHASE_TILES, true);
-        fused_combine<S::F16, 4>(a, call, t.scalars[FUSED_ITEMS]);
+        fused_combine<S::F16, 4, S::ROWS>(a, call, t, {0, 0, 0});
     }
     dev_end(a.c, call, true);
 }
@@ -180,10 +182,6 @@ template <class S> static const void *of_input(enum device_input input)
 template <int TYPE, bool F16, bool SWIGLU>
 static const void *of_rows(const struct fused_kernel_kind *k)
 {
-#ifdef FUSED_FEW /* dev */
-    if (!SWIGLU || F16)
-        return NULL;
-#endif
     if (k->rows == FUSED_ROWS_64)
         return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16, SWIGLU>>(k->input);
     return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16, SWIGLU>>(k->input);
@@ -202,13 +200,12 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
     return k.f16 ? of_activation<EPA_DEV_F16, true>(&k) : of_activation<EPA_DEV_BF16, false>(&k);
 }
 
-extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t size,
-                                       uint32_t local)
+extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local)
 {
     uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
     uint32_t wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, true>::PIPE_BYTES;
     uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES;
 
-    (void)size;
-    return (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) + device_up16(tables);
+    return (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) +
+           device_up16(tables);
 }

@@ -78,8 +78,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     task.block = first + index % blocks;
     task.tile = index / blocks;
     task.shared = blocks > 1;
-    task.expert = device_cell_of(t.block_at, a.c.local, task.block);
-    task.rows = min(ROWS, t.rows[task.expert] - (task.block - t.block_at[task.expert]) * ROWS);
+    task.rows = fused_block_rows<ROWS>(a, t, task.block, &task.expert);
     return task;
 }
 
@@ -116,20 +115,40 @@ EPA_DEV void fused_halves(const struct fused_args &a, const struct fused_task &t
     *second = task.expert * groups + (pairs ? at + a.ffn / FUSED_HALF : min(at + 1, groups - 1));
 }
 
-/* One thread: takes tiles, makes them known to the block, and loads their weights. It does not
- * wait for tokens. */
+/* Takes the index-th tile of this block, and makes it known. */
+template <class S>
+EPA_DEV struct fused_task fused_take_tile(const struct fused_args &a, const struct fused_tables &t,
+                                          struct fused_pipe *p, uint32_t i, uint32_t ticket,
+                                          uint32_t *step)
+{
+    uint32_t slot = i % FUSED_RING, index = a.dynamic ? ticket : blockIdx.x + i * gridDim.x;
+    struct fused_task task = fused_task_at<S::ROWS>(a, t, index, step);
+
+    epa_dev_mbar_wait(&p->free[slot], (i / FUSED_RING & 1) ^ 1);
+    p->task[slot] = task;
+    epa_dev_mbar_arrive(&p->known[slot]);
+    return task;
+}
+
+EPA_DEV uint32_t fused_ticket(const struct fused_args &a)
+{
+    return a.dynamic != 0 ? atomicInc(a.state + FUSED_TICKET, INT32_MAX) : 0;
+}
+
+/* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
+ * before the weights of the one before are loaded, and its ticket one more before that, so that
+ * nothing waits for either. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, char *stages)
 {
     struct fused_cursor at = {0, 1};
-    uint32_t step = 0;
+    uint32_t step = 0, ticket = fused_ticket(a);
+    struct fused_task next = fused_take_tile<S>(a, t, p, 0, ticket, &step);
 
-    for (uint32_t i = 0;; i++) {
-        uint32_t slot = i % FUSED_RING;
-        uint32_t index = a.dynamic ? atomicInc(a.state + FUSED_TICKET, INT32_MAX)
-                                   : blockIdx.x + i * gridDim.x;
-        struct fused_task task = fused_task_at<S::ROWS>(a, t, index, &step);
+    ticket = fused_ticket(a);
+    for (uint32_t i = 1; next.kind != FUSED_END; i++) {
+        struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
         uint32_t steps = up ? a.up_steps : a.down_steps;
         uint64_t l2 = task.shared ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
@@ -137,11 +156,6 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
                            ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) *
                                steps * FUSED_WEIGHT_BYTES;
 
-        epa_dev_mbar_wait(&p->free[slot], (i / FUSED_RING & 1) ^ 1);
-        p->task[slot] = task;
-        epa_dev_mbar_arrive(&p->known[slot]);
-        if (task.kind == FUSED_END)
-            return;
         for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&at)) {
             uint64_t *full = &p->full[at.stage];
 
@@ -150,6 +164,10 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             epa_dev_bulk_load(stages + at.stage * S::STAGE_BYTES + S::A_BYTES,
                               from + (uint64_t)s * FUSED_WEIGHT_BYTES, FUSED_WEIGHT_BYTES, full,
                               l2);
+            if (s == 0) {
+                next = fused_take_tile<S>(a, t, p, i, ticket, &step);
+                ticket = fused_ticket(a);
+            }
         }
     }
 }
@@ -272,7 +290,7 @@ struct fused_math {
     struct fused_cursor at;
     uint32_t scaled; /* tiles whose amax was exchanged */
     /* The tile before: it is stored, but nobody has been told. */
-    uint32_t stored, block, rows; /* stored: its enum fused_task_kind; 0: none is */
+    uint32_t stored, block; /* stored: its enum fused_task_kind; 0: none is */
 };
 
 /* The warp has read its stage. */
@@ -284,42 +302,32 @@ EPA_DEV void fused_release(const struct fused_math &m, uint64_t *empty)
 }
 
 /* Counts the tile that is stored: a release waits until all of it is in place, so it is put off
- * to where it takes no time. All of the warpgroup. */
-template <class S>
-EPA_DEV void fused_tell(const struct fused_args &a, struct fused_math *m, uint64_t call)
+ * to where it takes less time. All of the warpgroup. */
+EPA_DEV void fused_tell(const struct fused_args &a, struct fused_math *m)
 {
-    uint32_t kind = m->stored, last = 0;
+    uint32_t *count = (m->stored == FUSED_UP ? fused_acts(a) : fused_outputs(a)) + m->block;
 
     m->stored = 0;
-    if (m->warp != 0)
-        return;
-    if (kind == FUSED_UP) {
-        if (m->lane == 0)
-            epa_dev_add_release_gpu(fused_acts(a) + m->block, 1);
-        __syncwarp();
-        return;
-    }
-    if (m->lane == 0) {
-        __threadfence();
-        last = atomicAdd(fused_outputs(a) + m->block, 1u) + 1 == 2 * a.down_tiles;
-        __threadfence();
-    }
-    if (__shfl_sync(EPA_DEV_ALL, last, 0) != 0 && !fused_failed(a))
-        for (uint32_t r = m->lane; r < m->rows; r += EPA_DEV_WARP)
-            fused_complete(a, call, m->block * S::ROWS + r);
+    if (m->warp == 0 && m->lane == 0)
+        epa_dev_add_release_gpu(count, 1);
     __syncwarp();
 }
 
 /* Before the products of a step: the tile before is told of in the third, or when rows are waited
  * for, which may wait for this. */
-template <class S>
 EPA_DEV void fused_wait_stage(const struct fused_args &a, struct fused_pipe *p, uint32_t s,
-                              uint32_t steps, struct fused_math *m, uint64_t call)
+                              uint32_t steps, struct fused_math *m)
 {
     uint64_t *full = &p->full[m->at.stage];
 
-    if (m->stored != 0 && (s == min(2u, steps - 1) || (s == 0 && !epa_dev_mbar_try(full, m->at.parity))))
-        fused_tell<S>(a, m, call);
+    if (m->stored != 0) {
+        bool now = s == min(2u, steps - 1);
+
+        if (s == 0 && !now) /* all lanes decide alike */
+            now = __any_sync(EPA_DEV_ALL, !epa_dev_mbar_try(full, m->at.parity));
+        if (now)
+            fused_tell(a, m);
+    }
     epa_dev_mbar_wait(full, m->at.parity);
 }
 
@@ -338,15 +346,14 @@ EPA_DEV void fused_operands(const struct fused_math &m, const char *stage, uint6
 /* Of 16 bits: the products of a step are queued before those of the step before are waited for. */
 template <class S>
 EPA_DEV void fused_multiply16(const struct fused_args &a, struct fused_pipe *p, const char *stages,
-                              uint32_t steps, struct fused_math *m, uint64_t call,
-                              float (&sum)[2 * S::SUMS])
+                              uint32_t steps, struct fused_math *m, float (&sum)[2 * S::SUMS])
 {
     uint64_t rows, half0, half1;
     uint32_t before = 0;
 
     for (uint32_t s = 0; s < steps; s++, fused_advance<S>(&m->at)) {
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        fused_wait_stage<S>(a, p, s, steps, m, call);
+        fused_wait_stage(a, p, s, steps, m);
         epa_dev_wgmma_begin();
 #pragma unroll
         for (uint32_t k = 0; k < FUSED_K_BYTES; k += 32) {
@@ -395,8 +402,7 @@ EPA_DEV void fused_promote(const float (&part)[S::SUMS], float scale0, float sca
 /* FP8: while a warpgroup promotes its products, the other one multiplies. */
 template <class S>
 EPA_DEV void fused_multiply8(const struct fused_args &a, struct fused_pipe *p, const char *stages,
-                             uint32_t steps, struct fused_math *m, uint64_t call,
-                             float (&sum)[2 * S::SUMS])
+                             uint32_t steps, struct fused_math *m, float (&sum)[2 * S::SUMS])
 {
     const float *scales = reinterpret_cast<const float *>(stages + S::STAGES * S::STAGE_BYTES) +
                           (S::WIDE ? m->group * 64 : 0) + m->warp * 16 + m->lane / 4;
@@ -410,7 +416,7 @@ EPA_DEV void fused_multiply8(const struct fused_args &a, struct fused_pipe *p, c
         float part[S::SUMS], by[2][2];
 
         fused_operands<S>(*m, stages + m->at.stage * S::STAGE_BYTES, &rows, &half0, &half1);
-        fused_wait_stage<S>(a, p, s, steps, m, call);
+        fused_wait_stage(a, p, s, steps, m);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             by[h][0] = scale[h * S::ROWS];
@@ -609,10 +615,10 @@ EPA_DEV void fused_finish_down(const struct fused_args &a, const struct fused_ma
 /* A warpgroup. */
 template <class S>
 EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
-                            uint32_t group, uint64_t call)
+                            uint32_t group)
 {
     struct fused_math m = {group, __shfl_sync(EPA_DEV_ALL, threadIdx.x / EPA_DEV_WARP % 4, 0),
-                           epa_dev_lane(), {0, 0}, 0, 0, 0, 0};
+                           epa_dev_lane(), {0, 0}, 0, 0, 0};
 
     for (uint32_t i = 0;; i++) {
         uint32_t slot = i % FUSED_RING, steps;
@@ -628,9 +634,9 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, co
             break;
         steps = task.kind == FUSED_UP ? a.up_steps : a.down_steps;
         if constexpr (S::FP8)
-            fused_multiply8<S>(a, p, stages, steps, &m, call, sum);
+            fused_multiply8<S>(a, p, stages, steps, &m, sum);
         else
-            fused_multiply16<S>(a, p, stages, steps, &m, call, sum);
+            fused_multiply16<S>(a, p, stages, steps, &m, sum);
         if (task.kind == FUSED_UP)
             fused_finish_up<S>(a, p, &m, task, sum);
         else
@@ -638,10 +644,9 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, co
         epa_dev_named_sync(1 + m.group, 128); /* all of its threads have stored */
         m.stored = task.kind;
         m.block = task.block;
-        m.rows = task.rows;
     }
     if (m.stored != 0)
-        fused_tell<S>(a, &m, call);
+        fused_tell(a, &m);
 }
 
 #endif

@@ -563,22 +563,107 @@ EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fuse
 
 /* ---- combine ---- */
 
-/* Rows of y whose block is complete: a token all of whose outputs are ready is queued. The threads
- * of a warpgroup, one row each. */
-EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t row)
+/* Rows of a block that are in use, and its expert. */
+template <uint32_t ROWS>
+EPA_DEV uint32_t fused_block_rows(const struct fused_args &a, const struct fused_tables &t,
+                                  uint32_t block, uint32_t *expert)
 {
-    const char *message = dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes);
-    uint4 raw = epa_dev_load16(message + a.meta_at);
-    uint32_t slot = raw.x, choice = raw.y & 0xffff, n = raw.y >> 16;
+    *expert = device_cell_of(t.block_at, a.c.local, block);
+    return min(ROWS, t.rows[*expert] - (block - t.block_at[*expert]) * ROWS);
+}
 
-    a.place[(size_t)slot * a.c.topk + choice] = {row, __uint_as_float(raw.z)};
-    __threadfence(); /* of y, too, which others of the block have stored before a barrier */
-    if (atomicAdd(a.done + slot, 1u) + 1 < n)
-        return;
-    a.done[slot] = 0; /* for the next call */
+/* A block whose outputs are complete: a token that has all of its outputs here is queued. One
+ * warp. */
+template <uint32_t ROWS>
+EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block, uint32_t rows)
+{
+    enum { EACH = ROWS / EPA_DEV_WARP };
+    const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * ROWS * a.message_bytes);
+    uint32_t slot[EACH], n[EACH], before[EACH];
+    uint4 meta[EACH];
+
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        uint32_t r = min(i * EPA_DEV_WARP + epa_dev_lane(), rows - 1);
+
+        meta[i] = epa_dev_load16(first + (uint64_t)r * a.message_bytes + a.meta_at);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        uint32_t r = i * EPA_DEV_WARP + epa_dev_lane();
+
+        slot[i] = meta[i].x;
+        n[i] = meta[i].y >> 16;
+        if (r < rows)
+            a.place[(size_t)slot[i] * a.c.topk + (meta[i].y & 0xffff)] = {
+                block * ROWS + r, __uint_as_float(meta[i].z)};
+    }
     __threadfence();
-    epa_dev_store_release(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u),
-                          call << 32 | (uint64_t)n << 26 | slot);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (i * EPA_DEV_WARP + epa_dev_lane() < rows)
+            before[i] = atomicAdd(a.done + slot[i], 1u);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (i * EPA_DEV_WARP + epa_dev_lane() < rows && before[i] + 1 == n[i]) {
+            a.done[slot[i]] = 0; /* for the next call */
+            __threadfence();
+            epa_dev_store_release(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u),
+                                  call << 32 | (uint64_t)n[i] << 26 | slot[i]);
+        }
+    __syncwarp();
+}
+
+/* Blocks that a warp watches until they are complete, one after the other. */
+struct fused_watch {
+    uint32_t block, step, blocks;
+};
+
+/* Has its next block become complete? One warp. */
+template <uint32_t ROWS>
+EPA_DEV void fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                        struct fused_watch *w)
+{
+    uint32_t seen = 0, expert;
+
+    if (w->block >= w->blocks)
+        return;
+    if (epa_dev_lane() == 0)
+        seen = epa_dev_load_acquire32(fused_outputs(a) + w->block);
+    if (__shfl_sync(EPA_DEV_ALL, seen, 0) != 2 * a.down_tiles || fused_failed(a))
+        return;
+    fused_complete<ROWS>(a, call, w->block, fused_block_rows<ROWS>(a, t, w->block, &expert));
+    w->block += w->step;
+}
+
+/* Until the i-th item of the queue is there; i past the last: until no block is watched. One warp. */
+template <uint32_t ROWS>
+EPA_DEV bool fused_wait_item(const struct fused_args &a, uint64_t call,
+                             const struct fused_tables &t, struct fused_watch *w, uint32_t i,
+                             uint64_t *item)
+{
+    bool last = i >= t.scalars[FUSED_ITEMS];
+    struct epa_dev_poll poll = {};
+    uint64_t seen = 0;
+
+    for (;;) {
+        bool done = last && w->block >= w->blocks, expired = false;
+
+        if (epa_dev_lane() == 0 && !last) {
+            seen = epa_dev_load_acquire(a.queue + i);
+            done = seen >= call << 32;
+        }
+        if (__shfl_sync(EPA_DEV_ALL, done, 0))
+            break;
+        if (epa_dev_lane() == 0)
+            expired = epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
+                                           {0, FUSED_WAIT_OUTPUTS, 0, i}, seen, call << 32);
+        if (__shfl_sync(EPA_DEV_ALL, expired, 0))
+            return false;
+        fused_look<ROWS>(a, call, t, w);
+    }
+    *item = __shfl_sync(EPA_DEV_ALL, (unsigned long long)seen, 0);
+    return true;
 }
 
 /* The next of what warps take in turn. One warp. */
@@ -665,23 +750,19 @@ EPA_DEV uint64_t *fused_flag(const struct fused_args &a, uint32_t owner, uint32_
 }
 
 /* Tokens that are complete here, added up and sent to their rank. */
-template <bool F16, int SWEEPS>
-EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call, uint32_t items)
+template <bool F16, int SWEEPS, uint32_t ROWS>
+EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
+                                const struct fused_tables &t, struct fused_watch *w)
 {
-    uint32_t i;
+    uint32_t items = t.scalars[FUSED_ITEMS], i;
+    uint64_t item;
 
     while ((i = fused_take(a, FUSED_SENDING)) < items * a.parts) {
         uint32_t part = i % a.parts, n, slot, owner, token;
-        uint64_t item = 0;
-        bool ok = true;
         struct fused_place place = {};
 
-        i /= a.parts;
-        if (epa_dev_lane() == 0)
-            ok = fused_wait_epoch(a, a.queue + i, call << 32, {0, FUSED_WAIT_OUTPUTS, 0, i}, &item);
-        if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
+        if (!fused_wait_item<ROWS>(a, call, t, w, i / a.parts, &item))
             return false;
-        item = __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, 0);
         n = (uint32_t)item >> 26;
         slot = (uint32_t)item & ((1u << 26) - 1);
         owner = slot / a.c.max_tokens;
@@ -702,7 +783,7 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call, uint3
         if (epa_dev_lane() == 0)
             epa_dev_store_release(fused_flag(a, owner, token, a.c.v.rank, part), call);
     }
-    return true;
+    return fused_wait_item<ROWS>(a, call, t, w, items, &item);
 }
 
 /* Own tokens: the sums of all ranks, which are added up. */
@@ -738,13 +819,14 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
     return true;
 }
 
-template <bool F16, int SWEEPS>
-EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, uint32_t items)
+template <bool F16, int SWEEPS, uint32_t ROWS>
+EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                           struct fused_watch w)
 {
     bool ok;
 
     fused_stamp(a, FUSED_PHASE_SEND, false);
-    ok = fused_combine_send<F16, SWEEPS>(a, call, items);
+    ok = fused_combine_send<F16, SWEEPS, ROWS>(a, call, t, &w);
     fused_stamp(a, FUSED_PHASE_SEND, true);
     fused_stamp(a, FUSED_PHASE_SUM, false);
     if (ok)
