@@ -19,8 +19,8 @@ struct cuda_layout {
     uint32_t element_bytes;      /* of what is multiplied */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
-    bool sorted, spread;
-    uint32_t up_tiles, down_tiles; /* of FUSED_COLUMNS rows of weights */
+    bool sorted, spread, swiglu;
+    uint32_t up_tiles, down_tiles;    /* of FUSED_COLUMNS rows of weights */
     uint64_t counts_at, counts_bytes; /* two sets */
     uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
 };
@@ -28,7 +28,8 @@ struct cuda_layout {
 struct fused_cuda {
     struct device d; /* first */
     struct cuda_layout l;
-    struct fused_args *args; /* what is the same in all calls, beside those of d; aligned as maps are */
+    struct fused_args
+        *args; /* what is the same in all calls, beside those of d; aligned as maps are */
     uint32_t blocks;
 };
 
@@ -127,7 +128,6 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     struct cuda_layout l = {
         .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
                  .f16 = m->dtype == EPA_F16,
-                 .swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU,
                  .rows = choose_rows(m, world, c),
                  .input = device_input_of(m->mlp.dtype == EPA_FP8_E4M3, m->dtype, m->x_dtype)},
         .size = world->size,
@@ -156,8 +156,8 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.spread = l.max_tokens <= SPREAD_TOKENS;
-    l.up_tiles = l.kind.swiglu ? l.ffn / FUSED_HALF
-                               : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
+    l.up_tiles = l.swiglu ? l.ffn / FUSED_HALF : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.counts_bytes = l.size * words * 16;
@@ -368,6 +368,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->down_steps = l->ffn / k;
     a->up_rows = l->up_rows;
     a->ffn = l->ffn;
+    a->swiglu = l->swiglu;
     a->act_groups = l->act_groups;
     a->unit_blocks = UNIT_BLOCKS;
     while (l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
@@ -386,13 +387,12 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
 static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
 {
     struct fused_args a = *c->args;
-    cudaLaunchConfig_t config = {.gridDim = {8 * c->blocks, 1, 1},
-                                 .blockDim = {256, 1, 1},
-                                 .stream = c->d.backend->stream};
+    cudaLaunchConfig_t config = {
+        .gridDim = {8 * c->blocks, 1, 1}, .blockDim = {256, 1, 1}, .stream = c->d.backend->stream};
     cudaError_t code;
 
     a.c = c->d.args;
-    code = cudaLaunchKernelExC(&config, fused_pack_kernel(c->l.kind.swiglu), (void *[]){&a});
+    code = cudaLaunchKernelExC(&config, fused_pack_kernel(), (void *[]){&a});
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(c->d.backend->stream);
     if (code != cudaSuccess)
@@ -454,8 +454,8 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     enum epa_status status = make_layout(m, &p->world, config, &l, err);
 
     if (status == EPA_OK)
-        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, 
-                               config->profile, &c, err);
+        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, config->profile,
+                               &c, err);
     if (status != EPA_OK)
         return status;
     c->args = aligned_alloc(_Alignof(struct fused_args), sizeof(*c->args));
@@ -470,13 +470,13 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->l = l;
     c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local);
     other = l.kind;
-    other.input = l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype)
-                                             : DEVICE_FP8;
-    status = device_set_up(&c->d,
-                           (struct device_kernel[]){{fused_kernel(l.kind),
-                                                     l.kind.fp8 ? fused_kernel(other) : NULL,
-                                                     "layer"}},
-                           config->blocks, err);
+    other.input =
+        l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;
+    status =
+        device_set_up(&c->d,
+                      (struct device_kernel[]){
+                          {fused_kernel(l.kind), l.kind.fp8 ? fused_kernel(other) : NULL, "layer"}},
+                      config->blocks, err);
     c->blocks = c->d.resident[0];
     if (status == EPA_OK) {
         fill_args(c, config, &m->mlp);

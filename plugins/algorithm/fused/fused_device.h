@@ -76,7 +76,7 @@ struct fused_args {
     uint32_t capacity, blocks;                          /* rows, blocks of them */
     uint32_t up_tiles, down_tiles;                      /* of FUSED_COLUMNS */
     uint32_t up_steps, down_steps;                      /* of FUSED_K_BYTES */
-    uint32_t up_rows, ffn;
+    uint32_t up_rows, ffn, swiglu;
     uint32_t unit_blocks, lag_tiles;
     uint32_t sorted, dynamic;
     uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
@@ -100,7 +100,7 @@ struct fused_args {
 };
 
 struct fused_kernel_kind {
-    bool fp8, f16, swiglu;
+    bool fp8, f16;
     enum fused_rows rows;
     enum device_input input;
 };
@@ -110,7 +110,7 @@ extern "C" {
 #endif
 /* NULL: there is none. All take a struct fused_args. */
 const void *fused_kernel(struct fused_kernel_kind);
-const void *fused_pack_kernel(bool swiglu);
+const void *fused_pack_kernel(void);
 uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local);
 #ifdef __cplusplus
 }

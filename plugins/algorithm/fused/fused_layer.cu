@@ -69,7 +69,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(p + 1));
     /* In the stages, as nothing is loaded yet; floats of each warp first. */
     uint32_t *scratch = reinterpret_cast<uint32_t *>(stages) + WARPS * FUSED_MOST_GROUPS;
-    uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0), warp = threadIdx.x / EPA_DEV_WARP;
+    uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
+             warp = threadIdx.x / EPA_DEV_WARP;
     struct fused_mover m = {blockIdx.x + warp * gridDim.x, WARPS * gridDim.x,
                             reinterpret_cast<float *>(stages) + warp * FUSED_MOST_GROUPS};
     uint64_t call = dev_begin(a.c, false, true);
@@ -100,8 +101,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_load_rows<S>(a, p, stages);
         else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S::ROWS>(a, t, m))) {
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
-            fused_combine<S::F16, 2, S::ROWS>(a, call, t,
-                                              {m.index, m.of, t.block_at[a.c.local]});
+            fused_combine<S::F16, 2, S::ROWS>(a, call, t, {m.index, m.of, t.block_at[a.c.local]});
         }
         if (warp < 2)
             fused_stamp(a, FUSED_PHASE_TILES, true);
@@ -144,8 +144,9 @@ EPA_DEV void fused_pack_matrix(const char *from, char *to, uint32_t experts, uin
 
         if (group < groups)
             v = *reinterpret_cast<const uint4 *>(
-                from + (((tile / tiles * groups + group) * FUSED_HALF + row) * steps + step) *
-                           FUSED_K_BYTES +
+                from +
+                (((tile / tiles * groups + group) * FUSED_HALF + row) * steps + step) *
+                    FUSED_K_BYTES +
                 piece * 16);
         *reinterpret_cast<uint4 *>(to + stage * FUSED_WEIGHT_BYTES +
                                    (half * FUSED_HALF + row) * FUSED_K_BYTES +
@@ -153,18 +154,17 @@ EPA_DEV void fused_pack_matrix(const char *from, char *to, uint32_t experts, uin
     }
 }
 
-template <bool SWIGLU>
 static __global__ void fused_pack(const __grid_constant__ struct fused_args a)
 {
     fused_pack_matrix(a.up_from, a.up, a.c.local, a.up_rows / FUSED_HALF, a.up_tiles, a.up_steps,
-                      SWIGLU);
+                      a.swiglu != 0);
     fused_pack_matrix(a.down_from, a.down, a.c.local, a.c.hidden / FUSED_HALF, a.down_tiles,
                       a.down_steps, false);
 }
 
-extern "C" const void *fused_pack_kernel(bool swiglu)
+extern "C" const void *fused_pack_kernel(void)
 {
-    return swiglu ? (const void *)fused_pack<true> : (const void *)fused_pack<false>;
+    return (const void *)fused_pack;
 }
 
 /* ---- which ---- */
@@ -176,35 +176,28 @@ template <class S> static const void *of_input(enum device_input input)
     else if (input == DEVICE_FP8)
         return (const void *)fused_layer<S, DEVICE_FP8>;
     else
-        return (const void *)fused_layer<S, S::F16 ? DEVICE_QUANTISE_F16 : DEVICE_QUANTISE>;
+        return (const void *)fused_layer < S, S::F16 ? DEVICE_QUANTISE_F16 : DEVICE_QUANTISE > ;
 }
 
-template <int TYPE, bool F16, bool SWIGLU>
-static const void *of_rows(const struct fused_kernel_kind *k)
+template <int TYPE, bool F16> static const void *of_rows(const struct fused_kernel_kind *k)
 {
     if (k->rows == FUSED_ROWS_64)
-        return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16, SWIGLU>>(k->input);
-    return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16, SWIGLU>>(k->input);
-}
-
-template <int TYPE, bool F16> static const void *of_activation(const struct fused_kernel_kind *k)
-{
-    return k->swiglu ? of_rows<TYPE, F16, true>(k) : of_rows<TYPE, F16, false>(k);
+        return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16>>(k->input);
+    return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16>>(k->input);
 }
 
 extern "C" const void *fused_kernel(struct fused_kernel_kind k)
 {
     if (k.fp8)
-        return k.f16 ? of_activation<EPA_DEV_E4M3, true>(&k)
-                     : of_activation<EPA_DEV_E4M3, false>(&k);
-    return k.f16 ? of_activation<EPA_DEV_F16, true>(&k) : of_activation<EPA_DEV_BF16, false>(&k);
+        return k.f16 ? of_rows<EPA_DEV_E4M3, true>(&k) : of_rows<EPA_DEV_E4M3, false>(&k);
+    return k.f16 ? of_rows<EPA_DEV_F16, true>(&k) : of_rows<EPA_DEV_BF16, false>(&k);
 }
 
 extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local)
 {
     uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
-    uint32_t wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, true>::PIPE_BYTES;
-    uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, true>::PIPE_BYTES;
+    uint32_t wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false>::PIPE_BYTES;
+    uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false>::PIPE_BYTES;
 
     return (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) +
            device_up16(tables);

@@ -6,9 +6,9 @@
 #include "fused_tokens.cuh"
 
 /* What a kernel is made for. */
-template <int TYPE_, int ROW_KIND, bool F16_, bool SWIGLU_> struct fused_shape {
+template <int TYPE_, int ROW_KIND, bool F16_> struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
-    static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, SWIGLU = SWIGLU_;
+    static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_;
     enum {
         WIDE = ROW_KIND == FUSED_ROWS_128, /* a warpgroup has 64 rows of its own */
         ROWS = WIDE ? 128 : 64,
@@ -102,13 +102,12 @@ template <class S> EPA_DEV void fused_advance(struct fused_cursor *at)
  * to the last tile. */
 
 /* Groups of 128 rows of weights that are the halves of a tile. */
-template <class S>
 EPA_DEV void fused_halves(const struct fused_args &a, const struct fused_task &task,
                           uint32_t *first, uint32_t *second)
 {
     bool up = task.kind == FUSED_UP;
     uint32_t groups = (up ? a.up_rows : a.c.hidden) / FUSED_HALF;
-    bool pairs = up && S::SWIGLU;
+    bool pairs = up && a.swiglu != 0;
     uint32_t at = pairs ? task.tile : 2 * task.tile;
 
     *first = task.expert * groups + at;
@@ -230,13 +229,13 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, struct fused_pipe *p, c
         height = task.rows <= 16 ? 0 : task.rows <= 32 ? 1 : task.rows <= 64 ? 2 : 3;
         const CUtensorMap *map = up ? &a.rows[height] : &a.act[height];
         if (S::FP8) {
-            row_scales = up ? reinterpret_cast<const float *>(
-                                  dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) +
-                                  a.scales_at)
-                            : a.act_row_scales + (size_t)row * a.act_groups;
+            row_scales =
+                up ? reinterpret_cast<const float *>(
+                         dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) + a.scales_at)
+                   : a.act_row_scales + (size_t)row * a.act_groups;
             stride = up ? a.message_bytes / 4 : a.act_groups;
             half_scales = up ? a.up_scale : a.down_scale;
-            fused_halves<S>(a, task, &first, &second);
+            fused_halves(a, task, &first, &second);
         }
         if (lane == 0 && ok)
             ok = fused_wait_rows<S>(a, task);
@@ -380,8 +379,7 @@ EPA_DEV void fused_multiply16(const struct fused_args &a, struct fused_pipe *p, 
 }
 
 /* One half of a step in FP8: its products, which are added up to less than float32. */
-template <class S>
-EPA_DEV void fused_products(uint64_t rows, uint64_t half, float (&part)[S::SUMS])
+template <class S> EPA_DEV void fused_products(uint64_t rows, uint64_t half, float (&part)[S::SUMS])
 {
     epa_dev_wgmma_begin();
 #pragma unroll
@@ -576,7 +574,7 @@ template <class S>
 EPA_DEV void fused_finish_up(const struct fused_args &a, struct fused_pipe *p, struct fused_math *m,
                              const struct fused_task &task, float (&sum)[2 * S::SUMS])
 {
-    if (S::SWIGLU) {
+    if (a.swiglu != 0) {
 #pragma unroll
         for (int i = 0; i < S::SUMS; i++)
             sum[i] = fused_swiglu(sum[i], sum[S::SUMS + i]);
@@ -617,8 +615,13 @@ template <class S>
 EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p, const char *stages,
                             uint32_t group)
 {
-    struct fused_math m = {group, __shfl_sync(EPA_DEV_ALL, threadIdx.x / EPA_DEV_WARP % 4, 0),
-                           epa_dev_lane(), {0, 0}, 0, 0, 0};
+    struct fused_math m = {group,
+                           __shfl_sync(EPA_DEV_ALL, threadIdx.x / EPA_DEV_WARP % 4, 0),
+                           epa_dev_lane(),
+                           {0, 0},
+                           0,
+                           0,
+                           0};
 
     for (uint32_t i = 0;; i++) {
         uint32_t slot = i % FUSED_RING, steps;

@@ -137,8 +137,8 @@ static __device__ __noinline__ void fused_publish(const struct fused_args &a, ui
 EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_t source,
                               uint32_t word, uint32_t *out)
 {
-    const char *from = dev_own(a.c.v, a.counts[call % 2]) +
-                       ((uint64_t)source * fused_count_words(a) + word) * 16;
+    const char *from =
+        dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * fused_count_words(a) + word) * 16;
     struct epa_dev_wait w = {0, FUSED_WAIT_COUNTS, source, word};
     struct epa_dev_poll poll = {};
     uint64_t value, seen;
@@ -345,8 +345,8 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
             if (QUANTISES) {
                 float scale;
 
-                v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(
-                    v[s][0], v[s][HALVES - 1], FUSED_HALF / 16, &scale);
+                v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(v[s][0], v[s][HALVES - 1],
+                                                                        FUSED_HALF / 16, &scale);
                 if (lane % 8 == 0 && at < bytes)
                     staged[at / FUSED_HALF] = scale;
             }
@@ -431,8 +431,8 @@ EPA_DEV void fused_copy_row(const char *from, char *to, uint32_t bytes)
 template <uint32_t ROWS>
 EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t row)
 {
-    uint32_t *arrived = reinterpret_cast<uint32_t *>(a.c.v.peer_heap[expert / a.c.local] +
-                                                     a.arrived);
+    uint32_t *arrived =
+        reinterpret_cast<uint32_t *>(a.c.v.peer_heap[expert / a.c.local] + a.arrived);
 
     epa_dev_add_release32(arrived + row / ROWS, 1);
 }
@@ -474,8 +474,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
         struct fused_choice c = fused_choice_of(a, token, ~0u, &meta);
 
         if (c.sent && warp == 0)
-            rows[epa_dev_lane()] =
-                t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
+            rows[epa_dev_lane()] = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
         epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
         if (c.sent) {
             c.row = rows[epa_dev_lane()];
@@ -498,8 +497,8 @@ template <int IN>
 EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover &m)
 {
     for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
-        fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1, a.quantised + (size_t)token * a.message_bytes,
-                               m.staged);
+        fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1,
+                               a.quantised + (size_t)token * a.message_bytes, m.staged);
 }
 
 /* Then rows of the experts that are first, first. */
@@ -575,7 +574,8 @@ EPA_DEV uint32_t fused_block_rows(const struct fused_args &a, const struct fused
 /* A block whose outputs are complete: a token that has all of its outputs here is queued. One
  * warp. */
 template <uint32_t ROWS>
-EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block, uint32_t rows)
+EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
+                            uint32_t rows)
 {
     enum { EACH = ROWS / EPA_DEV_WARP };
     const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * ROWS * a.message_bytes);
