@@ -16,7 +16,8 @@
 const struct variable environment[] = {
     {"EPA2A_PLUGIN_PATH", "absolute folders of plugins with : between them, instead of the "
                           "installed one"},
-    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2 or avx512"},
+    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
+                  "amx; the last two multiply matrices, and quantise as avx512 does"},
     {"EPA2A_JOB_TOKEN", "launcher env: a word that all ranks of a job share and no other "
                         "job has"},
     {"NO_COLOR", "set and not empty: no colour, unless --color always asks for it"},

@@ -279,8 +279,10 @@ static void print_flops(FILE *file, const struct result *result)
 
     if (!(result->flops > 0))
         return;
+    /* Experts move nothing; a row that does, and is not the last, says the same as that. */
     for (uint32_t i = 0; i < result->n_stages; i++)
-        if (isfinite(result->stage[i].flops))
+        if (isfinite(result->stage[i].flops) &&
+            (i + 1 == result->n_stages || !isfinite(result->stage[i].goodput)))
             text_add(&rate, ", %.3g TFLOP/s in %s", result->stage[i].flops / 1e12,
                      result->stage[i].name);
     report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s", result->flops / 1e9,

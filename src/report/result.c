@@ -359,19 +359,24 @@ static const struct result_traffic *stage_traffic(const struct result *result, u
 /* Of rows before the last. */
 static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
 {
-    if (by_graph(result->session))
-        return kind_traffic(result,
-                            row == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH : EPA_STAGE_COMBINE);
+    if (by_graph(result->session)) {
+        enum session_figure figure = session_figure_at(result->session, row);
+
+        return figure == FIGURE_EXPERTS
+                   ? NULL
+                   : kind_traffic(result, figure == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH
+                                                                    : EPA_STAGE_COMBINE);
+    }
     return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
 }
 
 static const char *row_name(const struct session *s, uint32_t row)
 {
     static const char *const figure[] = {
-        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine"};
+        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine", [FIGURE_EXPERTS] = "experts"};
 
     if (by_graph(s))
-        return figure[row];
+        return figure[session_figure_at(s, row)];
     return row < s->n_stages ? s->stage[row] : "service";
 }
 
@@ -382,23 +387,27 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
     bool open = session_is_open(s);
 
     last += open && last > 0 ? OPEN_LATENCY : 0;
+    while (by_graph(s) && total == FIGURE_PAIR && session_figure_at(s, last) != FIGURE_PAIR)
+        last++;
 
     result->n_stages = last + 1;
     for (uint32_t i = 0; i <= last; i++) {
         struct result_stage *stage = &result->stage[i];
-        uint64_t n = by_graph(s) && s->not_alone[i] ? 0 : result->n_samples;
+        /* Where its times are. */
+        uint32_t row = by_graph(s) && last > 0 ? (uint32_t)session_figure_at(s, i) : i;
+        bool experts = by_graph(s) ? row == FIGURE_EXPERTS
+                                   : i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS;
+        uint64_t n = by_graph(s) && s->not_alone[row] ? 0 : result->n_samples;
         const struct result_traffic *traffic = i < last ? row_traffic(result, i)
                                                : open   ? NULL /* time in a queue moves nothing */
                                                         : &result->total;
 
         stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : open ? "latency" : "total";
-        gather(s, i, n, work->rank_ns);
+        gather(s, row, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
         set_rates(result, traffic, stage);
-        set_computing(result,
-                      !by_graph(s) && i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS,
-                      traffic == &result->total, stage);
+        set_computing(result, experts, traffic == &result->total, stage);
     }
     find_straggler(result, work);
     return EPA_OK;

@@ -237,6 +237,15 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: backend '%s' has no graphs; set events",
                         x->backend.plugin->name);
+    /* Experts of the host follow the lists of a dispatch, which a graph has not made yet. */
+    for (uint32_t i = 0; i < r->n_stages; i++)
+        if (is_kind(r, i, EPA_STAGE_EXPERTS) && r->backend->ops->experts_create == NULL)
+            captures = false;
+    if (o->clock == CLOCK_GRAPH && !captures && r->backend->ops->capture_begin != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "bench.clock: backend '%s' leaves real experts to the host, which no graph "
+                        "can hold; set events",
+                        x->backend.plugin->name);
     if (o->clock == CLOCK_GRAPH && r->first_stages == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: graph needs a dispatch and a combine, or one stage "

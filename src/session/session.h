@@ -27,7 +27,8 @@ enum {
 enum session_figure {
     FIGURE_DISPATCH,
     FIGURE_COMBINE,
-    FIGURE_PAIR,
+    FIGURE_PAIR,    /* with the experts between, where those are a stage */
+    FIGURE_EXPERTS, /* alone; only there */
     FIGURES,
     FIGURE_WHOLE = 0,
 };
@@ -171,6 +172,10 @@ bool session_is_open(const struct session *);
 /* The row that has times of whole iterations, by the kind of the last stage; UINT32_MAX:
  * there is none with this clock, they are the sum of the stages. */
 uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
+
+/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`. The
+ * last is FIGURE_PAIR; FIGURES: there is no such row. */
+enum session_figure session_figure_at(const struct session *, uint32_t i);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);

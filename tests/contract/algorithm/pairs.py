@@ -297,20 +297,20 @@ FILES = {
     },
     # Experts that the core computes between the stages.
     "experts": {
-        "base": ["moe: {hidden: 256}", "expert: {kind: mlp, ffn: 384}", "verify: {iterations: 2}"],
+        "base": ["ranks: 2", "moe: {hidden: 256}", "expert: {kind: mlp, ffn: 384}", "verify: {iterations: 2}"],
         "axes": [
             {"counts change with every iteration": "",
              "one rank is a world": "ranks: 1",
              "seven ranks": "ranks: 7, moe.experts: 14",
              "choices are dropped": "routing: {kind: masked, share: 0.5}",
              "most want one expert": "routing: {kind: hot, share: 0.9}",
-             "some ranks have no tokens": "tokens: [16, 0, 3, 0]",
-             "nobody has tokens": "tokens: [0, 0, 0, 0]",
+             "some ranks have no tokens": "ranks: 4, tokens: [16, 0, 3, 0]",
+             "nobody has tokens": "tokens: [0, 0]",
              "32 choices": "moe.topk: 32, moe.experts: 64, moe.max_tokens: 4",
              "the fewest channels": "moe.hidden: 128, expert.ffn: 128",
-             "more rows than a task": "ranks: 2, moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
+             "more rows than a task": "moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
                  "tokens: full, moe.hidden: 128, expert.ffn: 128, verify.iterations: 1",
-             "three workers a rank": "backend.workers: 3, ranks: 2",
+             "three workers a rank": "backend.workers: 3",
              "any weights": "routing.weights: uniform",
              "the caller places expert outputs": "expert.output: separate"},
             {"ll_v2": "algorithm: ll_v2",
