@@ -97,7 +97,7 @@ template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
         epa_dev_mbar_init_done();
     }
     for (uint32_t i = threadIdx.x; i < sizeof(s.amax) / sizeof(uint32_t); i += blockDim.x)
-        s.amax[0][0][i] = 0;
+        reinterpret_cast<uint32_t *>(s.amax)[i] = 0;
 }
 
 /* ---- loads ---- */
@@ -107,10 +107,11 @@ template <class S> EPA_DEV void gemm_wait_empty(S &s, const struct gemm_at &at)
     epa_dev_mbar_wait(&s.empty[at.stage], at.phase ^ 1);
 }
 
-/* Boxes of weights from rows `first` and `second` of the map on; one lane. */
+/* Boxes of weights from rows `first` and `second` of the map on; one lane. `boxes` 1: only the first,
+ * where the second is beyond C; what is in its place is multiplied or not, and must not be used. */
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map, uint32_t first,
-                               uint32_t second, uint32_t k_blocks, uint64_t l2)
+                               uint32_t second, uint32_t k_blocks, uint64_t l2, uint32_t boxes = 2)
 {
     for (uint32_t k = 0; k < k_blocks; k++) {
         char *to = s.stage[at.stage] + GEMM_ROWS_BYTES;
@@ -118,9 +119,10 @@ EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map,
         int32_t x = (int32_t)(k * gemm_values<TYPE>());
 
         gemm_wait_empty(s, at);
-        epa_dev_mbar_expect(full, 2 * GEMM_BOX_BYTES);
+        epa_dev_mbar_expect(full, boxes * GEMM_BOX_BYTES);
         epa_dev_tile_load(to, map, x, (int32_t)first, full, l2);
-        epa_dev_tile_load(to + GEMM_BOX_BYTES, map, x, (int32_t)second, full, l2);
+        if (boxes == 2)
+            epa_dev_tile_load(to + GEMM_BOX_BYTES, map, x, (int32_t)second, full, l2);
         gemm_next<S>(at);
     }
 }
@@ -128,13 +130,13 @@ EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map,
 /* The same from weights in the layout of gemm_pack(): `from` is the tile's; one lane. */
 template <class S>
 EPA_DEV void gemm_load_packed(S &s, struct gemm_at &at, const char *from, uint32_t k_blocks,
-                              uint64_t l2)
+                              uint64_t l2, uint32_t boxes = 2)
 {
     for (uint32_t k = 0; k < k_blocks; k++) {
         gemm_wait_empty(s, at);
-        epa_dev_mbar_expect(&s.full[at.stage], 2 * GEMM_BOX_BYTES);
+        epa_dev_mbar_expect(&s.full[at.stage], boxes * GEMM_BOX_BYTES);
         epa_dev_bulk_load(s.stage[at.stage] + GEMM_ROWS_BYTES,
-                          from + (size_t)k * 2 * GEMM_BOX_BYTES, 2 * GEMM_BOX_BYTES,
+                          from + (size_t)k * 2 * GEMM_BOX_BYTES, boxes * GEMM_BOX_BYTES,
                           &s.full[at.stage], l2);
         gemm_next<S>(at);
     }
@@ -263,9 +265,10 @@ template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
-/* 16 bits: a block's products are issued before those of the block before are waited for. */
-template <epa_dev_type TYPE, class S>
-EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[128])
+/* 16 bits: a block's products are issued before those of the block before are waited for. N: columns
+ * of both boxes, or of one. */
+template <epa_dev_type TYPE, int N, class S>
+EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[N / 2])
 {
     const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK;
     uint32_t before = 0;
@@ -278,8 +281,8 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
         epa_dev_wgmma_begin();
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            epa_dev_wgmma<TYPE, 256>(sum, epa_dev_descriptor_add(a, 32 * i),
-                                     epa_dev_descriptor_add(b, 32 * i), k + i > 0);
+            epa_dev_wgmma<TYPE, N>(sum, epa_dev_descriptor_add(a, 32 * i),
+                                   epa_dev_descriptor_add(b, 32 * i), k + i > 0);
         epa_dev_wgmma_commit();
         epa_dev_wgmma_wait<1>();
         if (k > 0)
@@ -294,7 +297,8 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
 /* FP8: tensor cores add up the values of a group of K; sums of groups, times their scales, are in
  * float32. While a warpgroup does that, the other one multiplies. */
 template <int GROUP, class S>
-EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64])
+EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
+                            uint32_t boxes)
 {
     enum { PER = GEMM_FP8_GROUP / GROUP, STEPS = 4 / PER };
     const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK, row = gemm_row(0);
@@ -319,7 +323,9 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
                 scale[b][p][1] = s.scale[at.stage][b][p][row + 8];
             }
 #pragma unroll
-        for (int b = 0; b < 2; b++)
+        for (int b = 0; b < 2; b++) {
+            if (b == 1 && boxes == 1)
+                break;
 #pragma unroll
             for (int p = 0; p < PER; p++) {
                 epa_dev_wgmma_begin();
@@ -333,24 +339,28 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
                 }
                 epa_dev_wgmma_commit();
                 epa_dev_wgmma_wait<0>();
-                if (b == 1 && p == PER - 1)
+                if (p == PER - 1 && b + 1 == (int)boxes)
                     gemm_release(s, at.stage);
 #pragma unroll
                 for (int i = 0; i < 64; i++)
                     sum[b][i] = __fmaf_rn(part[i], scale[b][p][i / 2 % 2], sum[b][i]);
             }
+        }
         gemm_next<S>(at);
     }
 }
 
-/* A tile of more than 64 rows. */
+/* A tile of more than 64 rows. `boxes` 1: sum[1] is left as it is. */
 template <epa_dev_type TYPE, int GROUP, class S>
-EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64])
+EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
+                           uint32_t boxes = 2)
 {
     if constexpr (TYPE == EPA_DEV_E4M3)
-        gemm_multiply8<GROUP>(s, at, k_blocks, sum);
+        gemm_multiply8<GROUP>(s, at, k_blocks, sum, boxes);
+    else if (boxes == 2)
+        gemm_multiply16<TYPE, 256>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum));
     else
-        gemm_multiply16<TYPE>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum));
+        gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0]);
 }
 
 /* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box. */

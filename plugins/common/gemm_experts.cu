@@ -12,6 +12,9 @@ struct shared_head {
     uint32_t tables[]; /* [experts + 1] units of rows before an expert, then rows before it */
 };
 
+static_assert(sizeof(gemm_shared<STAGES>) + 2 * (GEMM_EXPERTS + 1) * sizeof(uint32_t) <= 227 * 1024,
+              "shared memory of a block");
+
 struct tile {
     uint32_t expert, column, rows; /* column of C; rows > 0 */
     uint64_t in, out;              /* first row of A, of C */
@@ -81,6 +84,26 @@ EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *r
     }
 }
 
+/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C. */
+template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_> struct kind {
+    static constexpr epa_dev_type TYPE = TYPE_;
+    enum {
+        SWIGLU = SWIGLU_,
+        F16 = OUT_ == GEMM_OUT_F16,
+        FLOAT = OUT_ == GEMM_OUT_F32,
+        OUT = OUT_,
+        BOXES = SWIGLU_ ? 1 : 2, /* of C */
+        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
+        OUT_GROUP = GROUP_
+    };
+};
+
+/* Of weights that a tile needs. */
+template <class K> EPA_DEV uint32_t boxes_of(const struct gemm_args &g, const struct tile &t)
+{
+    return K::SWIGLU || t.column + GEMM_BOX < g.columns ? 2 : 1;
+}
+
 /* ---- epilogues ---- */
 
 template <int OUT> EPA_DEV uint32_t value_bytes(void)
@@ -101,20 +124,6 @@ EPA_DEV bool out_of(const struct gemm_args &g, const struct tile &t, int b, stru
     scale = g.out_scale + t.out * (g.columns / g.out_group) + column / g.out_group;
     return column < g.columns;
 }
-
-/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C. */
-template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_> struct kind {
-    static constexpr epa_dev_type TYPE = TYPE_;
-    enum {
-        SWIGLU = SWIGLU_,
-        F16 = OUT_ == GEMM_OUT_F16,
-        FLOAT = OUT_ == GEMM_OUT_F32,
-        OUT = OUT_,
-        BOXES = SWIGLU_ ? 1 : 2, /* of C */
-        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
-        OUT_GROUP = GROUP_
-    };
-};
 
 template <class K, int N> EPA_DEV void activate(float (&sum)[2][N])
 {
@@ -185,10 +194,10 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
                 gemm_load_packed(s, at,
                                  g.packed + (size_t)(t.expert * g.tiles + t.column / g.step) *
                                                 g.k_blocks * 2 * GEMM_BOX_BYTES,
-                                 g.k_blocks, EPA_L2_NORMAL);
+                                 g.k_blocks, EPA_L2_NORMAL, boxes_of<K>(g, t));
             else
                 gemm_load_weights<K::TYPE>(s, at, &g.weights, first, first + g.second, g.k_blocks,
-                                           EPA_L2_NORMAL);
+                                           EPA_L2_NORMAL, boxes_of<K>(g, t));
         }
     } else if (warp == 1 && epa_dev_lane() == 0) {
         if (g.early)
@@ -204,7 +213,7 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
                 g.weight_scale +
                 (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
             /* A box beyond C has the scales of the first: its sums are not used. */
-            bool both = K::SWIGLU || t.column + GEMM_BOX < g.columns;
+            bool both = boxes_of<K>(g, t) == 2;
             struct gemm_scales of = {
                 g.row_scale + t.in * g.row_scale_stride,
                 g.row_scale_stride,
@@ -228,7 +237,7 @@ EPA_DEV void multiply(gemm_shared<STAGES> &s, const struct gemm_args &g, struct 
         if (t.rows > GEMM_SMALL_ROWS) {
             float sum[2][64];
 
-            gemm_multiply<K::TYPE, K::IN_GROUP>(s, at, g.k_blocks, sum);
+            gemm_multiply<K::TYPE, K::IN_GROUP>(s, at, g.k_blocks, sum, boxes_of<K>(g, t));
             store_tile<K>(g, t, sum);
         } else if (t.rows <= 8) {
             small_tile<K, 8>(s, at, g, t, turn);

@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+enum { GEMM_EXPERTS = 3072 }; /* at most */
+
 enum gemm_out_type { GEMM_OUT_BF16, GEMM_OUT_F16, GEMM_OUT_F32, GEMM_OUT_FP8, GEMM_OUTS };
 
 /* One product of the rows of each expert, C = A * B^T, by value to a kernel. */

@@ -24,6 +24,9 @@ struct epa_graph; /* a CUDA graph that can be launched */
 
 struct epa_experts; /* real experts of a rank, by a library or kernels of the backend's own */
 
+/* Of real experts of a device, as epa_moe_footprint.fp8_sum_bits: tensor cores add up FP8. */
+enum { EPA_EXPERTS_FP8_SUM_BITS = 13 };
+
 struct epa_experts_params {
     /* Shapes, and mlp with the weights, which stay as they are until experts_destroy(); what is
      * kept of the struct itself is to be copied. */

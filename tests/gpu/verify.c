@@ -53,6 +53,7 @@ static const struct list lists[] = {
     {"problems", ways, problems, .core = true},
     {"fused", fused_ways, fused_base, .core = false},
     {"fused-problems", fused_ways, fused_problems, .core = true},
+    {"experts", experts_ways, experts_problems},
     {"quick ways", ways, quick, .core = false},
     {"quick problems", ways, problems, .core = true, .quick = true},
     {"quick fused", fused_ways, fused_quick, .core = false},

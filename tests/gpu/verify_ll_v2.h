@@ -204,4 +204,28 @@ static const struct entry crowded_ways[] = {
     {0},
 };
 
+/* Real experts, which the backend computes. */
+static const struct entry experts_ways[] = {
+    {"direct", {"expert.kind=mlp"}},
+    {"direct, padded, expert outputs elsewhere",
+     {"expert.kind=mlp", "algorithm.recv_layout=padded", "expert.output=separate"}},
+    {"by rank, expert outputs elsewhere",
+     {"expert.kind=mlp", "algorithm.layout=rank", "expert.output=separate"}},
+    {0},
+};
+static const struct entry experts_problems[] = {
+    {"FP8", {"expert.weights=fp8", "expert.ffn=256", "verify.iterations=4"}},
+    {"FP8, quantised after dispatch",
+     {"expert.weights=fp8", "expert.ffn=128", "algorithm.dispatch_dtype=native",
+      "verify.iterations=4"}},
+    {"bf16", {"expert.ffn=256", "algorithm.dispatch_dtype=native", "verify.iterations=4"}},
+    {"f16, dequantised after dispatch, no activation",
+     {"expert.ffn=384", "moe.dtype=f16", "expert.activation=none", "expert.values=integers",
+      "verify.iterations=4"}},
+    {"FP8, scales of 64, more than 64 rows",
+     {"expert.weights=fp8", "expert.fp8_group_size=64", "expert.ffn=384", "moe.max_tokens=150",
+      "moe.experts=4", "verify.iterations=2"}},
+    {0},
+};
+
 #endif

@@ -187,7 +187,7 @@ static enum epa_status make(struct epa_experts *x)
     return status == EPA_OK ? pack_weights(x) : status;
 }
 
-static enum epa_status check_device(struct cuda *c)
+static enum epa_status check_device(struct cuda *c, uint32_t experts)
 {
     int major = 0, minor = 0;
     enum epa_status status = cuda_check(
@@ -203,6 +203,10 @@ static enum epa_status check_device(struct cuda *c)
                         "cuda: kernels of real experts are for compute capability 9.0; GPU %d has "
                         "%d.%d",
                         c->base.device, major, minor);
+    if (status == EPA_OK && experts > GEMM_EXPERTS)
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: %u real experts on a GPU; its kernels count the rows of %d at most",
+                        experts, GEMM_EXPERTS);
     return status;
 }
 
@@ -228,7 +232,7 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
     x->around.most = x->moe.topk < p->experts ? x->moe.topk : p->experts;
     status = cuda_enter_eager(c, "experts_create");
     if (status == EPA_OK)
-        status = check_device(c);
+        status = check_device(c, p->experts);
     if (status == EPA_OK)
         status = make(x);
     if (status != EPA_OK) {

@@ -88,12 +88,13 @@ static enum epa_status create(struct op_moe *op, struct epa_error *err)
     if (c == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
     c->tokens = (uint32_t)n;
-    c->reference = reference_create(
-        &(struct reference_params){.weights = &op->weights,
-                                   .f16 = is_f16(op),
-                                   .rounded = op->footprint.output_dtype != EPA_F32,
-                                   .fp8_sum_bits = op->footprint.fp8_sum_bits,
-                                   .rows = (uint32_t)n});
+    c->reference = reference_create(&(struct reference_params){
+        .weights = &op->weights,
+        .f16 = is_f16(op),
+        .rounded = op->footprint.output_dtype != EPA_F32,
+        .fp8_sum_bits =
+            op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
+        .rows = (uint32_t)n});
     c->token = malloc(n * sizeof(*c->token));
     c->x = malloc(n * hidden * sizeof(*c->x));
     c->scale = malloc(n * hidden / 128 * sizeof(*c->scale));

@@ -213,9 +213,9 @@ static bool waits_for(const struct lane *lane, const void *bar)
     return lane->bar == bar;
 }
 
-/* Of this block, or of `peer`'s, who finds out himself. */
-static void change_mbar(struct worker *w, struct worker *owner, uint64_t *bar, uint32_t arrivals,
-                        int64_t bytes)
+/* Of this block, or of `owner`'s, who finds out himself. Returns how many threads go on. */
+static uint32_t change_mbar(struct worker *w, struct worker *owner, uint64_t *bar,
+                            uint32_t arrivals, int64_t bytes)
 {
     uint64_t was = load_mbar(w, bar), then;
     bool ends;
@@ -238,8 +238,7 @@ static void change_mbar(struct worker *w, struct worker *owner, uint64_t *bar, u
     } while (
         !__atomic_compare_exchange_n(bar, &was, then, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
     w->idle = 0;
-    if (ends && owner == w)
-        (void)simt_wake(w, LANE_IN_MBAR, waits_for, bar);
+    return ends && owner == w ? simt_wake(w, LANE_IN_MBAR, waits_for, bar) : 0;
 }
 
 void simt_mbar_init(uint64_t *bar, uint32_t arrivals)
@@ -263,7 +262,8 @@ void simt_mbar_arrive(uint64_t *bar, uint32_t bytes)
 {
     struct worker *w = simt_place()->worker;
 
-    change_mbar(w, w, bar, 1, bytes);
+    if (simt_random(w, change_mbar(w, w, bar, 1, bytes) > 0 ? 2 : 8) == 0)
+        simt_hold(w);
 }
 
 /* The same place in another block. */
@@ -285,7 +285,7 @@ void simt_mbar_arrive_at(uint64_t *bar, uint32_t rank)
     if (has_inits(peer))
         simt_die(w, "thread %u: mbarriers of block %u were made without fence.mbarrier_init",
                  w->now->number, rank);
-    change_mbar(w, peer, bar_of(w, peer, bar), 1, 0);
+    (void)change_mbar(w, peer, bar_of(w, peer, bar), 1, 0);
 }
 
 static struct unseen *unseen_of(struct worker *w, const uint64_t *bar)
@@ -430,7 +430,7 @@ static void run_load(struct worker *w, const struct copy *c)
         from = to;
     }
     while ((peer = next_target(w, c, &all)) != NULL)
-        change_mbar(w, peer, bar_of(w, peer, c->bar), 0, -(int64_t)c->bytes);
+        (void)change_mbar(w, peer, bar_of(w, peer, c->bar), 0, -(int64_t)c->bytes);
 }
 
 static void run_read(struct worker *w, struct copy *c)

@@ -28,6 +28,8 @@ enum {
     MIN_BACKOFF_NS = 20000,
     MAX_BACKOFF_NS = 20000000,
     TOLD = 12, /* groups of threads */
+    LATE = 4,
+    LONG = 64, /* rounds that a warp may be held */
     IDLE = 16, /* times that nothing could happen until nothing will */
 };
 #define STUCK_NS 1000000000u /* a cluster; its blocks do not see at once what others did */
@@ -66,6 +68,7 @@ static const char *name_of(const struct worker *w, const struct lane *lane)
                                         [LANE_IN_MBAR] = "an mbarrier",
                                         [LANE_IN_WGMMA] = "wgmma of its warpgroup",
                                         [LANE_IN_CLUSTER] = "the barrier of the cluster",
+                                        [LANE_HELD] = "no such place",
                                         [LANE_LEFT] = "the end of the kernel"};
 
     return simt_can_go_on(w, lane)        ? "no such place"
@@ -198,6 +201,30 @@ uint32_t simt_wake(struct worker *w, enum lane_state state,
         woken++;
     }
     return woken;
+}
+
+void simt_hold(struct worker *w)
+{
+    uint32_t warp = w->now->number / SIMT_WARP;
+
+    for (uint32_t left = w->ready[warp]; left != 0; left &= left - 1)
+        w->lane[warp * SIMT_WARP + (uint32_t)__builtin_ctz(left)].state = LANE_HELD;
+    w->held[warp] |= w->ready[warp];
+    w->ready[warp] = 0;
+    w->hold_rounds = simt_random(w, 2) == 0 ? 1 + simt_random(w, LATE) : LONG;
+    simt_pass(w);
+}
+
+static bool release_held(struct worker *w)
+{
+    bool any = w->hold_rounds > 0;
+
+    for (uint32_t i = 0; any && i < SIMT_WARPS; i++) {
+        w->ready[i] |= w->held[i];
+        w->held[i] = 0;
+    }
+    w->hold_rounds = 0;
+    return any;
 }
 
 uint32_t simt_random(struct worker *w, uint32_t n)
@@ -366,7 +393,7 @@ static void none_is_ready(struct worker *w, uint64_t *since)
 {
     bool last;
 
-    if (simt_async_next(w) || simt_cluster_news(w)) {
+    if (simt_async_next(w) || simt_cluster_news(w) || release_held(w)) {
         *since = 0;
         return;
     }
@@ -389,6 +416,8 @@ static void block_begin(struct worker *w, const struct simt_grid *grid, uint3 bl
     w->random = 0x9e3779b97f4a7c15u * (block.x + 1) + block.y * 31 + block.z;
     memset(w->named, 0, sizeof(w->named));
     memset(w->waiting, 0, sizeof(w->waiting));
+    memset(w->held, 0, sizeof(w->held));
+    w->hold_rounds = 0;
     place_lanes(w, grid, block);
     memset(shared, GARBAGE, grid->shared_bytes);
     SIMT_POISON(shared + grid->shared_bytes, sizeof(shared) - grid->shared_bytes);
@@ -424,13 +453,17 @@ void simt_block_run(struct worker *w, const struct simt_grid *grid,
         w->polled = false;
         begin_round(w, first);
         w->round++;
+        if (w->hold_rounds == 1)
+            (void)release_held(w);
+        w->hold_rounds -= w->hold_rounds > 0;
         simt_async_round(w);
         if (w->cluster->blocks > 1)
             (void)simt_cluster_news(w);
         if (!all_wait(w)) {
             since = 0;
         } else if (w->polled && ready_from(w, 0) != NULL) {
-            rest(&since);
+            if (!release_held(w))
+                rest(&since);
             (void)look_again(w);
         }
     }

@@ -38,6 +38,7 @@ enum lane_state {
     LANE_IN_MBAR,  /* for a phase of `bar` */
     LANE_IN_WGMMA, /* for others of its warpgroup */
     LANE_IN_CLUSTER,
+    LANE_HELD, /* lets those go first that it has woken */
     LANE_LEFT,
     LANE_STATES,
 };
@@ -127,6 +128,8 @@ struct worker {
     const void *args;
     struct named named[SIMT_NAMED];
     uint32_t waiting[LANE_STATES]; /* lanes in simt_wait() */
+    uint32_t held[SIMT_WARPS];     /* lanes in simt_hold(), as bits */
+    uint32_t hold_rounds;          /* that these stay there */
     char *shared;                  /* dynamic shared memory */
     size_t shared_bytes;
     uint64_t round, turn; /* a round is a turn of each lane that can go on */
@@ -157,6 +160,9 @@ uint32_t simt_wake(struct worker *, enum lane_state,
                    bool (*which)(const struct lane *, const void *), const void *with);
 /* Others get their turn until somebody makes this lane ready. */
 void simt_wait(struct worker *, enum lane_state, int op, const void *caller);
+/* This lane's warp stands still for some rounds, or until nothing else can happen: what lane 0
+ * does for all of it must not come before the others have done their part. */
+void simt_hold(struct worker *);
 /* A number below `n`, the same in each run. */
 uint32_t simt_random(struct worker *, uint32_t n);
 /* To whoever is next; comes back when it is this lane's turn. */
