@@ -465,28 +465,29 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
     for (int half = 0; half < 2; half++) {
         uint32_t row = gemm_row(2 * half);
         char *at = to.row + row * to.stride;
-        bool exists = row < to.rows;
+        uint32_t word[4][4];
 
+        if constexpr (!FLOAT) {
 #pragma unroll
-        for (int c = 0; c < 16; c += 4) {
-            if constexpr (FLOAT) {
+            for (int c = 0; c < 16; c++)
+                word[c / 4][c % 4] =
+                    epa_dev_pack2<F16>(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]);
 #pragma unroll
-                for (int i = c; i < c + 4; i++)
-                    if (exists)
-                        *reinterpret_cast<float2 *>(at + (8 * i + 2 * q) * 4) =
-                            make_float2(v[4 * i + 2 * half], v[4 * i + 2 * half + 1]);
-            } else {
-                uint32_t word[4];
-
+            for (int c = 0; c < 4; c++)
+                gemm_quad_transpose(word[c]);
+        }
+        if (row >= to.rows)
+            continue;
+        if constexpr (FLOAT) {
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    word[i] = epa_dev_pack2<F16>(v[4 * (c + i) + 2 * half],
-                                                 v[4 * (c + i) + 2 * half + 1]);
-                gemm_quad_transpose(word);
-                if (exists)
-                    epa_dev_store16(at + (8 * c + 8 * q) * 2,
-                                    make_uint4(word[0], word[1], word[2], word[3]));
-            }
+            for (int c = 0; c < 16; c++)
+                *reinterpret_cast<float2 *>(at + (8 * c + 2 * q) * 4) =
+                    make_float2(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]);
+        } else {
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                epa_dev_store16(at + (32 * c + 8 * q) * 2,
+                                make_uint4(word[c][0], word[c][1], word[c][2], word[c][3]));
         }
     }
 }
@@ -498,29 +499,31 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
 
 #pragma unroll
-    for (int c = 0; c < N / 8; c++)
+    for (int c = 0; c < N / 8; c++) {
+        if constexpr (FLOAT) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if constexpr (FLOAT) {
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    uint32_t row = gemm_small_row(4 * c + i);
+            for (int i = 0; i < 2; i++) {
+                uint32_t row = gemm_small_row(4 * c + i);
+                float *at = reinterpret_cast<float *>(to.row + row * to.stride) + column + lane / 4;
 
-                    if (row < to.rows)
-                        *reinterpret_cast<float *>(to.row + row * to.stride +
-                                                   (column + lane / 4 + 8 * half) * 4) =
-                            v[4 * c + 2 * half + i];
+                if (row < to.rows) {
+                    at[0] = v[4 * c + i];
+                    at[8] = v[4 * c + 2 + i];
                 }
-            } else {
-                uint32_t row = 8 * c + lane / 4;
-                uint32_t word = epa_dev_transpose(
-                    epa_dev_pack2<F16>(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]));
+            }
+        } else {
+            uint32_t row = 8 * c + lane / 4;
+            uint32_t *at = reinterpret_cast<uint32_t *>(to.row + row * to.stride +
+                                                        (column + 2 * (lane % 4)) * 2);
+            uint32_t low = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c], v[4 * c + 1]));
+            uint32_t high = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c + 2], v[4 * c + 3]));
 
-                if (row < to.rows)
-                    *reinterpret_cast<uint32_t *>(to.row + row * to.stride +
-                                                  (column + 8 * half + 2 * (lane % 4)) * 2) = word;
+            if (row < to.rows) {
+                at[0] = low;
+                at[4] = high;
             }
         }
+    }
 }
 
 /* ---- quantising, as epa2a/problem.h defines it ---- */

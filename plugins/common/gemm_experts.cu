@@ -5,7 +5,8 @@
 namespace
 {
 
-enum { STAGES = 4, PANEL = 16 }; /* PANEL: tiles down before the next column of tiles */
+/* Tiles down before the next column of tiles: weights of many experts, or A of one, stay in L2. */
+enum { STAGES = 4, PANEL_EXPERTS = 4, PANEL_DENSE = 16 };
 
 struct shared_head {
     gemm_shared<STAGES> ring;
@@ -30,6 +31,7 @@ struct tiles {
 EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
 {
     const struct gemm_args &g = l.g;
+    const uint32_t panel = g.experts > 1 ? PANEL_EXPERTS : PANEL_DENSE;
     uint32_t at, first, height, count;
     uint64_t start;
 
@@ -38,9 +40,9 @@ EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
     while (l.next >= l.units[l.expert + 1] * g.tiles)
         l.expert++;
     at = l.next - l.units[l.expert] * g.tiles;
-    first = at / (PANEL * g.tiles) * PANEL;
+    first = at / (panel * g.tiles) * panel;
     at -= first * g.tiles;
-    height = min((uint32_t)PANEL, l.units[l.expert + 1] - l.units[l.expert] - first);
+    height = min(panel, l.units[l.expert + 1] - l.units[l.expert] - first);
     first = (first + at % height) * GEMM_ROWS;
     count = l.rows[l.expert + 1] - l.rows[l.expert];
     start = g.start == NULL ? l.rows[l.expert] : __ldcg(g.start + l.expert);
