@@ -30,6 +30,7 @@ const struct help_page help_pages[] = {
     {"environment", "Environment variables.\n", add_environment},
     {"exit-codes", "Exit codes.\n", add_exit_codes},
     {"expectations", expectations_txt},
+    {"experts", experts_txt},
     {"faults", faults_txt},
     {"glossary", glossary_txt},
     {"results", results_txt},

@@ -105,6 +105,7 @@ enum epa_status documents_init(struct documents *d, const struct cli *cli, enum 
                                         .label = run->label,
                                         .id = run->x != NULL ? run->x->id : NULL,
                                         .dispatch_ns = NAN,
+                                        .experts_ns = NAN,
                                         .combine_ns = NAN,
                                         .total_ns = NAN};
     }

@@ -16,7 +16,8 @@
 const struct variable environment[] = {
     {"EPA2A_PLUGIN_PATH", "absolute folders of plugins with : between them, instead of the "
                           "installed one"},
-    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2 or avx512"},
+    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
+                  "amx; the last two multiply matrices, and quantise as avx512 does"},
     {"EPA2A_JOB_TOKEN", "launcher env: a word that all ranks of a job share and no other "
                         "job has"},
     {"NO_COLOR", "set and not empty: no colour, unless --color always asks for it"},
@@ -150,13 +151,14 @@ static bool find_number(const struct section *section, const struct epa_option *
 }
 
 /* Whether `option` says something once `other` has one of its values, which one then. */
-static bool find_choice(const struct section *section, const struct epa_option *option,
-                        const struct epa_option *other, struct text *out)
+static bool find_choice(const struct experiment *from, const struct section *section,
+                        const struct epa_option *option, const struct epa_option *other,
+                        struct text *out)
 {
     struct experiment x;
     const char *needs;
 
-    memcpy(&x, experiment_options.defaults, sizeof(x));
+    memcpy(&x, from, sizeof(x));
     for (const struct epa_choice *c = other->choices; c->name != NULL; c++) {
         memcpy((char *)&x + section->offset + other->offset, &c->value, sizeof(c->value));
         if (!option_applies(&x, section, option->name, &needs))
@@ -167,6 +169,28 @@ static bool find_choice(const struct section *section, const struct epa_option *
     return false;
 }
 
+/* The same where two have to: the section's kind, and one more. */
+static void find_two(const struct section *section, const struct epa_option *option,
+                     struct text *out)
+{
+    const struct epa_option *kind =
+        section->main != NULL ? option_find(&section->options, section->main) : NULL;
+    struct text more = {0};
+    struct experiment x;
+
+    memcpy(&x, experiment_options.defaults, sizeof(x));
+    for (const struct epa_choice *c = kind != NULL ? kind->choices : NULL;
+         c != NULL && c->name != NULL; c++) {
+        memcpy((char *)&x + section->offset + kind->offset, &c->value, sizeof(c->value));
+        for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
+            if (o->type == EPA_OPTION_CHOICE && find_choice(&x, section, option, o, &more)) {
+                text_add(out, "--set %s.%s=%s %s", section->name, kind->name, c->name, more.data);
+                text_free(&more);
+                return;
+            }
+    }
+}
+
 void topics_needs(const struct section *section, const struct epa_option *option, struct text *out)
 {
     const struct experiment *x = experiment_options.defaults;
@@ -175,9 +199,10 @@ void topics_needs(const struct section *section, const struct epa_option *option
     if (section == NULL || section->plugin || option_applies(x, section, option->name, &needs))
         return;
     for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
-        if ((o->type == EPA_OPTION_CHOICE && find_choice(section, option, o, out)) ||
+        if ((o->type == EPA_OPTION_CHOICE && find_choice(x, section, option, o, out)) ||
             (o->type == EPA_OPTION_REAL && find_number(section, option, o, out)))
             return;
+    find_two(section, option, out);
 }
 
 void topics_example(const struct epa_option *option, const void *defaults, struct text *out)

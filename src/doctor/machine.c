@@ -12,7 +12,7 @@
 
 #include "base/sysfile.h"
 #include "doctor/parts.h"
-#include "epa2a/quant.h"
+#include "epa2a/gemm.h"
 #include "session/memory.h"
 
 /* "200000 100000" of cgroup v2, or two files of v1; "max" and -1 are no quota. */
@@ -87,7 +87,7 @@ static double cores_quota(const char *root)
 
 static void collect_cores(const char *root, struct machine *out)
 {
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
+    static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
     char text[4096];
 
     out->cores_quota = cores_quota(root);
@@ -99,7 +99,7 @@ static void collect_cores(const char *root, struct machine *out)
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
         size_t n = strlen(out->isas);
 
-        if (epa_kernels_by_name(isas[i], EPA_BF16) != NULL)
+        if (epa_gemm_by_name(isas[i], EPA_BF16) != NULL)
             snprintf(out->isas + n, sizeof(out->isas) - n, "%s%s", n > 0 ? ", " : "", isas[i]);
     }
 }

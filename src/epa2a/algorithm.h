@@ -40,10 +40,12 @@ struct epa_moe_footprint {
     enum epa_dtype output_dtype;
     bool dedup; /* one row per destination rank, and one reduced row back */
     /* Combine, or the one stage there is, computes the experts, by expert_factor or mlp: the
-     * core does not run them, and y is not read. Layout expert. */
+     * core does not run them, and y is not read. Layout expert. With mlp, flops is not 0: that is
+     * how one that knows synthetic experts alone is told from one that knows real ones. */
     bool fused;
-    /* With `fused` and FP8 weights: fraction bits to which the products of a group are aligned
-     * as they are added up (13 on Hopper's tensor cores); 0: they are added in float32. */
+    /* With `fused` and FP8 weights: fraction bits to which 32 products that follow each other in a
+     * group, and the sum of those before, are aligned as they are added up (13 on Hopper's tensor
+     * cores); 0: they are added in float32. */
     uint32_t fp8_sum_bits;
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;

@@ -3,6 +3,7 @@
 #ifndef EPA2A_BACKEND_H
 #define EPA2A_BACKEND_H
 
+#include <epa2a/problem.h>
 #include <epa2a/world.h>
 
 enum epa_memory {
@@ -20,6 +21,19 @@ struct epa_fault {
 };
 
 struct epa_graph; /* a CUDA graph that can be launched */
+
+struct epa_experts; /* real experts of a rank, by a library or kernels of the backend's own */
+
+struct epa_experts_params {
+    /* Shapes, and mlp with the weights, which stay as they are until experts_destroy(); what is
+     * kept of the struct itself is to be copied. */
+    const struct epa_moe *moe;
+    uint32_t experts; /* of this rank */
+    /* What dispatch delivers: epa_moe_footprint. */
+    uint64_t recv_rows, recv_entries; /* at most */
+    enum epa_layout layout;
+    enum epa_dtype recv_dtype;
+};
 
 struct epa_backend {
     const struct epa_backend_ops *ops;
@@ -70,6 +84,21 @@ struct epa_backend_ops {
     void (*graph_destroy)(struct epa_backend *, struct epa_graph *);
     /* Queues a write of more memory than L2 holds; on the host each worker does so. */
     enum epa_status (*flush_cache)(struct epa_backend *);
+    /* Real experts between a dispatch and its combine (struct epa_mlp says what is computed, y is
+     * rounded). NULL, all four: the core computes them on the host, by copies.
+     *
+     * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a sentence. run() queues
+     * the work: `moe` is as its dispatch left it, its lists are read by kernels, so that it can be
+     * recorded in a graph that is launched with other counts. Layout expert: y is
+     * [recv_entries][hidden], the output of entry i in row i. Layout rank: [recv_rows][hidden], for
+     * each row that has entries their outputs in dtype times recv_weight, added up as
+     * EPA_SUM_ORDERED says, experts ascending. Other rows are left as they are. name(): what
+     * computes, for reports, such as "cuBLASLt 12.4". destroy() takes NULL; queued work is done. */
+    enum epa_status (*experts_create)(struct epa_backend *, const struct epa_experts_params *,
+                                      struct epa_experts **out, struct epa_error *);
+    enum epa_status (*experts_run)(struct epa_experts *, const struct epa_moe *moe, void *y);
+    const char *(*experts_name)(const struct epa_experts *);
+    void (*experts_destroy)(struct epa_experts *);
     /* Facts for reports, any number: say(arg, "driver", "580.159.04"), "device", "clock" (now),
      * "links" and so on. NULL: none. */
     void (*describe)(struct epa_backend *,

@@ -1,6 +1,7 @@
 /* Matrix kernels of hosts: C = A * B^T, A rows of activations, B rows of weights, products of
  * bfloat16, half or FP8, sums in float32. For several instruction sets, chosen as those of
- * quant.h are (EPA2A_ISA: scalar, avx2, avx512, avx512_bf16, amx); in libepa2a-kernels.a.
+ * quant.h are (EPA2A_ISA: scalar, avx2, avx512, avx512_bf16, amx); in libepa2a-kernels.a. The
+ * order of additions is the set's own (src/kernels/gemm_*.c), and the same whatever m and n are.
  *
  * Both sides are packed first. One layout serves all instruction sets, so that who receives
  * rows, or a peer that sends them, may store them where the kernels read:
@@ -84,7 +85,9 @@ static inline size_t epa_gemm_a_at(uint32_t row, uint32_t k0, uint32_t k)
 }
 
 /* The set for this CPU and for weights of dtype, EPA_BF16, EPA_F16 or EPA_FP8_E4M3. EPA2A_ISA
- * as in quant.h. */
+ * as in quant.h; a set that has nothing for dtype stands for the next below it. Where EPA2A_ISA is
+ * not set and the CPU has avx512_bf16 but not amx, the first call measures for some microseconds:
+ * on some CPUs avx512 is quicker. */
 const struct epa_gemm *epa_gemm_get(enum epa_dtype dtype, const char **refused);
 
 /* A set by name; NULL: unknown, this CPU lacks it, or there is none for dtype. */

@@ -37,7 +37,8 @@ enum epa_activation {
 
 /* Real experts: y = W_down a(W_up x), of this rank's L experts. The weights are in the
  * backend's memory from create() to destroy() of an algorithm, and do not change: it may keep
- * a copy in a layout of its own. In plan() the pointers are NULL.
+ * a copy in a layout of its own. In plan() the pointers are NULL, and so they are where
+ * epa_moe_footprint.fused is not set: the core computes the experts then.
  *
  * What is computed, for a received row x:
  *   BF16, F16  x in dtype (where dispatch delivers FP8: q * scale, rounded to float32, then to

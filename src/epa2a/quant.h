@@ -1,6 +1,7 @@
 /* Kernels of hosts that quantise, copy and reduce rows, for several instruction sets. The set
  * is chosen once by the features of the CPU, or by
- * EPA2A_ISA (scalar, avx2, avx512); all sets give the same bits. There is one for rows of
+ * EPA2A_ISA (scalar, avx2, avx512; avx512_bf16 and amx, which are sets of gemm.h, have avx512
+ * here); all sets give the same bits. There is one for rows of
  * bfloat16 and one for rows of IEEE half: "dtype" below.
  *
  * These are the only functions of this folder that are not inline. They are in

@@ -2,6 +2,8 @@
  * whose registers are not saved over a context switch counts as absent. */
 #include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "kernels/sets.h"
 
@@ -15,6 +17,26 @@ static bool has_avx512(void)
 static bool has_avx512_bf16(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* Linux (5.16 and later) saves the tiles of a process that asked for it, and of all its threads. */
+static bool has_amx(void)
+{
+    enum {
+        TILE = 1 << 24, /* of CPUID 7, edx */
+        BF16 = 1 << 22,
+        SAVED = 3 << 17,  /* of XCR0: tiles and their configuration */
+        REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
+        TILE_DATA = 18,
+    };
+    unsigned int a, b, c, d, saved, high;
+
+    if (!has_avx512() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 ||
+        (d & (TILE | BF16)) != (TILE | BF16))
+        return false;
+    /* AVX-512 was found, so that the system has enabled this instruction. */
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    return (saved & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
 /* The compilers' check does not know of F16C everywhere. Its registers are those of AVX. */
@@ -37,11 +59,9 @@ void epa_store_drain(void)
 }
 
 const struct kernels_isa kernels_isas[] = {
-    {"avx512_bf16", has_avx512_bf16, kernels_pairs_are_quicker},
-    {"avx512", has_avx512, NULL},
-    {"avx2", has_avx2, NULL},
-    {"scalar", always, NULL},
-    {NULL, NULL, NULL},
+    {"amx", has_amx, NULL},       {"avx512_bf16", has_avx512_bf16, kernels_pairs_are_quicker},
+    {"avx512", has_avx512, NULL}, {"avx2", has_avx2, NULL},
+    {"scalar", always, NULL},     {NULL, NULL, NULL},
 };
 
 const struct epa_kernels *const kernels_all[] = {
@@ -50,8 +70,11 @@ const struct epa_kernels *const kernels_all[] = {
 };
 
 const struct epa_gemm *const kernels_all_gemms[] = {
-    &kernels_gemm_avx512_bf16[0], &kernels_gemm_avx512_bf16[1], &kernels_gemm_avx512[0],
-    &kernels_gemm_avx512[1],      &kernels_gemm_avx512[2],      &kernels_gemm_avx2[0],
-    &kernels_gemm_avx2[1],        &kernels_gemm_avx2[2],        &kernels_gemm_scalar[0],
-    &kernels_gemm_scalar[1],      &kernels_gemm_scalar[2],      NULL,
+    &kernels_gemm_amx[0],         &kernels_gemm_amx[1],
+    &kernels_gemm_avx512_bf16[0], &kernels_gemm_avx512_bf16[1],
+    &kernels_gemm_avx512[0],      &kernels_gemm_avx512[1],
+    &kernels_gemm_avx512[2],      &kernels_gemm_avx2[0],
+    &kernels_gemm_avx2[1],        &kernels_gemm_avx2[2],
+    &kernels_gemm_scalar[0],      &kernels_gemm_scalar[1],
+    &kernels_gemm_scalar[2],      NULL,
 };

@@ -1,15 +1,11 @@
-/* Matrix kernels of AVX2 with FMA and F16C: tiles of up to 6 x 16, two for a panel, of A in float32
+/* Matrix kernels of AVX2 with FMA and F16C: tiles of up to 5 x 16, two for a panel, of A in float32
  * and B that is widened in registers. The order of additions is that of gemm_avx512.c. */
 #include <immintrin.h>
 
 #include "kernels/gemm_loops.h"
 #include "kernels/gemm_pack.h"
 
-enum { TILE_ROWS = 6 };
-
-struct floats16 {
-    __m256 a, b;
-};
+enum { TILE_ROWS = 5 };
 
 static inline __m128i load8(const void *p)
 {
@@ -21,22 +17,6 @@ INLINED __m256 widen8(__m128i x, bool f16)
     if (f16)
         return _mm256_cvtph_ps(x);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
-}
-
-INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
-{
-    for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
-        _mm256_store_ps(out, widen8(load8(a), f16));
-}
-
-static void widen_bf16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, false);
-}
-
-static void widen_f16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, true);
 }
 
 /* 16 codes as bf16: of a normal number exponent and mantissa need but be moved, the others are
@@ -60,6 +40,84 @@ static inline __m256i decode16(__m256i q)
     return _mm256_or_si256(v, sign);
 }
 
+/* Eight of float32 to the type, to nearest even. Of bf16, NaN stays NaN. */
+INLINED __m128i narrow8(__m256 f, bool f16)
+{
+    __m256i u = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
+
+    if (f16)
+        return _mm256_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    r = _mm256_blendv_epi8(r, _mm256_or_si256(u, _mm256_set1_epi32(0x400000)),
+                           _mm256_castps_si256(nan));
+    r = _mm256_srli_epi32(r, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+}
+
+/* 16 codes a step; scale[] has one for each group, a multiple of 16. */
+INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                      uint32_t row, bool f16)
+{
+    for (uint32_t k0 = 0; k0 < k; k0 += 16) {
+        char *to = (char *)a + epa_gemm_a_at(row, k0 / 32 * 32, k) + (size_t)(k0 % 32) * 2;
+        __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)(q + k0));
+        __m256i x = decode16(_mm256_cvtepu8_epi16(codes));
+        __m128i x0 = _mm256_castsi256_si128(x), x1 = _mm256_extracti128_si256(x, 1);
+
+        if (scale != NULL) {
+            __m256 s = _mm256_set1_ps(scale[k0 / group]);
+
+            x0 = narrow8(_mm256_mul_ps(widen8(x0, false), s), f16);
+            x1 = narrow8(_mm256_mul_ps(widen8(x1, false), s), f16);
+        }
+        _mm_store_si128((__m128i *)(void *)to, x0);
+        _mm_store_si128((__m128i *)(void *)(to + 16), x1);
+    }
+}
+
+static void pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                        uint32_t row)
+{
+    if (group % 16 == 0)
+        pack_fp8(q, scale, group, k, a, row, false);
+    else
+        kernels_pack_a_bf16(q, scale, group, k, a, row);
+}
+
+static void pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                       uint32_t row)
+{
+    if (group % 16 == 0)
+        pack_fp8(q, scale, group, k, a, row, true);
+    else
+        kernels_pack_a_f16(q, scale, group, k, a, row);
+}
+
+static void pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
+                         uint32_t row)
+{
+    (void)scale;
+    pack_fp8(q, NULL, group, k, a, row, false);
+}
+
+INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
+{
+    for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
+        _mm256_store_ps(out, widen8(load8(a), f16));
+}
+
+static void widen_bf16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, false);
+}
+
+static void widen_f16(const char *a, uint32_t rows, float *out)
+{
+    widen(a, rows, out, true);
+}
+
 static void decode_step(const uint8_t *codes, uint16_t *out)
 {
     _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
@@ -73,7 +131,7 @@ static void decode_step(const uint8_t *codes, uint16_t *out)
 /* One of k of a tile. */
 INLINED void add_products(const float *a, uint32_t rows, __m256 b0, __m256 b1, __m256 (*sum)[2])
 {
-#pragma GCC unroll 6
+#pragma GCC unroll 5
     for (uint32_t i = 0; i < rows; i++) {
         __m256 x = _mm256_broadcast_ss(a + (size_t)i * 32);
 
@@ -82,21 +140,20 @@ INLINED void add_products(const float *a, uint32_t rows, __m256 b0, __m256 b1, _
     }
 }
 
-/* 16 columns of two k: eight pairs of bf16, or eight f16 of one k. */
-INLINED struct floats16 widen_b(const char *b, bool f16)
+/* Eight columns of B in float32: of pairs of bf16, the even or odd k; of f16, those at b. */
+INLINED __m256 widen_b(const char *b, bool f16, bool odd)
 {
     __m256i x;
 
     if (f16)
-        return (struct floats16){widen8(load8(b), true), widen8(load8(b + 16), true)};
+        return widen8(load8(b), true);
     x = _mm256_load_si256((const __m256i *)(const void *)b);
-    return (struct floats16){
-        _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
-        _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u))),
-    };
+    if (odd)
+        return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
 }
 
-/* As many steps as this tile has of k. Not in the loop of products: all registers are taken there. */
+/* As many steps as this tile has of k. Not in the loop of products, where no register is left. */
 static void decode_ahead(struct gemm_ahead *ahead, uint32_t k)
 {
     for (uint32_t i = 0; i < k && ahead->steps > 0; i += 2, ahead->b += 64) {
@@ -111,7 +168,7 @@ INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uin
                       uint32_t rows, enum epa_dtype dtype, __m256 (*sum)[2])
 {
     const bool f16 = dtype == EPA_F16, fetch = half == 0 && dtype != EPA_FP8_E4M3;
-    const uint32_t lines = fetch ? t->ahead->lines : 0;
+    const uint32_t lines = fetch ? t->ahead->per_piece : 0;
     const char *piece = t->a + k0 / 32 * t->step;
     const char *b = t->b + (size_t)k0 * 64 + (size_t)half * (f16 ? 32 : 64);
 
@@ -121,10 +178,16 @@ INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uin
         for (uint32_t i = 0; i < lines; i++, t->ahead->b += 64)
             _mm_prefetch(t->ahead->b, _MM_HINT_T1);
         for (uint32_t i = 0; i < 32; i += 2, a += 2, b += 128) {
-            struct floats16 b0 = widen_b(b, f16), b1 = widen_b(b + (f16 ? 64 : 32), f16);
+            const char *next = b + (f16 ? 64 : 0);
+            const size_t eight = f16 ? 16 : 32;
 
-            add_products(a, rows, b0.a, f16 ? b0.b : b1.a, sum);
-            add_products(a + 1, rows, f16 ? b1.a : b0.b, b1.b, sum);
+            add_products(a, rows, widen_b(b, f16, false), widen_b(b + eight, f16, false), sum);
+            /* Sums and one k of B are all that 16 registers hold: B of the next is not to be read
+             * before. */
+            __asm__ volatile("" ::: "memory");
+            add_products(a + 1, rows, widen_b(next, f16, true), widen_b(next + eight, f16, true),
+                         sum);
+            __asm__ volatile("" ::: "memory");
         }
     }
 }
@@ -138,18 +201,18 @@ INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
         const bool first = t->first && k == 0;
         __m256 sum[TILE_ROWS][2];
 
-#pragma GCC unroll 6
+#pragma GCC unroll 5
         for (uint32_t i = 0; i < rows; i++) {
-            const float *c = t->c + i * t->ldc + (size_t)half * 16;
+            const float *c = t->c + (size_t)i * EPA_GEMM_COLS + (size_t)half * 16;
             bool zero = dtype == EPA_FP8_E4M3 || first;
 
             sum[i][0] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c);
             sum[i][1] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c + 8);
         }
         add_half(t, half, k, step, rows, dtype, sum);
-#pragma GCC unroll 6
+#pragma GCC unroll 5
         for (uint32_t i = 0; i < rows; i++) {
-            float *c = t->c + i * t->ldc + (size_t)half * 16;
+            float *c = t->c + (size_t)i * EPA_GEMM_COLS + (size_t)half * 16;
 
             if (dtype == EPA_FP8_E4M3) {
                 __m256 by = _mm256_set1_ps(t->a_scale[i * t->a_scale_stride + k / GROUP] *
@@ -189,9 +252,6 @@ INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype
         break;
     case 4:
         tile_of(t, 4, dtype);
-        break;
-    case 5:
-        tile_of(t, 5, dtype);
         break;
     default:
         tile_of(t, TILE_ROWS, dtype);
@@ -237,6 +297,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = WIDENED_ROWS,
                                           .widen = widen_bf16,
+                                          .slice = DECODED,
                                           .decode = decode_step,
                                           .tile = tile_fp8});
 }
@@ -246,7 +307,7 @@ const struct epa_gemm kernels_gemm_avx2[3] = {
         .isa = "avx2",
         .dtype = EPA_BF16,
         .pack_a = kernels_pack_a,
-        .pack_a_fp8 = kernels_pack_a_bf16,
+        .pack_a_fp8 = pack_a_bf16,
         .pack_b = kernels_pack_b_pairs,
         .multiply = multiply_bf16,
     },
@@ -254,14 +315,14 @@ const struct epa_gemm kernels_gemm_avx2[3] = {
         .isa = "avx2",
         .dtype = EPA_F16,
         .pack_a = kernels_pack_a,
-        .pack_a_fp8 = kernels_pack_a_f16,
+        .pack_a_fp8 = pack_a_f16,
         .pack_b = kernels_pack_b_words,
         .multiply = multiply_f16,
     },
     {
         .isa = "avx2",
         .dtype = EPA_FP8_E4M3,
-        .pack_a_fp8 = kernels_pack_a_codes,
+        .pack_a_fp8 = pack_a_codes,
         .pack_b = kernels_pack_b_code_pairs,
         .multiply = multiply_fp8,
     },

@@ -189,6 +189,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = WIDENED_ROWS,
                                           .widen = widen_bf16,
+                                          .slice = DECODED,
                                           .decode = decode_step,
                                           .tile = tile_fp8});
 }

@@ -23,7 +23,7 @@ static inline void decode_step(const uint8_t *codes, uint16_t *out)
 
 INLINED void fetch_lines(struct gemm_ahead *ahead)
 {
-    for (uint32_t i = 0; i < ahead->lines; i++, ahead->b += 64)
+    for (uint32_t i = 0; i < ahead->per_piece; i++, ahead->b += 64)
         _mm_prefetch(ahead->b, _MM_HINT_T1);
 }
 
@@ -47,15 +47,15 @@ INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
     if (!t->first) {
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < rows; i++) {
-            sum[i][0] = _mm512_load_ps(t->c + i * t->ldc);
-            sum[i][1] = _mm512_load_ps(t->c + i * t->ldc + 16);
+            sum[i][0] = _mm512_load_ps(t->c + (size_t)i * EPA_GEMM_COLS);
+            sum[i][1] = _mm512_load_ps(t->c + (size_t)i * EPA_GEMM_COLS + 16);
         }
     }
     add(t, 0, t->k, rows, sum);
 #pragma GCC unroll 12
     for (uint32_t i = 0; i < rows; i++) {
-        _mm512_store_ps(t->c + i * t->ldc, sum[i][0]);
-        _mm512_store_ps(t->c + i * t->ldc + 16, sum[i][1]);
+        _mm512_store_ps(t->c + (size_t)i * EPA_GEMM_COLS, sum[i][0]);
+        _mm512_store_ps(t->c + (size_t)i * EPA_GEMM_COLS + 16, sum[i][1]);
     }
 }
 
@@ -71,7 +71,7 @@ INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < rows; i++) {
             float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
-            float *c = t->c + i * t->ldc;
+            float *c = t->c + (size_t)i * EPA_GEMM_COLS;
             __m512 c0 = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
             __m512 c1 = first ? _mm512_setzero_ps() : _mm512_load_ps(c + 16);
 
@@ -83,10 +83,6 @@ INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 
 INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, bool fp8, gemm_add *add)
 {
-    for (uint32_t i = 0; i < rows; i++) {
-        _mm_prefetch((const char *)(t->next_c + i * t->ldc), _MM_HINT_ET0);
-        _mm_prefetch((const char *)(t->next_c + i * t->ldc + 16), _MM_HINT_ET0);
-    }
     if (fp8)
         scale_tile(t, rows, add);
     else

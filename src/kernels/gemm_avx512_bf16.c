@@ -92,6 +92,7 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile_rows = TILE_ROWS,
                                           .rows = ROWS,
                                           .block = BLOCK,
+                                          .slice = DECODED,
                                           .decode = decode_step,
                                           .tile = tile_fp8});
 }
@@ -104,8 +105,8 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* 12 chains in registers, enough for any latency. In assembler: what a compiler can work out it does
- * not run, and an array of sums it may keep in memory. */
+/* 12 chains in registers, enough for any latency. In assembler: a compiler does not run what it can
+ * work out, and may keep an array of sums in memory. */
 #define CHAINS(instruction) \
     instruction \
         " %%zmm15, %%zmm15, %%zmm0\n" instruction " %%zmm15, %%zmm15, %%zmm1\n" instruction \

@@ -1,13 +1,15 @@
-/* The loops around a register tile of some rows by 32 columns, for the sets that multiply in
- * vector registers. From outside in:
+/* The loops around a tile of some rows by 32 columns, for the sets that have vectors. From outside
+ * in:
  *
- *   rows    as many as the method keeps (its A stays in L2), or fewer
- *   k       a block; C is float32 in memory between blocks
- *   n       panels of 32 columns; the slice of B of a block stays in L1
+ *   rows    as many as the method says: with a block of k, its A stays in L2
+ *   k       a block; between blocks sums are in C
+ *   n       panels of 32 columns. Sums of a panel are together in L1: rows of C may all want the
+ *           same few places of it
+ *   k       a slice of the block. FP8 is decoded slice by slice
  *   tiles   of the rows
  *
  * Few rows read B but once, and as fast as memory gives it: one block is then as long as it can
- * be. FP8: a block is made of groups of 128, and a slice is decoded into L1 first. */
+ * be. */
 #ifndef KERNELS_GEMM_LOOPS_H
 #define KERNELS_GEMM_LOOPS_H
 
@@ -17,14 +19,14 @@
 
 enum { GROUP = 128 }; /* of k that shares a scale */
 
-/* The slice of B that comes next. Tiles fetch or decode it between their products, as these leave
- * room for it: FP8 one step for each two of k, so that the first tile or two do it all; else so
- * many lines for each 32 of k, into L2. */
+/* The slice of B that comes next, which tiles fetch into L2 or decode between their products: so
+ * much for each 32 of k that they are done when it is needed, or, where that is quicker, the first
+ * tile does it all. */
 struct gemm_ahead {
     const char *b;
-    uint16_t *decoded; /* FP8 */
-    uint32_t steps;    /* FP8: left to do, of 64 codes */
-    uint32_t lines;    /* else */
+    uint16_t *decoded;  /* FP8 */
+    uint32_t steps;     /* FP8: of 64 codes, left to do */
+    uint32_t per_piece; /* steps or lines */
 };
 
 /* A row of A is a piece of 32 elements in each panel; pieces of a row are `step` bytes apart. */
@@ -32,10 +34,8 @@ struct gemm_tile {
     const char *a, *b;
     size_t step;
     uint32_t k;
-    float *c;
-    const float *next_c; /* of the tile that follows, as many rows; for prefetching */
+    float *c; /* [rows][32] */
     struct gemm_ahead *ahead;
-    size_t ldc;
     bool first; /* nothing is in C yet */
     /* FP8: of the first row, groups in sequence, and from row to row; of B. */
     const float *a_scale, *b_scale;
@@ -45,8 +45,9 @@ struct gemm_tile {
 struct gemm_method {
     enum epa_dtype dtype;
     uint32_t tile_rows; /* at most */
-    uint32_t rows;      /* a multiple of 32; FP8: CODED_ROWS or fewer */
-    uint32_t block;     /* of k, a multiple of 128 */
+    uint32_t rows;      /* a multiple of 32, up to SUM_ROWS */
+    uint32_t block;     /* of k, a multiple of 128; where A is widened what there is room for */
+    uint32_t slice;     /* of k, a multiple of 128; FP8: up to DECODED; 0: the block */
     /* Rows of one panel, 32 elements each, to float32; NULL: tiles read A as it is. */
     void (*widen)(const char *a, uint32_t rows, float *out);
     void (*decode)(const uint8_t *codes, uint16_t *out); /* 64, two of k of a panel */
@@ -56,7 +57,7 @@ struct gemm_method {
 enum {
     WIDENED_ROWS = 64, /* of A that are kept in float32 at a time, at most */
     WIDENED = WIDENED_ROWS * 256,
-    CODED_ROWS = 128,
+    SUM_ROWS = 256,
     DECODED = 512,           /* of k, of one panel of B */
     WIDE_PIECE = 32 * 4,     /* bytes */
     PIECE = 32 * 2,          /* as it comes */
@@ -87,18 +88,16 @@ INLINED void widen_rows(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
-/* All rows of a block by the slice of B that is `at` into the block; C is from the block's first
- * row on. */
+/* All rows of a block by the slice of B that is `at` into the block. */
 INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block, uint32_t n0, uint32_t at, uint32_t kb,
-                            const void *b, struct gemm_ahead *ahead, float *c, size_t ldc)
+                            const void *b, struct gemm_ahead *ahead, float *sums)
 {
     const uint32_t k0 = block->k0 + at, groups = g->k / GROUP;
     struct gemm_tile tile = {
         .b = b,
         .k = kb,
         .ahead = ahead,
-        .ldc = ldc,
         .first = k0 == 0,
         .a_scale_stride = g->a_scale_stride,
     };
@@ -113,10 +112,8 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
             /* As equal as can be: 32 are 11 + 11 + 10. */
             uint32_t r0 = (some * t + tiles - 1) / tiles;
             uint32_t r1 = (some * (t + 1) + tiles - 1) / tiles, row = block->m0 + p + r0;
-            bool last = p + r1 == block->rows;
 
-            tile.c = c + (p + r0) * ldc;
-            tile.next_c = last ? c + EPA_GEMM_COLS : tile.c + (r1 - r0) * ldc;
+            tile.c = sums + (size_t)(p + r0) * EPA_GEMM_COLS;
             tile.a_scale = g->a_scale + row * g->a_scale_stride + k0 / GROUP;
             if (m.widen != NULL) {
                 tile.a = (const char *)(block->wide + (size_t)p * block->k + (size_t)at * some +
@@ -131,23 +128,6 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
-/* A block with B as it is. */
-INLINED void multiply_words(struct gemm_method m, const struct epa_gemm_call *g,
-                            const struct gemm_block *block)
-{
-    const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS * 2;
-    const size_t panel = (size_t)g->k * EPA_GEMM_COLS * 2;
-
-    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += panel) {
-        struct gemm_ahead ahead = {.b = b + panel};
-
-        ahead.lines =
-            32 * m.tile_rows / gemm_least(block->rows + m.tile_rows - 1, 32 * m.tile_rows) + 1;
-        multiply_slice(m, g, block, n0, 0, block->k, b, &ahead, g->c + block->m0 * g->ldc + n0,
-                       g->ldc);
-    }
-}
-
 static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t from_ld,
                              uint32_t rows)
 {
@@ -155,36 +135,50 @@ static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t 
         memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
 }
 
-/* A block of FP8: while one slice is multiplied, the next one is decoded. C, to which each group
- * adds, is a copy meanwhile: its own rows may all want the same few places of L1. */
-INLINED void multiply_codes(struct gemm_method m, const struct epa_gemm_call *g,
+/* The slices of a panel of a block, from where b is, as what comes next. */
+INLINED void set_ahead(struct gemm_method m, const struct gemm_block *block, uint32_t at,
+                       const char *b, uint16_t *decoded, struct gemm_ahead *ahead)
+{
+    uint32_t tiles = (block->rows + m.tile_rows - 1) / m.tile_rows;
+
+    ahead->b = b + (size_t)at * EPA_GEMM_COLS * (m.dtype == EPA_FP8_E4M3 ? 1 : 2);
+    ahead->decoded = decoded;
+    ahead->steps = gemm_least(block->k - at, m.slice) / 2;
+    /* Tiles are as long as the slice that they fetch. */
+    ahead->per_piece = m.dtype == EPA_FP8_E4M3 ? 16 / tiles + 1 : 32 / tiles + 1;
+}
+
+INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block)
 {
+    const bool fp8 = m.dtype == EPA_FP8_E4M3;
+    const size_t element = fp8 ? 1 : 2, panel = (size_t)g->k * EPA_GEMM_COLS * element;
     uint16_t decoded[2][DECODED * EPA_GEMM_COLS] __attribute__((aligned(64)));
-    float sums[CODED_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
-    const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS;
-    struct gemm_ahead ahead = {
-        .b = b, .decoded = decoded[0], .steps = gemm_least(block->k, DECODED) / 2};
+    float sums[SUM_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
+    const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS * element;
+    struct gemm_ahead ahead;
     uint32_t turn = 0;
 
-    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += (size_t)g->k * EPA_GEMM_COLS) {
+    set_ahead(m, block, 0, b, decoded[turn], &ahead);
+    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += panel) {
         float *c = g->c + block->m0 * g->ldc + n0;
 
         if (block->k0 > 0)
             copy_rows(sums, EPA_GEMM_COLS, c, g->ldc, block->rows);
         for (uint32_t at = 0, kb; at < block->k; at += kb, turn ^= 1) {
-            kb = gemm_least(block->k - at, DECODED);
-            for (; ahead.steps > 0; ahead.steps--, ahead.b += 64, ahead.decoded += 64)
-                m.decode((const uint8_t *)ahead.b, ahead.decoded);
-            ahead.decoded = decoded[turn ^ 1];
-            if (at + kb < block->k) {
-                ahead.b = b + (size_t)(at + kb) * EPA_GEMM_COLS;
-                ahead.steps = gemm_least(block->k - at - kb, DECODED) / 2;
-            } else if (n0 + EPA_GEMM_COLS < g->n) {
-                ahead.b = b + (size_t)g->k * EPA_GEMM_COLS;
-                ahead.steps = gemm_least(block->k, DECODED) / 2;
+            const void *slice = b + (size_t)at * EPA_GEMM_COLS * element;
+
+            kb = gemm_least(block->k - at, m.slice);
+            if (fp8) {
+                slice = decoded[turn];
+                for (; ahead.steps > 0; ahead.steps--, ahead.b += 64, ahead.decoded += 64)
+                    m.decode((const uint8_t *)ahead.b, ahead.decoded);
             }
-            multiply_slice(m, g, block, n0, at, kb, decoded[turn], &ahead, sums, EPA_GEMM_COLS);
+            if (at + kb < block->k)
+                set_ahead(m, block, at + kb, b, decoded[turn ^ 1], &ahead);
+            else if (n0 + EPA_GEMM_COLS < g->n)
+                set_ahead(m, block, 0, b + panel, decoded[turn ^ 1], &ahead);
+            multiply_slice(m, g, block, n0, at, kb, slice, &ahead, sums);
         }
         copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, block->rows);
     }
@@ -192,13 +186,19 @@ INLINED void multiply_codes(struct gemm_method m, const struct epa_gemm_call *g,
 
 INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
 {
-    uint32_t most = gemm_least(g->m, m.rows), longest = m.block;
+    uint32_t most = gemm_least(g->m, m.rows), longest = m.block, blocks;
     float wide[WIDENED] __attribute__((aligned(64)));
 
-    if (m.widen != NULL && most != 0)
+    if (g->m == 0)
+        return;
+    if (m.widen != NULL)
         longest = WIDENED / most / GROUP * GROUP;
     else if (g->m <= m.tile_rows)
         longest = g->k;
+    blocks = (g->k + longest - 1) / longest; /* as equal as can be */
+    longest = (g->k / GROUP + blocks - 1) / blocks * GROUP;
+    if (m.slice == 0)
+        m.slice = longest;
     for (uint32_t m0 = 0; m0 < g->m; m0 += m.rows) {
         struct gemm_block block = {.m0 = m0, .rows = gemm_least(g->m - m0, m.rows), .wide = wide};
 
@@ -206,10 +206,7 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
             block.k = gemm_least(g->k - block.k0, longest);
             if (m.widen != NULL)
                 widen_rows(m, g, &block, wide);
-            if (m.dtype == EPA_FP8_E4M3)
-                multiply_codes(m, g, &block);
-            else
-                multiply_words(m, g, &block);
+            multiply_block(m, g, &block);
         }
     }
 }

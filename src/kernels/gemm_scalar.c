@@ -44,7 +44,7 @@ INLINED void multiply(const struct epa_gemm_call *g, enum epa_dtype dtype)
     const size_t element = dtype == EPA_FP8_E4M3 ? 1 : 2;
     float b[SLICE * EPA_GEMM_COLS], sum[EPA_GEMM_COLS];
 
-    for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS) {
+    for (uint32_t n0 = 0; g->m > 0 && n0 < g->n; n0 += EPA_GEMM_COLS) {
         const char *panel = (const char *)g->b + (size_t)n0 * g->k * element;
 
         for (uint32_t k0 = 0; k0 < g->k; k0 += SLICE) {

@@ -38,7 +38,10 @@ static bool decides(const struct rendezvous *rendezvous, const struct wire_word 
     /* Libraries abort their process when a peer is gone, and may be heard of before it. */
     return have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
            (have == EPA_ERR_DIED && rendezvous->verdict.signal == SIGABRT &&
-            word->signal != SIGABRT);
+            word->signal != SIGABRT) ||
+           /* A rank says that it has lost a peer; then it is known how that peer died. */
+           (have == EPA_ERR_DIED && rendezvous->verdict.rank == UINT32_MAX &&
+            word->rank != UINT32_MAX);
 }
 
 static void fail(struct rendezvous *rendezvous, const struct wire_word *word)

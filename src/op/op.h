@@ -56,7 +56,13 @@ struct op_bytes {
 
 struct op_traffic {
     struct op_bytes phase[OP_PHASES];
-    double flops; /* of epa_footprint.flops, what the inputs of the iteration take */
+    double flops;     /* of epa_footprint.flops, what the inputs of the iteration take */
+    uint64_t weights; /* bytes of weights that are read at least */
+};
+
+/* What all workers of a rank together do at best; 0: not known. */
+struct op_peaks {
+    double flops_per_ns, bytes_per_ns; /* products of matrices, memory read */
 };
 
 static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
@@ -72,6 +78,7 @@ static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffi
     for (uint32_t i = 0; i < OP_PHASES; i++)
         op_bytes_add(&sum->phase[i], &t->phase[i]);
     sum->flops += t->flops;
+    sum->weights += t->weights;
 }
 
 /* What an operation keeps for all iterations besides its inputs: weights. */
@@ -89,6 +96,8 @@ struct operation {
      * -e), plots and advice. */
     const char *size_key, *size_label;
     uint64_t (*size)(const struct experiment *); /* its value */
+    /* A section more that a report begins with, "expert", where it says something. NULL: never. */
+    const char *(*head_also)(const struct experiment *);
     /* Sections that a report begins with: names of a line, then NULL; another NULL ends the
      * lines. */
     const char *const *head;
@@ -117,6 +126,10 @@ struct operation {
                                        enum epa_memory);
     /* Sets the pointers to them in a problem that has shapes only. */
     void (*weights)(const struct op_rank *, struct epa_problem *);
+    /* For bench; collective: all ranks measure at a time. NULL: nothing is computed. */
+    enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);
+    /* What computes `between` where that is timed, such as "avx512 kernels". NULL as there. */
+    void (*between_by)(const struct op_rank *, char *out, size_t room);
     void (*destroy)(struct op_rank *); /* takes NULL */
     /* The problem of a slot, always at the same address. */
     struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);

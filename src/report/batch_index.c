@@ -71,17 +71,19 @@ static json_t *run_json(const struct index_run *run)
     const struct report_row *row = &run->row;
     bool ended = run->status >= INDEX_DONE;
 
-    return json_pack(
-        "{so si so so si ss so so so so so so so so so so so so so}", "id", words_or_null(row->id),
-        "nth", (int)run->nth, "file", json_text(row->file), "label", json_text(row->label), "at",
-        (int)run->at, "status", index_status_name(run->status), "exit_code",
-        run->exit_code >= 0 ? json_integer(run->exit_code) : json_null(), "cause",
-        ended ? json_text(result_status_name(row->status)) : json_null(), "error",
-        words_or_null(row->error), "result", words_or_null(run->result), "dispatch_ns",
-        time_json(row->dispatch_ns), "combine_ns", time_json(row->combine_ns), "total_ns",
-        time_json(row->total_ns), "iterations", count(row->checked), "compared",
-        count(row->compared), "wrong", count(row->wrong), "samples", count(row->samples), "stop",
-        words_or_null(stop_name(row->stop)), "ci95", time_json(row->ci95));
+    return json_pack("{so si so so si ss so so so so so so so so so so so so so so}", "id",
+                     words_or_null(row->id), "nth", (int)run->nth, "file", json_text(row->file),
+                     "label", json_text(row->label), "at", (int)run->at, "status",
+                     index_status_name(run->status), "exit_code",
+                     run->exit_code >= 0 ? json_integer(run->exit_code) : json_null(), "cause",
+                     ended ? json_text(result_status_name(row->status)) : json_null(), "error",
+                     words_or_null(row->error), "result", words_or_null(run->result), "dispatch_ns",
+                     time_json(row->dispatch_ns), "experts_ns",
+                     time_json(row->experts_ns > 0 ? row->experts_ns : NAN), "combine_ns",
+                     time_json(row->combine_ns), "total_ns", time_json(row->total_ns), "iterations",
+                     count(row->checked), "compared", count(row->compared), "wrong",
+                     count(row->wrong), "samples", count(row->samples), "stop",
+                     words_or_null(stop_name(row->stop)), "ci95", time_json(row->ci95));
 }
 
 static json_t *files_json(const struct batch_index *index)
@@ -203,6 +205,7 @@ static enum epa_status read_run(const char *path, const json_t *from, uint32_t i
                 .label = text_of(from, "label"),
                 .id = *id != 0 ? id : NULL,
                 .dispatch_ns = time_of(from, "dispatch_ns"),
+                .experts_ns = time_of(from, "experts_ns"),
                 .combine_ns = time_of(from, "combine_ns"),
                 .total_ns = time_of(from, "total_ns"),
                 .checked = count_of(from, "iterations"),

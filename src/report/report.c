@@ -250,18 +250,45 @@ static void print_traffic(FILE *file, const char *what, const struct result_traf
         text_size(bottleneck, sizeof(bottleneck), (uint64_t)llround(traffic->bottleneck)));
 }
 
+/* The least that an iteration takes: the largest of what products, weights and links take at
+ * their best. */
+static void print_limit(FILE *file, const struct result *result)
+{
+    const struct result_computing *c = &result->computing;
+    const struct result_stage *total = &result->stage[result->n_stages - 1];
+    const struct result_peak *p = &result->peak;
+    char weights[32], links[64] = "";
+
+    if (!c->known)
+        return;
+    if (p->known && p->bytes_per_ns > 0)
+        snprintf(links, sizeof(links), ", links %.1f us",
+                 result->total.least / p->bytes_per_ns / 1e3);
+    report_comment(file,
+                   "limit: products %.1f us (%.3g TFLOP/s), weights %.1f us (%s at %.1f GB/s)%s: "
+                   "%s takes %.2f times the largest",
+                   c->flops_ns / 1e3, c->flops_per_ns / 1e3, c->weights_ns / 1e3,
+                   text_size(weights, sizeof(weights), (uint64_t)c->weights), c->bytes_per_ns,
+                   links, total->name, total->slowest.median / total->peak_ns);
+}
+
 /* What it computes, and at which rate in the whole of an iteration. */
 static void print_flops(FILE *file, const struct result *result)
 {
-    const struct result_stage *total = &result->stage[result->n_stages - 1];
-    char rate[48] = "";
+    struct text rate = {0};
 
     if (!(result->flops > 0))
         return;
-    if (isfinite(total->flops))
-        snprintf(rate, sizeof(rate), ", %.3g TFLOP/s in %s", total->flops / 1e12, total->name);
+    /* Experts move nothing; a row that does, and is not the last, says the same as that. */
+    for (uint32_t i = 0; i < result->n_stages; i++)
+        if (isfinite(result->stage[i].flops) &&
+            (i + 1 == result->n_stages || !isfinite(result->stage[i].goodput)))
+            text_add(&rate, ", %.3g TFLOP/s in %s", result->stage[i].flops / 1e12,
+                     result->stage[i].name);
     report_comment(file, "computes: a rank does %.4g GFLOP an iteration%s", result->flops / 1e9,
-                   rate);
+                   rate.data != NULL ? rate.data : "");
+    text_free(&rate);
+    print_limit(file, result);
 }
 
 static void print_scratch(FILE *file, const struct session *s)

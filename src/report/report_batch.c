@@ -67,14 +67,31 @@ static enum epa_status fill_parts(struct report_row *row, const struct result *r
     enum bench_clock clock = result->session->clock;
     enum epa_status status;
 
-    row->dispatch_ns = row->combine_ns = NAN;
-    if (clock == CLOCK_GRAPH && result->n_stages == FIGURES) { /* else it is one, WHOLE */
-        row->dispatch_ns = result->stage[FIGURE_DISPATCH].slowest.median;
-        row->combine_ns = result->stage[FIGURE_COMBINE].slowest.median;
+    row->dispatch_ns = row->experts_ns = row->combine_ns = NAN;
+    /* Where it is one row, that is WHOLE. */
+    for (uint32_t i = 0; clock == CLOCK_GRAPH && result->n_stages > 1 && i < result->n_stages;
+         i++) {
+        double median = result->stage[i].slowest.median;
+
+        switch (session_figure_at(result->session, i)) {
+        case FIGURE_DISPATCH:
+            row->dispatch_ns = median;
+            break;
+        case FIGURE_EXPERTS:
+            row->experts_ns = median;
+            break;
+        case FIGURE_COMBINE:
+            row->combine_ns = median;
+            break;
+        default:
+            break;
+        }
     }
     if (clock != CLOCK_HOST && clock != CLOCK_EVENTS)
         return EPA_OK;
     status = median_of(result, EPA_STAGE_DISPATCH, &row->dispatch_ns, err);
+    if (status == EPA_OK)
+        status = median_of(result, EPA_STAGE_EXPERTS, &row->experts_ns, err);
     if (status == EPA_OK)
         status = median_of(result, EPA_STAGE_COMBINE, &row->combine_ns, err);
     return status;
@@ -129,6 +146,12 @@ static double dispatch_us(const struct report_row *row, uint32_t n, uint32_t i)
     return row[i].dispatch_ns / 1e3;
 }
 
+static double experts_us(const struct report_row *row, uint32_t n, uint32_t i)
+{
+    (void)n;
+    return row[i].experts_ns > 0 ? row[i].experts_ns / 1e3 : NAN;
+}
+
 static double combine_us(const struct report_row *row, uint32_t n, uint32_t i)
 {
     (void)n;
@@ -164,12 +187,21 @@ static const struct column timed[] = {{"dispatch", "us", 1, dispatch_us},
                                       {"total", "us", 1, total_us},
                                       {"ratio", "", 2, report_ratio},
                                       {0}};
+static const struct column timed_experts[] = {
+    {"dispatch", "us", 1, dispatch_us}, {"experts", "us", 1, experts_us},
+    {"combine", "us", 1, combine_us},   {"total", "us", 1, total_us},
+    {"ratio", "", 2, report_ratio},     {0}};
 static const struct column verified[] = {
     {"iterations", "", 0, iterations}, {"elements", "", 0, elements}, {"wrong", "", 0, wrong}, {0}};
 
-static const struct column *columns_of(enum verb verb)
+static const struct column *columns_of(const struct report_batch *batch)
 {
-    return verb == VERB_VERIFY ? verified : timed;
+    if (batch->verb == VERB_VERIFY)
+        return verified;
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->row[i].experts_ns > 0)
+            return timed_experts;
+    return timed;
 }
 
 /* A run that failed may have measured or compared something before. */
@@ -296,7 +328,7 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
 {
     const struct report_row *row = batch->row;
     uint32_t n = batch->n;
-    const struct column *column = columns_of(batch->verb);
+    const struct column *column = columns_of(batch);
     const char *first = first_with_total(row, n);
     int width = label_width(row, n);
     uint32_t ends[4] = {0};
@@ -336,7 +368,7 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
     const struct report_row *row = batch->row;
     uint32_t n = batch->n;
-    const struct column *column = columns_of(batch->verb);
+    const struct column *column = columns_of(batch);
     int more = more_digits(row, n);
 
     text_add(out, "| run | id |");
@@ -404,7 +436,7 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
 {
     const struct report_row *row = batch->row;
     uint32_t n = batch->n;
-    const struct column *column = columns_of(batch->verb);
+    const struct column *column = columns_of(batch);
     bool timed_too = batch->verb != VERB_VERIFY;
 
     text_add(out, "file,label,id");

@@ -21,8 +21,8 @@ struct report_row {
     enum report_end end;
     enum epa_status status;
     char error[512]; /* "" if there is none */
-    /* Medians, as in the result's table; NaN: not measured. */
-    double dispatch_ns, combine_ns, total_ns;
+    /* Medians, as in the result's table; NaN: not measured. experts_ns also 0: not a stage. */
+    double dispatch_ns, experts_ns, combine_ns, total_ns;
     uint64_t checked, compared, wrong; /* iterations; elements */
     uint64_t samples;
     enum stop_reason stop; /* why there are no more of them */

@@ -27,13 +27,13 @@ static json_t *row_json(const struct report_row *row, uint32_t n, uint32_t i)
     bool ran = r->end == REPORT_OK || r->end == REPORT_FAILED;
     double ratio = ran ? report_ratio(row, n, i) : NAN;
 
-    return json_pack("{so so so ss so so so so so}", "file", json_text(r->file), "label",
-                     json_text(r->label), "id", words_or_null(r->id), "end",
-                     report_end_name(r->end), "error", words_or_null(r->error), "dispatch_ns",
-                     ns_or_null(ran ? r->dispatch_ns : NAN), "combine_ns",
-                     ns_or_null(ran ? r->combine_ns : NAN), "total_ns",
-                     ns_or_null(ran ? r->total_ns : NAN), "ratio",
-                     isfinite(ratio) ? json_real(ratio) : json_null());
+    return json_pack(
+        "{so so so ss so so so so so so}", "file", json_text(r->file), "label", json_text(r->label),
+        "id", words_or_null(r->id), "end", report_end_name(r->end), "error",
+        words_or_null(r->error), "dispatch_ns", ns_or_null(ran ? r->dispatch_ns : NAN),
+        "experts_ns", ns_or_null(ran && r->experts_ns > 0 ? r->experts_ns : NAN), "combine_ns",
+        ns_or_null(ran ? r->combine_ns : NAN), "total_ns", ns_or_null(ran ? r->total_ns : NAN),
+        "ratio", isfinite(ratio) ? json_real(ratio) : json_null());
 }
 
 static char *summary(const struct report_row *row, uint32_t n)

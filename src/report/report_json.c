@@ -89,7 +89,41 @@ static json_t *traffic_json(struct build *b, const struct result *result)
     return o;
 }
 
-/* What the algorithm computes; null: nothing. */
+/* Experts that have a stage of their own: what computes them, and at which rate. */
+static json_t *experts_json(struct build *b, const struct result *result)
+{
+    const struct session *s = result->session;
+    json_t *o;
+
+    if (s->notes == NULL || s->notes->between_by[0] == '\0')
+        return json_null();
+    o = json_object();
+    set(b, o, "by", json_text(s->notes->between_by));
+    for (uint32_t i = 0; i < result->n_stages; i++)
+        if (i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS)
+            set(b, o, "flops_per_s", real(result->stage[i].flops));
+    if (json_object_get(o, "flops_per_s") == NULL)
+        set(b, o, "flops_per_s", json_null());
+    return o;
+}
+
+/* What products and weights of an iteration take at least. */
+static json_t *limit_json(struct build *b, const struct result_computing *c)
+{
+    json_t *o;
+
+    if (!c->known)
+        return json_null();
+    o = json_object();
+    set(b, o, "flops_per_s", real(c->flops_per_ns * 1e9));
+    set(b, o, "flops_ns", whole(c->flops_ns));
+    set(b, o, "weights_bytes", real(c->weights));
+    set(b, o, "memory_bytes_per_s", real(c->bytes_per_ns * 1e9));
+    set(b, o, "weights_ns", whole(c->weights_ns));
+    return o;
+}
+
+/* What is computed; null: nothing. */
 static json_t *compute_json(struct build *b, const struct result *result)
 {
     json_t *o;
@@ -99,6 +133,8 @@ static json_t *compute_json(struct build *b, const struct result *result)
     o = json_object();
     set(b, o, "flops", real(result->flops));
     set(b, o, "flops_per_s", real(result->stage[result->n_stages - 1].flops));
+    set(b, o, "experts", experts_json(b, result));
+    set(b, o, "limit", limit_json(b, &result->computing));
     return o;
 }
 

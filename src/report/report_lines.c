@@ -218,6 +218,19 @@ static void print_fault(FILE *file, const struct experiment *x)
     text_free(&what);
 }
 
+/* "expert: mlp (ffn 2048, ...)", and what computes it. */
+static void print_operation_section(FILE *file, const struct session *s)
+{
+    const struct operation *op = session_operation(s);
+    const char *section = op->head_also != NULL ? op->head_also(s->experiment) : NULL;
+
+    if (section == NULL)
+        return;
+    print_sections(file, s->experiment, &section, 1);
+    if (s->notes != NULL && s->notes->between_by[0] != '\0')
+        report_comment(file, "%s by %s", op->between_name, s->notes->between_by);
+}
+
 void report_header(FILE *file, const struct result *result)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
@@ -236,6 +249,7 @@ void report_header(FILE *file, const struct result *result)
         print_sections(file, x, line, n);
         line += n + 1;
     }
+    print_operation_section(file, s);
     print_fault(file, x);
     print_pins(file, s);
     print_nodes(file, s);

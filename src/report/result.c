@@ -269,6 +269,43 @@ static struct result_peak limit_of(const struct session *s)
     return peak;
 }
 
+/* As above: the best rates, and the most that a rank has to do. */
+static void compute_limit(struct result *result)
+{
+    const struct session *s = result->session;
+    struct result_computing *c = &result->computing;
+    double flops = 0;
+
+    for (uint32_t r = 0; r < ranks_of(s); r++) {
+        const struct session_rank *rank = session_rank(s, r);
+        double n = (double)rank->traffic_n;
+
+        c->flops_per_ns = fmax(c->flops_per_ns, rank->peaks.flops_per_ns);
+        c->bytes_per_ns = fmax(c->bytes_per_ns, rank->peaks.bytes_per_ns);
+        if (rank->traffic_n == 0)
+            continue;
+        flops = fmax(flops, rank->traffic.flops / n);
+        c->weights = fmax(c->weights, (double)rank->traffic.weights / n);
+    }
+    c->known = c->flops_per_ns > 0 && c->bytes_per_ns > 0;
+    if (!c->known)
+        return;
+    c->flops_ns = flops / c->flops_per_ns;
+    c->weights_ns = c->weights / c->bytes_per_ns;
+}
+
+/* Of a stage that computes: the experts alone, or all that there is. */
+static void set_computing(const struct result *result, bool experts, bool all,
+                          struct result_stage *stage)
+{
+    const struct result_computing *c = &result->computing;
+
+    if (experts && stage->slowest.median > 0)
+        stage->flops = result->flops / stage->slowest.median * 1e9;
+    if (c->known && (experts || all)) /* fmax() takes the other where one is NaN */
+        stage->peak_ns = fmax(stage->peak_ns, fmax(c->flops_ns, c->weights_ns));
+}
+
 /* Bytes a nanosecond are GB/s. What is sent takes the limit's latency in each phase. */
 static void set_rates(const struct result *result, const struct result_traffic *traffic,
                       struct result_stage *stage)
@@ -322,19 +359,24 @@ static const struct result_traffic *stage_traffic(const struct result *result, u
 /* Of rows before the last. */
 static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
 {
-    if (by_graph(result->session))
-        return kind_traffic(result,
-                            row == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH : EPA_STAGE_COMBINE);
+    if (by_graph(result->session)) {
+        enum session_figure figure = session_figure_at(result->session, row);
+
+        return figure == FIGURE_EXPERTS
+                   ? NULL
+                   : kind_traffic(result, figure == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH
+                                                                    : EPA_STAGE_COMBINE);
+    }
     return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
 }
 
 static const char *row_name(const struct session *s, uint32_t row)
 {
     static const char *const figure[] = {
-        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine"};
+        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine", [FIGURE_EXPERTS] = "experts"};
 
     if (by_graph(s))
-        return figure[row];
+        return figure[session_figure_at(s, row)];
     return row < s->n_stages ? s->stage[row] : "service";
 }
 
@@ -345,23 +387,27 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
     bool open = session_is_open(s);
 
     last += open && last > 0 ? OPEN_LATENCY : 0;
+    while (by_graph(s) && total == FIGURE_PAIR && session_figure_at(s, last) != FIGURE_PAIR)
+        last++;
 
     result->n_stages = last + 1;
     for (uint32_t i = 0; i <= last; i++) {
         struct result_stage *stage = &result->stage[i];
-        uint64_t n = by_graph(s) && s->not_alone[i] ? 0 : result->n_samples;
+        /* Where its times are. */
+        uint32_t row = by_graph(s) && last > 0 ? (uint32_t)session_figure_at(s, i) : i;
+        bool experts = by_graph(s) ? row == FIGURE_EXPERTS
+                                   : i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS;
+        uint64_t n = by_graph(s) && s->not_alone[row] ? 0 : result->n_samples;
         const struct result_traffic *traffic = i < last ? row_traffic(result, i)
                                                : open   ? NULL /* time in a queue moves nothing */
                                                         : &result->total;
 
         stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : open ? "latency" : "total";
-        gather(s, i, n, work->rank_ns);
+        gather(s, row, n, work->rank_ns);
         if (summarise(result, work, n, stage) != EPA_OK)
             return EPA_ERR_NOMEM;
         set_rates(result, traffic, stage);
-        if (!by_graph(s) && i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS &&
-            stage->slowest.median > 0)
-            stage->flops = result->flops / stage->slowest.median * 1e9;
+        set_computing(result, experts, traffic == &result->total, stage);
     }
     find_straggler(result, work);
     return EPA_OK;
@@ -447,6 +493,7 @@ enum epa_status result_make(const struct session *session, const struct facts *f
     out->stop = why_stopped(out);
     count_traffic(out);
     out->peak = limit_of(session);
+    compute_limit(out);
     explain(out, error);
     count_checks(out);
     made = work_init(&work, ranks_of(session), out->n_samples);

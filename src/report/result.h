@@ -24,6 +24,14 @@ struct result_peak {
     double bytes_per_ns, latency_ns; /* as measured, of the fastest rank */
 };
 
+/* What computing takes at least, of the busiest rank, by what its workers can do. */
+struct result_computing {
+    bool known;
+    double flops_per_ns, bytes_per_ns; /* of a rank, the best of all */
+    double weights;                    /* bytes that a rank reads in an iteration, the most */
+    double flops_ns, weights_ns;
+};
+
 struct result_stage {
     const char *name;
     struct stats slowest; /* over samples; a sample is one iteration of the slowest rank */
@@ -33,7 +41,7 @@ struct result_stage {
      * combine with others: what crosses in it alone is not known. */
     double goodput, wire, bottleneck;
     double flops;   /* of all that it computes, a second; NaN: nothing, or not known */
-    double peak_ns; /* the least time that the links allow; NaN: not known */
+    double peak_ns; /* the least time that links, and computing, allow; NaN: not known */
 };
 
 /* One expectation, and what came of it. */
@@ -62,6 +70,7 @@ struct result {
     struct result_traffic phase[OP_PHASES], total; /* phases as the operation has them */
     double flops; /* of a rank in an iteration, mean; 0: it computes nothing */
     struct result_peak peak;
+    struct result_computing computing;
     uint64_t compared, wrong; /* elements, of all ranks */
     uint64_t checked;         /* iterations that all ranks checked */
     const char *unchecked;    /* why bench checked none, in words; "": it did, or failed */

@@ -237,6 +237,15 @@ static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: backend '%s' has no graphs; set events",
                         x->backend.plugin->name);
+    /* Experts of the host follow the lists of a dispatch, which a graph has not made yet. */
+    for (uint32_t i = 0; i < r->n_stages; i++)
+        if (is_kind(r, i, EPA_STAGE_EXPERTS) && r->backend->ops->experts_create == NULL)
+            captures = false;
+    if (o->clock == CLOCK_GRAPH && !captures && r->backend->ops->capture_begin != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "bench.clock: backend '%s' leaves real experts to the host, which no graph "
+                        "can hold; set events",
+                        x->backend.plugin->name);
     if (o->clock == CLOCK_GRAPH && r->first_stages == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "bench.clock: graph needs a dispatch and a combine, or one stage "
@@ -255,6 +264,8 @@ static void describe_stages(const struct rank *r)
 
     if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
         return;
+    if (r->op->operation->between_by != NULL)
+        r->op->operation->between_by(r->op, notes->between_by, sizeof(notes->between_by));
     snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->stage[i].name);
@@ -263,6 +274,18 @@ static void describe_stages(const struct rank *r)
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     /* Release: who looks on while ranks run reads the rest after it. */
     __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
+}
+
+/* What this rank can compute, while all ranks do so. */
+static enum epa_status measure_computing(struct rank *r, struct epa_error *err)
+{
+    const struct operation *op = r->op->operation;
+    enum epa_status status;
+
+    if (r->session->verb != VERB_BENCH || op->measure == NULL)
+        return EPA_OK;
+    status = boot_barrier(r, err);
+    return status == EPA_OK ? op->measure(r->op, &r->shared->peaks, err) : status;
 }
 
 static enum epa_status open_all(struct rank *r, struct epa_error *err)
@@ -282,6 +305,8 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     rank_trace_begin(r);
     if (status == EPA_OK) /* its weights are there before the algorithm */
         status = create_operation(r, err);
+    if (status == EPA_OK)
+        status = measure_computing(r, err);
     if (status == EPA_OK)
         status = create_algorithm(r, err);
     return status;

@@ -20,6 +20,8 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + O
     }
     if (r->clock == CLOCK_GRAPH && last_kind(r) != EPA_STAGE_WHOLE) {
         row[n++] = "dispatch";
+        if (is_kind(r, r->first_stages, EPA_STAGE_EXPERTS))
+            row[n++] = r->stage[r->first_stages].name;
         row[n++] = "combine";
     } else if (r->clock != CLOCK_GRAPH) {
         while (n < r->n_stages) {

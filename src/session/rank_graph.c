@@ -1,16 +1,17 @@
 /* bench by graphs: what is timed is one launch of many calls, as a program that serves a
- * model would launch them. Three figures have graphs of their own: pairs of dispatch and
- * combine, combines alone, dispatches alone.
+ * model would launch them. Figures have graphs of their own: pairs of dispatch and combine, with
+ * real experts between them, combines alone, dispatches alone, and real experts alone.
  *
  * An algorithm alternates between two buffer sets and chooses one when a call is recorded.
  * So that every launch begins with the set after the one that ended the last, whatever was
  * launched before, each figure is launched an even number of calls at a time: the calls of
  * a warm graph are even, and cold graphs, of one call each, take turns in twos. Blocks come
- * in the order in which graphs were recorded, pairs, combines, dispatches: combines repeat
- * the last combine of the pairs before them. An algorithm with one stage of kind WHOLE has
+ * in the order in which graphs were recorded, pairs, experts, combines, dispatches: experts and
+ * combines repeat the last of the pairs before them. An algorithm with one stage of kind WHOLE has
  * one figure, of whole iterations.
  *
- * Experts do not run in graphs: iterations before have left expert outputs in both buffer sets. */
+ * Synthetic experts do not run in graphs: iterations before have left expert outputs in both
+ * buffer sets. */
 #include "session/rank.h"
 
 #include <stdlib.h>
@@ -82,6 +83,8 @@ static enum epa_status run_call(struct graphs *g, enum session_figure figure, ui
     uint32_t n = r->n_stages;
     enum epa_status status;
 
+    if (!is_whole(g) && figure == FIGURE_EXPERTS)
+        return queue_stages(g, last, first, first + 1, err);
     if (!is_whole(g) && figure == FIGURE_COMBINE)
         return queue_stages(g, last, first + is_kind(r, first, EPA_STAGE_EXPERTS), n, err);
     status = queue_stages(g, slot, 0, first, err);
@@ -139,6 +142,8 @@ static enum epa_status record_all(struct graphs *g, struct epa_error *err)
 
     for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
         g->problem[i] = *problem_of(r, i);
+    if (status == EPA_OK && !whole && is_kind(r, r->first_stages, EPA_STAGE_EXPERTS))
+        status = record_figure(g, FIGURE_EXPERTS, r->first_stages, err);
     if (status == EPA_OK && !whole && r->algorithm->combines_again)
         status = record_figure(g, FIGURE_COMBINE, last, err);
     if (status == EPA_OK && !whole && r->algorithm->discard != NULL)
@@ -239,7 +244,8 @@ static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint
 static enum epa_status measure_block(struct graphs *g, uint32_t n, bool warm_up, uint64_t first,
                                      struct epa_error *err)
 {
-    static const enum session_figure order[] = {FIGURE_PAIR, FIGURE_COMBINE, FIGURE_DISPATCH};
+    static const enum session_figure order[FIGURES] = {FIGURE_PAIR, FIGURE_EXPERTS, FIGURE_COMBINE,
+                                                       FIGURE_DISPATCH};
     const struct session *s = g->rank->session;
     uint32_t me = g->rank->boot->world.rank;
     enum epa_status status = EPA_OK;

@@ -69,6 +69,18 @@ uint32_t session_total_row(enum bench_clock clock, enum epa_stage_kind last)
     return clock == CLOCK_END_TO_END ? (uint32_t)FIGURE_END_TO_END : UINT32_MAX;
 }
 
+enum session_figure session_figure_at(const struct session *s, uint32_t i)
+{
+    static const enum session_figure usual[] = {FIGURE_DISPATCH, FIGURE_COMBINE, FIGURE_PAIR};
+    static const enum session_figure experts[] = {FIGURE_DISPATCH, FIGURE_EXPERTS, FIGURE_COMBINE,
+                                                  FIGURE_PAIR};
+
+    for (uint32_t k = 0; k < s->n_stages; k++)
+        if (s->stage_kind[k] == EPA_STAGE_EXPERTS)
+            return i < sizeof(experts) / sizeof(experts[0]) ? experts[i] : FIGURES;
+    return i < sizeof(usual) / sizeof(usual[0]) ? usual[i] : FIGURES;
+}
+
 uint32_t session_calls(const struct session *s)
 {
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;

@@ -27,7 +27,8 @@ enum {
 enum session_figure {
     FIGURE_DISPATCH,
     FIGURE_COMBINE,
-    FIGURE_PAIR,
+    FIGURE_PAIR,    /* with the experts between, where those are a stage */
+    FIGURE_EXPERTS, /* alone; only there */
     FIGURES,
     FIGURE_WHOLE = 0,
 };
@@ -84,6 +85,7 @@ struct session_rank {
     struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;
     struct peak peak;               /* of the links */
+    struct op_peaks peaks;          /* of computing, where the operation does */
     struct session_facts transport; /* once open */
     struct session_facts device;    /* after the last sample */
     struct session_wait waiting;
@@ -123,6 +125,7 @@ struct session {
 /* What is known only once ranks have set up; rank 0 says it for all. */
 struct session_notes {
     char isa[32];
+    char between_by[64]; /* what computes the experts that are timed; "": none are */
     uint32_t n_stages;
     char stage[SESSION_STAGES][32];
     enum epa_stage_kind stage_kind[SESSION_STAGES];
@@ -169,6 +172,10 @@ bool session_is_open(const struct session *);
 /* The row that has times of whole iterations, by the kind of the last stage; UINT32_MAX:
  * there is none with this clock, they are the sum of the stages. */
 uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
+
+/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`. The
+ * last is FIGURE_PAIR; FIGURES: there is no such row. */
+enum session_figure session_figure_at(const struct session *, uint32_t i);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);

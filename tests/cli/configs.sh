@@ -43,7 +43,7 @@ verify() {
 for config in "$folder"/*.yaml; do
     if grep -q '^backend:.*cuda' "$config"; then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
-    set -- --set verify.iterations=2
+    set -- --set verify.iterations=1
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")

@@ -10,13 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <math.h>
+
 #include "base/clock.h"
+#include "base/dtype.h"
 
 enum { MARKS = 16 };
 
 struct config {
     uint32_t fail_launch, fail_write;
-    bool graphs;
+    bool graphs, experts;
 };
 
 struct work {
@@ -303,6 +306,93 @@ static enum epa_status gpu_flush_cache(struct epa_backend *base)
     return push(&gpu->stream, run_flush, &(struct own){gpu, 0}, sizeof(struct own));
 }
 
+/* ---- real experts: bf16, layout expert, as slow as can be ---- */
+
+struct epa_experts {
+    struct gpu *gpu;
+    struct epa_experts_params p;
+    struct epa_moe moe;
+};
+
+struct experts_call {
+    const struct epa_experts *x;
+    struct epa_moe moe;
+    uint16_t *y;
+};
+
+static float dot(const uint16_t *w, const float *x, uint32_t n)
+{
+    float sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += float_of_bf16(w[i]) * x[i];
+    return sum;
+}
+
+static enum epa_status run_experts(void *arg)
+{
+    const struct experts_call *c = arg;
+    const struct epa_mlp *m = &c->x->moe.mlp;
+    uint32_t hidden = c->moe.hidden, ffn = m->ffn, rows = epa_mlp_up_rows(m);
+    float *v = calloc(hidden + ffn, sizeof(*v)), *a = v + hidden;
+
+    if (v == NULL)
+        return EPA_ERR_NOMEM;
+    for (uint32_t e = 0; e < c->x->p.experts; e++) {
+        const uint16_t *up = (const uint16_t *)m->up + (size_t)e * rows * hidden;
+        const uint16_t *down = (const uint16_t *)m->down + (size_t)e * hidden * ffn;
+
+        for (uint64_t i = 0; i < c->moe.recv_count[e]; i++) {
+            uint64_t at = c->moe.recv_start[e] + i;
+            const uint16_t *x = (const void *)((const char *)c->moe.recv + at * c->moe.recv_stride);
+
+            for (uint32_t h = 0; h < hidden; h++)
+                v[h] = float_of_bf16(x[h]);
+            for (uint32_t k = 0; k < ffn; k++) {
+                float g = dot(up + (size_t)k * hidden, v, hidden);
+
+                if (m->activation == EPA_ACTIVATION_SWIGLU)
+                    g = g / (1 + expf(-g)) * dot(up + (size_t)(ffn + k) * hidden, v, hidden);
+                a[k] = float_of_bf16(bf16_of_float(g));
+            }
+            for (uint32_t h = 0; h < hidden; h++)
+                c->y[at * hidden + h] = bf16_of_float(dot(down + (size_t)h * ffn, a, ffn));
+        }
+    }
+    free(v);
+    return EPA_OK;
+}
+
+static enum epa_status gpu_experts_create(struct epa_backend *base,
+                                          const struct epa_experts_params *p,
+                                          struct epa_experts **out, struct epa_error *err)
+{
+    struct epa_experts *x = calloc(1, sizeof(*x));
+
+    if (x == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for experts");
+    *x = (struct epa_experts){gpu_of(base), *p, *p->moe};
+    *out = x;
+    return EPA_OK;
+}
+
+static enum epa_status gpu_experts_run(struct epa_experts *x, const struct epa_moe *moe, void *y)
+{
+    return push(&x->gpu->stream, run_experts, &(struct experts_call){x, *moe, y},
+                sizeof(struct experts_call));
+}
+
+static const char *gpu_experts_name(const struct epa_experts *x)
+{
+    (void)x;
+    return "one loop in another";
+}
+
+static void gpu_experts_destroy(struct epa_experts *x)
+{
+    free(x);
+}
+
 static void gpu_describe(struct epa_backend *base,
                          void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
@@ -350,6 +440,10 @@ static const struct epa_backend_ops ops = {
     .graph_launch = gpu_graph_launch,
     .graph_destroy = gpu_graph_destroy,
     .flush_cache = gpu_flush_cache,
+    .experts_create = gpu_experts_create,
+    .experts_run = gpu_experts_run,
+    .experts_name = gpu_experts_name,
+    .experts_destroy = gpu_experts_destroy,
     .describe = gpu_describe,
     .explain = gpu_explain,
     .close = gpu_close,
@@ -368,6 +462,8 @@ static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
     gpu->ops = ops;
     if (!gpu->config->graphs)
         gpu->ops.capture_begin = NULL;
+    if (!gpu->config->experts)
+        gpu->ops.experts_create = NULL;
     gpu->base = (struct epa_backend){.ops = &gpu->ops,
                                      .memory = EPA_MEMORY_CUDA,
                                      .device = (int)boot->world.local_rank,
@@ -396,6 +492,9 @@ static const struct epa_option options[] = {
      EPA_U32(struct config, fail_write),
      .help = "which write to memory fails; 0: none"},
     {.name = "graphs", EPA_BOOL(struct config, graphs), .help = "whether it has graphs"},
+    {.name = "experts",
+     EPA_BOOL(struct config, experts),
+     .help = "whether it computes real experts"},
     {0},
 };
 

@@ -13,7 +13,12 @@
 #include "config/experiment.h"
 #include "op/moe/moe.h"
 
-enum { RANKS = 3, TOKENS = 6, HIDDEN = 64, GROUP = 32, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
+#ifndef FAKE_HIDDEN /* a test may want wider tokens */
+#define FAKE_HIDDEN 64
+#define FAKE_GROUP 32
+#endif
+enum { RANKS = 3, TOKENS = 6, EXPERTS = 6, TOPK = 3, SLOTS = 2 };
+enum { HIDDEN = FAKE_HIDDEN, GROUP = FAKE_GROUP };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };
 
 /* A message, as algorithms send it: parts of one row beside each other. */
@@ -145,12 +150,24 @@ static inline enum epa_status fake_fill(struct epa_backend *b, void *to, int byt
     return EPA_OK;
 }
 
+/* Two workers, one after the other. */
+static inline enum epa_status
+fake_parallel(struct epa_backend *b, void (*fn)(void *arg, uint32_t worker, uint32_t workers),
+              void *arg)
+{
+    (void)b;
+    for (uint32_t i = 0; i < 2; i++)
+        fn(arg, i, 2);
+    return EPA_OK;
+}
+
 static const struct epa_backend_ops fake_ops = {
     .alloc = fake_alloc,
     .free = fake_free,
     .write = fake_write,
     .read = fake_read,
     .fill = fake_fill,
+    .parallel = fake_parallel,
     .explain = fake_explain,
 };
 

@@ -9,6 +9,22 @@ enum { SCALE_STRIDE = 3 }; /* of the rows of A, more than k / 128 */
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
 static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
 
+#if EMULATED_AMX
+extern const struct epa_gemm emulated_gemm_amx[2]; /* gemm_amx.c */
+
+static const struct epa_gemm *set_of(const char *isa, enum epa_dtype dtype)
+{
+    if (strcmp(isa, "amx") != 0 || epa_gemm_by_name("avx512", dtype) == NULL || dtype == EPA_F16)
+        return epa_gemm_by_name(isa, dtype);
+    return &emulated_gemm_amx[dtype == EPA_FP8_E4M3];
+}
+#else
+static const struct epa_gemm *set_of(const char *isa, enum epa_dtype dtype)
+{
+    return epa_gemm_by_name(isa, dtype);
+}
+#endif
+
 /* Each array is as large as gemm.h says, so that a sanitizer sees what is read or written outside
  * of it. Elements are kept twice: packed, and as float32 for the reference. */
 struct product {
@@ -179,12 +195,27 @@ static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c
     return c;
 }
 
+/* TDPBF16PS: two chains of 16 */
+static float even_and_odd(const float *a, const float *b, uint32_t k, float c)
+{
+    for (uint32_t i = 0; i < k; i += 32) {
+        float sum[2] = {0.0f, 0.0f};
+
+        for (uint32_t h = i; h < i + 32; h++)
+            sum[h % 2] = flush(fmaf(flush(a[h]), flush(b[h]), sum[h % 2]));
+        c = flush(flush(c) + flush(sum[0] + sum[1]));
+    }
+    return c;
+}
+
 static float (*order_of(const char *isa))(const float *, const float *, uint32_t, float)
 {
     if (strcmp(isa, "scalar") == 0)
         return rounded_products;
     if (strcmp(isa, "avx512_bf16") == 0)
         return pairs_odd_first;
+    if (strcmp(isa, "amx") == 0)
+        return even_and_odd;
     return fused_products;
 }
 
@@ -231,10 +262,11 @@ static void hold(const struct product *p)
 static const struct {
     uint32_t m, n, k;
 } shapes[] = {
-    {1, 32, 128},  {2, 64, 256},  {3, 32, 1024}, {5, 96, 384},   {6, 32, 128},   {8, 128, 256},
-    {11, 32, 256}, {12, 32, 384}, {13, 64, 128}, {16, 32, 640},  {17, 96, 256},  {23, 32, 128},
-    {24, 32, 128}, {28, 32, 128}, {31, 64, 512}, {32, 32, 896},  {33, 160, 256}, {50, 32, 128},
-    {64, 64, 640}, {65, 32, 384}, {97, 64, 768}, {129, 32, 256}, {525, 32, 128},
+    {1, 32, 128},  {2, 64, 256},   {3, 32, 1024},  {5, 96, 384},   {6, 32, 128},
+    {8, 128, 256}, {11, 32, 256},  {12, 32, 384},  {13, 64, 128},  {16, 32, 640},
+    {17, 96, 256}, {23, 32, 128},  {24, 32, 128},  {28, 32, 128},  {31, 64, 512},
+    {32, 32, 896}, {33, 160, 128}, {50, 32, 128},  {64, 32, 640},  {65, 32, 384},
+    {97, 32, 256}, {129, 32, 256}, {525, 32, 128}, {14, 32, 2304}, {33, 64, 2176},
 };
 
 static void hold_all_shapes(uint32_t kind)
@@ -242,7 +274,7 @@ static void hold_all_shapes(uint32_t kind)
     for (size_t s = 0; s < LENGTH(shapes); s++) {
         for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
             const struct epa_gemm *set =
-                epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+                set_of(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
             struct product *p;
 
             if (set == NULL)
@@ -299,7 +331,7 @@ TEST(sums_of_integers_are_exact_in_every_set)
     for (size_t s = 0; s < LENGTH(shapes); s++) {
         for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
             const struct epa_gemm *set =
-                epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+                set_of(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
             struct product *p;
 
             if (set == NULL)
@@ -346,16 +378,25 @@ static void hold_fp8_row(const struct epa_gemm *set, uint32_t k, uint32_t group,
 
 TEST(rows_of_fp8_are_packed_as_the_products_rounded_to_the_type)
 {
-    static const uint32_t groups[] = {16, 32, 64, 128, 256};
+    static const uint32_t groups[] = {8, 16, 32, 64, 128, 256};
 
     for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
-        const struct epa_gemm *set =
-            epa_gemm_by_name(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+        const struct epa_gemm *set = set_of(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
 
         for (size_t g = 0; set != NULL && g < LENGTH(groups); g++) {
             hold_fp8_row(set, 512, groups[g], 0);
             hold_fp8_row(set, 256, groups[g], 37);
         }
+    }
+}
+
+TEST(no_rows_are_no_work)
+{
+    for (size_t i = 0; i < LENGTH(isas) * LENGTH(dtypes); i++) {
+        const struct epa_gemm *set = set_of(isas[i / LENGTH(dtypes)], dtypes[i % LENGTH(dtypes)]);
+
+        if (set != NULL) /* no array is touched */
+            set->multiply(&(struct epa_gemm_call){.m = 0, .n = 64, .k = 256, .ldc = 64});
     }
 }
 

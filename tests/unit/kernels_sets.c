@@ -2,6 +2,7 @@
  * on a type. */
 #include "test.h"
 
+#include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
@@ -81,6 +82,27 @@ TEST(environment_chooses_a_set_and_a_wrong_one_is_named)
 {
     choose(EPA_BF16);
     choose(EPA_F16);
+}
+
+TEST(sets_that_only_multiply_stand_for_the_best_below_them)
+{
+    static const char *const names[] = {"avx512_bf16", "amx"};
+    const char *refused;
+
+    for (size_t i = 0; i < LENGTH(names); i++) {
+        bool usable = epa_gemm_by_name(names[i], EPA_BF16) != NULL;
+
+        setenv("EPA2A_ISA", names[i], 1);
+        assert_null(epa_kernels_by_name(names[i], EPA_BF16));
+        if (usable)
+            assert_string_equal(epa_kernels_get(EPA_BF16, &refused)->isa, "avx512");
+        else
+            assert_non_null(epa_kernels_get(EPA_BF16, &refused));
+        assert_int_equal(refused == NULL, usable);
+        if (usable)
+            assert_string_equal(epa_gemm_get(EPA_F16, &refused)->isa, "avx512");
+    }
+    unsetenv("EPA2A_ISA");
 }
 
 TEST(every_set_carries_its_name_and_all_kernels)

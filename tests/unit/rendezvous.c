@@ -331,6 +331,18 @@ TEST_OF_GAME(a_death_explains_what_others_saw_of_it, 3, 10000000000, 10000000000
     assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
 }
 
+/* As UCX reports it: "rank 0 has lost rank 1". */
+TEST_OF_GAME(a_death_explains_a_peer_that_was_lost, 3, 10000000000, 10000000000)
+{
+    join_all(g);
+    say(&g->client[0], EPA_ERR_DIED);
+    expect(g, &g->client[0], WIRE_ABORT);
+    conn_finish(&g->client[1]);
+    conn_put(&g->client[0], WIRE_DONE);
+    conn_put(&g->client[2], WIRE_DONE);
+    assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
+}
+
 /* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
 TEST(liars_are_dropped)
 {

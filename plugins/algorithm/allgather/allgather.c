@@ -140,8 +140,10 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status != EPA_OK)
         return status;
-    return p->backend->memory == EPA_MEMORY_CUDA ? ag_cuda_create(p, &l, out, err)
-                                                 : ag_host_create(p, &l, out, err);
+    /* Where there is no compiler for CUDA there is no ag_cuda_create() either. */
+    return AG_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
+               ? ag_cuda_create(p, &l, out, err)
+               : ag_host_create(p, &l, out, err);
 }
 
 EPA_PLUGIN_EXPORT

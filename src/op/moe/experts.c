@@ -210,16 +210,25 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     bool apart = op->x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
     struct outputs a;
     struct view v;
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
 
     if (op->footprint.fused)
         return EPA_OK;
-    status = op_moe_view(op, s, &v, err);
-    if (status == EPA_OK && s->y == NULL && apart && bytes != 0)
+    if (s->y == NULL && apart && bytes != 0)
         status = op_moe_alloc(op, "expert outputs", bytes, &s->y, err);
     if (status != EPA_OK)
         return status;
     moe->y = apart ? s->y : moe->y_space;
+    if (op->device_experts != NULL) { /* which reads the lists itself */
+        status =
+            op->backend->ops->experts_run(op->device_experts, moe, apart ? s->y : moe->y_space);
+        if (status != EPA_OK)
+            op->backend->ops->explain(op->backend, err);
+        return status;
+    }
+    status = op_moe_view(op, s, &v, err);
+    if (status != EPA_OK)
+        return status;
     if (op->mlp.ffn != 0)
         return op_moe_mlp_run(op, &v, apart ? s->y : moe->y_space, err);
     status = outputs_init(op, &v, apart ? s->y : moe->y_space, &a, err);

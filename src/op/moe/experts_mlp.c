@@ -464,13 +464,17 @@ static void gather_panel(struct mlp_experts *x, uint64_t task, float *c)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
 }
 
-/* exp(x), relative error below 2^-22, for loops that become vectors: 2^n * e^r, |r| <= ln 2 / 2. */
+/* exp(x), relative error below 2^-21, for loops that become vectors: 2^n * e^r, |r| <= ln 2 / 2.
+ * From 87 on, and below -87, as if it were that. */
 static inline float fast_exp(float x)
 {
     const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    uint32_t u = bits_of_float(x), sign = u & 0x80000000u;
+    /* Masks: gcc makes branches of ?: here, and then no vectors. */
+    uint32_t beyond = 0u - (uint32_t)((int32_t)(u & 0x7fffffffu) > 0x42ae0000); /* 87 */
     float n, r, p;
 
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    x = float_of_bits((u & ~beyond) | ((sign | 0x42ae0000u) & beyond));
     n = x * 1.44269504f + round;
     r = x - (n - round) * 0.693145752f - (n - round) * 1.42860677e-6f;
     p = 1.0f +
@@ -489,6 +493,34 @@ static void activate(const float *gate, const float *up, uint32_t n, bool swiglu
     }
     for (uint32_t i = 0; i < n; i++)
         out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+}
+
+/* The value of e4m3_of_float(f) as a bf16, which holds it; for loops that become vectors. */
+static inline uint16_t bf16_of_code(float f)
+{
+    uint32_t u = bits_of_float(f), a = u & 0x7fffffffu;
+    uint32_t normal = (a + 0x7ffffu + (a >> 20 & 1u)) & ~0xfffffu;
+    /* Below 2^-6: multiples of 2^-9. */
+    uint32_t small = bits_of_float((float_of_bits(a) + 16384.0f) - 16384.0f);
+    uint32_t below = 0u - (a < 0x3c800000u), above = 0u - (a >= 0x43e00000u);
+    uint32_t nan = 0u - (a > 0x7f800000u), v = (small & below) | (normal & ~below);
+
+    v = (v & ~above) | (0x43e00000u & above); /* 448 */
+    return (uint16_t)(((u & 0x80000000u) | (v & ~nan) | (0x7fc00000u & nan)) >> 16);
+}
+
+/* The largest finite magnitude. */
+static float largest(const float *a, uint32_t n)
+{
+    int32_t most = 0; /* signed: SSE2 compares these */
+
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t size = (int32_t)(bits_of_float(a[i]) & 0x7fffffffu);
+        int32_t finite = size < 0x7f800000 ? size : 0;
+
+        most = finite > most ? finite : most;
+    }
+    return float_of_bits((uint32_t)most);
 }
 
 /* Channels k to k + 127 of a row of the intermediate, rounded or quantised, into panel row
@@ -510,17 +542,12 @@ static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_
     }
     for (uint32_t g = 0; g < BLOCK; g += group) {
         uint32_t to = (k + g) / group * BLOCK; /* with zeros behind it, where it is 64 */
-        float amax = 0, scale;
+        float amax = largest(a + g, group), scale;
 
-        for (uint32_t i = g; i < g + group; i++) {
-            float size = fabsf(a[i]);
-
-            amax = size > amax && size <= 3.40282347e38f ? size : amax;
-        }
         scale = amax != 0 ? amax * (1.0f / 448.0f) : 1.0f;
         x->mid_scale[at * (columns / BLOCK) + to / BLOCK] = scale;
         for (uint32_t i = g; i < g + group; i++)
-            words[i] = bf16_of_float(float_of_e4m3(e4m3_of_float(a[i] / scale)));
+            words[i] = bf16_of_code(a[i] / scale);
         for (uint32_t i = 0; i < group; i += 32)
             memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, to + i, columns), words + g + i,
                    64);
@@ -740,22 +767,51 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
 
 /* ---- for a rank's side ---- */
 
-/* Whether the experts are computed from weights in the backend's memory. */
-static bool uses_plain(const struct epa_moe_footprint *f)
-{
-    return f->fused;
-}
-
 enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
 {
+    const struct epa_backend_ops *ops = op->backend->ops;
+    struct epa_problem problem;
+    enum epa_status status;
+
     op->mlp = op->weights.mlp;
     if (op->mlp.ffn == 0)
         return EPA_OK;
-    return uses_plain(&op->footprint) ? make_plain(op, err) : host_create(op, err);
+    if (!op->footprint.fused && ops->experts_create == NULL)
+        return host_create(op, err);
+    status = make_plain(op, err);
+    if (status != EPA_OK || op->footprint.fused)
+        return status;
+    op_moe.shape(op->x, &problem);
+    problem.u.moe.mlp = op->mlp;
+    return ops->experts_create(op->backend,
+                               &(struct epa_experts_params){
+                                   .moe = &problem.u.moe,
+                                   .experts = op->local_experts,
+                                   .recv_rows = op->footprint.recv_rows,
+                                   .recv_entries = op->footprint.recv_entries,
+                                   .layout = op->footprint.layout,
+                                   .recv_dtype = op->footprint.recv_dtype,
+                               },
+                               &op->device_experts, err);
+}
+
+void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
+{
+    const struct op_moe *op = op_moe_of(rank);
+
+    if (op->device_experts != NULL)
+        snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
+    else if (op->experts != NULL)
+        snprintf(out, room, "%s kernels%s", op->experts->gemm->isa,
+                 op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
+    else
+        out[0] = '\0';
 }
 
 void op_moe_mlp_destroy(struct op_moe *op)
 {
+    if (op->device_experts != NULL)
+        op->backend->ops->experts_destroy(op->device_experts);
     for (uint32_t i = 0; i < 4; i++)
         if (op->mlp_memory[i] != NULL)
             op->backend->ops->free(op->backend, op->mlp_memory[i]);
@@ -774,16 +830,13 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
     if (x->expert.kind != EXPERT_MLP)
         return out;
     weights_init(x, &w);
-    if (!uses_plain(f)) {
-        uint32_t workers =
-            memory == EPA_MEMORY_HOST && backend != NULL ? backend->threads(x->backend.config) : 1;
+    if (!f->fused && memory == EPA_MEMORY_HOST) {
+        uint32_t workers = backend != NULL ? backend->threads(x->backend.config) : 1;
 
         out.host = packed_bytes(&w, local) +
                    batch_bytes(&w, batch_rows(&w, f->recv_entries, local), workers);
-        if (f->layout == EPA_LAYOUT_RANK || memory != EPA_MEMORY_HOST)
+        if (f->layout == EPA_LAYOUT_RANK)
             out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);
-        if (f->layout == EPA_LAYOUT_RANK && memory != EPA_MEMORY_HOST)
-            out.host += f->recv_rows * x->moe.hidden * sizeof(uint16_t);
     } else if (memory == EPA_MEMORY_HOST) {
         out.host = weights_bytes(&w, local);
     } else {

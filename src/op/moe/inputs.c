@@ -132,10 +132,11 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     op->expert = malloc(choices * sizeof(*op->expert));
     op->weight = malloc(choices * sizeof(*op->weight));
     op->reached = calloc(op->world.size, 1);
+    op->used = calloc(op->local_experts, 1);
     op->run = malloc(op->local_experts * sizeof(*op->run));
     op->first = malloc(op->local_experts * sizeof(*op->first));
     complete = op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL &&
-               op->run != NULL && op->first != NULL;
+               op->used != NULL && op->run != NULL && op->first != NULL;
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
         op->output = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->output));
@@ -208,6 +209,7 @@ void op_moe_destroy(struct op_rank *rank)
     free(op->expert);
     free(op->weight);
     free(op->reached);
+    free(op->used);
     free(op->run);
     free(op->first);
     free(op->window.data);
@@ -465,6 +467,25 @@ static double mlp_flops(const struct op_moe *op, uint64_t entries)
     return 2 * row * (double)entries;
 }
 
+static void mark_used(struct op_moe *op, const int32_t *expert, size_t n)
+{
+    int64_t first = (int64_t)op->world.rank * op->local_experts;
+
+    for (size_t i = 0; i < n; i++)
+        if (expert[i] >= first && expert[i] < first + op->local_experts)
+            op->used[expert[i] - first] = 1;
+}
+
+/* Bytes of the weights of those that have rows. */
+static uint64_t used_weights(const struct op_moe *op)
+{
+    uint32_t n = 0;
+
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        n += op->used[e];
+    return op->mlp.ffn != 0 ? weights_bytes(&op->weights, n) : 0;
+}
+
 static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
     const struct epa_moe_footprint *f = &op->footprint;
@@ -475,6 +496,8 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
     struct rows to = {0}, from = {0};
     uint64_t kept = 0, out, in, most;
 
+    memset(op->used, 0, op->local_experts);
+    mark_used(op, mine, (size_t)tokens * topk);
     count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
     for (size_t i = 0; i < (size_t)tokens * topk; i++)
         kept += mine[i] >= 0;
@@ -485,6 +508,7 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
             continue;
         routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
         count_rows(op, op->expert, n, r, rank, &from);
+        mark_used(op, op->expert, (size_t)n * topk);
     }
     out = once ? to.once : to.all;
     in = once ? from.once : from.all;
@@ -500,6 +524,7 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
                    .least = most * least_bytes(op, f->output_dtype)}},
         .flops = op->mlp.ffn != 0 ? mlp_flops(op, kept - to.all + from.all)
                                   : op->flops * tokens / op->x->moe.max_tokens,
+        .weights = used_weights(op),
     };
 }
 

@@ -141,7 +141,8 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
             "expert.output: separate says nothing: '%s' as it is set up does the experts' "
             "work itself, in combine",
             name);
-    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST && !f->fused)
+    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST && !f->fused &&
+        x->expert.kind != EXPERT_MLP)
         check_conflict(
             c, "bench.clock", "algorithm.name",
             "set events or graph, or an algorithm that does the experts' work itself",
@@ -292,6 +293,12 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
                  period, made, held);
 }
 
+/* Of synthetic experts nothing hangs on what they are. */
+static const char *head_also(const struct experiment *x)
+{
+    return x->expert.kind == EXPERT_MLP ? "expert" : NULL;
+}
+
 static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
 
 const struct operation op_moe = {
@@ -301,6 +308,7 @@ const struct operation op_moe = {
     .size_label = "tokens of a rank",
     .size = max_tokens,
     .head = head,
+    .head_also = head_also,
     .check_options = check_options,
     .check_footprint = check_footprint,
     .shape = shape,
@@ -310,6 +318,8 @@ const struct operation op_moe = {
     .create = op_moe_create,
     .weights_bytes = op_moe_mlp_bytes,
     .weights = set_weights,
+    .measure = op_moe_measure,
+    .between_by = op_moe_mlp_by,
     .destroy = op_moe_destroy,
     .problem = op_moe_problem,
     .inputs = op_moe_inputs,

@@ -117,11 +117,13 @@ struct op_moe {
                                there reads them */
     void *mlp_memory[4];         /* of the backend: what it points to */
     struct mlp_experts *experts; /* experts_mlp.c: what the host computes them with */
+    struct epa_experts *device_experts; /* and what a device does; one of both, or none */
 
     uint16_t *row;    /* [hidden]; for inputs that are quantised */
     int32_t *expert;  /* [max_tokens][topk]; another rank's, for traffic */
     float *weight;    /* [max_tokens][topk] */
     uint8_t *reached; /* [size] */
+    uint8_t *used;    /* [local_experts]; those that have rows */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
@@ -215,6 +217,9 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_f
                                    enum epa_memory);
 /* Outputs of the entries of a view to y, or, layout rank, of its rows. */
 enum epa_status op_moe_mlp_run(struct op_moe *, struct view *, uint16_t *y, struct epa_error *);
+
+void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
+enum epa_status op_moe_measure(struct op_rank *, struct op_peaks *out, struct epa_error *);
 
 /* Layout rank: op->row_first and op->share, the entries of a view by row, experts ascending. */
 enum epa_status op_moe_sort_shares(struct op_moe *, const struct view *, struct epa_error *);

@@ -10,9 +10,10 @@
  *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
  *             exact: radius 0. expert.values: integers are made for that.
  *   inputs    Radii r of what is added up: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
- *   FP8       A group of 128 products is such a sum, or is aligned to the largest of each 32
- *             and the sum so far, and truncated to fp8_sum_bits fraction bits; then come three roundings, and
- *             the sum over groups.
+ *   FP8       A group of 128 products is such a sum. With fp8_sum_bits, 32 products that follow
+ *             each other and the sum so far are aligned to the largest of them and truncated to
+ *             so many fraction bits, 32 by 32 in any order. Then come three roundings, and the
+ *             sum over groups.
  *   rounding  Ends of an interval are rounded: to nearest is monotone. An interval within one
  *             rounding step becomes a point. Codes of FP8 likewise, from both ends of the scale.
  *   SwiGLU    Relative 2^-20 + |gate| 2^-22: an exp in float32 with an argument that was
@@ -27,7 +28,7 @@
 
 #include "base/dtype.h"
 
-enum { BLOCK = WEIGHTS_BLOCK, LANES = 8 };
+enum { BLOCK = WEIGHTS_BLOCK, LANES = 8, STEP = 32 };
 
 static const double unit_roundoff = 0x1p-23, deviations = 9;
 
@@ -48,6 +49,8 @@ struct reference {
 /* A sum of products and what its error hangs on. */
 struct dot {
     double sum, a1, a2, r1, r2; /* a2, r2: of squares */
+    double most;                /* of a group: the largest product */
+    double above, below;        /* of a group: sums of its steps that are above 0, or below */
     double accumulation;        /* FP8: of the additions within groups */
     bool exact;
 };
@@ -138,40 +141,51 @@ struct reference *reference_create(const struct reference_params *p)
 
 /* ---- sums ---- */
 
-/* What the additions of a group may lose, in units of its codes' products. `most`: the largest
- * product; `sum`: a bound of its partial sums. Truncation at each 32 of 128. */
-static double lost_in_group(const struct reference *R, double most, double sum)
+/* What the additions of a group may lose, in units of its codes' products. Aligned sums: steps in
+ * any order, so that no partial sum is further from 0 than all steps of one sign. */
+static double lost_in_group(const struct reference *R, const struct dot *g, uint32_t group)
 {
+    double root = deviations * sqrt(g->a2), sum = (g->a1 < root ? g->a1 : root) + g->r1;
+    double most = g->above > -g->below ? g->above : -g->below;
     int exponent;
 
     if (R->p.fp8_sum_bits == 0)
-        return (BLOCK + 3) * unit_roundoff * sum;
-    if (most == 0 && sum == 0)
+        return (group + 3) * unit_roundoff * sum;
+    most = (g->most > most ? g->most : most) + g->r1;
+    if (most == 0)
         return 0;
-    (void)frexp(most > sum ? most : sum, &exponent); /* below 2^exponent */
-    return 4 * 33 * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) + 3 * unit_roundoff * sum;
+    /* 1.02: partial sums are off themselves. */
+    (void)frexp(1.02 * most, &exponent); /* below 2^exponent */
+    return group / STEP * (STEP + 1) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
+           3 * unit_roundoff * sum;
 }
 
 /* A group's products c w with radii r |w|, added to a dot. `by`: what it counts for. */
-static void add_group(const struct reference *R, struct dot *d, const struct dot *g, double most,
+static void add_group(const struct reference *R, struct dot *d, const struct dot *g, uint32_t group,
                       double by, double unit)
 {
-    double root = deviations * sqrt(g->a2), bits = R->p.fp8_sum_bits;
+    double bits = R->p.fp8_sum_bits;
 
     d->sum += by * g->sum;
     d->a1 += by * g->a1;
     d->a2 += by * by * g->a2;
     d->r1 += by * g->r1;
     d->r2 += by * by * g->r2;
-    d->accumulation += by * lost_in_group(R, most, (g->a1 < root ? g->a1 : root) + g->r1);
+    d->accumulation += by * lost_in_group(R, g, group);
     d->exact = d->exact && (bits == 0 || g->a1 < ldexp(unit, (int)bits));
 }
 
-static void add_lanes(struct dot *g, const float *c, const float *r, const float *w, uint32_t n,
-                      double *most)
+static void end_step(struct dot *g, double sum)
+{
+    g->above += sum > 0 ? sum : 0;
+    g->below += sum < 0 ? sum : 0;
+}
+
+/* n products, a multiple of LANES: a step, or more where steps do not count. */
+static void add_lanes(struct dot *g, const float *c, const float *r, const float *w, uint32_t n)
 {
     double sum[LANES] = {0}, a1[LANES] = {0}, a2[LANES] = {0}, r1[LANES] = {0}, r2[LANES] = {0};
-    double top[LANES] = {0};
+    double top[LANES] = {0}, step = 0;
 
     for (uint32_t k = 0; k < n; k += LANES)
         for (uint32_t i = 0; i < LANES; i++) {
@@ -190,13 +204,15 @@ static void add_lanes(struct dot *g, const float *c, const float *r, const float
             r2[i] += p * p;
         }
     for (uint32_t i = 0; i < LANES; i++) {
-        g->sum += sum[i];
+        step += sum[i];
         g->a1 += a1[i];
         g->a2 += a2[i];
         g->r1 += r1[i];
         g->r2 += r2[i];
-        *most = top[i] > *most ? top[i] : *most;
+        g->most = top[i] > g->most ? top[i] : g->most;
     }
+    g->sum += step;
+    end_step(g, step);
 }
 
 /* Row `row` of a matrix, which R->w holds, times c +- r. `group`: channels that share one of
@@ -204,20 +220,19 @@ static void add_lanes(struct dot *g, const float *c, const float *r, const float
 static struct dot multiply_dense(const struct reference *R, const float *c, const float *r,
                                  const float *scale, uint32_t k, uint32_t group)
 {
+    uint32_t step = R->p.fp8_sum_bits != 0 ? STEP : group;
     struct dot d = {.exact = false};
 
     if (scale == NULL) {
-        double most = 0;
-
-        add_lanes(&d, c, r, R->w, k, &most);
+        add_lanes(&d, c, r, R->w, k);
         return d;
     }
     for (uint32_t at = 0; at < k; at += group) {
         struct dot g = {0};
-        double most = 0;
 
-        add_lanes(&g, c + at, r != NULL ? r + at : NULL, R->w + at, group, &most);
-        add_group(R, &d, &g, most, (double)scale[at / group] * (double)R->block_scale[at / BLOCK],
+        for (uint32_t i = at; i < at + group; i += step)
+            add_lanes(&g, c + i, r != NULL ? r + i : NULL, R->w + i, step);
+        add_group(R, &d, &g, group, (double)scale[at / group] * (double)R->block_scale[at / BLOCK],
                   0);
     }
     return d;
@@ -231,10 +246,10 @@ static struct dot multiply_sparse(const struct reference *R, uint32_t row, const
     const float *value = R->value + (size_t)row * WEIGHTS_ENTRIES;
     struct dot d = {.exact = true}, g = {0};
     uint32_t n = R->entries[row];
-    double most = 0;
+    double step = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = column[i];
+        uint32_t k = column[i], next = i + 1 < n ? column[i + 1] : UINT32_MAX;
         double p = (double)c[k] * (double)value[i], e;
 
         e = r != NULL ? (double)r[k] * fabs((double)value[i]) : 0;
@@ -243,13 +258,17 @@ static struct dot multiply_sparse(const struct reference *R, uint32_t row, const
         g.a2 += p * p;
         g.r1 += e;
         g.r2 += e * e;
-        most = fabs(p) > most ? fabs(p) : most;
-        if (scale == NULL || (i + 1 < n && column[i + 1] / group == k / group))
+        g.most = fabs(p) > g.most ? fabs(p) : g.most;
+        step += p;
+        if (next / STEP == k / STEP)
             continue;
-        add_group(R, &d, &g, most, (double)scale[k / group] * (double)R->block_scale[k / BLOCK],
+        end_step(&g, step);
+        step = 0;
+        if (scale == NULL || next / group == k / group)
+            continue;
+        add_group(R, &d, &g, group, (double)scale[k / group] * (double)R->block_scale[k / BLOCK],
                   unit / (double)scale[k / group]);
         g = (struct dot){0};
-        most = 0;
     }
     if (scale == NULL) {
         g.exact = true;
@@ -341,8 +360,9 @@ static struct interval swiglu(struct interval g, struct interval u)
 
     if (g.low < turn && g.high > turn)
         low = least;
-    low -= part * fabs(low) + 0x1p-120;
-    high += part * fabs(high) + 0x1p-120;
+    /* Some do not go on where exp overflows: nobody sees 2^-100. */
+    low -= part * fabs(low) + 0x1p-100;
+    high += part * fabs(high) + 0x1p-100;
     for (int i = 0; i < 4; i++) {
         double p = ((i & 1) != 0 ? low : high) * ((i & 2) != 0 ? u.low : u.high);
 

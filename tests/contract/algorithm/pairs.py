@@ -364,6 +364,43 @@ FILES = {
         "base": ["transport: ucx"],
         "also": {"one rank is a world, ll_v2": "algorithm: ll_v2, ranks: 1"},
     },
+    # Experts that the core computes between the stages.
+    "experts": {
+        "base": ["ranks: 2", "moe: {hidden: 256}", "expert: {kind: mlp, ffn: 384}", "verify: {iterations: 2}"],
+        "axes": [
+            {"counts change with every iteration": "",
+             "one rank is a world": "ranks: 1",
+             "seven ranks": "ranks: 7, moe.experts: 14",
+             "choices are dropped": "routing: {kind: masked, share: 0.5}",
+             "most want one expert": "routing: {kind: hot, share: 0.9}",
+             "some ranks have no tokens": "ranks: 4, tokens: [16, 0, 3, 0]",
+             "nobody has tokens": "tokens: [0, 0]",
+             "32 choices": "moe.topk: 32, moe.experts: 64, moe.max_tokens: 4",
+             "the fewest channels": "moe.hidden: 128, expert.ffn: 128",
+             "more rows than a task": "moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
+                 "tokens: full, moe.hidden: 128, expert.ffn: 128, verify.iterations: 1",
+             "three workers a rank": "backend.workers: 3",
+             "any weights": "routing.weights: uniform",
+             "the caller places expert outputs": "expert.output: separate"},
+            {"ll_v2": "algorithm: ll_v2",
+             "ll_v2 by rank": "algorithm: ll_v2, algorithm.layout: rank",
+             "ll_v2 by rank, FP8 outputs":
+                 "algorithm: ll_v2, algorithm.layout: rank, algorithm.combine_dtype: fp8",
+             "ll_v2 dedup, padded":
+                 "algorithm: ll_v2, algorithm.dedup: true, algorithm.recv_layout: padded",
+             "ll_v2, FP8 outputs": "algorithm: ll_v2, algorithm.combine_dtype: fp8",
+             "ll_v1": "algorithm: ll_v1",
+             "token_flag": "algorithm: token_flag"},
+            {"native": "", "FP8 weights": "expert.weights: fp8",
+             "FP8 weights, groups of 64": "expert.weights: fp8, expert.fp8_group_size: 64"},
+            {"swiglu": "", "no activation": "expert.activation: none"},
+            {"random": "", "integers": "expert.values: integers"},
+            DTYPES,
+            WIRES,
+            TRANSPORTS,
+            {"in turn": "", "pipelined": "verify.order: pipelined"},
+        ],
+    },
     "alltoallv": {
         "base": ["launcher: mpi", "algorithm: alltoallv"],
         "axes": [
@@ -380,6 +417,10 @@ FILES = {
                      "room for twice the even share": "algorithm.capacity: 2",
                      "the caller places expert outputs, three workers a rank":
                          "expert.output: separate, backend.workers: 3, ranks: 2",
+                     "real experts": "expert: {kind: mlp, ffn: 256}, moe.hidden: 256, "
+                         "verify.iterations: 3",
+                     "real experts, integers, FP8": "expert: {kind: mlp, ffn: 256, weights: fp8, "
+                         "activation: none, values: integers}, verify.iterations: 3",
                      "16 ranks": "ranks: 16, moe.experts: 32, verify.iterations: 3",
                      "4096 tokens": MANY_TOKENS,
                  }.items()},
