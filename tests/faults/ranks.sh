@@ -78,6 +78,14 @@ nap() {
     sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 }
 
+# saw_each_stage STAGES: dispatch and combine, or the layer as a whole; and what is between.
+saw_each_stage() {
+    case $1 in *";between stages;"*) ;; *) return 1 ;; esac
+    case $1 in *";layer;"*) return 0 ;; esac
+    case $1 in *";dispatch;"* | *";dispatch_recv;"*) ;; *) return 1 ;; esac
+    case $1 in *";combine;"* | *";combine_recv;"*) return 0 ;; *) return 1 ;; esac
+}
+
 # Until a rank has been lost in each stage, at most 120 times.
 kill_in_each_stage() {
     local seen="" slowest=0 # seen: each followed by ';', for one's name may be part of another's
@@ -101,9 +109,10 @@ kill_in_each_stage() {
         case ";$seen" in *";$stage;"*) ;; *) seen="$seen$stage;" ;; esac
         json_is_valid
         [ "$failed" = 0 ] || return
-        case ";$seen" in *";dispatch;"* | *";dispatch_recv;"*) case ";$seen" in *";combine;"* | *";combine_recv;"*) case ";$seen" in *";between stages;"*)
+        if saw_each_stage ";$seen"; then
             echo "killed in: ${seen%;}; slowest end $slowest ms"
-            return ;; esac ;; esac ;; esac
+            return
+        fi
     done
     fail "killed in $seen only"
 }

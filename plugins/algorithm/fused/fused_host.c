@@ -196,6 +196,8 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
                                .number = why->first,
                                .peer = why->peer,
                                .wanted = wanted};
+    /* Who waits for a rank says so first. */
+    uint64_t limit = why->peer != ALGO_NONE ? h->a.timeout_ns : 2 * h->a.timeout_ns;
     uint64_t begun = 0, waited = 0, reported = 0;
 
     /* Acquire: pairs with the release of whoever counts the word up. */
@@ -211,7 +213,7 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
         begun = begun == 0 ? clock_ns() : begun;
         w.waited_ns = waited = clock_ns() - begun;
         epa_wait_report(h->a.observer, &w, &reported);
-        if (waited <= h->a.timeout_ns)
+        if (waited <= limit)
             continue;
         if (fused_stop(h, EPA_ERR_TIMEOUT))
             explain_timeout(h, why, w.seen, wanted, waited);

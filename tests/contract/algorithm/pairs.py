@@ -93,6 +93,23 @@ ONE_PUT = "transport: reorder, transport.room: 1, moe.max_tokens: 64, tokens: fu
 SLICES = "transport: reorder, moe.max_tokens: 512, moe.hidden: 1024, tokens: full, " \
     "verify.iterations: 2"
 
+# Of real experts, whose rows are multiples of 128 channels; the layer is one stage.
+MLP_PROMISES = {name: text for name, text in PROMISES.items()
+                if name not in UNQUANTISED + ["small groups", "groups of 96",
+                                              "the caller places expert outputs",
+                                              "experts differ by rank, weights add up to anything"]}
+MLP_PROMISES |= {
+    "groups of 32": "moe.fp8_group_size: 32",
+    "weights add up to anything": "routing.weights: uniform, tokens.min: 1",
+    "a wide intermediate": "expert.ffn: 640, verify.iterations: 5",
+    "eight ranks": "ranks: 8, verify.iterations: 6",
+    "32 choices": "moe.topk: 32, moe.experts: 64, verify.iterations: 4",
+    "ranks straggle": "verify.straggle: 2ms, verify.iterations: 20",
+    "the real width": "moe.hidden: 7168, verify.iterations: 2, moe.max_tokens: 4",
+}
+SOME_RANKS = "backend.workers: 4, ranks: 2, algorithm.dispatch_workers: 1, algorithm.tail: true, " \
+    "algorithm.tail_workers: 1, algorithm.combine_workers: 1"
+
 NEVER_QUANTISED = [(UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
 
 FILES = {
@@ -270,6 +287,54 @@ FILES = {
             "4096 tokens": MANY_TOKENS,
         },
     },
+    "fused": {
+        "base": ["algorithm: fused", "expert: {kind: mlp, ffn: 128}", "verify: {iterations: 12}"],
+        "axes": [
+            MLP_PROMISES,
+            TRANSPORTS,
+            {"dedup": "", "no dedup": "algorithm.dedup: false"},
+            {"sorted": "", "not sorted": "algorithm.sort: false"},
+            {"scatter": "", "gather": "algorithm.combine_mode: gather",
+             "serial": "algorithm.combine_mode: serial"},
+            {"ready by block": "", "ready by expert": "algorithm.ready: expert"},
+            {"one launch": "", "two launches": "algorithm.launches: two"},
+            {"dynamic": "", "static": "algorithm.queue: static"},
+            {"one stage": "", "tail": "algorithm.tail: true"},
+            {"padded": "", "packed": "algorithm.recv_layout: packed"},
+            {"blocks of 128": "", "blocks of 32": "algorithm.block_rows: 32",
+             "columns in three": "algorithm.column_splits: 3"},
+            {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
+            {"weights as rows": "", "FP8 weights": "expert.weights: fp8"},
+            {"SwiGLU": "", "no activation": "expert.activation: none"},
+            {"dense": "", "integers": "expert.values: integers"},
+            DTYPES,
+            LAUNCHERS,
+        ],
+        "never": [
+            (["input is quantised already"], ["as it is"]),
+            (["groups of 32", "one group a row"], ["FP8 weights"]),
+        ],
+        "always": [[transport, *values] for values in (
+            ["three workers a rank", "packed"],
+            ["three workers a rank", "gather", "no dedup"],
+            ["two workers a rank", "threads", "ready by expert"],
+            ["ranks straggle", "static"],
+        ) for transport in TRANSPORTS],
+        "also": {
+            "workers of each role": SOME_RANKS,
+            "workers of each role, static, reorder":
+                SOME_RANKS + ", algorithm.queue: static, transport: reorder",
+            "workers of each role, reorder to half, threads":
+                SOME_RANKS + ", transport: reorder, transport.peers: pair, launcher: thread",
+            "room for twice the even share": "algorithm.capacity: 2",
+            "room for twice the even share, packed, reorder":
+                "algorithm.capacity: 2, algorithm.recv_layout: packed, transport: reorder",
+            "64 ranks": MANY_RANKS,
+            "six ranks of three nodes": THREE_NODES,
+            "room for one put at a time": ONE_PUT + ", moe.hidden: 256",
+            "2048 tokens": MANY_TOKENS.replace("4096", "2048"),
+        },
+    },
     "ucx": {
         "axes": [
             {name: PROMISES[name] for name in UCX_PROMISES},
@@ -290,7 +355,11 @@ FILES = {
                  "algorithm.flag_granularity: rank, algorithm.counter_reset: memset, algorithm.work_partition: by_source, "
                  "verify.order: pipelined",
              "token_flag fused, FP8, in 3 chunks": "algorithm: token_flag, "
-                 "algorithm.fuse_expert: true, algorithm.dispatch_dtype: fp8, algorithm.chunks: 3"},
+                 "algorithm.fuse_expert: true, algorithm.dispatch_dtype: fp8, algorithm.chunks: 3",
+             "fused": "algorithm: fused, expert.kind: mlp, expert.ffn: 128",
+             "fused, ready by expert, packed, FP8": "algorithm: fused, algorithm.ready: expert, "
+                 "algorithm.recv_layout: packed, algorithm.dispatch_dtype: fp8, "
+                 "expert.kind: mlp, expert.ffn: 128, expert.weights: fp8"},
         ],
         "base": ["transport: ucx"],
         "also": {"one rank is a world, ll_v2": "algorithm: ll_v2, ranks: 1"},
