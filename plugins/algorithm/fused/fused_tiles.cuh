@@ -267,8 +267,8 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, struct fused_pipe *p, c
                         for (uint32_t h = 0; h < 2; h++)
                             to[h * S::ROWS + r * EPA_DEV_WARP] =
                                 fused_of4(v.row[r], q) * fused_of4(v.half[h], q);
-                    __syncwarp();
                 }
+                __syncwarp(); /* no lane may be a phase behind, either */
                 if (lane == 0) {
                     epa_dev_mbar_expect(&p->full[at.stage], (16u << height) * FUSED_K_BYTES);
                     epa_dev_tile_load(stages + at.stage * S::STAGE_BYTES, map,
