@@ -35,6 +35,8 @@ struct fused_cuda {
 
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
+/* With no more rows of an expert than this tiles have 64. */
+enum { FEW_ROWS = 40 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 4096 };
 /* With no more tokens than this a block sends each together. */
@@ -92,13 +94,14 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
     return EPA_OK;
 }
 
-/* Few rows of an expert: more of the tile is weights. */
+/* Few rows of an expert: more of the tile is weights. Beyond half of 64 many experts would have
+ * a few rows in a second block. */
 static enum fused_rows choose_rows(const struct epa_moe *m, const struct epa_world *world,
                                    const struct fused_config *c)
 {
     uint64_t expected = (uint64_t)m->max_tokens * world->size * m->topk / m->experts;
 
-    return c->block_rows < 128 || expected <= 64 ? FUSED_ROWS_64 : FUSED_ROWS_128;
+    return c->block_rows < 128 || expected <= FEW_ROWS ? FUSED_ROWS_64 : FUSED_ROWS_128;
 }
 
 static enum epa_status count_rows(const struct epa_moe *m, const struct fused_config *c,

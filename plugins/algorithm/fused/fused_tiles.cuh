@@ -135,17 +135,15 @@ EPA_DEV uint32_t fused_ticket(const struct fused_args &a)
 }
 
 /* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
- * before the weights of the one before are loaded, and its ticket one more before that, so that
- * nothing waits for either. */
+ * while the one before is loaded, so that nothing waits for its ticket. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, char *stages)
 {
     struct fused_cursor at = {0, 1};
-    uint32_t step = 0, ticket = fused_ticket(a);
-    struct fused_task next = fused_take_tile<S>(a, t, p, 0, ticket, &step);
+    uint32_t step = 0;
+    struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket(a), &step);
 
-    ticket = fused_ticket(a);
     for (uint32_t i = 1; next.kind != FUSED_END; i++) {
         struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
@@ -163,10 +161,8 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             epa_dev_bulk_load(stages + at.stage * S::STAGE_BYTES + S::A_BYTES,
                               from + (uint64_t)s * FUSED_WEIGHT_BYTES, FUSED_WEIGHT_BYTES, full,
                               l2);
-            if (s == 0) {
-                next = fused_take_tile<S>(a, t, p, i, ticket, &step);
-                ticket = fused_ticket(a);
-            }
+            if (s == 0)
+                next = fused_take_tile<S>(a, t, p, i, fused_ticket(a), &step);
         }
     }
 }
