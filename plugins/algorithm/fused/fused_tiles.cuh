@@ -319,7 +319,7 @@ EPA_DEV void fused_wait_stage(const struct fused_args &a, struct fused_pipe *p, 
         bool now = s == min(2u, steps - 1);
 
         if (s == 0 && !now) /* all lanes decide alike */
-            now = __any_sync(EPA_DEV_ALL, !epa_dev_mbar_try(full, m->at.parity));
+            now = __any_sync(EPA_DEV_ALL, !epa_dev_mbar_test(full, m->at.parity));
         if (now)
             fused_tell(a, m);
     }
