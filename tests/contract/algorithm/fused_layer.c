@@ -414,10 +414,82 @@ static void every_option_gives_the_same_sums(void **state)
     way[n].c.capacity = 2.5;
     way[n].c.recv_layout = FUSED_PACKED;
     way[n++].name = "room for 2.5 times the even share";
-    for (uint32_t i = 0; i < n; i++) {
-        if (getenv("FUSED_WAY") == NULL || strcmp(getenv("FUSED_WAY"), way[i].name) == 0)
-            run_way(*state, &way[i]);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        run_way(*state, &way[i]);
+}
+
+/* What plan() says of a problem and options that it refuses. */
+static void refuses(const struct epa_problem *p, const struct fused_config *c, const char *word)
+{
+    struct epa_world world = {.size = RANKS, .local_size = RANKS, .local_cores = 1};
+    struct epa_footprint need;
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_int_equal(epa_plugin.plan(p, &world, EPA_TRANSPORT_LOAD_STORE, c, &need, &err),
+                     EPA_ERR_CONFIG);
+    assert_non_null(strstr(err.text, word));
+}
+
+static void what_it_cannot_do_is_refused(void **state)
+{
+    const struct way plain = {.c = usual}, fp8 = {.c = usual, .fp8 = true};
+    struct fused_config c = usual;
+    struct epa_problem p = problem_of(&plain);
+
+    (void)state;
+    p.u.moe.mlp.ffn = 0;
+    refuses(&p, &usual, "kind: mlp");
+    p = problem_of(&plain);
+    p.u.moe.mlp.ffn = FFN + 64;
+    refuses(&p, &usual, "multiples of 128");
+    p = problem_of(&fp8);
+    p.u.moe.mlp.fp8_group_size = 64;
+    refuses(&p, &usual, "128 channels");
+    p = problem_of(&fp8);
+    p.u.moe.fp8_group_size = 64;
+    c.dispatch_dtype = ALGO_DTYPE_FP8;
+    refuses(&p, &c, "moe.fp8_group_size");
+    p = problem_of(&plain);
+    c = usual;
+    c.tail_workers = 1;
+    refuses(&p, &c, "tail: true");
+}
+
+/* As many roles as workers leave nobody to the GEMMs, who would be waited for. */
+static void create_without_gemm_workers(struct rank *r)
+{
+    struct fused_config c = usual;
+    struct epa_problem p = problem_of(&(struct way){.c = usual});
+    struct epa_algorithm *a = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    const struct epa_algorithm_params params = {.problem = &p,
+                                                .world = r->boot->world,
+                                                .transport = r->t,
+                                                .backend = r->backend,
+                                                .config = &c,
+                                                .transport_flags = r->subject->plugin->flags,
+                                                .timeout_ns = DEFAULT_TIMEOUT_NS};
+
+    c.combine_workers = 1;
+    claim(r, epa_plugin.create(&params, &a, &err) == EPA_ERR_CONFIG, "it was made");
+    claim(r, strstr(err.text, "combine_workers (1)") != NULL, "%s", err.text);
+    meet(r);
+}
+
+static void roles_leave_a_worker_to_the_gemms(void **state)
+{
+    const struct subject *subject = *state;
+    struct epa_problem p = problem_of(&(struct way){.c = usual});
+    struct epa_world world = {.size = RANKS, .local_size = RANKS, .local_cores = 1};
+    struct epa_footprint need;
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_int_equal(epa_plugin.plan(&p, &world, subject->plugin->flags, &usual, &need, &err),
+                     EPA_OK);
+    ranks_run(subject, &(struct ranks){.ranks = RANKS,
+                                       .signals = need.signals,
+                                       .heap_bytes = need.heap_bytes,
+                                       .body = create_without_gemm_workers});
 }
 
 int main(int argc, char **argv)
@@ -425,6 +497,8 @@ int main(int argc, char **argv)
     struct subject subject = ranks_subject(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(every_option_gives_the_same_sums, &subject),
+        cmocka_unit_test(what_it_cannot_do_is_refused),
+        cmocka_unit_test_prestate(roles_leave_a_worker_to_the_gemms, &subject),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
