@@ -45,6 +45,20 @@ EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+/* Counters that ranks add to. Acquire; release, as above. */
+EPA_DEV uint32_t epa_dev_load_acquire32(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+EPA_DEV void epa_dev_add_release32(uint32_t *word, uint32_t by)
+{
+    asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
+}
+
 /* Fence: all that this thread has stored or observed is visible before its later stores. */
 EPA_DEV void epa_dev_fence(void)
 {

@@ -35,6 +35,7 @@ struct entry {
 };
 
 #include "verify_allgather.h"
+#include "verify_fused.h"
 #include "verify_ll_v1.h"
 #include "verify_ll_v2.h"
 #include "verify_token_flag.h"
@@ -65,6 +66,12 @@ static const struct list lists[] = {
      .algorithm = "token_flag"},
     {"allgather", allgather_ways, base},
     {"allgather-problems", allgather_ways, allgather_problems, .core = true},
+    {"layer", layer_ways, layer_base},
+    {"layer-problems", layer_ways, layer_problems, .core = true},
+    {"layer-given", layer_given, layer_quick},
+    {"layer-crowded", layer_crowded_ways, crowded, .refused_as = "algorithm.capacity"},
+    {"quick layer", layer_ways, layer_quick},
+    {"quick layer-problems", layer_ways, layer_problems, .core = true, .quick = true},
     {"stragglers", straggling_ways, straggling, .core = false},
     {"crowded", crowded_ways, crowded, .core = false, .refused_as = "algorithm.capacity"},
     {"token_flag", token_flag_ways, base, .algorithm = "token_flag"},

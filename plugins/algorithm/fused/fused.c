@@ -1,5 +1,5 @@
 /* fused: the descriptor, the options, which shapes it takes, and where things are in the heap. */
-#include "fused.h"
+#include "fused_cuda.h"
 
 #include <epa2a/gemm.h>
 
@@ -15,6 +15,7 @@ static const struct fused_config defaults = {
     .combine_mode = FUSED_SCATTER,
     .dispatch_dtype = ALGO_DTYPE_NATIVE,
     .recv_layout = FUSED_PADDED,
+    .lag = 2,
 };
 
 static const struct epa_choice launch_counts[] = {
@@ -101,6 +102,13 @@ static const struct epa_option options[] = {
      .choices = recv_layouts,
      .help = "placement of received rows"},
     ALGO_OPTION_CAPACITY(struct fused_config, "received entries"),
+    {.name = "lag",
+     EPA_U32(struct fused_config, lag),
+     .min = 1,
+     .max = 64,
+     .help = "on GPUs, up-projection tiles per thread block before the first down-projection tile"},
+    ALGO_OPTION_BLOCKS(struct fused_config),
+    ALGO_OPTION_PROFILE(struct fused_config),
     {0},
 };
 
@@ -266,8 +274,11 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 {
     const struct epa_moe *m = &problem->u.moe;
     struct fused_layout l;
-    enum epa_status status = fused_layout_make(m, world, transport_flags, config, &l, err);
+    enum epa_status status;
 
+    if (FUSED_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
+        return fused_cuda_plan(m, world, config, out, err);
+    status = fused_layout_make(m, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
         return status;
     *out = (struct epa_footprint){
@@ -297,9 +308,12 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
                               struct epa_error *err)
 {
     struct fused_layout l;
-    enum epa_status status =
-        fused_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
+    enum epa_status status;
 
+    if (FUSED_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA)
+        return fused_cuda_create(p, out, err);
+    status =
+        fused_layout_make(&p->problem->u.moe, &p->world, p->transport_flags, p->config, &l, err);
     return status == EPA_OK ? fused_host_create(p, &l, out, err) : status;
 }
 
@@ -310,8 +324,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                .summary = "dispatch, the experts' GEMMs and combine as tasks of one queue",
                .options = {options, sizeof(struct fused_config), &defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | FUSED_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

@@ -26,6 +26,9 @@ struct fused_config {
     int combine_mode;   /* enum fused_combine */
     int dispatch_dtype; /* enum algo_dtype */
     int recv_layout;    /* enum fused_recv_layout */
+    uint32_t lag;        /* CUDA code: up-projection tiles of each block that are first */
+    uint32_t blocks;     /* CUDA code: of the kernel, at most; 0: one for each multiprocessor */
+    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
     double capacity;    /* entries a rank has room for, times the even share; 0: the worst case */
 };
 

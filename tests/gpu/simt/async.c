@@ -328,6 +328,16 @@ bool simt_mbar_try(uint64_t *bar, uint32_t parity)
     return unpack(load_mbar(w, bar)).parity != parity && see(w, bar);
 }
 
+/* Without waiting. */
+bool simt_mbar_test(uint64_t *bar, uint32_t parity)
+{
+    struct worker *w = simt_place()->worker;
+
+    if (parity > 1)
+        simt_die(w, "thread %u waits for parity %u", w->now->number, parity);
+    return unpack(load_mbar(w, bar)).parity != parity && see(w, bar);
+}
+
 static bool has_ended(const struct lane *lane, const void *with)
 {
     return unpack(load_mbar(with, lane->bar)).parity != lane->parity;

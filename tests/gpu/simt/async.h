@@ -21,6 +21,7 @@ SIMT_EXPORT void simt_mbar_init_done(void);
 SIMT_EXPORT void simt_mbar_arrive(uint64_t *bar, uint32_t bytes); /* that it expects */
 SIMT_EXPORT void simt_mbar_arrive_at(uint64_t *bar, uint32_t rank);
 SIMT_EXPORT bool simt_mbar_try(uint64_t *bar, uint32_t parity);
+SIMT_EXPORT bool simt_mbar_test(uint64_t *bar, uint32_t parity);
 SIMT_EXPORT void simt_fence_async(void);
 SIMT_EXPORT void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar);
 SIMT_EXPORT void simt_bulk_store(void *to, const void *from, uint32_t bytes, bool adds_floats);

@@ -34,6 +34,19 @@ EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+EPA_DEV uint32_t epa_dev_load_acquire32(const uint32_t *word)
+{
+    uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    simt_polled();
+    return value;
+}
+
+EPA_DEV void epa_dev_add_release32(uint32_t *word, uint32_t by)
+{
+    (void)__atomic_fetch_add(word, by, __ATOMIC_RELEASE);
+}
+
 EPA_DEV void epa_dev_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -91,6 +91,11 @@ EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
     return simt_mbar_try(bar, parity);
 }
 
+EPA_DEV bool epa_dev_mbar_test(uint64_t *bar, uint32_t parity)
+{
+    return simt_mbar_test(bar, parity);
+}
+
 EPA_DEV bool epa_dev_mbar_try_cluster(uint64_t *bar, uint32_t parity)
 {
     return simt_mbar_try(bar, parity);

@@ -1,0 +1,496 @@
+/* fused on GPUs: the layout, and what is queued for a call: one kernel (fused_layer.cu has the
+ * protocol). */
+#include "fused_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "../../common/algo_host.h"
+#include "fused_device.h"
+
+/* Offsets from the first byte of the algorithm's heap. */
+struct cuda_layout {
+    struct fused_kernel_kind kind;
+    uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
+    uint32_t block_rows, blocks; /* of all experts here, at most */
+    uint64_t capacity;           /* rows, of those blocks */
+    uint32_t element_bytes;      /* of what is multiplied */
+    uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
+    uint32_t parts, part_channels;
+    bool sorted, spread, swiglu;
+    uint32_t up_tiles, down_tiles;    /* of FUSED_COLUMNS rows of weights */
+    uint64_t counts_at, counts_bytes; /* two sets */
+    uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
+};
+
+struct fused_cuda {
+    struct device d; /* first */
+    struct cuda_layout l;
+    struct fused_args
+        *args; /* what is the same in all calls, beside those of d; aligned as maps are */
+    uint32_t blocks;
+};
+
+/* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
+enum { UNIT_BLOCKS = 8 };
+/* With no more rows of an expert than this tiles have 64. */
+enum { FEW_ROWS = 40 };
+/* With more choices than this a rank sends them by expert. */
+enum { SORTED_CHOICES = 4096 };
+/* With no more tokens than this a block sends each together. */
+enum { SPREAD_TOKENS = 256 };
+/* With no more tokens than this several warps add up a token, some channels each. */
+enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
+
+/* ---- layout ---- */
+
+static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
+                                   const struct fused_config *c, struct epa_error *err)
+{
+    const struct epa_mlp *mlp = &m->mlp;
+    bool fp8 = mlp->dtype == EPA_FP8_E4M3;
+
+    if (world->size > EPA_DEVICE_RANKS)
+        return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d ranks, not %u",
+                        EPA_DEVICE_RANKS, world->size);
+    if (mlp->ffn == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused computes the experts' GEMMs and has none for synthetic experts; "
+                        "set expert.kind: mlp");
+    if (m->hidden % FUSED_HALF != 0 || mlp->ffn % FUSED_HALF != 0 ||
+        m->hidden > FUSED_MOST_GROUPS * FUSED_HALF || mlp->ffn > FUSED_MOST_GROUPS * FUSED_HALF)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
+                        "of %d, up to %d",
+                        m->hidden, mlp->ffn, FUSED_HALF, FUSED_MOST_GROUPS * FUSED_HALF);
+    if (m->experts > FUSED_MOST_EXPERTS)
+        return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d moe.experts, not %u",
+                        FUSED_MOST_EXPERTS, m->experts);
+    if (m->topk > FUSED_TOPK)
+        return epa_fail(err, EPA_ERR_CONFIG, "fused takes up to %d moe.topk, not %u", FUSED_TOPK,
+                        m->topk);
+    if (fp8 != (c->dispatch_dtype == ALGO_DTYPE_FP8))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs multiplies rows as they are sent: weights of %s need "
+                        "dispatch_dtype: %s",
+                        fp8 ? "FP8" : "16 bits", fp8 ? "fp8" : "native");
+    if (fp8 && (m->fp8_group_size != FUSED_HALF || mlp->fp8_group_size != FUSED_HALF))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has one FP8 scale for %d channels; set moe.fp8_group_size "
+                        "(%u) and expert.fp8_group_size (%u) to that",
+                        FUSED_HALF, m->fp8_group_size, mlp->fp8_group_size);
+    if (!c->dedup || c->tail || c->launches != FUSED_ONE || c->ready != FUSED_READY_BLOCK ||
+        c->combine_mode != FUSED_SCATTER || c->recv_layout != FUSED_PADDED ||
+        c->dispatch_workers + c->tail_workers + c->combine_workers + c->column_splits != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has one launch, flags of blocks, and sums of each rank that "
+                        "are stored at the token's; of its options there are queue, sort, "
+                        "block_rows, dispatch_dtype, capacity, lag, blocks and profile");
+    if (!fp8 && m->x_dtype == EPA_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs multiplies FP8 inputs by FP8 weights alone");
+    return EPA_OK;
+}
+
+/* Few rows of an expert: more of the tile is weights. Beyond half of 64 many experts would have
+ * a few rows in a second block. */
+static enum fused_rows choose_rows(const struct epa_moe *m, const struct epa_world *world,
+                                   const struct fused_config *c)
+{
+    uint64_t expected = (uint64_t)m->max_tokens * world->size * m->topk / m->experts;
+
+    return c->block_rows < 128 || expected <= FEW_ROWS ? FUSED_ROWS_64 : FUSED_ROWS_128;
+}
+
+static enum epa_status count_rows(const struct epa_moe *m, const struct fused_config *c,
+                                  struct cuda_layout *l, struct epa_error *err)
+{
+    uint32_t here = m->topk < l->local ? m->topk : l->local;
+    uint64_t worst = (uint64_t)l->size * m->max_tokens * here;
+    double even = (double)m->max_tokens * m->topk;
+
+    if (c->capacity > 0 && even * c->capacity < (double)worst)
+        worst = (uint64_t)(even * c->capacity) + 1;
+    l->blocks = (uint32_t)(worst / l->block_rows) + (uint32_t)(worst < l->local ? worst : l->local);
+    l->capacity = (uint64_t)l->blocks * l->block_rows;
+    if (l->capacity >= INT32_MAX || (uint64_t)l->size * m->max_tokens > 1u << 26)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
+                        "(%u), or set capacity",
+                        (unsigned long long)l->capacity, m->max_tokens);
+    return EPA_OK;
+}
+
+static enum epa_status make_layout(const struct epa_moe *m, const struct epa_world *world,
+                                   const struct fused_config *c, struct cuda_layout *out,
+                                   struct epa_error *err)
+{
+    enum epa_status status = check_shape(m, world, c, err);
+    struct cuda_layout l = {
+        .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
+                 .f16 = m->dtype == EPA_F16,
+                 .rows = choose_rows(m, world, c),
+                 .input = device_input_of(m->mlp.dtype == EPA_FP8_E4M3, m->dtype, m->x_dtype)},
+        .size = world->size,
+        .experts = m->experts,
+        .local = m->experts / world->size,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .ffn = m->mlp.ffn,
+        .up_rows = epa_mlp_up_rows(&m->mlp),
+    };
+    uint64_t words = l.experts + l.size, slots = (uint64_t)l.size * l.max_tokens;
+
+    if (status != EPA_OK)
+        return status;
+    l.block_rows = l.kind.rows == FUSED_ROWS_64 ? 64 : 128;
+    l.element_bytes = l.kind.fp8 ? 1 : 2;
+    l.scales_at = l.hidden * l.element_bytes;
+    l.scales = l.kind.fp8 ? (l.hidden / FUSED_HALF + 3) / 4 * 4 : 0;
+    l.act_groups = l.kind.fp8 ? (l.ffn / FUSED_HALF + 3) / 4 * 4 : 0;
+    l.meta_at = l.scales_at + l.scales * 4;
+    l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
+    status = count_rows(m, c, &l, err);
+    if (status != EPA_OK)
+        return status;
+    l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
+    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
+    l.spread = l.max_tokens <= SPREAD_TOKENS;
+    l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
+    l.up_tiles = l.swiglu ? l.ffn / FUSED_HALF : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+    l.counts_bytes = l.size * words * 16;
+    l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
+    l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
+    l.arrived_at = algo_place(&l.heap_bytes, (uint64_t)l.blocks * 4, 1);
+    l.partial_at = algo_place(&l.heap_bytes, slots * l.hidden * 2, 1);
+    l.flags_at = algo_place(&l.heap_bytes, slots * l.parts * sizeof(uint64_t), 1);
+    *out = l;
+    return EPA_OK;
+}
+
+static void place_private(struct device *d, char *memory, uint64_t *at)
+{
+    struct fused_cuda *c = (struct fused_cuda *)d;
+    const struct cuda_layout *l = &c->l;
+    struct fused_args *a = c->args;
+    uint64_t slots = (uint64_t)l->size * l->max_tokens;
+    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
+    uint64_t counters = FUSED_COUNTERS + l->experts + 2 * (uint64_t)l->blocks;
+
+    a->up = device_take(memory, at, packed * l->up_tiles * l->hidden);
+    a->down = device_take(memory, at, packed * l->down_tiles * l->ffn);
+    a->act_rows = device_take(memory, at, l->capacity * l->ffn * l->element_bytes);
+    a->act_row_scales = device_take(memory, at, l->capacity * l->act_groups * sizeof(float));
+    a->y = device_take(memory, at, l->capacity * l->hidden * 2);
+    a->state = device_take(memory, at, counters * sizeof(*a->state));
+    a->list = device_take(memory, at, (uint64_t)l->max_tokens * l->topk * sizeof(*a->list));
+    a->quantised = device_take(
+        memory, at, l->sorted && l->kind.fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
+    a->done = device_take(memory, at, slots * sizeof(*a->done));
+    a->place = device_take(memory, at, slots * l->topk * sizeof(*a->place));
+    a->queue = device_take(memory, at, slots * sizeof(*a->queue));
+}
+
+/* ---- calls ---- */
+
+static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct fused_cuda *c = (struct fused_cuda *)base;
+    struct epa_moe *m = &problem->u.moe;
+    struct fused_args a = *c->args;
+    struct fused_kernel_kind kind = c->l.kind;
+    cudaLaunchConfig_t config = {.gridDim = {c->blocks, 1, 1},
+                                 .blockDim = {FUSED_THREADS, 1, 1},
+                                 .dynamicSmemBytes = c->d.shared_bytes[0],
+                                 .stream = c->d.backend->stream};
+    cudaError_t code = cudaSetDevice(c->d.backend->device);
+
+    c->d.last.status = EPA_OK;
+    m->epoch = ++c->d.epoch;
+    kind.input = device_input_of(kind.fp8, m->dtype, m->x_dtype);
+    a.c = device_args_of(&c->d, m, 0, 0);
+    a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;
+    if (code == cudaSuccess)
+        code = cudaLaunchKernelExC(&config, fused_kernel(kind), (void *[]){&a});
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
+}
+
+static const struct epa_stage stages[] = {
+    {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
+};
+
+static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
+{
+    double waited = (double)f->waited_ns * 1e-9;
+    enum epa_status status = (enum epa_status)f->status;
+    unsigned long long seen = f->seen, wanted = f->wanted;
+
+    switch ((enum fused_wait)f->what) {
+    case FUSED_WAIT_ROOM:
+        (void)epa_fail(err, EPA_ERR_CONFIG,
+                       "%llu rows, in whole blocks, go to rank %u, and algorithm.capacity leaves "
+                       "room for %llu; raise it, or set it to 0 for the worst case",
+                       seen, f->peer, wanted);
+        return;
+    case FUSED_WAIT_COUNTS:
+        (void)epa_fail(err, status,
+                       "call %llu: waited %.3f s for counts of rank %u: the last are of call %llu",
+                       wanted, waited, f->peer, seen);
+        return;
+    case FUSED_WAIT_LIST:
+        (void)epa_fail(err, status,
+                       "rank %u: waited %.3f s for its list of choices: %llu of %llu are in it",
+                       rank, waited, seen, wanted);
+        return;
+    case FUSED_WAIT_ROWS:
+        (void)epa_fail(err, status,
+                       "tiles of block %u, of expert %u of rank %u: waited %.3f s for its rows: "
+                       "%llu of %llu have arrived",
+                       f->index, f->peer, rank, waited, seen, wanted);
+        return;
+    case FUSED_WAIT_ACTS:
+        (void)epa_fail(err, status,
+                       "output tiles of block %u, of expert %u of rank %u: waited %.3f s for the "
+                       "intermediate: %llu of %llu halves of tiles are there",
+                       f->index, f->peer, rank, waited, seen, wanted);
+        return;
+    case FUSED_WAIT_OUTPUTS:
+        (void)epa_fail(err, status,
+                       "rank %u: waited %.3f s for expert outputs: fewer than %u tokens have all "
+                       "of theirs",
+                       rank, waited, f->index + 1);
+        return;
+    case FUSED_WAIT_PARTIAL:
+        (void)epa_fail(err, status,
+                       "waited %.3f s for the sum of rank %u for my token %u: its flag is %llu, "
+                       "not %llu",
+                       waited, f->peer, f->index, seen, wanted);
+        return;
+    }
+}
+
+static const struct device_kind fused_kind = {
+    .name = "fused",
+    .stages = 1,
+    .halves = 1,
+    .phase =
+        {
+            [FUSED_PHASE_DISPATCH] = "dispatch",
+            [FUSED_PHASE_TILES] = "tiles",
+            [FUSED_PHASE_SEND] = "combine, send",
+            [FUSED_PHASE_SUM] = "combine, sum",
+        },
+    .place = place_private,
+    .explain = explain_fault,
+};
+
+/* ---- set-up ---- */
+
+typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* A map of `rows` of `bytes` each, every `stride` bytes, whose boxes are FUSED_K_BYTES wide. */
+static enum epa_status encode(encode_function encode_tiled, const char *what, const void *base,
+                              uint64_t bytes, uint64_t rows, uint64_t stride, uint32_t box_rows,
+                              CUtensorMap *out, struct epa_error *err)
+{
+    cuuint64_t size[2] = {bytes, rows}, strides[1] = {stride};
+    cuuint32_t box[2] = {FUSED_K_BYTES, box_rows}, step[2] = {1, 1};
+    CUresult code =
+        encode_tiled(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)base, size, strides,
+                     box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+
+    if (code != CUDA_SUCCESS)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "fused: no tensor map of the %s, %llu rows of %llu bytes: driver error %d",
+                        what, (unsigned long long)rows, (unsigned long long)bytes, (int)code);
+    return EPA_OK;
+}
+
+static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
+{
+    const struct cuda_layout *l = &c->l;
+    struct fused_args *a = c->args;
+    char *recv = device_own(&c->d, a->recv);
+    uint64_t hidden = (uint64_t)l->hidden * l->element_bytes;
+    uint64_t ffn = (uint64_t)l->ffn * l->element_bytes;
+    enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    void *found = NULL;
+    encode_function encode_tiled;
+    enum epa_status status = EPA_OK;
+
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess || found == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "fused: the driver of GPU %d has no cuTensorMapEncodeTiled",
+                        c->d.backend->device);
+    memcpy(&encode_tiled, &found, sizeof(found));
+    for (uint32_t i = 0; i < FUSED_HEIGHTS && status == EPA_OK; i++) {
+        status = encode(encode_tiled, "received rows", recv, hidden, l->capacity, l->message_bytes,
+                        16u << i, &a->rows[i], err);
+        if (status == EPA_OK)
+            status = encode(encode_tiled, "intermediate", a->act_rows, ffn, l->capacity, ffn,
+                            16u << i, &a->act[i], err);
+    }
+    return status;
+}
+
+static void fill_args(struct fused_cuda *c, const struct fused_config *config,
+                      const struct epa_mlp *mlp)
+{
+    const struct cuda_layout *l = &c->l;
+    struct fused_args *a = c->args;
+    uint32_t k = FUSED_K_BYTES / l->element_bytes;
+
+    for (uint32_t i = 0; i < 2; i++)
+        a->counts[i] = c->d.heap + l->counts_at + i * l->counts_bytes;
+    a->recv = c->d.heap + l->recv_at;
+    a->arrived = c->d.heap + l->arrived_at;
+    a->partial = c->d.heap + l->partial_at;
+    a->flags = c->d.heap + l->flags_at;
+    a->message_bytes = l->message_bytes;
+    a->scales_at = l->scales_at;
+    a->meta_at = l->meta_at;
+    a->scales = l->scales;
+    a->capacity = (uint32_t)l->capacity;
+    a->blocks = l->blocks;
+    a->up_tiles = l->up_tiles;
+    a->down_tiles = l->down_tiles;
+    a->up_from = mlp->up;
+    a->down_from = mlp->down;
+    a->up_steps = l->hidden / k;
+    a->down_steps = l->ffn / k;
+    a->up_rows = l->up_rows;
+    a->ffn = l->ffn;
+    a->swiglu = l->swiglu;
+    a->act_groups = l->act_groups;
+    a->unit_blocks = UNIT_BLOCKS;
+    while (l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
+        a->unit_blocks *= 2;
+    a->lag_tiles = config->lag * c->blocks;
+    a->sorted = l->sorted;
+    a->spread = l->spread;
+    a->parts = l->parts;
+    a->part_channels = l->part_channels;
+    a->dynamic = config->queue == FUSED_DYNAMIC;
+    a->up_scale = mlp->up_scale;
+    a->down_scale = mlp->down_scale;
+}
+
+/* Weights are copied once, so that what a stage holds is contiguous. */
+static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
+{
+    struct fused_args a = *c->args;
+    cudaLaunchConfig_t config = {
+        .gridDim = {8 * c->blocks, 1, 1}, .blockDim = {256, 1, 1}, .stream = c->d.backend->stream};
+    cudaError_t code;
+
+    a.c = c->d.args;
+    code = cudaLaunchKernelExC(&config, fused_pack_kernel(), (void *[]){&a});
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(c->d.backend->stream);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "fused: packing weights on GPU %d: %s",
+                        c->d.backend->device, cudaGetErrorString(code));
+    return EPA_OK;
+}
+
+enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world *world,
+                                const struct fused_config *config, struct epa_footprint *out,
+                                struct epa_error *err)
+{
+    struct fused_args none;
+    struct fused_cuda c = {.d = {.kind = &fused_kind, .sets = 1}, .args = &none};
+    struct cuda_layout *l = &c.l;
+    enum epa_status status = make_layout(m, world, config, l, err);
+
+    if (status != EPA_OK)
+        return status;
+    c.d.args.local = l->local;
+    *out = (struct epa_footprint){
+        .heap_bytes = l->heap_bytes,
+        .device_bytes = device_scratch_bytes(&c.d),
+        .in_flight = 1,
+        .flops = 2.0 * l->max_tokens * l->topk * l->hidden * ((double)l->up_rows + l->ffn),
+        .u.moe = {.recv_rows = l->capacity,
+                  .recv_entries = l->capacity,
+                  .layout = EPA_LAYOUT_EXPERT,
+                  .recv_dtype = l->kind.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+                  .sum = EPA_SUM_BY_RANK,
+                  .output_dtype = (enum epa_dtype)m->dtype,
+                  .fused = true,
+                  .fp8_sum_bits = l->kind.fp8 ? 13 : 0,
+                  .dispatch_row_bytes = l->message_bytes,
+                  .dispatch_token_bytes = l->scales_at,
+                  .combine_row_bytes = l->hidden * 2,
+                  .combine_token_bytes = l->hidden * 2,
+                  .control_bytes = (uint64_t)(l->experts + l->size) * 16},
+    };
+    return EPA_OK;
+}
+
+static void destroy(struct epa_algorithm *base)
+{
+    struct fused_cuda *c = (struct fused_cuda *)base;
+
+    free(c->args);
+    device_destroy(base);
+}
+
+enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                                  struct epa_error *err)
+{
+    const struct epa_moe *m = &p->problem->u.moe;
+    const struct fused_config *config = p->config;
+    struct fused_kernel_kind other;
+    struct cuda_layout l;
+    struct fused_cuda *c;
+    enum epa_status status = make_layout(m, &p->world, config, &l, err);
+
+    if (status == EPA_OK)
+        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, config->profile,
+                               &c, err);
+    if (status != EPA_OK)
+        return status;
+    c->args = aligned_alloc(_Alignof(struct fused_args), sizeof(*c->args));
+    if (c->args == NULL) {
+        device_destroy(&c->d.base);
+        return epa_fail(err, EPA_ERR_NOMEM, "fused: no memory");
+    }
+    memset(c->args, 0, sizeof(*c->args));
+    c->d.base.destroy = destroy;
+    c->d.base.stages = stages;
+    c->d.base.n_stages = 1;
+    c->l = l;
+    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local);
+    other = l.kind;
+    other.input =
+        l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;
+    status =
+        device_set_up(&c->d,
+                      (struct device_kernel[]){
+                          {fused_kernel(l.kind), l.kind.fp8 ? fused_kernel(other) : NULL, "layer"}},
+                      config->blocks, err);
+    c->blocks = c->d.resident[0];
+    if (status == EPA_OK) {
+        fill_args(c, config, &m->mlp);
+        status = make_maps(c, err);
+    }
+    if (status == EPA_OK)
+        status = pack_weights(c, err);
+    if (status != EPA_OK) {
+        destroy(&c->d.base);
+        return status;
+    }
+    *out = &c->d.base;
+    return EPA_OK;
+}
