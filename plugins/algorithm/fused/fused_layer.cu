@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         return;
     }
     if (group == 0) {
-        uint32_t own = warp - 2;
+        uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
 
         epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
         __syncwarp();
