@@ -168,6 +168,10 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .ranks = FUSED_RANKS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
+        .device_option = c->profile != NULL       ? "profile"
+                         : c->blocks != 0         ? "blocks"
+                         : c->lag != defaults.lag ? "lag"
+                                                  : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, false, err);
 

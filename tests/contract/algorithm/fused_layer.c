@@ -27,7 +27,7 @@ struct way {
 };
 
 static const struct fused_config usual = {
-    .dedup = true, .sort = true, .block_rows = 32, .dispatch_dtype = ALGO_DTYPE_NATIVE};
+    .dedup = true, .sort = true, .block_rows = 32, .dispatch_dtype = ALGO_DTYPE_NATIVE, .lag = 2};
 
 static uint64_t mix(uint64_t v)
 {
@@ -453,6 +453,15 @@ static void what_it_cannot_do_is_refused(void **state)
     c = usual;
     c.tail_workers = 1;
     refuses(&p, &c, "tail: true");
+    c = usual;
+    c.lag = 5;
+    refuses(&p, &c, "lag is for GPUs");
+    c = usual;
+    c.blocks = 3;
+    refuses(&p, &c, "blocks is for GPUs");
+    c = usual;
+    c.profile = "trace";
+    refuses(&p, &c, "profile is for GPUs");
 }
 
 /* As many roles as workers leave nobody to the GEMMs, who would be waited for. */
