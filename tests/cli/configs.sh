@@ -43,7 +43,8 @@ verify() {
 for config in "$folder"/*.yaml; do
     if grep -q '^backend:.*cuda' "$config"; then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
-    set -- --set verify.iterations=1
+    # On a machine with much to do: what a file's own timeout is, is no matter here.
+    set -- --set verify.iterations=1 --set timeout=120s
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")
