@@ -6,8 +6,7 @@
 
 #include <stdio.h>
 
-#include "config/batch.h"
-#include "config/experiment_table.h"
+#include "experiment/batch.h"
 
 enum { TOPIC_MAX = 128 };
 
@@ -17,9 +16,18 @@ struct variable {
 };
 extern const struct variable environment[];
 
+/* A page of prose: help/TOPIC.txt, embedded in the program, or made by a table. */
+struct help_page {
+    const char *topic;          /* NULL ends the list */
+    const char *text;           /* its first line is what the page is about */
+    void (*add)(struct text *); /* or NULL: what comes behind, by a table */
+};
+extern const struct help_page help_pages[];
+
+/* All of a page. */
+void help_page_add(const struct help_page *, struct text *out);
+
 struct command;
-struct help_page;
-struct text;
 
 struct topic {
     char name[TOPIC_MAX];

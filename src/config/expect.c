@@ -3,66 +3,44 @@
 #include "config/expect.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/options.h"
 
+#define BOUND(figure, what) \
+    { \
+        .name = #figure, EPA_STRING(struct expect_options, figure), .help = what \
+    }
+
+/* In the order of enum expect_figure; then `wrong`. */
 const struct epa_option expect_table[] = {
-    {.name = "min",
-     EPA_STRING(struct expect_options, min),
-     .help = "upper bound of the shortest sample; as median"},
-    {.name = "median",
-     EPA_STRING(struct expect_options, median),
-     .help = "upper bound of the median: 120us of the total, or \"dispatch 60us, total "
-             "120us\" of these rows"},
-    {.name = "p95",
-     EPA_STRING(struct expect_options, p95),
-     .help = "upper bound of the 95th percentile; as median"},
-    {.name = "p99",
-     EPA_STRING(struct expect_options, p99),
-     .help = "upper bound of the 99th percentile; as median"},
-    {.name = "p999",
-     EPA_STRING(struct expect_options, p999),
-     .help = "upper bound of the 99.9th percentile, which needs 1000 samples; as median"},
-    {.name = "max",
-     EPA_STRING(struct expect_options, max),
-     .help = "upper bound of the longest sample; as median"},
-    {.name = "mean",
-     EPA_STRING(struct expect_options, mean),
-     .help = "upper bound of the mean; as median"},
-    {.name = "goodput",
-     EPA_STRING(struct expect_options, goodput),
-     .help = "lower bound in GB/s: 40, or \"dispatch 40, combine 60\"; `epa2a help "
-             "bandwidth`"},
-    {.name = "wire",
-     EPA_STRING(struct expect_options, wire),
-     .help = "lower bound in GB/s; as goodput"},
-    {.name = "bottleneck",
-     EPA_STRING(struct expect_options, bottleneck),
-     .help = "lower bound in GB/s; as goodput"},
-    {.name = "of_peak",
-     EPA_STRING(struct expect_options, of_peak),
-     .help = "lower bound of the percentage of peak, by the median: 50%, or \"dispatch "
-             "50%\""},
+    BOUND(min, "upper bound of the shortest sample; as median"),
+    BOUND(
+        median,
+        "upper bound of the median: 120us of the total, or \"dispatch 60us, total 120us\" of these rows"),
+    BOUND(p95, "upper bound of the 95th percentile; as median"),
+    BOUND(p99, "upper bound of the 99th percentile; as median"),
+    BOUND(p999, "upper bound of the 99.9th percentile, which needs 1000 samples; as median"),
+    BOUND(max, "upper bound of the longest sample; as median"),
+    BOUND(mean, "upper bound of the mean; as median"),
+    BOUND(goodput,
+          "lower bound in GB/s: 40, or \"dispatch 40, combine 60\"; `epa2a help bandwidth`"),
+    BOUND(wire, "lower bound in GB/s; as goodput"),
+    BOUND(bottleneck, "lower bound in GB/s; as goodput"),
+    BOUND(of_peak,
+          "lower bound of the percentage of peak, by the median: 50%, or \"dispatch 50%\""),
     {.name = "wrong",
      EPA_U32(struct expect_options, wrong),
      .max = 1000000000,
-     .help = "maximum number of wrong elements; elements must have been compared; the "
-             "only bound that verify checks"},
+     .help = "maximum number of wrong elements; elements must have been compared; the only bound "
+             "that verify checks"},
     {0},
 };
 
-static const struct epa_options all = {.table = expect_table,
-                                       .size = sizeof(struct expect_options)};
-
-const char *const expect_name[EXPECT_FIGURES] = {
-    [EXPECT_MIN] = "min",         [EXPECT_MEDIAN] = "median",
-    [EXPECT_P95] = "p95",         [EXPECT_P99] = "p99",
-    [EXPECT_P999] = "p999",       [EXPECT_MAX] = "max",
-    [EXPECT_MEAN] = "mean",       [EXPECT_GOODPUT] = "goodput",
-    [EXPECT_WIRE] = "wire",       [EXPECT_BOTTLENECK] = "bottleneck",
-    [EXPECT_OF_PEAK] = "of_peak",
-};
+const char *const expect_name[EXPECT_FIGURES] = {"min",  "median",     "p95",    "p99",
+                                                 "p999", "max",        "mean",   "goodput",
+                                                 "wire", "bottleneck", "of_peak"};
 
 enum expect_unit expect_unit_of(enum expect_figure figure)
 {
@@ -73,16 +51,13 @@ enum expect_unit expect_unit_of(enum expect_figure figure)
 
 static const char *text_of(const struct expect_options *x, enum expect_figure figure)
 {
-    const struct epa_option *o = option_find(&all, expect_name[figure]);
-
-    return *(const char *const *)(const void *)((const char *)x + o->offset);
+    return *(const char *const *)(const void *)((const char *)x + expect_table[figure].offset);
 }
 
 static bool refuse(struct value_error *error, const char *what, const char *hint)
 {
-    *error = (struct value_error){"", ""};
-    strncpy(error->what, what, sizeof(error->what) - 1);
-    strncpy(error->hint, hint, sizeof(error->hint) - 1);
+    snprintf(error->what, sizeof(error->what), "%s", what);
+    snprintf(error->hint, sizeof(error->hint), "%s", hint);
     return false;
 }
 
@@ -175,7 +150,7 @@ uint32_t expect_read(const struct expect_options *x, enum expect_figure figure,
 
 bool expect_wrong_is_set(const struct expect_options *x)
 {
-    return option_is_set(option_find(&all, "wrong"), x);
+    return option_is_set(&expect_table[EXPECT_FIGURES], x);
 }
 
 bool expect_is_set(const struct expect_options *x)

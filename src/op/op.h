@@ -12,7 +12,6 @@
 #include <jansson.h>
 
 #include "base/text.h"
-#include "config/check.h"
 #include "config/experiment.h"
 
 /* Contents of the files an operation reads, loaded once and const from then on. Each
