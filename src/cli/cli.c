@@ -2,6 +2,7 @@
  * never abbreviated, and end at "--". Nothing else exits. */
 #include "cli/commands.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -40,33 +41,32 @@ static const struct cli defaults = {.threshold = -1,
 /* The last of --context: NAME=TEXT, of one line, whose name none before has. */
 static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
     const char *word = cli->context[cli->n_context - 1], *at = strchr(word, '=');
-    size_t bytes = at == NULL ? strlen(word) : (size_t)(at - word);
+    int bytes = at == NULL ? 0 : (int)(at - word);
     uint32_t point = 0;
 
-    if (at == NULL || bytes == 0 || bytes > CONTEXT_NAME || strchr(letters, *word) == NULL)
+    if (bytes == 0 || bytes > CONTEXT_NAME || (!isalpha((unsigned char)*word) && *word != '_'))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--context %.80s: NAME=TEXT is expected, a name of 1 to %d letters, "
                         "digits, '_', '.' and '-': --context switch=b",
                         word, CONTEXT_NAME);
-    for (size_t i = 0; i < bytes; i++)
-        if (strchr(letters, word[i]) == NULL && strchr("0123456789.-", word[i]) == NULL)
+    for (const char *c = word; c < at; c++)
+        if (!isalnum((unsigned char)*c) && strchr("_.-", *c) == NULL)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "--context %.*s: a name has letters, digits, '_', '.' and '-', "
                             "and not '%c'",
-                            (int)bytes, word, word[i]);
+                            bytes, word, *c);
     for (size_t step; *++at != 0; at += step - 1) {
         step = text_decode(at, &point);
         if (step == 0 || point < 0x20 || point == 0x7f)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "--context %.*s: its text has byte 0x%02x; it must be one line "
                             "of UTF-8",
-                            (int)bytes, word, (unsigned char)*at);
+                            bytes, word, (unsigned char)*at);
     }
     for (uint32_t i = 0; i + 1 < cli->n_context; i++)
-        if (strncmp(cli->context[i], word, bytes + 1) == 0)
-            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", (int)bytes, word);
+        if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
+            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", bytes, word);
     if (cli->n_context > CONTEXT_MOST)
         return epa_fail(err, EPA_ERR_CONFIG, "--context is there more than %d times", CONTEXT_MOST);
     return EPA_OK;

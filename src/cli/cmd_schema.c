@@ -1,7 +1,7 @@
 /* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
- * editors. Each option is a definition of its own ("bench.warmup",
- * "algorithm.ll_v2.dispatch_dtype") to which the sections, the runs and the matrix refer. What a schema cannot know (a range of
- * sizes with units, values that do not go together) it lets pass. */
+ * editors. Each option is a definition ("bench.warmup", "algorithm.ll_v2.dispatch_dtype") to which
+ * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
+ * with units, values that do not go together) it lets pass. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -16,9 +16,9 @@
 /* In the order of enum expect_figure; then `wrong`. */
 const struct epa_option expect_table[] = {
     BOUND(min, "upper bound of the shortest sample; as median"),
-    BOUND(
-        median,
-        "upper bound of the median: 120us of the total, or \"dispatch 60us, total 120us\" of these rows"),
+    BOUND(median,
+          "upper bound of the median: 120us of the total, or \"dispatch 60us, total 120us\" of "
+          "these rows"),
     BOUND(p95, "upper bound of the 95th percentile; as median"),
     BOUND(p99, "upper bound of the 99th percentile; as median"),
     BOUND(p999, "upper bound of the 99.9th percentile, which needs 1000 samples; as median"),

@@ -1,5 +1,6 @@
 /* An experiment: everything that a YAML file and --set can say, typed, with plugins resolved, and
- * the tables of what that is. Built once by batch_read() and const from then on; ranks inherit it. */
+ * the tables of what that is. Built once by batch_read() and const from then on; ranks inherit
+ * it. */
 #ifndef EXPERIMENT_H
 #define EXPERIMENT_H
 
@@ -73,7 +74,7 @@ struct gemm_options {
 
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
-/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has in an iteration */
+/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has */
 struct tokens_options {
     int kind;     /* full; random: min..max, another number each iteration; list: per_rank */
     uint32_t min; /* random */

@@ -245,40 +245,36 @@ static struct node *read_scalar(struct reader *reader, const yaml_event_t *event
     return node;
 }
 
-struct sorted_key {
-    const char *text;
-    uint32_t index;
-};
-
+/* By text, then as they stand in it. */
 static int compare_keys(const void *a, const void *b)
 {
-    const struct sorted_key *l = a, *r = b;
+    const struct node *l = *(struct node *const *)a, *r = *(struct node *const *)b;
     int order = strcmp(l->text, r->text);
 
-    return order != 0 ? order : (l->index > r->index) - (l->index < r->index);
+    if (order == 0)
+        order = l->location.line > r->location.line ? 1 : -(l->location.line < r->location.line);
+    return order != 0 ? order : l->location.column > r->location.column ? 1 : -1;
 }
 
-/* Sorted, so that a hundred thousand keys cost no quadratic time. Later duplicates go. */
+/* Takes all but the first of each key out; sorted, as a file may have a hundred thousand. */
 static void refuse_duplicates(struct reader *reader, struct node *map)
 {
-    struct sorted_key *sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
+    struct node **sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < map->n; i++)
-        sorted[i] = (struct sorted_key){map->key[i]->text, i};
+    if (map->n > 0)
+        memcpy(sorted, map->key, map->n * sizeof(*sorted));
     qsort(sorted, map->n, sizeof(*sorted), compare_keys);
     for (uint32_t i = 1, first = 0; i < map->n; i++) {
-        struct node *key = map->key[sorted[i].index];
-
-        if (strcmp(sorted[i].text, sorted[first].text) != 0) {
+        if (strcmp(sorted[i]->text, sorted[first]->text) != 0) {
             first = i;
             continue;
         }
         reader->failed = true;
-        key->refused = true;
-        diag_error(reader->diag, &key->location, "keep one of them", "key '%s' is set twice",
-                   key->text);
-        diag_note(reader->diag, &map->key[sorted[first].index]->location, "it was first set here");
+        sorted[i]->refused = true;
+        diag_error(reader->diag, &sorted[i]->location, "keep one of them", "key '%s' is set twice",
+                   sorted[i]->text);
+        diag_note(reader->diag, &sorted[first]->location, "it was first set here");
     }
     for (uint32_t i = 0; i < map->n; i++) {
         if (map->key[i]->refused)

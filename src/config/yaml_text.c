@@ -4,7 +4,9 @@
  * says nothing. */
 #include "config/yaml_text.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,160 +142,118 @@ static struct source_location location_in_value(const struct source_location *sc
 
 enum { MAX_VALUE_BYTES = 64 << 10 };
 
-/* "${NAME:-else}": the parts of one, in the value. */
-struct use {
-    const char *at, *name, *otherwise; /* otherwise NULL: there is none */
-    size_t bytes, name_bytes, otherwise_bytes;
-};
-
 struct expansion {
     struct arena *arena;
     struct diag *diag;
     struct node *node;
+    const char *at; /* the "${" in its text, of so many bytes up to its brace */
+    size_t bytes;
+    const char *name; /* of the variable */
     struct text text, variables;
 };
 
-__attribute__((format(printf, 4, 5))) static bool refuse(struct expansion *e, const struct use *use,
-                                                         const char *hint, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static bool refuse(struct expansion *e, const char *hint,
+                                                         const char *fmt, ...)
 {
     struct source_location location =
-        location_in_value(&e->node->location, e->node->text, (size_t)(use->at - e->node->text));
+        location_in_value(&e->node->location, e->node->text, (size_t)(e->at - e->node->text));
     char what[512];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    if (location.column != e->node->location.column || use->bytes < location.width)
-        location.width = (uint32_t)use->bytes;
+    if (location.column != e->node->location.column || e->bytes < location.width)
+        location.width = (uint32_t)e->bytes;
     diag_error(e->diag, &location, hint, "%s", what);
     e->node->refused = true;
     return false;
 }
 
-static size_t name_length(const char *s)
+static bool refuse_unset(struct expansion *e)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-    size_t n = strspn(s, letters);
-
-    while (n > 0 && s[n] != 0 && (strchr(letters, s[n]) || (s[n] >= '0' && s[n] <= '9')))
-        n++;
-    return n;
-}
-
-/* use->at stands at "${". */
-static bool parse(struct expansion *e, struct use *use)
-{
-    const char *rest = use->at + 2, *end = strchr(rest, '}');
-
-    use->bytes = end == NULL ? strlen(use->at) : (size_t)(end + 1 - use->at);
-    if (end == NULL)
-        return refuse(e, use, "$${ is a literal ${", "'${' without its '}'");
-    use->name = rest;
-    use->name_bytes = name_length(rest);
-    rest += use->name_bytes;
-    if (use->name_bytes == 0 || (rest != end && strncmp(rest, ":-", 2) != 0))
-        return refuse(e, use, "write ${NAME} or ${NAME:-default}; $${ is a literal ${",
-                      "'%.*s' is not a variable of the environment",
-                      use->bytes > 80 ? 80 : (int)use->bytes, use->at);
-    if (rest == end)
-        return true;
-    use->otherwise = rest + 2;
-    use->otherwise_bytes = (size_t)(end - use->otherwise);
-    if (memmem(use->otherwise, use->otherwise_bytes, "${", 2) != NULL)
-        return refuse(e, use, "a default is plain text", "'${' inside of '${...}'");
-    return true;
-}
-
-static bool refuse_unset(struct expansion *e, const struct use *use, const char *name)
-{
-    struct nearest nearest = {.want = name};
-    const char *hint;
+    struct nearest nearest = {.want = e->name};
+    char hint[2 * NEAREST_ROOM], near[NEAREST_ROOM];
 
     for (char **at = environ; at != NULL && *at != NULL; at++)
         if (strcspn(*at, "=") > 2) /* not such as _, for anything short */
             nearest_try(&nearest, arena_strndup(e->arena, *at, strcspn(*at, "=")));
-    hint = arena_printf(e->arena, "%s%.64s%s %.64s, or write ${%.64s:-default}",
-                        nearest.name != NULL ? "did you mean '" : "",
-                        nearest.name != NULL ? nearest.name : "",
-                        nearest.name != NULL ? "'? Else set" : "set", name, name);
-    return refuse(e, use, hint, "the environment has no variable '%.64s'", name);
+    snprintf(hint, sizeof(hint), "%s%s %.64s, or write ${%.64s:-default}",
+             nearest_hint(&nearest, near, ""), nearest.name != NULL ? " Else set" : "set", e->name,
+             e->name);
+    return refuse(e, hint, "the environment has no variable '%.64s'", e->name);
 }
 
-/* What a file could not hold either. */
-static bool is_text(struct expansion *e, const struct use *use, const char *name, const char *value)
+/* Adds what a file could hold, too. */
+static bool add_value(struct expansion *e, const char *value)
 {
     uint32_t point = 0;
 
-    for (size_t n; *value != 0; value += n) {
-        n = text_decode(value, &point);
+    for (size_t i = 0, n; value[i] != 0; i += n) {
+        n = text_decode(value + i, &point);
         if (n == 0)
-            return refuse(e, use, "set it to UTF-8 text",
-                          "the value of '%.64s' has byte 0x%02x, which is not UTF-8 text", name,
-                          (unsigned char)*value);
+            return refuse(e, "set it to UTF-8 text",
+                          "the value of '%.64s' has byte 0x%02x, which is not UTF-8 text", e->name,
+                          (unsigned char)value[i]);
         if (point < 0x20 || point == 0x7f)
-            return refuse(e, use, "set it to one line of text",
-                          "the value of '%.64s' has control character 0x%02x", name,
+            return refuse(e, "set it to one line of text",
+                          "the value of '%.64s' has control character 0x%02x", e->name,
                           (unsigned)point);
     }
-    return true;
-}
-
-static bool add_value(struct expansion *e, const struct use *use)
-{
-    const char *name = arena_strndup(e->arena, use->name, use->name_bytes);
-    const char *value = getenv(name), *separator = e->variables.bytes == 0 ? "" : ", ";
-
-    if (use->otherwise != NULL && (value == NULL || *value == 0)) {
-        text_add_bytes(&e->text, use->otherwise, use->otherwise_bytes);
-        text_add(&e->variables, "%sdefault of ${%s}", separator, name);
-        return true;
-    }
-    if (value == NULL)
-        return refuse_unset(e, use, name);
-    if (!is_text(e, use, name, value))
-        return false;
     text_add(&e->text, "%s", value);
-    text_add(&e->variables, "%s${%s}", separator, name);
+    text_add(&e->variables, "%s${%s}", e->variables.bytes == 0 ? "" : ", ", e->name);
     return e->text.bytes <= MAX_VALUE_BYTES ||
-           refuse(e, use, NULL, "with '%.64s' this value is longer than 64 KiB", name);
+           refuse(e, NULL, "with '%.64s' this value is longer than 64 KiB", e->name);
 }
 
-static bool expand(struct expansion *e)
+/* e->at stands at one. */
+static bool expand_one(struct expansion *e)
 {
-    const char *from = e->node->text;
-    struct use use = {0};
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    const char *name = e->at + 2, *end = strchr(name, '}'), *rest = name + strspn(name, letters);
+    const char *value;
 
-    for (const char *at = from; (at = strstr(at, "${")) != NULL; from = at) {
-        bool escaped = at > from && at[-1] == '$';
-
-        text_add_bytes(&e->text, from, (size_t)(at - from) - escaped);
-        use = (struct use){.at = at};
-        if (escaped) {
-            text_add(&e->text, "${");
-            at += 2;
-            continue;
-        }
-        if (!parse(e, &use) || !add_value(e, &use))
-            return false;
-        at += use.bytes;
-    }
-    text_add(&e->text, "%s", from);
+    e->bytes = end == NULL ? strlen(e->at) : (size_t)(end + 1 - e->at);
+    if (end == NULL)
+        return refuse(e, "$${ is a literal ${", "'${' without its '}'");
+    if (rest == name || isdigit((unsigned char)*name) ||
+        (rest != end && strncmp(rest, ":-", 2) != 0))
+        return refuse(e, "write ${NAME} or ${NAME:-default}; $${ is a literal ${",
+                      "'%.*s' is not a variable of the environment",
+                      e->bytes > 80 ? 80 : (int)e->bytes, e->at);
+    if (memmem(rest, (size_t)(end - rest), "${", 2) != NULL)
+        return refuse(e, "a default is plain text", "'${' inside of '${...}'");
+    e->name = arena_strndup(e->arena, name, (size_t)(rest - name));
+    value = getenv(e->name);
+    if (rest == end || (value != NULL && *value != 0))
+        return value == NULL ? refuse_unset(e) : add_value(e, value);
+    text_add_bytes(&e->text, rest + 2, (size_t)(end - rest) - 2);
+    text_add(&e->variables, "%sdefault of ${%s}", e->variables.bytes == 0 ? "" : ", ", e->name);
     return true;
 }
 
 bool expand_scalar(struct arena *arena, struct diag *diag, struct node *node)
 {
     struct expansion e = {.arena = arena, .diag = diag, .node = node};
-    bool good;
+    const char *from = node->text;
+    bool good = true;
 
-    if (strstr(node->text, "${") == NULL)
-        return true;
-    good = expand(&e);
-    if (good)
+    while (good && (e.at = strstr(from, "${")) != NULL) {
+        bool escaped = e.at > from && e.at[-1] == '$';
+
+        text_add_bytes(&e.text, from, (size_t)(e.at - from) - escaped);
+        if (escaped)
+            text_add(&e.text, "${");
+        else
+            good = expand_one(&e);
+        from = e.at + (escaped ? 2 : e.bytes);
+    }
+    if (good && from != node->text) {
+        text_add(&e.text, "%s", from);
         node->text = arena_strndup(arena, e.text.data, e.text.bytes);
-    if (good && e.variables.bytes > 0)
-        node->variables = arena_strndup(arena, e.variables.data, e.variables.bytes);
+        if (e.variables.bytes > 0)
+            node->variables = arena_strndup(arena, e.variables.data, e.variables.bytes);
+    }
     text_free(&e.text);
     text_free(&e.variables);
     return good;

@@ -48,12 +48,17 @@ struct reading {
     bool several; /* runs have labels */
 };
 
-bool batch_is_key(const char *key)
+static bool is_batch_key(const char *key, size_t bytes)
 {
     for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
-        if (strcmp(k->name, key) == 0)
+        if (strlen(k->name) == bytes && memcmp(k->name, key, bytes) == 0)
             return true;
     return false;
+}
+
+bool batch_is_key(const char *key)
+{
+    return is_batch_key(key, strlen(key));
 }
 
 bool batch_picks(const struct batch_pick *pick, const char *label, const char *id)
@@ -67,48 +72,30 @@ bool batch_picks(const struct batch_pick *pick, const char *label, const char *i
 
 /* ---- --set ---- */
 
-/* The first part of the key: "matrix" of matrix.algorithm=[a, b]. */
-static bool is_set_of(const char *set, const char *key)
-{
-    size_t n = strlen(key);
-
-    return strncmp(set, key, n) == 0 && (set[n] == '.' || set[n] == '=');
-}
-
+/* The first part of the key is one: "matrix" of matrix.algorithm=[a, b]. */
 static bool is_batch_set(const char *set)
 {
-    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
-        if (is_set_of(set, k->name))
-            return true;
-    return false;
-}
-
-static void set_batch(struct tree *tree, const char *set)
-{
-    struct source_location location = {"--set", arena_strndup(tree->arena, set, strlen(set)), 1, 1,
-                                       (uint32_t)strcspn(set, "=")};
-
-    if (is_set_of(set, "include") || is_set_of(set, "runs"))
-        diag_error(tree->diag, &location, "it is in the file", "'%.*s' cannot be set here",
-                   (int)strcspn(set, ".="), set);
-    else
-        tree_set(tree, set);
+    return is_batch_key(set, strcspn(set, ".="));
 }
 
 /* What was read must be a map; settings of matrix, zip and repeat go over it. */
 static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
-    if (tree->root == NULL)
-        return;
-    if (tree->root->kind != NODE_MAP) {
+    if (tree->root != NULL && tree->root->kind != NODE_MAP) {
         diag_error(tree->diag, &tree->root->location, "such as ranks: 2",
                    "an experiment is a map of keys");
         tree->root = NULL;
-        return;
     }
-    for (uint32_t i = 0; i < n_sets; i++)
-        if (is_batch_set(sets[i]))
-            set_batch(tree, sets[i]);
+    for (uint32_t i = 0; i < n_sets && tree->root != NULL; i++) {
+        const char *set = arena_strndup(tree->arena, sets[i], strlen(sets[i]));
+        struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+
+        if (is_batch_set(set) && (strncmp(set, "include", 7) == 0 || strncmp(set, "runs", 4) == 0))
+            diag_error(tree->diag, &location, "it is in the file", "'%.*s' cannot be set here",
+                       (int)strcspn(set, ".="), set);
+        else if (is_batch_set(set))
+            tree_set(tree, set);
+    }
 }
 
 void batch_read_tree(struct tree *tree, const char *file, const char *const *sets, uint32_t n_sets)
@@ -130,14 +117,12 @@ void batch_set_all(struct tree *tree, const char *const *sets, uint32_t n_sets)
 static bool overrules(const char *set, const char *key)
 {
     const struct section *section = section_find(key);
-    size_t n = strcspn(set, "=");
+    const char *main = section != NULL ? section->main : NULL;
+    size_t n = strcspn(set, "="), bytes = strlen(key);
 
-    if (strncmp(set, key, n) == 0 && (key[n] == 0 || key[n] == '.'))
-        return true;
-    return section != NULL && section->main != NULL &&
-           n == strlen(key) + 1 + strlen(section->main) && strncmp(set, key, strlen(key)) == 0 &&
-           set[strlen(key)] == '.' &&
-           strncmp(set + strlen(key) + 1, section->main, strlen(section->main)) == 0;
+    return (strncmp(set, key, n) == 0 && (key[n] == 0 || key[n] == '.')) ||
+           (main != NULL && n == bytes + 1 + strlen(main) && strncmp(set, key, bytes) == 0 &&
+            set[bytes] == '.' && strncmp(set + bytes + 1, main, strlen(main)) == 0);
 }
 
 /* A label that says one value while another was used would be a lie. */

@@ -191,22 +191,17 @@ static void count_ranks(struct building *b)
 static const char *absolute(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
-    const char *file = node != NULL ? node->location.file : b->x->file;
-    const char *slash = strrchr(file, '/');
-    bool beside = node != NULL && strcmp(file, "--set") != 0 && slash != NULL;
-    int folder = beside ? (int)(slash - file) + 1 : 0;
+    const char *file = node != NULL ? node->location.file : "", *slash = strrchr(file, '/');
+    int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
     char *cwd;
 
     if (path == NULL || *path == '/')
         return path;
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    if (beside && *file == '/')
-        return arena_printf(b->arena, "%.*s%s", folder, file, path);
-    cwd = getcwd(NULL, 0);
-    if (cwd == NULL)
-        return arena_printf(b->arena, "%.*s%s", folder, file, path);
-    path = arena_printf(b->arena, "%s/%.*s%s", cwd, folder, file, path);
+    cwd = folder > 0 && *file == '/' ? NULL : getcwd(NULL, 0);
+    path = arena_printf(b->arena, "%s%s%.*s%s", cwd != NULL ? cwd : "", cwd != NULL ? "/" : "",
+                        folder, file, path);
     free(cwd);
     return path;
 }

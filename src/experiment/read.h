@@ -5,8 +5,8 @@
 #include "config/experiment.h"
 #include "config/tree.h"
 
-/* Reads the tree, in the arena that the experiment will own: resolves plugins, and asks the algorithm
- * for its plan, so that what can be refused is. All errors go to the tree's diag; EPA_ERR_CONFIG if
+/* Reads the tree, in the arena that the experiment will own: resolves plugins, and asks the
+ * algorithm for its plan, so that what can be refused is. All errors go to the tree's diag; EPA_ERR_CONFIG if
  * there was any, EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here.
  * flawed: something was told of the file already, so the algorithm is not asked. *absent is set
  * where all that is wrong is that plugins are not here. */
