@@ -13,7 +13,6 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "cli/complete.h"
 #include "cli/topics.h"
 #include "config/options.h"
 #include "experiment/batch.h"

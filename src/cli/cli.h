@@ -65,6 +65,10 @@ int cmd_plot(const struct cli *);
 int cmd_rerun(const struct cli *);
 int cmd_version(const struct cli *); /* --version */
 
+/* `epa2a __complete WORD...`: the arguments of epa2a up to the cursor, the last of which is
+ * completed. */
+int complete_main(int argc, char **argv);
+
 /* What the number of arguments does not tell. */
 struct epa_error;
 enum epa_status cmd_config_check(const struct cli *, struct epa_error *);

@@ -9,8 +9,6 @@
  *     :files BYTES [END...]
  *     :folders BYTES
  */
-#include "cli/complete.h"
-
 #include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -374,13 +372,10 @@ static void offer_topics(struct completing *c)
     topics_make(entry, n, &topics);
     for (uint32_t i = 0; i < topics.n; i++) {
         const struct topic *topic = &topics.item[i];
-        struct text help = {0};
 
-        if (strchr(topic->name, '.') != NULL && strchr(c->word, '.') == NULL)
-            continue;
-        topic_help(topic, &help);
-        offer(c, help.data, "%s", topic->name);
-        text_free(&help);
+        if (strchr(topic->name, '.') == NULL || strchr(c->word, '.') != NULL)
+            offer(c, arena_strndup(c->arena, topic->help, strcspn(topic->help, "\n")), "%s",
+                  topic->name);
     }
     topics_free(&topics);
 }

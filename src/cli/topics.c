@@ -91,17 +91,19 @@ static void add_keys(struct topics *topics)
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++) {
         topic.option = o;
+        topic.help = o->help;
         add(topics, &topic, "%s", o->name);
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
-        add(topics, &(struct topic){.batch = key}, "%s", key->name);
+        add(topics, &(struct topic){.batch = key, .help = key->help}, "%s", key->name);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        topic = (struct topic){.section = s, .defaults = s->options.defaults};
+        topic = (struct topic){.section = s, .help = s->help, .defaults = s->options.defaults};
         add(topics, &topic, "%s", s->name);
         if (s->plugin)
             add(topics, &topic, "%s.%s", s->name, s->main);
         for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL; o++) {
             topic.option = o;
+            topic.help = o->help;
             add(topics, &topic, "%s.%s", s->name, o->name);
         }
     }
@@ -119,18 +121,21 @@ const struct section *topics_section(enum epa_plugin_kind kind)
 static void add_plugins(struct topics *topics, const struct registry_entry *entry, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        struct topic topic = {.section = topics_section(entry[i].kind), .entry = &entry[i]};
+        struct topic topic = {
+            .section = topics_section(entry[i].kind), .entry = &entry[i], .help = entry[i].why};
         const char *section = topic.section->name, *plugin = entry[i].name;
         const struct epa_option *o = NULL;
 
-        add(topics, &topic, "%s", plugin);
-        add(topics, &topic, "%s.%s", section, plugin);
         if (entry[i].plugin != NULL) {
             o = entry[i].plugin->options.table;
             topic.defaults = entry[i].plugin->options.defaults;
+            topic.help = entry[i].plugin->summary;
         }
+        add(topics, &topic, "%s", plugin);
+        add(topics, &topic, "%s.%s", section, plugin);
         for (; o != NULL && o->name != NULL; o++) {
             topic.option = o;
+            topic.help = o->help;
             add(topics, &topic, "%s.%s", plugin, o->name);
             add(topics, &topic, "%s.%s", section, o->name);
             add(topics, &topic, "%s.%s.%s", section, plugin, o->name);
@@ -142,12 +147,12 @@ void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *
 {
     *out = (struct topics){0};
     for (const struct help_page *page = help_pages; page->topic != NULL; page++)
-        add(out, &(struct topic){.page = page}, "%s", page->topic);
+        add(out, &(struct topic){.page = page, .help = page->text}, "%s", page->topic);
     for (const struct variable *v = environment; v->name != NULL; v++)
-        add(out, &(struct topic){.variable = v}, "%s", v->name);
+        add(out, &(struct topic){.variable = v, .help = v->help}, "%s", v->name);
     add_keys(out);
     for (const struct command *c = commands; c->name != NULL; c++)
-        add(out, &(struct topic){.command = c}, "%s", c->name);
+        add(out, &(struct topic){.command = c, .help = c->help}, "%s", c->name);
     add_plugins(out, entry, n);
 }
 
@@ -155,25 +160,6 @@ void topics_free(struct topics *topics)
 {
     free(topics->item);
     *topics = (struct topics){0};
-}
-
-void topic_help(const struct topic *topic, struct text *out)
-{
-    if (topic->page != NULL)
-        text_add_bytes(out, topic->page->text, strcspn(topic->page->text, "\n"));
-    else if (topic->variable != NULL)
-        text_add(out, "%s", topic->variable->help);
-    else if (topic->command != NULL)
-        text_add(out, "%s", topic->command->help);
-    else if (topic->batch != NULL)
-        text_add(out, "%s", topic->batch->help);
-    else if (topic->option != NULL)
-        text_add(out, "%s", topic->option->help);
-    else if (topic->entry == NULL)
-        text_add(out, "%s", topic->section->help);
-    else
-        text_add(out, "%s",
-                 topic->entry->plugin == NULL ? topic->entry->why : topic->entry->plugin->summary);
 }
 
 void topics_example(const struct epa_option *option, const void *defaults, struct text *out)

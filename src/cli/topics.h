@@ -31,6 +31,7 @@ struct command;
 
 struct topic {
     char name[TOPIC_MAX];
+    const char *help; /* one line on it, without a full stop; of a page its first */
     /* One of these: */
     const struct help_page *page;
     const struct variable *variable;
@@ -51,9 +52,6 @@ struct topics {
 /* `entry` as registry_list() gives it; none: all that needs no plugin. */
 void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *out);
 void topics_free(struct topics *);
-
-/* One line on it, without a full stop. */
-void topic_help(const struct topic *, struct text *out);
 
 /* The section whose plugins are of that kind. */
 const struct section *topics_section(enum epa_plugin_kind);

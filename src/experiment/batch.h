@@ -4,7 +4,7 @@
 #ifndef BATCH_H
 #define BATCH_H
 
-#include "experiment/read.h"
+#include "config/experiment.h"
 #include "config/tree.h"
 
 enum { BATCH_RUNS_MOST = 4096 }; /* unless the caller wants more */
@@ -60,5 +60,16 @@ void batch_set_all(struct tree *, const char *const *sets, uint32_t n_sets);
 /* Labels of all runs of a file, repetitions aside, as far as it can be read: no plugin is asked. */
 void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
                   void (*fn)(void *arg, const char *label), void *arg);
+
+/* ---- read.c: from the tree of one run to a checked experiment ---- */
+
+/* Reads the tree, in the arena that the experiment will own: resolves plugins, and asks the
+ * algorithm for its plan, so that what can be refused is. All errors go to the tree's diag; EPA_ERR_CONFIG if
+ * there was any, EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here.
+ * flawed: something was told of the file already, so the algorithm is not asked. *absent is set
+ * where all that is wrong is that plugins are not here. */
+enum epa_status experiment_build(const char *file, struct tree *, bool flawed, struct registry *,
+                                 struct epa_error *absent, struct experiment **out);
+void experiment_destroy(struct experiment *);
 
 #endif
