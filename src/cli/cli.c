@@ -116,8 +116,11 @@ static enum epa_status store(struct line *line, const struct option *o, const ch
     } else if (!option_parse(&o->is, value, &line->cli, &why)) {
         return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s; %s", o->is.name, value, why.what,
                         why.hint);
-    } else if (o->is.offset == offsetof(struct cli, threshold) && strchr(value, '%') == NULL) {
-        line->cli.threshold /= 100;
+    } else if (o->is.offset == offsetof(struct cli, threshold)) {
+        line->cli.threshold /= strchr(value, '%') == NULL ? 100 : 1;
+        if (line->cli.threshold > 1)
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: above 0 to 100 %%",
+                            o->is.name, value);
     }
     return EPA_OK;
 }

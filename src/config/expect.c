@@ -54,43 +54,16 @@ static const char *text_of(const struct expect_options *x, enum expect_figure fi
     return *(const char *const *)(const void *)((const char *)x + expect_table[figure].offset);
 }
 
-static bool refuse(struct value_error *error, const char *what, const char *hint)
+/* With what a bound of this figure is written as. */
+static bool refuse(struct value_error *error, enum expect_figure figure, const char *what)
 {
+    static const char *const forms[] = {[EXPECT_NS] = "such as 120us or dispatch 60us",
+                                        [EXPECT_RATE] = "GB/s, such as 40 or dispatch 40",
+                                        [EXPECT_SHARE] = "such as 50% or dispatch 50%"};
+
     snprintf(error->what, sizeof(error->what), "%s", what);
-    snprintf(error->hint, sizeof(error->hint), "%s", hint);
+    snprintf(error->hint, sizeof(error->hint), "%s", forms[expect_unit_of(figure)]);
     return false;
-}
-
-/* What one is written as, for hints. */
-static const char *form(enum expect_unit unit)
-{
-    static const char *const form[] = {[EXPECT_NS] = "such as 120us or dispatch 60us",
-                                       [EXPECT_RATE] = "GB/s, such as 40 or dispatch 40",
-                                       [EXPECT_SHARE] = "such as 50% or dispatch 50%"};
-
-    return form[unit];
-}
-
-static bool read_bound(enum expect_unit unit, const char *text, double *out,
-                       struct value_error *error)
-{
-    uint64_t ns;
-
-    if (unit == EXPECT_NS) {
-        if (!value_duration(text, &ns, error))
-            return false;
-        *out = (double)ns;
-        return true;
-    }
-    if (!value_real(text, out, error))
-        return false;
-    if (*out < 0)
-        return refuse(error, "is negative", form(unit));
-    if (unit == EXPECT_SHARE && strchr(text, '%') == NULL)
-        return refuse(error, "has no %", form(unit));
-    if (unit == EXPECT_RATE && strchr(text, '%') != NULL)
-        return refuse(error, "has the unit %", form(unit));
-    return true;
 }
 
 /* One piece between commas, without blanks around it. */
@@ -98,52 +71,57 @@ static bool read_one(enum expect_figure figure, const char *piece, struct expect
                      struct value_error *error)
 {
     enum expect_unit unit = expect_unit_of(figure);
-    size_t n = 0;
+    size_t n = isalpha((unsigned char)*piece) ? strcspn(piece, " \t") : 0;
+    const char *bound = piece + n + strspn(piece + n, " \t");
+    bool percent = strchr(bound, '%') != NULL;
+    uint64_t ns;
 
+    if (n >= sizeof(out->row))
+        return refuse(error, figure, "names a row that is too long");
+    if (*bound == '\0')
+        return refuse(error, figure, n > 0 ? "says no bound" : "has nothing there");
     out->figure = figure;
-    out->row[0] = '\0';
-    if (*piece == '\0')
-        return refuse(error, "has nothing there", form(unit));
-    if (isalpha((unsigned char)*piece)) {
-        n = strcspn(piece, " \t");
-        if (n >= sizeof(out->row))
-            return refuse(error, "names a row that is too long", form(unit));
-        memcpy(out->row, piece, n);
-        out->row[n] = '\0';
-        n += strspn(piece + n, " \t");
-        if (piece[n] == '\0')
-            return refuse(error, "says no bound", form(unit));
+    snprintf(out->row, sizeof(out->row), "%.*s", (int)n, piece);
+    if (unit == EXPECT_NS) {
+        if (!value_duration(bound, &ns, error))
+            return false;
+        out->bound = (double)ns;
+        return true;
     }
-    return read_bound(unit, piece + n, &out->bound, error);
+    if (!value_real(bound, &out->bound, error))
+        return false;
+    if (out->bound < 0)
+        return refuse(error, figure, "is negative");
+    if (percent != (unit == EXPECT_SHARE))
+        return refuse(error, figure, percent ? "has the unit %" : "has no %");
+    return true;
 }
 
 uint32_t expect_read(const struct expect_options *x, enum expect_figure figure,
                      struct expectation out[EXPECT_MOST], struct value_error *error)
 {
-    const char *text = text_of(x, figure), *at = text;
+    const char *text = text_of(x, figure);
     uint32_t n = 0;
 
-    while (at != NULL) {
-        size_t blanks = strspn(at, " \t\n"), bytes = strcspn(at + blanks, ",");
-        const char *next = at[blanks + bytes] == ',' ? at + blanks + bytes + 1 : NULL;
+    for (const char *at = text; at != NULL; n++) {
+        const char *start = at + strspn(at, " \t\n");
+        size_t bytes = strcspn(start, ",");
         char piece[128];
+        bool good;
 
-        out[n].at = (uint32_t)(at + blanks - text);
-        while (bytes > 0 && isspace((unsigned char)at[blanks + bytes - 1]))
+        at = start[bytes] == ',' ? start + bytes + 1 : NULL;
+        while (bytes > 0 && isspace((unsigned char)start[bytes - 1]))
             bytes--;
-        snprintf(piece, sizeof(piece), "%.*s", (int)bytes, at + blanks);
-        if (bytes >= sizeof(piece) || n + 1 == EXPECT_MOST) {
+        snprintf(piece, sizeof(piece), "%.*s", (int)bytes, start);
+        out[n].at = (uint32_t)(start - text);
+        if (bytes >= sizeof(piece) || n + 1 == EXPECT_MOST)
+            good = refuse(error, figure, n + 1 == EXPECT_MOST ? "says too much" : "is too long");
+        else
+            good = read_one(figure, piece, &out[n], error);
+        if (!good) {
             out[0].at = out[n].at;
-            (void)refuse(error, bytes >= sizeof(piece) ? "is too long" : "says too much",
-                         form(expect_unit_of(figure)));
             return UINT32_MAX;
         }
-        if (!read_one(figure, piece, &out[n], error)) {
-            out[0].at = out[n].at;
-            return UINT32_MAX;
-        }
-        n++;
-        at = next;
     }
     return n;
 }

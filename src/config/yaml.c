@@ -101,12 +101,6 @@ struct anchor {
     const struct node *node; /* NULL while it is being read */
 };
 
-/* How a text is read. */
-struct manner {
-    size_t from;  /* the byte that it begins at */
-    bool expands; /* as in struct reader */
-};
-
 /* A map or list that is being read. */
 struct frame {
     struct node *node;
@@ -421,14 +415,12 @@ static struct node *read_document(struct reader *reader)
     return going ? root : NULL;
 }
 
+/* Of a line that begins before byte `from`; expands: as in struct reader. */
 static enum epa_status parse(struct arena *arena, const char *name, const char *text, size_t bytes,
-                             const struct manner *manner, struct diag *diag, struct node **out)
+                             size_t from, bool expands, struct diag *diag, struct node **out)
 {
-    size_t from = manner->from;
-    struct reader reader = {.arena = arena,
-                            .diag = diag,
-                            .text = {.shift = (uint32_t)from},
-                            .expands = manner->expands};
+    struct reader reader = {
+        .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}, .expands = expands};
     size_t mark = from == 0 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
     *out = NULL;
@@ -454,13 +446,13 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
 enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text, size_t bytes,
                            struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, bytes, &(struct manner){0}, diag, out);
+    return parse(arena, name, text, bytes, 0, false, diag, out);
 }
 
 enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
                                  size_t from, struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, strlen(text), &(struct manner){.from = from}, diag, out);
+    return parse(arena, name, text, strlen(text), from, false, diag, out);
 }
 
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
@@ -486,8 +478,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
                    strerror(failure));
         status = EPA_ERR_CONFIG;
     } else {
-        status =
-            parse(arena, path, text.data, text.bytes, &(struct manner){.expands = true}, diag, out);
+        status = parse(arena, path, text.data, text.bytes, 0, true, diag, out);
     }
     text_free(&text);
     return status;

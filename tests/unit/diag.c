@@ -97,27 +97,6 @@ TEST(control_characters_never_reach_the_terminal)
     free(got);
 }
 
-TEST(columns_count_characters_not_bytes)
-{
-    const struct source_location location = {"a.yaml", "n\xc3\xa4me: \xe2\x82\xac x\n", 1, 7, 1};
-    struct diag *diag = diag_create();
-
-    diag_error(diag, &location, NULL, "here");
-    assert_prints(diag, "a.yaml:1:7: error: here\n    1 | n\xc3\xa4me: \xe2\x82\xac x\n"
-                        "      |       ^\n");
-}
-
-TEST(error_without_a_line_keeps_its_hint)
-{
-    const struct source_location location = {.file = "gone.yaml"};
-    struct diag *diag = diag_create();
-
-    diag_error(diag, &location, "is it there?", "cannot read it");
-    diag_error(diag, NULL, NULL, "no place at all");
-    assert_prints(diag, "gone.yaml: error: cannot read it (is it there?)\n"
-                        "epa2a: error: no place at all\n");
-}
-
 TEST(place_behind_the_text_is_shown_without_a_line)
 {
     const struct source_location location = {"a.yaml", "one line\n", 7, 1, 1};
