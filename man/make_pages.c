@@ -7,7 +7,6 @@
 
 #include "base/exit_code.h"
 #include "base/text.h"
-#include "cli/cmd_help_pages.h"
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
@@ -78,7 +77,7 @@ static void put_commands(const struct page *page)
 static void put_options(const struct page *page)
 {
     (void)page;
-    for (const struct option *o = options; o < options + OPTIONS; o++) {
+    for (const struct option *o = options; o->is.name != NULL; o++) {
         const char *comma = "";
 
         printf(".TP\n");
@@ -86,11 +85,11 @@ static void put_options(const struct page *page)
             put_bold((const char[]){'-', o->letter, 0});
             printf(", ");
         }
-        put_bold(o->name);
+        put_bold(o->is.name);
         printf(" \\fI");
         put(o->value == NULL ? "" : o->value);
         printf("\\fR\n\\&");
-        put(o->help);
+        put(o->is.help);
         printf(".\n");
         if (o->commands == ANY)
             continue;
@@ -139,14 +138,7 @@ static void put_key(const char *section, const struct epa_option *o, const void 
     put_bold(text.data);
     text_free(&text);
     text_add(&text, " (%s", option_type(o));
-    if (o->type != EPA_OPTION_CHOICE) {
-        size_t before = text.bytes;
-
-        text_add(&text, ", ");
-        option_range(o, &text);
-        if (text.bytes == before + 2)
-            text.data[text.bytes = before] = '\0';
-    }
+    option_range(o, ", ", &text);
     if (option_is_set(o, defaults)) {
         text_add(&text, "; default ");
         option_text(o, defaults, &text);

@@ -120,20 +120,44 @@ bool text_near(const char *want, const char *have)
     return distance(want, have, tolower) <= tolerance(want);
 }
 
+void nearest_try(struct nearest *nearest, const char *name)
+{
+    uint32_t d = distance(nearest->want, name, tolower);
+
+    if (d >= (nearest->name != NULL ? nearest->distance : tolerance(nearest->want) + 1))
+        return;
+    nearest->name = name;
+    nearest->distance = d;
+}
+
+void nearest_try_table(struct nearest *nearest, const void *table, size_t stride)
+{
+    for (const char *at = table; at != NULL; at += stride) {
+        const char *name = *(const char *const *)(const void *)at;
+
+        if (name == NULL)
+            return;
+        nearest_try(nearest, name);
+    }
+}
+
+const char *nearest_hint(const struct nearest *nearest, char buf[NEAREST_ROOM],
+                         const char *otherwise)
+{
+    if (nearest->name != NULL)
+        snprintf(buf, NEAREST_ROOM, "did you mean '%s'?", nearest->name);
+    else
+        snprintf(buf, NEAREST_ROOM, "%s", otherwise);
+    return buf;
+}
+
 const char *text_nearest(const char *want, const char *const *names, uint32_t n)
 {
-    uint32_t best = tolerance(want) + 1;
-    const char *out = NULL;
+    struct nearest nearest = {.want = want};
 
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t d = distance(want, names[i], tolower);
-
-        if (d < best) {
-            best = d;
-            out = names[i];
-        }
-    }
-    return out;
+    for (uint32_t i = 0; i < n; i++)
+        nearest_try(&nearest, names[i]);
+    return nearest.name;
 }
 
 char *text_size(char *buf, size_t room, uint64_t bytes)

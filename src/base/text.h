@@ -23,6 +23,18 @@ bool text_near(const char *want, const char *have);
 /* The nearest of `n` names that is near enough, or NULL. */
 const char *text_nearest(const char *want, const char *const *names, uint32_t n);
 
+/* The same of names that are given one after the other, or in tables of structs that begin with
+ * their name, a NULL at the end: {.want = "hiden"}, and `name` is then the nearest or NULL. */
+struct nearest {
+    const char *want, *name;
+    uint32_t distance;
+};
+void nearest_try(struct nearest *, const char *name);
+void nearest_try_table(struct nearest *, const void *table, size_t stride);
+/* "did you mean 'hidden'?", or `otherwise`. Returns buf. */
+enum { NEAREST_ROOM = 192 };
+const char *nearest_hint(const struct nearest *, char buf[NEAREST_ROOM], const char *otherwise);
+
 /* Bytes and code point of the character at `s`; 0: it is not UTF-8. */
 size_t text_decode(const char *s, uint32_t *out);
 

@@ -1,343 +1,195 @@
-/* The command line, read by the tables of commands.h: what is known, who takes which option,
- * and which name is nearest. Options stand anywhere, are never abbreviated, and end at "--". */
+/* The program: its command line, read by the tables of commands.h. Options stand anywhere, are
+ * never abbreviated, and end at "--". Nothing else exits. */
 #include "cli/commands.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <epa2a/plugin.h>
-
+#include "base/arena.h"
 #include "base/text.h"
-#include "cli/complete.h"
-#include "cli/runs.h"
 #include "cli/topics.h"
-#include "config/batch.h"
-#include "config/value.h"
-
-/* Each run takes some memory before the first begins. */
-enum { MAX_RUNS_MOST = 100000 };
+#include "config/options.h"
+#include "experiment/batch.h"
 #include "launch/process_id.h"
+#include "op/op.h"
+
+enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 3 };
 
 /* A command line being read. */
 struct line {
     const struct command *command; /* NULL: none was named */
     struct cli cli;
-    /* What cli points to; each has room for all of argv. */
-    const char **arg, **set, **only, **context;
-    char **plugin_path; /* made absolute; ends with NULL */
-    uint32_t n_plugin_paths;
-    bool given[OPTIONS];
-    struct sweep sweep;
+    bool given[OPTIONS_MOST];
+    struct arena *arena; /* of all that cli points to; lists have room for all of argv */
+    size_t room;
 };
 
-static enum epa_status unknown_option(const char *text, size_t bytes, struct epa_error *err)
-{
-    const char *names[OPTIONS], *nearest;
-    char name[64];
+/* Not given, where any number might be. */
+static const struct cli defaults = {.threshold = -1,
+                                    .alpha = -1,
+                                    .max_runs = BATCH_RUNS_MOST,
+                                    .shuffle_seed = UINT64_MAX,
+                                    .warmup = UINT64_MAX};
 
-    snprintf(name, sizeof(name), "%.*s", (int)(bytes < 60 ? bytes : 60), text);
-    for (uint32_t i = 0; i < OPTIONS; i++) {
-        names[i] = options[i].name;
-        if (name[1] != '-' && name[2] == '\0' && name[1] == options[i].name[2])
-            return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; is it %s?", name,
-                            options[i].name);
+/* The last of --context: NAME=TEXT, of one line, whose name none before has. */
+static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
+{
+    const char *word = cli->context[cli->n_context - 1], *at = strchr(word, '=');
+    int bytes = at == NULL ? 0 : (int)(at - word);
+    uint32_t point = 0;
+
+    if (bytes == 0 || bytes > CONTEXT_NAME || (!isalpha((unsigned char)*word) && *word != '_'))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--context %.80s: NAME=TEXT is expected, a name of 1 to %d letters, "
+                        "digits, '_', '.' and '-': --context switch=b",
+                        word, CONTEXT_NAME);
+    for (const char *c = word; c < at; c++)
+        if (!isalnum((unsigned char)*c) && strchr("_.-", *c) == NULL)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--context %.*s: a name has letters, digits, '_', '.' and '-', "
+                            "and not '%c'",
+                            bytes, word, *c);
+    for (size_t step; *++at != 0; at += step - 1) {
+        step = text_decode(at, &point);
+        if (step == 0 || point < 0x20 || point == 0x7f)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--context %.*s: its text has byte 0x%02x; it must be one line "
+                            "of UTF-8",
+                            bytes, word, (unsigned char)*at);
     }
-    nearest = text_nearest(name, names, OPTIONS);
-    if (nearest != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; is it %s?", name, nearest);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; 'epa2a --help' lists them", name);
-}
-
-static enum epa_status add_plugin_path(struct line *line, const char *value, struct epa_error *err)
-{
-    char *cwd = value[0] == '/' ? strdup("") : getcwd(NULL, 0), *path;
-    size_t bytes;
-
-    if (cwd == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "the current folder is not to be found: %s",
-                        strerror(errno));
-    bytes = strlen(cwd) + strlen(value) + 2;
-    path = malloc(bytes);
-    if (path != NULL)
-        snprintf(path, bytes, "%s%s%s", cwd, value[0] == '/' ? "" : "/", value);
-    free(cwd);
-    if (path == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
-    line->plugin_path[line->n_plugin_paths++] = path;
+    for (uint32_t i = 0; i + 1 < cli->n_context; i++)
+        if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
+            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", bytes, word);
+    if (cli->n_context > CONTEXT_MOST)
+        return epa_fail(err, EPA_ERR_CONFIG, "--context is there more than %d times", CONTEXT_MOST);
     return EPA_OK;
 }
 
-static enum epa_status set_timeout(struct line *line, const char *value, struct epa_error *err)
-{
-    struct value_error why;
+/* ---- words ---- */
 
-    if (!value_duration(value, &line->cli.timeout_ns, &why))
-        return epa_fail(err, EPA_ERR_CONFIG, "--timeout: '%s' %s%s%s", value, why.what,
-                        why.hint[0] == '\0' ? "" : "; ", why.hint);
-    if (line->cli.timeout_ns == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "--timeout: it must be longer than 0");
-    return EPA_OK;
+static enum epa_status unknown_option(const char *text, struct epa_error *err)
+{
+    struct nearest nearest = {.want = text};
+    char name[64], hint[NEAREST_ROOM];
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "="), text);
+    nearest.want = name;
+    for (const struct option *o = options; o->is.name != NULL && nearest.name == NULL; o++)
+        if (name[1] != '-' && name[2] == '\0' && name[1] == o->is.name[2])
+            nearest.name = o->is.name;
+    if (nearest.name == NULL)
+        nearest_try_table(&nearest, options, sizeof(*options));
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; %s", name,
+                    nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
 }
 
-/* Above 0 and up to 1, or that as a percentage: "0.03", "3%"; `of`: what a bare number is
- * divided by. */
-static enum epa_status set_number(const char *name, const char *value, double of, double *out,
-                                  struct epa_error *err)
+static void *field_of(struct line *line, size_t offset)
 {
-    char *end;
-    double x = strtod(value, &end);
-
-    if (end != value && strcmp(end, "%") == 0)
-        x /= 100;
-    else
-        x /= of;
-    if (end == value || (*end != '\0' && strcmp(end, "%") != 0) || !(x > 0 && x <= 1))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' is not a number above 0 and up to %g%s",
-                        name, value, of, of > 1 ? " percent" : "");
-    *out = x;
-    return EPA_OK;
-}
-
-static enum epa_status set_count(const char *name, const char *value, uint64_t least, uint64_t most,
-                                 uint64_t *out, struct epa_error *err)
-{
-    struct value_error why;
-
-    if (!value_u64(value, out, &why))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s%s%s", name, value, why.what,
-                        why.hint[0] == '\0' ? "" : "; ", why.hint);
-    if (*out < least || *out > most)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: %llu to %llu", name, value,
-                        (unsigned long long)least, (unsigned long long)most);
-    return EPA_OK;
-}
-
-static enum epa_status set_order(struct line *line, const char *value, struct epa_error *err)
-{
-    if (runs_order_find(value, &line->cli.order))
-        return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "--order: '%s' is not one of declared, interleaved, shuffled", value);
-}
-
-static enum epa_status set_max_runs(struct line *line, const char *value, struct epa_error *err)
-{
-    uint64_t n = 0;
-    enum epa_status status = set_count("--max-runs", value, 1, MAX_RUNS_MOST, &n, err);
-
-    line->cli.max_runs = (uint32_t)n;
-    return status;
-}
-
-/* Where a flag is kept; NULL: the option is none, or is not kept. */
-static bool *flag_of(struct cli *cli, enum option_id id)
-{
-    switch (id) {
-    case FORCE:
-        return &cli->force;
-    case QUIET:
-        return &cli->quiet;
-    case DRY_RUN:
-        return &cli->dry_run;
-    case FAIL_FAST:
-        return &cli->fail_fast;
-    case ORIGIN:
-        return &cli->origin;
-    case QUICK:
-        return &cli->quick;
-    case RESUME:
-        return &cli->resume;
-    case RESULTS:
-        return &cli->results;
-    default:
-        return NULL;
-    }
-}
-
-/* Where a value is kept that is taken as it is; NULL: it is not. */
-static const char **text_of(struct cli *cli, enum option_id id)
-{
-    switch (id) {
-    case JSON:
-        return &cli->json;
-    case MARKDOWN:
-        return &cli->markdown;
-    case CSV:
-        return &cli->csv;
-    case JSON_LINES:
-        return &cli->json_lines;
-    case OUT_DIR:
-        return &cli->out_dir;
-    case RUN_LABEL:
-        return &cli->run;
-    case OUT:
-        return &cli->out;
-    case KIND:
-        return &cli->kind;
-    case STAGE:
-        return &cli->stage;
-    default:
-        return NULL;
-    }
-}
-
-/* Where a count is kept, and the least that it may be; NULL: the option is none. */
-static uint64_t *count_of(struct cli *cli, enum option_id id, uint64_t *least)
-{
-    *least = id == TOKENS_FACTOR ? 2 : id == WARMUP ? 0 : 1;
-    switch (id) {
-    case TOKENS_MIN:
-        return &cli->tokens_min;
-    case TOKENS_MAX:
-        return &cli->tokens_max;
-    case TOKENS_FACTOR:
-        return &cli->tokens_factor;
-    case ITERATIONS:
-        return &cli->iterations;
-    case WARMUP:
-        cli->has_warmup = true;
-        return &cli->warmup;
-    default:
-        return NULL;
-    }
-}
-
-/* As enum progress_mode and enum colour_mode have them. */
-static enum epa_status set_when(const char *name, const char *value, uint32_t *out,
-                                struct epa_error *err)
-{
-    static const char *const words[] = {"auto", "always", "never"};
-    const char *nearest = text_nearest(value, words, 3);
-
-    for (*out = 0; *out < 3; ++*out)
-        if (strcmp(value, words[*out]) == 0)
-            return EPA_OK;
-    *out = 0;
-    return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no '%s'; %s%s%s", name, value,
-                    nearest != NULL ? "is it '" : "there is auto, always and never",
-                    nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+    return (char *)&line->cli + offset;
 }
 
 /* `value` is NULL for flags alone. */
-static enum epa_status store(struct line *line, const struct option *option, const char *value,
+static enum epa_status store(struct line *line, const struct option *o, const char *value,
                              struct epa_error *err)
 {
-    enum option_id id = (enum option_id)(option - options);
-    struct cli *cli = &line->cli;
-    enum epa_status status;
-    uint32_t when = 0;
-    uint64_t least, *count;
+    bool *given = &line->given[o - options];
+    struct value_error why = {"", ""};
 
-    if (line->given[id] && id != SET && id != ONLY && id != CONTEXT && id != PLUGIN_PATH &&
-        value != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", option->name);
-    line->given[id] = true;
-    if (flag_of(cli, id) != NULL)
-        *flag_of(cli, id) = true;
-    if (text_of(cli, id) != NULL)
-        *text_of(cli, id) = value;
-    count = count_of(cli, id, &least);
-    if (count != NULL)
-        return set_count(option->name, value, least, UINT32_MAX, count, err);
-    cli->judges = cli->judges || id == THRESHOLD || id == ALPHA;
-    switch (id) {
-    case SET:
-        line->set[cli->n_sets++] = value;
-        return EPA_OK;
-    case CONTEXT:
-        line->context[line->cli.n_context++] = value;
-        return cli_check_context(&line->context[0], line->cli.n_context, err);
-    case ONLY:
-        line->only[cli->n_only++] = value;
-        return EPA_OK;
-    case TIMEOUT:
-        return set_timeout(line, value, err);
-    case PLUGIN_PATH:
-        return add_plugin_path(line, value, err);
-    case SHUFFLE:
-        cli->shuffle = true;
-        return set_count(option->name, value, 0, INT64_MAX, &cli->shuffle_seed, err);
-    case ORDER:
-        return set_order(line, value, err);
-    case PROGRESS:
-        status = set_when(option->name, value, &when, err);
-        cli->progress = (enum progress_mode)when;
-        return status;
-    case COLOR:
-        status = set_when(option->name, value, &when, err);
-        cli->color = (enum colour_mode)when;
-        return status;
-    case MAX_RUNS:
-        return set_max_runs(line, value, err);
-    case THRESHOLD:
-        return set_number(option->name, value, 100, &cli->threshold, err);
-    case ALPHA:
-        return set_number(option->name, value, 1, &cli->alpha, err);
-    default:
-        return EPA_OK;
+    if (*given && value != NULL && o->count == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", o->is.name);
+    *given = true;
+    if (value == NULL) {
+        *(bool *)field_of(line, o->is.offset) = true;
+    } else if (o->count != 0) {
+        const char ***list = field_of(line, o->is.offset);
+        uint32_t *n = field_of(line, o->count);
+
+        (*list)[(*n)++] = value;
+        if (list == &line->cli.context)
+            return check_context(&line->cli, err);
+    } else if (!option_parse(&o->is, value, &line->cli, &why)) {
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s; %s", o->is.name, value, why.what,
+                        why.hint);
+    } else if (o->is.offset == offsetof(struct cli, threshold)) {
+        line->cli.threshold /= strchr(value, '%') == NULL ? 100 : 1;
+        if (line->cli.threshold > 1)
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: above 0 to 100 %%",
+                            o->is.name, value);
     }
+    return EPA_OK;
 }
 
 /* `next` is the argument behind, or NULL; *used says whether it was this option's value. */
 static enum epa_status read_option(struct line *line, const char *text, const char *next,
                                    bool *used, struct epa_error *err)
 {
-    size_t bytes = strcspn(text, "=");
-    const char *value = text[bytes] == '=' ? text + bytes + 1 : NULL;
-    const struct option *option = commands_option(text);
+    const char *value = strchr(text, '=') != NULL ? strchr(text, '=') + 1 : NULL;
+    const struct option *o = commands_option(text);
 
     *used = false;
-    if (option == NULL)
-        return unknown_option(text, bytes, err);
-    if (option->value == NULL && value != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes no value", option->name);
-    if (option->value != NULL && value == NULL && next != NULL && strncmp(next, "--", 2) != 0) {
+    if (o == NULL)
+        return unknown_option(text, err);
+    if (o->value == NULL && value != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes no value", o->is.name);
+    if (o->value != NULL && value == NULL && next != NULL && strncmp(next, "--", 2) != 0) {
         value = next;
         *used = true;
     }
-    if (option == &options[JSON] && value == NULL &&
-        (line->given[VERSION_OPTION] || (line->command != NULL && line->command->bit == STATUS)))
+    if (o->is.offset == offsetof(struct cli, json) && value == NULL &&
+        (line->cli.version || (line->command != NULL && line->command->bit == STATUS)))
         value = "-"; /* --version --json, status PID --json */
-    if (option->value != NULL && (value == NULL || *value == '\0'))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", option->name, option->name,
-                        option->value);
-    return store(line, option, value, err);
+    if (o->value != NULL && (value == NULL || *value == '\0'))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", o->is.name, o->is.name,
+                        o->value);
+    return store(line, o, value, err);
 }
 
 static enum epa_status find_command(const char *name, const struct command **out,
                                     struct epa_error *err)
 {
-    const char *names[COMMANDS_MOST], *nearest, *dot = strrchr(name, '.');
-    uint32_t n = commands_count();
+    struct nearest nearest = {.want = name};
+    const char *dot = strrchr(name, '.');
+    char hint[NEAREST_ROOM];
 
-    for (uint32_t i = 0; i < n; i++) {
-        names[i] = commands[i].name;
-        if (strcmp(name, names[i]) == 0) {
-            *out = &commands[i];
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        if (strcmp(name, c->name) == 0) {
+            *out = c;
             return EPA_OK;
         }
+        nearest_try(&nearest, c->name);
     }
-    nearest = text_nearest(name, names, n);
-    if (nearest != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; is it '%s'?", name,
-                        nearest);
-    if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
+    if (nearest.name == NULL && dot != NULL &&
+        (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'", name,
                         name);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; 'epa2a --help' lists them",
-                    name);
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; %s", name,
+                    nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
+}
+
+/* A list has room for all of argv, what a sweep sets and a NULL. */
+static const char **make_list(struct line *line)
+{
+    return arena_alloc(line->arena, line->room * sizeof(char *));
 }
 
 static enum epa_status read_line(struct line *line, int argc, char **argv, struct epa_error *err)
 {
+    struct cli *cli = &line->cli;
     bool options_ended = false;
     enum epa_status status = EPA_OK;
 
+    cli->arg = make_list(line);
+    cli->set = make_list(line);
+    cli->context = make_list(line);
+    cli->plugin_path = make_list(line);
+    cli->only = make_list(line);
     for (int i = 1; i < argc && status == EPA_OK; i++) {
         const char *text = argv[i];
         bool used = false;
@@ -350,11 +202,120 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
         } else if (line->command == NULL) {
             status = find_command(text, &line->command, err);
         } else {
-            line->arg[line->cli.n_args++] = text;
+            cli->arg[cli->n_args++] = text;
         }
     }
+    for (uint32_t i = 0; i < cli->n_plugin_paths && status == EPA_OK; i++) {
+        char *cwd = cli->plugin_path[i][0] == '/' ? NULL : getcwd(NULL, 0);
+
+        if (cwd != NULL)
+            cli->plugin_path[i] = arena_printf(line->arena, "%s/%s", cwd, cli->plugin_path[i]);
+        else if (cli->plugin_path[i][0] != '/')
+            status = epa_fail(err, EPA_ERR_SYSTEM, "the current folder is not to be found: %s",
+                              strerror(errno));
+        free(cwd);
+    }
+    cli->shuffle = cli->shuffle_seed != defaults.shuffle_seed;
+    cli->judges = cli->threshold >= 0 || cli->alpha >= 0;
+    cli->threshold = cli->threshold >= 0 ? cli->threshold : 0.03;
+    cli->alpha = cli->alpha >= 0 ? cli->alpha : 0.01;
     return status;
 }
+
+/* ---- what does not go together ---- */
+
+/* The command takes all options that were given. */
+static enum epa_status check_options(const struct line *line, struct epa_error *err)
+{
+    for (const struct option *o = options; o->is.name != NULL; o++) {
+        struct text takers = {0};
+
+        if (!line->given[o - options] || (o->commands & line->command->bit) != 0)
+            continue;
+        for (const struct command *c = commands; c->name != NULL; c++)
+            if ((o->commands & c->bit) != 0)
+                text_add(&takers, "%s%s", takers.bytes == 0 ? "" : ", ", c->name);
+        epa_fail(err, EPA_ERR_CONFIG, "%s does not take %s, only %s", line->command->name,
+                 o->is.name, takers.data);
+        text_free(&takers);
+        return EPA_ERR_CONFIG;
+    }
+    return EPA_OK;
+}
+
+static enum epa_status check_arguments(const struct line *line, struct epa_error *err)
+{
+    const struct command *c = line->command;
+    const char *more = line->cli.n_args > c->most ? line->cli.arg[c->most] : NULL;
+
+    if (line->cli.n_args < c->least || more != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s takes %s%s%s%s: 'epa2a %s%s%s'", c->name, c->takes,
+                        more != NULL ? ", and not '" : "", more != NULL ? more : "",
+                        more != NULL ? "'" : "", c->name, c->args[0] != '\0' ? " " : "", c->args);
+    return c->check != NULL ? c->check(&line->cli, err) : EPA_OK;
+}
+
+/* ---- the letters that benchmarks of communication share, as settings of an experiment: they go
+ * over the file and, being added last, over --set ---- */
+
+/* The sizes of the operation that the first file has a section for. */
+static const char *size_key(const struct cli *cli)
+{
+    struct tree tree = {.arena = arena_create(), .diag = diag_create()};
+    const struct operation *op = NULL;
+
+    if (cli->n_args > 0)
+        batch_read_tree(&tree, cli->arg[0], NULL, 0);
+    for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++) {
+        const char *key = operation_at(i)->size_key;
+
+        if (node_find(tree.root, arena_strndup(tree.arena, key, strcspn(key, "."))) != NULL)
+            op = operation_at(i);
+    }
+    diag_destroy(tree.diag);
+    arena_destroy(tree.arena);
+    return (op != NULL ? op : operation_at(0))->size_key;
+}
+
+static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
+{
+    struct cli *cli = &line->cli;
+    uint64_t least = cli->tokens_min != 0 ? cli->tokens_min : 1;
+    uint64_t most = cli->tokens_max != 0 ? cli->tokens_max : least;
+    uint64_t factor = cli->tokens_factor != 0 ? cli->tokens_factor : 2;
+    const char *set;
+
+    if (cli->tokens_min == 0 && cli->tokens_max == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "-f %" PRIu64 " needs to know from where to where: -b 1 -e 128 -f "
+                        "%" PRIu64,
+                        factor, factor);
+    if (least > most)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "-b %" PRIu64 " is more than -e %" PRIu64 ": sizes go up", least, most);
+    set = arena_printf(line->arena, "matrix.%s=[%" PRIu64, size_key(cli), least);
+    for (uint64_t at = least * factor; at <= most; at *= factor)
+        set = arena_printf(line->arena, "%s, %" PRIu64, set, at);
+    cli->set[cli->n_sets++] = arena_printf(line->arena, "%s]", set);
+    return EPA_OK;
+}
+
+static enum epa_status sweep(struct line *line, struct epa_error *err)
+{
+    struct cli *cli = &line->cli;
+    enum epa_status status = EPA_OK;
+
+    if (cli->tokens_min != 0 || cli->tokens_max != 0 || cli->tokens_factor != 0)
+        status = sweep_tokens(line, err);
+    if (cli->iterations != 0)
+        cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,
+                                               line->command->name, cli->iterations);
+    if (cli->warmup != defaults.warmup)
+        cli->set[cli->n_sets++] = arena_printf(line->arena, "bench.warmup=%" PRIu64, cli->warmup);
+    return status;
+}
+
+/* ---- running ---- */
 
 /* A plugin's file or a socket must not get number 0, 1 or 2. What stands in for a closed
  * standard output refuses to be written, so the user learns of it. */
@@ -409,17 +370,12 @@ static int run_line(struct line *line)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    line->cli.arg = line->arg;
-    line->cli.set = line->set;
-    line->cli.only = line->only;
-    line->cli.context = line->context;
-    line->cli.plugin_path = (const char *const *)line->plugin_path;
-    colour_choose(line->cli.color);
-    if (line->given[HELP_OPTION]) {
+    colour_choose((enum colour_mode)line->cli.color);
+    if (line->cli.help) {
         commands_print_help(line->command);
         return EXIT_OK;
     }
-    if (line->given[VERSION_OPTION])
+    if (line->cli.version)
         return cmd_version(&line->cli);
     if (line->command == NULL) {
         fprintf(stderr, "usage: epa2a COMMAND [OPTION...]\n");
@@ -427,9 +383,8 @@ static int run_line(struct line *line)
         fprintf(stderr, "'epa2a --help' says more.\n");
         return EXIT_USAGE;
     }
-    if (cli_check_options(line->command, line->given, &err) != EPA_OK ||
-        cli_check_args(line->command, &line->cli, &err) != EPA_OK ||
-        cli_sweep(line->command, &line->cli, line->set, &line->sweep, &err) != EPA_OK) {
+    if (check_options(line, &err) != EPA_OK || check_arguments(line, &err) != EPA_OK ||
+        sweep(line, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
@@ -439,39 +394,24 @@ static int run_line(struct line *line)
 
 static int read_and_run(int argc, char **argv)
 {
-    size_t room = (size_t)(argc > 0 ? argc : 1);
-    struct line line = {
-        .cli = {.threshold = 0.03, .alpha = 0.01, .max_runs = BATCH_RUNS_MOST, .line = argv},
-        .arg = calloc(room, sizeof(char *)),
-        .set = calloc(room, sizeof(char *)),
-        .only = calloc(room, sizeof(char *)),
-        .context = calloc(room, sizeof(char *)),
-        .plugin_path = calloc(room + 1, sizeof(char *))};
+    struct line line = {.cli = defaults,
+                        .arena = arena_create(),
+                        .room = (size_t)(argc > 0 ? argc : 1) + SWEEP_SETS};
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    if (line.arg == NULL || line.set == NULL || line.only == NULL || line.context == NULL ||
-        line.plugin_path == NULL)
-        epa_fail(&err, EPA_ERR_NOMEM, "no memory for %d arguments", argc);
-    else
-        read_line(&line, argc, argv, &err);
-    if (err.status == EPA_OK) {
+    line.cli.line = argv;
+    if (read_line(&line, argc, argv, &err) == EPA_OK) {
         code = run_line(&line);
     } else {
         fprintf(stderr, "epa2a: %s\n", err.text);
         code = exit_code(err.status, SIGINT);
     }
-    for (uint32_t i = 0; i < line.n_plugin_paths; i++)
-        free(line.plugin_path[i]);
-    free(line.plugin_path);
-    free(line.arg);
-    free(line.set);
-    free(line.only);
-    free(line.context);
+    arena_destroy(line.arena);
     return code;
 }
 
-int cli_main(int argc, char **argv)
+int main(int argc, char **argv)
 {
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
 

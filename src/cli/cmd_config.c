@@ -2,25 +2,46 @@
  * says whether they can be; `config schema` prints their JSON Schema. All errors of all
  * files come before the end. */
 #include "cli/cli.h"
-#include "cli/cmd_schema.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "config/diag.h"
-#include "config/batch.h"
-#include "plugin/registry.h"
 #include "base/text.h"
-#include "schema_texts.h"
+#include "experiment/batch.h"
 
-static void show(const struct experiment *x, const struct cli *cli, bool first)
+enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {
-    struct text text = {0};
+    const char *word = cli->n_args == 0 ? "" : cli->arg[0], *takes = NULL;
+    bool show = strcmp(word, "show") == 0, schema = strcmp(word, "schema") == 0;
+    struct nearest nearest = {.want = word};
+    char hint[NEAREST_ROOM];
 
-    experiment_show(x, cli->origin, &text);
-    printf("%s%s", first ? "" : "---\n", text.data);
-    text_free(&text);
+    if (cli->n_args == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "config needs to know what to do: "
+                        "'epa2a config show FILE', 'config check FILE' or 'config schema'");
+    nearest_try(&nearest, "show");
+    nearest_try(&nearest, "check");
+    nearest_try(&nearest, "schema");
+    if (nearest.name == NULL || strcmp(word, nearest.name) != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "there is no config '%s'; %s", word,
+                        nearest_hint(&nearest, hint, "there is show, check, schema"));
+    if (schema && (cli->n_args != 1 || cli->n_sets != 0))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "config schema is of all experiments and takes no file and no --set");
+    if (!schema && cli->n_args == 1)
+        return epa_fail(err, EPA_ERR_CONFIG, "config %s needs a file: 'epa2a config %s FILE...'",
+                        word, word);
+    if (!schema && cli->results)
+        takes = "--results, only config schema";
+    else if (!show && cli->origin)
+        takes = "--origin, only config show";
+    else if (!show && cli->run != NULL)
+        takes = "--run, only config show";
+    if (takes != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "config %s does not take %s", word, takes);
+    return EPA_OK;
 }
 
 /* What stands in the file outweighs what this machine lacks. */
@@ -37,23 +58,14 @@ struct command {
     bool shown; /* something: a second document begins with a line */
 };
 
-static void show_next(struct command *c, const struct experiment *x)
+static void show(struct command *c, const struct experiment *x)
 {
-    show(x, c->cli, !c->shown);
+    struct text text = {0};
+
+    experiment_show(x, c->cli->origin, &text);
+    printf("%s%s", c->shown ? "---\n" : "", text.data);
+    text_free(&text);
     c->shown = true;
-}
-
-static enum epa_status show_base(struct command *c, const char *file)
-{
-    struct experiment *x = NULL;
-    enum epa_status status =
-        experiment_read(file, c->cli->set, c->cli->n_sets, c->registry, c->diag, &x);
-
-    if (status != EPA_OK)
-        return status;
-    show_next(c, x);
-    experiment_destroy(x);
-    return EPA_OK;
 }
 
 /* Runs that are equal have one id and are shown once. */
@@ -68,7 +80,7 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
             continue;
         if (run->x == NULL) /* and why was told when the file was read */
             return run->absent.status;
-        show_next(c, run->x);
+        show(c, run->x);
         return EPA_OK;
     }
     diag_error(c->diag, &(struct source_location){.file = batch->file},
@@ -95,36 +107,20 @@ static enum epa_status check(struct command *c, const struct batch *batch)
 static enum epa_status do_file(struct command *c, const char *file)
 {
     bool showing = strcmp(c->cli->arg[0], "show") == 0;
+    bool base = showing && c->cli->run == NULL;
     struct batch *batch = NULL;
     enum epa_status status;
 
-    if (showing && c->cli->run == NULL)
-        return show_base(c, file);
-    status = batch_read(file, c->cli->set, c->cli->n_sets, c->cli->max_runs, c->registry, c->diag,
-                        &batch);
+    status = batch_read(file, c->cli->set, c->cli->n_sets, base ? 0 : c->cli->max_runs, c->registry,
+                        c->diag, &batch);
     if (status != EPA_OK)
         return status;
-    status = showing ? show_run(c, batch) : check(c, batch);
+    if (base)
+        show(c, batch->run[0].x);
+    else
+        status = showing ? show_run(c, batch) : check(c, batch);
     batch_destroy(batch);
     return status;
-}
-
-static int print_schema(const struct cli *cli)
-{
-    struct epa_error err = {EPA_OK, ""};
-    const struct registry_entry *entry;
-    struct registry *registry = NULL;
-    enum epa_status status = registry_create(cli->plugin_path, &registry, &err);
-
-    if (status == EPA_OK) {
-        uint32_t n = registry_list(registry, &entry);
-
-        status = schema_print(entry, n, stdout, &err);
-    }
-    if (status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
-    registry_destroy(registry);
-    return exit_code(status, SIGINT);
 }
 
 int cmd_config(const struct cli *cli)
@@ -133,13 +129,8 @@ int cmd_config(const struct cli *cli)
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
 
-    if (strcmp(cli->arg[0], "schema") == 0 && cli->results) {
-        fputs(epa2a_result_schema_json, stdout);
-        return EXIT_OK;
-    }
     if (strcmp(cli->arg[0], "schema") == 0)
-        return print_schema(cli);
-
+        return cmd_schema(cli);
     if (registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return exit_code(err.status, SIGINT);

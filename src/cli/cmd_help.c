@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cmd_help_pages.h"
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
@@ -49,7 +48,7 @@ static void print_option(const struct topic *topic)
     char key[TOPIC_MAX];
 
     default_text(option, topic->defaults, &value);
-    option_range(option, &range);
+    option_range(option, "", &range);
     snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", option->name);
     printf("%s: %s\n", key, option->help);
     if (topic->entry != NULL)
@@ -127,20 +126,15 @@ static void print_section(const struct section *section, const struct registry_e
                section->main);
 }
 
-static void print_page(const struct help_page *page)
-{
-    struct text text = {0};
-
-    help_page_add(page, &text);
-    fputs(text.data, stdout);
-    text_free(&text);
-}
-
 static void print_topic(const struct topic *topic, const struct registry_entry *entry, uint32_t n)
 {
-    if (topic->page != NULL)
-        print_page(topic->page);
-    else if (topic->variable != NULL)
+    struct text page = {0};
+
+    if (topic->page != NULL) {
+        help_page_add(topic->page, &page);
+        fputs(page.data, stdout);
+        text_free(&page);
+    } else if (topic->variable != NULL)
         printf("%s, a variable of the environment: %s\n", topic->name, topic->variable->help);
     else if (topic->batch != NULL)
         printf("%s: %s\n  `epa2a help batches` says how files ask for several runs.\n", topic->name,
@@ -175,34 +169,26 @@ static void print_overview(void)
     printf(".\n`epa2a --help` lists commands and their options.\n");
 }
 
-static int refuse(const struct topics *topics, const char *want)
-{
-    const char **names = calloc(topics->n + 1, sizeof(*names)), *near = NULL;
-
-    for (uint32_t i = 0; names != NULL && i < topics->n; i++)
-        names[i] = topics->item[i].name;
-    if (names != NULL)
-        near = text_nearest(want, names, topics->n);
-    fprintf(stderr, "epa2a: no help on '%.100s'; %s%s%s\n", want,
-            near == NULL ? "`epa2a help` lists what there is" : "did you mean '",
-            near == NULL ? "" : near, near == NULL ? "" : "'?");
-    free(names);
-    return EXIT_USAGE;
-}
-
 static int help(const struct topics *topics, const char *want, const struct registry_entry *entry,
                 uint32_t n)
 {
+    struct nearest nearest = {.want = want};
+    char hint[NEAREST_ROOM];
     uint32_t found = 0;
 
     for (uint32_t i = 0; i < topics->n; i++) {
+        nearest_try(&nearest, topics->item[i].name);
         if (strcmp(topics->item[i].name, want) != 0)
             continue;
         if (found++ != 0)
             printf("\n");
         print_topic(&topics->item[i], entry, n);
     }
-    return found == 0 ? refuse(topics, want) : EXIT_OK;
+    if (found != 0)
+        return EXIT_OK;
+    fprintf(stderr, "epa2a: no help on '%.100s'; %s\n", want,
+            nearest_hint(&nearest, hint, "`epa2a help` lists what there is"));
+    return EXIT_USAGE;
 }
 
 int cmd_help(const struct cli *cli)

@@ -30,56 +30,42 @@ static const struct words transport_words[] = {
     {0},
 };
 
-static void add_words(struct text *text, const struct words *words, uint32_t bits)
+static void add_words(struct text *text, int indent, const char *before, const struct words *words,
+                      uint32_t bits)
 {
-    const char *before = "";
-
+    text_add(text, "%*s%s", indent, "", before);
+    before = "";
     for (; words->text != NULL; words++) {
-        if ((bits & words->bit) != 0) {
-            text_add(text, "%s%s", before, words->text);
-            before = ", ";
-        }
+        if ((bits & words->bit) == 0)
+            continue;
+        text_add(text, "%s%s", before, words->text);
+        before = ", ";
     }
-    if (*before == '\0')
-        text_add(text, "nothing in particular");
+    text_add(text, "%s\n", *before == '\0' ? "nothing in particular" : "");
 }
 
-/* `indent` columns stand before every line but the first of a plugin. */
-static void add_algorithm(struct text *text, int indent,
-                          const struct epa_algorithm_plugin *algorithm)
-{
-    static const char line[] = "\n%*sneeds on %s: a transport with ";
-    const struct operation *op = operation_of(algorithm->op);
-
-    text_add(text, "%*ssolves: %s", indent, "", op != NULL ? op->name : "?");
-    if ((algorithm->memory & EPA_MEMORY_HOST) != 0) {
-        text_add(text, line, indent, "", "host memory");
-        add_words(text, transport_words, algorithm->needs_host);
-    }
-    if ((algorithm->memory & EPA_MEMORY_CUDA) != 0) {
-        text_add(text, line, indent, "", "CUDA memory");
-        add_words(text, transport_words, algorithm->needs_cuda);
-    }
-    text_add(text, "\n");
-}
-
-/* What a plugin needs or gives, as lines of their own. */
+/* What a plugin needs or gives, as lines of their own, `indent` columns in. */
 static void add_facts(struct text *text, int indent, const struct epa_plugin *plugin)
 {
-    if (plugin->kind == EPA_PLUGIN_ALGORITHM) {
-        add_algorithm(text, indent, (const struct epa_algorithm_plugin *)plugin);
-    } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
-        const struct epa_transport_plugin *transport = (const struct epa_transport_plugin *)plugin;
+    const struct epa_algorithm_plugin *algorithm = (const void *)plugin;
+    const struct epa_transport_plugin *transport = (const void *)plugin;
+    const struct epa_backend_plugin *backend = (const void *)plugin;
 
-        text_add(text, "%*sin: ", indent, "");
-        add_words(text, memory_words, transport->memory);
-        text_add(text, "\n%*sgives: ", indent, "");
-        add_words(text, transport_words, transport->flags);
-        text_add(text, "\n");
+    if (plugin->kind == EPA_PLUGIN_ALGORITHM) {
+        const struct operation *op = operation_of(algorithm->op);
+
+        text_add(text, "%*ssolves: %s\n", indent, "", op != NULL ? op->name : "?");
+        if ((algorithm->memory & EPA_MEMORY_HOST) != 0)
+            add_words(text, indent, "needs on host memory: a transport with ", transport_words,
+                      algorithm->needs_host);
+        if ((algorithm->memory & EPA_MEMORY_CUDA) != 0)
+            add_words(text, indent, "needs on CUDA memory: a transport with ", transport_words,
+                      algorithm->needs_cuda);
+    } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
+        add_words(text, indent, "in: ", memory_words, transport->memory);
+        add_words(text, indent, "gives: ", transport_words, transport->flags);
     } else if (plugin->kind == EPA_PLUGIN_BACKEND) {
-        text_add(text, "%*sgives: ", indent, "");
-        add_words(text, memory_words, ((const struct epa_backend_plugin *)plugin)->memory);
-        text_add(text, "\n");
+        add_words(text, indent, "gives: ", memory_words, backend->memory);
     }
 }
 
@@ -122,26 +108,22 @@ static void add_table(struct text *text, const struct registry_entry *entry, uin
 /* -1: all kinds. */
 static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
 {
-    const char *names[PLUGIN_KINDS], *nearest;
+    struct nearest nearest = {.want = cli->n_args == 0 ? "" : cli->arg[0]};
+    char hint[NEAREST_ROOM];
 
     *out = -1;
-    if (cli->n_args == 0)
-        return EPA_OK;
-    for (int kind = 0; kind < PLUGIN_KINDS; kind++) {
-        names[kind] = plugin_kind_name((enum epa_plugin_kind)kind);
-        if (strcmp(cli->arg[0], names[kind]) == 0) {
+    for (int kind = 0; kind < PLUGIN_KINDS && cli->n_args > 0; kind++) {
+        const char *name = plugin_kind_name((enum epa_plugin_kind)kind);
+
+        nearest_try(&nearest, name);
+        if (strcmp(cli->arg[0], name) == 0)
             *out = kind;
-            return EPA_OK;
-        }
     }
-    nearest = text_nearest(cli->arg[0], names, PLUGIN_KINDS);
-    if (nearest != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no kind of plugin '%s'; is it '%s'?",
-                        cli->arg[0], nearest);
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "there is no kind of plugin '%s'; there is backend, launcher, transport, "
-                    "algorithm",
-                    cli->arg[0]);
+    if (cli->n_args == 0 || *out >= 0)
+        return EPA_OK;
+    return epa_fail(
+        err, EPA_ERR_CONFIG, "there is no kind of plugin '%s'; %s", cli->arg[0],
+        nearest_hint(&nearest, hint, "there is backend, launcher, transport, algorithm"));
 }
 
 int cmd_list(const struct cli *cli)

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "cli/cmd_compare.h"
 #include "cli/rerun_yaml.h"
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 
 struct rerun {
     const struct cli *cli;

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 #include "plugin/registry.h"
 #include "report/facts.h"
 #include "report/report.h"

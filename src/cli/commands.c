@@ -3,116 +3,170 @@
 
 #include <string.h>
 
-enum { LEFT = 26 }; /* columns of what is explained */
+#include <epa2a/status.h>
+
+enum { LEFT = 26 };          /* columns of what is explained */
+enum { MANY = 1u << 30 };    /* arguments */
+enum { RUNS_MOST = 100000 }; /* each run takes some memory before the first begins */
+
+static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
+{
+    if (cli->order == RUNS_DECLARED && cli->shuffle)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--order declared has no use for a seed: leave --shuffle out, or "
+                        "write --order shuffled");
+    if (cli->resume && cli->out_dir == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--resume needs the folder of the batch: --resume --out-dir DIR");
+    return EPA_OK;
+}
+
+#define EXPERIMENTS 1, MANY, "a file or more, such as configs/ll_v2-shm.yaml", check_runs
 
 const struct command commands[] = {
-    {"run", "FILE...", "run experiments: stage times, traffic, routing", RUN, cmd_run},
-    {"bench", "FILE...",
-     "measure experiments: percentiles and bandwidths of every "
-     "stage",
-     BENCH, cmd_bench},
+    {"run", "FILE...", "run experiments: stage times, traffic, routing", RUN, cmd_run, EXPERIMENTS},
+    {"bench", "FILE...", "measure experiments: percentiles and bandwidths of every stage", BENCH,
+     cmd_bench, EXPERIMENTS},
     {"verify", "FILE...", "run experiments and check every element of every iteration", VERIFY,
-     cmd_verify},
-    {"list", "[KIND]", "plugins, their requirements, and why one cannot be loaded", LIST, cmd_list},
+     cmd_verify, EXPERIMENTS},
+    {"list", "[KIND]", "plugins, their requirements, and why one cannot be loaded", LIST, cmd_list,
+     0, 1, "one argument at most", NULL},
     {"help", "[TOPIC]", "explain a key, a plugin, its options, bandwidth or exit-codes", HELP,
-     cmd_help},
+     cmd_help, 0, 1, "one argument at most", NULL},
     {"config", "show|check|schema FILE...",
-     "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config},
+     "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config, 0,
+     MANY, "", cmd_config_check},
     {"compare", "A.json B.json", "compare two results and report significant changes", COMPARE,
-     cmd_compare},
+     cmd_compare, 2, 2, "two results, files of --json or folders of --out-dir", NULL},
     {"rerun", "RESULT.json", "run the experiment of a result again and compare the two", RERUN,
-     cmd_rerun},
+     cmd_rerun, 1, 1, "one file that --json wrote", NULL},
     {"plot", "RESULTS...", "charts of results: latency against tokens, samples, ranks, stages",
-     PLOT, cmd_plot},
-    {"doctor", "", "hardware, usable plugins and link peak of this machine", DOCTOR, cmd_doctor},
-    {"status", "[PID]", "state of the ranks of a running or hanging command", STATUS, cmd_status},
+     PLOT, cmd_plot, 0, MANY, "", cmd_plot_check},
+    {"doctor", "", "hardware, usable plugins and link peak of this machine", DOCTOR, cmd_doctor, 0,
+     0, "no argument", NULL},
+    {"status", "[PID]", "state of the ranks of a running or hanging command", STATUS, cmd_status, 0,
+     1, "one argument at most", NULL},
     {"trace", "check|summary|merge|pack|view FILE...",
-     "check, summarize, merge, pack or draw the traces of profile:", TRACE, cmd_trace},
+     "check, summarize, merge, pack or draw the traces of profile:", TRACE, cmd_trace, 0, MANY, "",
+     cmd_trace_check},
     {"completion", "bash|zsh|fish", "print the completion script of a shell", COMPLETION,
-     cmd_completion},
+     cmd_completion, 1, 1, "the name of a shell", NULL},
     {0},
 };
 
-const struct option options[OPTIONS] = {
-    [SET] = {"--set", "KEY=VALUE", "set a key of the experiment; may be repeated",
-             FILES | CONFIG | RERUN},
-    [CONTEXT] = {"--context", "NAME=TEXT",
-                 "note for all reports: --context switch=b; may be repeated", FILES | RERUN},
-    [JSON] = {"--json", "FILE", "write the results as JSON too; - is standard output",
-              FILES | DOCTOR | RERUN | STATUS},
-    [TIMEOUT] = {"--timeout", "DURATION", "longest wait, such as 500ms or 5s", FILES | RERUN},
-    [PLUGIN_PATH] = {"--plugin-path", "DIR", "folder to search for plugins first; may be repeated",
-                     ANY},
-    [FORCE] = {"--force", NULL, "overwrite an existing FILE or DIR; compare different experiments",
-               FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS},
-    [QUIET] = {"--quiet", NULL, "no table, no warnings, only errors",
-               FILES | CONFIG | TRACE | RERUN},
-    [DRY_RUN] = {"--dry-run", NULL, "check and list all runs without running them", FILES | RERUN},
-    [ONLY] = {"--only", "GLOB", "only runs of this label or id; may be repeated",
-              FILES | PLOT | RERUN},
-    [ORDER] = {"--order", "declared|interleaved|shuffled",
-               "order of runs; bench interleaves those that repeat", FILES},
-    [SHUFFLE] = {"--shuffle", "SEED",
-                 "seed of --order shuffled, which it implies; "
-                 "default 1",
-                 FILES},
-    [FAIL_FAST] = {"--fail-fast", NULL, "stop at the first run that fails", FILES | RERUN},
-    [MAX_RUNS] = {"--max-runs", "N", "maximum number of runs of a file; default 4096",
-                  FILES | CONFIG},
-    [MARKDOWN] = {"--markdown", "FILE", "write one line per run as Markdown", FILES | RERUN},
-    [CSV] = {"--csv", "FILE", "write one line per run as CSV", FILES | RERUN},
-    [JSON_LINES] = {"--json-lines", "FILE",
-                    "write the JSON of each run on one line when it ends; or -", FILES},
-    [OUT_DIR] = {"--out-dir", "DIR", "write all results to a folder; see 'help results'", FILES},
-    [RESUME] = {"--resume", NULL, "run what remains of the batch in --out-dir", FILES},
-    [RUN_LABEL] = {"--run", "LABEL", "config show: this run, by label or id", CONFIG},
-    [ORIGIN] = {"--origin", NULL, "show the source of each value of 'config show'", CONFIG},
-    [THRESHOLD] = {"--threshold", "PERCENT", "compare: tolerated change of a median, such as 3%",
-                   COMPARE | RERUN},
-    [ALPHA] = {"--alpha", "P", "compare: significance level, such as 0.01", COMPARE | RERUN},
-    [QUICK] = {"--quick", NULL, "doctor: measure for 0.1 s, on less memory", DOCTOR},
-    [OUT] = {"--out", "FILE", "output of trace merge, pack, view and plot; - is standard output",
-             TRACE | PLOT, 'o'},
-    [KIND] = {"--kind", "auto|tokens|distribution|skew|stages",
-              "plot: kind of chart; auto: chosen from the results", PLOT},
-    [STAGE] = {"--stage", "NAME", "plot: times of this stage; default total", PLOT},
-    [RESULTS] = {"--results", NULL, "config schema: the schema of --json's output", CONFIG},
-    [TOKENS_MIN] = {"--tokens-min", "N", "smallest number of tokens of a sweep, one run each",
-                    FILES, 'b'},
-    [TOKENS_MAX] = {"--tokens-max", "N", "largest number of tokens of a sweep", FILES, 'e'},
-    [TOKENS_FACTOR] = {"--tokens-factor", "N",
-                       "factor between two numbers of tokens; "
-                       "default 2",
-                       FILES, 'f'},
-    [ITERATIONS] = {"--iterations", "N", "short for --set bench.iterations=N, run. or verify.",
-                    FILES, 'n'},
-    [WARMUP] = {"--warmup", "N", "short for --set bench.warmup=N", BENCH, 'w'},
-    [PROGRESS] = {"--progress", "auto|always|never", "progress line; auto: on a terminal",
-                  FILES | RERUN},
-    [COLOR] = {"--color", "auto|always|never",
-               "colour; auto: on a terminal, unless NO_COLOR is set", ANY},
-    [HELP_OPTION] = {"--help", NULL, "print this", ANY},
-    [VERSION_OPTION] = {"--version", NULL, "print the version and the plugin ABI", ANY},
+static const struct epa_choice orders[] = {
+    {"declared", RUNS_DECLARED, NULL},
+    {"interleaved", RUNS_INTERLEAVED, NULL},
+    {"shuffled", RUNS_SHUFFLED, NULL},
+    {0},
 };
+static const struct epa_choice whens[] = {
+    {"auto", PROGRESS_AUTO, NULL},
+    {"always", PROGRESS_ALWAYS, NULL},
+    {"never", PROGRESS_NEVER, NULL},
+    {0},
+};
+_Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
+                   (int)PROGRESS_ALWAYS == (int)COLOUR_ALWAYS &&
+                   (int)PROGRESS_NEVER == (int)COLOUR_NEVER,
+               "both are as `whens`");
 
-uint32_t commands_count(void)
-{
-    uint32_t n = 0;
+/* Rows: a flag, a value within bounds or of choices, what may be repeated. */
+#define FLAG(option, field, of, what) \
+    { \
+        .is = {.name = option, EPA_BOOL(struct cli, field), .help = what}, .commands = of \
+    }
+#define VALUE(option, type, field, called, of, short_form, what, ...) \
+    { \
+        .is = {.name = option, EPA_##type(struct cli, field), .help = what, __VA_ARGS__}, \
+        .value = called, .commands = of, .letter = short_form \
+    }
+#define WORDS(option, field, n, called, of, what) \
+    { \
+        .is = {.name = option, \
+               .type = EPA_OPTION_STRING, \
+               .help = what, \
+               .offset = EPA_FIELD(const char **, struct cli, field)}, \
+        .value = called, .commands = of, .count = EPA_FIELD(uint32_t, struct cli, n) \
+    }
 
-    while (commands[n].name != NULL)
-        n++;
-    return n;
-}
+const struct option options[] = {
+    WORDS("--set", set, n_sets, "KEY=VALUE", FILES | CONFIG | RERUN,
+          "set a key of the experiment; may be repeated"),
+    WORDS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
+          "note for all reports: --context switch=b; may be repeated"),
+    VALUE("--json", STRING, json, "FILE", FILES | DOCTOR | RERUN | STATUS, 0,
+          "write the results as JSON too; - is standard output", .min = 0),
+    VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | RERUN, 0,
+          "longest wait, such as 500ms or 5s", .min = 1),
+    WORDS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
+          "folder to search for plugins first; may be repeated"),
+    FLAG("--force", force, FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS,
+         "overwrite an existing FILE or DIR; compare different experiments"),
+    FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN, "no table, no warnings, only errors"),
+    FLAG("--dry-run", dry_run, FILES | RERUN, "check and list all runs without running them"),
+    WORDS("--only", only, n_only, "GLOB", FILES | PLOT | RERUN,
+          "only runs of this label or id; may be repeated"),
+    VALUE("--order", CHOICE, order, "declared|interleaved|shuffled", FILES, 0,
+          "order of runs; bench interleaves those that repeat", .choices = orders),
+    VALUE("--shuffle", U64, shuffle_seed, "SEED", FILES, 0,
+          "seed of --order shuffled, which it implies; default 1", .min = 0, .max = INT64_MAX),
+    FLAG("--fail-fast", fail_fast, FILES | RERUN, "stop at the first run that fails"),
+    VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG, 0,
+          "maximum number of runs of a file; default 4096", .min = 1, .max = RUNS_MOST),
+    VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN, 0,
+          "write one line per run as Markdown", .min = 0),
+    VALUE("--csv", STRING, csv, "FILE", FILES | RERUN, 0, "write one line per run as CSV",
+          .min = 0),
+    VALUE("--json-lines", STRING, json_lines, "FILE", FILES, 0,
+          "write the JSON of each run on one line when it ends; or -", .min = 0),
+    VALUE("--out-dir", STRING, out_dir, "DIR", FILES, 0,
+          "write all results to a folder; see 'help results'", .min = 0),
+    FLAG("--resume", resume, FILES, "run what remains of the batch in --out-dir"),
+    VALUE("--run", STRING, run, "LABEL", CONFIG, 0, "config show: this run, by label or id",
+          .min = 0),
+    FLAG("--origin", origin, CONFIG, "show the source of each value of 'config show'"),
+    VALUE("--threshold", REAL, threshold, "PERCENT", COMPARE | RERUN, 0,
+          "compare: tolerated change of a median, such as 3%", .least = 1e-9, .most = 100),
+    VALUE("--alpha", REAL, alpha, "P", COMPARE | RERUN, 0,
+          "compare: significance level, such as 0.01", .least = 1e-9, .most = 1),
+    FLAG("--quick", quick, DOCTOR, "doctor: measure for 0.1 s, on less memory"),
+    VALUE("--out", STRING, out, "FILE", TRACE | PLOT, 'o',
+          "output of trace merge, pack, view and plot; - is standard output", .min = 0),
+    VALUE("--kind", STRING, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
+          "plot: kind of chart; auto: chosen from the results", .min = 0),
+    VALUE("--stage", STRING, stage, "NAME", PLOT, 0, "plot: times of this stage; default total",
+          .min = 0),
+    FLAG("--results", results, CONFIG, "config schema: the schema of --json's output"),
+    VALUE("--tokens-min", U64, tokens_min, "N", FILES, 'b',
+          "smallest number of tokens of a sweep, one run each", .min = 1, .max = UINT32_MAX),
+    VALUE("--tokens-max", U64, tokens_max, "N", FILES, 'e', "largest number of tokens of a sweep",
+          .min = 1, .max = UINT32_MAX),
+    VALUE("--tokens-factor", U64, tokens_factor, "N", FILES, 'f',
+          "factor between two numbers of tokens; default 2", .min = 2, .max = UINT32_MAX),
+    VALUE("--iterations", U64, iterations, "N", FILES, 'n',
+          "short for --set bench.iterations=N, run. or verify.", .min = 1, .max = UINT32_MAX),
+    VALUE("--warmup", U64, warmup, "N", BENCH, 'w', "short for --set bench.warmup=N", .min = 0,
+          .max = UINT32_MAX),
+    VALUE("--progress", CHOICE, progress, "auto|always|never", FILES | RERUN, 0,
+          "progress line; auto: on a terminal", .choices = whens),
+    VALUE("--color", CHOICE, color, "auto|always|never", ANY, 0,
+          "colour; auto: on a terminal, unless NO_COLOR is set", .choices = whens),
+    FLAG("--help", help, ANY, "print this"),
+    FLAG("--version", version, ANY, "print the version and the plugin ABI"),
+    {.is = {.name = NULL}},
+};
+_Static_assert(sizeof(options) / sizeof(options[0]) <= OPTIONS_MOST, "room for what was given");
 
 const struct option *commands_option(const char *word)
 {
     size_t bytes = strcspn(word, "=");
 
-    for (const struct option *option = options; option < options + OPTIONS; option++) {
-        bool is_short = bytes == 2 && word[0] == '-' && word[1] == option->letter;
+    for (const struct option *o = options; o->is.name != NULL; o++) {
+        bool is_short = bytes == 2 && word[0] == '-' && word[1] == o->letter;
 
-        if (is_short || (strlen(option->name) == bytes && memcmp(option->name, word, bytes) == 0))
-            return option;
+        if (is_short || (strlen(o->is.name) == bytes && memcmp(o->is.name, word, bytes) == 0))
+            return o;
     }
     return NULL;
 }
@@ -129,16 +183,16 @@ static void print_line(FILE *to, const char *left, const char *help)
 
 static void print_options(FILE *to, unsigned of)
 {
-    for (const struct option *option = options; option < options + OPTIONS; option++) {
+    for (const struct option *o = options; o->is.name != NULL; o++) {
         char left[80];
 
-        if ((option->commands & of) == 0)
+        if ((o->commands & of) == 0)
             continue;
         snprintf(left, sizeof(left), "%s%s%s%s%s",
-                 option->letter == 0 ? "" : (const char[]){'-', option->letter, 0},
-                 option->letter == 0 ? "" : ", ", option->name, option->value == NULL ? "" : " ",
-                 option->value == NULL ? "" : option->value);
-        print_line(to, left, option->help);
+                 o->letter == 0 ? "" : (const char[]){'-', o->letter, 0},
+                 o->letter == 0 ? "" : ", ", o->is.name, o->value == NULL ? "" : " ",
+                 o->value == NULL ? "" : o->value);
+        print_line(to, left, o->is.help);
     }
 }
 

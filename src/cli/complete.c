@@ -1,8 +1,14 @@
-/* Reads a command line as cli.c does, but forgives everything, and then goes by the tables:
- * the word at the cursor is a command, an option, an option's value or an argument, whose
- * kind is what the help calls it (FILE..., A.json, [KIND], show|check). */
-#include "cli/complete.h"
-
+/* `epa2a completion SHELL` prints the script that makes a shell ask `epa2a __complete WORD...`,
+ * which no help lists: it is for scripts alone, and never says that something is wrong. That reads a
+ * command line as cli.c does, but forgives everything, and then goes by the tables: the word at the
+ * cursor is a command, an option, an option's value or an argument, whose kind is what the help
+ * calls it (FILE..., A.json, [KIND], show|check). Of KEY=VALUE keys are offered one part after the
+ * other, since all of them together are a page; then what the key's option may be. It prints lines
+ *     CANDIDATE <tab> DESCRIPTION
+ * and for what the shell knows itself, where BYTES of the word stand before its name:
+ *     :files BYTES [END...]
+ *     :folders BYTES
+ */
 #include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -10,11 +16,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/text.h"
 #include "cli/cmd_status.h"
+#include "cli/commands.h"
 #include "cli/topics.h"
+#include "completion_texts.h"
+#include "config/options.h"
 #include "plugin/plugin_check.h"
 
-void complete_offer(struct completing *c, const char *help, const char *fmt, ...)
+/* A command line up to the cursor, and the lines that are told of it. */
+struct completing {
+    const struct command *command; /* NULL: none was named yet */
+    const char **file, **set;      /* what stands before the cursor */
+    uint32_t n_files, n_sets;
+    const char **plugin_path; /* absolute; ends with NULL */
+    uint32_t n_plugin_paths;
+    struct registry *registry; /* NULL until somebody wants a plugin */
+    const char *whole, *word;  /* what is completed; `word` is the last part of it */
+    struct arena *arena;
+    struct text out;
+};
+
+/* Tells `word` with its description, if it begins as what is typed. */
+__attribute__((format(printf, 3, 4))) static void offer(struct completing *c, const char *help,
+                                                        const char *fmt, ...)
 {
     size_t start = c->out.bytes, skip = (size_t)(c->word - c->whole), from;
     va_list args;
@@ -35,53 +61,54 @@ void complete_offer(struct completing *c, const char *help, const char *fmt, ...
     text_add(&c->out, "\n");
 }
 
-void complete_words(struct completing *c, const char *words, size_t bytes)
+/* Words with | between them. */
+static void offer_words(struct completing *c, const char *words, size_t bytes)
 {
     while (bytes != 0) {
         const char *bar = memchr(words, '|', bytes);
         size_t n = bar == NULL ? bytes : (size_t)(bar - words);
 
-        complete_offer(c, NULL, "%.*s", (int)n, words);
+        offer(c, NULL, "%.*s", (int)n, words);
         n += bar != NULL;
         words += n;
         bytes -= n;
     }
 }
 
-void complete_files(struct completing *c, const char *ends)
+/* Leaves it to the shell: files whose names end in one of `ends` ("yaml yml"; "": any). */
+static void offer_files(struct completing *c, const char *ends)
 {
     text_add(&c->out, ":files %zu%s%s\n", (size_t)(c->word - c->whole), *ends == '\0' ? "" : " ",
              ends);
 }
 
-struct registry *complete_registry(struct completing *c)
+static struct registry *registry_of(struct completing *c) /* NULL: there is none */
 {
     struct epa_error ignored = {EPA_OK, ""};
 
-    if (c->registry == NULL &&
-        registry_create((const char *const *)c->plugin_path, &c->registry, &ignored) != EPA_OK)
+    if (c->registry == NULL && registry_create(c->plugin_path, &c->registry, &ignored) != EPA_OK)
         c->registry = NULL;
     return c->registry;
 }
 
-uint32_t complete_plugins(struct completing *c, const struct registry_entry **out)
+/* All plugins, loaded. */
+static uint32_t list_plugins(struct completing *c, const struct registry_entry **out)
 {
-    struct registry *registry = complete_registry(c);
-
     *out = NULL;
-    return registry == NULL ? 0 : registry_list(registry, out);
+    return registry_of(c) == NULL ? 0 : registry_list(c->registry, out);
 }
 
 /* ---- the line up to the cursor ---- */
 
 static void take_option(struct completing *c, const struct option *option, const char *value)
 {
-    char *path;
+    char path[PATH_MAX];
 
-    if (option == &options[SET])
+    if (option->is.offset == offsetof(struct cli, set))
         c->set[c->n_sets++] = value;
-    else if (option == &options[PLUGIN_PATH] && (path = realpath(value, NULL)) != NULL)
-        c->plugin_path[c->n_plugin_paths++] = path;
+    else if (option->is.offset == offsetof(struct cli, plugin_path) &&
+             realpath(value, path) != NULL)
+        c->plugin_path[c->n_plugin_paths++] = arena_printf(c->arena, "%s", path);
 }
 
 static void take_word(struct completing *c, const char *word)
@@ -117,27 +144,213 @@ static const struct option *read_words(struct completing *c, const char *const *
     return NULL;
 }
 
+/* ---- KEY=VALUE ---- */
+
+/* The name of the section's plugin in the tree; NULL: it says none. */
+static const char *name_in(struct arena *arena, const struct node *root,
+                           const struct section *section)
+{
+    struct node *map = node_find(root, section->name), *name;
+
+    if (map == NULL)
+        return NULL;
+    name = node_find(tree_whole(arena, section, map), section->main);
+    return name == NULL || name->kind != NODE_SCALAR ? NULL : name->text;
+}
+
+/* As the files and settings before the cursor have it. */
+static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
+{
+    struct tree tree = {.arena = c->arena, .diag = diag_create()};
+    const char *name = section->chosen, *named;
+    const struct epa_plugin *plugin = NULL;
+    struct epa_error ignored = {EPA_OK, ""};
+    struct source_location nowhere = {.file = ""};
+
+    for (uint32_t i = 0; i < c->n_files && tree.root == NULL; i++)
+        batch_read_tree(&tree, c->file[i], NULL, 0);
+    if (tree.root == NULL || tree.root->kind != NODE_MAP)
+        tree.root = node_make(tree.arena, NODE_MAP, &nowhere);
+    for (uint32_t i = 0; i < c->n_sets; i++)
+        tree_set(&tree, c->set[i]);
+    diag_destroy(tree.diag);
+    named = name_in(tree.arena, tree.root, section);
+    if (named != NULL)
+        name = named;
+    if (strcmp(name, "auto") == 0 && section->kind == EPA_PLUGIN_LAUNCHER)
+        name = "fork";
+    if (registry_of(c) != NULL)
+        (void)registry_find(c->registry, section->kind, name, &plugin, &ignored);
+    return plugin;
+}
+
+static const struct epa_options *options_of(struct completing *c, const struct section *section)
+{
+    static const struct epa_options none = {0};
+    const struct epa_plugin *plugin;
+
+    if (!section->plugin)
+        return &section->options;
+    plugin = chosen(c, section);
+    return plugin == NULL ? &none : &plugin->options;
+}
+
+static void offer_names(struct completing *c)
+{
+    const struct epa_plugin *algorithm;
+
+    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
+        offer(c, o->help, "%s=", o->name);
+    for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
+        if (strcmp(key->name, "include") != 0 && strcmp(key->name, "runs") != 0)
+            offer(c, key->help, strcmp(key->name, "repeat") == 0 ? "%s=" : "%s.", key->name);
+    algorithm = chosen(c, section_find("algorithm"));
+    for (const struct section *s = experiment_sections; s->name != NULL; s++) {
+        if (!section_is_for(s, (const struct epa_algorithm_plugin *)(const void *)algorithm))
+            continue;
+        if (s->main != NULL)
+            offer(c, s->help, "%s=", s->name);
+        offer(c, s->help, "%s.", s->name);
+    }
+}
+
+static void offer_keys(struct completing *c, const struct section *section)
+{
+    const struct epa_options *of = options_of(c, section);
+
+    if (section->plugin)
+        offer(c, section->help, "%s.%s=", section->name, section->main);
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++)
+        offer(c, o->help, "%s.%s=", section->name, o->name);
+}
+
+static void offer_plugins(struct completing *c, const struct section *section, int key)
+{
+    const struct registry_entry *entry;
+    uint32_t n = list_plugins(c, &entry);
+
+    if (section->kind == EPA_PLUGIN_LAUNCHER)
+        offer(c, "fork, or whoever has started us", "%.*sauto", key, c->word);
+    for (uint32_t i = 0; i < n; i++)
+        if (entry[i].kind == section->kind)
+            offer(c, entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary, "%.*s%s",
+                  key, c->word, entry[i].name);
+}
+
+/* A number's default is a candidate that says what else may be there. */
+static void offer_number(struct completing *c, const struct epa_option *option,
+                         const void *defaults, int key)
+{
+    struct text value = {0}, help = {0};
+
+    if (option_is_set(option, defaults)) {
+        option_text(option, defaults, &value);
+        text_add(&help, "the default; %s", option_type(option));
+        option_range(option, ", ", &help);
+        offer(c, help.data, "%.*s%s", key, c->word, value.data);
+    }
+    text_free(&value);
+    text_free(&help);
+}
+
+static void offer_values(struct completing *c, const struct epa_option *option,
+                         const void *defaults, int key)
+{
+    switch (option->type) {
+    case EPA_OPTION_BOOL:
+        offer(c, NULL, "%.*strue", key, c->word);
+        offer(c, NULL, "%.*sfalse", key, c->word);
+        break;
+    case EPA_OPTION_CHOICE:
+        for (const struct epa_choice *o = option->choices; o->name != NULL; o++)
+            offer(c, o->help, "%.*s%s", key, c->word, o->name);
+        break;
+    case EPA_OPTION_STRING: /* mostly a path */
+        c->word += key;
+        offer_files(c, "");
+        break;
+    case EPA_OPTION_U32:
+    case EPA_OPTION_U64:
+    case EPA_OPTION_REAL:
+    case EPA_OPTION_BYTES:
+    case EPA_OPTION_DURATION:
+        offer_number(c, option, defaults, key);
+        break;
+    case EPA_OPTION_U32_LIST:
+        break;
+    }
+}
+
+/* `key` bytes of the word are KEY=. */
+static void offer_value(struct completing *c, const struct section *section, int key)
+{
+    const char *point = memchr(c->word, '.', (size_t)key);
+    const struct epa_options *of = &experiment_options;
+    const struct epa_option *option;
+    char name[64];
+
+    if (section != NULL && section->plugin && (point == NULL || strncmp(point, ".name=", 6) == 0)) {
+        offer_plugins(c, section, key);
+        return;
+    }
+    if (section != NULL)
+        of = options_of(c, section);
+    if (section != NULL && point == NULL)
+        snprintf(name, sizeof(name), "%s", section->main == NULL ? "" : section->main);
+    else
+        snprintf(name, sizeof(name), "%.*s",
+                 key - 1 - (int)(point == NULL ? 0 : point + 1 - c->word),
+                 point == NULL ? c->word : point + 1);
+    option = option_find(of, name);
+    if (option != NULL)
+        offer_values(c, option, of->defaults, key);
+}
+
+static void offer_key_value(struct completing *c)
+{
+    const char *equals, *point;
+    const struct section *section;
+    char name[64];
+
+    if (strncmp(c->word, "matrix.", 7) == 0 || strncmp(c->word, "zip.", 4) == 0)
+        c->word = strchr(c->word, '.') + 1;
+    equals = strchr(c->word, '=');
+    point = strpbrk(c->word, ".=");
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(c->word, ".="), c->word);
+    section = section_find(name);
+    if (equals != NULL)
+        offer_value(c, section, (int)(equals + 1 - c->word));
+    else if (point == NULL)
+        offer_names(c);
+    else if (section != NULL)
+        offer_keys(c, section);
+}
+
 /* ---- what may stand there ---- */
+
+static void offer_label(void *completing, const char *label)
+{
+    offer(completing, "a run of the file", "%s", label);
+}
 
 static void offer_commands(struct completing *c)
 {
     for (const struct command *command = commands; command->name != NULL; command++)
-        complete_offer(c, command->help, "%s", command->name);
+        offer(c, command->help, "%s", command->name);
 }
 
 static void offer_options(struct completing *c)
 {
-    for (const struct option *option = options; option < options + OPTIONS; option++)
-        if (c->command == NULL ? option->commands == ANY
-                               : (option->commands & c->command->bit) != 0)
-            complete_offer(c, option->help, "%s", option->name);
+    for (const struct option *o = options; o->is.name != NULL; o++)
+        if (c->command == NULL ? o->commands == ANY : (o->commands & c->command->bit) != 0)
+            offer(c, o->is.help, "%s", o->is.name);
 }
 
 static void offer_kinds(struct completing *c)
 {
     for (uint32_t kind = 0; kind < PLUGIN_KINDS; kind++)
-        complete_offer(c, topics_section((enum epa_plugin_kind)kind)->help, "%s",
-                       plugin_kind_name((enum epa_plugin_kind)kind));
+        offer(c, topics_section((enum epa_plugin_kind)kind)->help, "%s",
+              plugin_kind_name((enum epa_plugin_kind)kind));
 }
 
 static void offer_command_that_runs(void *arg, const struct status *s)
@@ -145,7 +358,7 @@ static void offer_command_that_runs(void *arg, const struct status *s)
     struct text help = {0};
 
     status_print_head(s, &help);
-    complete_offer(arg, help.data, "%d", (int)s->head.pid);
+    offer(arg, help.data, "%d", (int)s->head.pid);
     text_free(&help);
 }
 
@@ -153,66 +366,52 @@ static void offer_command_that_runs(void *arg, const struct status *s)
 static void offer_topics(struct completing *c)
 {
     const struct registry_entry *entry;
-    uint32_t n = complete_plugins(c, &entry);
+    uint32_t n = list_plugins(c, &entry);
     struct topics topics;
 
     topics_make(entry, n, &topics);
     for (uint32_t i = 0; i < topics.n; i++) {
         const struct topic *topic = &topics.item[i];
-        struct text help = {0};
 
-        if (strchr(topic->name, '.') != NULL && strchr(c->word, '.') == NULL)
-            continue;
-        topic_help(topic, &help);
-        complete_offer(c, help.data, "%s", topic->name);
-        text_free(&help);
+        if (strchr(topic->name, '.') == NULL || strchr(c->word, '.') != NULL)
+            offer(c, arena_strndup(c->arena, topic->help, strcspn(topic->help, "\n")), "%s",
+                  topic->name);
     }
     topics_free(&topics);
 }
 
-static bool is_lower(const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (!islower((unsigned char)text[i]))
-            return false;
-    return bytes != 0;
-}
-
-/* `kind` is what help calls it. */
+/* What help calls a value, its brackets and points aside, as it is offered. */
 static void offer_kind(struct completing *c, const char *kind, size_t bytes)
 {
-    const char *dot;
+    char name[64], *end = name;
 
-    for (; bytes != 0 && *kind == '['; kind++)
-        bytes--;
-    while (bytes != 0 && (kind[bytes - 1] == ']' || kind[bytes - 1] == '.'))
-        bytes--;
-    dot = memchr(kind, '.', bytes);
-    if (bytes == 9 && memcmp(kind, "KEY=VALUE", bytes) == 0)
-        complete_keys(c);
-    else if (memchr(kind, '|', bytes) != NULL || is_lower(kind, bytes))
-        complete_words(c, kind, bytes);
-    else if (bytes == 4 && memcmp(kind, "KIND", bytes) == 0)
+    kind += *kind == '[';
+    snprintf(name, sizeof(name), "%.*s", (int)bytes, kind);
+    name[strcspn(name, "] ")] = 0;
+    end = strchr(name, '.');
+    if (end != NULL && end[1] == '.') /* FILE... */
+        *end = 0;
+    if (strcmp(name, "KEY=VALUE") == 0)
+        offer_key_value(c);
+    else if (strchr(name, '|') != NULL || islower((unsigned char)*name))
+        offer_words(c, name, strlen(name));
+    else if (strcmp(name, "KIND") == 0)
         offer_kinds(c);
-    else if (bytes == 5 && memcmp(kind, "TOPIC", bytes) == 0)
+    else if (strcmp(name, "TOPIC") == 0)
         offer_topics(c);
-    else if (bytes == 3 && memcmp(kind, "PID", bytes) == 0)
+    else if (strcmp(name, "PID") == 0)
         status_each(offer_command_that_runs, c);
-    else if (bytes == 7 && memcmp(kind, "RESULTS", bytes) == 0)
-        complete_files(c, "json");
-    else if ((bytes == 4 && memcmp(kind, "GLOB", bytes) == 0) ||
-             (bytes == 5 && memcmp(kind, "LABEL", bytes) == 0))
-        complete_runs(c);
-    else if (bytes == 3 && memcmp(kind, "DIR", bytes) == 0)
+    else if (strcmp(name, "RESULTS") == 0)
+        offer_files(c, "json");
+    else if (strcmp(name, "DIR") == 0)
         text_add(&c->out, ":folders %zu\n", (size_t)(c->word - c->whole));
-    else if (dot != NULL) {
-        char end[32];
-
-        snprintf(end, sizeof(end), "%.*s", (int)(bytes - (size_t)(dot + 1 - kind)), dot + 1);
-        complete_files(c, end);
-    } else if (bytes == 4 && memcmp(kind, "FILE", bytes) == 0) {
-        complete_files(c, "");
-    }
+    else if (strcmp(name, "GLOB") == 0 || strcmp(name, "LABEL") == 0)
+        for (uint32_t i = 0; i < c->n_files; i++)
+            batch_labels(c->file[i], c->set, c->n_sets, offer_label, c);
+    else if (strchr(name, '.') != NULL)
+        offer_files(c, strchr(name, '.') + 1);
+    else if (strcmp(name, "FILE") == 0)
+        offer_files(c, "");
 }
 
 static void offer_argument(struct completing *c)
@@ -231,12 +430,12 @@ static void offer_argument(struct completing *c)
     if (*kind == '\0' && (at == 0 || strstr(last, "...") == NULL))
         return;
     if (strncmp(last, "FILE", 4) == 0 && (c->command->bit & (FILES | CONFIG)) != 0)
-        complete_files(c, "yaml yml");
+        offer_files(c, "yaml yml");
     else
         offer_kind(c, last, strcspn(last, " "));
 }
 
-static void offer(struct completing *c, const struct option *pending, bool ended)
+static void offer_word(struct completing *c, const struct option *pending, bool ended)
 {
     const char *equals = strchr(c->word, '=');
 
@@ -257,24 +456,46 @@ static void offer(struct completing *c, const struct option *pending, bool ended
     }
 }
 
-void complete(const char *const *word, uint32_t n, struct text *out)
+int complete_main(int argc, char **argv)
 {
-    struct completing c = {.file = calloc(n + 1, sizeof(char *)),
-                           .set = calloc(n + 1, sizeof(char *)),
-                           .plugin_path = calloc(n + 1, sizeof(char *))};
+    struct completing c = {.arena = arena_create()};
+    size_t bytes = ((size_t)argc + 1) * sizeof(char *);
     const struct option *pending;
     bool ended;
 
-    if (n != 0 && c.file != NULL && c.set != NULL && c.plugin_path != NULL) {
-        c.whole = c.word = word[n - 1];
-        pending = read_words(&c, word, n, &ended);
-        offer(&c, pending, ended);
+    c.file = arena_alloc(c.arena, bytes);
+    c.set = arena_alloc(c.arena, bytes);
+    c.plugin_path = arena_alloc(c.arena, bytes);
+    if (argc > 0) {
+        c.whole = c.word = argv[argc - 1];
+        pending = read_words(&c, (const char *const *)(const void *)argv, (uint32_t)argc, &ended);
+        offer_word(&c, pending, ended);
     }
+    if (c.out.bytes != 0)
+        fwrite(c.out.data, 1, c.out.bytes, stdout);
+    text_free(&c.out);
     registry_destroy(c.registry);
-    for (uint32_t i = 0; i < c.n_plugin_paths; i++)
-        free(c.plugin_path[i]);
-    free(c.plugin_path);
-    free(c.file);
-    free(c.set);
-    *out = c.out;
+    arena_destroy(c.arena);
+    return EXIT_OK;
+}
+
+static const struct shell {
+    const char *name, *script;
+} shells[] = {{"bash", epa2a_bash}, {"zsh", epa2a_zsh}, {"fish", epa2a_fish}, {0}};
+
+int cmd_completion(const struct cli *cli)
+{
+    struct nearest nearest = {.want = cli->arg[0]};
+    char hint[NEAREST_ROOM];
+
+    for (const struct shell *shell = shells; shell->name != NULL; shell++) {
+        if (strcmp(cli->arg[0], shell->name) == 0) {
+            fputs(shell->script, stdout);
+            return EXIT_OK;
+        }
+        nearest_try(&nearest, shell->name);
+    }
+    fprintf(stderr, "epa2a: there is no completion for '%.64s'; %s\n", cli->arg[0],
+            nearest_hint(&nearest, hint, "there is bash, zsh, fish"));
+    return EXIT_USAGE;
 }

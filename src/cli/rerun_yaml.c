@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 
 static bool is_plain(const char *text)
 {

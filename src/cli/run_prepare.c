@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 #include "config/node.h"
 
 /* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */

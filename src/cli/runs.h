@@ -4,7 +4,7 @@
 #define RUNS_H
 
 #include "cli/cli.h"
-#include "config/batch.h"
+#include "experiment/batch.h"
 #include "config/diag.h"
 #include "plugin/registry.h"
 

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
-#include "cli/cmd_help_pages.h"
 #include "cli/commands.h"
 #include "config/options.h"
+#include "help_texts.h"
 
 const struct variable environment[] = {
     {"EPA2A_PLUGIN_PATH", "absolute folders of plugins with : between them, instead of the "
@@ -24,6 +25,46 @@ const struct variable environment[] = {
     {"TERM", "dumb, or not set: no colour and no progress line"},
     {0},
 };
+
+static void add_exit_codes(struct text *out)
+{
+    for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
+        text_add(out, "  %3d  %s\n", (int)m->code, m->help);
+    text_add(out, "In a batch the first code that is not 0 is the batch's.\n");
+}
+
+static void add_environment(struct text *out)
+{
+    for (const struct variable *v = environment; v->name != NULL; v++)
+        text_add(out, "  %-18s %s\n", v->name, v->help);
+    text_add(out, "%s", environment_txt);
+}
+
+const struct help_page help_pages[] = {
+    {"arrivals", arrivals_txt},
+    {"bandwidth", bandwidth_txt},
+    {"batches", batches_txt},
+    {"charts", charts_txt},
+    {"clocks", clocks_txt},
+    {"comparing", comparing_txt},
+    {"environment", "Environment variables.\n", add_environment},
+    {"exit-codes", "Exit codes.\n", add_exit_codes},
+    {"expectations", expectations_txt},
+    {"experts", experts_txt},
+    {"faults", faults_txt},
+    {"glossary", glossary_txt},
+    {"results", results_txt},
+    {"stopping", stopping_txt},
+    {"traces", traces_txt},
+    {0},
+};
+
+void help_page_add(const struct help_page *page, struct text *out)
+{
+    text_add(out, "%s", page->text);
+    if (page->add != NULL)
+        page->add(out);
+}
 
 __attribute__((format(printf, 3, 4))) static void
 add(struct topics *topics, const struct topic *topic, const char *fmt, ...)
@@ -50,17 +91,19 @@ static void add_keys(struct topics *topics)
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++) {
         topic.option = o;
+        topic.help = o->help;
         add(topics, &topic, "%s", o->name);
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
-        add(topics, &(struct topic){.batch = key}, "%s", key->name);
+        add(topics, &(struct topic){.batch = key, .help = key->help}, "%s", key->name);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        topic = (struct topic){.section = s, .defaults = s->options.defaults};
+        topic = (struct topic){.section = s, .help = s->help, .defaults = s->options.defaults};
         add(topics, &topic, "%s", s->name);
         if (s->plugin)
             add(topics, &topic, "%s.%s", s->name, s->main);
         for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL; o++) {
             topic.option = o;
+            topic.help = o->help;
             add(topics, &topic, "%s.%s", s->name, o->name);
         }
     }
@@ -78,18 +121,21 @@ const struct section *topics_section(enum epa_plugin_kind kind)
 static void add_plugins(struct topics *topics, const struct registry_entry *entry, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        struct topic topic = {.section = topics_section(entry[i].kind), .entry = &entry[i]};
+        struct topic topic = {
+            .section = topics_section(entry[i].kind), .entry = &entry[i], .help = entry[i].why};
         const char *section = topic.section->name, *plugin = entry[i].name;
         const struct epa_option *o = NULL;
 
-        add(topics, &topic, "%s", plugin);
-        add(topics, &topic, "%s.%s", section, plugin);
         if (entry[i].plugin != NULL) {
             o = entry[i].plugin->options.table;
             topic.defaults = entry[i].plugin->options.defaults;
+            topic.help = entry[i].plugin->summary;
         }
+        add(topics, &topic, "%s", plugin);
+        add(topics, &topic, "%s.%s", section, plugin);
         for (; o != NULL && o->name != NULL; o++) {
             topic.option = o;
+            topic.help = o->help;
             add(topics, &topic, "%s.%s", plugin, o->name);
             add(topics, &topic, "%s.%s", section, o->name);
             add(topics, &topic, "%s.%s.%s", section, plugin, o->name);
@@ -101,12 +147,12 @@ void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *
 {
     *out = (struct topics){0};
     for (const struct help_page *page = help_pages; page->topic != NULL; page++)
-        add(out, &(struct topic){.page = page}, "%s", page->topic);
+        add(out, &(struct topic){.page = page, .help = page->text}, "%s", page->topic);
     for (const struct variable *v = environment; v->name != NULL; v++)
-        add(out, &(struct topic){.variable = v}, "%s", v->name);
+        add(out, &(struct topic){.variable = v, .help = v->help}, "%s", v->name);
     add_keys(out);
     for (const struct command *c = commands; c->name != NULL; c++)
-        add(out, &(struct topic){.command = c}, "%s", c->name);
+        add(out, &(struct topic){.command = c, .help = c->help}, "%s", c->name);
     add_plugins(out, entry, n);
 }
 
@@ -114,95 +160,6 @@ void topics_free(struct topics *topics)
 {
     free(topics->item);
     *topics = (struct topics){0};
-}
-
-void topic_help(const struct topic *topic, struct text *out)
-{
-    if (topic->page != NULL)
-        text_add_bytes(out, topic->page->text, strcspn(topic->page->text, "\n"));
-    else if (topic->variable != NULL)
-        text_add(out, "%s", topic->variable->help);
-    else if (topic->command != NULL)
-        text_add(out, "%s", topic->command->help);
-    else if (topic->batch != NULL)
-        text_add(out, "%s", topic->batch->help);
-    else if (topic->option != NULL)
-        text_add(out, "%s", topic->option->help);
-    else if (topic->entry == NULL)
-        text_add(out, "%s", topic->section->help);
-    else
-        text_add(out, "%s",
-                 topic->entry->plugin == NULL ? topic->entry->why : topic->entry->plugin->summary);
-}
-
-/* Whether `option` says something once `other`, which is not set, has its least value. */
-static bool find_number(const struct section *section, const struct epa_option *option,
-                        const struct epa_option *other, struct text *out)
-{
-    struct experiment x;
-    const char *needs;
-
-    memcpy(&x, experiment_options.defaults, sizeof(x));
-    memcpy((char *)&x + section->offset + other->offset, &other->least, sizeof(other->least));
-    if (!option_applies(&x, section, option->name, &needs))
-        return false;
-    text_add(out, "--set %s.%s=%g ", section->name, other->name, other->least);
-    return true;
-}
-
-/* Whether `option` says something once `other` has one of its values, which one then. */
-static bool find_choice(const struct experiment *from, const struct section *section,
-                        const struct epa_option *option, const struct epa_option *other,
-                        struct text *out)
-{
-    struct experiment x;
-    const char *needs;
-
-    memcpy(&x, from, sizeof(x));
-    for (const struct epa_choice *c = other->choices; c->name != NULL; c++) {
-        memcpy((char *)&x + section->offset + other->offset, &c->value, sizeof(c->value));
-        if (!option_applies(&x, section, option->name, &needs))
-            continue;
-        text_add(out, "--set %s.%s=%s ", section->name, other->name, c->name);
-        return true;
-    }
-    return false;
-}
-
-/* The same where two have to: the section's kind, and one more. */
-static void find_two(const struct section *section, const struct epa_option *option,
-                     struct text *out)
-{
-    const struct epa_option *kind =
-        section->main != NULL ? option_find(&section->options, section->main) : NULL;
-    struct text more = {0};
-    struct experiment x;
-
-    memcpy(&x, experiment_options.defaults, sizeof(x));
-    for (const struct epa_choice *c = kind != NULL ? kind->choices : NULL;
-         c != NULL && c->name != NULL; c++) {
-        memcpy((char *)&x + section->offset + kind->offset, &c->value, sizeof(c->value));
-        for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
-            if (o->type == EPA_OPTION_CHOICE && find_choice(&x, section, option, o, &more)) {
-                text_add(out, "--set %s.%s=%s %s", section->name, kind->name, c->name, more.data);
-                text_free(&more);
-                return;
-            }
-    }
-}
-
-void topics_needs(const struct section *section, const struct epa_option *option, struct text *out)
-{
-    const struct experiment *x = experiment_options.defaults;
-    const char *needs;
-
-    if (section == NULL || section->plugin || option_applies(x, section, option->name, &needs))
-        return;
-    for (const struct epa_option *o = section->options.table; o->name != NULL; o++)
-        if ((o->type == EPA_OPTION_CHOICE && find_choice(x, section, option, o, out)) ||
-            (o->type == EPA_OPTION_REAL && find_number(section, option, o, out)))
-            return;
-    find_two(section, option, out);
 }
 
 void topics_example(const struct epa_option *option, const void *defaults, struct text *out)
@@ -224,29 +181,46 @@ void topics_example(const struct epa_option *option, const void *defaults, struc
         option_number_text(option, option->min, out);
 }
 
+void topics_needs(const struct section *section, const struct epa_option *option, struct text *out)
+{
+    for (const struct option_rule *r = option_rules; r->section != NULL && section != NULL; r++) {
+        const struct epa_option *other;
+
+        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, option->name) != 0 ||
+            option_rule_holds(r, experiment_options.defaults))
+            continue;
+        other = option_find(&section->options, r->other);
+        text_add(out, "--set %s.%s=", r->section, r->other);
+        if (r->values == 0) {
+            topics_example(other, section->options.defaults, out);
+        } else {
+            const struct epa_choice *c = other->choices;
+
+            while ((r->values >> c->value & 1u) == 0)
+                c++;
+            text_add(out, "%s", c->name);
+        }
+        text_add(out, " ");
+    }
+}
+
 void environment_warn(FILE *to)
 {
-    const char *names[16], *near;
-    uint32_t n = 0;
-
-    for (const struct variable *v = environment; v->name != NULL; v++)
-        if (n < sizeof(names) / sizeof(names[0]))
-            names[n++] = v->name;
     for (char **at = environ; at != NULL && *at != NULL; at++) {
-        struct text name = {0};
-        bool known = false;
+        char name[65], hint[NEAREST_ROOM];
+        struct nearest nearest = {.want = name};
+        const struct variable *v = environment;
 
         if (strncmp(*at, "EPA2A_", 6) != 0)
             continue;
-        text_add_bytes(&name, *at, strcspn(*at, "="));
-        for (uint32_t i = 0; i < n; i++)
-            known = known || strcmp(name.data, names[i]) == 0;
-        near = text_nearest(name.data, names, n);
-        if (!known)
-            fprintf(to, "epa2a: %swarning:%s nothing reads the variable %.64s; %s%s%s\n",
-                    colour_on(to, COLOUR_WARNING), colour_off(to), name.data,
-                    near == NULL ? "`epa2a help environment`" : "is it ",
-                    near == NULL ? " lists those that are" : near, near == NULL ? "" : "?");
-        text_free(&name);
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+        while (v->name != NULL && strcmp(v->name, name) != 0)
+            v++;
+        if (v->name != NULL)
+            continue;
+        nearest_try_table(&nearest, environment, sizeof(*environment));
+        fprintf(to, "epa2a: %swarning:%s nothing reads the variable %s; %s\n",
+                colour_on(to, COLOUR_WARNING), colour_off(to), name,
+                nearest_hint(&nearest, hint, "`epa2a help environment` lists those that are"));
     }
 }

@@ -6,8 +6,7 @@
 
 #include <stdio.h>
 
-#include "config/batch.h"
-#include "config/experiment_table.h"
+#include "experiment/batch.h"
 
 enum { TOPIC_MAX = 128 };
 
@@ -17,12 +16,22 @@ struct variable {
 };
 extern const struct variable environment[];
 
+/* A page of prose: help/TOPIC.txt, embedded in the program, or made by a table. */
+struct help_page {
+    const char *topic;          /* NULL ends the list */
+    const char *text;           /* its first line is what the page is about */
+    void (*add)(struct text *); /* or NULL: what comes behind, by a table */
+};
+extern const struct help_page help_pages[];
+
+/* All of a page. */
+void help_page_add(const struct help_page *, struct text *out);
+
 struct command;
-struct help_page;
-struct text;
 
 struct topic {
     char name[TOPIC_MAX];
+    const char *help; /* one line on it, without a full stop; of a page its first */
     /* One of these: */
     const struct help_page *page;
     const struct variable *variable;
@@ -43,9 +52,6 @@ struct topics {
 /* `entry` as registry_list() gives it; none: all that needs no plugin. */
 void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *out);
 void topics_free(struct topics *);
-
-/* One line on it, without a full stop. */
-void topic_help(const struct topic *, struct text *out);
 
 /* The section whose plugins are of that kind. */
 const struct section *topics_section(enum epa_plugin_kind);

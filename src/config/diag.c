@@ -28,9 +28,11 @@ struct failure {
 
 struct diag {
     struct arena *arena;
-    struct failure failure[ERRORS_SHOWN];
-    uint32_t n; /* failures kept; errors may be more */
+    struct failure failure[2 * ERRORS_SHOWN]; /* those of a run, behind what was told before */
+    uint32_t n;                               /* failures kept; errors may be more */
     uint32_t errors;
+    bool kept;                        /* the last error was */
+    uint32_t run_from, errors_before; /* of the run that was begun */
 };
 
 struct diag *diag_create(void)
@@ -56,17 +58,10 @@ uint32_t diag_errors(const struct diag *diag)
 /* Bytes of the character at `s`; 0 if it is not UTF-8 or must not reach a terminal. */
 static size_t printable(const char *s, size_t left)
 {
-    unsigned char c = (unsigned char)s[0];
-    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+    uint32_t point = 0;
+    size_t n = text_decode(s, &point);
 
-    if (c < 0x20 || c == 0x7f || (c >= 0x80 && c < 0xc2) || c > 0xf4 || n > left)
-        return 0;
-    if (c == 0xc2 && (unsigned char)s[1] < 0xa0) /* control characters above 0x7f */
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if (((unsigned char)s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
+    return n > left || point < 0x20 || (point >= 0x7f && point < 0xa0) ? 0 : n;
 }
 
 static char *cleaned(struct arena *arena, const char *s, size_t bytes)
@@ -98,7 +93,7 @@ static const char *advance(const char *s, const char *end, uint32_t n)
     return s;
 }
 
-static uint32_t characters(const char *s, const char *end)
+uint32_t diag_characters(const char *s, const char *end)
 {
     uint32_t n = 0;
 
@@ -107,40 +102,34 @@ static uint32_t characters(const char *s, const char *end)
     return n;
 }
 
-/* What comes after the next line break, in YAML's sense of it; NULL: nothing. */
-static const char *next_line(const char *s)
+const char *diag_line(const char *s, uint32_t line)
 {
-    for (; *s != 0; s++) {
-        if (*s == '\n' || (*s == '\r' && s[1] != '\n'))
-            return s + 1;
-        if (strncmp(s, "\xc2\x85", 2) == 0)
-            return s + 2;
-        if (strncmp(s, "\xe2\x80\xa8", 3) == 0 || strncmp(s, "\xe2\x80\xa9", 3) == 0)
-            return s + 3;
+    for (size_t n; line > 1 && *s != 0; s += n) {
+        n = strncmp(s, "\xc2\x85", 2) == 0                                             ? 2
+            : strncmp(s, "\xe2\x80\xa8", 3) == 0 || strncmp(s, "\xe2\x80\xa9", 3) == 0 ? 3
+                                                                                       : 1;
+        line -= n > 1 || *s == '\n' || (*s == '\r' && s[1] != '\n');
     }
-    return NULL;
+    return line > 1 ? NULL : s;
 }
 
 /* The line with its caret; of a long line the part around the caret. */
 static void show_line(struct arena *arena, const struct source_location *location,
                       struct remark *out)
 {
-    const char *start = location->source, *end, *from, *to;
+    const char *start = diag_line(location->source, location->line), *end, *from, *to;
     uint32_t column = location->column == 0 ? 0 : location->column - 1, skip = 0, width, room;
 
-    for (uint32_t line = 1; line < location->line; line++) {
-        start = next_line(start);
-        if (start == NULL)
-            return;
-    }
+    if (start == NULL)
+        return;
     end = start + strcspn(start, "\r\n");
-    if (column > characters(start, end))
-        column = characters(start, end);
-    if (characters(start, end) > LINE_SHOWN && column > LINE_SHOWN / 2)
+    if (column > diag_characters(start, end))
+        column = diag_characters(start, end);
+    if (diag_characters(start, end) > LINE_SHOWN && column > LINE_SHOWN / 2)
         skip = column - LINE_SHOWN / 2;
     from = advance(start, end, skip);
     to = advance(from, end, LINE_SHOWN);
-    room = characters(from, to) - (column - skip);
+    room = diag_characters(from, to) - (column - skip);
     width = location->width == 0 || room == 0 ? 1 : location->width > room ? room : location->width;
     out->line_text = cleaned(arena, from, (size_t)(to - from));
     out->underline = arena_alloc(arena, column - skip + width + 1);
@@ -180,10 +169,12 @@ void diag_error(struct diag *diag, const struct source_location *location, const
     va_list args;
 
     diag->errors++;
-    if (diag->errors > ERRORS_SHOWN)
+    diag->kept = diag->n < diag->run_from + ERRORS_SHOWN;
+    if (!diag->kept)
         return;
     va_start(args, fmt);
-    diag->failure[diag->n++].error = remark(diag->arena, location, hint, fmt, args);
+    diag->failure[diag->n++] =
+        (struct failure){.error = remark(diag->arena, location, hint, fmt, args)};
     va_end(args);
 }
 
@@ -192,7 +183,7 @@ void diag_note(struct diag *diag, const struct source_location *location, const 
     struct failure *last = diag->n == 0 ? NULL : &diag->failure[diag->n - 1];
     va_list args;
 
-    if (diag->errors > ERRORS_SHOWN || last == NULL || last->n_notes == NOTES_SHOWN)
+    if (!diag->kept || last->n_notes == NOTES_SHOWN)
         return;
     va_start(args, fmt);
     last->note[last->n_notes++] = remark(diag->arena, location, NULL, fmt, args);
@@ -205,51 +196,44 @@ static bool same(const struct remark *a, const struct remark *b)
            strcmp(a->text, b->text) == 0;
 }
 
-static char *copied(struct arena *arena, const char *text)
+void diag_run_begin(struct diag *diag)
 {
-    return text == NULL ? NULL : arena_strndup(arena, text, strlen(text));
+    diag->run_from = diag->n;
+    diag->errors_before = diag->errors;
 }
 
-static struct remark copy_of(struct arena *arena, const struct remark *from)
+/* Whether it was told of another run already, which is then counted. */
+static bool is_known(struct diag *diag, const struct failure *failure)
 {
-    return (struct remark){.file = copied(arena, from->file),
-                           .text = copied(arena, from->text),
-                           .line_text = copied(arena, from->line_text),
-                           .underline = copied(arena, from->underline),
-                           .line = from->line,
-                           .column = from->column};
-}
-
-static void take(struct diag *diag, const struct failure *from, const char *file, const char *run)
-{
-    struct failure *to = diag->failure;
-
-    for (; to < diag->failure + diag->n; to++) {
-        if (to->run.file == NULL || !same(&to->error, &from->error))
+    for (struct failure *f = diag->failure; f < diag->failure + diag->n; f++) {
+        if (f->run.file == NULL || !same(&f->error, &failure->error))
             continue;
-        to->other_runs++;
-        return;
+        f->other_runs++;
+        return true;
     }
-    diag->errors++;
-    if (diag->n == ERRORS_SHOWN)
-        return;
-    to->error = copy_of(diag->arena, &from->error);
-    for (uint32_t i = 0; i < from->n_notes; i++)
-        to->note[i] = copy_of(diag->arena, &from->note[i]);
-    to->n_notes = from->n_notes;
-    to->run.file = cleaned(diag->arena, file, strlen(file));
-    to->run.text = cleaned(diag->arena, run, strlen(run));
-    diag->n++;
+    return false;
 }
 
-void diag_take(struct diag *diag, const struct diag *from, const char *file, const char *run)
+void diag_run_end(struct diag *diag, const char *file, const char *run)
 {
-    uint32_t before = diag->errors;
+    uint32_t from = diag->run_from, to = diag->n, fresh = 0;
+    uint32_t dropped = diag->errors - diag->errors_before - (to - from);
 
-    for (uint32_t i = 0; i < from->n; i++)
-        take(diag, &from->failure[i], file, run);
-    if (diag->errors != before)
-        diag->errors += from->errors - from->n;
+    diag->n = from;
+    for (uint32_t i = from; i < to && run != NULL; i++) {
+        struct failure failure = diag->failure[i];
+
+        if (is_known(diag, &failure))
+            continue;
+        fresh++;
+        failure.run.file = cleaned(diag->arena, file, strlen(file));
+        failure.run.text = cleaned(diag->arena, run, strlen(run));
+        if (diag->n < ERRORS_SHOWN)
+            diag->failure[diag->n++] = failure;
+    }
+    diag->errors = diag->errors_before + fresh + (fresh > 0 ? dropped : 0);
+    diag->run_from = 0;
+    diag->kept = false;
 }
 
 static void print_text(FILE *file, const struct remark *remark, const char *what)

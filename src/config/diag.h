@@ -24,10 +24,16 @@ __attribute__((format(printf, 4, 5))) void diag_error(struct diag *, const struc
                                                       const char *hint, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
-/* Adds the errors of another, told of one run of `file`. One that is there already is not
- * told again, only counted. */
-void diag_take(struct diag *, const struct diag *from, const char *file, const char *run);
+/* Between these, errors are told of one run of `file`. One that another run has already is not
+ * told again, only counted. run NULL: all that was told of it is forgotten. */
+void diag_run_begin(struct diag *);
+void diag_run_end(struct diag *, const char *file, const char *run);
 void diag_print(const struct diag *, FILE *);       /* at most 20 errors, then how many more */
 void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
+
+/* Where a line of a text begins, counted from 1, by YAML's line breaks; NULL: there are not so
+ * many. How many characters are before `end`. */
+const char *diag_line(const char *text, uint32_t line);
+uint32_t diag_characters(const char *text, const char *end);
 
 #endif

@@ -3,66 +3,44 @@
 #include "config/expect.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/options.h"
 
+#define BOUND(figure, what) \
+    { \
+        .name = #figure, EPA_STRING(struct expect_options, figure), .help = what \
+    }
+
+/* In the order of enum expect_figure; then `wrong`. */
 const struct epa_option expect_table[] = {
-    {.name = "min",
-     EPA_STRING(struct expect_options, min),
-     .help = "upper bound of the shortest sample; as median"},
-    {.name = "median",
-     EPA_STRING(struct expect_options, median),
-     .help = "upper bound of the median: 120us of the total, or \"dispatch 60us, total "
-             "120us\" of these rows"},
-    {.name = "p95",
-     EPA_STRING(struct expect_options, p95),
-     .help = "upper bound of the 95th percentile; as median"},
-    {.name = "p99",
-     EPA_STRING(struct expect_options, p99),
-     .help = "upper bound of the 99th percentile; as median"},
-    {.name = "p999",
-     EPA_STRING(struct expect_options, p999),
-     .help = "upper bound of the 99.9th percentile, which needs 1000 samples; as median"},
-    {.name = "max",
-     EPA_STRING(struct expect_options, max),
-     .help = "upper bound of the longest sample; as median"},
-    {.name = "mean",
-     EPA_STRING(struct expect_options, mean),
-     .help = "upper bound of the mean; as median"},
-    {.name = "goodput",
-     EPA_STRING(struct expect_options, goodput),
-     .help = "lower bound in GB/s: 40, or \"dispatch 40, combine 60\"; `epa2a help "
-             "bandwidth`"},
-    {.name = "wire",
-     EPA_STRING(struct expect_options, wire),
-     .help = "lower bound in GB/s; as goodput"},
-    {.name = "bottleneck",
-     EPA_STRING(struct expect_options, bottleneck),
-     .help = "lower bound in GB/s; as goodput"},
-    {.name = "of_peak",
-     EPA_STRING(struct expect_options, of_peak),
-     .help = "lower bound of the percentage of peak, by the median: 50%, or \"dispatch "
-             "50%\""},
+    BOUND(min, "upper bound of the shortest sample; as median"),
+    BOUND(median,
+          "upper bound of the median: 120us of the total, or \"dispatch 60us, total 120us\" of "
+          "these rows"),
+    BOUND(p95, "upper bound of the 95th percentile; as median"),
+    BOUND(p99, "upper bound of the 99th percentile; as median"),
+    BOUND(p999, "upper bound of the 99.9th percentile, which needs 1000 samples; as median"),
+    BOUND(max, "upper bound of the longest sample; as median"),
+    BOUND(mean, "upper bound of the mean; as median"),
+    BOUND(goodput,
+          "lower bound in GB/s: 40, or \"dispatch 40, combine 60\"; `epa2a help bandwidth`"),
+    BOUND(wire, "lower bound in GB/s; as goodput"),
+    BOUND(bottleneck, "lower bound in GB/s; as goodput"),
+    BOUND(of_peak,
+          "lower bound of the percentage of peak, by the median: 50%, or \"dispatch 50%\""),
     {.name = "wrong",
      EPA_U32(struct expect_options, wrong),
      .max = 1000000000,
-     .help = "maximum number of wrong elements; elements must have been compared; the "
-             "only bound that verify checks"},
+     .help = "maximum number of wrong elements; elements must have been compared; the only bound "
+             "that verify checks"},
     {0},
 };
 
-static const struct epa_options all = {.table = expect_table,
-                                       .size = sizeof(struct expect_options)};
-
-const char *const expect_name[EXPECT_FIGURES] = {
-    [EXPECT_MIN] = "min",         [EXPECT_MEDIAN] = "median",
-    [EXPECT_P95] = "p95",         [EXPECT_P99] = "p99",
-    [EXPECT_P999] = "p999",       [EXPECT_MAX] = "max",
-    [EXPECT_MEAN] = "mean",       [EXPECT_GOODPUT] = "goodput",
-    [EXPECT_WIRE] = "wire",       [EXPECT_BOTTLENECK] = "bottleneck",
-    [EXPECT_OF_PEAK] = "of_peak",
-};
+const char *const expect_name[EXPECT_FIGURES] = {"min",  "median",     "p95",    "p99",
+                                                 "p999", "max",        "mean",   "goodput",
+                                                 "wire", "bottleneck", "of_peak"};
 
 enum expect_unit expect_unit_of(enum expect_figure figure)
 {
@@ -73,49 +51,19 @@ enum expect_unit expect_unit_of(enum expect_figure figure)
 
 static const char *text_of(const struct expect_options *x, enum expect_figure figure)
 {
-    const struct epa_option *o = option_find(&all, expect_name[figure]);
-
-    return *(const char *const *)(const void *)((const char *)x + o->offset);
+    return *(const char *const *)(const void *)((const char *)x + expect_table[figure].offset);
 }
 
-static bool refuse(struct value_error *error, const char *what, const char *hint)
+/* With what a bound of this figure is written as. */
+static bool refuse(struct value_error *error, enum expect_figure figure, const char *what)
 {
-    *error = (struct value_error){"", ""};
-    strncpy(error->what, what, sizeof(error->what) - 1);
-    strncpy(error->hint, hint, sizeof(error->hint) - 1);
+    static const char *const forms[] = {[EXPECT_NS] = "such as 120us or dispatch 60us",
+                                        [EXPECT_RATE] = "GB/s, such as 40 or dispatch 40",
+                                        [EXPECT_SHARE] = "such as 50% or dispatch 50%"};
+
+    snprintf(error->what, sizeof(error->what), "%s", what);
+    snprintf(error->hint, sizeof(error->hint), "%s", forms[expect_unit_of(figure)]);
     return false;
-}
-
-/* What one is written as, for hints. */
-static const char *form(enum expect_unit unit)
-{
-    static const char *const form[] = {[EXPECT_NS] = "such as 120us or dispatch 60us",
-                                       [EXPECT_RATE] = "GB/s, such as 40 or dispatch 40",
-                                       [EXPECT_SHARE] = "such as 50% or dispatch 50%"};
-
-    return form[unit];
-}
-
-static bool read_bound(enum expect_unit unit, const char *text, double *out,
-                       struct value_error *error)
-{
-    uint64_t ns;
-
-    if (unit == EXPECT_NS) {
-        if (!value_duration(text, &ns, error))
-            return false;
-        *out = (double)ns;
-        return true;
-    }
-    if (!value_real(text, out, error))
-        return false;
-    if (*out < 0)
-        return refuse(error, "is negative", form(unit));
-    if (unit == EXPECT_SHARE && strchr(text, '%') == NULL)
-        return refuse(error, "has no %", form(unit));
-    if (unit == EXPECT_RATE && strchr(text, '%') != NULL)
-        return refuse(error, "has the unit %", form(unit));
-    return true;
 }
 
 /* One piece between commas, without blanks around it. */
@@ -123,59 +71,64 @@ static bool read_one(enum expect_figure figure, const char *piece, struct expect
                      struct value_error *error)
 {
     enum expect_unit unit = expect_unit_of(figure);
-    size_t n = 0;
+    size_t n = isalpha((unsigned char)*piece) ? strcspn(piece, " \t") : 0;
+    const char *bound = piece + n + strspn(piece + n, " \t");
+    bool percent = strchr(bound, '%') != NULL;
+    uint64_t ns;
 
+    if (n >= sizeof(out->row))
+        return refuse(error, figure, "names a row that is too long");
+    if (*bound == '\0')
+        return refuse(error, figure, n > 0 ? "says no bound" : "has nothing there");
     out->figure = figure;
-    out->row[0] = '\0';
-    if (*piece == '\0')
-        return refuse(error, "has nothing there", form(unit));
-    if (isalpha((unsigned char)*piece)) {
-        n = strcspn(piece, " \t");
-        if (n >= sizeof(out->row))
-            return refuse(error, "names a row that is too long", form(unit));
-        memcpy(out->row, piece, n);
-        out->row[n] = '\0';
-        n += strspn(piece + n, " \t");
-        if (piece[n] == '\0')
-            return refuse(error, "says no bound", form(unit));
+    snprintf(out->row, sizeof(out->row), "%.*s", (int)n, piece);
+    if (unit == EXPECT_NS) {
+        if (!value_duration(bound, &ns, error))
+            return false;
+        out->bound = (double)ns;
+        return true;
     }
-    return read_bound(unit, piece + n, &out->bound, error);
+    if (!value_real(bound, &out->bound, error))
+        return false;
+    if (out->bound < 0)
+        return refuse(error, figure, "is negative");
+    if (percent != (unit == EXPECT_SHARE))
+        return refuse(error, figure, percent ? "has the unit %" : "has no %");
+    return true;
 }
 
 uint32_t expect_read(const struct expect_options *x, enum expect_figure figure,
                      struct expectation out[EXPECT_MOST], struct value_error *error)
 {
-    const char *text = text_of(x, figure), *at = text;
+    const char *text = text_of(x, figure);
     uint32_t n = 0;
 
-    while (at != NULL) {
-        size_t blanks = strspn(at, " \t\n"), bytes = strcspn(at + blanks, ",");
-        const char *next = at[blanks + bytes] == ',' ? at + blanks + bytes + 1 : NULL;
+    for (const char *at = text; at != NULL; n++) {
+        const char *start = at + strspn(at, " \t\n");
+        size_t bytes = strcspn(start, ",");
         char piece[128];
+        bool good;
 
-        out[n].at = (uint32_t)(at + blanks - text);
-        while (bytes > 0 && isspace((unsigned char)at[blanks + bytes - 1]))
+        at = start[bytes] == ',' ? start + bytes + 1 : NULL;
+        while (bytes > 0 && isspace((unsigned char)start[bytes - 1]))
             bytes--;
-        snprintf(piece, sizeof(piece), "%.*s", (int)bytes, at + blanks);
-        if (bytes >= sizeof(piece) || n + 1 == EXPECT_MOST) {
+        snprintf(piece, sizeof(piece), "%.*s", (int)bytes, start);
+        out[n].at = (uint32_t)(start - text);
+        if (bytes >= sizeof(piece) || n + 1 == EXPECT_MOST)
+            good = refuse(error, figure, n + 1 == EXPECT_MOST ? "says too much" : "is too long");
+        else
+            good = read_one(figure, piece, &out[n], error);
+        if (!good) {
             out[0].at = out[n].at;
-            (void)refuse(error, bytes >= sizeof(piece) ? "is too long" : "says too much",
-                         form(expect_unit_of(figure)));
             return UINT32_MAX;
         }
-        if (!read_one(figure, piece, &out[n], error)) {
-            out[0].at = out[n].at;
-            return UINT32_MAX;
-        }
-        n++;
-        at = next;
     }
     return n;
 }
 
 bool expect_wrong_is_set(const struct expect_options *x)
 {
-    return option_is_set(option_find(&all, "wrong"), x);
+    return option_is_set(&expect_table[EXPECT_FIGURES], x);
 }
 
 bool expect_is_set(const struct expect_options *x)

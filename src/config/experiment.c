@@ -1,309 +1,586 @@
-/* A tree becomes the struct, section by section in the file's order; then come the checks
- * between values. Errors do not stop it before all were seen, a syntax error aside. */
+/* What an experiment may say: keys, types, bounds, defaults and their help, once. The reader,
+ * `config show`, help, man pages, schema and completion all go by these tables; defaults are one
+ * literal of struct experiment. Then the rules by which an option says something or nothing. */
 #include "config/experiment.h"
 
-#include <stdlib.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
-#include "config/batch.h"
-#include "config/experiment_table.h"
+#include "base/text.h"
+#include "config/expect.h"
 #include "config/node.h"
 #include "config/options.h"
-#include "config/tree.h"
-#include "launch/process_id.h"
-#include "base/text.h"
+#include "config/value.h"
 
-enum { NAMES = 64 };
-
-struct building {
-    struct experiment *x;
-    struct registry *registry;
-    struct arena *arena;
-    struct diag *diag;
-    struct node *root;
-    bool flawed;             /* as in experiment_source */
-    uint32_t unloadable;     /* errors that are not the file's */
-    uint32_t absent;         /* those, and of plugins that are not here at all */
-    struct epa_error reason; /* of `absent` */
+static const struct experiment defaults = {
+    .version = EXPERIMENT_VERSION,
+    .ranks = 2,
+    .ranks_per_node = 0,
+    .timeout_ns = 5000000000,
+    .seed = 1,
+    .moe = {.max_tokens = 128,
+            .hidden = 7168,
+            .experts = 256,
+            .topk = 8,
+            .fp8_group_size = 128,
+            .dtype = EPA_BF16,
+            .input_dtype = MOE_INPUT_NATIVE},
+    .routing = {.kind = ROUTING_UNIFORM,
+                .exponent = 1.0,
+                .sigma = 1.0,
+                .share = 0.5,
+                .violation = 1.0,
+                .layer = UINT32_MAX,
+                .weights = WEIGHTS_SUM_TO_ONE},
+    .tokens = {.kind = TOKENS_FULL},
+    .expert = {.kind = EXPERT_SCALE,
+               .output = OUTPUT_IN_PLACE,
+               .ffn = 2048,
+               .activation = EPA_ACTIVATION_SWIGLU,
+               .weights = EXPERT_WEIGHTS_NATIVE,
+               .fp8_group_size = 128,
+               .values = EXPERT_VALUES_RANDOM},
+    .allgather = {.max_rows = 128, .row_bytes = 14336},
+    .gemm = {.m = 1024, .n = 4096, .k = 2048, .dtype = EPA_BF16, .values = GEMM_INTEGERS},
+    .run = {.iterations = 10},
+    .verify = {.iterations = 50,
+               .order = ORDER_LOCKSTEP,
+               .check_every = 1,
+               .tolerance = TOLERANCE_EXACT,
+               .rtol = 1e-2,
+               .atol = 5e-3},
+    .bench = {.warmup = 20,
+              .iterations = 200,
+              .input_sets = 1,
+              .barrier = true,
+              .clock = CLOCK_AUTO,
+              .calls_per_graph = 20,
+              .cache = CACHE_WARM,
+              .check = true,
+              .min_iterations = 50},
+    .expect = {.wrong = UINT32_MAX},
+    .fault = {.for_ns = 10000000},
+    .profile = {.iterations = 10},
 };
 
-/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
-static const char *find_launcher(struct building *b, const struct source_location *location)
-{
-    struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
-    const struct epa_plugin *plugin;
-    struct process_job job;
-
-    if (process_id_find(&job, &err) != EPA_OK) {
-        diag_error(b->diag, location, NULL, "launcher: auto: %s", err.text);
-        return NULL;
+/* Rows of a table: the key, struct and field, bounds or choices, help. */
+#define NUMBER(type, key, of, field, lo, hi, what) \
+    { \
+        .name = key, EPA_##type(struct of, field), .min = lo, .max = hi, .help = what \
     }
-    if (job.process_id.size <= 1)
-        return "fork";
-    if (job.mpi &&
-        registry_find(b->registry, EPA_PLUGIN_LAUNCHER, "mpi", &plugin, &ignored) == EPA_OK)
-        return "mpi";
-    return "env";
+#define REAL(key, of, field, lo, hi, what) \
+    { \
+        .name = key, EPA_REAL(struct of, field), .least = lo, .most = hi, .help = what \
+    }
+#define CHOICE(key, of, field, list, what) \
+    { \
+        .name = key, EPA_CHOICE(struct of, field), .choices = list, .help = what \
+    }
+#define OTHER(type, key, of, field, what) \
+    { \
+        .name = key, EPA_##type(struct of, field), .help = what \
+    }
+
+static const struct epa_option top[] = {
+    NUMBER(U32, "version", experiment, version, 1, 0,
+           "version of the file format; required, and must be 1"),
+    OTHER(STRING, "name", experiment, name,
+          "name of the experiment in reports; the default is the file's name"),
+    NUMBER(U32, "ranks", experiment, ranks, 1, 64,
+           "number of ranks; omit it where an external launcher starts them"),
+    NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, 64,
+           "number of ranks per node; 0: all ranks are one node"),
+    NUMBER(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
+           "longest wait of a rank for another rank"),
+    NUMBER(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
+    {0},
+};
+
+static const struct epa_choice dtypes[] = {
+    {"bf16", EPA_BF16, "16 bits, the exponent of float32"},
+    {"f16", EPA_F16, "IEEE half: 3 bits more, up to 65504"},
+    {0},
+};
+static const struct epa_choice inputs[] = {
+    {"native", MOE_INPUT_NATIVE, "rows in dtype"},
+    {"fp8", MOE_INPUT_FP8, "quantised rows with their scales"},
+    {0},
+};
+static const struct epa_option moe[] = {
+    NUMBER(U32, "max_tokens", moe_options, max_tokens, 1, 32768,
+           "maximum number of tokens per rank and iteration"),
+    NUMBER(U32, "hidden", moe_options, hidden, 16, 131072,
+           "number of channels of a token; a multiple of 16"),
+    NUMBER(U32, "experts", moe_options, experts, 1, EXPERIMENT_EXPERTS_MAX,
+           "number of experts of all ranks; a multiple of ranks"),
+    NUMBER(U32, "topk", moe_options, topk, 1, 32, "number of experts per token"),
+    NUMBER(U32, "fp8_group_size", moe_options, fp8_group_size, 1, 131072,
+           "number of channels per FP8 scale"),
+    CHOICE("dtype", moe_options, dtype, dtypes, "data type of tokens and expert outputs"),
+    CHOICE("input_dtype", moe_options, input_dtype, inputs, "data type of dispatch's input"),
+    {0},
+};
+
+static const struct epa_choice routings[] = {
+    {"uniform", ROUTING_UNIFORM, "distinct experts of equal probability"},
+    {"zipf", ROUTING_ZIPF, "the i-th most popular expert drawn by i^-exponent"},
+    {"lognormal", ROUTING_LOGNORMAL, "popularity exp(sigma * normal)"},
+    {"hot", ROUTING_HOT,
+     "`share` of the tokens choose expert 0 first; all other choices are uniform"},
+    {"masked", ROUTING_MASKED, "uniform, each choice dropped with probability `share`"},
+    {"maxvio", ROUTING_MAXVIO, "one expert has 1 + `violation` times the mean, exactly"},
+    {"file", ROUTING_FILE, "from `path`"},
+    {0},
+};
+static const struct epa_choice routing_weights[] = {
+    {"sum_to_one", WEIGHTS_SUM_TO_ONE, "weights of a token sum to 1"},
+    {"uniform", WEIGHTS_UNIFORM, "each weight in [0, 1), any sum"},
+    {0},
+};
+static const struct epa_option routing[] = {
+    CHOICE("kind", routing_options, kind, routings,
+           "distribution of the experts that tokens choose"),
+    REAL("exponent", routing_options, exponent, 0.0, 10.0, "zipf: exponent; 0 is uniform"),
+    REAL("sigma", routing_options, sigma, 0.0, 10.0, "lognormal: standard deviation; 0 is uniform"),
+    REAL("share", routing_options, share, 0.0, 1.0,
+         "hot: fraction of the tokens; masked: fraction of the choices"),
+    REAL("violation", routing_options, violation, 0.0, 4095.0,
+         "maxvio: (most loaded expert - mean) / mean; at most experts / topk - 1"),
+    OTHER(
+        STRING, "path", routing_options, path,
+        "file: captured routing, .npy or .jsonl; the path is relative to the experiment's folder"),
+    NUMBER(U32, "layer", routing_options, layer, 0, 65535,
+           "file: index of the layer in a file of several layers"),
+    NUMBER(U32, "skip", routing_options, skip, 0, 0,
+           "file: number of tokens to skip at the start of path and hidden_states, such as a "
+           "server's warm-up"),
+    CHOICE("weights", routing_options, weights, routing_weights,
+           "weights of the choices; with kind: file, those of the file"),
+    OTHER(STRING, "hidden_states", routing_options, hidden_states,
+          ".npy file [tokens][hidden] with the values of tokens; the default is generated values"),
+    {0},
+};
+
+static const struct epa_option allgather[] = {
+    NUMBER(U32, "max_rows", allgather_options, max_rows, 1, 65536,
+           "maximum number of rows per rank and iteration; `tokens` sets the number"),
+    NUMBER(U32, "row_bytes", allgather_options, row_bytes, 16, 1048576,
+           "bytes of a row; a multiple of 16"),
+    {0},
+};
+
+static const struct epa_choice gemm_dtypes[] = {
+    {"bf16", EPA_BF16, "16 bits, the exponent of float32"},
+    {"f16", EPA_F16, "IEEE half"},
+    {"fp8", EPA_FP8_E4M3, "e4m3; a scale for 128 of a row of A and for 128 x 128 of B"},
+    {0},
+};
+static const struct epa_choice gemm_values[] = {
+    {"integers", GEMM_INTEGERS, "A is sparse and all sums are exact: C is compared to the bit"},
+    {"random", GEMM_RANDOM, "dense, compared with float64 within a proved bound"},
+    {0},
+};
+static const struct epa_option gemm[] = {
+    NUMBER(U32, "m", gemm_options, m, 1, 1048576,
+           "number of rows of A on all ranks; divided among them, unless `tokens` says how many "
+           "each has"),
+    NUMBER(U32, "n", gemm_options, n, 1, 1048576,
+           "number of columns of C on all ranks; a multiple of ranks"),
+    NUMBER(U32, "k", gemm_options, k, 8, 1048576, "length of the products; a multiple of 8"),
+    CHOICE("dtype", gemm_options, dtype, gemm_dtypes,
+           "data type of A and B; C is bf16, or f16 where they are"),
+    OTHER(BOOL, "bias", gemm_options, bias, "add a number to each column"),
+    CHOICE("values", gemm_options, values, gemm_values, "what A and B hold, and how C is checked"),
+    {0},
+};
+
+static const struct epa_choice token_kinds[] = {
+    {"full", TOKENS_FULL, "moe.max_tokens, allgather.max_rows or an even share of gemm.m"},
+    {"random", TOKENS_RANDOM, "uniform in `min` to that maximum, drawn for each iteration"},
+    {"list", TOKENS_LIST, "numbers in `per_rank`; `tokens: [128, 0]` is the short form"},
+    {0},
+};
+static const struct epa_option tokens[] = {
+    CHOICE("kind", tokens_options, kind, token_kinds,
+           "number of tokens per rank and iteration, or of rows of A or for an AllGather"),
+    NUMBER(U32, "min", tokens_options, min, 0, 65536, "random: minimum number per rank"),
+    NUMBER(U32_LIST, "per_rank", tokens_options, per_rank, 0, 65536, "list: number of each rank"),
+    {0},
+};
+
+static const struct epa_choice expert_kinds[] = {
+    {"scale", EXPERT_SCALE, "multiply by a factor that depends on the expert"},
+    {"rank", EXPERT_RANK, "multiply by 1 + the rank of the expert"},
+    {"mlp", EXPERT_MLP, "real experts: up projection, activation, down projection"},
+    {0},
+};
+static const struct epa_choice outputs[] = {
+    {"in_place", OUTPUT_IN_PLACE, "buffer of the algorithm: no copy"},
+    {"separate", OUTPUT_SEPARATE, "separate buffer, from which combine copies"},
+    {0},
+};
+static const struct epa_choice activations[] = {
+    {"swiglu", EPA_ACTIVATION_SWIGLU,
+     "gate / (1 + exp(-gate)) * up: two rows of weights a channel"},
+    {"none", EPA_ACTIVATION_NONE, "the up projection as it is"},
+    {0},
+};
+static const struct epa_choice expert_weights[] = {
+    {"native", EXPERT_WEIGHTS_NATIVE, "as moe.dtype"},
+    {"bf16", EXPERT_WEIGHTS_BF16, "with moe.dtype: bf16"},
+    {"f16", EXPERT_WEIGHTS_F16, "with moe.dtype: f16"},
+    {"fp8", EXPERT_WEIGHTS_FP8, "e4m3 with a scale per 128 x 128 block; rows are quantised"},
+    {0},
+};
+static const struct epa_choice expert_values[] = {
+    {"random", EXPERT_VALUES_RANDOM, "dense; outputs are checked within a proved bound"},
+    {"integers", EXPERT_VALUES_INTEGERS,
+     "16 small integers per row of weights: all sums are exact, every output is checked"},
+    {0},
+};
+static const struct epa_option expert[] = {
+    CHOICE("kind", expert_options, kind, expert_kinds,
+           "what an expert computes: synthetic, or a real MLP"),
+    CHOICE("output", expert_options, output, outputs, "location of expert outputs"),
+    NUMBER(U32, "ffn", expert_options, ffn, 128, 131072,
+           "mlp: channels of the intermediate; a multiple of 128, as moe.hidden is then"),
+    CHOICE("activation", expert_options, activation, activations,
+           "mlp: between the two projections"),
+    CHOICE("weights", expert_options, weights, expert_weights, "mlp: data type of weights"),
+    NUMBER(U32, "fp8_group_size", expert_options, fp8_group_size, 64, 128,
+           "mlp, weights: fp8: channels per scale of the intermediate, 128 or 64"),
+    CHOICE("values", expert_options, values, expert_values, "mlp: values of weights and tokens"),
+    {0},
+};
+
+static const struct epa_option run[] = {
+    NUMBER(U32, "iterations", run_options, iterations, 1, 1000000,
+           "number of iterations of `epa2a run`; the first and the last are checked"),
+    {0},
+};
+
+static const struct epa_choice orders[] = {
+    {"lockstep", ORDER_LOCKSTEP, "dispatch, then its combine"},
+    {"pipelined", ORDER_PIPELINED, "the next dispatch before the combine"},
+    {0},
+};
+static const struct epa_choice references[] = {
+    {"exact", TOLERANCE_EXACT, "bit-exact to the algorithm's definition"},
+    {"allclose", TOLERANCE_ALLCLOSE,
+     "as in GPU MODE's all2all: rtol, atol; needs dispatch_dtype: native"},
+    {0},
+};
+static const struct epa_option verify[] = {
+    NUMBER(U32, "iterations", verify_options, iterations, 1, 10000000,
+           "number of iterations of `epa2a verify`, each with new inputs"),
+    CHOICE("order", verify_options, order, orders, "order of the stages"),
+    NUMBER(U32, "check_every", verify_options, check_every, 1, 10000000,
+           "interval of checked iterations; others run at full speed"),
+    NUMBER(DURATION, "straggle", verify_options, straggle_ns, 0, 10000000000,
+           "maximum random sleep of a rank before some stages; 0: none"),
+    CHOICE("tolerance", verify_options, tolerance, references,
+           "comparison of outputs with the reference; exact is the stricter"),
+    REAL("rtol", verify_options, rtol, 0.0, 1.0, "allclose: relative tolerance"),
+    REAL("atol", verify_options, atol, 0.0, 1.0, "allclose: absolute tolerance"),
+    {0},
+};
+
+static const struct epa_choice clocks[] = {
+    {"auto", CLOCK_AUTO, "graph on GPUs, else host"},
+    {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
+    {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
+    {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
+    {"end_to_end", CLOCK_END_TO_END, "rank 0's clock from barrier to barrier, experts included"},
+    {0},
+};
+static const struct epa_choice arrivals[] = {
+    {"closed", ARRIVALS_CLOSED, "closed loop: an iteration begins when the previous one has ended"},
+    {"constant", ARRIVALS_CONSTANT, "open loop: constant intervals"},
+    {"poisson", ARRIVALS_POISSON, "open loop: Poisson process, generated from seed"},
+    {0},
+};
+static const struct epa_choice caches[] = {
+    {"warm", CACHE_WARM, "as left by the previous call"},
+    {"cold", CACHE_COLD,
+     "flushed before each sample, untimed: L2 of GPUs; hosts with clock: end_to_end"},
+    {0},
+};
+static const struct epa_option bench[] = {
+    NUMBER(U32, "warmup", bench_options, warmup, 0, 1000000,
+           "number of untimed iterations before the first sample"),
+    NUMBER(U32, "iterations", bench_options, iterations, 1, 1000000,
+           "number of samples; with ci95 or max_time, the maximum"),
+    REAL("ci95", bench_options, ci95, 0.001, 1000.0,
+         "stop when the 95 % confidence interval of the median is no wider than this fraction "
+         "of it, such as 1%; `epa2a help stopping`"),
+    NUMBER(U32, "min_iterations", bench_options, min_iterations, 1, 1000000,
+           "ci95: minimum number of samples"),
+    NUMBER(DURATION, "min_time", bench_options, min_time_ns, 1, 3600000000000,
+           "ci95: minimum sampling time"),
+    NUMBER(DURATION, "max_time", bench_options, max_time_ns, 1, 86400000000000,
+           "maximum sampling time, without warm-up"),
+    NUMBER(U32, "input_sets", bench_options, input_sets, 1, 64,
+           "number of input sets, generated in advance and used in turn"),
+    OTHER(BOOL, "barrier", bench_options, barrier,
+          "barrier before each stage or graph launch; false: back to back"),
+    CHOICE("clock", bench_options, clock, clocks,
+           "clock that measures the stages; `epa2a help clocks`"),
+    CHOICE("arrivals", bench_options, arrivals, arrivals,
+           "hosts: arrival process of iterations; `epa2a help arrivals`"),
+    REAL("load", bench_options, load, 0.01, 10.0,
+         "open loop: arrival rate as a fraction of the closed-loop rate measured in warm-up"),
+    REAL("rate", bench_options, rate, 0.01, 10000000.0, "open loop: arrivals per second"),
+    NUMBER(
+        U32, "calls_per_graph", bench_options, calls_per_graph, 2, 1000,
+        "clock: graph: even number of calls of each stage per graph launch; one with cache: cold"),
+    CHOICE("cache", bench_options, cache, caches, "cache state at the start of a sample"),
+    OTHER(BOOL, "check", bench_options, check,
+          "compare every element of one additional iteration; with clock: graph, of at most as "
+          "many inputs as the algorithm has buffer sets"),
+    {0},
+};
+
+static const struct epa_choice fault_kinds[] = {
+    {"none", FAULT_NONE, "no fault"},
+    {"kill", FAULT_KILL, "the rank kills itself with SIGKILL"},
+    {"stop", FAULT_STOP, "the rank's process is stopped with SIGSTOP and continued after `for`"},
+    {"straggle", FAULT_STRAGGLE, "the rank sleeps"},
+    {0},
+};
+
+static const struct epa_option fault[] = {
+    CHOICE("kind", fault_options, kind, fault_kinds,
+           "kind of the injected fault; `epa2a help faults`"),
+    NUMBER(U32, "rank", fault_options, rank, 0, 63, "rank of the fault"),
+    OTHER(STRING, "stage", fault_options, stage,
+          "stage before which the fault occurs, such as combine; the default is the first"),
+    NUMBER(U32, "iteration", fault_options, iteration, 0, 100000000,
+           "iteration of the fault, counted from 0 and including warm-up"),
+    NUMBER(DURATION, "for", fault_options, for_ns, 1000, 3600000000000, "stop, straggle: duration"),
+    NUMBER(U32, "every", fault_options, every, 0, 1000000,
+           "stop, straggle: interval of repetition in iterations; 0: a single fault"),
+    {0},
+};
+
+static const struct epa_option profile[] = {
+    OTHER(STRING, "file", profile_options, file,
+          "Chrome traces: FILE.json of all ranks, FILE.RANK.json of each rank; measured times "
+          "include the tracing overhead, which the report states"),
+    NUMBER(
+        U32, "iterations", profile_options, iterations, 1, 10000,
+        "number of iterations in the trace, the last of the run; bench excludes the checked one"),
+    {0},
+};
+
+const struct epa_options experiment_options = {top, sizeof(struct experiment), &defaults};
+
+#define PLUGIN(section, of, usual, what) \
+    { \
+        .name = #section, .main = "name", .offset = offsetof(struct experiment, section), \
+        .plugin = true, .kind = EPA_PLUGIN_##of, .chosen = usual, .help = what \
+    }
+#define SECTION(section, key, of, table, what) \
+    { \
+        .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
+        .options = {table, sizeof(defaults.section), &defaults.section}, .help = what \
+    }
+
+enum { MOE = 1u << EPA_OP_MOE, ALLGATHER = 1u << EPA_OP_ALLGATHER, AG_GEMM = 1u << EPA_OP_AG_GEMM };
+
+const struct section experiment_sections[] = {
+    PLUGIN(launcher, LAUNCHER, "auto",
+           "starts the ranks; auto: mpi or env if an external launcher started several processes, "
+           "else fork"),
+    PLUGIN(backend, BACKEND, "host", "memory and execution: host or GPU"),
+    PLUGIN(transport, TRANSPORT, "shm", "moves data between ranks"),
+    PLUGIN(algorithm, ALGORITHM, "ll_v2",
+           "implements dispatch and combine, AllGather, or AllGather and GEMM"),
+    SECTION(moe, NULL, MOE, moe, "shape of the layer"),
+    SECTION(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
+    SECTION(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,
+            "number of tokens, or rows, per rank"),
+    SECTION(expert, "kind", MOE, expert, "the experts: synthetic, or real"),
+    SECTION(allgather, NULL, ALLGATHER, allgather, "shape of an AllGather"),
+    SECTION(gemm, NULL, AG_GEMM, gemm, "shape of an AllGather and GEMM"),
+    SECTION(run, NULL, 0, run, "options of `epa2a run`"),
+    SECTION(verify, NULL, 0, verify, "options of `epa2a verify`"),
+    SECTION(bench, NULL, 0, bench, "options of `epa2a bench`"),
+    SECTION(expect, NULL, 0, expect_table,
+            "bounds that `epa2a bench` and `run` check; a result outside ends with exit code 1; "
+            "`epa2a help expectations`"),
+    SECTION(fault, "kind", 0, fault, "injects a fault; `epa2a help faults`"),
+    SECTION(profile, "file", 0, profile,
+            "records a timeline of all ranks for `epa2a trace` and any viewer of Chrome traces"),
+    {0},
+};
+
+const struct section *section_find(const char *name)
+{
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (strcmp(s->name, name) == 0)
+            return s;
+    return NULL;
 }
 
-static void read_plugin(struct building *b, const struct section *section, struct node *map)
+bool section_is_for(const struct section *section, const struct epa_algorithm_plugin *algorithm)
 {
-    const struct source_location nowhere = {.file = b->x->file};
-    struct node *name = node_find(map, "name");
-    struct chosen *chosen = (void *)((char *)b->x + section->offset);
-    struct epa_error err = {EPA_OK, ""};
-    const struct epa_plugin *plugin;
-    const char *wanted;
-    void *config;
-
-    if (name != NULL && (name->kind != NODE_SCALAR || *name->text == 0)) {
-        name->refused = true;
-        diag_error(b->diag, &name->location, NULL, "%s.name: a plugin's name is expected",
-                   section->name);
-        return;
-    }
-    wanted = name == NULL ? section->chosen : name->text;
-    if (section->kind == EPA_PLUGIN_LAUNCHER && strcmp(wanted, "auto") == 0)
-        wanted = find_launcher(b, name == NULL ? &nowhere : &name->location);
-    if (wanted == NULL)
-        return;
-    if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
-        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
-        /* What nobody knows at all weighs more than what cannot be loaded here. */
-        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
-            b->reason = err;
-        diag_error(b->diag, name == NULL ? &nowhere : &name->location, NULL, "%s", err.text);
-        return;
-    }
-    config = arena_alloc(b->arena, plugin->options.size);
-    options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
-    *chosen = (struct chosen){plugin, config};
+    return section->ops == 0 || algorithm == NULL ||
+           (section->ops >> (uint32_t)algorithm->op & 1) != 0;
 }
 
-static void read_section(struct building *b, const struct section *section, struct node *value)
-{
-    if (value != NULL && value->refused)
-        return;
-    if (value != NULL && value->kind != NODE_MAP) {
-        bool empty = value->kind == NODE_SCALAR && *value->text == 0;
+/* ---- which options say something with the others as they are ---- */
 
-        value->refused = true;
-        diag_error(b->diag, &value->location, "such as bench: {warmup: 10, iterations: 100}",
-                   "'%s' %s", section->name,
-                   empty ? "is empty; it is a map of keys" : "must be a map of keys");
+#define ALL_BUT(kind) ~(1u << (kind))
+enum { LASTS = 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, MLP = 1u << EXPERT_MLP };
+enum { OPEN = 1u << ARRIVALS_CONSTANT | 1u << ARRIVALS_POISSON };
+
+const struct option_rule option_rules[] = {
+    {"routing", "exponent", "kind", 1u << ROUTING_ZIPF, "kind: zipf"},
+    {"routing", "sigma", "kind", 1u << ROUTING_LOGNORMAL, "kind: lognormal"},
+    {"routing", "share", "kind", 1u << ROUTING_HOT | 1u << ROUTING_MASKED, "kind: hot or masked"},
+    {"routing", "violation", "kind", 1u << ROUTING_MAXVIO, "kind: maxvio"},
+    {"routing", "path", "kind", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "layer", "kind", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "skip", "kind", 1u << ROUTING_FILE, "kind: file"},
+    {"routing", "weights", "kind", ALL_BUT(ROUTING_FILE),
+     "a kind other than file, which has weights"},
+    {"fault", "rank", "kind", ALL_BUT(FAULT_NONE), "a kind other than none"},
+    {"fault", "stage", "kind", ALL_BUT(FAULT_NONE), "a kind other than none"},
+    {"fault", "iteration", "kind", ALL_BUT(FAULT_NONE), "a kind other than none"},
+    {"fault", "for", "kind", LASTS, "kind: stop or straggle"},
+    {"fault", "every", "kind", LASTS, "kind: stop or straggle"},
+    {"tokens", "min", "kind", 1u << TOKENS_RANDOM, "kind: random"},
+    {"tokens", "per_rank", "kind", 1u << TOKENS_LIST, "kind: list"},
+    {"expert", "ffn", "kind", MLP, "kind: mlp"},
+    {"expert", "activation", "kind", MLP, "kind: mlp"},
+    {"expert", "weights", "kind", MLP, "kind: mlp"},
+    {"expert", "fp8_group_size", "kind", MLP, "kind: mlp and weights: fp8"},
+    {"expert", "fp8_group_size", "weights", 1u << EXPERT_WEIGHTS_FP8, "kind: mlp and weights: fp8"},
+    {"expert", "values", "kind", MLP, "kind: mlp"},
+    {"verify", "rtol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
+    {"verify", "atol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
+    {"bench", "barrier", "clock", ALL_BUT(CLOCK_END_TO_END),
+     "a clock other than end_to_end, which has barriers of its own"},
+    {"bench", "barrier", "arrivals", 1u << ARRIVALS_CLOSED,
+     "arrivals: closed; an open loop has no barriers"},
+    {"bench", "load", "arrivals", OPEN, "arrivals: constant or poisson"},
+    {"bench", "rate", "arrivals", OPEN, "arrivals: constant or poisson"},
+    {"bench", "min_iterations", "ci95", 0, "ci95, such as 1%, which may stop before"},
+    {"bench", "min_time", "ci95", 0, "ci95, such as 1%, which may stop before"},
+    {"profile", "iterations", "file", 0, "profile.file, such as out/run"},
+    {0},
+};
+
+bool option_rule_holds(const struct option_rule *rule, const struct experiment *x)
+{
+    const struct section *section = section_find(rule->section);
+    const struct epa_option *other = option_find(&section->options, rule->other);
+    const char *at = (const char *)x + section->offset;
+
+    if (rule->values == 0)
+        return option_is_set(other, at);
+    return (rule->values >> *(const int *)(const void *)(at + other->offset) & 1u) != 0;
+}
+
+/* A graph may hold several calls, but of cold ones only one; hosts have none. */
+static bool calls_apply(const struct experiment *x)
+{
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const struct bench_options *b = &x->bench;
+    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+
+    return b->cache == CACHE_WARM && (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
+}
+
+bool option_applies(const struct experiment *x, const struct section *section, const char *option)
+{
+    for (const struct option_rule *r = option_rules; r->section != NULL; r++)
+        if (strcmp(r->section, section->name) == 0 && strcmp(r->option, option) == 0 &&
+            !option_rule_holds(r, x))
+            return false;
+    return strcmp(option, "calls_per_graph") != 0 || strcmp(section->name, "bench") != 0 ||
+           calls_apply(x);
+}
+
+/* ---- where values came from ---- */
+
+const struct node *origin_find(const struct experiment *x, const char *key)
+{
+    const char *dot = strchr(key, '.');
+    char section[64];
+
+    if (x->origin == NULL || dot == NULL) /* made by hand, not read */
+        return node_find(x->origin, key);
+    snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
+    return node_find(node_find(x->origin, section), dot + 1);
+}
+
+const char *check_value(const struct config_check *c, const char *key, uint64_t value)
+{
+    return arena_printf(c->x->arena, "%s (%llu%s)", key, (unsigned long long)value,
+                        origin_find(c->x, key) == NULL ? ", the default" : "");
+}
+
+const char *check_multiples(const struct config_check *c, uint32_t value, uint32_t of)
+{
+    uint32_t below = value / of * of;
+
+    if (below == 0)
+        return arena_printf(c->x->arena, "write %u", of);
+    return arena_printf(c->x->arena, "write %u or %u", below, below + of);
+}
+
+void check_conflict(const struct config_check *c, const char *wrong, const char *other,
+                    const char *hint, const char *fmt, ...)
+{
+    const struct node *w = origin_find(c->x, wrong);
+    const struct node *o = other == NULL ? NULL : origin_find(c->x, other);
+    const struct source_location nowhere = {.file = c->x->file};
+    char text[512];
+    va_list args;
+
+    if ((w != NULL && w->refused) || (o != NULL && o->refused))
         return;
-    }
-    if (section->plugin)
-        read_plugin(b, section, value);
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    diag_error(c->diag,
+               w != NULL   ? &w->location
+               : o != NULL ? &o->location
+                           : &nowhere,
+               hint, "%s", text);
+    if (w != NULL && o != NULL)
+        diag_note(c->diag, &o->location, "'%s' was set here", other);
+}
+
+/* ---- faults ---- */
+
+bool fault_is_planted(const struct experiment *x)
+{
+    return x->fault.kind != FAULT_NONE;
+}
+
+const char *fault_name(const struct fault_options *f)
+{
+    return fault_kinds[f->kind].name;
+}
+
+void fault_describe(const struct fault_options *f, struct text *out)
+{
+    char time[64];
+
+    value_duration_text(time, sizeof(time), f->for_ns);
+    text_add(out, "rank %u ", f->rank);
+    if (f->kind == FAULT_KILL)
+        text_add(out, "is killed");
     else
-        options_read(&section->options, section->name, NULL, value, b->arena, b->diag,
-                     (char *)b->x + section->offset);
-}
-
-/* A key of a section that stands at the top is told where it belongs. */
-static void refuse_key(struct building *b, const struct node *key)
-{
-    const char *names[NAMES], *near;
-    struct text hint = {0};
-    uint32_t n = 0;
-
-    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
-        names[n++] = o->name;
-    for (const struct section *s = experiment_sections; s->name != NULL; s++)
-        names[n++] = s->name;
-    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
-        names[n++] = k->name;
-    near = text_nearest(key->text, names, n);
-    for (const struct section *s = experiment_sections; s->name != NULL; s++)
-        if (near == NULL && option_find(&s->options, key->text) != NULL)
-            text_add(&hint, "%s%s.%s", hint.bytes == 0 ? "did you mean " : " or ", s->name,
-                     key->text);
-    if (hint.bytes != 0)
-        text_add(&hint, "?");
-    else if (near != NULL)
-        text_add(&hint, "did you mean '%s'?", near);
-    else
-        text_add(&hint, "`epa2a help` lists the keys");
-    diag_error(b->diag, &key->location, hint.data, "unknown key '%.64s'", key->text);
-    text_free(&hint);
-}
-
-static void read_version(struct building *b)
-{
-    struct source_location top = {
-        .file = b->x->file, .source = b->root->location.source, .line = 1, .column = 1, .width = 1};
-    struct node *version = node_find(b->root, "version");
-
-    if (version == NULL)
-        diag_error(b->diag, &top, "add the line", "no 'version: %d'", EXPERIMENT_VERSION);
-    else if (!version->refused && b->x->version != EXPERIMENT_VERSION)
-        diag_error(b->diag, &version->location, "newer files need a newer epa2a",
-                   "version %u is not known; this program reads version %d", b->x->version,
-                   EXPERIMENT_VERSION);
-}
-
-static void read_root(struct building *b)
-{
-    struct experiment *x = b->x;
-    struct node *root = b->root;
-
-    for (uint32_t i = 0; i < root->n; i++) {
-        const char *key = root->key[i]->text;
-        const struct section *section = section_find(key);
-        const struct epa_option *option = option_find(&experiment_options, key);
-
-        if (section != NULL) {
-            root->item[i] = tree_whole(b->arena, section, root->item[i]);
-            read_section(b, section, root->item[i]);
-        } else if (option != NULL) {
-            option_read(option, option->name, root->item[i], b->arena, b->diag, x);
-        } else if (!option_is_note(key) && !batch_is_key(key)) {
-            refuse_key(b, root->key[i]);
-        }
-    }
-    for (const struct section *s = experiment_sections; s->name != NULL; s++)
-        if (s->plugin && node_find(root, s->name) == NULL)
-            read_section(b, s, NULL);
-    read_version(b);
-}
-
-/* Ranks that somebody else has started are as many as they are. Where this is no such rank
- * the launcher will say so when it is to launch: the file may be good all the same. */
-static void count_ranks(struct building *b)
-{
-    const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
-    const struct source_location nowhere = {.file = b->x->file}, found = {.file = "launcher"};
-    const struct epa_option *option = option_find(&experiment_options, "ranks");
-    const struct node *ranks = node_find(b->root, "ranks");
-    struct epa_process_id at;
-    char size[16];
-
-    if (launcher == NULL || launcher->process_id == NULL || (ranks != NULL && ranks->refused) ||
-        launcher->process_id(b->x->launcher.config, &at, NULL) != EPA_OK)
-        return;
-    if (at.size > option->max)
-        diag_error(b->diag, &nowhere, NULL, "%u ranks are too many (%s); %llu are the most",
-                   at.size, at.source, (unsigned long long)option->max);
-    else if (ranks != NULL && b->x->ranks != at.size)
-        diag_error(b->diag, &ranks->location, "leave ranks out",
-                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size, at.source);
-    if (ranks != NULL || at.size > option->max)
-        return;
-    b->x->ranks = at.size;
-    snprintf(size, sizeof(size), "%u", at.size);
-    node_set(b->arena, b->root, tree_word(b->arena, "ranks", &found),
-             tree_word(b->arena, arena_strndup(b->arena, size, strlen(size)), &found));
-}
-
-/* Relative to the folder of the file that names it; on --set to the current one. Absolute
- * from here on, so that what `config show` prints means the same anywhere. */
-static const char *absolute(struct building *b, const char *key, const char *path)
-{
-    const struct node *node = origin_find(b->x, key);
-    const char *file = node != NULL ? node->location.file : b->x->file;
-    const char *slash = strrchr(file, '/');
-    bool beside = node != NULL && strcmp(file, "--set") != 0 && slash != NULL;
-    int folder = beside ? (int)(slash - file) + 1 : 0;
-    char *cwd;
-
-    if (path == NULL || *path == '/')
-        return path;
-    while (strncmp(path, "./", 2) == 0)
-        path += 2;
-    if (beside && *file == '/')
-        return arena_printf(b->arena, "%.*s%s", folder, file, path);
-    cwd = getcwd(NULL, 0);
-    if (cwd == NULL)
-        return arena_printf(b->arena, "%.*s%s", folder, file, path);
-    path = arena_printf(b->arena, "%s/%.*s%s", cwd, folder, file, path);
-    free(cwd);
-    return path;
-}
-
-static const char *name_of_file(struct arena *arena, const char *file)
-{
-    const char *slash = strrchr(file, '/'), *base = slash == NULL ? file : slash + 1;
-    const char *dot = strrchr(base, '.');
-
-    return arena_strndup(arena, base,
-                         dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
-}
-
-static void build(struct building *b)
-{
-    struct experiment *x = b->x;
-    uint32_t before = diag_errors(b->diag);
-    struct origin *origin = arena_alloc(b->arena, sizeof(*origin));
-
-    origin->root = b->root;
-    x->origins = origin;
-    read_root(b);
-    count_ranks(b);
-    if (x->name == NULL)
-        x->name = name_of_file(b->arena, x->file);
-    x->routing.path = absolute(b, "routing.path", x->routing.path);
-    x->routing.hidden_states = absolute(b, "routing.hidden_states", x->routing.hidden_states);
-    /* No number of errors is UINT32_MAX. */
-    experiment_check(x, b->flawed ? UINT32_MAX : before, b->diag);
-}
-
-enum epa_status experiment_build(const struct experiment_source *source, struct registry *registry,
-                                 struct diag *diag, struct epa_error *absent,
-                                 struct experiment **out)
-{
-    struct experiment *x = arena_alloc(source->arena, sizeof(*x));
-    struct building b = {.x = x,
-                         .registry = registry,
-                         .arena = source->arena,
-                         .diag = diag,
-                         .root = source->root,
-                         .flawed = source->flawed};
-    uint32_t before = diag_errors(diag), errors;
-
-    memcpy(x, experiment_options.defaults, sizeof(*x));
-    x->arena = source->arena;
-    x->file = arena_strndup(x->arena, source->file, strlen(source->file));
-    build(&b);
-    errors = diag_errors(diag) - before;
-    if (errors == 0) {
-        *out = x;
-        return EPA_OK;
-    }
-    if (errors == b.absent)
-        *absent = b.reason;
-    return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
-}
-
-enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
-                                struct registry *registry, struct diag *diag,
-                                struct experiment **out)
-{
-    struct tree tree = {.arena = arena_create(), .diag = diag};
-    struct epa_error absent = {EPA_OK, ""};
-    struct experiment *x = NULL;
-    uint32_t before = diag_errors(diag);
-    enum epa_status status = EPA_ERR_CONFIG;
-    bool flawed = true;
-
-    batch_read_tree(&tree, file, sets, n_sets);
-    if (tree.root != NULL) {
-        batch_set_all(&tree, sets, n_sets);
-        flawed = diag_errors(diag) > before;
-        status = experiment_build(&(struct experiment_source){file, tree.arena, tree.root, flawed},
-                                  registry, diag, &absent, &x);
-    }
-    if (flawed || status != EPA_OK) {
-        arena_destroy(tree.arena);
-        return flawed ? EPA_ERR_CONFIG : status;
-    }
-    *out = x;
-    return EPA_OK;
-}
-
-void experiment_destroy(struct experiment *x)
-{
-    if (x != NULL)
-        arena_destroy(x->arena);
+        text_add(out, "%s for %s", f->kind == FAULT_STOP ? "is stopped" : "sleeps", time);
+    text_add(out, " before %s of iteration %u", f->stage != NULL ? f->stage : "the first stage",
+             f->iteration);
+    if (f->kind != FAULT_KILL && f->every == 1)
+        text_add(out, " and each after it");
+    else if (f->kind != FAULT_KILL && f->every > 1)
+        text_add(out, " and each %u after it", f->every);
 }

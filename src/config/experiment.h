@@ -1,5 +1,6 @@
-/* An experiment: everything that a YAML file and --set can say, typed, with plugins
- * resolved. Built once by experiment_read() and const from then on; ranks inherit it. */
+/* An experiment: everything that a YAML file and --set can say, typed, with plugins resolved, and
+ * the tables of what that is. Built once by batch_read() and const from then on; ranks inherit
+ * it. */
 #ifndef EXPERIMENT_H
 #define EXPERIMENT_H
 
@@ -10,6 +11,7 @@
 struct arena;
 struct diag;
 struct node;
+struct text;
 
 /* A plugin by name with the options that the file gave it. */
 struct chosen {
@@ -72,7 +74,7 @@ struct gemm_options {
 
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
-/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has in an iteration */
+/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has */
 struct tokens_options {
     int kind;     /* full; random: min..max, another number each iteration; list: per_rank */
     uint32_t min; /* random */
@@ -191,41 +193,95 @@ struct experiment {
     struct expect_options expect;
     struct fault_options fault;
     struct profile_options profile;
-    struct arena *arena;          /* owns every string, list and config above */
-    const struct origin *origins; /* where each value came from; for `config show` */
+    struct epa_footprint footprint; /* as the algorithm planned it; of a checked one */
+    struct arena *arena;            /* owns every string, list and config above */
+    /* The tree of the file with all --set in it, bare values made maps. NULL: not read. */
+    const struct node *origin;
 };
 
-/* Reads `file` without its runs (batch_read() has those), then `sets` ("key=value", in
- * order), resolves plugins, and asks the algorithm for its plan, so that what can be refused
- * is. All errors of the file go to `diag`; EPA_ERR_CONFIG if there was any,
- * EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here. */
-enum epa_status experiment_read(const char *file, const char *const *sets, uint32_t n_sets,
-                                struct registry *, struct diag *, struct experiment **out);
-void experiment_destroy(struct experiment *);
+/* ---- what it may say: option tables of all that is not a plugin ---- */
 
-/* What experiment_build() makes one of. */
-struct experiment_source {
-    const char *file;
-    struct arena *arena; /* of the experiment, once there is one */
-    struct node *root;   /* a map, in the arena */
-    bool flawed;         /* something was told of the file: the algorithm is not asked */
+enum { EXPERIMENT_VERSION = 1 };
+
+/* A map at the top of the file. */
+struct section {
+    const char *name; /* NULL ends the list */
+    const char *help;
+    const char *main; /* the key that a bare value stands for: `transport: shm`; or NULL */
+    size_t offset;    /* in struct experiment, of its options or its struct chosen */
+    /* Plugins: the options are those of the plugin named. */
+    bool plugin;
+    enum epa_plugin_kind kind;
+    const char *chosen; /* the default; of launchers also "auto", which is no plugin */
+    uint32_t ops;       /* operations it is for, bits 1 << enum epa_op; 0: all */
+    struct epa_options options;
 };
 
-/* As experiment_read() from a tree. *absent is set where all that is wrong is that plugins
- * are not here. */
-enum epa_status experiment_build(const struct experiment_source *, struct registry *, struct diag *,
-                                 struct epa_error *absent, struct experiment **out);
+extern const struct epa_options experiment_options; /* of struct experiment itself */
+extern const struct section experiment_sections[];
 
-/* The resolved experiment as YAML that experiment_read() takes back; with origins, each
- * value has a comment that says where it came from: default, file:line:column, or --set. */
-struct text;
+const struct section *section_find(const char *name);
+
+/* Whether it is for the operation of this algorithm; of one that is not known (NULL) it may be. */
+bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);
+
+/* The option says something only where `other` of its section has one of `values`, bits of a
+ * choice; 0: where it is set at all. `needs` says so. An option may have several rules. */
+struct option_rule {
+    const char *section, *option, *other; /* NULL ends the list */
+    uint32_t values;
+    const char *needs;
+};
+extern const struct option_rule option_rules[];
+bool option_rule_holds(const struct option_rule *, const struct experiment *);
+
+/* False: the option says nothing in that experiment, and is not shown. */
+bool option_applies(const struct experiment *, const struct section *, const char *option);
+
+/* The node that set `key` ("ranks", "moe.hidden"); NULL: nothing did, it is the default. */
+const struct node *origin_find(const struct experiment *, const char *key);
+
+/* ---- checks between values, of the core and of operations ---- */
+
+struct config_check {
+    const struct experiment *x;
+    struct diag *diag;
+};
+
+/* "ranks (2, the default)" */
+const char *check_value(const struct config_check *, const char *key, uint64_t value);
+
+/* "write 112 or 128" */
+const char *check_multiples(const struct config_check *, uint32_t value, uint32_t of);
+
+/* An error at `wrong`, with a note at `other` (NULL: there is none), both keys. Defaults have no
+ * place, so the error goes to where the other value was set; a value that was refused already is
+ * not complained about again. */
+EPA_PRINTF(5, 6)
+void check_conflict(const struct config_check *, const char *wrong, const char *other,
+                    const char *hint, const char *fmt, ...);
+
+/* ---- faults ---- */
+
+bool fault_is_planted(const struct experiment *);
+/* "rank 1 is killed before combine of iteration 10". */
+void fault_describe(const struct fault_options *, struct text *out);
+/* "kill", "stop", "straggle" or "none". */
+const char *fault_name(const struct fault_options *);
+
+/* ---- experiment_show.c ---- */
+
+/* The resolved experiment as YAML that reads back as the same; with origins, each value has a
+ * comment that says where it came from: default, file:line:column, or --set. */
 void experiment_show(const struct experiment *, bool with_origin, struct text *out);
 
-/* Visits every scalar of the resolved experiment in the order of experiment_show(), for
- * JSON: key is "moe.hidden"; value as in YAML. `quoted` tells strings from numbers and
- * booleans. */
+/* Visits every scalar of the resolved experiment in that order, for JSON: key is "moe.hidden";
+ * value as in YAML. `quoted` tells strings from numbers and booleans. */
 void experiment_visit(const struct experiment *,
                       void (*fn)(void *arg, const char *key, const char *value, bool quoted),
                       void *arg);
+
+/* 48 bits over all that runs, however it is said and wherever it is. */
+uint64_t experiment_hash(const struct experiment *);
 
 #endif

@@ -1,21 +1,19 @@
-/* The resolved experiment, value by value: as YAML that reads back as the same experiment,
- * and for the reports. What is not set, or says nothing with the kind chosen, is left out.
- * */
+/* The resolved experiment, value by value: as YAML that reads back as the same experiment, for the
+ * reports, and as a hash. What is not set, or says nothing with the kind chosen, is left out. */
 #include "config/experiment.h"
 
 #include <string.h>
 
-#include "config/expand.h"
-#include "config/experiment_table.h"
-#include "config/fault.h"
-#include "config/options.h"
 #include "base/text.h"
+#include "config/yaml_text.h"
+#include "config/node.h"
+#include "config/options.h"
 
 enum { COMMENT_COLUMN = 40 };
 
 struct shown {
     const char *section, *key; /* section NULL: at the top */
-    const char *value;
+    const char *path, *value;  /* path: "moe.hidden" */
     bool string;               /* free text: in quotes in YAML */
     bool quoted;               /* in quotes in JSON */
     const struct node *origin; /* NULL: default */
@@ -23,17 +21,24 @@ struct shown {
 
 struct visitor {
     const struct experiment *x;
-    void (*fn)(void *arg, const struct shown *);
+    void (*show)(struct visitor *, const struct shown *);
+    /* of experiment_show() */
+    struct text *out;
+    const char *section;
+    bool with_origin;
+    /* of experiment_visit() */
+    void (*fn)(void *arg, const char *key, const char *value, bool quoted);
     void *arg;
 };
 
-static void visit_value(const struct visitor *v, const char *section, const char *key,
+/* `option` NULL: the name of a plugin. */
+static void visit_value(struct visitor *v, const char *section, const char *key,
                         const struct epa_option *option, const void *values)
 {
     struct shown shown = {.section = section, .key = key, .quoted = true};
     struct text value = {0}, path = {0};
 
-    if (option == NULL) { /* the name of a plugin */
+    if (option == NULL) {
         text_add(&value, "%s", (const char *)values);
     } else {
         option_text(option, values, &value);
@@ -41,43 +46,43 @@ static void visit_value(const struct visitor *v, const char *section, const char
         shown.quoted = option_is_text(option);
     }
     text_add(&path, "%s%s%s", section == NULL ? "" : section, section == NULL ? "" : ".", key);
+    shown.path = path.data;
     shown.value = value.data;
     shown.origin = origin_find(v->x, path.data);
-    v->fn(v->arg, &shown);
+    v->show(v, &shown);
     text_free(&value);
     text_free(&path);
 }
 
-/* The usual value is not told, as if there were no such option: results and ids are then
- * those of before there was one. */
-static bool is_silent(const struct experiment *x, const struct section *section, const char *option)
+/* A closed loop is not told, as if there were no such option: results and ids are then those of
+ * before there was one. */
+static bool is_silent(const struct experiment *x, const struct epa_option *option)
 {
-    return strcmp(section->name, "bench") == 0 && strcmp(option, "arrivals") == 0 &&
-           x->bench.arrivals == ARRIVALS_CLOSED;
+    return strcmp(option->name, "arrivals") == 0 && x->bench.arrivals == ARRIVALS_CLOSED;
 }
 
-static void visit_section(const struct visitor *v, const struct section *section)
+static void visit_section(struct visitor *v, const struct section *section)
 {
-    const struct epa_options *options = section_options(section, v->x);
-    const void *values = section_values(section, v->x);
-    const char *needs;
+    const void *values = (const char *)v->x + section->offset;
+    const struct epa_options *options = &section->options;
 
-    if (!section_applies(section, v->x))
+    if (!section_is_for(section, (const void *)v->x->algorithm.plugin) ||
+        (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x)))
         return;
-    if (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x))
-        return; /* as if there were no such section: so it is in no id either */
     if (section->plugin) {
-        const struct chosen *c = (const void *)((const char *)v->x + section->offset);
+        const struct chosen *chosen = values;
 
-        visit_value(v, section->name, "name", NULL, c->plugin->name);
+        options = &chosen->plugin->options;
+        values = chosen->config;
+        visit_value(v, section->name, "name", NULL, chosen->plugin->name);
     }
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++)
-        if (option_is_set(o, values) && option_applies(v->x, section, o->name, &needs) &&
-            !is_silent(v->x, section, o->name))
+        if (option_is_set(o, values) && option_applies(v->x, section, o->name) &&
+            (section->plugin || !is_silent(v->x, o)))
             visit_value(v, section->name, o->name, o, values);
 }
 
-static void visit(const struct visitor *v)
+static void visit(struct visitor *v)
 {
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
         if (option_is_set(o, v->x))
@@ -115,13 +120,7 @@ static void add_quoted(struct text *out, const char *text)
     text_free(&escaped);
 }
 
-struct printing {
-    struct text *out;
-    const char *section;
-    bool with_origin;
-};
-
-/* Those of a list stand in its items. */
+/* Variables of a list stand in its items. */
 static void add_variables(struct text *out, const struct node *origin)
 {
     if (origin->variables != NULL)
@@ -136,10 +135,8 @@ static void add_origin(struct text *out, const struct node *origin)
 
     if (origin == NULL)
         text_add(out, "# default");
-    else if (origin->location.line == 0) /* --set has one */
+    else if (origin->location.line == 0 || strcmp(origin->location.file, "--set") == 0)
         text_add(out, "# %s", origin->location.file);
-    else if (strcmp(origin->location.file, "--set") == 0)
-        text_add(out, "# --set");
     else
         text_add(out, "# %s:%u:%u", origin->location.file, origin->location.line,
                  origin->location.column);
@@ -150,59 +147,71 @@ static void add_origin(struct text *out, const struct node *origin)
             out->data[from] = '?';
 }
 
-static void print_value(void *arg, const struct shown *shown)
+static void print_value(struct visitor *v, const struct shown *shown)
 {
-    struct printing *p = arg;
     size_t start;
 
-    if (shown->section != NULL && (p->section == NULL || strcmp(p->section, shown->section) != 0))
-        text_add(p->out, "%s:\n", shown->section);
-    p->section = shown->section;
-    start = p->out->bytes;
-    text_add(p->out, "%s%s: ", shown->section == NULL ? "" : "  ", shown->key);
+    if (shown->section != NULL && (v->section == NULL || strcmp(v->section, shown->section) != 0))
+        text_add(v->out, "%s:\n", shown->section);
+    v->section = shown->section;
+    start = v->out->bytes;
+    text_add(v->out, "%s%s: ", shown->section == NULL ? "" : "  ", shown->key);
     if (shown->string)
-        add_quoted(p->out, shown->value);
+        add_quoted(v->out, shown->value);
     else
-        text_add(p->out, "%s", shown->value);
-    if (p->with_origin) {
-        size_t used = p->out->bytes - start;
+        text_add(v->out, "%s", shown->value);
+    if (v->with_origin) {
+        size_t used = v->out->bytes - start;
 
-        text_add(p->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1, "");
-        add_origin(p->out, shown->origin);
+        text_add(v->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1, "");
+        add_origin(v->out, shown->origin);
     }
-    text_add(p->out, "\n");
+    text_add(v->out, "\n");
 }
 
 void experiment_show(const struct experiment *x, bool with_origin, struct text *out)
 {
-    struct printing p = {.out = out, .with_origin = with_origin};
-    const struct visitor v = {x, print_value, &p};
-
-    visit(&v);
+    visit(&(struct visitor){.x = x, .show = print_value, .out = out, .with_origin = with_origin});
 }
 
-struct forwarding {
-    void (*fn)(void *arg, const char *key, const char *value, bool quoted);
-    void *arg;
-};
-
-static void forward(void *arg, const struct shown *shown)
+static void forward(struct visitor *v, const struct shown *shown)
 {
-    struct forwarding *f = arg;
-    struct text key = {0};
-
-    text_add(&key, "%s%s%s", shown->section == NULL ? "" : shown->section,
-             shown->section == NULL ? "" : ".", shown->key);
-    f->fn(f->arg, key.data, shown->value, shown->quoted);
-    text_free(&key);
+    v->fn(v->arg, shown->path, shown->value, shown->quoted);
 }
 
 void experiment_visit(const struct experiment *x,
                       void (*fn)(void *arg, const char *key, const char *value, bool quoted),
                       void *arg)
 {
-    struct forwarding f = {fn, arg};
-    const struct visitor v = {x, forward, &f};
+    visit(&(struct visitor){.x = x, .show = forward, .fn = fn, .arg = arg});
+}
 
-    visit(&v);
+/* FNV-1a. */
+static void hash_text(uint64_t *hash, const char *text)
+{
+    do
+        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    while (*text++ != 0);
+}
+
+/* Not of what it is called, who watches, and what they hope for. A path counts as it was written:
+ * what it leads to stands elsewhere on each machine. */
+static void hash_value(struct visitor *v, const struct shown *shown)
+{
+    bool path = strcmp(shown->path, "routing.path") == 0 ||
+                strcmp(shown->path, "routing.hidden_states") == 0;
+
+    if (strcmp(shown->path, "name") == 0 || strncmp(shown->path, "profile.", 8) == 0 ||
+        strncmp(shown->path, "expect.", 7) == 0)
+        return;
+    hash_text(v->arg, shown->path);
+    hash_text(v->arg, path && shown->origin != NULL ? shown->origin->text : shown->value);
+}
+
+uint64_t experiment_hash(const struct experiment *x)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    visit(&(struct visitor){.x = x, .show = hash_value, .arg = &hash});
+    return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
 }

@@ -28,8 +28,9 @@ struct node {
     struct node **item;    /* map: [n] values; list: [n] items */
 };
 
-/* A file's values may have ${NAME} in them (expand.h), other text not. All errors go to diag. *out is NULL if there is no tree to go on with. `name` is what
- * messages call the text; text and name are copied into the arena. */
+/* A file's values may have ${NAME} in them, other text not. All errors go to diag. *out is NULL if
+ * there is no tree to go on with. `name` is what messages call the text; text and name are copied
+ * into the arena. */
 enum epa_status yaml_parse(struct arena *, const char *name, const char *text, size_t bytes,
                            struct diag *, struct node **out);
 enum epa_status yaml_read(struct arena *, const char *path, struct diag *, struct node **out);

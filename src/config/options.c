@@ -3,21 +3,12 @@
 #include "config/options.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "config/value.h"
-
-enum { NAMES = 64, HINT = 256 };
-
-/* One option being read, for the functions below. */
-struct reading {
-    const struct epa_option *option;
-    const char *key;
-    struct arena *arena;
-    struct diag *diag;
-};
 
 static const char *const type_names[] = {
     [EPA_OPTION_BOOL] = "true or false",
@@ -54,6 +45,14 @@ bool option_is_text(const struct epa_option *option)
            option->type == EPA_OPTION_STRING || option->type == EPA_OPTION_CHOICE;
 }
 
+/* A whole number, alone or in a list, a size or a duration. */
+static bool is_number(const struct epa_option *option)
+{
+    return option->type == EPA_OPTION_U32 || option->type == EPA_OPTION_U64 ||
+           option->type == EPA_OPTION_BYTES || option->type == EPA_OPTION_DURATION ||
+           option->type == EPA_OPTION_U32_LIST;
+}
+
 const struct epa_option *option_find(const struct epa_options *options, const char *name)
 {
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++)
@@ -67,12 +66,11 @@ void option_number_text(const struct epa_option *option, uint64_t value, struct 
     char buf[64];
 
     if (option->type == EPA_OPTION_BYTES)
-        value_bytes_text(buf, sizeof(buf), value);
+        text_add(out, "%s", value_bytes_text(buf, sizeof(buf), value));
     else if (option->type == EPA_OPTION_DURATION)
-        value_duration_text(buf, sizeof(buf), value);
+        text_add(out, "%s", value_duration_text(buf, sizeof(buf), value));
     else
-        snprintf(buf, sizeof(buf), "%" PRIu64, value);
-    text_add(out, "%s", buf);
+        text_add(out, "%" PRIu64, value);
 }
 
 uint64_t option_greatest(const struct epa_option *option)
@@ -84,179 +82,207 @@ uint64_t option_greatest(const struct epa_option *option)
     return narrow ? UINT32_MAX : UINT64_MAX;
 }
 
-void option_range(const struct epa_option *option, struct text *out)
+static bool is_bounded(const struct epa_option *real)
+{
+    return real->least != 0.0 || real->most != 0.0;
+}
+
+void option_range(const struct epa_option *option, const char *before, struct text *out)
 {
     char least[64], most[64];
 
-    switch (option->type) {
-    case EPA_OPTION_REAL:
-        if (option->least != 0.0 || option->most != 0.0)
-            text_add(out, "%s to %s", value_real_text(least, sizeof(least), option->least),
-                     value_real_text(most, sizeof(most), option->most));
-        break;
-    case EPA_OPTION_U32:
-    case EPA_OPTION_U64:
-    case EPA_OPTION_BYTES:
-    case EPA_OPTION_DURATION:
-    case EPA_OPTION_U32_LIST:
-        if (option->min != 0 && option->max == 0)
-            text_add(out, "at least ");
-        if (option->min != 0 || option->max != 0)
-            option_number_text(option, option->min, out);
-        if (option->max != 0) {
-            text_add(out, " to ");
-            option_number_text(option, option->max, out);
-        }
-        break;
-    case EPA_OPTION_BOOL:
-    case EPA_OPTION_STRING:
-    case EPA_OPTION_CHOICE:
-        break;
+    if (option->type == EPA_OPTION_REAL && is_bounded(option))
+        text_add(out, "%s%s to %s", before, value_real_text(least, sizeof(least), option->least),
+                 value_real_text(most, sizeof(most), option->most));
+    if (!is_number(option) || (option->min == 0 && option->max == 0))
+        return;
+    text_add(out, "%s%s", before, option->max == 0 ? "at least " : "");
+    option_number_text(option, option->min, out);
+    if (option->max != 0) {
+        text_add(out, " to ");
+        option_number_text(option, option->max, out);
     }
 }
 
+/* ---- reading ---- */
+
+/* Says what is wrong, and as a hint what the type and the range are. */
+static bool refuse_text(const struct epa_option *option, struct value_error *error,
+                        const char *what)
+{
+    struct text range = {0};
+
+    option_range(option, ", ", &range);
+    snprintf(error->what, sizeof(error->what), "%s", what);
+    snprintf(error->hint, sizeof(error->hint), "expected %s%s", option_type(option),
+             range.bytes == 0 ? "" : range.data);
+    text_free(&range);
+    return false;
+}
+
+static bool parse_number(const struct epa_option *option, const char *text, uint64_t *out,
+                         struct value_error *error)
+{
+    uint64_t number = 0;
+    bool good;
+
+    if (option->type == EPA_OPTION_BYTES)
+        good = value_bytes(text, &number, error);
+    else if (option->type == EPA_OPTION_DURATION)
+        good = value_duration(text, &number, error);
+    else
+        good = value_u64(text, &number, error);
+    if (good && (number < option->min || number > option_greatest(option))) {
+        good = refuse_text(option, error, "is out of range");
+        if (option->max == 0 && number > option_greatest(option))
+            snprintf(error->hint, sizeof(error->hint), "at most %" PRIu32, UINT32_MAX);
+    }
+    if (good)
+        *out = number;
+    return good;
+}
+
+static bool parse_real(const struct epa_option *option, const char *text, double *out,
+                       struct value_error *error)
+{
+    double number = 0.0;
+
+    if (!value_real(text, &number, error))
+        return false;
+    if (is_bounded(option) && (number < option->least || number > option->most))
+        return refuse_text(option, error, "is out of range");
+    *out = number;
+    return true;
+}
+
+static bool parse_choice(const struct epa_option *option, const char *text, int *out,
+                         struct value_error *error)
+{
+    struct nearest nearest = {.want = text};
+    struct text all = {0};
+    char hint[NEAREST_ROOM];
+
+    for (const struct epa_choice *c = option->choices; c->name != NULL; c++) {
+        if (strcmp(c->name, text) == 0) {
+            *out = c->value;
+            text_free(&all);
+            return true;
+        }
+        text_add(&all, "%s%s", all.bytes == 0 ? "one of " : ", ", c->name);
+        nearest_try(&nearest, c->name);
+    }
+    snprintf(error->what, sizeof(error->what), "is not a choice");
+    snprintf(error->hint, sizeof(error->hint), "%s", nearest_hint(&nearest, hint, all.data));
+    text_free(&all);
+    return false;
+}
+
+static bool parse(const struct epa_option *option, const char *text, void *out,
+                  struct value_error *error)
+{
+    void *field = (char *)out + option->offset;
+    uint64_t number;
+
+    switch (option->type) {
+    case EPA_OPTION_BOOL:
+        return value_bool(text, field, error);
+    case EPA_OPTION_U32:
+        if (!parse_number(option, text, &number, error))
+            return false;
+        *(uint32_t *)field = (uint32_t)number;
+        return true;
+    case EPA_OPTION_U64:
+    case EPA_OPTION_BYTES:
+    case EPA_OPTION_DURATION:
+        return parse_number(option, text, field, error);
+    case EPA_OPTION_REAL:
+        return parse_real(option, text, field, error);
+    case EPA_OPTION_STRING:
+        *(const char **)field = text;
+        return true;
+    case EPA_OPTION_CHOICE:
+        return parse_choice(option, text, field, error);
+    case EPA_OPTION_U32_LIST:
+        break;
+    }
+    return refuse_text(option, error, "cannot be a list");
+}
+
+bool option_parse(const struct epa_option *option, const char *text, void *out,
+                  struct value_error *error)
+{
+    char what[sizeof(error->what)];
+
+    *error = (struct value_error){"", ""};
+    if (parse(option, text, out, error))
+        return true;
+    memcpy(what, error->what, sizeof(what));
+    if (error->hint[0] == 0)
+        refuse_text(option, error, what);
+    return false;
+}
+
+/* One option being read, for the functions below. */
+struct reading {
+    const struct epa_option *option;
+    const char *key;
+    struct arena *arena;
+    struct diag *diag;
+};
+
 /* `better` says what to write; where it is "", the type and range do. */
-__attribute__((format(printf, 4, 5))) static void
+__attribute__((format(printf, 4, 5))) static bool
 refuse(const struct reading *r, struct node *value, const char *better, const char *fmt, ...)
 {
-    struct text hint = {0};
-    char what[HINT];
+    struct value_error error;
+    char what[256];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    text_add(&hint, "%s", better);
-    if (*better == 0) {
-        struct text range = {0};
-
-        option_range(r->option, &range);
-        text_add(&hint, "expected %s%s%s", option_type(r->option), range.bytes == 0 ? "" : ", ",
-                 range.bytes == 0 ? "" : range.data);
-        text_free(&range);
-    }
+    refuse_text(r->option, &error, "");
     value->refused = true;
-    diag_error(r->diag, &value->location, hint.data, "%s: %s", r->key, what);
+    diag_error(r->diag, &value->location, *better != 0 ? better : error.hint, "%s: %s", r->key,
+               what);
     if (value->variables != NULL)
         diag_note(r->diag, &value->location, "it is from the environment: %s", value->variables);
-    text_free(&hint);
+    return false;
 }
 
 /* A scalar with something in it; all but strings and choices without quotes. */
-static bool scalar(const struct reading *r, struct node *value)
+static bool is_scalar(const struct reading *r, struct node *value)
 {
     bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE;
 
     if (value->refused)
         return false;
     if (value->kind != NODE_SCALAR)
-        refuse(r, value, "", "a single value is expected, this is a %s",
-               value->kind == NODE_MAP ? "map" : "list");
-    else if (*value->text == 0 && !value->quoted)
-        refuse(r, value, "", "no value");
-    else if (value->quoted && !quotes && value->variables == NULL)
-        refuse(r, value, "remove the quotes", "'%.40s' in quotes is a string", value->text);
-    return !value->refused;
-}
-
-static bool in_range(const struct reading *r, struct node *value, uint64_t number)
-{
-    if (number >= r->option->min && number <= option_greatest(r->option))
-        return true;
-    if (r->option->max == 0 && number > option_greatest(r->option))
-        refuse(r, value, "at most 4294967295", "%.40s is out of range", value->text);
-    else
-        refuse(r, value, "", "%.40s is out of range", value->text);
-    return false;
-}
-
-static bool read_number(const struct reading *r, struct node *value, uint64_t *out)
-{
-    struct value_error error = {"", ""};
-    uint64_t number = 0;
-    bool good;
-
-    if (!scalar(r, value))
-        return false;
-    if (r->option->type == EPA_OPTION_BYTES)
-        good = value_bytes(value->text, &number, &error);
-    else if (r->option->type == EPA_OPTION_DURATION)
-        good = value_duration(value->text, &number, &error);
-    else
-        good = value_u64(value->text, &number, &error);
-    if (!good) {
-        refuse(r, value, error.hint, "'%.40s' %s", value->text, error.what);
-        return false;
-    }
-    if (!in_range(r, value, number))
-        return false;
-    *out = number;
+        return refuse(r, value, "", "a single value is expected, this is a %s",
+                      value->kind == NODE_MAP ? "map" : "list");
+    if (*value->text == 0 && !value->quoted)
+        return refuse(r, value, "", "no value");
+    if (value->quoted && !quotes && value->variables == NULL)
+        return refuse(r, value, "remove the quotes", "'%.40s' in quotes is a string", value->text);
     return true;
 }
 
-static void read_real(const struct reading *r, struct node *value, double *out)
-{
-    const struct epa_option *o = r->option;
-    struct value_error error = {"", ""};
-    double number = 0.0;
-
-    if (!scalar(r, value))
-        return;
-    if (!value_real(value->text, &number, &error))
-        refuse(r, value, error.hint, "'%.40s' %s", value->text, error.what);
-    else if ((o->least != 0.0 || o->most != 0.0) && (number < o->least || number > o->most))
-        refuse(r, value, "", "%.40s is out of range", value->text);
-    else
-        *out = number;
-}
-
-static void read_bool(const struct reading *r, struct node *value, bool *out)
+static void read_scalar(const struct reading *r, struct node *value, void *out)
 {
     struct value_error error = {"", ""};
 
-    if (scalar(r, value) && !value_bool(value->text, out, &error))
+    if (!is_scalar(r, value))
+        return;
+    if (!option_parse(r->option, value->text, out, &error))
         refuse(r, value, error.hint, "'%.40s' %s", value->text, error.what);
-}
-
-/* null stands for "not set", which only a string can be. */
-static void read_string(const struct reading *r, struct node *value, const char **out)
-{
-    if (!scalar(r, value))
-        return;
-    if (!value->quoted && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0))
-        *out = NULL;
-    else
-        *out = value->text;
-}
-
-static void read_choice(const struct reading *r, struct node *value, int *out)
-{
-    const char *names[NAMES], *near;
-    struct text hint = {0};
-    uint32_t n = 0;
-
-    if (!scalar(r, value))
-        return;
-    for (const struct epa_choice *c = r->option->choices; c->name != NULL; c++) {
-        if (strcmp(c->name, value->text) == 0) {
-            *out = c->value;
-            return;
-        }
-        if (n < NAMES)
-            names[n++] = c->name;
-    }
-    near = text_nearest(value->text, names, n);
-    if (near != NULL)
-        text_add(&hint, "did you mean '%s'?", near);
-    for (uint32_t i = 0; near == NULL && i < n; i++)
-        text_add(&hint, "%s%s", i == 0 ? "one of " : ", ", names[i]);
-    refuse(r, value, hint.data, "'%.40s' is not a choice", value->text);
-    text_free(&hint);
+    else if (r->option->type == EPA_OPTION_STRING && !value->quoted &&
+             (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0))
+        *(const char **)(void *)((char *)out + r->option->offset) = NULL; /* not set */
 }
 
 static void read_list(const struct reading *r, struct node *value, struct epa_u32_list *out)
 {
-    struct epa_u32_list list = {NULL, value->n};
+    struct value_error error;
     uint32_t *item;
 
     if (value->refused)
@@ -268,74 +294,52 @@ static void read_list(const struct reading *r, struct node *value, struct epa_u3
     }
     item = arena_alloc(r->arena, (value->n + 1) * sizeof(*item));
     for (uint32_t i = 0; i < value->n; i++) {
+        struct node *node = value->item[i];
         uint64_t number = 0;
 
-        if (!read_number(r, value->item[i], &number))
-            value->refused = true;
+        error = (struct value_error){"", ""};
+        if (is_scalar(r, node) && !parse_number(r->option, node->text, &number, &error))
+            refuse(r, node, error.hint, "'%.40s' %s", node->text, error.what);
+        value->refused = value->refused || node->refused;
         item[i] = (uint32_t)number;
     }
-    list.item = item;
     if (!value->refused)
-        *out = list;
+        *out = (struct epa_u32_list){item, value->n};
 }
 
 void option_read(const struct epa_option *option, const char *key, struct node *value,
                  struct arena *arena, struct diag *diag, void *out)
 {
     const struct reading r = {option, key, arena, diag};
-    void *field = (char *)out + option->offset;
-    uint64_t number;
 
-    switch (option->type) {
-    case EPA_OPTION_BOOL:
-        read_bool(&r, value, field);
-        break;
-    case EPA_OPTION_U32:
-        if (read_number(&r, value, &number))
-            *(uint32_t *)field = (uint32_t)number;
-        break;
-    case EPA_OPTION_U64:
-    case EPA_OPTION_BYTES:
-    case EPA_OPTION_DURATION:
-        if (read_number(&r, value, &number))
-            *(uint64_t *)field = number;
-        break;
-    case EPA_OPTION_REAL:
-        read_real(&r, value, field);
-        break;
-    case EPA_OPTION_STRING:
-        read_string(&r, value, field);
-        break;
-    case EPA_OPTION_CHOICE:
-        read_choice(&r, value, field);
-        break;
-    case EPA_OPTION_U32_LIST:
-        read_list(&r, value, field);
-        break;
-    }
+    if (option->type == EPA_OPTION_U32_LIST)
+        read_list(&r, value, (void *)((char *)out + option->offset));
+    else
+        read_scalar(&r, value, out);
 }
 
 static void refuse_key(const struct epa_options *options, const char *section, const char *own,
                        struct node *key, struct diag *diag)
 {
-    const char *names[NAMES], *near;
-    struct text hint = {0};
-    uint32_t n = 0;
+    struct nearest nearest = {.want = key->text};
+    struct text all = {0};
+    char hint[NEAREST_ROOM];
 
-    if (own != NULL)
-        names[n++] = own;
+    if (own != NULL) {
+        text_add(&all, "it has: %s", own);
+        nearest_try(&nearest, own);
+    }
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++)
-        if (n < NAMES)
-            names[n++] = o->name;
-    near = text_nearest(key->text, names, n);
-    if (near != NULL)
-        text_add(&hint, "did you mean '%s'?", near);
-    else if (strchr(key->text, ' ') != NULL)
-        text_add(&hint, "a text with a comma in it needs quotes here");
-    for (uint32_t i = 0; hint.bytes == 0 && i < n; i++)
-        text_add(&hint, "%s%s", i == 0 ? "it has: " : ", ", names[i]);
-    diag_error(diag, &key->location, hint.data, "unknown key '%.64s' in '%s'", key->text, section);
-    text_free(&hint);
+        text_add(&all, "%s%s", all.bytes == 0 ? "it has: " : ", ", o->name);
+    nearest_try_table(&nearest, options->table, sizeof(*options->table));
+    if (nearest.name != NULL)
+        nearest_hint(&nearest, hint, "");
+    diag_error(diag, &key->location,
+               nearest.name != NULL             ? hint
+               : strchr(key->text, ' ') != NULL ? "a text with a comma in it needs quotes here"
+                                                : all.data,
+               "unknown key '%.64s' in '%s'", key->text, section);
+    text_free(&all);
 }
 
 void options_read(const struct epa_options *options, const char *section, const char *own,
@@ -343,9 +347,7 @@ void options_read(const struct epa_options *options, const char *section, const 
 {
     if (options->size != 0)
         memcpy(out, options->defaults, options->size);
-    if (map == NULL)
-        return;
-    for (uint32_t i = 0; i < map->n; i++) {
+    for (uint32_t i = 0; map != NULL && i < map->n; i++) {
         const struct epa_option *option = option_find(options, map->key[i]->text);
 
         if (option_is_note(map->key[i]->text) ||
@@ -359,6 +361,8 @@ void options_read(const struct epa_options *options, const char *section, const 
     }
 }
 
+/* ---- and back ---- */
+
 static uint64_t number_at(const struct epa_option *option, const void *from)
 {
     const void *field = (const char *)from + option->offset;
@@ -369,7 +373,6 @@ static uint64_t number_at(const struct epa_option *option, const void *from)
 bool option_is_set(const struct epa_option *option, const void *from)
 {
     const void *field = (const char *)from + option->offset;
-    uint64_t number;
     double real;
 
     switch (option->type) {
@@ -377,21 +380,13 @@ bool option_is_set(const struct epa_option *option, const void *from)
         return *(const char *const *)field != NULL;
     case EPA_OPTION_U32_LIST:
         return ((const struct epa_u32_list *)field)->item != NULL;
-    case EPA_OPTION_U32:
-    case EPA_OPTION_U64:
-    case EPA_OPTION_BYTES:
-    case EPA_OPTION_DURATION:
-        number = number_at(option, from);
-        return number >= option->min && number <= option_greatest(option);
     case EPA_OPTION_REAL:
         real = *(const double *)field;
-        return (option->least == 0.0 && option->most == 0.0) ||
-               (real >= option->least && real <= option->most);
-    case EPA_OPTION_BOOL:
-    case EPA_OPTION_CHOICE:
-        break;
+        return !is_bounded(option) || (real >= option->least && real <= option->most);
+    default:
+        return !is_number(option) || (number_at(option, from) >= option->min &&
+                                      number_at(option, from) <= option_greatest(option));
     }
-    return true;
 }
 
 static void list_text(const struct epa_u32_list *list, struct text *out)
@@ -411,12 +406,6 @@ void option_text(const struct epa_option *option, const void *from, struct text 
     case EPA_OPTION_BOOL:
         text_add(out, "%s", *(const bool *)field ? "true" : "false");
         break;
-    case EPA_OPTION_U32:
-    case EPA_OPTION_U64:
-    case EPA_OPTION_BYTES:
-    case EPA_OPTION_DURATION:
-        option_number_text(option, number_at(option, from), out);
-        break;
     case EPA_OPTION_REAL:
         text_add(out, "%s", value_real_text(buf, sizeof(buf), *(const double *)field));
         break;
@@ -431,5 +420,7 @@ void option_text(const struct epa_option *option, const void *from, struct text 
     case EPA_OPTION_U32_LIST:
         list_text(field, out);
         break;
+    default:
+        option_number_text(option, number_at(option, from), out);
     }
 }

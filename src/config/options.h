@@ -1,10 +1,11 @@
-/* From nodes to structs and back to text, by the tables of epa2a/option.h. */
+/* From nodes and texts to structs and back, by the tables of epa2a/option.h. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
 #include <epa2a/option.h>
 
 #include "config/node.h"
+#include "config/value.h"
 
 struct text;
 
@@ -20,6 +21,9 @@ void option_read(const struct epa_option *, const char *key, struct node *value,
 void options_read(const struct epa_options *, const char *section, const char *own,
                   const struct node *map, struct arena *, struct diag *, void *out);
 
+/* The same of one value as text, which a string points to; lists are none. False: why not. */
+bool option_parse(const struct epa_option *, const char *text, void *out, struct value_error *);
+
 /* "x-..." keys are the user's notes. */
 bool option_is_note(const char *key);
 
@@ -34,9 +38,9 @@ void option_text(const struct epa_option *, const void *from, struct text *out);
  * durations. */
 bool option_is_text(const struct epa_option *);
 
-/* "whole number"; "1 to 32", or "" where there is no bound. */
+/* "a whole number"; ", 1 to 32" after `before` = ", ", or nothing where there is no bound. */
 const char *option_type(const struct epa_option *);
-void option_range(const struct epa_option *, struct text *out);
+void option_range(const struct epa_option *, const char *before, struct text *out);
 /* "ns, us, ms or s"; NULL: numbers of that type are without. */
 const char *option_unit(const struct epa_option *);
 

@@ -28,6 +28,9 @@ struct node *tree_whole(struct arena *, const struct section *, struct node *val
  * of the section `bench`. `over` is copied. */
 void tree_lay(struct tree *, const struct node *over, bool dotted);
 
+/* As yaml_read(), with what the file includes, and `include` no longer. */
+enum epa_status tree_read_file(struct arena *, const char *file, struct diag *, struct node **out);
+
 /* --set "key=value". In matrix and zip, keys have points in them: what is behind the first
  * point is one key. */
 void tree_set(struct tree *, const char *argument);

@@ -231,24 +231,20 @@ bool value_duration(const char *text, uint64_t *out, struct value_error *error)
 
 static char *unscaled(char *buf, size_t room, uint64_t value, const struct unit *units)
 {
-    while (!units->shown || value % units->factor != 0 || value < units->factor)
+    while (value != 0 && (!units->shown || value % units->factor != 0 || value < units->factor))
         units++;
-    snprintf(buf, room, "%" PRIu64 "%s", value / units->factor, units->name);
+    snprintf(buf, room, "%" PRIu64 "%s", value / units->factor, value == 0 ? "" : units->name);
     return buf;
 }
 
 char *value_bytes_text(char *buf, size_t room, uint64_t bytes)
 {
-    if (bytes == 0)
-        snprintf(buf, room, "0");
-    return bytes == 0 ? buf : unscaled(buf, room, bytes, byte_units);
+    return unscaled(buf, room, bytes, byte_units);
 }
 
 char *value_duration_text(char *buf, size_t room, uint64_t ns)
 {
-    if (ns == 0)
-        snprintf(buf, room, "0");
-    return ns == 0 ? buf : unscaled(buf, room, ns, time_units);
+    return unscaled(buf, room, ns, time_units);
 }
 
 char *value_real_text(char *buf, size_t room, double value)

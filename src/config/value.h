@@ -9,7 +9,7 @@
 /* What is wrong with a text, to stand behind it ("'4x' is not a whole number"), and what to
  * write instead; hint is "" where nothing better is known than the type. */
 struct value_error {
-    char what[96], hint[96];
+    char what[96], hint[256];
 };
 
 bool value_u64(const char *text, uint64_t *out, struct value_error *);

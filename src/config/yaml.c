@@ -9,9 +9,83 @@
 #include <yaml.h>
 
 #include "base/arena.h"
-#include "config/expand.h"
 #include "base/text.h"
-#include "config/yaml_syntax.h"
+#include "config/yaml_text.h"
+
+/* ---- nodes: maps and lists are arrays in the arena that double ---- */
+
+struct node *node_make(struct arena *arena, enum node_kind kind,
+                       const struct source_location *location)
+{
+    struct node *node = arena_alloc(arena, sizeof(*node));
+
+    node->kind = kind;
+    node->location = *location;
+    node->text = "";
+    return node;
+}
+
+/* Room is doubled whenever n is a power of two. */
+void node_append(struct arena *arena, struct node *node, struct node *key, struct node *item)
+{
+    if ((node->n & (node->n - 1)) == 0) {
+        size_t bytes = (node->n == 0 ? 1 : 2 * (size_t)node->n) * sizeof(struct node *);
+        struct node **keys = arena_alloc(arena, bytes), **items = arena_alloc(arena, bytes);
+
+        if (node->n != 0) {
+            memcpy(keys, node->key, node->n * sizeof(*keys));
+            memcpy(items, node->item, node->n * sizeof(*items));
+        }
+        node->key = keys;
+        node->item = items;
+    }
+    node->key[node->n] = key;
+    node->item[node->n++] = item;
+}
+
+static int32_t find_key(const struct node *map, const char *key)
+{
+    if (map != NULL && map->kind == NODE_MAP)
+        for (uint32_t i = 0; i < map->n; i++)
+            if (strcmp(map->key[i]->text, key) == 0)
+                return (int32_t)i;
+    return -1;
+}
+
+struct node *node_find(const struct node *map, const char *key)
+{
+    int32_t i = find_key(map, key);
+
+    return i < 0 ? NULL : map->item[i];
+}
+
+void node_set(struct arena *arena, struct node *map, struct node *key, struct node *value)
+{
+    int32_t i = find_key(map, key->text);
+
+    if (i < 0) {
+        node_append(arena, map, key, value);
+        return;
+    }
+    map->key[i] = key;
+    map->item[i] = value;
+}
+
+/* The pairs behind it move up, as node_append() counts on n for the room that there is. */
+void node_drop(struct node *map, const char *key)
+{
+    int32_t i = find_key(map, key);
+
+    if (i < 0)
+        return;
+    for (uint32_t j = (uint32_t)i; j + 1 < map->n; j++) {
+        map->key[j] = map->key[j + 1];
+        map->item[j] = map->item[j + 1];
+    }
+    map->n--;
+}
+
+/* ---- reading ---- */
 
 enum {
     MAX_BYTES = 1 << 20,
@@ -25,12 +99,6 @@ struct anchor {
     struct anchor *before;
     const char *name;
     const struct node *node; /* NULL while it is being read */
-};
-
-/* How a text is read. */
-struct manner {
-    size_t from;  /* the byte that it begins at */
-    bool expands; /* as in struct reader */
 };
 
 /* A map or list that is being read. */
@@ -171,40 +239,36 @@ static struct node *read_scalar(struct reader *reader, const yaml_event_t *event
     return node;
 }
 
-struct sorted_key {
-    const char *text;
-    uint32_t index;
-};
-
+/* By text, then as they stand in it. */
 static int compare_keys(const void *a, const void *b)
 {
-    const struct sorted_key *l = a, *r = b;
+    const struct node *l = *(struct node *const *)a, *r = *(struct node *const *)b;
     int order = strcmp(l->text, r->text);
 
-    return order != 0 ? order : (l->index > r->index) - (l->index < r->index);
+    if (order == 0)
+        order = l->location.line > r->location.line ? 1 : -(l->location.line < r->location.line);
+    return order != 0 ? order : l->location.column > r->location.column ? 1 : -1;
 }
 
-/* Sorted, so that a hundred thousand keys cost no quadratic time. Later duplicates go. */
+/* Takes all but the first of each key out; sorted, as a file may have a hundred thousand. */
 static void refuse_duplicates(struct reader *reader, struct node *map)
 {
-    struct sorted_key *sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
+    struct node **sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < map->n; i++)
-        sorted[i] = (struct sorted_key){map->key[i]->text, i};
+    if (map->n > 0)
+        memcpy(sorted, map->key, map->n * sizeof(*sorted));
     qsort(sorted, map->n, sizeof(*sorted), compare_keys);
     for (uint32_t i = 1, first = 0; i < map->n; i++) {
-        struct node *key = map->key[sorted[i].index];
-
-        if (strcmp(sorted[i].text, sorted[first].text) != 0) {
+        if (strcmp(sorted[i]->text, sorted[first]->text) != 0) {
             first = i;
             continue;
         }
         reader->failed = true;
-        key->refused = true;
-        diag_error(reader->diag, &key->location, "keep one of them", "key '%s' is set twice",
-                   key->text);
-        diag_note(reader->diag, &map->key[sorted[first].index]->location, "it was first set here");
+        sorted[i]->refused = true;
+        diag_error(reader->diag, &sorted[i]->location, "keep one of them", "key '%s' is set twice",
+                   sorted[i]->text);
+        diag_note(reader->diag, &sorted[first]->location, "it was first set here");
     }
     for (uint32_t i = 0; i < map->n; i++) {
         if (map->key[i]->refused)
@@ -351,14 +415,12 @@ static struct node *read_document(struct reader *reader)
     return going ? root : NULL;
 }
 
+/* Of a line that begins before byte `from`; expands: as in struct reader. */
 static enum epa_status parse(struct arena *arena, const char *name, const char *text, size_t bytes,
-                             const struct manner *manner, struct diag *diag, struct node **out)
+                             size_t from, bool expands, struct diag *diag, struct node **out)
 {
-    size_t from = manner->from;
-    struct reader reader = {.arena = arena,
-                            .diag = diag,
-                            .text = {.shift = (uint32_t)from},
-                            .expands = manner->expands};
+    struct reader reader = {
+        .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}, .expands = expands};
     size_t mark = from == 0 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
     *out = NULL;
@@ -384,13 +446,13 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
 enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text, size_t bytes,
                            struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, bytes, &(struct manner){0}, diag, out);
+    return parse(arena, name, text, bytes, 0, false, diag, out);
 }
 
 enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
                                  size_t from, struct diag *diag, struct node **out)
 {
-    return parse(arena, name, text, strlen(text), &(struct manner){.from = from}, diag, out);
+    return parse(arena, name, text, strlen(text), from, false, diag, out);
 }
 
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
@@ -416,8 +478,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
                    strerror(failure));
         status = EPA_ERR_CONFIG;
     } else {
-        status =
-            parse(arena, path, text.data, text.bytes, &(struct manner){.expands = true}, diag, out);
+        status = parse(arena, path, text.data, text.bytes, 0, true, diag, out);
     }
     text_free(&text);
     return status;

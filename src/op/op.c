@@ -1,5 +1,5 @@
 /* The operations this program knows. A new one adds its line here, a section to
- * experiment_table.c, and a member to the unions of problem.h and algorithm.h. */
+ * config/experiment.c, and a member to the unions of problem.h and algorithm.h. */
 #include "op/op.h"
 
 #include "base/random.h"

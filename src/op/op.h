@@ -1,6 +1,6 @@
 /* The interface of an operation: everything the core knows of what is computed. Session,
  * report and trace reach an operation through this table only; its options are a section of
- * the experiment (experiment_table.c), its shapes a member of struct epa_problem.
+ * the experiment (config/experiment.c), its shapes a member of struct epa_problem.
  *
  * Everything is a function of (seed, rank, iteration): any rank can make any other rank's
  * inputs, so a check needs no communication. */
@@ -12,7 +12,6 @@
 #include <jansson.h>
 
 #include "base/text.h"
-#include "config/check.h"
 #include "config/experiment.h"
 
 /* Contents of the files an operation reads, loaded once and const from then on. Each

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/fault.h"
+#include "config/experiment.h"
 #include "report/report_json_parts.h"
 #include "report/report_plugins.h"
 #include "report/verdict.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/fault.h"
+#include "config/experiment.h"
 
 void report_comment(FILE *file, const char *fmt, ...)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/fault.h"
+#include "config/experiment.h"
 
 /* A first sample this much above the median is slow, not noise. */
 static const double slow_first = 1.5;

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "config/expect.h"
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 #include "config/node.h"
 
 /* Rows of the report, as result.c makes them; the last stands for what names none. */

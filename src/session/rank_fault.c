@@ -10,8 +10,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "config/experiment_table.h"
-#include "config/fault.h"
+#include "config/experiment.h"
 #include "config/node.h"
 #include "base/random.h"
 

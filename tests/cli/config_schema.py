@@ -25,7 +25,7 @@ CANNOT_KNOW = [
     r"is set twice",
     r"no value$",
     r"'\d+e\d+' is not a whole number",  # 1000 all the same
-    r": [\d.]+ ?[a-zA-Z%]+ is out of range",  # a pattern can be held to it, and no more
+    r": '[\d.]+ ?[a-zA-Z%]+' is out of range",  # a pattern can be held to it, and no more
 ]
 # What is about this one value or key alone.
 OF_ONE_VALUE = (r"is not a whole number|is not a number|is not true or false|is not a choice|is out of range"

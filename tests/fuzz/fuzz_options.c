@@ -9,7 +9,7 @@
 #include "../unit/fake_registry.h"
 #include "base/arena.h"
 #include "base/text.h"
-#include "config/batch.h"
+#include "experiment/batch.h"
 #include "config/diag.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -46,7 +46,7 @@ static struct input cut(const uint8_t *data, size_t bytes)
 
 /* By the descriptor's name, so that no two fuzzers meet on one path. */
 static enum epa_status read_bytes(const char *text, size_t bytes, const char *const *sets,
-                                  uint32_t n_sets, struct experiment **out)
+                                  uint32_t n_sets, struct batch **out)
 {
     FILE *file = fdopen(memfd_create("fuzz", MFD_CLOEXEC), "w");
     struct diag *diag = diag_create();
@@ -57,7 +57,7 @@ static enum epa_status read_bytes(const char *text, size_t bytes, const char *co
     if (file == NULL || fwrite(text, 1, bytes, file) != bytes || fflush(file) != 0)
         abort();
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(file));
-    status = experiment_read(path, sets, n_sets, NULL, diag, out);
+    status = batch_read(path, sets, n_sets, 0, NULL, diag, out);
     if ((status == EPA_OK) != (diag_errors(diag) == 0))
         abort();
     fclose(file);
@@ -103,15 +103,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct input in = cut(data, bytes);
     struct text first = {0}, second = {0};
-    struct experiment *x = NULL;
+    struct batch *base = NULL;
 
-    if (read_bytes(in.yaml, in.yaml_bytes, in.set, in.n_sets, &x) == EPA_OK) {
-        experiment_show(x, false, &first);
-        experiment_destroy(x);
-        if (read_bytes(first.data, first.bytes, NULL, 0, &x) != EPA_OK)
+    if (read_bytes(in.yaml, in.yaml_bytes, in.set, in.n_sets, &base) == EPA_OK) {
+        experiment_show(base->run[0].x, false, &first);
+        batch_destroy(base);
+        if (read_bytes(first.data, first.bytes, NULL, 0, &base) != EPA_OK)
             abort();
-        experiment_show(x, false, &second);
-        experiment_destroy(x);
+        experiment_show(base->run[0].x, false, &second);
+        batch_destroy(base);
         if (strcmp(first.data, second.data) != 0)
             abort();
     }

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "config/diag.h"
 #include "base/text.h"
-#include "config/expand.h"
+#include "config/yaml_text.h"
 #include "config/node.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

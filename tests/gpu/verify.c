@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/diag.h"
+#include "experiment/batch.h"
 #include "gpu.h"
 #include "session/session.h"
 
@@ -107,7 +107,7 @@ __attribute__((format(printf, 2, 3))) static void add_common(struct plan *p, con
 }
 
 static enum epa_status read_entry(const struct plan *p, const struct entry *way,
-                                  const struct entry *problem, struct experiment **out)
+                                  const struct entry *problem, struct batch **out)
 {
     const char *set[ALL_SETS];
     struct diag *diag = diag_create();
@@ -120,7 +120,7 @@ static enum epa_status read_entry(const struct plan *p, const struct entry *way,
         set[n++] = way->set[i];
     for (uint32_t i = 0; i < SETS && problem->set[i] != NULL; i++)
         set[n++] = problem->set[i];
-    status = experiment_read(p->config, set, n, p->registry, diag, out);
+    status = batch_read(p->config, set, n, 0, p->registry, diag, out);
     diag_print(diag, stdout);
     diag_destroy(diag);
     return status;
@@ -145,13 +145,13 @@ static bool is_as_wanted(struct plan *p, const struct session *s, enum epa_statu
 static void run_entry(struct plan *p, const struct entry *way, const struct entry *problem)
 {
     struct epa_error err = {EPA_OK, ""};
-    struct experiment *x = NULL;
+    struct batch *batch = NULL;
     struct session *s = NULL;
-    enum epa_status status = read_entry(p, way, problem, &x);
+    enum epa_status status = read_entry(p, way, problem, &batch);
     bool good = false;
 
     if (status == EPA_OK)
-        status = session_create(x, VERB_VERIFY, &s, &err);
+        status = session_create(batch->run[0].x, VERB_VERIFY, &s, &err);
     if (status == EPA_OK) {
         status = session_run(s, -1, &err);
         good = is_as_wanted(p, s, status, &err);
@@ -164,7 +164,7 @@ static void run_entry(struct plan *p, const struct entry *way, const struct entr
     p->stuck = session_in_use(s);
     if (!p->stuck) {
         session_destroy(s);
-        experiment_destroy(x);
+        batch_destroy(batch);
     }
 }
 

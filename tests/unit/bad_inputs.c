@@ -3,7 +3,7 @@
 
 #include "test.h"
 
-#include "config/batch.h"
+#include "experiment/batch.h"
 #include "config/diag.h"
 #include "base/text.h"
 
@@ -67,68 +67,60 @@ static char *print_errors(char *line)
     return out;
 }
 
-/* Cuts the first error or note off `*at`, as "[note ]PLACE WORDS", PLACE as in the file of cases
- * and WORDS with the hint. False at the end. */
-static bool cut_error(char **at, char *out, size_t room)
-{
-    char *head = *at, *end = strchr(head, '\n'), *kind, *caret, *next;
-    int place, width = 1;
+/* An error or a note: "[note ]PLACE+WIDTH", as in the file of cases, and its words with the hint. */
+struct said {
+    char place[128], words[1024];
+};
+enum { SAID = 32 };
 
-    if (*head == 0)
-        return false;
-    *end = 0;
-    *at = end + 1;
-    kind = strstr(head, ": error: ");
-    if (kind == NULL)
-        kind = strstr(head, ": note: ");
-    assert_non_null(kind);
-    place = (int)(kind - head);
-    if (strncmp(head, "bad.yaml", 8) == 0) {
-        head += place == 8 ? 8 : 9;
-        place = (int)(kind - head);
+static uint32_t read_said(char *printed, struct said *out)
+{
+    uint32_t n = 0;
+
+    for (char *line = strtok(printed, "\n"), *kind; line != NULL; line = strtok(NULL, "\n")) {
+        struct said *last = &out[n > 0 ? n - 1 : 0];
+        int used = 0;
+        unsigned number;
+
+        if (strncmp(line, "      | ", 8) == 0) {
+            line = strchr(line, '^');
+            assert_non_null(line);
+            used = (int)strspn(line + 1, "~") + 1;
+            snprintf(last->place + strlen(last->place), 16, "+%d", used);
+            strcat(last->words, line + used);
+        } else if (sscanf(line, "%u | %n", &number, &used) != 1 || used == 0) { /* no source */
+            assert_true(n < SAID);
+            kind = strstr(line, ": error: ");
+            kind = kind == NULL ? strstr(line, ": note: ") : kind;
+            assert_non_null(kind);
+            *kind = 0;
+            line += strncmp(line, "bad.yaml", 8) == 0 ? 8 + (line[8] == ':') : 0;
+            snprintf(out[n].place, sizeof(out[n].place), "%s%s", kind[2] == 'n' ? "note " : "",
+                     *line == 0 ? "-" : line);
+            snprintf(out[n++].words, sizeof(out[0].words), "%s", strchr(kind + 2, ':') + 1);
+        }
     }
-    snprintf(out, room, "%s%.*s", kind[2] == 'n' ? "note " : "", place, head);
-    if (place <= 0)
-        strcat(out, "-");
-    caret = place > 0 && *end == 0 ? strstr(*at, "| ") : NULL;
-    next = caret != NULL ? strchr(caret, '\n') + 1 : NULL;
-    caret = next != NULL ? strstr(next, "| ") : NULL;
-    if (caret != NULL) {
-        end = strchr(caret, '\n');
-        *end = 0;
-        *at = end + 1;
-        caret = strchr(caret, '^');
-        assert_non_null(caret);
-        width = (int)strspn(caret + 1, "~") + 1;
-        snprintf(out + strlen(out), room - strlen(out), "+%d", width);
-        caret += width;
-    }
-    kind = strchr(kind + 2, ':') + 1;
-    snprintf(out + strlen(out), room - strlen(out), "%s%s", kind, caret == NULL ? "" : caret);
-    return true;
+    return n;
 }
 
 /* `want`: a place, and words with " .. " between. */
-static bool says(const char *got, char *want)
+static bool says(const struct said *said, char *want)
 {
-    size_t place = strncmp(want, "note ", 5) == 0 ? 5 : 0;
+    size_t place = strlen(said->place);
+    const char *got = said->words;
 
-    place += strcspn(want + place, " ");
-    if (strncmp(got, want, place + 1) != 0)
+    if (strncmp(said->place, want, place) != 0 || want[place] != ' ')
         return false;
-    got += place;
-    for (char *word = want + place + 1, *end; word != NULL; word = end) {
+    for (char *word = want + place + 1, *end; word != NULL && got != NULL; word = end) {
         end = strstr(word, " .. ");
         if (end != NULL) {
             *end = 0;
             end += 4;
         }
         got = strstr(got, word);
-        if (got == NULL)
-            return false;
-        got += strlen(word);
+        got = got == NULL ? NULL : got + strlen(word);
     }
-    return true;
+    return got != NULL;
 }
 
 static char *next_line(FILE *file, char *line, int room)
@@ -145,7 +137,8 @@ TEST(each_bad_input_is_refused_at_its_place)
 {
     const char *path = getenv("EPA2A_TEST_BAD_INPUTS");
     FILE *file = fopen(path != NULL ? path : "", "r");
-    char folder[] = "/tmp/epa2a-bad-XXXXXX", line[1024], name[1024], got[1024];
+    char folder[] = "/tmp/epa2a-bad-XXXXXX", line[1024], name[1024];
+    static struct said said[SAID];
     uint32_t cases = 0, failed = 0;
     char *more;
 
@@ -154,24 +147,24 @@ TEST(each_bad_input_is_refused_at_its_place)
     assert_int_equal(chdir(folder), 0);
     more = next_line(file, line, sizeof(line));
     while (more != NULL) {
-        char *errors, *at;
+        uint32_t n, at = 0;
+        char *printed;
 
         strcpy(name, line);
-        errors = at = print_errors(line);
-        cases++;
-        while ((more = next_line(file, line, sizeof(line))) != NULL && line[0] == ' ') {
-            if (!cut_error(&at, got, sizeof(got)))
-                strcpy(got, "nothing");
-            else if (says(got, line + 4))
+        printed = print_errors(line);
+        n = read_said(printed, said);
+        for (; (more = next_line(file, line, sizeof(line))) != NULL && line[0] == ' '; at++) {
+            if (at < n && says(&said[at], line + 4))
                 continue;
-            print_error("%s\n  %s\n", name, got);
+            print_error("%s\n  %s %s\n", name, at < n ? said[at].place : "nothing", said[at].words);
             failed++;
         }
-        if (*at != 0 || at == errors) {
-            print_error("%s\n  more is said: %s\n", name, at);
+        if (at < n || n == 0) {
+            print_error("%s\n  %u are said, and not %u\n", name, n, at);
             failed++;
         }
-        free(errors);
+        free(printed);
+        cases++;
     }
     fclose(file);
     assert_int_equal(chdir("/"), 0);

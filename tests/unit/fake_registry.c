@@ -14,29 +14,19 @@ static const struct epa_choice fake_waits[] = {
     {0},
 };
 const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536, .share = 0.25};
+#define OPTION(key, type, field, ...) \
+    { \
+        .name = key, EPA_##type(struct fake_transport, field), .help = "said", __VA_ARGS__ \
+    }
+
 const struct epa_option fake_transport_options[] = {
-    {.name = "wait",
-     EPA_CHOICE(struct fake_transport, wait),
-     .choices = fake_waits,
-     .help = "what a rank does while it waits"},
-    {.name = "prefault", EPA_BOOL(struct fake_transport, prefault), .help = "touch it all"},
-    {.name = "ring",
-     EPA_BYTES(struct fake_transport, ring_bytes),
-     .min = 4096,
-     .max = 1 << 30,
-     .help = "room for messages"},
-    {.name = "linger", EPA_DURATION(struct fake_transport, linger_ns), .help = "at the end"},
-    {.name = "share",
-     EPA_REAL(struct fake_transport, share),
-     .least = 0.0,
-     .most = 1.0,
-     .help = "of a core"},
-    {.name = "device", EPA_STRING(struct fake_transport, device), .help = "by name"},
-    {.name = "lanes",
-     EPA_U32_LIST(struct fake_transport, lanes),
-     .min = 1,
-     .max = 8,
-     .help = "in order of use"},
+    OPTION("wait", CHOICE, wait, .choices = fake_waits),
+    OPTION("prefault", BOOL, prefault, .min = 0),
+    OPTION("ring", BYTES, ring_bytes, .min = 4096, .max = 1 << 30),
+    OPTION("linger", DURATION, linger_ns, .min = 0),
+    OPTION("share", REAL, share, .least = 0.0, .most = 1.0),
+    OPTION("device", STRING, device, .min = 0),
+    OPTION("lanes", U32_LIST, lanes, .min = 1, .max = 8),
     {0},
 };
 
@@ -56,9 +46,7 @@ static const struct epa_option fake_algorithm_options[] = {
      .min = 1,
      .max = 2,
      .help = "buffer sets"},
-    {.name = "fused",
-     EPA_BOOL(struct fake_algorithm, fused),
-     .help = "whether it does the experts' work"},
+    {.name = "fused", EPA_BOOL(struct fake_algorithm, fused), .help = "the experts' work, too"},
     {0},
 };
 
@@ -141,24 +129,24 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
                               struct epa_error *err)
 {
     static const char *const kinds[] = {"backend", "launcher", "transport", "algorithm"};
-    const char *names[8], *near;
-    uint32_t n = 0;
+    struct nearest nearest = {.want = name};
+    char hint[NEAREST_ROOM], there[64] = "there is";
 
     (void)registry;
     for (size_t i = 0; i < sizeof(fake_plugins) / sizeof(fake_plugins[0]); i++) {
         if (fake_plugins[i]->kind != kind)
             continue;
-        if (strcmp(fake_plugins[i]->name, name) == 0) {
-            *out = fake_plugins[i];
-            return EPA_OK;
-        }
-        names[n++] = fake_plugins[i]->name;
+        nearest_try(&nearest, fake_plugins[i]->name);
+        snprintf(there + strlen(there), sizeof(there) - strlen(there), " '%s'",
+                 fake_plugins[i]->name);
+        if (strcmp(fake_plugins[i]->name, name) != 0)
+            continue;
+        *out = fake_plugins[i];
+        return EPA_OK;
     }
     if (kind == EPA_PLUGIN_TRANSPORT && strcmp(name, "ucx") == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "transport plugin 'ucx' cannot be loaded: libucp.so.0 is missing");
-    near = text_nearest(name, names, n);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s '%s'%s", kinds[kind], name,
-                    near != NULL ? "is it" : "there is", near != NULL ? near : names[0],
-                    near != NULL ? "?" : "");
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s", kinds[kind], name,
+                    nearest_hint(&nearest, hint, there));
 }

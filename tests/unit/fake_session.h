@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 #include "op/moe/routing.h"
 #include "report/result.h"
 
@@ -29,8 +29,6 @@ static inline uint32_t fake_threads(const void *config)
     (void)config;
     return 1;
 }
-
-static const struct origin fake_origins = {NULL}; /* no file: all are defaults */
 
 static const struct epa_algorithm_plugin fake_algorithm = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
@@ -85,7 +83,6 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                   .check = true,
                   .min_iterations = 50},
         .expect = {.wrong = UINT32_MAX},
-        .origins = &fake_origins,
     };
 }
 

@@ -1,7 +1,6 @@
 /* The tree that YAML becomes, its places, and the limits. What is said about bad YAML
  * stands in tests/cli/bad-inputs.txt. */
 #include "test.h"
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "config/diag.h"
@@ -81,20 +80,6 @@ TEST(byte_order_mark_is_skipped)
     finish(&p);
 }
 
-TEST(aliases_are_copies)
-{
-    const char *text = "a: &x {n: 1}\nb: *x\n";
-    struct parsed p = parse(text, strlen(text));
-    struct node *a = node_find(p.root, "a"), *b = node_find(p.root, "b");
-
-    assert_int_equal(p.status, EPA_OK);
-    assert_string_equal(node_find(b, "n")->text, "1");
-    node_set(p.arena, b, b->key[0], p.root->key[0]);
-    assert_string_equal(node_find(b, "n")->text, "a");
-    assert_string_equal(node_find(a, "n")->text, "1");
-    finish(&p);
-}
-
 TEST(value_of_a_set_counts_columns_from_the_start_of_the_argument)
 {
     const char *text = "moe.list=[1, 2]";
@@ -110,65 +95,29 @@ TEST(value_of_a_set_counts_columns_from_the_start_of_the_argument)
     diag_destroy(diag);
 }
 
-TEST(reader_errors_have_their_line)
+/* `text`, then `n` of `many`, then `end`. */
+static void refused_long(const char *text, const char *many, int n, const char *end,
+                         const char *words)
 {
-    refused("a: 1\nb: \xc3\xa4\xff\n", 12, "a.yaml:2:5: error: byte 0xff is not UTF-8");
-    refused("a: 1\nb: \x01\n", 10, "a.yaml:2:4: error: control character 0x01");
-    refused("a: 1\nb\0: 2\n", 11, "a.yaml:2:2: error: control character 0x00");
-    refused("\xff\xfe"
-            "a\0:\0",
-            6, "a.yaml:1:1: error: byte 0xff is not UTF-8");
+    struct text all = {0};
+
+    text_add(&all, "%s", text);
+    for (int i = 0; i < n; i++)
+        text_add(&all, "%s", many);
+    text_add(&all, "%s", end);
+    refused(all.data, all.bytes, words);
+    text_free(&all);
 }
 
-TEST(million_open_brackets_are_refused_at_once)
-{
-    const size_t bytes = 1 << 20;
-    char *text = malloc(bytes);
-
-    memset(text, '[', bytes);
-    refused(text, bytes, "a.yaml:1:65: error: maps and lists nest deeper than 64 levels");
-    memset(text, '{', bytes);
-    refused(text, bytes, "nest deeper than 64 levels");
-    free(text);
-}
-
-TEST(text_longer_than_a_mebibyte_is_refused)
-{
-    const size_t bytes = (1 << 20) + 1;
-    char *text = malloc(bytes);
-
-    memset(text, '#', bytes);
-    refused(text, bytes, "longer than 1 MiB");
-    free(text);
-}
-
-TEST(value_longer_than_64_kib_is_refused)
+TEST(what_is_too_much_is_refused_at_once)
 {
     struct text text = {0};
 
-    text_add(&text, "a: ");
-    for (int i = 0; i < 65537; i++)
-        text_add_bytes(&text, "x", 1);
-    refused(text.data, text.bytes, "longer than 64 KiB");
-    text_free(&text);
-}
-
-TEST(more_than_a_hundred_thousand_values_are_refused)
-{
-    struct text text = {0};
-
-    text_add(&text, "[");
-    for (int i = 0; i < 100000; i++)
-        text_add(&text, "1,");
-    text_add(&text, "]");
-    refused(text.data, text.bytes, "more than 100000 values");
-    text_free(&text);
-}
-
-TEST(billion_laughs_are_refused)
-{
-    struct text text = {0};
-
+    refused_long("", "[", 1 << 20, "", "a.yaml:1:65: error: maps and lists nest deeper than 64");
+    refused_long("", "{", 1 << 20, "", "nest deeper than 64 levels");
+    refused_long("", "#", (1 << 20) + 1, "", "longer than 1 MiB");
+    refused_long("a: ", "x", 65537, "", "longer than 64 KiB");
+    refused_long("[", "1,", 100000, "]", "more than 100000 values");
     text_add(&text, "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for (int i = 1; i < 12; i++) {
         text_add(&text, "a%d: &a%d [", i, i);
@@ -206,83 +155,5 @@ TEST(errors_that_leave_the_structure_clear_do_not_stop)
     assert_int_equal(diag_errors(p.diag), 4);
     assert_string_equal(node_find(p.root, "c")->text, "3");
     assert_string_equal(node_find(p.root, "a")->text, "1");
-    finish(&p);
-}
-
-TEST(files_that_cannot_be_read_are_reported)
-{
-    static const char *const path[] = {"/nowhere/at-all.yaml", "/"};
-    static const char *const says[] = {"cannot read it: No such file", "Is a directory"};
-
-    for (int i = 0; i < 2; i++) {
-        struct arena *arena = arena_create();
-        struct diag *diag = diag_create();
-        struct node *root;
-        char *said = NULL;
-        size_t n = 0;
-        FILE *file = open_memstream(&said, &n);
-
-        assert_int_equal(yaml_read(arena, path[i], diag, &root), EPA_ERR_CONFIG);
-        assert_null(root);
-        diag_print(diag, file);
-        fclose(file);
-        assert_non_null(strstr(said, says[i]));
-        free(said);
-        diag_destroy(diag);
-        arena_destroy(arena);
-    }
-}
-
-static struct parsed read_file(const char *text)
-{
-    struct parsed p = {.arena = arena_create(), .diag = diag_create()};
-    char path[] = "/tmp/epa2a-yaml-XXXXXX";
-    int fd = mkstemp(path);
-    size_t n = strlen(text);
-
-    assert_true(fd >= 0 && write(fd, text, n) == (ssize_t)n);
-    close(fd);
-    p.status = yaml_read(p.arena, path, p.diag, &p.root);
-    unlink(path);
-    return p;
-}
-
-TEST(variables_are_put_into_values_of_files_and_not_into_keys)
-{
-    const char *text = "${TEST_A}: ${TEST_A}\nb: '-${TEST_A}${TEST_NONE:-}-'\nc: $${TEST_A} "
-                       "$$${TEST_A} $TEST_A\nd: [&x \"${TEST_A}\", *x]\n";
-    struct parsed p;
-
-    setenv("TEST_A", "${TEST_A}", 1); /* and not looked at again */
-    unsetenv("TEST_NONE");
-    p = read_file(text);
-    assert_int_equal(p.status, EPA_OK);
-    assert_string_equal(p.root->key[0]->text, "${TEST_A}");
-    assert_null(p.root->key[0]->variables);
-    assert_string_equal(p.root->item[0]->text, "${TEST_A}");
-    assert_string_equal(p.root->item[0]->variables, "${TEST_A}");
-    assert_string_equal(p.root->item[1]->text, "-${TEST_A}-");
-    assert_string_equal(p.root->item[1]->variables, "${TEST_A}, default of ${TEST_NONE}");
-    assert_string_equal(p.root->item[2]->text, "${TEST_A} $${TEST_A} $TEST_A");
-    assert_null(p.root->item[2]->variables);
-    assert_string_equal(p.root->item[3]->item[1]->text, "${TEST_A}");
-    assert_non_null(p.root->item[3]->item[1]->variables);
-    finish(&p);
-    p = parse(text, strlen(text)); /* text that is no file's */
-    assert_string_equal(p.root->item[1]->text, "-${TEST_A}${TEST_NONE:-}-");
-    finish(&p);
-}
-
-TEST(variables_that_make_a_value_too_long_are_refused)
-{
-    static char value[40000];
-    struct parsed p;
-
-    memset(value, 'x', sizeof(value) - 1);
-    setenv("TEST_A", value, 1);
-    p = read_file("a: ${TEST_A}\nb: ${TEST_A}${TEST_A}\n");
-    assert_int_equal(p.status, EPA_ERR_CONFIG);
-    assert_int_equal(diag_errors(p.diag), 1);
-    assert_true(p.root->item[1]->refused);
     finish(&p);
 }

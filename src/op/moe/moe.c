@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "config/experiment_table.h"
+#include "config/experiment.h"
 
 /* ---- options ---- */
 

@@ -39,8 +39,9 @@ struct batch {
 };
 
 /* Reads `file` and builds all its runs. `sets` go over what a run sets, but for those of
- * matrix, zip and repeat. As experiment_read() otherwise; where there are several runs, one
- * whose plugin is not here is no error, though `diag` has it. */
+ * matrix, zip and repeat. max_runs 0: the base alone, as if it asked for no runs. Errors go to
+ * `diag` and are EPA_ERR_CONFIG, or EPA_ERR_UNSUPPORTED if all there is to say is that plugins
+ * cannot be loaded here; where there are several runs, one whose plugin is not here is no error. */
 enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
                            uint32_t max_runs, struct registry *, struct diag *, struct batch **out);
 /* The same of those runs that are picked: what others have wrong is no error, and they have
@@ -56,24 +57,19 @@ void batch_read_tree(struct tree *, const char *file, const char *const *sets, u
 /* Applies the other sets. */
 void batch_set_all(struct tree *, const char *const *sets, uint32_t n_sets);
 
-/* Refuses keys of the file as a whole in what is laid over it. */
-void batch_check_overrides(struct tree *, const struct node *map, const char *of);
+/* Labels of all runs of a file, repetitions aside, as far as it can be read: no plugin is asked. */
+void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
+                  void (*fn)(void *arg, const char *label), void *arg);
 
-/* Points of a matrix or a zip: maps of keys, with points in them, to values. */
-struct points {
-    uint32_t n, room;
-    struct node **item;
-};
-/* batch_points.c: where `node` is NULL there is one point that says nothing. Errors go to
- * the tree's diag; more than `most` points are one. */
-void points_of_matrix(struct tree *, const struct node *node, uint32_t most, struct points *out);
-void points_of_zip(struct tree *, const struct node *node, uint32_t most, struct points *out);
+/* ---- read.c: from the tree of one run to a checked experiment ---- */
 
-/* batch_label.c: "NAME key=value key=value #2", the keys of both points; NULL: it would be
- * empty, as for the only run of a file. */
-const char *batch_label(struct arena *, const char *name, const struct node *matrix,
-                        const struct node *zip, uint32_t repetition);
-/* 48 bits over every value of the resolved experiment but `name` and `profile`. */
-uint64_t batch_hash(const struct experiment *);
+/* Reads the tree, in the arena that the experiment will own: resolves plugins, and asks the
+ * algorithm for its plan, so that what can be refused is. All errors go to the tree's diag; EPA_ERR_CONFIG if
+ * there was any, EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here.
+ * flawed: something was told of the file already, so the algorithm is not asked. *absent is set
+ * where all that is wrong is that plugins are not here. */
+enum epa_status experiment_build(const char *file, struct tree *, bool flawed, struct registry *,
+                                 struct epa_error *absent, struct experiment **out);
+void experiment_destroy(struct experiment *);
 
 #endif

@@ -1,0 +1,695 @@
+/* A tree becomes many: the base is copied for each run, and what the run says is laid over
+ * the copy, by keys that know where they stand. So an error is where the user wrote it, and
+ * all after that is as for a file of one run. What a matrix or a zip says of one run is a point: a
+ * map of keys, with points in them, to values. */
+#include "experiment/batch.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "config/options.h"
+
+enum {
+    REPEAT_MOST = 100000,
+    LISTS = 64,
+    STEPS_MOST = 1 << 17,
+    LABEL_MOST = 200,
+    LABELS_MOST = 256
+};
+
+const struct batch_key batch_keys[] = {
+    {"include", "another file, whose keys are the base of this one's"},
+    {"runs", "named runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}}"},
+    {"matrix", "a run for each combination: {moe.topk: [4, 8], transport: [shm, ucx]}"},
+    {"zip", "lists of one length, taken together: {ranks: [2, 4], moe.experts: [8, 16]}"},
+    {"repeat", "how often each run runs"},
+    {0},
+};
+
+/* What a file asks for: each named run with each point of both lists, each `repeat` times. */
+struct plan {
+    struct node *runs;         /* a map of names (the only run has none) to roots */
+    struct node *matrix, *zip; /* lists of points; one that says nothing where there is none */
+    uint32_t repeat;
+};
+
+/* All of it while a file is read. */
+struct reading {
+    struct tree tree;
+    const char *file;
+    const char *const *set;
+    uint32_t n_sets, max_runs;
+    struct registry *registry;
+    struct batch *batch;
+    const struct batch_pick *pick;
+    bool several; /* runs have labels */
+};
+
+static bool is_batch_key(const char *key, size_t bytes)
+{
+    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
+        if (strlen(k->name) == bytes && memcmp(k->name, key, bytes) == 0)
+            return true;
+    return false;
+}
+
+bool batch_is_key(const char *key)
+{
+    return is_batch_key(key, strlen(key));
+}
+
+bool batch_picks(const struct batch_pick *pick, const char *label, const char *id)
+{
+    for (uint32_t i = 0; i < pick->n; i++)
+        if (fnmatch(pick->glob[i], label, 0) == 0 || strcmp(pick->glob[i], label) == 0 ||
+            (id != NULL && fnmatch(pick->glob[i], id, 0) == 0))
+            return true;
+    return pick->n == 0;
+}
+
+/* ---- --set ---- */
+
+/* The first part of the key is one: "matrix" of matrix.algorithm=[a, b]. */
+static bool is_batch_set(const char *set)
+{
+    return is_batch_key(set, strcspn(set, ".="));
+}
+
+/* What was read must be a map; settings of matrix, zip and repeat go over it. */
+static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
+{
+    if (tree->root != NULL && tree->root->kind != NODE_MAP) {
+        diag_error(tree->diag, &tree->root->location, "such as ranks: 2",
+                   "an experiment is a map of keys");
+        tree->root = NULL;
+    }
+    for (uint32_t i = 0; i < n_sets && tree->root != NULL; i++) {
+        const char *set = arena_strndup(tree->arena, sets[i], strlen(sets[i]));
+        struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+
+        if (is_batch_set(set) && (strncmp(set, "include", 7) == 0 || strncmp(set, "runs", 4) == 0))
+            diag_error(tree->diag, &location, "it is in the file", "'%.*s' cannot be set here",
+                       (int)strcspn(set, ".="), set);
+        else if (is_batch_set(set))
+            tree_set(tree, set);
+    }
+}
+
+void batch_read_tree(struct tree *tree, const char *file, const char *const *sets, uint32_t n_sets)
+{
+    tree->root = NULL;
+    tree_read_file(tree->arena, file, tree->diag, &tree->root);
+    take_tree(tree, sets, n_sets);
+}
+
+void batch_set_all(struct tree *tree, const char *const *sets, uint32_t n_sets)
+{
+    for (uint32_t i = 0; i < n_sets; i++)
+        if (!is_batch_set(sets[i]))
+            tree_set(tree, sets[i]);
+}
+
+/* Whether `set` overrules `key` of a matrix: it is that key, a section of it, or what a bare
+ * value of it stands for. */
+static bool overrules(const char *set, const char *key)
+{
+    const struct section *section = section_find(key);
+    const char *main = section != NULL ? section->main : NULL;
+    size_t n = strcspn(set, "="), bytes = strlen(key);
+
+    return (strncmp(set, key, n) == 0 && (key[n] == 0 || key[n] == '.')) ||
+           (main != NULL && n == bytes + 1 + strlen(main) && strncmp(set, key, bytes) == 0 &&
+            set[bytes] == '.' && strncmp(set + bytes + 1, main, strlen(main)) == 0);
+}
+
+/* A label that says one value while another was used would be a lie. */
+static void check_sets(const struct reading *r, const struct node *points, const char *of)
+{
+    const struct node *point = points == NULL || points->n == 0 ? NULL : points->item[0];
+
+    for (uint32_t i = 0; i < r->n_sets && point != NULL; i++) {
+        const char *set = r->set[i];
+        struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
+
+        for (uint32_t k = 0; k < point->n && !is_batch_set(set); k++) {
+            if (location.width == 0 || !overrules(set, point->key[k]->text))
+                continue;
+            diag_error(r->tree.diag, &location,
+                       "--only picks runs, and matrix.KEY=[...] changes a list",
+                       "each run sets %.64s itself, by %s", point->key[k]->text, of);
+            diag_note(r->tree.diag, &point->key[k]->location, "it is set here");
+        }
+    }
+}
+
+/* Refuses keys of the file as a whole in what is laid over it. */
+static void check_overrides(struct tree *tree, const struct node *map, const char *of)
+{
+    for (uint32_t i = 0; i < map->n; i++)
+        if (batch_is_key(map->key[i]->text))
+            diag_error(tree->diag, &map->key[i]->location, "it is a key of the top of the file",
+                       "'%s' cannot be part of %s", map->key[i]->text, of);
+}
+
+static bool is_map(struct tree *tree, const struct node *node, const char *what,
+                   const char *example)
+{
+    if (node->kind == NODE_MAP)
+        return true;
+    diag_error(tree->diag, &node->location, example, "'%s' must be a map of keys", what);
+    return false;
+}
+
+/* ---- points: a section in a matrix is only another way to write its keys, `moe: {topk: [1, 2]}`
+ * is `moe.topk: [1, 2]`; the last list changes fastest ---- */
+
+static struct node *make_here(struct tree *tree, enum node_kind kind)
+{
+    return node_make(tree->arena, kind, &tree->root->location);
+}
+
+static void add_list(struct tree *tree, const char *of, struct node *key, struct node *list,
+                     struct node *out)
+{
+    const char *wrong = list->kind != NODE_LIST ? "a list of values is expected"
+                        : list->n == 0          ? "the list is empty"
+                                                : NULL;
+
+    if (wrong != NULL) {
+        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s", of,
+                   key->text, wrong);
+        return;
+    }
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (strcmp(out->key[i]->text, key->text) != 0)
+            continue;
+        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice", of,
+                   key->text);
+        diag_note(tree->diag, &out->key[i]->location, "it was first set here");
+        return;
+    }
+    if (out->n == LISTS)
+        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", of, LISTS);
+    else
+        node_append(tree->arena, out, key, list);
+}
+
+/* The pairs of a map, sections written out: the lists of matrix or zip or, where `lists` are there
+ * already, values of them. */
+static void flatten(struct tree *tree, const char *of, const struct node *map,
+                    const struct node *before, const struct node *lists, struct node *out)
+{
+    bool top = before == NULL && lists == NULL;
+
+    for (uint32_t i = 0; i < map->n; i++) {
+        struct node *key = map->key[i], *item = map->item[i];
+
+        if (top && strcmp(of, "matrix") == 0 &&
+            (strcmp(key->text, "exclude") == 0 || strcmp(key->text, "include") == 0))
+            continue;
+        if (before != NULL)
+            key =
+                tree_word(tree->arena, arena_printf(tree->arena, "%s.%s", before->text, key->text),
+                          &key->location);
+        if (top && batch_is_key(key->text))
+            diag_error(tree->diag, &key->location, "it is a key of the top of the file",
+                       "'%s' cannot be part of %s", key->text, of);
+        else if (lists != NULL && node_find(lists, key->text) != NULL)
+            node_set(tree->arena, out, key, item);
+        else if (item->kind == NODE_MAP)
+            flatten(tree, of, item, key, lists, out);
+        else if (lists != NULL)
+            diag_error(tree->diag, &key->location, NULL,
+                       "exclude: %.64s is not a key of the matrix", key->text);
+        else
+            add_list(tree, of, key, item, out);
+    }
+}
+
+/* Values to leave out, as lists of flat maps. */
+static struct node *read_rules(struct tree *tree, const struct node *lists,
+                               const struct node *exclude)
+{
+    struct node *rules = make_here(tree, NODE_LIST);
+
+    if (exclude != NULL && exclude->kind != NODE_LIST)
+        diag_error(tree->diag, &exclude->location, "such as [{moe.max_tokens: 128}]",
+                   "exclude: a list of maps is expected");
+    for (uint32_t i = 0; exclude != NULL && exclude->kind == NODE_LIST && i < exclude->n; i++) {
+        struct node *item = exclude->item[i];
+        struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
+
+        if (!is_map(tree, item, "exclude", "such as {moe.max_tokens: 128}"))
+            continue;
+        flatten(tree, "exclude", item, NULL, lists, rule);
+        if (item->n == 0)
+            diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
+        node_append(tree->arena, rules, NULL, rule);
+    }
+    return rules;
+}
+
+static bool matches(const struct node *rule, const struct node *point)
+{
+    for (uint32_t i = 0; i < rule->n; i++)
+        if (!tree_equal(rule->item[i], node_find(point, rule->key[i]->text)))
+            return false;
+    return true;
+}
+
+/* Every combination that no rule leaves out; used[i]: rule i left out one. */
+static void cross(struct tree *tree, const struct node *lists, const struct node *rules, bool *used,
+                  uint32_t most, struct node *out)
+{
+    uint32_t at[LISTS] = {0}, i;
+
+    do {
+        struct node *point = make_here(tree, NODE_MAP);
+        bool excluded = false;
+
+        for (i = 0; i < lists->n; i++)
+            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[at[i]]);
+        for (i = 0; i < rules->n; i++)
+            if (matches(rules->item[i], point))
+                used[i] = excluded = true;
+        if (!excluded)
+            node_append(tree->arena, out, NULL, point);
+        for (i = lists->n; i > 0 && ++at[i - 1] == lists->item[i - 1]->n; i--)
+            at[i - 1] = 0;
+    } while (i > 0 && out->n <= most);
+}
+
+static void add_included(struct tree *tree, const struct node *include, struct node *out)
+{
+    if (include != NULL && include->kind != NODE_LIST)
+        diag_error(tree->diag, &include->location, "such as [{moe.max_tokens: 512}]",
+                   "include: in a matrix, a list of maps is expected");
+    for (uint32_t i = 0; include != NULL && include->kind == NODE_LIST && i < include->n; i++) {
+        if (!is_map(tree, include->item[i], "include", "such as {moe.max_tokens: 512}"))
+            continue;
+        check_overrides(tree, include->item[i], "include");
+        node_append(tree->arena, out, NULL, include->item[i]);
+    }
+}
+
+static void read_matrix(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
+{
+    uint32_t before = diag_errors(tree->diag);
+    struct node *lists = make_here(tree, NODE_MAP), *rules;
+    uint64_t steps = 1;
+    bool *used;
+
+    flatten(tree, "matrix", node, NULL, NULL, lists);
+    rules = read_rules(tree, lists, node_find(node, "exclude"));
+    for (uint32_t i = 0; i < lists->n && steps <= STEPS_MOST; i++)
+        steps *= lists->item[i]->n;
+    if (diag_errors(tree->diag) == before && steps > STEPS_MOST)
+        diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points",
+                   STEPS_MOST);
+    if (diag_errors(tree->diag) != before)
+        return;
+    used = arena_alloc(tree->arena, rules->n + 1);
+    if (lists->n > 0)
+        cross(tree, lists, rules, used, most, out);
+    for (uint32_t i = 0; i < rules->n && out->n <= most; i++)
+        if (!used[i])
+            diag_error(tree->diag, &rules->item[i]->location, "a value must be as in its list",
+                       "exclude: no point of the matrix has these values");
+    add_included(tree, node_find(node, "include"), out);
+    if (out->n == 0 && diag_errors(tree->diag) == before)
+        diag_error(tree->diag, &node->location, NULL, "the matrix has no points");
+}
+
+static void read_zip(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
+{
+    uint32_t before = diag_errors(tree->diag);
+    struct node *lists = make_here(tree, NODE_MAP);
+
+    flatten(tree, "zip", node, NULL, NULL, lists);
+    for (uint32_t i = 1; i < lists->n; i++) {
+        if (lists->item[i]->n == lists->item[0]->n)
+            continue;
+        diag_error(tree->diag, &lists->item[i]->location, "lists of zip are of one length",
+                   "zip: %.64s has %u values, and %.64s has %u", lists->key[i]->text,
+                   lists->item[i]->n, lists->key[0]->text, lists->item[0]->n);
+        diag_note(tree->diag, &lists->item[0]->location, "that is here");
+    }
+    if (diag_errors(tree->diag) == before && lists->n == 0)
+        diag_error(tree->diag, &node->location, NULL, "zip has no lists");
+    if (diag_errors(tree->diag) != before)
+        return;
+    for (uint32_t v = 0; v < lists->item[0]->n && v <= most; v++) {
+        struct node *point = make_here(tree, NODE_MAP);
+
+        for (uint32_t i = 0; i < lists->n; i++)
+            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[v]);
+        node_append(tree->arena, out, NULL, point);
+    }
+}
+
+/* Points of `matrix` or `zip`; more than `most` are one more. */
+static struct node *read_points(struct tree *tree, const char *of, uint32_t most)
+{
+    const struct node *node = node_find(tree->root, of);
+    struct node *out = make_here(tree, NODE_LIST);
+    bool matrix = strcmp(of, "matrix") == 0;
+
+    if (node == NULL)
+        node_append(tree->arena, out, NULL, make_here(tree, NODE_MAP));
+    else if (is_map(tree, node, of,
+                    matrix ? "such as {moe.max_tokens: [1, 8, 128]}"
+                           : "such as {ranks: [2, 4], moe.experts: [8, 16]}"))
+        (matrix ? read_matrix : read_zip)(tree, node, most, out);
+    return out;
+}
+
+/* ---- runs ---- */
+
+/* A copy without the keys that make runs of it. */
+static struct node *bare(struct tree *tree, const struct node *from)
+{
+    struct node *root = tree_copy(tree->arena, from);
+
+    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
+        node_drop(root, k->name);
+    return root;
+}
+
+/* The root of the run that `from` names, of those before, or of the base where that is told. */
+static const struct node *find_from(struct reading *r, const struct node *before,
+                                    const struct node *runs, const struct node *from)
+{
+    struct nearest nearest = {.want = from->text};
+    char hint[NEAREST_ROOM];
+
+    if (from->kind == NODE_SCALAR && node_find(before, from->text) != NULL)
+        return node_find(before, from->text);
+    for (uint32_t i = 0; i < before->n; i++)
+        nearest_try(&nearest, before->key[i]->text);
+    diag_error(r->tree.diag, &from->location,
+               nearest_hint(&nearest, hint, "a run builds on one that precedes it"),
+               from->kind != NODE_SCALAR             ? "from: the name of a run is expected"
+               : node_find(runs, from->text) != NULL ? "from: run '%.64s' does not precede this one"
+                                                     : "from: there is no run '%.64s'",
+               from->text);
+    return r->tree.root;
+}
+
+static void read_run(struct reading *r, const struct node *runs, uint32_t i, struct node *out)
+{
+    struct node *said = runs->item[i];
+    const struct node *from;
+    struct tree tree = r->tree;
+
+    if (said->kind == NODE_SCALAR && *said->text == 0 && !said->quoted)
+        said = node_make(tree.arena, NODE_MAP, &said->location);
+    if (said->kind != NODE_MAP) {
+        diag_error(tree.diag, &said->location, "such as {moe.max_tokens: 8}",
+                   "run '%.64s' must be a map of keys", runs->key[i]->text);
+        return;
+    }
+    from = node_find(said, "from");
+    tree.root = bare(&tree, from == NULL ? tree.root : find_from(r, out, runs, from));
+    said = tree_copy(tree.arena, said);
+    node_drop(said, "from");
+    check_overrides(&tree, said, "a run");
+    tree_lay(&tree, said, true);
+    node_append(tree.arena, out, runs->key[i], tree.root);
+}
+
+static struct node *read_runs(struct reading *r)
+{
+    const struct node *runs = node_find(r->tree.root, "runs");
+    struct node *out = make_here(&r->tree, NODE_MAP);
+
+    if (runs == NULL)
+        node_append(r->tree.arena, out, NULL, bare(&r->tree, r->tree.root));
+    else if (runs->kind != NODE_MAP || runs->n == 0 || runs->n > r->max_runs)
+        diag_error(r->tree.diag, &runs->location, "such as {plain: {}, few: {moe.topk: 2}}",
+                   runs->n > r->max_runs ? "'runs' are more than %u; --max-runs raises that"
+                                         : "'runs' must be a map of names",
+                   r->max_runs);
+    else
+        for (uint32_t i = 0; i < runs->n; i++)
+            read_run(r, runs, i, out);
+    return out;
+}
+
+static void read_plan(struct reading *r, struct plan *plan)
+{
+    static const struct epa_option repeat = {
+        .name = "repeat", .type = EPA_OPTION_U32, .min = 1, .max = REPEAT_MOST};
+    struct node *value = node_find(r->tree.root, repeat.name);
+    const struct node *zip;
+
+    plan->runs = read_runs(r);
+    plan->matrix = read_points(&r->tree, "matrix", r->max_runs);
+    plan->zip = read_points(&r->tree, "zip", r->max_runs);
+    plan->repeat = 1;
+    if (value != NULL)
+        option_read(&repeat, repeat.name, value, r->tree.arena, r->tree.diag, &plan->repeat);
+    /* A key of both would be set twice, and the label tell both. */
+    zip = plan->zip->n > 0 && plan->matrix->n > 0 ? plan->zip->item[0] : NULL;
+    for (uint32_t i = 0; zip != NULL && i < zip->n; i++)
+        if (node_find(plan->matrix->item[0], zip->key[i]->text) != NULL)
+            diag_error(r->tree.diag, &zip->key[i]->location, "keep one of them",
+                       "%.64s is in the matrix already", zip->key[i]->text);
+    check_sets(r, plan->matrix, "matrix");
+    check_sets(r, plan->zip, "zip");
+}
+
+/* How many runs that are; more than `most` are one more. */
+static uint64_t count_runs(const struct plan *plan, uint32_t most)
+{
+    uint64_t n = (uint64_t)plan->runs->n * plan->matrix->n; /* each is below 2^20 */
+
+    n = n > most ? n : n * plan->zip->n;
+    return n > most ? n : n * plan->repeat;
+}
+
+/* One of them, in the order of the file. */
+struct run_of {
+    const char *name; /* NULL: it has none */
+    const struct node *root, *matrix, *zip;
+    uint32_t repetition; /* from 1; 0: there is one */
+};
+
+static struct run_of find_run(const struct plan *plan, uint64_t i)
+{
+    uint64_t z = i / plan->repeat, m = z / plan->zip->n, run = m / plan->matrix->n;
+    const struct node *key = plan->runs->key[run];
+
+    return (struct run_of){key != NULL ? key->text : NULL, plan->runs->item[run],
+                           plan->matrix->item[m % plan->matrix->n],
+                           plan->zip->item[z % plan->zip->n],
+                           plan->repeat > 1 ? (uint32_t)(i % plan->repeat) + 1 : 0};
+}
+
+/* ---- labels: "NAME key=value key=value #2" ---- */
+
+static void add_text(struct text *out, const struct node *node)
+{
+    if (node->kind == NODE_SCALAR) {
+        bool plain = *node->text != 0 && strpbrk(node->text, " ,{}[]:") == NULL;
+
+        text_add(out, plain ? "%s" : "\"%s\"", node->text);
+        return;
+    }
+    text_add(out, node->kind == NODE_LIST ? "[" : "{");
+    for (uint32_t i = 0; i < node->n; i++) {
+        text_add(out, "%s%s%s", i > 0 ? ", " : "", node->kind == NODE_MAP ? node->key[i]->text : "",
+                 node->kind == NODE_MAP ? ": " : "");
+        add_text(out, node->item[i]);
+    }
+    text_add(out, node->kind == NODE_LIST ? "]" : "}");
+}
+
+static void add_point(struct text *out, const struct node *point)
+{
+    for (uint32_t i = 0; i < point->n; i++) {
+        text_add(out, "%s%s=", out->bytes == 0 ? "" : " ", point->key[i]->text);
+        add_text(out, point->item[i]);
+    }
+}
+
+/* One line that a terminal shows and does not obey; NULL: it would be empty, as for the only run
+ * of a file. */
+static const char *label_of(struct arena *arena, const struct run_of *of)
+{
+    struct text text = {0};
+    char *label = NULL;
+
+    if (of->name != NULL)
+        text_add(&text, "%s", of->name);
+    add_point(&text, of->matrix);
+    add_point(&text, of->zip);
+    if (of->repetition > 0)
+        text_add(&text, "%s#%u", text.bytes == 0 ? "" : " ", of->repetition);
+    if (text.bytes > 0) {
+        size_t n = text.bytes;
+
+        if (n > LABEL_MOST)
+            for (n = LABEL_MOST; n > 0 && ((unsigned char)text.data[n] & 0xc0) == 0x80; n--)
+                ;
+        label = arena_printf(arena, "%.*s%s", (int)n, text.data, n < text.bytes ? "..." : "");
+        for (char *c = label; *c != 0; c++)
+            *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    text_free(&text);
+    return label;
+}
+
+void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
+                  void (*fn)(void *arg, const char *label), void *arg)
+{
+    struct reading r = {.tree = {.arena = arena_create(), .diag = diag_create()},
+                        .file = file,
+                        .max_runs = LABELS_MOST};
+    struct plan plan;
+    uint64_t n = 0;
+
+    batch_read_tree(&r.tree, file, sets, n_sets);
+    if (r.tree.root != NULL) {
+        read_plan(&r, &plan);
+        plan.repeat = 1;
+        n = count_runs(&plan, LABELS_MOST);
+    }
+    for (uint64_t i = 0; i < n && i < LABELS_MOST; i++) {
+        struct run_of of = find_run(&plan, i);
+        const char *label = label_of(r.tree.arena, &of);
+
+        if (label != NULL)
+            fn(arg, label);
+    }
+    diag_destroy(r.tree.diag);
+    arena_destroy(r.tree.arena);
+}
+
+/* ---- building ---- */
+
+static enum epa_status build_run(struct reading *r, const struct run_of *of, bool flawed)
+{
+    struct batch *batch = r->batch;
+    struct batch_run *run = &batch->run[batch->n++];
+    struct tree tree = {.arena = arena_create(), .diag = r->tree.diag};
+    uint32_t before = diag_errors(tree.diag);
+    const char *label = label_of(batch->arena, of);
+    struct experiment *x = NULL;
+    bool unwanted;
+    enum epa_status status;
+
+    run->repetition = of->repetition > 0 ? of->repetition : 1;
+    if (r->several)
+        diag_run_begin(tree.diag);
+    tree.root = tree_copy(tree.arena, of->root);
+    tree_lay(&tree, of->matrix, true);
+    tree_lay(&tree, of->zip, true);
+    batch_set_all(&tree, r->set, r->n_sets);
+    flawed = flawed || diag_errors(tree.diag) > before;
+    status = experiment_build(r->file, &tree, flawed, r->registry, &run->absent, &x);
+    if (flawed) {
+        run->absent.status = EPA_OK;
+        status = EPA_ERR_CONFIG;
+    }
+    if (status == EPA_OK) {
+        run->x = x;
+        x->label = label;
+        x->id = arena_printf(x->arena, "%012" PRIx64, experiment_hash(x));
+        if (r->several && x->profile.file != NULL) /* each run has traces of its own */
+            x->profile.file = arena_printf(x->arena, "%s-%u", x->profile.file, batch->n);
+    } else {
+        arena_destroy(tree.arena);
+    }
+    run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
+    unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
+    if (r->several)
+        diag_run_end(tree.diag, r->file, unwanted ? NULL : run->label);
+    return unwanted || (r->several && run->absent.status != EPA_OK) ? EPA_OK : status;
+}
+
+static enum epa_status expand(struct reading *r, bool flawed)
+{
+    const struct source_location nowhere = {.file = r->file};
+    enum epa_status status = EPA_OK;
+    uint32_t before = diag_errors(r->tree.diag);
+    struct plan plan;
+    uint64_t n;
+
+    read_plan(r, &plan);
+    if (diag_errors(r->tree.diag) != before)
+        return EPA_ERR_CONFIG;
+    n = count_runs(&plan, r->max_runs);
+    if (n > r->max_runs) {
+        diag_error(r->tree.diag, &nowhere, NULL,
+                   "there are more than %u runs; --max-runs raises that", r->max_runs);
+        return EPA_ERR_CONFIG;
+    }
+    r->several = n > 1;
+    r->batch->run = arena_alloc(r->batch->arena, n * sizeof(*r->batch->run));
+    for (uint64_t i = 0; i < n; i++) {
+        struct run_of of = find_run(&plan, i);
+        enum epa_status one = build_run(r, &of, flawed);
+
+        status = status == EPA_OK || one == EPA_ERR_CONFIG ? one : status;
+    }
+    return status;
+}
+
+enum epa_status batch_read_some(const char *file, const char *text, const char *const *sets,
+                                uint32_t n_sets, const struct batch_pick *pick, uint32_t max_runs,
+                                struct registry *registry, struct diag *diag, struct batch **out)
+{
+    struct arena *arena = arena_create();
+    struct batch *batch = arena_alloc(arena, sizeof(*batch));
+    struct reading r = {.tree = {.arena = arena, .diag = diag},
+                        .file = arena_strndup(arena, file, strlen(file)),
+                        .set = sets,
+                        .n_sets = n_sets,
+                        .max_runs = max_runs > 0 ? max_runs : 1,
+                        .registry = registry,
+                        .batch = batch,
+                        .pick = pick};
+    uint32_t before = diag_errors(diag);
+    enum epa_status status = EPA_ERR_CONFIG;
+
+    batch->arena = arena;
+    batch->file = r.file;
+    if (text == NULL) {
+        batch_read_tree(&r.tree, file, sets, n_sets);
+    } else {
+        yaml_parse(arena, file, text, strlen(text), diag, &r.tree.root);
+        take_tree(&r.tree, sets, n_sets);
+    }
+    for (const struct batch_key *k = batch_keys; max_runs == 0 && k->name != NULL; k++)
+        if (r.tree.root != NULL)
+            node_drop(r.tree.root, k->name);
+    if (r.tree.root != NULL)
+        status = expand(&r, diag_errors(diag) != before);
+    if (status != EPA_OK) {
+        batch_destroy(batch);
+        return status;
+    }
+    *out = batch;
+    return EPA_OK;
+}
+
+enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
+                           uint32_t max_runs, struct registry *registry, struct diag *diag,
+                           struct batch **out)
+{
+    static const struct batch_pick all = {NULL, 0};
+
+    return batch_read_some(file, NULL, sets, n_sets, &all, max_runs, registry, diag, out);
+}
+
+void batch_destroy(struct batch *batch)
+{
+    if (batch == NULL)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++)
+        experiment_destroy(batch->run[i].x);
+    arena_destroy(batch->arena);
+}

@@ -1,0 +1,554 @@
+/* A tree becomes the struct, section by section in the file's order; then come the checks
+ * between values. Errors do not stop it before all were seen, a syntax error aside. */
+#include "experiment/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "config/expect.h"
+#include "config/options.h"
+#include "launch/process_id.h"
+#include "op/op.h"
+
+struct building {
+    struct experiment *x;
+    struct registry *registry;
+    struct arena *arena;
+    struct diag *diag;
+    struct node *root;
+    uint32_t unloadable;     /* errors that are not the file's */
+    uint32_t absent;         /* those, and of plugins that are not here at all */
+    struct epa_error reason; /* of `absent` */
+};
+
+/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
+static const char *find_launcher(struct building *b, const struct source_location *location)
+{
+    struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+    struct process_job job;
+
+    if (process_id_find(&job, &err) != EPA_OK) {
+        diag_error(b->diag, location, NULL, "launcher: auto: %s", err.text);
+        return NULL;
+    }
+    if (job.process_id.size <= 1)
+        return "fork";
+    if (job.mpi &&
+        registry_find(b->registry, EPA_PLUGIN_LAUNCHER, "mpi", &plugin, &ignored) == EPA_OK)
+        return "mpi";
+    return "env";
+}
+
+static void read_plugin(struct building *b, const struct section *section, struct node *map)
+{
+    const struct source_location nowhere = {.file = b->x->file};
+    struct node *name = node_find(map, "name");
+    struct chosen *chosen = (void *)((char *)b->x + section->offset);
+    struct epa_error err = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+    const char *wanted;
+    void *config;
+
+    if (name != NULL && (name->kind != NODE_SCALAR || *name->text == 0)) {
+        name->refused = true;
+        diag_error(b->diag, &name->location, NULL, "%s.name: a plugin's name is expected",
+                   section->name);
+        return;
+    }
+    wanted = name == NULL ? section->chosen : name->text;
+    if (section->kind == EPA_PLUGIN_LAUNCHER && strcmp(wanted, "auto") == 0)
+        wanted = find_launcher(b, name == NULL ? &nowhere : &name->location);
+    if (wanted == NULL)
+        return;
+    if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
+        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
+        /* What nobody knows at all weighs more than what cannot be loaded here. */
+        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
+            b->reason = err;
+        diag_error(b->diag, name == NULL ? &nowhere : &name->location, NULL, "%s", err.text);
+        return;
+    }
+    config = arena_alloc(b->arena, plugin->options.size);
+    options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
+    *chosen = (struct chosen){plugin, config};
+}
+
+static void read_section(struct building *b, const struct section *section, struct node *value)
+{
+    if (value != NULL && value->refused)
+        return;
+    if (value != NULL && value->kind != NODE_MAP) {
+        bool empty = value->kind == NODE_SCALAR && *value->text == 0;
+
+        value->refused = true;
+        diag_error(b->diag, &value->location, "such as bench: {warmup: 10, iterations: 100}",
+                   "'%s' %s", section->name,
+                   empty ? "is empty; it is a map of keys" : "must be a map of keys");
+        return;
+    }
+    if (section->plugin)
+        read_plugin(b, section, value);
+    else
+        options_read(&section->options, section->name, NULL, value, b->arena, b->diag,
+                     (char *)b->x + section->offset);
+}
+
+/* A key of a section that stands at the top is told where it belongs. */
+static void refuse_key(struct building *b, const struct node *key)
+{
+    struct nearest nearest = {.want = key->text};
+    struct text places = {0};
+    char hint[NEAREST_ROOM];
+
+    nearest_try_table(&nearest, experiment_options.table, sizeof(struct epa_option));
+    nearest_try_table(&nearest, experiment_sections, sizeof(struct section));
+    nearest_try_table(&nearest, batch_keys, sizeof(struct batch_key));
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (nearest.name == NULL && option_find(&s->options, key->text) != NULL)
+            text_add(&places, "%s%s.%s", places.bytes == 0 ? "did you mean " : " or ", s->name,
+                     key->text);
+    if (places.bytes != 0)
+        text_add(&places, "?");
+    diag_error(b->diag, &key->location,
+               places.bytes != 0 ? places.data
+                                 : nearest_hint(&nearest, hint, "`epa2a help` lists the keys"),
+               "unknown key '%.64s'", key->text);
+    text_free(&places);
+}
+
+static void read_version(struct building *b)
+{
+    struct source_location top = {
+        .file = b->x->file, .source = b->root->location.source, .line = 1, .column = 1, .width = 1};
+    struct node *version = node_find(b->root, "version");
+
+    if (version == NULL)
+        diag_error(b->diag, &top, "add the line", "no 'version: %d'", EXPERIMENT_VERSION);
+    else if (!version->refused && b->x->version != EXPERIMENT_VERSION)
+        diag_error(b->diag, &version->location, "newer files need a newer epa2a",
+                   "version %u is not known; this program reads version %d", b->x->version,
+                   EXPERIMENT_VERSION);
+}
+
+static void read_root(struct building *b)
+{
+    struct experiment *x = b->x;
+    struct node *root = b->root;
+
+    for (uint32_t i = 0; i < root->n; i++) {
+        const char *key = root->key[i]->text;
+        const struct section *section = section_find(key);
+        const struct epa_option *option = option_find(&experiment_options, key);
+
+        if (section != NULL) {
+            root->item[i] = tree_whole(b->arena, section, root->item[i]);
+            read_section(b, section, root->item[i]);
+        } else if (option != NULL) {
+            option_read(option, option->name, root->item[i], b->arena, b->diag, x);
+        } else if (!option_is_note(key) && !batch_is_key(key)) {
+            refuse_key(b, root->key[i]);
+        }
+    }
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (s->plugin && node_find(root, s->name) == NULL)
+            read_section(b, s, NULL);
+    read_version(b);
+}
+
+/* Ranks that somebody else has started are as many as they are. Where this is no such rank
+ * the launcher will say so when it is to launch: the file may be good all the same. */
+static void count_ranks(struct building *b)
+{
+    const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
+    const struct source_location nowhere = {.file = b->x->file}, found = {.file = "launcher"};
+    const struct epa_option *option = option_find(&experiment_options, "ranks");
+    const struct node *ranks = node_find(b->root, "ranks");
+    struct epa_process_id at;
+    char size[16];
+
+    if (launcher == NULL || launcher->process_id == NULL || (ranks != NULL && ranks->refused) ||
+        launcher->process_id(b->x->launcher.config, &at, NULL) != EPA_OK)
+        return;
+    if (at.size > option->max)
+        diag_error(b->diag, &nowhere, NULL, "%u ranks are too many (%s); %llu are the most",
+                   at.size, at.source, (unsigned long long)option->max);
+    else if (ranks != NULL && b->x->ranks != at.size)
+        diag_error(b->diag, &ranks->location, "leave ranks out",
+                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size, at.source);
+    if (ranks != NULL || at.size > option->max)
+        return;
+    b->x->ranks = at.size;
+    snprintf(size, sizeof(size), "%u", at.size);
+    node_set(b->arena, b->root, tree_word(b->arena, "ranks", &found),
+             tree_word(b->arena, arena_strndup(b->arena, size, strlen(size)), &found));
+}
+
+/* Relative to the folder of the file that names it; on --set to the current one. Absolute
+ * from here on, so that what `config show` prints means the same anywhere. */
+static const char *absolute(struct building *b, const char *key, const char *path)
+{
+    const struct node *node = origin_find(b->x, key);
+    const char *file = node != NULL ? node->location.file : "", *slash = strrchr(file, '/');
+    int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
+    char *cwd;
+
+    if (path == NULL || *path == '/')
+        return path;
+    while (strncmp(path, "./", 2) == 0)
+        path += 2;
+    cwd = folder > 0 && *file == '/' ? NULL : getcwd(NULL, 0);
+    path = arena_printf(b->arena, "%s%s%.*s%s", cwd != NULL ? cwd : "", cwd != NULL ? "/" : "",
+                        folder, file, path);
+    free(cwd);
+    return path;
+}
+
+static const char *name_of_file(struct arena *arena, const char *file)
+{
+    const char *slash = strrchr(file, '/'), *base = slash == NULL ? file : slash + 1;
+    const char *dot = strrchr(base, '.');
+
+    return arena_strndup(arena, base,
+                         dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
+}
+
+/* ---- checks between values: each error stands at the value that is wrong, with a note where the
+ * other was set ---- */
+
+/* Options that say nothing with others as they are; of one the first reason is told. */
+static void check_rules(const struct config_check *c, const struct section *section)
+{
+    const char *last = "";
+
+    for (const struct option_rule *r = option_rules; r->section != NULL; r++) {
+        const char *key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
+
+        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0 ||
+            origin_find(c->x, key) == NULL || option_rule_holds(r, c->x))
+            continue;
+        check_conflict(c, key, arena_printf(c->x->arena, "%s.%s", r->section, r->other),
+                       "remove it, or set that", "%s needs %s", key, r->needs);
+        last = r->option;
+    }
+}
+
+static void check_tokens(const struct config_check *c, const struct operation *op)
+{
+    const struct tokens_options *t = &c->x->tokens;
+    const struct node *max = origin_find(c->x, op->size_key);
+    const struct node *each = origin_find(c->x, "tokens.per_rank");
+
+    if (t->kind != TOKENS_LIST)
+        return;
+    if (each == NULL) {
+        check_conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
+                       "tokens.kind list needs 'per_rank', one number for each rank");
+        return;
+    }
+    if (each->refused)
+        return;
+    if (t->per_rank.n != c->x->ranks)
+        check_conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
+                       "tokens.per_rank has %u numbers for %s", t->per_rank.n,
+                       check_value(c, "ranks", c->x->ranks));
+    for (uint32_t i = 0; i < t->per_rank.n; i++) {
+        if (t->per_rank.item[i] <= op->size(c->x) || (max != NULL && max->refused))
+            continue;
+        diag_error(c->diag, &each->item[i]->location, NULL,
+                   "tokens.per_rank: %u tokens on rank %u are more than %s", t->per_rank.item[i], i,
+                   check_value(c, op->size_key, op->size(c->x)));
+        if (max != NULL)
+            diag_note(c->diag, &max->location, "'%s' was set here", op->size_key);
+    }
+}
+
+/* Texts of expect that cannot be read. Rows are known once there are ranks. */
+static void check_expect(const struct config_check *c)
+{
+    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
+        const char *key = arena_printf(c->x->arena, "expect.%s", expect_name[i]);
+        const struct node *node = origin_find(c->x, key);
+        struct expectation all[EXPECT_MOST];
+        struct value_error error = {"", ""};
+        struct source_location location;
+        const char *at;
+
+        if (node == NULL || node->refused ||
+            expect_read(&c->x->expect, i, all, &error) != UINT32_MAX)
+            continue;
+        at = node->text + all[0].at;
+        location = node->location;
+        location.column += node->quoted + all[0].at;
+        location.width = (uint32_t)strcspn(at, ",");
+        diag_error(c->diag, &location, error.hint[0] != '\0' ? error.hint : NULL, "%s: '%.*s' %s",
+                   key, (int)strcspn(at, ","), at, error.what);
+    }
+}
+
+/* Two values that exclude each other: whether they do, where, and what is said. */
+struct conflict {
+    bool wrong;
+    const char *key, *other; /* other NULL: of itself */
+    const char *hint, *what;
+};
+
+static void check_conflicts(const struct config_check *c, const struct conflict *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (all[i].wrong)
+            check_conflict(c, all[i].key, all[i].other, all[i].hint, "%s", all[i].what);
+}
+#define CHECK(c, all) check_conflicts(c, all, sizeof(all) / sizeof((all)[0]))
+
+static void check_shape(const struct config_check *c, const struct operation *op)
+{
+    const struct experiment *x = c->x;
+    const struct fault_options *f = &x->fault;
+    const char *file = x->profile.file, *size = op != NULL ? op->size_key : "";
+    bool tokens =
+        op != NULL && section_is_for(section_find("tokens"), (const void *)x->algorithm.plugin);
+    const char *launcher = x->launcher.plugin != NULL ? x->launcher.plugin->name : "";
+    const char *ranks = check_value(c, "ranks", x->ranks);
+    const struct conflict all[] = {
+        {x->ranks_per_node != 0 && x->ranks % x->ranks_per_node != 0, "ranks_per_node", "ranks",
+         "0: all ranks are on one",
+         arena_printf(x->arena, "%s does not divide %s",
+                      check_value(c, "ranks_per_node", x->ranks_per_node), ranks)},
+        {x->verify.straggle_ns >= x->timeout_ns, "verify.straggle", "timeout",
+         "a rank that sleeps is waited for", "verify.straggle is not shorter than timeout"},
+        {fault_is_planted(x) && f->rank >= x->ranks, "fault.rank", "ranks", "ranks count from 0",
+         arena_printf(x->arena, "there is no rank %u: fault.rank is not below %s", f->rank, ranks)},
+        /* Ranks that are threads share what would be killed or stopped with the launcher. */
+        {fault_is_planted(x) && f->kind != FAULT_STRAGGLE && strcmp(launcher, "thread") == 0,
+         "fault.kind", "launcher.name", "straggle, or launcher: fork",
+         arena_printf(
+             x->arena,
+             "fault.kind: %s would %s all ranks and the launcher, which are threads of one process",
+             fault_name(f), fault_name(f))},
+        {tokens && x->tokens.kind == TOKENS_RANDOM && x->tokens.min > op->size(x), "tokens.min",
+         size, NULL,
+         arena_printf(x->arena, "%s is larger than %s", check_value(c, "tokens.min", x->tokens.min),
+                      check_value(c, size, op != NULL ? op->size(x) : 0))},
+        {file != NULL && (*file == 0 || file[strlen(file) - 1] == '/'), "profile.file", NULL,
+         "such as profile: out/run",
+         "profile.file is what files begin with that end in .json, and this is a folder"},
+    };
+
+    CHECK(c, all);
+}
+
+static void check_bench(const struct config_check *c)
+{
+    const struct bench_options *b = &c->x->bench;
+    const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
+    const char *name = backend != NULL ? backend->plugin.name : "";
+    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+    bool gpu = backend != NULL && !host, odd = b->calls_per_graph % 2 != 0;
+    bool calls = origin_find(c->x, "bench.calls_per_graph") != NULL;
+    bool open = b->arrivals != ARRIVALS_CLOSED, cold = b->cache == CACHE_COLD;
+    const struct conflict all[] = {
+        {odd, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
+         arena_printf(c->x->arena,
+                      "%s is odd: a graph must end with the buffer set that it began with",
+                      check_value(c, "bench.calls_per_graph", b->calls_per_graph))},
+        {calls && cold, "bench.calls_per_graph", "bench.cache", "leave bench.calls_per_graph out",
+         "with bench.cache: cold one call is timed at a time, as the next would find a warm cache"},
+        {calls &&
+             (b->clock == CLOCK_HOST || b->clock == CLOCK_EVENTS || b->clock == CLOCK_END_TO_END),
+         "bench.calls_per_graph", "bench.clock", "remove it, or set bench.clock: graph",
+         "bench.calls_per_graph needs bench.clock: graph"},
+        {calls && host && b->clock == CLOCK_AUTO && !cold && !odd, "bench.calls_per_graph",
+         "backend.name", "leave bench.calls_per_graph out",
+         arena_printf(c->x->arena,
+                      "bench.calls_per_graph is for graphs, which backend '%s' has not", name)},
+        {host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH), "bench.clock",
+         "backend.name", "set bench.clock: host",
+         arena_printf(
+             c->x->arena,
+             "bench.clock: events and graph are for GPUs; backend '%s' reads the host's clock",
+             name)},
+        {gpu && b->clock == CLOCK_HOST, "bench.clock", "backend.name", "set bench.clock: events",
+         arena_printf(
+             c->x->arena,
+             "on backend '%s' stages only queue their work, and the host's clock does not see them",
+             name)},
+        {host && cold && b->clock != CLOCK_END_TO_END, "bench.cache", "backend.name",
+         "set bench.clock: end_to_end",
+         arena_printf(c->x->arena,
+                      "bench.cache: cold on backend '%s' needs bench.clock: end_to_end", name)},
+        {b->max_time_ns != 0 && b->min_time_ns > b->max_time_ns, "bench.min_time", "bench.max_time",
+         NULL, "bench.min_time is longer than bench.max_time"},
+        /* An open loop: by the host's clock, without anything that ranks wait for in between. */
+        {open && !(b->load > 0) && !(b->rate > 0), "bench.arrivals", NULL,
+         "add load: 0.8, or rate: 1000",
+         "an open loop needs to know how many are due: bench.load or bench.rate"},
+        {open && b->load > 0 && b->rate > 0, "bench.load", "bench.rate", "keep one of them",
+         "bench.load and bench.rate both say how many are due"},
+        {open && b->load > 0 && b->warmup == 0, "bench.load", "bench.warmup",
+         "raise bench.warmup, or set bench.rate",
+         "bench.load is a part of what warm-up measures, and bench.warmup is 0"},
+        {open && b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST, "bench.clock", "bench.arrivals",
+         "set bench.clock: host", "an open loop is timed by the host's clock alone"},
+        {open && (b->ci95 > 0 || b->max_time_ns > 0), b->ci95 > 0 ? "bench.ci95" : "bench.max_time",
+         "bench.arrivals", "remove it, and set bench.iterations",
+         "ranks that check whether to stop exchange times, which would delay the next arrival"},
+        {open && gpu, "bench.arrivals", "backend.name", "set bench.arrivals: closed",
+         arena_printf(c->x->arena,
+                      "an open loop is for hosts; on backend '%s' stages only queue their work",
+                      name)},
+    };
+
+    CHECK(c, all);
+}
+
+/* Whether the plugins chosen go together, by what they say of themselves. */
+static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    bool host = backend->memory == EPA_MEMORY_HOST;
+    uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
+
+    if (operation_of(algorithm->op) == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "algorithm '%s' is for an operation that this program does not know",
+                        x->algorithm.plugin->name);
+    if ((algorithm->memory & backend->memory) == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
+                        x->algorithm.plugin->name, x->backend.plugin->name);
+    if ((transport->memory & backend->memory) == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "transport '%s' has no heap in the memory of backend '%s'",
+                        x->transport.plugin->name, x->backend.plugin->name);
+    if ((needs & ~transport->flags) != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "algorithm '%s' needs what transport '%s' cannot do; `epa2a list` "
+                        "shows both",
+                        x->algorithm.plugin->name, x->transport.plugin->name);
+    if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
+        (transport->flags & EPA_TRANSPORT_NODES) == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "transport '%s' connects the ranks of one node, and ranks_per_node: "
+                        "%u splits %u ranks into several",
+                        x->transport.plugin->name, x->ranks_per_node, x->ranks);
+    return EPA_OK;
+}
+
+/* What the algorithm itself says of the shape: the last word, so only where all else is good. */
+static void check_plan(const struct config_check *c, const struct operation *op,
+                       struct experiment *x)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
+    const struct node *at = origin_find(x, "algorithm.name");
+    const struct source_location nowhere = {.file = x->file};
+    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
+    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status;
+
+    if (algorithm == NULL || x->backend.plugin == NULL || transport == NULL)
+        return;
+    status = check_plugins(x, &err);
+    if (status == EPA_OK) {
+        struct epa_problem problem = operation_problem(x);
+
+        status = algorithm->plan(&problem, &world, transport->flags, x->algorithm.config,
+                                 &x->footprint, &err);
+        if (status != EPA_OK) /* in case it did not say why */
+            epa_fail(&err, status, "algorithm '%s' refuses this shape", algorithm->plugin.name);
+    }
+    if (status != EPA_OK)
+        diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
+    else if (op->check_footprint != NULL)
+        op->check_footprint(c, &x->footprint);
+}
+
+/* Sections of another operation than the algorithm's say nothing. */
+static void check_section(const struct config_check *c, const struct section *section,
+                          const struct operation *op)
+{
+    const struct node *root = c->x->origin;
+
+    for (uint32_t i = 0; op != NULL && i < root->n; i++)
+        if (strcmp(root->key[i]->text, section->name) == 0)
+            diag_error(c->diag, &root->key[i]->location,
+                       "remove it, or choose another algorithm; `epa2a list` shows them",
+                       "'%s' is no section for algorithm '%s', whose operation is %s",
+                       section->name, c->x->algorithm.plugin->name, op->name);
+}
+
+/* Without the algorithm that says which one: the one whose section the file has. */
+static const struct operation *guess_operation(const struct experiment *x)
+{
+    const struct operation *op = operation_of_experiment(x);
+
+    for (uint32_t i = 0; op == NULL && operation_at(i) != NULL; i++)
+        if (node_find(x->origin, operation_at(i)->name) != NULL)
+            op = operation_at(i);
+    return op;
+}
+
+/* Without any error, and unless it is `flawed`, the plugins are asked too, and plan. */
+static void check(struct experiment *x, bool flawed, struct diag *diag)
+{
+    const struct config_check c = {x, diag};
+    const struct operation *op = guess_operation(x);
+    uint32_t before = diag_errors(diag);
+
+    if (op != NULL)
+        op->check_options(&c);
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (section_is_for(s, (const void *)x->algorithm.plugin))
+            check_rules(&c, s);
+        else
+            check_section(&c, s, op);
+    if (op != NULL && section_is_for(section_find("tokens"), (const void *)x->algorithm.plugin))
+        check_tokens(&c, op);
+    check_shape(&c, op);
+    check_bench(&c);
+    check_expect(&c);
+    if (!flawed && diag_errors(diag) == before)
+        check_plan(&c, op, x);
+}
+
+enum epa_status experiment_build(const char *file, struct tree *tree, bool flawed,
+                                 struct registry *registry, struct epa_error *absent,
+                                 struct experiment **out)
+{
+    struct experiment *x = arena_alloc(tree->arena, sizeof(*x));
+    struct building b = {
+        .x = x, .registry = registry, .arena = tree->arena, .diag = tree->diag, .root = tree->root};
+    uint32_t before = diag_errors(tree->diag), errors;
+
+    memcpy(x, experiment_options.defaults, sizeof(*x));
+    x->arena = tree->arena;
+    x->file = arena_strndup(x->arena, file, strlen(file));
+    x->origin = tree->root;
+    read_root(&b);
+    count_ranks(&b);
+    if (x->name == NULL)
+        x->name = name_of_file(b.arena, x->file);
+    x->routing.path = absolute(&b, "routing.path", x->routing.path);
+    x->routing.hidden_states = absolute(&b, "routing.hidden_states", x->routing.hidden_states);
+    check(x, flawed || diag_errors(tree->diag) != before, tree->diag);
+    errors = diag_errors(tree->diag) - before;
+    if (errors == 0) {
+        *out = x;
+        return EPA_OK;
+    }
+    if (errors == b.absent)
+        *absent = b.reason;
+    return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
+}
+
+void experiment_destroy(struct experiment *x)
+{
+    if (x != NULL)
+        arena_destroy(x->arena);
+}

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""SRC=TREE BUILD=TREE golden.py CASES FOLDER-OF-EPA2A: runs command lines and holds what they print against cases.
+Most cases are one line,
+    CODE COMMAND [OPERATOR TEXT]
+about what counts, which is standard output where CODE is 0 and standard error elsewhere:
+    => WORDS .. WORDS    it has these words in this order, and the other stream is empty
+    == LINE\\nLINE        it is just this, and the other stream is empty
+    ~> and ~=            the same, and the other stream may have anything
+Without an operator both are empty. Where both count, a case is the line after "$ ", then standard output ("> "),
+standard error ("! ") and the exit code ("? ", if not 0). "#" begins a comment.
+
+A line runs under sh in a new empty folder, with the program under test first in PATH as epa2a, and with $SRC and
+$BUILD, the source and build trees. In what it prints, the paths of these and of the new folder are read as $SRC,
+$BUILD and $TMP. In an expected text {n} stands for a number, {w} for anything but blanks, {*} for anything; the line
+{...} stands for any number of lines."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+WILD = {"{n}": r"[-0-9.,+e]+", "{w}": r"[^ \t]+", "{*}": r".*?"}
+
+
+def decode(path):
+    return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def encode(text):
+    return text.encode("utf-8", "surrogateescape")
+
+
+def pattern(text):
+    parts = re.split(r"(\{[nw*]\})", text)
+    return re.compile("".join(WILD.get(part, re.escape(part)) for part in parts), re.S)
+
+
+def has_words(words, text):
+    at = 0
+    for word in words:
+        found = pattern(word).search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    return True
+
+
+def are_lines(want, have):
+    if not want:
+        return not have
+    if want[0] == "{...}":
+        return any(are_lines(want[1:], have[skip:]) for skip in range(len(have) + 1))
+    return bool(have) and pattern(want[0]).fullmatch(have[0]) is not None and are_lines(want[1:], have[1:])
+
+
+class Case:
+    def __init__(self, number, command):
+        self.number, self.command, self.code = number, command, 0
+        self.lines = {"out": [], "err": []}
+        self.words, self.other = None, False  # of the stream that counts; the other may have anything
+
+    @classmethod
+    def of_row(cls, number, row):
+        code, rest = re.match(r"(\d+)(.*)", row).groups()
+        found = re.search(r" ([=~])([>=])(?: |$)", rest)
+        case = cls(number, rest if found is None else rest[:found.start()])
+        case.code = int(code)
+        if found is not None:
+            text = rest[found.end():]
+            case.other = found[1] == "~"
+            if found[2] == ">":
+                case.words = text.split(" .. ")
+            elif text:
+                case.lines[case.counts()] = text.removesuffix("\\n").split("\\n")
+        return case
+
+    def counts(self):
+        return "out" if self.code == 0 else "err"
+
+    def fits(self, stream, text):
+        if stream == self.counts() and self.words is not None:
+            return has_words(self.words, text)
+        if stream != self.counts() and self.other:
+            return True
+        return are_lines(self.lines[stream], text.removesuffix("\n").split("\n") if text else [])
+
+    def run(self):
+        with tempfile.TemporaryDirectory(prefix="epa2a-cli-", dir="/tmp") as top:
+            folder = f"{top}/tmp"
+            os.mkdir(folder)
+            with open(f"{top}/out", "wb") as out, open(f"{top}/err", "wb") as err:
+                code = subprocess.run(["/bin/sh", "-c", encode("{ " + self.command + "\n}")], cwd=folder, stdout=out,
+                                      stderr=err, check=False).returncode
+            good = code == self.code
+            if not good:
+                print(f"  the exit code is {code}, not {self.code}")
+            for stream, mark, name in (("out", ">", "output"), ("err", "!", "error")):
+                text = decode(pathlib.Path(top, stream))
+                for name_of, path in (("$TMP", folder), ("$BUILD", os.environ["BUILD"]), ("$SRC", os.environ["SRC"])):
+                    text = text.replace(path, name_of)
+                if not self.fits(stream, text):
+                    good = False
+                    print(f"  standard {name} is not as expected; it is")
+                    print("".join(f"{mark} {line}\n" for line in text.splitlines()), end="")
+        if not good:
+            print(f"  that was line {self.number}:{self.command}\n")
+        return good
+
+
+def read_cases(path):
+    case = None
+    for number, line in enumerate(decode(path).split("\n"), 1):
+        text = line[2:] if line[1:2] == " " else line[1:]
+        if line[:1] == "$" or line[:1].isdigit():
+            if case is not None:
+                yield case
+            case = Case(number, line[1:]) if line[0] == "$" else Case.of_row(number, line)
+        elif line[:1] in (">", "!"):
+            case.lines["out" if line[0] == ">" else "err"].append(text)
+        elif line[:1] == "?":
+            case.code = int(text)
+        else:
+            assert line[:1] in ("", "#"), f"line {number} begins with none of # $ > ! ? and digits"
+    if case is not None:
+        yield case
+
+
+def main(cases, folder):
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    os.umask(0o022)  # folders that cases make must do for plugins
+    sys.stdout.reconfigure(errors="backslashreplace")
+    good = [case.run() for case in read_cases(pathlib.Path(cases))]
+    print(f"{len(good)} cases, {good.count(False)} failed")
+    return 0 if good and all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
