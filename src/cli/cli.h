@@ -12,6 +12,8 @@
 /* Which run is next; RUNS_USUAL: as the command would have it. */
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
+struct text;
+
 struct cli {
     const char *const *arg; /* what stands after the subcommand: files, or help's KEY */
     uint32_t n_args;
@@ -46,6 +48,7 @@ struct cli {
     uint64_t warmup; /* if has_warmup */
     bool has_warmup;
     const char *text; /* what the file of the only argument holds; NULL: it is read */
+    struct text *results_out; /* gets the document of --json, too; NULL: nothing */
 };
 
 /* Parses and runs one command; the exit codes of `epa2a help exit-codes`. */
@@ -61,6 +64,8 @@ int cmd_list(const struct cli *);
 int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check */
 int cmd_compare(const struct cli *);
+struct results; /* compared by the --threshold, --alpha and --force of the line; frees both */
+int compare_results(const struct cli *, struct results *a, struct results *b);
 int cmd_status(const struct cli *);
 int cmd_doctor(const struct cli *);
 struct epa_error;
