@@ -44,3 +44,32 @@ int exit_code(enum epa_status status, int signal)
     }
     return EXIT_INTERNAL;
 }
+
+const char *status_name(enum epa_status status)
+{
+    switch (status) {
+    case EPA_OK:
+        return "ok";
+    case EPA_ERR_CONFIG:
+        return "config";
+    case EPA_ERR_UNSUPPORTED:
+        return "unsupported";
+    case EPA_ERR_NOMEM:
+        return "nomem";
+    case EPA_ERR_SYSTEM:
+        return "system";
+    case EPA_ERR_TIMEOUT:
+        return "timeout";
+    case EPA_ERR_MISMATCH:
+        return "mismatch";
+    case EPA_ERR_DIED:
+        return "died";
+    case EPA_ERR_INTERRUPTED:
+        return "interrupted";
+    case EPA_ERR_ABORTED:
+        return "aborted";
+    case EPA_AGAIN:
+        break;
+    }
+    return "internal";
+}

@@ -28,4 +28,7 @@ extern const struct exit_meaning exit_meanings[];
 /* The one that tells of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
 int exit_code(enum epa_status, int signal);
 
+/* "ok", "mismatch", "timeout", "died", "interrupted", ...: what ended something, for reports. */
+const char *status_name(enum epa_status);
+
 #endif

@@ -57,6 +57,19 @@ void text_add(struct text *text, const char *fmt, ...)
     text->bytes += n < 0 ? 0 : (size_t)n;
 }
 
+char *text_clean(char *text)
+{
+    for (char *c = text; *c != 0; c++)
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    return text;
+}
+
+void text_print_clean(FILE *file, const char *text)
+{
+    for (; *text != 0; text++)
+        fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
+}
+
 void text_free(struct text *text)
 {
     free(text->data);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct text {
     char *data; /* always ends in 0 once something was added; NULL before */
@@ -14,6 +15,10 @@ struct text {
 __attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
 void text_add_bytes(struct text *, const char *, size_t);
 void text_free(struct text *);
+
+/* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
+char *text_clean(char *text);
+void text_print_clean(FILE *, const char *text);
 
 /* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
  * distance <= max(1, min(2, strlen(want) / 3)). */

@@ -12,6 +12,8 @@
 /* Which run is next; RUNS_USUAL: as the command would have it. */
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
+struct text;
+
 struct cli {
     const char **arg; /* what stands after the subcommand: files, or help's KEY */
     uint32_t n_args;
@@ -45,6 +47,7 @@ struct cli {
 
     char *const *line; /* all of the command line; ends with NULL */
     const char *text;  /* what the file of the only argument holds; NULL: it is read */
+    struct text *results_out; /* gets the document of --json, too; NULL: nothing */
 };
 
 /* The commands; each returns an exit code. A failure to write standard output is told by
@@ -57,6 +60,8 @@ int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
 int cmd_schema(const struct cli *);
 int cmd_compare(const struct cli *);
+struct results; /* compared by the --threshold, --alpha and --force of the line; frees both */
+int compare_results(const struct cli *, struct results *a, struct results *b);
 int cmd_status(const struct cli *);
 int cmd_doctor(const struct cli *);
 int cmd_trace(const struct cli *);

@@ -8,24 +8,22 @@
 
 #include "base/colour.h"
 #include "base/text.h"
-#include "cli/cmd_compare.h"
-#include "report/compare.h"
+#include "cli/cli.h"
+#include "base/stats.h"
 #include "report/results.h"
 
 enum verdict { SAME, SLOWER, FASTER, UNCLEAR };
 
-/* Runs of A and of B that are compared with each other. */
-struct pair {
-    const struct results_run **a, **b;
-    uint32_t n_a, n_b;
-};
+#define ALONE UINT32_MAX /* of no pair */
 
+/* Runs that are compared with each other have the number of one pair. */
 struct comparing {
     const struct cli *cli;
     struct results a, b;
-    struct pair *pair;
-    uint32_t n_pairs;
-    bool *taken; /* [b.n] */
+    uint32_t *of_a, *of_b; /* [a.n], [b.n] the pair of each run, or ALONE */
+    uint32_t *first;       /* [pairs] its first run of A */
+    bool *met;             /* [pairs] it has a run of B */
+    uint32_t pairs;
     uint32_t slower, rows;
     double log_ratios; /* of totals */
     uint32_t totals;
@@ -66,110 +64,89 @@ static void call(const struct results_run *run, char *out, size_t room)
         snprintf(out, room, "%s", run->name);
 }
 
-/* Adds run i of A to the pair that it belongs to, if there is one. */
-static bool join(struct comparing *c, const struct results_run *run, bool by_id)
+static const struct results_run *first_of(const struct comparing *c, uint32_t pair)
 {
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        if (alike(c->pair[i].a[0], run, by_id)) {
-            c->pair[i].a[c->pair[i].n_a++] = run;
-            return true;
-        }
-    }
-    return false;
+    return &c->a.run[c->first[pair]];
 }
 
-static bool take(struct comparing *c, struct pair *pair, bool by_id)
+/* Runs of B that nobody has, to pairs that have none yet. */
+static void take(struct comparing *c, bool by_id)
 {
-    for (uint32_t k = 0; k < c->b.n; k++) {
-        const struct results_run *run = &c->b.run[k];
-
-        if (c->taken[k] || !run->ok || !alike(pair->a[0], run, by_id))
-            continue;
-        c->taken[k] = true;
-        pair->b[pair->n_b++] = run;
-    }
-    return pair->n_b > 0;
-}
-
-static bool new_pair(struct comparing *c, const struct results_run *run)
-{
-    struct pair *pair = &c->pair[c->n_pairs];
-
-    pair->a = calloc(c->a.n, sizeof(*pair->a));
-    pair->b = calloc(c->b.n + 1, sizeof(*pair->b));
-    if (pair->a == NULL || pair->b == NULL)
-        return false;
-    pair->a[pair->n_a++] = run;
-    c->n_pairs++;
-    return true;
+    for (uint32_t k = 0; k < c->b.n; k++)
+        for (uint32_t i = 0; i < c->pairs && c->b.run[k].ok && c->of_b[k] == ALONE; i++)
+            if ((by_id || !c->met[i]) && alike(first_of(c, i), &c->b.run[k], by_id))
+                c->of_b[k] = i;
+    for (uint32_t k = 0; k < c->b.n; k++)
+        if (c->of_b[k] != ALONE)
+            c->met[c->of_b[k]] = true;
 }
 
 /* The only pair that found nobody, with the only run that nobody took. */
 static void pair_the_last(struct comparing *c)
 {
-    struct pair *lonely = NULL;
-    uint32_t left = 0, last = 0;
+    uint32_t pair = ALONE, pairs = 0, run = ALONE, runs = 0;
 
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        if (c->pair[i].n_b != 0)
-            continue;
-        if (lonely != NULL)
-            return;
-        lonely = &c->pair[i];
+    for (uint32_t i = 0; i < c->pairs; i++) {
+        pair = !c->met[i] ? i : pair;
+        pairs += !c->met[i];
     }
     for (uint32_t k = 0; k < c->b.n; k++) {
-        if (!c->taken[k] && c->b.run[k].ok) {
-            left++;
-            last = k;
-        }
+        bool left = c->b.run[k].ok && c->of_b[k] == ALONE;
+
+        run = left ? k : run;
+        runs += left;
     }
-    if (lonely == NULL || left != 1)
+    if (pairs != 1 || runs != 1)
         return;
-    lonely->b[lonely->n_b++] = &c->b.run[last];
-    c->taken[last] = true;
+    c->of_b[run] = pair;
+    c->met[pair] = true;
 }
 
 static enum epa_status make_pairs(struct comparing *c, struct epa_error *err)
 {
-    c->pair = calloc(c->a.n + 1, sizeof(*c->pair));
-    c->taken = calloc(c->b.n + 1, sizeof(*c->taken));
-    if (c->pair == NULL || c->taken == NULL)
+    c->of_a = malloc((c->a.n + 1) * sizeof(*c->of_a));
+    c->of_b = malloc((c->b.n + 1) * sizeof(*c->of_b));
+    c->first = calloc(c->a.n + 1, sizeof(*c->first));
+    c->met = calloc(c->a.n + 1, sizeof(*c->met));
+    if (c->of_a == NULL || c->of_b == NULL || c->first == NULL || c->met == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", c->a.n);
+    memset(c->of_b, 0xff, (c->b.n + 1) * sizeof(*c->of_b));
     for (uint32_t i = 0; i < c->a.n; i++) {
         const struct results_run *run = &c->a.run[i];
 
-        if (!run->ok || join(c, run, run->id[0] != '\0'))
-            continue;
-        if (!new_pair(c, run))
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", c->a.n);
+        c->of_a[i] = ALONE;
+        for (uint32_t k = 0; k < c->pairs && run->ok && c->of_a[i] == ALONE; k++)
+            if (alike(first_of(c, k), run, run->id[0] != '\0'))
+                c->of_a[i] = k;
+        if (run->ok && c->of_a[i] == ALONE) {
+            c->of_a[i] = c->pairs;
+            c->first[c->pairs++] = i;
+        }
     }
-    for (uint32_t i = 0; i < c->n_pairs; i++)
-        (void)take(c, &c->pair[i], true);
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        if (c->pair[i].n_b == 0)
-            (void)take(c, &c->pair[i], false);
-    }
+    take(c, true);
+    take(c, false);
     pair_the_last(c);
     return EPA_OK;
 }
 
 /* ---- what may be compared ---- */
 
-static bool has_fault(const struct results_run **run, uint32_t n)
+static bool has_fault(const struct results *of, const uint32_t *pair_of, uint32_t pair)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (run[i]->fault)
+    for (uint32_t i = 0; i < of->n; i++)
+        if (pair_of[i] == pair && of->run[i].fault)
             return true;
     return false;
 }
 
 /* What the user noted is no reason not to compare. */
-static void tell_contexts(const char *name, const struct pair *pair)
+static void tell_contexts(const char *name, const struct results_run *of_a,
+                          const struct results_run *of_b)
 {
     struct text a = {0}, b = {0};
 
-    results_context(pair->a[0], &a);
-    results_context(pair->b[0], &b);
+    results_context(of_a, &a);
+    results_context(of_b, &b);
     if (strcmp(a.data, b.data) != 0)
         printf("# %s: context: %s in A, %s in B\n", name, a.data, b.data);
     text_free(&a);
@@ -177,17 +154,19 @@ static void tell_contexts(const char *name, const struct pair *pair)
 }
 
 /* Who is compared without a partner is told; so is what differs and may not. */
-static enum epa_status check_pair(const struct comparing *c, const struct pair *pair,
-                                  struct epa_error *err)
+static enum epa_status check_pair(const struct comparing *c, uint32_t pair, struct epa_error *err)
 {
     static const struct {
         enum results_part part;
         const char *what;
     } must[] = {{RESULTS_SHAPE, "experiments"}, {RESULTS_MACHINE, "machines"}};
+    const struct results_run *a = first_of(c, pair), *b = c->b.run;
     char what[300], name[200];
 
-    call(pair->a[0], name, sizeof(name));
-    if (has_fault(pair->a, pair->n_a) || has_fault(pair->b, pair->n_b)) {
+    while (c->of_b[b - c->b.run] != pair)
+        b++;
+    call(a, name, sizeof(name));
+    if (has_fault(&c->a, c->of_a, pair) || has_fault(&c->b, c->of_b, pair)) {
         if (!c->cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: a fault was planted in it, so its times are no measurement; "
@@ -196,7 +175,7 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
         printf("# %s: a fault was planted in it\n", name);
     }
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
-        if (!results_differ(pair->a[0], pair->b[0], must[i].part, what, sizeof(what)))
+        if (!results_differ(a, b, must[i].part, what, sizeof(what)))
             continue;
         if (!c->cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
@@ -204,67 +183,40 @@ static enum epa_status check_pair(const struct comparing *c, const struct pair *
                             must[i].what, what);
         printf("# %s: the %s differ: %s\n", name, must[i].what, what);
     }
-    if (results_differ(pair->a[0], pair->b[0], RESULTS_MEANS, what, sizeof(what)))
+    if (results_differ(a, b, RESULTS_MEANS, what, sizeof(what)))
         printf("# %s: %s\n", name, what);
-    tell_contexts(name, pair);
+    tell_contexts(name, a, b);
     return EPA_OK;
 }
 
-static void tell_missing(const struct results *results)
+static void tell_lonely(const struct results_run *run, const char *path)
 {
-    if (results->missing > 0)
-        fprintf(stderr,
-                "epa2a: warning: %s: %u runs have no result; bench --resume runs what is not "
-                "done\n",
-                results->path, results->missing);
+    fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n", colour_on(stderr, COLOUR_WARNING),
+            colour_off(stderr), run->label, path);
 }
 
 static void tell_left_over(const struct comparing *c)
 {
-    tell_missing(&c->a);
-    tell_missing(&c->b);
-    for (uint32_t i = 0; i < c->a.n; i++) {
-        if (!c->a.run[i].ok)
-            fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->a.path,
-                    c->a.run[i].label, c->a.run[i].status);
-    }
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        if (c->pair[i].n_b == 0)
-            fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->pair[i].a[0]->label,
-                    c->a.path);
-    }
-    for (uint32_t k = 0; k < c->b.n; k++) {
-        if (!c->b.run[k].ok)
-            fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->b.path,
-                    c->b.run[k].label, c->b.run[k].status);
-        else if (!c->taken[k])
-            fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), c->b.run[k].label,
-                    c->b.path);
-    }
+    results_tell_failed(&c->a);
+    for (uint32_t i = 0; i < c->pairs; i++)
+        if (!c->met[i])
+            tell_lonely(first_of(c, i), c->a.path);
+    results_tell_failed(&c->b);
+    for (uint32_t k = 0; k < c->b.n; k++)
+        if (c->b.run[k].ok && c->of_b[k] == ALONE)
+            tell_lonely(&c->b.run[k], c->b.path);
 }
 
 /* ---- comparing ---- */
 
-static const struct results_stage *find_stage(const struct results_run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->n_stages; i++) {
-        if (strcmp(run->stage[i].name, name) == 0 && run->stage[i].n > 0)
-            return &run->stage[i];
-    }
-    return NULL;
-}
-
-static uint32_t collect(const struct results_run **run, uint32_t n, const char *name,
-                        struct compare_run *out)
+static uint32_t collect(const struct results *of, const uint32_t *pair_of, uint32_t pair,
+                        const char *name, struct compare_run *out)
 {
     uint32_t found = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        const struct results_stage *stage = find_stage(run[i], name);
+    for (uint32_t i = 0; i < of->n; i++) {
+        const struct results_stage *stage =
+            pair_of[i] == pair ? results_stage(&of->run[i], name) : NULL;
 
         if (stage != NULL)
             out[found++] = (struct compare_run){stage->sample, stage->n};
@@ -300,18 +252,18 @@ static enum verdict judge(const struct cli *cli, const struct comparison *x)
     return far_up ? SLOWER : FASTER;
 }
 
-static enum epa_status compare_stage(struct comparing *c, const struct pair *pair, const char *name,
+static enum epa_status compare_stage(struct comparing *c, uint32_t pair, const char *name,
                                      struct epa_error *err)
 {
-    struct compare_run *run = calloc(pair->n_a + pair->n_b, sizeof(*run));
-    struct compare_side a = {run, 0}, b = {run + pair->n_a, 0};
+    struct compare_run *run = calloc(c->a.n + c->b.n, sizeof(*run));
+    struct compare_side a = {run, 0}, b = {run + c->a.n, 0};
     struct comparison x;
     enum verdict verdict;
     enum epa_status status = run == NULL ? EPA_ERR_NOMEM : EPA_OK;
 
     if (status == EPA_OK) {
-        a.n = collect(pair->a, pair->n_a, name, run);
-        b.n = collect(pair->b, pair->n_b, name, run + pair->n_a);
+        a.n = collect(&c->a, c->of_a, pair, name, run);
+        b.n = collect(&c->b, c->of_b, pair, name, run + c->a.n);
         if (b.n == 0) {
             free(run);
             return EPA_OK;
@@ -322,7 +274,7 @@ static enum epa_status compare_stage(struct comparing *c, const struct pair *pai
     if (status != EPA_OK)
         return epa_fail(err, status, "no memory to compare '%s'", name);
     verdict = judge(c->cli, &x);
-    print_row(pair->a[0], name, &x, verdict);
+    print_row(first_of(c, pair), name, &x, verdict);
     c->rows++;
     c->slower += verdict == SLOWER;
     if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0 || strcmp(name, "latency") == 0) {
@@ -337,10 +289,9 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
     enum epa_status status = EPA_OK;
 
     printf("# epa2a compare: A %s, B %s\n", c->a.path, c->b.path);
-    for (uint32_t i = 0; i < c->n_pairs && status == EPA_OK; i++) {
-        if (c->pair[i].n_b > 0)
-            status = check_pair(c, &c->pair[i], err);
-    }
+    for (uint32_t i = 0; i < c->pairs && status == EPA_OK; i++)
+        if (c->met[i])
+            status = check_pair(c, i, err);
     if (status != EPA_OK)
         return status;
     printf("# ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney; slower or\n"
@@ -348,13 +299,13 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
            c->cli->threshold * 100, c->cli->alpha);
     printf("# %-28s %-16s %10s %10s %7s  %-14s %8s\n", "run", "stage", "A [us]", "B [us]", "ratio",
            "95 %", "p");
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        const struct pair *pair = &c->pair[i];
+    for (uint32_t i = 0; i < c->pairs; i++) {
+        const struct results_run *run = first_of(c, i);
 
-        for (uint32_t s = 0; s < pair->a[0]->n_stages && pair->n_b > 0; s++) {
-            if (pair->a[0]->stage[s].n == 0)
+        for (uint32_t s = 0; s < run->n_stages && c->met[i]; s++) {
+            if (run->stage[s].n == 0)
                 continue;
-            status = compare_stage(c, pair, pair->a[0]->stage[s].name, err);
+            status = compare_stage(c, i, run->stage[s].name, err);
             if (status != EPA_OK)
                 return status;
         }
@@ -370,18 +321,6 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
     return EPA_OK;
 }
 
-static void finish(struct comparing *c)
-{
-    for (uint32_t i = 0; i < c->n_pairs; i++) {
-        free(c->pair[i].a);
-        free(c->pair[i].b);
-    }
-    free(c->pair);
-    free(c->taken);
-    results_free(&c->a);
-    results_free(&c->b);
-}
-
 int compare_results(const struct cli *cli, struct results *a, struct results *b)
 {
     struct comparing c = {.cli = cli, .a = *a, .b = *b};
@@ -392,7 +331,12 @@ int compare_results(const struct cli *cli, struct results *a, struct results *b)
         tell_left_over(&c);
         status = compare_all(&c, &err);
     }
-    finish(&c);
+    free(c.of_a);
+    free(c.of_b);
+    free(c.first);
+    free(c.met);
+    results_free(&c.a);
+    results_free(&c.b);
     if (status != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return exit_code(status, 0);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
-#include "report/report.h"
+#include "base/file.h"
 
 static enum epa_status write_json(const struct cli *cli, const struct doctor *d,
                                   struct epa_error *err)
@@ -16,7 +16,7 @@ static enum epa_status write_json(const struct cli *cli, const struct doctor *d,
     enum epa_status status = doctor_json(d, &text, err);
 
     if (status == EPA_OK)
-        status = report_file("--json", cli->json, cli->force, text.data, text.bytes, err);
+        status = file_write("--json", cli->json, cli->force, &text, err);
     text_free(&text);
     return status;
 }
@@ -36,7 +36,7 @@ int cmd_doctor(const struct cli *cli)
     int code;
 
     if (cli->json != NULL)
-        status = report_file_check("--json", cli->json, cli->force, &err);
+        status = file_check("--json", cli->json, cli->force, &err);
     if (status == EPA_OK)
         status = doctor_examine(cli->plugin_path, cli->quick, &d, &err);
     if (status != EPA_OK)

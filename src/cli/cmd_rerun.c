@@ -1,62 +1,84 @@
-/* epa2a rerun RESULT.json: a result holds its whole experiment; it is written down as YAML
- * again, run by the same verb, and compared with what came of it then. */
-#include <fnmatch.h>
-#include <jansson.h>
-#include <limits.h>
+/* epa2a rerun RESULTS: a result holds its whole experiment, as JSON, which is YAML. It is run by
+ * the same verb, and compared with what came of it then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/text.h"
-#include "cli/cmd_compare.h"
-#include "cli/rerun_yaml.h"
+#include "base/json.h"
+#include "cli/cli.h"
 #include "config/experiment.h"
-
-struct rerun {
-    const struct cli *cli;
-    struct results then;
-    struct text text;      /* the experiments */
-    char folder[PATH_MAX]; /* of ours, for the new result; "": the user wants to keep it */
-    char path[PATH_MAX];   /* of the new result */
-    struct stat before;    /* what was there before; 0: nothing */
-};
+#include "report/results.h"
 
 /* ---- which runs ---- */
 
-static bool is_picked(const struct cli *cli, const struct results_run *run)
-{
-    for (uint32_t i = 0; i < cli->n_only; i++) {
-        if (fnmatch(cli->only[i], run->label, 0) == 0 || strcmp(cli->only[i], run->label) == 0 ||
-            fnmatch(cli->only[i], run->id, 0) == 0)
-            return true;
-    }
-    return cli->n_only == 0;
-}
-
-static enum epa_status pick(struct rerun *r, struct epa_error *err)
+static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
 {
     const char *verb;
 
-    for (uint32_t i = r->then.n; i > 0; i--) {
-        if (!is_picked(r->cli, &r->then.run[i - 1]))
-            results_drop(&r->then, i - 1);
-    }
-    if (r->then.n == 0 && r->cli->n_only > 0)
+    for (uint32_t i = then->n; i > 0; i--)
+        if (!results_picked(&then->run[i - 1], cli->only, cli->n_only))
+            results_drop(then, i - 1);
+    if (then->n == 0 && cli->n_only > 0)
         return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
-                        r->cli->only[0], r->then.path);
-    if (r->then.n == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", r->then.path);
-    verb = r->then.run[0].verb;
-    for (uint32_t i = 1; i < r->then.n; i++) {
-        if (strcmp(r->then.run[i].verb, verb) != 0)
+                        cli->only[0], then->path);
+    if (then->n == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", then->path);
+    verb = then->run[0].verb;
+    for (uint32_t i = 1; i < then->n; i++)
+        if (strcmp(then->run[i].verb, verb) != 0)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: runs of %s and of %s; --only picks those of one", r->then.path,
-                            verb, r->then.run[i].verb);
-    }
+                            "%s: runs of %s and of %s; --only picks those of one", then->path, verb,
+                            then->run[i].verb);
     if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", r->then.path, verb);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", then->path, verb);
+    return EPA_OK;
+}
+
+/* One experiment stands as it is; several, or one with a label, are `runs:` of those labels, which
+ * differ. */
+static enum epa_status write_experiments(const struct results *then, struct text *out,
+                                         struct epa_error *err)
+{
+    bool one = then->n == 1 && strcmp(then->run[0].label, then->run[0].name) == 0;
+    json_t *runs = json_object(), *root;
+    char *dump;
+
+    for (uint32_t i = 0; i < then->n; i++) {
+        const struct results_run *run = &then->run[i];
+        json_t *x = json_copy(json_object_get(run->json, "experiment"));
+        json_int_t version = json_integer_value(json_object_get(x, "version"));
+        struct text label = {0};
+
+        if (x == NULL || version != EXPERIMENT_VERSION) {
+            json_decref(runs);
+            json_decref(x);
+            if (x == NULL)
+                return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
+                                then->path, run->label);
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: '%s' has an experiment of version %lld; this program runs %d",
+                            then->path, run->label, (long long)version, EXPERIMENT_VERSION);
+        }
+        if (!one)
+            json_object_del(x, "version");
+        text_add(&label, "%s", run->label);
+        for (uint32_t k = 2; json_object_get(runs, label.data) != NULL; k++) {
+            text_free(&label);
+            text_add(&label, "%s #%u", run->label, k);
+        }
+        json_put(&runs, label.data, x);
+        text_free(&label);
+    }
+    root = one ? json_incref(json_object_get(runs, then->run[0].label))
+               : json_object_of("version", json_count(EXPERIMENT_VERSION), "runs",
+                                json_incref(runs), NULL);
+    dump = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    json_decref(runs);
+    if (dump == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for an experiment", then->path);
+    text_add(out, "%s\n", dump);
+    free(dump);
     return EPA_OK;
 }
 
@@ -104,120 +126,81 @@ static void tell_differences(const struct results *then, const struct results *n
 
 /* ---- running ---- */
 
-/* Where the new result goes: what is only compared is thrown away again. */
-static enum epa_status choose_path(struct rerun *r, struct epa_error *err)
+static int run_again(const struct cli *cli, const char *verb, const struct text *experiments,
+                     struct text *now)
 {
-    const char *tmp = getenv("TMPDIR");
+    struct cli run = *cli;
 
-    if (r->cli->json != NULL && strcmp(r->cli->json, "-") == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "rerun prints a comparison on standard output: give --json a file");
-    if (r->cli->json != NULL) {
-        snprintf(r->path, sizeof(r->path), "%s", r->cli->json);
-        if (stat(r->path, &r->before) != 0)
-            r->before = (struct stat){0};
-        return EPA_OK;
-    }
-    if ((size_t)snprintf(r->folder, sizeof(r->folder), "%s/epa2a-rerun-XXXXXX",
-                         tmp != NULL && tmp[0] == '/' ? tmp : "/tmp") >= sizeof(r->folder) - 16 ||
-        mkdtemp(r->folder) == NULL) {
-        r->folder[0] = '\0';
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "no folder for the new result in %s; --json FILE puts it elsewhere",
-                        tmp != NULL && tmp[0] == '/' ? tmp : "/tmp");
-    }
-    snprintf(r->path, sizeof(r->path), "%.*s/now.json", (int)sizeof(r->path) - 16, r->folder);
-    return EPA_OK;
-}
-
-static int run_again(const struct rerun *r)
-{
-    struct cli cli = *r->cli;
-    const char *verb = r->then.run[0].verb;
-
-    cli.text = r->text.data;
-    cli.json = r->path;
-    cli.n_only = 0;
-    cli.order = RUNS_DECLARED;
-    return strcmp(verb, "bench") == 0    ? cmd_bench(&cli)
-           : strcmp(verb, "verify") == 0 ? cmd_verify(&cli)
-                                         : cmd_run(&cli);
-}
-
-/* A new result is a new file, whatever its name had been given to. */
-static bool is_written(const struct rerun *r)
-{
-    struct stat now;
-
-    return stat(r->path, &now) == 0 && S_ISREG(now.st_mode) &&
-           (now.st_ino != r->before.st_ino || now.st_dev != r->before.st_dev);
+    run.text = experiments->data;
+    run.results_out = now;
+    run.n_only = 0;
+    run.order = RUNS_DECLARED;
+    return strcmp(verb, "bench") == 0    ? cmd_bench(&run)
+           : strcmp(verb, "verify") == 0 ? cmd_verify(&run)
+                                         : cmd_run(&run);
 }
 
 static bool has_samples(const struct results *results)
 {
-    for (uint32_t i = 0; i < results->n; i++) {
-        for (uint32_t k = 0; k < results->run[i].n_stages && results->run[i].ok; k++) {
+    for (uint32_t i = 0; i < results->n; i++)
+        for (uint32_t k = 0; k < results->run[i].n_stages && results->run[i].ok; k++)
             if (results->run[i].stage[k].n > 0)
                 return true;
-        }
-    }
     return false;
 }
 
 /* The exit code of all, where `code` is that of the run. Frees `then`. */
-static int compare(struct rerun *r, int code)
+static int compare(const struct cli *cli, struct results *then, const struct text *document,
+                   int code)
 {
-    struct cli cli = *r->cli;
+    struct cli comparing = *cli;
     struct results now;
     struct epa_error err = {EPA_OK, ""};
     int compared;
 
-    if (!is_written(r)) /* another rank's, or --dry-run, or told already */
+    if (document->bytes == 0) /* another rank's, or --dry-run, or told already */
         return code;
-    if (results_read(r->path, &now, &err) != EPA_OK) {
+    if (results_parse(cli->json != NULL ? cli->json : "now", document, &now, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return code != EXIT_OK ? code : exit_code(err.status, 0);
     }
-    if (r->folder[0] != '\0')
-        now.path = "now";
     if (now.n > 0)
-        tell_differences(&r->then, &now);
-    if (!has_samples(&now) || !has_samples(&r->then)) {
+        tell_differences(then, &now);
+    if (!has_samples(&now) || !has_samples(then)) {
         printf("# no times to compare\n");
         results_free(&now);
         return code;
     }
-    cli.force = cli.force || cli.n_sets > 0; /* what differs was asked for */
-    compared = compare_results(&cli, &r->then, &now);
-    r->then = (struct results){0};
-    return code == EXIT_OK && r->cli->judges ? compared : code;
+    comparing.force = cli->force || cli->n_sets > 0; /* what differs was asked for */
+    compared = compare_results(&comparing, then, &now);
+    *then = (struct results){0};
+    return code == EXIT_OK && cli->judges ? compared : code;
 }
 
 int cmd_rerun(const struct cli *cli)
 {
-    struct rerun r = {.cli = cli};
+    struct results then;
+    struct text experiments = {0}, now = {0};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read(cli->arg[0], &r.then, &err);
+    enum epa_status status = results_read(cli->arg[0], &then, &err);
     int code;
 
     if (status == EPA_OK)
-        status = pick(&r, &err);
+        status = pick(cli, &then, &err);
     if (status == EPA_OK)
-        status = rerun_yaml(&r.then, &r.text, &err);
-    if (status == EPA_OK)
-        status = choose_path(&r, &err);
+        status = write_experiments(&then, &experiments, &err);
+    if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
+        status = epa_fail(&err, EPA_ERR_CONFIG,
+                          "rerun prints a comparison on standard output: give --json a file");
     if (status == EPA_OK) {
-        code = run_again(&r);
-        code = compare(&r, code);
+        code = run_again(cli, then.run[0].verb, &experiments, &now);
+        code = compare(cli, &then, &now, code);
     } else {
         fprintf(stderr, "epa2a: %s\n", err.text);
         code = exit_code(status, 0);
     }
-    if (r.folder[0] != '\0') {
-        unlink(r.path);
-        rmdir(r.folder);
-    }
-    text_free(&r.text);
-    results_free(&r.then);
+    text_free(&experiments);
+    text_free(&now);
+    results_free(&then);
     return code;
 }

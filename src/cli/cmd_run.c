@@ -6,13 +6,429 @@
  * of rank 0 reports; of the others each says at most one line of what only it knows. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "cli/run_command.h"
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/live.h"
+#include "cli/run_documents.h"
+#include "cli/run_folder.h"
+#include "cli/runs.h"
+#include "config/experiment.h"
+#include "config/node.h"
 #include "launch/process_id.h"
+#include "report/report.h"
+#include "session/session.h"
+
+struct run_command {
+    const struct cli *cli;
+    enum verb verb;
+    struct registry *registry;
+    struct runs runs;
+    struct session **session; /* [runs.n] made by the checks and kept; see keeps() */
+    struct documents documents;
+    struct run_folder folder;
+    struct facts facts;
+    struct epa_process_id process_id; /* by the environment; size 0: not one of several */
+    struct live *live;                /* what it shows of itself */
+    uint32_t number;                  /* of the run under way, from 1 */
+    int stop_fd;
+    bool stays; /* threads that cannot be ended use a session */
+};
+
+/* ---- what is said ---- */
+
+/* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
+static void tell_as(const char *word, enum colour colour, const struct epa_process_id *place,
+                    const char *who, const char *what)
+{
+    const char *part[] = {who, ": ", word, ": ", what};
+
+    if (place->rank > 0)
+        fprintf(stderr, "[rank %u] ", place->rank);
+    for (uint32_t i = 0; i < 5; i++) {
+        fputs(part[i] == word ? colour_on(stderr, colour) : "", stderr);
+        text_print_clean(stderr, part[i]);
+        fputs(part[i] == word ? colour_off(stderr) : "", stderr);
+    }
+    fputc('\n', stderr);
+}
+
+static void run_write(const struct epa_process_id *place, const char *who, const char *what)
+{
+    tell_as("error", COLOUR_ERROR, place, who, what);
+}
+
+/* Of a run of several, that something is not here is all there is to say. */
+static bool run_is_skipped(const struct run *run, enum epa_status status)
+{
+    return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
+}
+
+/* "FILE:3:18" of the first key in `what` that a file has set; NULL: of none. */
+static char *find_location(const struct experiment *x, const char *what)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+    char *out = NULL;
+
+    for (size_t n; x != NULL && out == NULL && *what != '\0'; what += n) {
+        const struct node *origin = NULL;
+        char key[64];
+
+        n = strspn(what, word);
+        if (n > 0 && n < sizeof(key)) {
+            snprintf(key, sizeof(key), "%.*s", (int)n, what);
+            key[n - (key[n - 1] == '.')] = '\0';
+            if (strchr(key, '.') != NULL)
+                origin = origin_find(x, key);
+        }
+        if (origin != NULL && strcmp(origin->location.file, "--set") != 0 &&
+            asprintf(&out, "%s:%u:%u", origin->location.file, origin->location.line,
+                     origin->location.column) < 0)
+            out = NULL;
+        n += strcspn(what + n, word);
+    }
+    return out;
+}
+
+static void run_write_end(const struct run *run, const struct epa_process_id *place,
+                          enum epa_status status, const char *what)
+{
+    bool skipped = run_is_skipped(run, status);
+    char *where = find_location(run->x, what);
+    char *who = NULL;
+
+    if (where != NULL)
+        (void)!asprintf(&who, "%s%s", where, run->who + strlen(run->batch->file));
+    tell_as(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
+            who != NULL ? who : run->who, what);
+    free(who);
+    free(where);
+}
+
+/* ---- reading ---- */
+
+/* --timeout is a --set like any other, and comes last so that it wins. */
+static const char **all_sets(const struct cli *cli, char *timeout, size_t room, uint32_t *n)
+{
+    const char **set = calloc(cli->n_sets + 1, sizeof(*set));
+
+    *n = 0;
+    if (set == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < cli->n_sets; i++)
+        set[(*n)++] = cli->set[i];
+    if (cli->timeout_ns != 0) {
+        snprintf(timeout, room, "timeout=%lluns", (unsigned long long)cli->timeout_ns);
+        set[(*n)++] = timeout;
+    }
+    return set;
+}
+
+static enum epa_status run_read(struct run_command *c, struct epa_error *err)
+{
+    struct diag *diag = diag_create();
+    char timeout[64];
+    uint32_t n_sets = 0;
+    const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
+    enum epa_status status;
+
+    if (set == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
+    else
+        status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
+    if (c->process_id.rank == 0) {
+        diag_print(diag, stderr);
+    } else if (diag_errors(diag) > 0) {
+        fprintf(stderr, "[rank %u] ", c->process_id.rank);
+        diag_print_first(diag, stderr);
+    }
+    diag_destroy(diag);
+    free(set);
+    return status;
+}
+
+/* What a run lacks here ends the command, unless the run is one of several of its file. */
+static bool may_lack(const struct run *run, enum epa_status status)
+{
+    return run_is_of_several(run) && status != EPA_ERR_CONFIG;
+}
+
+/* Sessions of many runs are made when their turn comes. But where ranks were started by
+ * others, a launcher may fork for the first run and go on with that process: what later runs
+ * need is to be there by then. */
+static bool keeps(const struct run_command *c, const struct session *session)
+{
+    return c->runs.n == 1 || session->process_id.size > 0;
+}
+
+/* Started by mpirun and its like, each of them would start all ranks again. */
+static enum epa_status check_launchers(const struct run_command *c)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    for (uint32_t i = 0; i < c->runs.n && c->process_id.size > 1; i++) {
+        const struct run *run = &c->runs.run[i];
+        const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
+
+        if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
+            continue;
+        epa_fail(&err, EPA_ERR_CONFIG,
+                 "launcher.name: %s starts all ranks itself, and this is one process of %u "
+                 "already (%s): leave launcher out, or unset what is left over from another "
+                 "job",
+                 plugin->name, c->process_id.size, c->process_id.source);
+        if (c->process_id.rank == 0)
+            run_write_end(run, &c->process_id, err.status, err.text);
+        return err.status;
+    }
+    return EPA_OK;
+}
+
+static enum epa_status check_sessions(struct run_command *c, struct epa_error *error)
+{
+    enum epa_status status = EPA_OK;
+
+    c->session = calloc(c->runs.n, sizeof(struct session *));
+    if (c->session == NULL)
+        return epa_fail(error, EPA_ERR_NOMEM, "no memory for %u runs", c->runs.n);
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        struct run *run = &c->runs.run[i];
+        struct epa_error err = {EPA_OK, ""};
+        struct session *session = NULL;
+        enum epa_status one;
+
+        run->process_id = c->process_id;
+        if (run->x == NULL || run->done != NULL)
+            continue;
+        one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
+        if (one == EPA_OK)
+            run->process_id = session->process_id;
+        if (one == EPA_OK && run->process_id.rank == 0)
+            one = trace_write_check(session, c->cli->force, &err);
+        if (one == EPA_OK && keeps(c, session))
+            c->session[i] = session;
+        else
+            session_destroy(session);
+        if (one == EPA_OK)
+            continue;
+        if (status == EPA_OK || c->process_id.rank == 0)
+            run_write_end(run, &c->process_id, one, err.text);
+        if (may_lack(run, one))
+            run->refused = err;
+        else
+            status = one;
+    }
+    return status;
+}
+
+static enum epa_status run_check(struct run_command *c, struct epa_error *err)
+{
+    enum epa_status status = check_launchers(c);
+
+    return status == EPA_OK ? check_sessions(c, err) : status;
+}
+
+static void run_write_fingerprint(struct run_command *c)
+{
+    uint32_t refused = 0, done = 0;
+
+    for (uint32_t i = 0; i < c->runs.n; i++) {
+        refused += c->runs.run[i].refused.status != EPA_OK;
+        done += c->runs.run[i].done != NULL;
+    }
+    for (uint32_t at = 0; at < c->runs.n && c->runs.n > 1; at++) {
+        struct session *session = c->session[c->runs.order[at]];
+
+        if (session != NULL)
+            text_add(&session->fingerprint,
+                     "run: %u of %u\nruns that cannot be had here: %u\nruns done before: %u\n",
+                     at + 1, c->runs.n, refused, done);
+    }
+}
+
+static void run_write_processes(const struct run_command *c)
+{
+    const char *before = "";
+
+    for (uint32_t i = 0; i < c->runs.n && !c->cli->quiet; i++) {
+        const struct run *run = &c->runs.run[i];
+
+        if (run->x == NULL)
+            continue;
+        if (run->process_id.size > 0 && run->process_id.rank == 0 &&
+            strcmp(run->process_id.source, before) != 0)
+            fprintf(stderr, "epa2a: launcher: %s (%s)\n", run->x->launcher.plugin->name,
+                    run->process_id.source);
+        before = run->process_id.source;
+    }
+}
+
+/* ---- one run after the other ---- */
+
+/* The signal that asked to stop, which may have been read already; or 0. */
+static int stop_signal(const struct run_command *c)
+{
+    struct signalfd_siginfo info;
+
+    return read(c->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)
+               ? (int)info.ssi_signo
+               : live_stop_signal(c->live);
+}
+
+/* Exit code `code`, unless the run was skipped. */
+static int settle(const struct run *run, struct report_row *row, int code)
+{
+    if (!run_is_skipped(run, row->status))
+        return code;
+    row->end = REPORT_SKIPPED;
+    return EXIT_OK;
+}
+
+/* The exit code of a result that is reported: data that is wrong matters more than a disk
+ * that is full. */
+static int report(struct run_command *c, const struct run *run, struct report_row *row,
+                  const struct result *result, const char *error)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    if (!c->cli->quiet && !documents_have_stdout(&c->documents))
+        report_table(stdout, result);
+    fflush(stdout);
+    if (!c->cli->quiet)
+        report_warnings(stderr, result);
+    if (result->status != EPA_OK)
+        run_write_end(run, &run->process_id, result->status, error);
+    else if (result->n_missed > 0)
+        run_write_end(run, &run->process_id, EPA_OK, result->error);
+    if (report_row_fill(row, result, &err) != EPA_OK ||
+        documents_add(&c->documents, result, &err) != EPA_OK) {
+        run_write(&run->process_id, "epa2a", err.text);
+        return result->exit_code != EXIT_OK ? result->exit_code : EXIT_RESOURCE;
+    }
+    return settle(run, row, result->exit_code);
+}
+
+/* Runs a session and reports it, if it is ours to report; returns its exit code. */
+static int run_session(struct run_command *c, const struct run *run, struct report_row *row,
+                       struct session *session, enum epa_status *status)
+{
+    struct result result;
+    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
+    uint64_t start = clock_ns();
+    time_t started = time(NULL);
+    int signal, code;
+
+    live_begin(c->live, session,
+               &(struct live_run){.file = run->batch->file,
+                                  .label = run_is_of_several(run) ? run->label : "",
+                                  .number = c->number,
+                                  .of = c->runs.n,
+                                  .reports = run->process_id.rank == 0},
+               c->stop_fd);
+    *status = session_run(session, c->stop_fd, &err);
+    live_end(c->live, session);
+    signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
+    if (run->process_id.rank > 0) {
+        if (err.text[0] != '\0')
+            run_write_end(run, &run->process_id, *status, err.text);
+        row->status = *status;
+        return settle(run, row, exit_code(*status, signal));
+    }
+    if (result_make(session, &c->facts, *status, err.text, &result, &own) != EPA_OK) {
+        run_write(&run->process_id, "epa2a", own.text);
+        return EXIT_INTERNAL;
+    }
+    result_when(&result, started, (double)(clock_ns() - start) / 1e9);
+    if (trace_write(session, c->cli->force, *status, &result.trace, &own) != EPA_OK)
+        run_write(&run->process_id, run->who, own.text);
+    if (*status == EPA_ERR_INTERRUPTED)
+        result.exit_code = exit_code(*status, signal);
+    code = report(c, run, row, &result, err.text);
+    if (code == EXIT_OK && own.status != EPA_OK)
+        code = EXIT_RESOURCE;
+    result_finish(&result);
+    return code;
+}
+
+/* A run that cannot be had: it was told when that was found. */
+static int refuse(const struct run *run, struct report_row *row, const struct epa_error *why)
+{
+    row->end = REPORT_FAILED;
+    row->status = why->status;
+    snprintf(row->error, sizeof(row->error), "%s", why->text);
+    return settle(run, row, exit_code(why->status, SIGINT));
+}
+
+static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
+{
+    const struct run *run = &c->runs.run[i];
+    struct report_row *row = &c->documents.row[i];
+    struct session *session = c->session[i];
+    struct epa_error err = {EPA_OK, ""};
+    int code;
+
+    c->session[i] = NULL;
+    *status = EPA_OK;
+    if (run->refused.status != EPA_OK)
+        return refuse(run, row, &run->refused);
+    if (session == NULL &&
+        session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
+        run_write_end(run, &run->process_id, err.status, err.text);
+        return refuse(run, row, &err);
+    }
+    code = run_session(c, run, row, session, status);
+    if (session_in_use(session))
+        c->stays = true;
+    else
+        session_destroy(session);
+    return code;
+}
+
+static bool all_skipped(const struct run_command *c)
+{
+    for (uint32_t i = 0; i < c->runs.n; i++)
+        if (c->documents.row[i].end != REPORT_SKIPPED)
+            return false;
+    return true;
+}
+
+static int run_all(struct run_command *c)
+{
+    enum epa_status status = EPA_OK;
+    int first = EXIT_OK, code;
+
+    for (uint32_t at = 0; at < c->runs.n && status != EPA_ERR_INTERRUPTED; at++) {
+        uint32_t i = c->runs.order[at];
+
+        c->number = at + 1;
+        if (c->runs.run[i].done != NULL)
+            continue;
+        text_free(&c->documents.one);
+        code = run_one(c, i, &status);
+        (void)run_folder_add(&c->folder, &c->documents, i, false);
+        if (first == EXIT_OK)
+            first = code;
+        if (code != EXIT_OK && c->cli->fail_fast)
+            break;
+        if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
+            (void)documents_write(&c->documents, false);
+    }
+    if (first == EXIT_OK && all_skipped(c))
+        first = EXIT_SKIPPED;
+    if (!documents_write(&c->documents, true) && first == EXIT_OK)
+        first = EXIT_RESOURCE;
+    if (!run_folder_add(&c->folder, &c->documents, 0, true) && first == EXIT_OK)
+        first = EXIT_RESOURCE;
+    return first;
+}
+
+/* ---- all of it ---- */
 
 /* From here on SIGINT and SIGTERM end a session and not the program. While files are read
  * they do what they always do: there are no results yet, and a pipe may have no end. */
@@ -68,13 +484,12 @@ static const char *verb_name(enum verb verb)
 static void order_runs(struct run_command *c)
 {
     const struct cli *cli = c->cli;
-    const struct batch_index *old = &c->folder.old;
-    bool goes_on = c->folder.was.bytes > 0 && cli->order == RUNS_USUAL && !cli->shuffle;
+    bool usual = cli->order == RUNS_USUAL && !cli->shuffle;
     enum runs_order order = cli->order;
     uint64_t seed = cli->shuffle ? cli->shuffle_seed : 1;
 
-    if (goes_on && runs_order_find(old->order, &order))
-        seed = old->seed;
+    if (usual && run_folder_order(&c->folder, &order, &seed))
+        ; /* goes on as it was */
     else if (order == RUNS_USUAL && cli->shuffle)
         order = RUNS_SHUFFLED;
     else if (order == RUNS_USUAL)
@@ -115,7 +530,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     if (status == EPA_OK && !cli->dry_run)
         status = documents_open(&c->documents, err);
     if (status == EPA_OK && !cli->dry_run && is_reporter(c))
-        status = run_folder_open(&c->folder, &c->documents, c->facts.host, err);
+        status = run_folder_open(&c->folder, &c->documents, &c->facts, err);
     return status;
 }
 

@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "cli/cmd_status.h"
 #include "config/value.h"
-#include "report/report.h"
+#include "base/file.h"
 #include "session/status.h"
 
 static const char *const verb_name[] = {
@@ -163,7 +163,7 @@ static enum epa_status write_json(const struct cli *cli, json_t *commands, struc
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON");
     text_add(&out, "%s\n", text);
     free(text);
-    status = report_file("--json", cli->json, cli->force, out.data, out.bytes, err);
+    status = file_write("--json", cli->json, cli->force, &out, err);
     text_free(&out);
     return status;
 }
@@ -244,7 +244,7 @@ int cmd_status(const struct cli *cli)
     enum epa_status status = EPA_OK;
 
     if (cli->json != NULL)
-        status = report_file_check("--json", cli->json, cli->force, &err);
+        status = file_check("--json", cli->json, cli->force, &err);
     if (status == EPA_OK)
         status = cli->n_args == 1 ? show_one(cli, &err) : show_all(cli, &err);
     if (status == EPA_OK)

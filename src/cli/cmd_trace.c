@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "report/report.h"
+#include "base/file.h"
 #include "trace/read.h"
 
 static const struct action {
@@ -90,7 +90,7 @@ static enum epa_status write_out(const struct cli *cli, const struct trace_file 
                                                          : trace_view(f, &out, err);
 
     if (status == EPA_OK)
-        status = report_file("--out", cli->out, cli->force, out.data, out.bytes, err);
+        status = file_write("--out", cli->out, cli->force, &out, err);
     text_free(&out);
     return status;
 }
@@ -127,7 +127,7 @@ int cmd_trace(const struct cli *cli)
     if (f == NULL)
         status = epa_fail(&err, EPA_ERR_NOMEM, "no memory for %u traces", n);
     if (status == EPA_OK && cli->out != NULL)
-        status = report_file_check("--out", cli->out, cli->force, &err);
+        status = file_check("--out", cli->out, cli->force, &err);
     for (; read < n && status == EPA_OK; read++)
         status = trace_read(cli->arg[read + 1], &f[read], &err);
     if (status == EPA_OK)

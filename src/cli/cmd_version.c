@@ -13,6 +13,7 @@
 #include "plugin/registry.h"
 #include "report/facts.h"
 #include "report/report.h"
+#include "base/file.h"
 
 /* "hwloc ucx ..." as the build has it, to an object of yes and no. */
 static json_t *with(void)
@@ -51,7 +52,7 @@ static enum epa_status write_json(const struct cli *cli, struct epa_error *err)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the version as JSON");
     text_add(&out, "%s\n", dump);
     free(dump);
-    status = report_file("--json", cli->json, cli->force, out.data, out.bytes, err);
+    status = file_write("--json", cli->json, cli->force, &out, err);
     text_free(&out);
     return status;
 }
@@ -64,7 +65,7 @@ int cmd_version(const struct cli *cli)
         printf("epa2a %s (plugin ABI %u)\n", EPA2A_VERSION, EPA_ABI);
         return EXIT_OK;
     }
-    if (report_file_check("--json", cli->json, cli->force, &err) == EPA_OK &&
+    if (file_check("--json", cli->json, cli->force, &err) == EPA_OK &&
         write_json(cli, &err) == EPA_OK)
         return EXIT_OK;
     fprintf(stderr, "epa2a: %s\n", err.text);

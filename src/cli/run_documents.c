@@ -4,44 +4,40 @@
 #include "cli/run_documents.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "report/report.h"
 
 enum { WRITE_PART = 20 }; /* one part in so many of the time, at most */
 
 /* Where each is asked for, and what it is called in the folder. */
 static const struct {
-    const char *option, *name;
+    const char *option;
+    size_t path; /* in struct cli */
+    const char *name;
 } kinds[DOCUMENTS] = {
-    [DOCUMENT_JSON] = {"--json", NULL},
-    [DOCUMENT_MARKDOWN] = {"--markdown", NULL},
-    [DOCUMENT_CSV] = {"--csv", NULL},
-    [DOCUMENT_STREAM] = {"--json-lines", NULL},
-    [DOCUMENT_FOLDER_LINES] = {"--out-dir", "results.jsonl"},
-    [DOCUMENT_FOLDER_CSV] = {"--out-dir", "results.csv"},
-    [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", "results.md"},
+    [DOCUMENT_JSON] = {"--json", offsetof(struct cli, json), NULL},
+    [DOCUMENT_MARKDOWN] = {"--markdown", offsetof(struct cli, markdown), NULL},
+    [DOCUMENT_CSV] = {"--csv", offsetof(struct cli, csv), NULL},
+    [DOCUMENT_STREAM] = {"--json-lines", offsetof(struct cli, json_lines), NULL},
+    [DOCUMENT_FOLDER_CSV] = {"--out-dir", offsetof(struct cli, out_dir), "results.csv"},
+    [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", offsetof(struct cli, out_dir), "results.md"},
 };
 
-/* Of those that are not in the folder. */
 static const char *path_of(const struct cli *cli, enum document_kind kind)
 {
-    const char *const path[DOCUMENT_FOLDER] = {[DOCUMENT_JSON] = cli->json,
-                                               [DOCUMENT_MARKDOWN] = cli->markdown,
-                                               [DOCUMENT_CSV] = cli->csv,
-                                               [DOCUMENT_STREAM] = cli->json_lines};
-
-    return path[kind];
+    return *(const char *const *)(const void *)((const char *)cli + kinds[kind].path);
 }
 
 static bool is_stdout(const struct cli *cli, enum document_kind kind)
 {
-    const char *path = path_of(cli, kind);
-
-    return path != NULL && strcmp(path, "-") == 0;
+    return path_of(cli, kind) != NULL && strcmp(path_of(cli, kind), "-") == 0;
 }
 
 /* What is written there cannot be written over. */
@@ -61,7 +57,7 @@ enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
 
         if (path == NULL)
             continue;
-        status = report_file_check(kinds[k].option, path, cli->force, err);
+        status = file_check(kinds[k].option, path, cli->force, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
             if (path_of(cli, other) != NULL && strcmp(path, path_of(cli, other)) == 0)
                 status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s", kinds[other].option,
@@ -73,18 +69,12 @@ enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
 
 static bool make_paths(struct documents *d)
 {
-    const char *folder = d->cli->out_dir;
-
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
-        if (k < DOCUMENT_FOLDER && path_of(d->cli, k) != NULL)
-            d->path[k] = strdup(path_of(d->cli, k));
-        else if (k < DOCUMENT_FOLDER || folder == NULL)
-            continue;
-        else if (asprintf(&d->path[k], "%s/%s", folder, kinds[k].name) < 0)
-            d->path[k] = NULL;
-        d->is_ours[k] = k >= DOCUMENT_FOLDER; /* who has the folder has them */
-        if (d->path[k] == NULL)
+        const char *path = path_of(d->cli, k), *name = kinds[k].name;
+
+        if (path != NULL && asprintf(&d->path[k], name == NULL ? "%s" : "%s/%s", path, name) < 0)
             return false;
+        d->is_ours[k] = name != NULL; /* who has the folder has them */
     }
     return true;
 }
@@ -118,7 +108,7 @@ enum epa_status documents_open(struct documents *d, struct epa_error *err)
     d->stream.path = d->path[DOCUMENT_STREAM];
     if (!d->ours || d->stream.path == NULL)
         return EPA_OK;
-    return report_stream_open(&d->stream, d->cli->force, err);
+    return file_stream_open(&d->stream, d->cli->force, err);
 }
 
 void documents_finish(struct documents *d)
@@ -129,7 +119,6 @@ void documents_finish(struct documents *d)
         close(d->stream.fd);
     text_free(&d->one);
     text_free(&d->results);
-    text_free(&d->lines);
     free(d->row);
     *d = (struct documents){0};
 }
@@ -139,7 +128,7 @@ static void add_to_stream(struct documents *d, const struct text *line)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    if (report_stream_add(&d->stream, line, &err) == EPA_OK)
+    if (file_stream_add(&d->stream, line, &err) == EPA_OK)
         return;
     if (!d->reported[DOCUMENT_STREAM])
         fprintf(stderr, "epa2a: error: %s\n", err.text);
@@ -152,16 +141,14 @@ enum epa_status documents_take(struct documents *d, const struct text *result,
     struct text line = {0};
     enum epa_status status = EPA_OK;
 
-    if (d->path[DOCUMENT_JSON] != NULL) {
+    if (d->path[DOCUMENT_JSON] != NULL || d->cli->results_out != NULL) {
         text_add(&d->results, "%s", d->results.bytes == 0 ? "" : ",\n");
         text_add_bytes(&d->results, result->data, result->bytes);
     }
-    if (d->path[DOCUMENT_STREAM] == NULL && d->path[DOCUMENT_FOLDER_LINES] == NULL)
+    if (d->path[DOCUMENT_STREAM] == NULL)
         return EPA_OK;
-    status = report_json_line(&line, result, err);
-    if (status == EPA_OK && d->path[DOCUMENT_FOLDER_LINES] != NULL)
-        text_add_bytes(&d->lines, line.data, line.bytes);
-    if (status == EPA_OK && d->path[DOCUMENT_STREAM] != NULL)
+    status = report_json_line(&line, result, NULL, err);
+    if (status == EPA_OK)
         add_to_stream(d, &line);
     text_free(&line);
     return status;
@@ -170,14 +157,13 @@ enum epa_status documents_take(struct documents *d, const struct text *result,
 enum epa_status documents_add(struct documents *d, const struct result *result,
                               struct epa_error *err)
 {
-    bool wanted = d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_STREAM] != NULL ||
-                  d->path[DOCUMENT_FOLDER] != NULL;
     enum epa_status status = EPA_OK;
 
     text_free(&d->one);
-    if (wanted)
+    if (d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_STREAM] != NULL ||
+        d->path[DOCUMENT_FOLDER] != NULL || d->cli->results_out != NULL)
         status = report_json_add(&d->one, result, err);
-    return wanted && status == EPA_OK ? documents_take(d, &d->one, err) : status;
+    return d->one.bytes > 0 && status == EPA_OK ? documents_take(d, &d->one, err) : status;
 }
 
 bool documents_have_stdout(const struct documents *d)
@@ -191,22 +177,18 @@ bool documents_have_stdout(const struct documents *d)
 static enum epa_status write_one(struct documents *d, enum document_kind kind,
                                  const struct report_batch *batch, struct epa_error *err)
 {
-    const char *path = d->path[kind];
-    bool force = d->cli->force || d->is_ours[kind];
     struct text text = {0};
-    const struct text *what = &text;
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
 
     if (kind == DOCUMENT_JSON)
-        return report_json(path, force, &d->results, batch, err);
-    if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
+        status = report_json_text(&text, &d->results, batch->n > 1 ? batch : NULL, err);
+    else if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
         report_batch_markdown(&text, batch);
-    else if (kind == DOCUMENT_CSV || kind == DOCUMENT_FOLDER_CSV)
-        report_batch_csv(&text, batch);
     else
-        what = &d->lines;
-    status = report_file(kinds[kind].option, path, force, what->data != NULL ? what->data : "",
-                         what->bytes, err);
+        report_batch_csv(&text, batch);
+    if (status == EPA_OK)
+        status = file_write(kinds[kind].option, d->path[kind], d->cli->force || d->is_ours[kind],
+                            &text, err);
     text_free(&text);
     return status;
 }
@@ -251,6 +233,9 @@ bool documents_write(struct documents *d, bool last)
         report_batch_text(stdout, &batch);
     fflush(stdout);
     good = write_all(d, &batch, last);
+    if (last && d->cli->results_out != NULL && d->results.bytes > 0)
+        (void)report_json_text(d->cli->results_out, &d->results, NULL,
+                               &(struct epa_error){EPA_OK, ""});
     d->written_ns = clock_ns();
     d->cost_ns = d->written_ns - now;
     return good;

@@ -4,10 +4,10 @@
 #ifndef RUN_DOCUMENTS_H
 #define RUN_DOCUMENTS_H
 
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/runs.h"
-#include "report/report.h"
-#include "report/report_batch.h"
+#include "report/summary.h"
 
 enum document_kind {
     DOCUMENT_JSON,
@@ -15,8 +15,7 @@ enum document_kind {
     DOCUMENT_CSV,
     DOCUMENT_STREAM, /* --json-lines */
     DOCUMENT_FOLDER, /* the first of those in --out-dir */
-    DOCUMENT_FOLDER_LINES = DOCUMENT_FOLDER,
-    DOCUMENT_FOLDER_CSV,
+    DOCUMENT_FOLDER_CSV = DOCUMENT_FOLDER,
     DOCUMENT_FOLDER_MARKDOWN,
     DOCUMENTS
 };
@@ -31,8 +30,7 @@ struct documents {
     char *path[DOCUMENTS]; /* NULL: not asked for */
     struct text one;       /* JSON of the last result */
     struct text results;   /* see report_json_add() */
-    struct text lines;     /* for the folder */
-    struct report_stream stream;
+    struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* written by this command, so to be written over */
     bool reported[DOCUMENTS]; /* that it cannot be written */
     uint64_t written_ns, cost_ns;

@@ -1,7 +1,7 @@
-/* A results folder. The index is written before and after each run, each time as a new file
- * that takes the name of the old one, so it is whole whatever ends this program: a run that
- * was going on is `running` then, and those after it are `planned`. A result is on disk before
- * the index says that its run is done.
+/* A results folder. results.jsonl has a line for each run that has ended, added and synced before
+ * the next one begins, so that whatever ends this program, what was measured is there: a line that
+ * was cut short is no line. It is the index, too: --resume skips what it says ended well, and drops
+ * the lines of all else.
  *
  * The lock is one of fcntl(), and not of flock(): it is this process's alone, so that ranks
  * that outlive it for a moment do not keep a --resume out, and it works over NFS. */
@@ -12,38 +12,25 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "cli/run_folder_match.h"
-#include "report/report.h"
+#include "base/file.h"
+#include "base/json.h"
 
 static const char option[] = "--out-dir";
 static const char lock_name[] = ".lock";
 
-static char *path_in(const struct run_folder *f, const char *name)
-{
-    char *path = NULL;
-
-    return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
-}
-
 /* ---- looking ---- */
 
-/* What this program leaves in a folder before there is an index, or if it is killed while it
- * writes. */
-static bool is_passing(const char *name)
+/* What a program that is killed while it writes leaves behind. */
+static bool is_temporary(const char *name)
 {
     size_t n = strlen(name);
 
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, lock_name) == 0 ||
-           (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
-            (strncmp(name, "index.json.", 11) == 0 || strncmp(name, "results.", 8) == 0 ||
-             strspn(name, "0123456789abcdef") == 12));
+    return n > 4 && strcmp(name + n - 4, ".tmp") == 0 && strncmp(name, "results.", 8) == 0;
 }
 
-/* Whether there is anything else; a folder that cannot be read is told elsewhere. */
+/* Whether anything is there that is not ours; a folder that cannot be read is told elsewhere. */
 static bool has_others(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
@@ -51,117 +38,126 @@ static bool has_others(const struct run_folder *f)
     bool others = false;
 
     while (dir != NULL && !others && (entry = readdir(dir)) != NULL)
-        others = !is_passing(entry->d_name);
+        others = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                 strcmp(entry->d_name, lock_name) != 0 && !is_temporary(entry->d_name);
     if (dir != NULL)
         closedir(dir);
     return others;
 }
 
-/* Everything in a file, or nothing. */
-static bool read_whole(const char *path, struct text *out)
+/* Of the runs of today one that is not taken: of that id, and best of that label. */
+static struct run *find_run(const struct runs *runs, const bool *taken,
+                            const struct results_run *was)
 {
-    FILE *file = fopen(path, "re");
-    char bytes[16384];
-    size_t n;
-    bool good;
+    struct run *found = NULL;
 
-    if (file == NULL)
-        return false;
-    while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
-        text_add_bytes(out, bytes, n);
-    good = ferror(file) == 0;
-    fclose(file);
-    return good;
+    for (uint32_t i = 0; i < runs->n; i++) {
+        struct run *run = &runs->run[i];
+
+        if (taken[i] || run->x == NULL || strcmp(run->x->id, was->id) != 0)
+            continue;
+        if (strcmp(run->label, was->label) == 0)
+            return run;
+        found = found != NULL ? found : run;
+    }
+    return found;
 }
 
-/* Reads the index, if there is one. */
-static enum epa_status find_index(struct run_folder *f, struct epa_error *err)
+static enum epa_status match(struct run_folder *f, const char *verb, struct epa_error *err)
 {
-    char *path = path_in(f, "index.json");
+    bool *taken = calloc(f->runs->n + 1, sizeof(*taken));
     enum epa_status status = EPA_OK;
 
-    if (path == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
-    if (access(path, F_OK) == 0 && f->cli->resume) {
-        status = batch_index_read(path, &f->old, err);
-        if (status == EPA_OK && !read_whole(path, &f->was))
-            status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-        if (status == EPA_ERR_CONFIG) {
-            struct epa_error why = *err;
+    if (taken == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", f->runs->n);
+    for (uint32_t k = 0; k < f->old.n && status == EPA_OK; k++) {
+        const struct results_run *was = &f->old.run[k];
+        struct run *run = find_run(f->runs, taken, was);
 
-            *err = (struct epa_error){EPA_OK, ""};
-            epa_fail(err, why.status,
-                     "%s; so --resume cannot know what was done: --force without --resume "
-                     "begins again",
-                     why.text);
+        if (strcmp(was->verb, verb) != 0) {
+            status = epa_fail(err, EPA_ERR_CONFIG,
+                              "--resume: the batch in %s is of '%.20s', and this is '%s'", f->path,
+                              was->verb, verb);
+        } else if (run == NULL) {
+            status = epa_fail(err, EPA_ERR_CONFIG,
+                              "--resume: the batch in %s is another: it has '%.60s' (%.12s), which "
+                              "is not in this one. Give the files, --set and --only that it was "
+                              "begun with",
+                              f->path, was->label, was->id[0] != '\0' ? was->id : "no id");
+        } else {
+            taken[run - f->runs->run] = true;
+            run->done = strcmp(was->status, "ok") == 0 ? was : NULL;
         }
-    } else if (access(path, F_OK) == 0 && !f->cli->force) {
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s %s: a batch is there already: --resume goes on with it, "
-                          "--force begins again and removes its results",
-                          option, f->path);
-    } else if (access(path, F_OK) != 0 && !f->cli->force && has_others(f)) {
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s %s: the folder is not empty and has no index.json: it is no "
-                          "results folder; --force writes into it all the same",
-                          option, f->path);
     }
-    free(path);
+    free(taken);
     return status;
 }
 
-static enum epa_status look_at(struct run_folder *f, struct epa_error *err)
+/* What --resume cannot read it cannot go on with. */
+static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
 {
-    char *inside = path_in(f, "index.json");
-    struct stat at;
-    enum epa_status status;
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = results_read(f->path, &f->old, &why);
 
-    if (inside == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
-    if (stat(f->path, &at) != 0) /* its own folder must be there */
-        status = report_file_check(option, f->path, f->cli->force, err);
-    else if (!S_ISDIR(at.st_mode))
-        status = epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is no folder", option, f->path);
-    else
-        status = report_file_check(option, inside, true, err);
-    free(inside);
-    return status;
-}
-
-static void warn_of_others(const struct run_folder *f, const char *key, const char *here)
-{
-    const char *there = batch_index_last(&f->old, key);
-
-    if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
-        fprintf(stderr,
-                "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
-                "the table will have both\n",
-                colour_on(stderr, COLOUR_WARNING), colour_off(stderr),
-                strcmp(key, "host") == 0 ? "host" : "version", there, here);
+    if (status == EPA_ERR_CONFIG)
+        return epa_fail(err, status,
+                        "%s; so --resume cannot know what was done: --force without --resume "
+                        "begins again",
+                        why.text);
+    return status == EPA_OK ? EPA_OK : epa_fail(err, status, "%s", why.text);
 }
 
 enum epa_status run_folder_look(struct run_folder *f, const struct cli *cli, const char *verb,
                                 struct runs *runs, struct epa_error *err)
 {
     size_t n = cli->out_dir == NULL ? 0 : strlen(cli->out_dir);
+    struct stat at;
     enum epa_status status;
 
-    *f = (struct run_folder){.cli = cli, .verb = verb, .runs = runs, .lock_fd = -1};
-    f->old.exit_code = f->index.exit_code = -1;
+    *f = (struct run_folder){.cli = cli, .runs = runs, .lock_fd = -1, .fd = -1};
     if (cli->out_dir == NULL)
         return EPA_OK;
     while (n > 1 && cli->out_dir[n - 1] == '/')
         n--;
     f->path = strndup(cli->out_dir, n);
-    f->result = calloc(runs->n + 1, sizeof(*f->result));
-    if (f->path == NULL || f->result == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", runs->n);
-    status = look_at(f, err);
-    if (status == EPA_OK)
-        status = find_index(f, err);
-    if (status == EPA_OK && f->was.bytes > 0)
-        status = run_folder_match(f, err);
-    return status;
+    if (f->path == NULL || asprintf(&f->file, "%s/results.jsonl", f->path) < 0)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
+    if (stat(f->path, &at) != 0) /* its own folder must be there */
+        return file_check(option, f->path, cli->force, err);
+    if (!S_ISDIR(at.st_mode))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is no folder", option, f->path);
+    status = file_check(option, f->file, true, err);
+    if (status != EPA_OK)
+        return status;
+    if (stat(f->file, &f->was) != 0) {
+        f->was.st_ino = 0;
+        if (!cli->force && has_others(f))
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s %s: the folder is not empty and has no results.jsonl: it is no "
+                            "results folder; --force writes into it all the same",
+                            option, f->path);
+        return EPA_OK;
+    }
+    if (cli->resume) {
+        status = read_old(f, err);
+        return status == EPA_OK ? match(f, verb, err) : status;
+    }
+    if (!cli->force)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %s: a batch is there already: --resume goes on with it, --force begins "
+                        "again and removes its results",
+                        option, f->path);
+    return EPA_OK;
+}
+
+bool run_folder_order(const struct run_folder *f, enum runs_order *order, uint64_t *seed)
+{
+    const json_t *first = f->old.n > 0 ? f->old.run[0].document : NULL;
+
+    if (!runs_order_find(json_text_at(first, "order"), order))
+        return false;
+    *seed = (uint64_t)json_integer_value(json_object_get(first, "order_seed"));
+    return true;
 }
 
 /* ---- opening ---- */
@@ -169,10 +165,10 @@ enum epa_status run_folder_look(struct run_folder *f, const struct cli *cli, con
 static enum epa_status lock(struct run_folder *f, struct epa_error *err)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    char *path = path_in(f, lock_name);
+    char *path = NULL;
     int failed;
 
-    if (path == NULL)
+    if (asprintf(&path, "%s/%s", f->path, lock_name) < 0)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a path");
     f->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     failed = f->lock_fd < 0 ? errno : 0;
@@ -187,127 +183,88 @@ static enum epa_status lock(struct run_folder *f, struct epa_error *err)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: the folder cannot be locked: %s", option,
                         f->path, strerror(failed));
     all.l_pid = 0;
-    if (fcntl(f->lock_fd, F_GETLK, &all) == 0 && all.l_pid > 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: process %ld writes into this folder; wait for its end, or "
-                        "choose another",
-                        option, f->path, (long)all.l_pid);
+    (void)fcntl(f->lock_fd, F_GETLK, &all);
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "%s %s: another process writes into this folder; wait for its end, or "
-                    "choose another",
-                    option, f->path);
+                    "%s %s: process %ld writes into this folder; wait for its end, or choose "
+                    "another",
+                    option, f->path, (long)all.l_pid);
 }
 
 /* Between the look and the lock somebody else may have been here. */
-static enum epa_status look_again(struct run_folder *f, struct epa_error *err)
+static enum epa_status look_again(const struct run_folder *f, struct epa_error *err)
 {
-    struct text now = {0};
-    char *path = path_in(f, "index.json");
-    bool is = path != NULL && read_whole(path, &now);
-    bool same = f->cli->resume
-                    ? now.bytes == f->was.bytes &&
-                          (now.bytes == 0 || memcmp(now.data, f->was.data, now.bytes) == 0)
-                    : !is || f->cli->force;
+    struct stat now;
 
-    text_free(&now);
-    free(path);
-    if (same)
+    if (stat(f->file, &now) != 0)
+        now.st_ino = 0;
+    if (f->cli->force ||
+        (now.st_ino == f->was.st_ino && (now.st_ino == 0 || now.st_size == f->was.st_size)))
         return EPA_OK;
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "%s %s: another process has written into this folder just now; start "
-                    "again",
+                    "%s %s: another process has written into this folder just now; start again",
                     option, f->path);
 }
 
-static void plan(struct run_folder *f, const struct documents *d)
+static void warn_of_others(const struct run_folder *f, const char *what, const char *there,
+                           const char *here)
 {
-    for (uint32_t at = 0; at < f->runs->n; at++) {
-        uint32_t i = f->runs->order[at];
-        struct index_run *to = &f->index.run[i];
-
-        if (f->runs->run[i].done) { /* as it was found */
-            to->at = at;
-            continue;
-        }
-        *to = (struct index_run){
-            .row = d->row[i], .nth = f->runs->run[i].nth, .at = at, .exit_code = -1};
-    }
+    if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
+        fprintf(stderr,
+                "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
+                "the table will have both\n",
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), what, there, here);
 }
 
-/* Rows say who by the files of today; all else is as it was found. */
-static enum epa_status fill_documents(struct run_folder *f, struct documents *d,
-                                      struct epa_error *err)
+static enum epa_status add_line(struct run_folder *f, const struct documents *d, uint32_t i,
+                                const struct text *result, struct epa_error *err)
+{
+    const struct report_batch batch = {.row = &d->row[i],
+                                       .n = 1,
+                                       .verb = d->verb,
+                                       .order = runs_order_name(f->runs->how),
+                                       .seed = f->runs->seed};
+
+    return report_json_line(&f->pending, result, &batch, err);
+}
+
+/* Lines of runs that are done, and what documents want of them. */
+static enum epa_status keep_done(struct run_folder *f, struct documents *d, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < f->runs->n && status == EPA_OK; i++) {
-        struct report_row *to = &d->row[i], was = *to;
+        const struct results_run *was = f->runs->run[i].done;
+        struct text result = {0};
 
-        if (!f->runs->run[i].done)
+        if (was == NULL)
             continue;
-        *to = f->index.run[i].row;
-        to->who = was.who;
-        to->file = was.file;
-        to->label = was.label;
-        to->id = f->index.run[i].row.id;
-        to->end = REPORT_OK;
-        f->index.run[i].row = *to;
-        status = documents_take(d, &f->result[i], err);
-        text_free(&f->result[i]);
+        report_row_read(&d->row[i], was->json,
+                        json_array_get(json_object_get(was->document, "summary"), 0));
+        if (!json_write(&result, json_incref((json_t *)was->json), JSON_INDENT(1)))
+            status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a result as JSON");
+        if (status == EPA_OK)
+            status = documents_take(d, &result, err);
+        if (status == EPA_OK)
+            status = add_line(f, d, i, &result, err);
+        text_free(&result);
     }
     return status;
 }
 
-/* What was half written when somebody was killed; with --force, results of another batch. */
 static void clean(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
     struct dirent *entry;
 
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        const char *name = entry->d_name;
-
-        if ((name[0] != '.' && is_passing(name)) || (!f->cli->resume && index_is_result_name(name)))
-            unlinkat(dirfd(dir), name, 0);
-    }
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (is_temporary(entry->d_name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir != NULL)
         closedir(dir);
 }
 
-static enum epa_status write_index(struct run_folder *f, struct epa_error *err)
-{
-    struct text text = {0};
-    char *path = path_in(f, "index.json");
-    enum epa_status status = path == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
-                                          : batch_index_text(&f->index, &text, err);
-
-    if (status == EPA_OK)
-        status = report_file(option, path, true, text.data, text.bytes, err);
-    text_free(&text);
-    free(path);
-    return status;
-}
-
-static enum epa_status begin_index(struct run_folder *f, const struct documents *d,
-                                   const char *host, struct epa_error *err)
-{
-    time_t now = time(NULL);
-    struct tm utc;
-    char started[40] = "";
-
-    if (gmtime_r(&now, &utc) != NULL)
-        strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    f->index.verb = f->verb;
-    f->index.order = runs_order_name(f->runs->how);
-    f->index.seed = f->runs->seed;
-    f->index.commands = f->old.commands;
-    f->old.commands = NULL;
-    plan(f, d);
-    return batch_index_command(&f->index, f->cli->line, started, host, err);
-}
-
-enum epa_status run_folder_open(struct run_folder *f, struct documents *d, const char *host,
-                                struct epa_error *err)
+enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
+                                const struct facts *facts, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -320,119 +277,68 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d, const
         status = look_again(f, err);
     if (status != EPA_OK)
         return status;
-    f->ours = true;
-    if (f->index.run == NULL)
-        f->index.run = calloc(f->runs->n + 1, sizeof(*f->index.run));
-    if (f->index.run == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", f->runs->n);
-    f->index.n = f->runs->n;
-    warn_of_others(f, "version", EPA2A_VERSION);
-    warn_of_others(f, "host", host);
-    if (!f->cli->quiet && f->cli->resume && f->was.bytes == 0)
+    if (f->old.n > 0) {
+        const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
+
+        warn_of_others(f, "version", json_text_at(json_object_get(machine, "build"), "version"),
+                       EPA2A_VERSION);
+        warn_of_others(f, "host", json_text_at(machine, "host"), facts->host);
+    }
+    if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
         fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n", f->path);
-    status = fill_documents(f, d, err);
+    clean(f);
+    status = keep_done(f, d, err);
     if (status == EPA_OK)
-        status = begin_index(f, d, host, err);
-    if (status == EPA_OK)
-        status = write_index(f, err);
-    if (status == EPA_OK)
-        clean(f);
-    return status;
+        status = file_write(option, f->file, true, &f->pending, err);
+    text_free(&f->pending);
+    if (status != EPA_OK)
+        return status;
+    f->fd = open(f->file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (f->fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+    return EPA_OK;
 }
 
 /* ---- runs ---- */
 
-/* A full disk is told once, and once more if it is full at the end. */
-static bool tell(struct run_folder *f, enum epa_status status, const struct epa_error *err,
-                 bool last)
+bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i, bool last)
 {
-    if (status == EPA_OK)
+    const struct file_stream stream = {option, f->file, f->fd};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+    off_t end;
+
+    if (f->fd < 0)
         return true;
-    if (!f->reported || last)
-        fprintf(stderr, "epa2a: error: %s\n", err->text);
+    if (!last && d->one.bytes > 0)
+        status = add_line(f, d, i, &d->one, &err);
+    if (status == EPA_OK && f->pending.bytes == 0)
+        return true;
+    end = lseek(f->fd, 0, SEEK_END);
+    if (status == EPA_OK)
+        status = file_stream_add(&stream, &f->pending, &err);
+    if (status == EPA_OK && fsync(f->fd) != 0)
+        status = epa_fail(&err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+    if (status == EPA_OK) {
+        text_free(&f->pending);
+        return true;
+    }
+    (void)!ftruncate(f->fd, end); /* what there is of it is no line */
+    if (!f->reported || last)     /* a full disk is told once, and once more at the end */
+        fprintf(stderr, "epa2a: error: %s\n", err.text);
     f->reported = true;
     return false;
 }
 
-static enum epa_status write_result(struct run_folder *f, uint32_t i, struct epa_error *err)
-{
-    struct index_run *run = &f->index.run[i];
-    struct text text = {0};
-    char *path = path_in(f, run->result);
-    enum epa_status status = path == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for a path")
-                                          : report_json_text(&text, &f->result[i], NULL, err);
-
-    if (status == EPA_OK)
-        status = report_file(option, path, true, text.data, text.bytes, err);
-    text_free(&text);
-    free(path);
-    return status;
-}
-
-/* Whatever is not on disk yet. The index must not tell of what is not there. */
-static bool write_all(struct run_folder *f, bool last)
-{
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 0; i < f->index.n && status == EPA_OK; i++) {
-        if (f->result[i].bytes == 0)
-            continue;
-        status = write_result(f, i, &err);
-        if (status == EPA_OK)
-            text_free(&f->result[i]);
-    }
-    if (status == EPA_OK)
-        status = write_index(f, &err);
-    return tell(f, status, &err, last);
-}
-
-bool run_folder_begin(struct run_folder *f, uint32_t i)
-{
-    if (!f->ours)
-        return true;
-    f->index.run[i].status = INDEX_RUNNING;
-    return write_all(f, false);
-}
-
-bool run_folder_end(struct run_folder *f, uint32_t i, const struct report_row *row,
-                    struct text *result, int exit_code)
-{
-    struct index_run *run = f->ours ? &f->index.run[i] : NULL;
-
-    if (run == NULL)
-        return true;
-    run->row = *row;
-    run->exit_code = exit_code;
-    run->status = row->end == REPORT_SKIPPED                                   ? INDEX_SKIPPED
-                  : row->end == REPORT_OK && exit_code == 0 && row->id != NULL ? INDEX_DONE
-                                                                               : INDEX_FAILED;
-    if (result->bytes > 0 && row->id != NULL) {
-        index_result_name(row->id, run->nth, run->result);
-        f->result[i] = *result;
-        *result = (struct text){0};
-    }
-    return write_all(f, false);
-}
-
-bool run_folder_last(struct run_folder *f, int exit_code)
-{
-    if (!f->ours)
-        return true;
-    f->index.exit_code = exit_code;
-    return write_all(f, true);
-}
-
 void run_folder_finish(struct run_folder *f)
 {
-    for (uint32_t i = 0; f->result != NULL && i < f->runs->n; i++)
-        text_free(&f->result[i]);
-    free(f->result);
-    batch_index_finish(&f->index);
-    batch_index_finish(&f->old);
-    text_free(&f->was);
+    results_free(&f->old);
+    text_free(&f->pending);
     free(f->path);
+    free(f->file);
+    if (f->fd >= 0)
+        close(f->fd);
     if (f->lock_fd >= 0)
         close(f->lock_fd);
-    *f = (struct run_folder){.lock_fd = -1};
+    *f = (struct run_folder){.lock_fd = -1, .fd = -1};
 }

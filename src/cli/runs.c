@@ -13,7 +13,7 @@ bool run_is_of_several(const struct run *run)
 }
 
 static bool add_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
-                    uint32_t nth, struct runs *runs)
+                    struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
@@ -25,7 +25,6 @@ static bool add_run(const struct batch_pick *pick, const struct batch *batch, ui
                         .x = of->x,
                         .label = of->label,
                         .repetition = of->repetition,
-                        .nth = nth,
                         .refused = of->absent};
     if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
                  labelled ? of->label : "") < 0)
@@ -89,59 +88,20 @@ void runs_order(struct runs *runs, enum runs_order how, uint64_t seed)
         shuffle(&random, runs->order, runs->n);
 }
 
-/* ---- which of those that are alike a run is ---- */
-
-struct place_of_id {
-    const char *id; /* "": not known without its plugin */
-    uint32_t at;    /* of all runs of all files */
-};
-
-static int by_id(const void *a, const void *b)
-{
-    const struct place_of_id *x = a, *y = b;
-    int order = strcmp(x->id, y->id);
-
-    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
-}
-
-/* nth[i] of all n runs of all files. */
-static bool count_alike(const struct runs *runs, uint32_t n, uint32_t *nth)
-{
-    struct place_of_id *all = calloc(n + 1, sizeof(*all));
-    uint32_t at = 0;
-
-    if (all == NULL)
-        return false;
-    for (uint32_t i = 0; i < runs->n_batches; i++)
-        for (uint32_t k = 0; k < runs->batch[i]->n; k++, at++) {
-            const struct experiment *x = runs->batch[i]->run[k].x;
-
-            all[at] = (struct place_of_id){x != NULL ? x->id : "", at};
-        }
-    qsort(all, n, sizeof(*all), by_id);
-    for (uint32_t i = 0; i < n; i++)
-        nth[all[i].at] =
-            i > 0 && strcmp(all[i].id, all[i - 1].id) == 0 ? nth[all[i - 1].at] + 1 : 1;
-    free(all);
-    return true;
-}
-
 static enum epa_status collect(const struct cli *cli, struct runs *out, struct epa_error *err)
 {
     const struct batch_pick pick = {cli->only, cli->n_only};
-    uint32_t n = 0, at = 0, *nth;
+    uint32_t n = 0;
     bool fits;
 
     for (uint32_t i = 0; i < out->n_batches; i++)
         n += out->batch[i]->n;
     out->run = calloc(n + 1, sizeof(*out->run));
     out->order = calloc(n + 1, sizeof(*out->order));
-    nth = calloc(n + 1, sizeof(*nth));
-    fits = out->run != NULL && out->order != NULL && nth != NULL && count_alike(out, n, nth);
+    fits = out->run != NULL && out->order != NULL;
     for (uint32_t i = 0; i < out->n_batches && fits; i++)
         for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
-            fits = add_run(&pick, out->batch[i], k, nth[at++], out);
-    free(nth);
+            fits = add_run(&pick, out->batch[i], k, out);
     if (!fits)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", n);
     if (out->n == 0)
@@ -189,12 +149,6 @@ void runs_finish(struct runs *runs)
     *runs = (struct runs){0};
 }
 
-static void print_clean(const char *text)
-{
-    for (; *text != 0; text++)
-        putchar((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text);
-}
-
 void runs_list(const struct runs *runs)
 {
     for (uint32_t i = 0; i < runs->n; i++) {
@@ -202,12 +156,12 @@ void runs_list(const struct runs *runs)
         bool skipped = run->refused.status == EPA_ERR_UNSUPPORTED;
 
         printf("%-12s  ", run->x != NULL ? run->x->id : "-");
-        print_clean(run->name);
-        if (run->done)
+        text_print_clean(stdout, run->name);
+        if (run->done != NULL)
             printf("  (done)");
         if (run->refused.status != EPA_OK) {
             printf("\n              %s: ", skipped ? "skipped here" : "cannot run");
-            print_clean(run->refused.text);
+            text_print_clean(stdout, run->refused.text);
         }
         putchar('\n');
     }

@@ -8,6 +8,8 @@
 #include "config/diag.h"
 #include "plugin/registry.h"
 
+struct results_run;
+
 struct run {
     const struct batch *batch;
     const struct experiment *x; /* NULL: a plugin is not here */
@@ -15,10 +17,9 @@ struct run {
     const char *name;           /* in the summary: `who`, or the label of the only file */
     const char *label;
     uint32_t repetition;              /* from 1 */
-    uint32_t nth;                     /* of all runs of its id, picked or not, from 1 */
     struct epa_process_id process_id; /* of this process in that run */
     struct epa_error refused;         /* it cannot run here; status EPA_OK: it can */
-    bool done;                        /* an earlier command has done it: not to be run */
+    const struct results_run *done;   /* what an earlier command measured: not to be run */
 };
 
 struct runs {

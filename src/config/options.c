@@ -250,10 +250,12 @@ refuse(const struct reading *r, struct node *value, const char *better, const ch
     return false;
 }
 
-/* A scalar with something in it; all but strings and choices without quotes. */
+/* A scalar with something in it; numbers and booleans without quotes. */
 static bool is_scalar(const struct reading *r, struct node *value)
 {
-    bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE;
+    /* As JSON has what is not a number, so that JSON is an experiment, too. */
+    bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE ||
+                  r->option->type == EPA_OPTION_DURATION || r->option->type == EPA_OPTION_BYTES;
 
     if (value->refused)
         return false;

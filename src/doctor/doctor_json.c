@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "doctor/doctor.h"
 
 static json_t *text(const char *bytes)

@@ -190,18 +190,13 @@ static void collect_build(struct facts *out)
 /* By name, whether a variable is of this program's world. Anything else stays at home. */
 static bool allowed(const char *variable)
 {
-    static const char *const prefix[] = {"EPA2A_", "UCX_",     "OMPI_MCA_",
-                                         "NCCL_",  "NVSHMEM_", "OMP_"};
-    static const char *const name[] = {"SLURM_JOB_ID=", "CUDA_VISIBLE_DEVICES="};
+    static const char *const prefix[] = {
+        "EPA2A_",   "UCX_", "OMPI_MCA_",     "NCCL_",
+        "NVSHMEM_", "OMP_", "SLURM_JOB_ID=", "CUDA_VISIBLE_DEVICES="};
 
-    for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++) {
+    for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
         if (strncmp(variable, prefix[i], strlen(prefix[i])) == 0)
             return strchr(variable, '=') != NULL;
-    }
-    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
-        if (strncmp(variable, name[i], strlen(name[i])) == 0)
-            return true;
-    }
     return false;
 }
 

@@ -1,7 +1,7 @@
 /* A session's raw times made into a result. The headline is the slowest rank of each
  * iteration, because a layer is done when its last rank is; statistics are over iterations
  * and only over those that every rank finished. */
-#include "report/verdict.h"
+#include "report/result.h"
 
 #include <math.h>
 #include <signal.h>
@@ -17,35 +17,6 @@ struct work {
     double *fastest; /* [n_samples] */
     uint32_t *wins;  /* [ranks]: samples in which the rank was slowest */
 };
-
-const char *result_status_name(enum epa_status status)
-{
-    switch (status) {
-    case EPA_OK:
-        return "ok";
-    case EPA_ERR_CONFIG:
-        return "config";
-    case EPA_ERR_UNSUPPORTED:
-        return "unsupported";
-    case EPA_ERR_NOMEM:
-        return "nomem";
-    case EPA_ERR_SYSTEM:
-        return "system";
-    case EPA_ERR_TIMEOUT:
-        return "timeout";
-    case EPA_ERR_MISMATCH:
-        return "mismatch";
-    case EPA_ERR_DIED:
-        return "died";
-    case EPA_ERR_INTERRUPTED:
-        return "interrupted";
-    case EPA_ERR_ABORTED:
-        return "aborted";
-    case EPA_AGAIN:
-        break;
-    }
-    return "internal";
-}
 
 const char *result_clock_name(const struct result *result)
 {

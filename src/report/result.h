@@ -8,7 +8,7 @@
 #include "config/expect.h"
 #include "report/facts.h"
 #include "session/session.h"
-#include "report/stats.h"
+#include "base/stats.h"
 #include "trace/write.h"
 
 /* Bytes of one iteration. */
@@ -105,15 +105,21 @@ double result_ci95(const struct result *);
 /* "host", "events", "graph"; NULL: no times were taken. */
 const char *result_clock_name(const struct result *);
 
-/* "ok", "mismatch", "timeout", "died", "interrupted", ...: for the reports. */
-const char *result_status_name(enum epa_status);
-
 /* Of an open loop: which part of samples was due before the rank could begin, of the rank that
  * was late most often. */
 double result_late(const struct result *);
 
 /* How often a planted fault struck; false: what that rank did is not known here. */
 bool result_fault_struck(const struct result *, uint64_t *out);
+
+/* Fills result->verdict of a result that ended well, with all else in it; where something is
+ * missed, also `error` and the exit code. Part of result_make(). EPA_ERR_NOMEM. */
+enum epa_status verdicts_make(struct result *);
+
+/* "total median <= 120 us": what was asked for; and "131.4 us (+9.5 %)", or why there is
+ * none. Both return buf. */
+char *verdict_wanted(const struct verdict *, char *buf, size_t room);
+char *verdict_found(const struct result *, const struct verdict *, char *buf, size_t room);
 
 /* Fills `warning`; part of result_make(). */
 void result_warn(struct result *);

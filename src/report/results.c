@@ -1,27 +1,18 @@
-/* Results, read by jansson. Strings stay where jansson has them; samples are
- * copied, as they are computed with. */
+/* Results, read by jansson. Strings stay where jansson has them; samples are copied, as they are
+ * computed with. */
 #include "report/results.h"
 
-#include <errno.h>
-#include <jansson.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/text.h"
-#include "report/batch_index.h"
+#include "base/colour.h"
+#include "base/file.h"
+#include "base/json.h"
 
 enum { SCHEMA = 1 };
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-
-    return text != NULL ? text : "";
-}
-
-/* ---- samples ---- */
 
 static enum epa_status read_stage(const char *path, const json_t *from, struct results_stage *to,
                                   struct epa_error *err)
@@ -29,7 +20,7 @@ static enum epa_status read_stage(const char *path, const json_t *from, struct r
     const json_t *samples = json_object_get(from, "samples_ns"), *value;
     size_t i;
 
-    to->name = text_of(from, "name");
+    to->name = json_text_at(from, "name");
     if (to->name[0] == '\0' || !json_is_array(samples))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: a stage without name or samples_ns; was it written by epa2a "
@@ -51,19 +42,20 @@ static enum epa_status read_stage(const char *path, const json_t *from, struct r
     return EPA_OK;
 }
 
-static enum epa_status read_run(const char *path, const json_t *from, struct results_run *to,
-                                struct epa_error *err)
+static enum epa_status read_run(const char *path, const json_t *document, const json_t *from,
+                                struct results_run *to, struct epa_error *err)
 {
     const json_t *stages = json_object_get(from, "stages"), *stage;
     enum epa_status status = EPA_OK;
     size_t i;
 
-    *to = (struct results_run){.id = text_of(from, "id"),
-                               .label = text_of(from, "label"),
-                               .name = text_of(from, "name"),
-                               .verb = text_of(from, "verb"),
-                               .status = text_of(from, "status"),
-                               .json = from};
+    *to = (struct results_run){.id = json_text_at(from, "id"),
+                               .label = json_text_at(from, "label"),
+                               .name = json_text_at(from, "name"),
+                               .verb = json_text_at(from, "verb"),
+                               .status = json_text_at(from, "status"),
+                               .json = from,
+                               .document = document};
     if (to->label[0] == '\0')
         to->label = to->name;
     to->fault = json_is_object(json_object_get(from, "fault"));
@@ -90,7 +82,7 @@ static enum epa_status read_document(struct results *r, const char *path, const 
     struct results_run *grown;
     size_t i;
 
-    if (strcmp(text_of(root, "program"), "epa2a") != 0 || !json_is_array(runs))
+    if (strcmp(json_text_at(root, "program"), "epa2a") != 0 || !json_is_array(runs))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote", path);
     if (schema != SCHEMA)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
@@ -102,87 +94,63 @@ static enum epa_status read_document(struct results *r, const char *path, const 
     json_array_foreach(runs, i, run)
     {
         if (status == EPA_OK)
-            status = read_run(path, run, &r->run[r->n++], err);
+            status = read_run(path, root, run, &r->run[r->n++], err);
     }
-    if (r->n > 0)
-        r->version = text_of(json_object_get(json_object_get(r->run[0].json, "machine"), "build"),
-                             "version");
     return status;
 }
 
 /* A document, or several, as --json-lines writes them. */
-static enum epa_status read_file(struct results *r, const char *path, struct epa_error *err)
+enum epa_status results_parse(const char *path, const struct text *text, struct results *out,
+                              struct epa_error *err)
 {
-    json_error_t why;
-    FILE *file = fopen(path, "re");
     enum epa_status status = EPA_OK;
-    int next = 0;
 
-    if (file == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-    while (status == EPA_OK && next != EOF) {
-        json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
+    *out = (struct results){.path = path, .root = json_array()};
+    for (size_t at = 0; status == EPA_OK;) {
+        json_error_t why;
+        json_t *root = json_loadb(text->data + at, text->bytes - at,
+                                  JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
 
+        for (size_t i = 0; root == NULL && i < at; i++)
+            why.line += text->data[i] == '\n';
         if (root == NULL)
             status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
                               why.column, why.text);
-        else if (json_array_append_new(r->root, root) != 0)
+        else if (json_array_append_new(out->root, root) != 0)
             status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for results", path);
         else
-            status = read_document(r, path, root, err);
-        do
-            next = getc(file);
-        while (next == ' ' || next == '\n' || next == '\r' || next == '\t');
-        if (next != EOF)
-            ungetc(next, file);
+            status = read_document(out, path, root, err);
+        at += root != NULL ? (size_t)why.position : 0;
+        at += text->data != NULL ? strspn(text->data + at, " \t\r\n") : 0;
+        if (at >= text->bytes)
+            break;
     }
-    fclose(file);
-    return status;
-}
-
-/* Results of all runs that have ended, in the order of the batch. */
-static enum epa_status read_folder(struct results *r, const char *path, struct epa_error *err)
-{
-    struct batch_index index;
-    enum epa_status status = EPA_OK;
-    char *file = NULL;
-
-    if (asprintf(&file, "%s/index.json", path) < 0)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for a path", path);
-    status = batch_index_read(file, &index, err);
-    free(file);
-    for (uint32_t i = 0; i < index.n && status == EPA_OK; i++) {
-        const struct index_run *run = &index.run[i];
-
-        if (run->result[0] == '\0') {
-            r->missing++;
-            continue;
-        }
-        if (asprintf(&file, "%s/%s", path, run->result) < 0) {
-            status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for a path", path);
-        } else {
-            status = read_file(r, file, err);
-            free(file);
-        }
-    }
-    batch_index_finish(&index);
+    if (status != EPA_OK)
+        results_free(out);
     return status;
 }
 
 enum epa_status results_read(const char *path, struct results *out, struct epa_error *err)
 {
+    struct text text = {0};
     struct stat at;
+    char *file = NULL;
+    bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
     enum epa_status status;
 
-    *out = (struct results){.path = path, .version = "", .root = json_array()};
-    if (out->root == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for results", path);
-    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
-        status = read_folder(out, path, err);
-    else
-        status = read_file(out, path, err);
-    if (status != EPA_OK)
-        results_free(out);
+    *out = (struct results){0};
+    if (folder && asprintf(&file, "%s/results.jsonl", path) < 0)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for a path", path);
+    status = file_read(folder ? file : path, &text, err);
+    while (folder && text.bytes > 0 && text.data[text.bytes - 1] != '\n')
+        text.data[--text.bytes] = '\0';
+    if (status == EPA_OK && folder && text.bytes == 0)
+        *out = (struct results){.path = path, .root = json_array()};
+    else if (status == EPA_OK)
+        status = results_parse(folder ? file : path, &text, out, err);
+    out->path = path;
+    text_free(&text);
+    free(file);
     return status;
 }
 
@@ -221,25 +189,67 @@ static bool starts_with_one_of(const char *key, const char *const *list)
     return false;
 }
 
+bool results_picked(const struct results_run *run, const char *const *only, uint32_t n_only)
+{
+    for (uint32_t i = 0; i < n_only; i++)
+        if (fnmatch(only[i], run->label, 0) == 0 || strcmp(only[i], run->label) == 0 ||
+            fnmatch(only[i], run->id, 0) == 0)
+            return true;
+    return n_only == 0;
+}
+
+const struct results_stage *results_stage(const struct results_run *run, const char *name)
+{
+    for (uint32_t i = 0; i < run->n_stages; i++)
+        if (strcmp(run->stage[i].name, name) == 0 && run->stage[i].n > 0)
+            return &run->stage[i];
+    return NULL;
+}
+
+void results_tell_failed(const struct results *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!r->run[i].ok)
+            fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ended with status %s and is left out\n",
+                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), r->path, r->run[i].label,
+                    r->run[i].status);
+}
+
+bool results_key_is_length(const char *key)
+{
+    static const char *const length[] = {"name",
+                                         "seed",
+                                         "timeout",
+                                         "bench.iterations",
+                                         "bench.warmup",
+                                         "run",
+                                         "bench.ci95",
+                                         "bench.min_iterations",
+                                         "bench.min_time",
+                                         "bench.max_time",
+                                         "profile",
+                                         "expect",
+                                         "bench.check",
+                                         "verify",
+                                         NULL};
+
+    return starts_with_one_of(key, length);
+}
+
 /* Keys that are not of this part, and those that may differ without saying anything. */
 static bool is_free(enum results_part part, const char *key)
 {
     static const char *const means[] = {"algorithm", "transport", "backend", "launcher", NULL};
-    static const char *const length[] = {
-        "name",           "seed",           "timeout",    "bench.iterations",
-        "bench.warmup",   "bench.check",    "run",        "verify",
-        "profile",        "expect",         "bench.ci95", "bench.min_iterations",
-        "bench.min_time", "bench.max_time", NULL};
     static const char *const passing[] = {"host",
                                           "kernel",
                                           "load_average",
                                           "timer_ns",
                                           "memory_bytes",
                                           "build.version",
+                                          "build.git",
                                           "build.compiler",
                                           "build.libc",
                                           "build.plugin_abi",
-                                          "build.git",
                                           "environment",
                                           "links",
                                           NULL};
@@ -248,7 +258,7 @@ static bool is_free(enum results_part part, const char *key)
         return starts_with_one_of(key, passing);
     if (part == RESULTS_MEANS)
         return !starts_with_one_of(key, means);
-    return starts_with_one_of(key, means) || starts_with_one_of(key, length);
+    return starts_with_one_of(key, means) || results_key_is_length(key);
 }
 
 static void print_value(const json_t *value, char *out, size_t room)
@@ -320,6 +330,5 @@ void results_context(const struct results_run *run, struct text *out)
     }
     if (out->bytes == 0)
         text_add(out, "none");
-    for (char *c = out->data; *c != 0; c++) /* a terminal shows it */
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    text_clean(out->data);
 }

@@ -3,8 +3,11 @@
 #define RESULTS_H
 
 #include <epa2a/status.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/text.h"
 
 struct results_stage {
     const char *name;
@@ -21,24 +24,35 @@ struct results_run {
     bool fault; /* one was planted in it */
     struct results_stage *stage;
     uint32_t n_stages;
-    const void *json; /* the whole of it, for results_differ() */
+    const json_t *json;     /* all of it */
+    const json_t *document; /* that it stands in */
 };
 
 struct results {
     const char *path;
-    const char *version; /* of the program that wrote it */
     struct results_run *run;
     uint32_t n;
-    uint32_t missing; /* runs of a folder that have no result (yet) */
-    void *root;       /* owns the strings */
+    json_t *root; /* owns the strings */
 };
 
-/* A file, or a folder: what its index says is there. EPA_ERR_CONFIG says what is wrong with
- * it, EPA_ERR_SYSTEM why it cannot be read. */
+/* A file, or the results of a folder, of which a last line that was cut short is no part.
+ * EPA_ERR_CONFIG says what is wrong with it, EPA_ERR_SYSTEM why it cannot be read. */
 enum epa_status results_read(const char *path, struct results *out, struct epa_error *err);
+/* The same from memory; `path` is what it is called. */
+enum epa_status results_parse(const char *path, const struct text *, struct results *out,
+                              struct epa_error *err);
 void results_free(struct results *);
 /* Takes run i out. */
 void results_drop(struct results *, uint32_t i);
+
+/* Whether one of the globs is its label or id; there are none: all are. */
+bool results_picked(const struct results_run *, const char *const *only, uint32_t n_only);
+
+/* The stage of that name; NULL: it has none, or no samples of it. */
+const struct results_stage *results_stage(const struct results_run *, const char *name);
+
+/* Warns of runs that did not end well, which are left out. */
+void results_tell_failed(const struct results *);
 
 enum results_part {
     RESULTS_SHAPE,   /* what was to be done; seeds, names and lengths of a run aside */
@@ -49,9 +63,10 @@ enum results_part {
 /* The first thing in which two runs differ, as "bench.warmup: 20, and 10"; false: none. */
 bool results_differ(const struct results_run *a, const struct results_run *b, enum results_part,
                     char *what, uint32_t room);
+/* Of an experiment: it says how long and under which name a run goes, and not what it does. */
+bool results_key_is_length(const char *key);
 
 /* Its notes of --context, as "switch=a, rack=3"; "none". */
-struct text;
 void results_context(const struct results_run *, struct text *out);
 
 #endif

@@ -1,8 +1,7 @@
 /* Expectations, judged. A figure that was not measured misses whatever was expected of it:
  * who asks for a rate wants to hear that there is none. */
-#include "report/verdict.h"
+#include "report/result.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,40 +191,4 @@ enum epa_status verdicts_make(struct result *result)
         explain(result);
     }
     return EPA_OK;
-}
-
-/* ---- JSON ---- */
-
-static json_t *number(double x, bool whole)
-{
-    if (!isfinite(x))
-        return json_null();
-    return whole ? json_integer((json_int_t)llround(x)) : json_real(x);
-}
-
-static json_t *verdict_json(const struct verdict *v)
-{
-    static const char *const unit[] = {
-        [EXPECT_NS] = "ns", [EXPECT_RATE] = "GB/s", [EXPECT_SHARE] = "part"};
-    bool wrong = v->figure == EXPECT_FIGURES;
-    enum expect_unit of = wrong ? EXPECT_NS : expect_unit_of(v->figure);
-    bool most = of == EXPECT_NS;
-
-    return json_pack("{ss? ss ss so so sb}", "stage", v->row[0] != '\0' ? v->row : NULL, "figure",
-                     wrong ? "wrong" : expect_name[v->figure], "unit",
-                     wrong ? "elements" : unit[of], most ? "most" : "least", number(v->bound, most),
-                     "measured", number(v->measured, most), "met", (int)v->met);
-}
-
-json_t *verdicts_json(const struct result *result)
-{
-    json_t *all = json_array();
-
-    for (uint32_t i = 0; i < result->n_verdicts && all != NULL; i++) {
-        if (json_array_append_new(all, verdict_json(&result->verdict[i])) == 0)
-            continue;
-        json_decref(all);
-        all = NULL;
-    }
-    return all;
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/stats.h"
 #include "epa2a/quant.h"
 
 enum {
@@ -438,13 +439,6 @@ static void choose_ways(struct measure *m)
         m->ways = 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Stores: from the first rank that began to the last that was done, for ranks of one host
  * have one clock. Else the slowest rank's time. */
 static double rate_of(const struct measure *m, const struct measured *all, uint32_t way)
@@ -466,8 +460,8 @@ static double rate_of(const struct measure *m, const struct measured *all, uint3
         }
         ns[run] = by_stores(w) ? (double)(whole.ended - whole.begun) : slowest;
     }
-    qsort(ns, runs, sizeof(*ns), by_size);
-    median = ns[runs / 2];
+    stats_sort(ns, runs);
+    median = stats_percentile(ns, runs, 500);
     return median > 0 ? (double)(w->part * (m->t->size - 1) * w->passes) / median : 0;
 }
 

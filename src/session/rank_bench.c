@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/stats.h"
+
 /* Of each part of a stage, alone: the first ones are not counted. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
 
@@ -41,13 +43,6 @@ enum epa_status rank_check_once(struct rank *r, uint64_t last, struct epa_error 
     return status == EPA_OK ? rank_iteration(r, slot, true, true, err) : status;
 }
 
-static int compare_reals(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Between barriers, as iterations are. */
 static enum epa_status time_part(struct rank *r, uint32_t part, double *out, struct epa_error *err)
 {
@@ -82,8 +77,8 @@ static enum epa_status time_parts(struct rank *r, struct epa_error *err)
             status = time_part(r, i, &ns[k < PART_WARMUP ? 0 : k - PART_WARMUP], err);
         if (status != EPA_OK)
             return status;
-        qsort(ns, n, sizeof(*ns), compare_reals);
-        r->shared->part_ns[i] = ns[n / 2];
+        stats_sort(ns, n);
+        r->shared->part_ns[i] = stats_percentile(ns, n, 500);
     }
     return EPA_OK;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/interval.h"
+#include "base/stats.h"
 
 bool stop_is_on(const struct bench_options *o)
 {
@@ -49,13 +49,6 @@ void stop_finish(struct stop *s)
     *s = (struct stop){0};
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double stop_width(double *ns, uint64_t n)
 {
     uint64_t k = interval_of_median(n);
@@ -63,8 +56,8 @@ double stop_width(double *ns, uint64_t n)
 
     if (k == 0)
         return INFINITY;
-    qsort(ns, n, sizeof(*ns), by_value);
-    median = ns[(n - 1) / 2]; /* nearest rank, as in report/stats.h */
+    stats_sort(ns, n);
+    median = stats_percentile(ns, n, 500);
     return median > 0 ? (ns[n - k] - ns[k - 1]) / median : INFINITY;
 }
 

@@ -11,9 +11,9 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/file.h"
 #include "base/text.h"
-#include "report/report.h"
-#include "report/result.h"
 #include "trace/gather.h"
 
 enum { ALL = -1 };
@@ -112,7 +112,7 @@ static void add_other_data(struct writing *w)
     add_pair(out, "run", x->id != NULL ? x->id : "");
     add_pair(out, "algorithm", x->algorithm.plugin->name);
     add_pair(out, "transport", x->transport.plugin->name);
-    add_pair(out, "status", result_status_name(w->ended));
+    add_pair(out, "status", status_name(w->ended));
     text_add(out, "\"ranks\": %u, \"base_ns\": \"%llu\", ", x->ranks,
              (unsigned long long)w->g->base_ns);
     if (w->g->first <= w->g->last)
@@ -285,7 +285,7 @@ enum epa_status trace_write_check(const struct session *s, bool force, struct ep
         return epa_fail(err, EPA_ERR_CONFIG, "profile: the name of the file is too long");
     for (int r = ALL; r < (int)s->experiment->ranks && status == EPA_OK; r++) {
         path_of(s, r, path, sizeof(path));
-        status = report_file_check("profile:", path, force, err);
+        status = file_check("profile:", path, force, err);
     }
     return status;
 }
@@ -299,7 +299,7 @@ static enum epa_status write_one(struct writing *w, int rank, bool force, char *
     w->any = false;
     path_of(w->session, rank, path, room);
     add_all(w);
-    status = report_file("profile:", path, force, w->out.data, w->out.bytes, err);
+    status = file_write("profile:", path, force, &w->out, err);
     text_free(&w->out);
     return status;
 }

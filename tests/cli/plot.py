@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Charts by gnuplot: plot.py EPA2A RESULTS. SVG is XML, PNG begins as it must, both are the same
-each time; what stands in results is never a command; and a gnuplot that fails leaves nothing."""
+"""Charts by gnuplot: plot.py EPA2A RESULTS. SVG is XML, PNG begins as it must, both are the same each time; text
+has the names and numbers; what stands in results is never a command; samples as no clock has them are no
+crash; and a gnuplot that fails leaves nothing."""
 import json
 import os
 import pathlib
@@ -53,6 +54,75 @@ def check_svg(name, svg):
            "Made Up 9000, 4 cores, on here; epa2a 0.1.0" in texts(svg), True)
 
 
+def words(what, text, *wanted):
+    """These words stand there in this order."""
+    at = 0
+    for word in wanted:
+        at = text.find(word, at)
+        if at < 0:
+            failures.append(f"{what} lacks {word!r} in\n{text}")
+            return
+
+
+def check_text(epa2a, results):
+    """What is chosen where no kind is asked for, names of lines and rows, and the numbers below."""
+    said = {}
+    for name, args in {"auto": (), "combine": ("--stage", "combine"), "stages": ("--kind", "stages"),
+                       "skew": ("--kind", "skew"), "one": ("--only", "*v2*=8"),
+                       "ranks": ("--kind", "skew", "--only", "*v2*=8"),
+                       "ecdf": ("--kind", "distribution", "--only", "*=64")}.items():
+        run = plot(epa2a, results, *args)
+        expect(f"text, {name}", (run.returncode, run.stderr), (0, ""))
+        said[name] = run.stdout
+    words("tokens", said["auto"], "Latency against tokens: total", "ll_v1/shm", "ll_v2/shm", "moe.max_tokens", "ll_v1/shm",
+          "median", "8         42         40         44", "ll_v2/shm", "64        147        140        154",
+          "Made Up 9000, 4 cores, on here; epa2a 0.1.0")
+    words("combine", said["combine"], "Latency against tokens: combine")
+    words("stages", said["stages"], "dispatch", "combine", "limit", "Stages", "algorithm=ll_v1 moe.max_tokens=1",
+          "21.0 us", "algorithm=ll_v2 moe.max_tokens=8", "26.2 us, limit 38 %")
+    words("skew", said["skew"], "algorithm=ll_v1 moe.max_tokens=1, slowest: rank 3 (+4.3 %)", "Ranks: total")
+    words("ranks", said["ranks"], "dispatch, slowest: rank 3", "total,", "combine,", "Ranks: algorithm=ll_v2 moe.max_tokens=8")
+    words("one run", said["one"], "Distribution of samples: total, algorithm=ll_v2 moe.max_tokens=8",
+          "25 samples, median 26.", "largest 75.", "the last bin has all above it")
+    words("several", said["ecdf"], "Distribution of samples: total", "algorithm=ll_v1 moe.max_tokens=64",
+          "algorithm=ll_v2 moe.max_tokens=64")
+
+
+def check_names(epa2a, results):
+    """What tells lines apart is in their names, and nothing else is; one run in two files is two lines."""
+    was = pathlib.Path(results).read_text("utf-8")
+    for name, old, new in (("a", "", ""), ("b", "fp8", "bf16"), ("c", "7168", "2048")):
+        pathlib.Path(name).write_text(was.replace(old, new) if old else was, "utf-8")
+    for files, names in (("aa", ["ll_v1/shm", "ll_v2/shm"]),
+                         ("ab", ["ll_v1/shm (a)", "ll_v1/shm (b)", "ll_v2/shm algorithm.dispatch_dtype=bf16 (b)",
+                                 "ll_v2/shm algorithm.dispatch_dtype=fp8 (a)"]),
+                         ("ac", ["ll_v1/shm moe.hidden=2048", "ll_v1/shm moe.hidden=7168", "ll_v2/shm moe.hidden=2048",
+                                 "ll_v2/shm moe.hidden=7168"])):
+        run = plot(epa2a, *files, "--kind", "tokens")
+        expect(f"lines of {files}", [line for line in run.stdout.splitlines() if line.startswith("ll_")], names)
+
+
+def check_sizes(epa2a, results):
+    """Samples that are far too short or too long, and of one length, are a chart or a sentence."""
+    document = json.loads(pathlib.Path(results).read_text("utf-8"))
+    for tiny in (5e-324, 1e-320, 1e300):
+        for run in document["results"]:
+            for stage in run["stages"]:
+                stage["samples_ns"] = [tiny, *stage["samples_ns"][:20]] if tiny < 1e-320 else [tiny] * 3
+        pathlib.Path("far.json").write_text(json.dumps(document), "utf-8")
+        for kind in KINDS:
+            run = plot(epa2a, "far.json", "--kind", kind)
+            expect(f"{tiny}, {kind}", (run.returncode, run.stderr), (0, ""))
+
+
+def check_folder(epa2a):
+    """A folder of --out-dir is results, too."""
+    pathlib.Path("x.yaml").write_text("version: 1\nranks: 2\ntransport: shm\nalgorithm: ll_v2\nmoe: {hidden: 64, experts: 4, topk: 2, "
+                                      "fp8_group_size: 64}\nmatrix: {moe.max_tokens: [1, 8]}\n", "utf-8")
+    subprocess.run([epa2a, "bench", "x.yaml", "--out-dir", "d", "--quiet", "-n", "30"], check=True, timeout=100)
+    words("a folder", plot(epa2a, "d").stdout, "Latency against tokens: total", "ll_v2/shm")
+
+
 def check_hostile(epa2a, results):
     document = json.loads(pathlib.Path(results).read_text("utf-8"))
     for run in document["results"]:
@@ -98,6 +168,10 @@ def main(epa2a, results):
         print("skipped: no gnuplot (package gnuplot-nox)")
         return 77
     check_kinds(epa2a, results)
+    check_text(epa2a, results)
+    check_names(epa2a, results)
+    check_sizes(epa2a, results)
+    check_folder(epa2a)
     check_hostile(epa2a, results)
     check_failure(epa2a, results)
     print("\n".join(failures) or "all charts are as they should be")

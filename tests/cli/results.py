@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the program and holds the JSON of real results against the schema, and their numbers
-against what `epa2a help bandwidth` and src/report/stats.h say, worked out here again.
+against what `epa2a help bandwidth` and src/base/stats.h say, worked out here again.
 
 results.py SCHEMA EPA2A CONFIG GRAPH PLUGINS: GRAPH is an experiment for the plugins there"""
 import json

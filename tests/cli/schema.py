@@ -55,7 +55,7 @@ def spoilt(document):
     yield "id of another form", with_change(lambda d, r: r.update(id="0123"))
     yield "row that ended otherwise", with_change(lambda d, r: d["summary"][0].update(end="fine"))
     yield "row without a ratio", with_change(lambda d, r: d["summary"][0].pop("ratio"))
-    yield "summary of one", with_change(lambda d, r: d.update(summary=d["summary"][:1]))
+    yield "summary of none", with_change(lambda d, r: d.update(summary=[]))
     yield "links without latency", with_change(
         lambda d, r: r["machine"].update(links={"rate": 1.0}))
     yield "local time", with_change(lambda d, r: r.update(started="2026-01-01 10:00:00"))

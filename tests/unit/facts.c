@@ -167,21 +167,3 @@ TEST_IN(root_set_up, root_tear_down, secrets_are_not_in_the_environment)
         assert_null(strstr(f.environment[i], "hunter2"));
     facts_finish(&f);
 }
-
-TEST_IN(root_set_up, root_tear_down, more_variables_than_places_are_left_out)
-{
-    struct facts f;
-    char name[32];
-
-    for (int i = 0; i < 2 * FACTS_ENVIRONMENT; i++) {
-        snprintf(name, sizeof(name), "EPA2A_MANY_%d", i);
-        setenv(name, "1", 1);
-    }
-    facts_collect_from(*state, &f);
-    assert_int_equal(f.n_environment, FACTS_ENVIRONMENT);
-    facts_finish(&f);
-    for (int i = 0; i < 2 * FACTS_ENVIRONMENT; i++) {
-        snprintf(name, sizeof(name), "EPA2A_MANY_%d", i);
-        unsetenv(name);
-    }
-}

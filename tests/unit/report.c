@@ -3,11 +3,11 @@
 #include "test.h"
 #include <jansson.h>
 
-#include "fake_root.h"
 #include "fake_session.h"
 
+#include "base/file.h"
 #include "report/report.h"
-#include "report/report_batch.h"
+#include "report/summary.h"
 
 static char *table_of(const struct fake *f)
 {
@@ -144,19 +144,6 @@ TEST_OF_FAKE(what_was_not_measured_is_a_dash, VERB_BENCH, 2, 200)
     free(table);
 }
 
-TEST_OF_FAKE(an_interrupted_bench_shows_what_it_has_and_says_so, VERB_BENCH, 2, 200)
-{
-    char *table;
-
-    fake_measure(f, 57);
-    assert_int_equal(fake_result(f, EPA_ERR_INTERRUPTED, "stopped by SIGINT"), EPA_OK);
-    table = table_of(f);
-    assert_non_null(strstr(table, "# 57 of 200 samples"));
-    assert_non_null(strstr(table, "\n  dispatch       101.0     129.0 "));
-    assert_non_null(strstr(table, "# ended early: interrupted (exit 130): stopped by SIGINT\n"));
-    free(table);
-}
-
 TEST_OF_FAKE(names_do_not_move_the_cursor, VERB_BENCH, 1, 1)
 {
     char *table;
@@ -168,35 +155,20 @@ TEST_OF_FAKE(names_do_not_move_the_cursor, VERB_BENCH, 1, 1)
     free(table);
 }
 
-TEST_OF_FAKE(warnings_are_one_a_line, VERB_BENCH, 1, 10)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *file = open_memstream(&text, &bytes);
-
-    fake_measure(f, 10);
-    strcpy(f->facts.governor, "powersave");
-    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
-    report_warnings(file, &f->result);
-    fclose(file);
-    assert_int_equal(strncmp(text, "warning: the frequency governor", 31), 0);
-    assert_non_null(strstr(text, "\nwarning: p95 and p99 of 10 samples are the maximum"));
-    free(text);
-}
-
 /* ---- JSON ---- */
 
 /* Writes the one result and reads it back. */
-static json_t *json_of(const struct folder *folder, const struct fake *f)
+static json_t *json_of(const struct fake *f)
 {
-    struct text results = {0};
+    struct text results = {0}, text = {0};
     struct epa_error err = {EPA_OK, ""};
     json_t *document;
 
     assert_int_equal(report_json_add(&results, &f->result, &err), EPA_OK);
-    assert_int_equal(report_json(folder->file, true, &results, NULL, &err), EPA_OK);
+    assert_int_equal(report_json_text(&text, &results, NULL, &err), EPA_OK);
+    document = json_loadb(text.data, text.bytes, JSON_REJECT_DUPLICATES, NULL);
     text_free(&results);
-    document = json_load_file(folder->file, JSON_REJECT_DUPLICATES, NULL);
+    text_free(&text);
     assert_non_null(document);
     return document;
 }
@@ -226,7 +198,7 @@ static const char *text_at(const json_t *document, const char *path)
     return json_string_value(at(document, path));
 }
 
-TEST_IN(folder_set_up, folder_tear_down, json_holds_every_sample_and_whole_nanoseconds)
+TEST(json_holds_every_sample_and_whole_nanoseconds)
 {
     struct fake f;
     json_t *document;
@@ -236,7 +208,7 @@ TEST_IN(folder_set_up, folder_tear_down, json_holds_every_sample_and_whole_nanos
     *fake_time(&f, 0, 3, 1) = 104000.6;
     assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
     result_when(&f.result, 0, 0.5);
-    document = json_of(*state, &f);
+    document = json_of(&f);
     assert_int_equal(int_at(document, "schema"), 1);
     assert_int_equal(json_array_size(at(document, "results.0.stages.2.samples_ns")), 200);
     assert_int_equal(int_at(document, "results.0.stages.0.samples_ns.1"), 104001);
@@ -254,27 +226,7 @@ TEST_IN(folder_set_up, folder_tear_down, json_holds_every_sample_and_whole_nanos
     fake_finish(&f);
 }
 
-TEST_IN(folder_set_up, folder_tear_down, json_holds_the_experiment_as_resolved)
-{
-    struct fake f;
-    json_t *document;
-
-    fake_init(&f, VERB_BENCH, 2, 1);
-    f.experiment.seed = UINT64_MAX; /* beyond the integers of JSON readers */
-    assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
-    document = json_of(*state, &f);
-    assert_int_equal(int_at(document, "results.0.experiment.ranks"), 2);
-    assert_int_equal(int_at(document, "results.0.experiment.moe.hidden"), 7168);
-    assert_int_equal(int_at(document, "results.0.experiment.algorithm.buffers"), 2);
-    assert_string_equal(text_at(document, "results.0.experiment.algorithm.name"), "ll_fake");
-    assert_string_equal(text_at(document, "results.0.experiment.timeout"), "5s");
-    assert_string_equal(text_at(document, "results.0.experiment.seed"), "18446744073709551615");
-    assert_true(json_real_value(at(document, "results.0.experiment.routing.exponent")) == 1.5);
-    json_decref(document);
-    fake_finish(&f);
-}
-
-TEST_IN(folder_set_up, folder_tear_down, json_is_complete_whatever_happened)
+TEST(json_is_complete_whatever_happened)
 {
     static const struct {
         enum epa_status status;
@@ -293,7 +245,7 @@ TEST_IN(folder_set_up, folder_tear_down, json_is_complete_whatever_happened)
 
         fake_init(&f, VERB_BENCH, 2, 200);
         assert_int_equal(fake_result(&f, end[i].status, "because"), EPA_OK);
-        document = json_of(*state, &f);
+        document = json_of(&f);
         assert_string_equal(text_at(document, "results.0.status"), end[i].want);
         assert_string_equal(text_at(document, "results.0.error.status"), end[i].cause);
         assert_string_equal(text_at(document, "results.0.error.text"), "because");
@@ -308,7 +260,7 @@ TEST_IN(folder_set_up, folder_tear_down, json_is_complete_whatever_happened)
     }
 }
 
-TEST_IN(folder_set_up, folder_tear_down, text_that_is_no_utf8_is_made_so)
+TEST(text_that_is_no_utf8_is_made_so)
 {
     struct fake f;
     json_t *document;
@@ -316,7 +268,7 @@ TEST_IN(folder_set_up, folder_tear_down, text_that_is_no_utf8_is_made_so)
     fake_init(&f, VERB_BENCH, 1, 1);
     strcpy(f.facts.host, "caf\xe9");
     assert_int_equal(fake_result(&f, EPA_ERR_SYSTEM, "\xff\xfe broke"), EPA_OK);
-    document = json_of(*state, &f);
+    document = json_of(&f);
     assert_string_equal(text_at(document, "results.0.machine.host"), "caf?");
     assert_string_equal(text_at(document, "results.0.error.text"), "?? broke");
     json_decref(document);
@@ -333,7 +285,7 @@ static int write_document(const char *folder, const char *name, struct fake *f,
         {.file = "a.yaml", .label = "b", .end = REPORT_SKIPPED, .error = "no \xff"},
         {.file = "a.yaml", .label = "c"},
     };
-    struct text results = {0};
+    struct text results = {0}, text = {0};
     char path[1024];
     int failed;
 
@@ -342,10 +294,12 @@ static int write_document(const char *folder, const char *name, struct fake *f,
     result_when(&f->result, 1000000000, 1.25);
     failed |= report_json_add(&results, &f->result, NULL) != EPA_OK;
     failed |= report_row_fill(&row[0], &f->result, NULL) != EPA_OK;
-    failed |=
-        report_json(path, false, &results,
-                    &(struct report_batch){f->session.verb, row, 3, "shuffled", 7}, NULL) != EPA_OK;
+    failed |= report_json_text(&text, &results,
+                               &(struct report_batch){f->session.verb, row, 3, "shuffled", 7},
+                               NULL) != EPA_OK;
+    failed |= file_write("--json", path, false, &text, NULL) != EPA_OK;
     text_free(&results);
+    text_free(&text);
     fake_finish(f);
     return failed;
 }

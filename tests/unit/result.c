@@ -2,12 +2,11 @@
  * when things went wrong. */
 #include <math.h>
 #include "test.h"
-#include <signal.h>
 
 #include "fake_root.h"
 #include "fake_session.h"
 
-#include "cli/cli.h"
+#include "base/exit_code.h"
 
 static void assert_near(double is, double want)
 {
@@ -55,15 +54,6 @@ TEST_OF_FAKE(only_iterations_that_all_ranks_finished_count, VERB_BENCH, 4, 200)
     assert_int_equal(fake_result(f, EPA_ERR_INTERRUPTED, "stopped by the user"), EPA_OK);
     assert_int_equal(f->result.n_samples, 57);
     assert_int_equal(f->result.stage[2].rank[0].n, 57);
-}
-
-TEST_OF_FAKE(each_rank_has_statistics_of_its_own, VERB_BENCH, 64, 3)
-{
-    fake_measure(f, 3);
-    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
-    assert_near(f->result.stage[0].rank[0].median, 101000);
-    assert_near(f->result.stage[0].rank[63].median, 164000);
-    assert_near(f->result.stage[2].rank[63].max, 2 * 63000.0 + 2 * 2000.0 + 300000);
 }
 
 TEST_OF_FAKE(skew_and_straggler_are_of_the_total, VERB_BENCH, 4, 10)
@@ -164,21 +154,6 @@ TEST_OF_FAKE(verify_counts_and_times_nothing, VERB_VERIFY, 2, 50)
     assert_int_equal(f->result.exit_code, EXIT_WRONG);
 }
 
-TEST(exit_codes_follow_the_status)
-{
-    assert_int_equal(exit_code(EPA_OK, 0), 0);
-    assert_int_equal(exit_code(EPA_ERR_MISMATCH, 0), 1);
-    assert_int_equal(exit_code(EPA_ERR_CONFIG, 0), 2);
-    assert_int_equal(exit_code(EPA_ERR_UNSUPPORTED, 0), 3);
-    assert_int_equal(exit_code(EPA_ERR_NOMEM, 0), 3);
-    assert_int_equal(exit_code(EPA_ERR_SYSTEM, 0), 3);
-    assert_int_equal(exit_code(EPA_ERR_TIMEOUT, 0), 4);
-    assert_int_equal(exit_code(EPA_ERR_DIED, 0), 5);
-    assert_int_equal(exit_code(EPA_ERR_ABORTED, 0), 6);
-    assert_int_equal(exit_code(EPA_ERR_INTERRUPTED, SIGINT), 130);
-    assert_int_equal(exit_code(EPA_ERR_INTERRUPTED, SIGTERM), 143);
-}
-
 TEST_OF_FAKE(the_first_rank_that_failed_by_itself_explains, VERB_BENCH, 3, 5)
 {
     session_rank(&f->session, 0)->status = EPA_ERR_ABORTED;
@@ -191,15 +166,6 @@ TEST_OF_FAKE(the_first_rank_that_failed_by_itself_explains, VERB_BENCH, 3, 5)
     strcpy(session_rank(&f->session, 2)->text, "earlier");
     assert_int_equal(fake_result(f, EPA_ERR_TIMEOUT, ""), EPA_OK);
     assert_string_equal(f->result.error, "earlier");
-}
-
-TEST(a_start_is_reported_in_utc)
-{
-    struct result result = {0};
-
-    result_when(&result, 86400 + 3661, 1.5);
-    assert_string_equal(result.started, "1970-01-02T01:01:01Z");
-    assert_near(result.elapsed_s, 1.5);
 }
 
 TEST_OF_FAKE(a_quiet_bench_has_no_warning, VERB_BENCH, 4, 200)
@@ -297,4 +263,126 @@ TEST_OF_FAKE(only_bench_is_warned_of_times, VERB_RUN, 4, 2)
     f->facts.debug_build = true;
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_int_equal(f->result.n_warnings, 0);
+}
+
+/* ---- rows: graphs, halves of stages, limits, and what was checked ---- */
+
+TEST_OF_FAKE(halves_of_a_stage_have_no_rate_of_their_own, VERB_BENCH, 2, 1)
+{
+    fake_measure(f, 1);
+    fake_peaks(f);
+    f->session.stage_kind[0] = EPA_STAGE_SEND;
+    f->session.stage_kind[1] = EPA_STAGE_DISPATCH;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(isnan(f->result.stage[0].wire));
+    assert_true(isnan(f->result.stage[0].peak_ns));
+    assert_true(isnan(f->result.stage[1].wire));
+    assert_true(f->result.stage[2].wire > 0);
+}
+
+TEST_OF_FAKE(graphs_have_a_total_that_was_measured, VERB_BENCH, 2, 3)
+{
+    fake_graphs(f, 3);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.n_stages, 3);
+    assert_string_equal(f->result.stage[0].name, "dispatch");
+    assert_string_equal(f->result.stage[1].name, "combine");
+    assert_string_equal(f->result.stage[2].name, "total");
+    assert_near(f->result.stage[0].slowest.median, 102000);
+    assert_near(f->result.stage[2].slowest.median, 252000);
+    assert_near(f->result.stage[2].goodput, 6000000 / 252000.0);
+    assert_near(f->result.skew_ns, 1000);
+}
+
+TEST_OF_FAKE(what_graphs_cannot_measure_has_no_samples, VERB_BENCH, 2, 3)
+{
+    fake_graphs(f, 3);
+    f->session.not_alone[FIGURE_COMBINE] = true;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_int_equal(f->result.stage[1].slowest.n, 0);
+    assert_true(isnan(f->result.stage[1].slowest.median));
+    assert_true(isnan(f->result.stage[1].goodput));
+    assert_int_equal(f->result.stage[2].slowest.n, 3);
+}
+
+/* Of the other ranks' times none is looked at, slow as they are. */
+TEST_OF_FAKE(the_clock_on_the_wall_is_one_row_and_rank_0s, VERB_BENCH, 3, 4)
+{
+    fake_measure(f, 4);
+    fake_peaks(f);
+    f->session.clock = CLOCK_END_TO_END;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(result_clock_name(&f->result), "end_to_end");
+    assert_int_equal(f->result.n_stages, 1);
+    assert_string_equal(f->result.stage[0].name, "wall");
+    assert_near(f->result.stage[0].slowest.min, 100000);
+    assert_near(f->result.stage[0].slowest.max, 103000);
+    assert_near(f->result.stage[0].goodput, 6000000 / 101000.0);
+    assert_near(f->result.stage[0].peak_ns, 2000000 / 100.0 + 4000);
+    assert_int_equal(f->result.stage[0].rank[0].n, 4);
+    assert_int_equal(f->result.stage[0].rank[2].n, 0);
+}
+
+TEST_OF_FAKE(a_limit_is_the_least_bytes_at_the_best_rate_and_a_latency, VERB_BENCH, 2, 1)
+{
+    fake_measure(f, 1);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_false(f->result.peak.known);
+    assert_true(isnan(f->result.stage[2].peak_ns));
+    result_finish(&f->result);
+    fake_peaks(f);
+    session_rank(&f->session, 1)->traffic.phase[1].least = 3000000;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.stage[0].peak_ns, 1000000 / 100.0 + 2000);
+    assert_near(f->result.stage[1].peak_ns, 3000000 / 100.0 + 2000);
+    assert_near(f->result.stage[2].peak_ns, 4000000 / 100.0 + 4000);
+}
+
+TEST_OF_FAKE(a_rate_that_is_not_known_leaves_a_latency, VERB_BENCH, 2, 1)
+{
+    fake_measure(f, 1);
+    fake_peaks(f);
+    for (uint32_t r = 0; r < 2; r++)
+        session_rank(&f->session, r)->peak.bytes_per_ns = 0;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_near(f->result.stage[0].peak_ns, 2000);
+    assert_near(f->result.stage[2].peak_ns, 4000);
+}
+
+TEST_OF_FAKE(a_bench_that_checked_nothing_says_why, VERB_BENCH, 1, 1)
+{
+    static struct session_notes notes = {.unchecked = "for a reason"};
+
+    fake_measure(f, 1);
+    f->session.notes = &notes;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f->result.unchecked, "for a reason");
+    result_finish(&f->result);
+    f->experiment.bench.check = false;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f->result.unchecked, "bench.check is false");
+    result_finish(&f->result);
+    session_rank(&f->session, 0)->compared = 1;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_string_equal(f->result.unchecked, "");
+}
+
+TEST(times_of_a_gpu_are_not_held_against_the_clock_of_the_host)
+{
+    static const enum bench_clock clocks[] = {CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH};
+
+    for (uint32_t i = 0; i < 3; i++) {
+        struct fake f;
+        bool reported = false;
+
+        fake_init(&f, VERB_BENCH, 2, 200);
+        fake_graphs(&f, 200);
+        f.session.clock = clocks[i];
+        f.facts.timer_ns = 10000;
+        assert_int_equal(fake_result(&f, EPA_OK, NULL), EPA_OK);
+        for (uint32_t w = 0; w < f.result.n_warnings; w++)
+            reported |= strstr(f.result.warning[w], "the clock moves in steps") != NULL;
+        assert_int_equal(reported, clocks[i] == CLOCK_HOST);
+        fake_finish(&f);
+    }
 }

@@ -1,13 +1,63 @@
-/* Statistics of samples whose expert outputs are known by hand. */
+/* What statistics must get right beyond what tests/cli/results.py works out again of real samples;
+ * the interval of a median against the binomial distribution added up term by term. */
 #include <math.h>
 #include "test.h"
 
-#include "report/stats.h"
+#include "base/stats.h"
 
 /* Within rounding: cmocka compares floats, and these are doubles. */
 static void assert_near(double is, double want)
 {
     assert_true(fabs(is - want) <= 1e-12 * fabs(want));
+}
+
+/* P(heads < k) of n coins: Pascal's triangle, row by row. */
+static double fewer_than(uint64_t n, uint64_t k)
+{
+    static double row[2048];
+    double sum = 0;
+
+    row[0] = 1;
+    for (uint64_t i = 1; i <= n; i++) {
+        row[i] = 0;
+        for (uint64_t j = i; j > 0; j--)
+            row[j] = (row[j] + row[j - 1]) / 2;
+        row[0] /= 2;
+    }
+    for (uint64_t j = 0; j < k; j++)
+        sum += row[j];
+    return sum;
+}
+
+TEST(it_is_the_narrowest_that_holds_in_95_of_100)
+{
+    static const uint64_t many[] = {333, 500, 777, 1000, 1001};
+
+    for (uint64_t n = INTERVAL_LEAST; n <= 200 + LENGTH(many); n++) {
+        uint64_t samples = n <= 200 ? n : many[n - 201], k = interval_of_median(samples);
+
+        assert_true(k > 0 && k <= samples / 2);
+        assert_true(fewer_than(samples, k) <= 0.025);
+        assert_true(fewer_than(samples, k + 1) > 0.025);
+    }
+}
+
+TEST(few_samples_have_none)
+{
+    for (uint64_t n = 0; n < INTERVAL_LEAST; n++)
+        assert_int_equal(interval_of_median(n), 0);
+}
+
+/* There the binomial is the normal distribution: 1.96 deviations of sqrt(n) / 2. */
+TEST(many_samples_follow_the_normal_distribution)
+{
+    static const uint64_t many[] = {100000, 1000000, 1000001, 10000000};
+
+    for (size_t i = 0; i < LENGTH(many); i++) {
+        double n = (double)many[i], want = n / 2 - 1.959964 * sqrt(n) / 2;
+
+        assert_true(fabs((double)interval_of_median(many[i]) - want) < 2);
+    }
 }
 
 TEST(no_samples_give_nan_and_count_zero)
@@ -19,61 +69,6 @@ TEST(no_samples_give_nan_and_count_zero)
     assert_int_equal(s.outliers, 0);
     for (size_t i = 0; i < LENGTH(value); i++)
         assert_true(isnan(value[i]));
-}
-
-/* Ranks 40 and 61 of 100: the sign test at 5 % (base/interval.h). */
-TEST(the_interval_of_the_median_is_two_samples)
-{
-    double x[100], scratch[100];
-    struct stats s;
-
-    for (int i = 0; i < 100; i++)
-        x[i] = (i * 37 % 100) + 1;
-    s = stats_of(x, 100, scratch);
-    assert_near(s.low, 40);
-    assert_near(s.high, 61);
-    s = stats_of(x, 5, scratch);
-    assert_true(isnan(s.low) && isnan(s.high));
-}
-
-TEST(one_sample_is_every_percentile)
-{
-    const double x[] = {7};
-    double scratch[1];
-    struct stats s = stats_of(x, 1, scratch);
-
-    assert_near(s.min, 7);
-    assert_near(s.median, 7);
-    assert_near(s.p95, 7);
-    assert_near(s.p99, 7);
-    assert_near(s.max, 7);
-    assert_near(s.mean, 7);
-    assert_near(s.stdev, 0);
-    assert_near(s.mad, 0);
-}
-
-TEST(percentiles_are_samples_by_nearest_rank)
-{
-    double x[200], scratch[200];
-    struct stats s;
-
-    for (int i = 0; i < 200; i++)
-        x[i] = (i * 77 % 200) + 1; /* 1 to 200 in another order */
-    s = stats_of(x, 200, scratch);
-    assert_near(s.min, 1);
-    assert_near(s.median, 100);
-    assert_near(s.p95, 190);
-    assert_near(s.p99, 198);
-    assert_near(s.max, 200);
-    assert_near(s.mean, 100.5);
-}
-
-TEST(median_of_an_even_number_is_the_lower_middle)
-{
-    const double x[] = {4, 1, 3, 2};
-    double scratch[4];
-
-    assert_near(stats_of(x, 4, scratch).median, 2);
 }
 
 TEST(p999_needs_a_thousand_samples)
@@ -89,49 +84,6 @@ TEST(p999_needs_a_thousand_samples)
     assert_near(stats_of(x, 1001, scratch).p999, 1000);
     assert_near(stats_of(x, 2000, scratch).p999, 1998);
     assert_near(stats_of(x, 2001, scratch).p999, 1999);
-}
-
-TEST(cv_is_the_deviation_by_the_mean)
-{
-    const double x[] = {9, 10, 11};
-    double scratch[3];
-
-    assert_near(stats_of(x, 3, scratch).cv, 0.1);
-    assert_near(stats_of(x, 1, scratch).cv, 0);
-}
-
-TEST(few_samples_put_high_percentiles_at_the_maximum)
-{
-    double x[100], scratch[100];
-
-    for (int i = 0; i < 100; i++)
-        x[i] = i;
-    assert_near(stats_of(x, 19, scratch).p95, 18);
-    assert_near(stats_of(x, 20, scratch).p95, 18);
-    assert_near(stats_of(x, 99, scratch).p99, 98);
-    assert_near(stats_of(x, 100, scratch).p99, 98);
-}
-
-TEST(samples_are_left_in_their_order)
-{
-    const double x[] = {3, 1, 2};
-    double scratch[3];
-
-    (void)stats_of(x, 3, scratch);
-    assert_near(x[0], 3);
-    assert_near(x[1], 1);
-    assert_near(x[2], 2);
-}
-
-TEST(spread_is_of_samples_not_of_the_population)
-{
-    const double x[] = {2, 4, 4, 4, 5, 5, 7, 9};
-    double scratch[8];
-    struct stats s = stats_of(x, 8, scratch);
-
-    assert_near(s.mean, 5);
-    assert_near(s.stdev, sqrt(32.0 / 7));
-    assert_near(s.mad, 1); /* of 0 0 0 1 1 2 3 5 around 4 */
 }
 
 TEST(spread_survives_a_large_mean)
@@ -162,4 +114,18 @@ TEST(equal_samples_have_no_outliers)
     double scratch[5];
 
     assert_int_equal(stats_of(x, 5, scratch).outliers, 0);
+}
+
+TEST(histograms_hold_every_sample_once)
+{
+    const double x[] = {1, 1, 2, 3, 5, 100}, alike[] = {7, 7};
+    uint64_t place[4];
+
+    stats_histogram(x, 6, 1, 5, place, 4);
+    assert_int_equal(place[0], 2);
+    assert_int_equal(place[1], 1);
+    assert_int_equal(place[2], 1);
+    assert_int_equal(place[3], 2); /* what is above, too */
+    stats_histogram(alike, 2, 7, 7, place, 4);
+    assert_int_equal(place[0], 2);
 }

@@ -5,7 +5,7 @@
 #include "fake_session.h"
 
 #include "base/exit_code.h"
-#include "report/verdict.h"
+#include "report/result.h"
 
 /* Ten samples of two ranks; median of dispatch 105 us, of combine 205 us, of total 310 us. */
 static void begin(struct fake *f, enum verb verb)

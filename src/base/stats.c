@@ -1,5 +1,6 @@
-/* Medians of two sides, how sure their ratio is, and whether it could be chance. */
-#include "report/compare.h"
+/* Statistics of samples: percentiles and spread of one run, the interval of a median, and whether
+ * one side is slower than another. */
+#include "base/stats.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -16,6 +17,119 @@ static int by_value(const void *a, const void *b)
 
     return (x > y) - (x < y);
 }
+
+/* ---- the interval of a median ---- */
+
+/* The probability of m heads in n coins, m = n / 2 rounded down, as a product of numbers near
+ * 1: (2i - 1) / 2i, i up to m, is that of 2m coins. */
+static double middle(uint64_t n)
+{
+    uint64_t m = n / 2;
+    double p = 1;
+
+    for (uint64_t i = 1; i <= m; i++)
+        p *= (double)(2 * i - 1) / (double)(2 * i);
+    return n % 2 == 0 ? p : p * (double)n / (double)(2 * (m + 1));
+}
+
+/* The tail of the binomial distribution for one half, summed up from its middle, where terms
+ * are neither lost nor overflow. */
+uint64_t interval_of_median(uint64_t n)
+{
+    uint64_t heads = n / 2;
+    double term = middle(n), below;
+
+    if (n < INTERVAL_LEAST)
+        return 0;
+    /* Up to `heads` heads, itself included: of an even n the middle counts for both halves. */
+    below = n % 2 == 0 ? 0.5 + term / 2 : 0.5;
+    while (below > 0.025) {
+        below -= term;
+        term *= (double)heads / (double)(n - heads + 1);
+        heads--;
+    }
+    return heads + 1; /* fewer than that many, that is up to `heads` */
+}
+
+/* ---- one run ---- */
+
+void stats_sort(double *sample, uint64_t n)
+{
+    qsort(sample, n, sizeof(*sample), by_value);
+}
+
+double stats_percentile(const double *sorted, uint64_t n, uint32_t permille)
+{
+    uint64_t rank = n / 1000 * permille + (n % 1000 * permille + 999) / 1000;
+
+    return sorted[rank > 0 ? rank - 1 : 0];
+}
+
+void stats_histogram(const double *sample, uint64_t n, double low, double high, uint64_t *place,
+                     uint32_t places)
+{
+    memset(place, 0, places * sizeof(*place));
+    for (uint64_t i = 0; i < n; i++) {
+        double at = high > low ? (sample[i] - low) / (high - low) * places : 0;
+
+        place[at >= places ? places - 1 : (uint32_t)at]++;
+    }
+}
+
+/* Two passes: with one, what is left of times of 10^9 after the squares is noise. */
+static void moments(const double *sample, uint64_t n, struct stats *s)
+{
+    double sum = 0, squares = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        sum += sample[i];
+    s->mean = sum / (double)n;
+    for (uint64_t i = 0; i < n; i++)
+        squares += (sample[i] - s->mean) * (sample[i] - s->mean);
+    s->stdev = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+    s->cv = s->stdev / s->mean;
+}
+
+static void deviations(const double *sample, uint64_t n, double *scratch, struct stats *s)
+{
+    for (uint64_t i = 0; i < n; i++)
+        scratch[i] = fabs(sample[i] - s->median);
+    stats_sort(scratch, n);
+    s->mad = stats_percentile(scratch, n, 500);
+    for (uint64_t i = n; s->mad > 0 && i > 0; i--) {
+        if (scratch[i - 1] / s->mad <= STATS_OUTLIER)
+            break;
+        s->outliers++;
+    }
+}
+
+struct stats stats_of(const double *sample, uint64_t n, double *scratch)
+{
+    struct stats s = {0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
+    uint64_t k = interval_of_median(n);
+
+    if (n == 0)
+        return s;
+    s.n = n;
+    memcpy(scratch, sample, n * sizeof(*scratch));
+    stats_sort(scratch, n);
+    s.min = scratch[0];
+    s.median = stats_percentile(scratch, n, 500);
+    s.p95 = stats_percentile(scratch, n, 950);
+    s.p99 = stats_percentile(scratch, n, 990);
+    if (n >= STATS_P999_LEAST)
+        s.p999 = stats_percentile(scratch, n, 999);
+    s.max = scratch[n - 1];
+    if (k > 0) {
+        s.low = scratch[k - 1];
+        s.high = scratch[n - k];
+    }
+    moments(sample, n, &s);
+    deviations(sample, n, scratch, &s);
+    return s;
+}
+
+/* ---- two sides ---- */
 
 /* The k-th smallest of n, from 0 (Hoare). Reorders them. */
 static double select_kth(double *x, uint64_t n, uint64_t k)
@@ -257,7 +371,7 @@ enum epa_status compare_sides(const struct compare_side *a, const struct compare
 
         ratio[i] = draw_median(&r, b, scratch) / of_a;
     }
-    qsort(ratio, REPLICATES, sizeof(*ratio), by_value);
+    stats_sort(ratio, REPLICATES);
     out->low = ratio[REPLICATES * 25 / 1000];
     out->high = ratio[REPLICATES * 975 / 1000 - 1];
     make_units(a, by_run, scratch, unit);

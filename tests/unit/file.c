@@ -8,7 +8,9 @@
 
 #include "fake_root.h"
 
-#include "report/report.h"
+#include "base/file.h"
+
+static const struct text two = {(char[]){"{}\n"}, 3, 4};
 
 static uint32_t files_in(const char *path)
 {
@@ -21,19 +23,6 @@ static uint32_t files_in(const char *path)
     return n - 2;
 }
 
-TEST_IN(folder_set_up, folder_tear_down, a_file_that_is_there_is_refused_before_anything_runs)
-{
-    struct folder *folder = *state;
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(report_file_check("--json", folder->file, false, &err), EPA_OK);
-    root_put(folder->path, "/out.json", "precious");
-    assert_int_equal(report_file_check("--json", folder->file, false, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "--force"));
-    assert_int_equal(report_file_check("--json", folder->file, true, &err), EPA_OK);
-    assert_int_equal(report_file_check("--json", "-", false, &err), EPA_OK);
-}
-
 TEST_IN(folder_set_up, folder_tear_down, a_folder_that_cannot_take_the_file_is_refused)
 {
     struct folder *folder = *state;
@@ -41,13 +30,13 @@ TEST_IN(folder_set_up, folder_tear_down, a_folder_that_cannot_take_the_file_is_r
     char path[700];
 
     snprintf(path, sizeof(path), "%s/no/such/out.json", folder->path);
-    assert_int_equal(report_file_check("--json", path, false, &err), EPA_ERR_CONFIG);
+    assert_int_equal(file_check("--json", path, false, &err), EPA_ERR_CONFIG);
     assert_non_null(strstr(err.text, "No such file or directory"));
-    assert_int_equal(report_file_check("--json", folder->path, true, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(report_file_check("--json", "", false, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_check("--json", folder->path, true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_check("--json", "", false, NULL), EPA_ERR_CONFIG);
     assert_int_equal(chmod(folder->path, 0500), 0);
     if (geteuid() != 0) /* root writes anywhere */
-        assert_int_equal(report_file_check("--json", folder->file, false, NULL), EPA_ERR_SYSTEM);
+        assert_int_equal(file_check("--json", folder->file, false, NULL), EPA_ERR_SYSTEM);
     assert_int_equal(chmod(folder->path, 0700), 0);
 }
 
@@ -60,7 +49,7 @@ TEST_IN(folder_set_up, folder_tear_down,
     FILE *file;
 
     root_put(folder->path, "/out.json", "precious");
-    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err), EPA_ERR_CONFIG);
+    assert_int_equal(file_write("--json", folder->file, false, &two, &err), EPA_ERR_CONFIG);
     file = fopen(folder->file, "r");
     assert_non_null(fgets(line, sizeof(line), file));
     fclose(file);
@@ -76,7 +65,7 @@ TEST_IN(folder_set_up, folder_tear_down, force_replaces_and_leaves_nothing_besid
 
     root_put(folder->path, "/out.json", "old");
     assert_int_equal(stat(folder->file, &before), 0);
-    assert_int_equal(report_file("--json", folder->file, true, "{}\n", 3, NULL), EPA_OK);
+    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_OK);
     assert_int_equal(stat(folder->file, &after), 0);
     assert_int_equal(after.st_size, 3);
     assert_true(before.st_ino != after.st_ino); /* renamed, not written over */
@@ -89,25 +78,11 @@ TEST_IN(folder_set_up, folder_tear_down, a_new_file_has_the_rights_of_the_umask)
     mode_t mask = umask(027);
     struct stat at;
 
-    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, NULL), EPA_OK);
+    assert_int_equal(file_write("--json", folder->file, false, &two, NULL), EPA_OK);
     umask(mask);
     assert_int_equal(stat(folder->file, &at), 0);
     assert_int_equal(at.st_mode & 0777, 0640);
     assert_int_equal(files_in(folder->path), 1);
-}
-
-TEST(a_full_device_is_reported_in_words_and_stays_a_device)
-{
-    struct epa_error err = {EPA_OK, ""};
-    struct stat at;
-
-    if (access("/dev/full", W_OK) != 0)
-        skip();
-    assert_int_equal(report_file_check("--json", "/dev/full", false, &err), EPA_OK);
-    assert_int_equal(report_file("--json", "/dev/full", true, "{}\n", 3, &err), EPA_ERR_SYSTEM);
-    assert_string_equal(err.text, "--json /dev/full: No space left on device");
-    assert_int_equal(stat("/dev/full", &at), 0);
-    assert_true(S_ISCHR(at.st_mode));
 }
 
 TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file)
@@ -120,7 +95,7 @@ TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file
     peak = (struct rlimit){1, old.rlim_max};
     signal(SIGXFSZ, SIG_IGN); /* so that write() fails as it does on a full disk */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &peak), 0);
-    assert_int_equal(report_file("--json", folder->file, false, "{}\n", 3, &err), EPA_ERR_SYSTEM);
+    assert_int_equal(file_write("--json", folder->file, false, &two, &err), EPA_ERR_SYSTEM);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_non_null(strstr(err.text, "File too large"));
     assert_int_equal(files_in(folder->path), 0);
@@ -135,7 +110,7 @@ TEST_IN(folder_set_up, folder_tear_down, a_link_stays_a_link)
     snprintf(link, sizeof(link), "%s/link.json", folder->path);
     root_put(folder->path, "/out.json", "old");
     assert_int_equal(symlink("out.json", link), 0);
-    assert_int_equal(report_file("--json", link, true, "{}\n", 3, NULL), EPA_OK);
+    assert_int_equal(file_write("--json", link, true, &two, NULL), EPA_OK);
     assert_int_equal(lstat(link, &at), 0);
     assert_true(S_ISLNK(at.st_mode));
     assert_int_equal(stat(folder->file, &at), 0);

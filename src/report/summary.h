@@ -1,8 +1,8 @@
-/* A command's runs, a line for each: as text, Markdown, CSV and, in the document of --json,
- * as `summary`. */
-#ifndef REPORT_BATCH_H
-#define REPORT_BATCH_H
+/* A command's runs, a line for each: as text, Markdown, CSV and JSON. */
+#ifndef SUMMARY_H
+#define SUMMARY_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "base/text.h"
@@ -21,7 +21,7 @@ struct report_row {
     enum report_end end;
     enum epa_status status;
     char error[512]; /* "" if there is none */
-    /* Medians, as in the result's table; NaN: not measured. experts_ns also 0: not a stage. */
+    /* Medians, as in the result's table; NaN: not measured, or not a stage. */
     double dispatch_ns, experts_ns, combine_ns, total_ns;
     uint64_t checked, compared, wrong; /* iterations; elements */
     uint64_t samples;
@@ -42,17 +42,18 @@ struct report_batch {
 
 /* All that a result says. SKIPPED is left to the caller. */
 enum epa_status report_row_fill(struct report_row *, const struct result *, struct epa_error *);
-
-/* Total over that of the first row that has one; NaN: there is none. */
-double report_ratio(const struct report_row *row, uint32_t n, uint32_t i);
-/* "ok", "failed", "skipped", "not run". */
-const char *report_end_name(enum report_end);
-
-/* Whether the order is another than the declared one. */
-bool report_batch_mixed(const struct report_batch *);
+/* The same of a run that ended well, from its result and its row as JSON. */
+void report_row_read(struct report_row *, const json_t *result, const json_t *row);
 
 void report_batch_text(FILE *, const struct report_batch *);
 void report_batch_markdown(struct text *, const struct report_batch *);
 void report_batch_csv(struct text *, const struct report_batch *);
+
+/* The document of results that are JSON already, as report_json_add() made them, on lines or all on
+ * one; valid whenever it is written. With the rows as `summary`, where `batch` is not NULL. */
+enum epa_status report_json_text(struct text *out, const struct text *results,
+                                 const struct report_batch *, struct epa_error *);
+enum epa_status report_json_line(struct text *out, const struct text *results,
+                                 const struct report_batch *, struct epa_error *);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "fake_session.h"
 
-#include "report/report_batch.h"
+#include "report/summary.h"
 
 #define LABEL(text) .who = text, .label = text
 #define TIMES(dispatch, combine, total) \
@@ -60,20 +60,6 @@ TEST(the_table_is_this_one)
     free(text);
 }
 
-TEST(verify_tells_what_was_compared)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    report_batch_text(file, &(struct report_batch){VERB_VERIFY, rows + 1, 1, "declared", 0});
-    fclose(file);
-    assert_string_equal(text, "#\n# 1 runs: 1 ok, 0 failed, 0 skipped, 0 not run\n#\n"
-                              "# run                      iterations   elements      wrong\n"
-                              "  moe.topk=2                        3       4096          0\n");
-    free(text);
-}
-
 TEST(markdown_is_this)
 {
     struct text text = {0};
@@ -88,24 +74,6 @@ TEST(markdown_is_this)
         "| moe.topk=2 | 0123456789ac | 1.25 | - | 10.00 | 1.00 | ok |\n"
         "| transport=ucx, far | - | - | - | - | - | skipped: no \"ucx\"  here |\n");
     text_free(&text);
-}
-
-TEST(an_order_that_is_not_declared_is_reported)
-{
-    const struct report_batch batch = {VERB_BENCH, rows, 3, "interleaved", UINT64_MAX};
-    struct text markdown = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    report_batch_text(file, &batch);
-    fclose(file);
-    assert_non_null(strstr(text, "\n# order: interleaved, by seed 18446744073709551615\n"));
-    free(text);
-    report_batch_markdown(&markdown, &batch);
-    assert_non_null(
-        strstr(markdown.data, " |\n\nOrder: interleaved, by seed 18446744073709551615.\n"));
-    text_free(&markdown);
 }
 
 TEST(csv_is_this)
@@ -149,28 +117,4 @@ TEST_OF_FAKE(halves_of_a_stage_are_one_figure, VERB_BENCH, 4, 200)
     assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
     assert_true(isnan(row.dispatch_ns));
     assert_true(row.combine_ns == row.total_ns);
-}
-
-TEST_OF_FAKE(figures_of_graphs_are_their_rows, VERB_BENCH, 2, 3)
-{
-    struct report_row row = {.who = "a"};
-
-    fake_graphs(f, 3);
-    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
-    assert_true(row.dispatch_ns == f->result.stage[0].slowest.median);
-    assert_true(row.combine_ns == f->result.stage[1].slowest.median);
-    assert_true(row.total_ns == f->result.stage[2].slowest.median);
-}
-
-TEST_OF_FAKE(what_failed_before_a_sample_has_no_figures, VERB_VERIFY, 2, 3)
-{
-    struct report_row row = {.who = "a"};
-
-    assert_int_equal(fake_result(f, EPA_ERR_DIED, "rank 1 was killed"), EPA_OK);
-    assert_int_equal(report_row_fill(&row, &f->result, NULL), EPA_OK);
-    assert_int_equal(row.end, REPORT_FAILED);
-    assert_string_equal(row.error, "rank 1 was killed");
-    assert_true(isnan(row.total_ns) && isnan(row.dispatch_ns));
-    assert_true(isnan(report_ratio(&row, 1, 0)));
 }

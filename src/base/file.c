@@ -1,11 +1,10 @@
-/* Results that survive. A file appears under its name only when all of it is on disk, and
- * never in the place of another without --force; a run that is killed, or a disk that is
- * full, leaves what was there before. */
-#include "report/report.h"
+/* Files by temporary names, links and renames. */
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,8 +50,7 @@ static enum epa_status check_folder(const char *option, const char *path, struct
                     strerror(failed));
 }
 
-enum epa_status report_file_check(const char *option, const char *path, bool force,
-                                  struct epa_error *err)
+enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *err)
 {
     struct stat at;
 
@@ -78,42 +76,21 @@ enum epa_status report_file_check(const char *option, const char *path, bool for
     return check_folder(option, path, err);
 }
 
-static int write_all(int fd, const char *data, size_t bytes)
+static int write_all(int fd, const struct text *text)
 {
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
+    for (size_t at = 0; at < text->bytes;) {
+        ssize_t n = write(fd, text->data + at, text->bytes - at);
 
         if (n < 0 && errno != EINTR)
             return -1;
-        data += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
+        at += n > 0 ? (size_t)n : 0;
     }
     return 0;
 }
 
-/* A device or a pipe has no name to be taken by a rename, and must not lose its own.
- * Without O_NONBLOCK a pipe that nobody reads would not open. */
-static enum epa_status write_special(const char *option, const char *path, const char *data,
-                                     size_t bytes, struct epa_error *err)
+static enum epa_status write_stdout(const struct text *text, struct epa_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK), failed;
-
-    if (fd < 0 && errno == ENXIO)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: nobody reads this pipe", option, path);
-    if (fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
-    fcntl(fd, F_SETFL, 0); /* a reader may be slow */
-    failed = write_all(fd, data, bytes) != 0 ? errno : 0;
-    if (close(fd) != 0 && failed == 0)
-        failed = errno;
-    if (failed != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(failed));
-    return EPA_OK;
-}
-
-static enum epa_status write_stdout(const char *data, size_t bytes, struct epa_error *err)
-{
-    if (fwrite(data, 1, bytes, stdout) == bytes && fflush(stdout) == 0)
+    if (fwrite(text->data, 1, text->bytes, stdout) == text->bytes && fflush(stdout) == 0)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", strerror(errno));
 }
@@ -170,14 +147,14 @@ static void sync_folder(const char *path)
 }
 
 static enum epa_status write_regular(const char *option, const char *path, bool force,
-                                     const char *data, size_t bytes, struct epa_error *err)
+                                     const struct text *text, struct epa_error *err)
 {
     char name[PATH_MAX];
     int fd = open_temporary(path, name, sizeof(name)), failed;
 
     if (fd < 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
-    failed = write_all(fd, data, bytes) != 0 || fsync(fd) != 0 ? errno : 0;
+    failed = write_all(fd, text) != 0 || fsync(fd) != 0 ? errno : 0;
     if (close(fd) != 0 && failed == 0)
         failed = errno;
     if (failed == 0 && give_name(name, path, force) != 0)
@@ -195,26 +172,7 @@ static enum epa_status write_regular(const char *option, const char *path, bool 
     return EPA_OK;
 }
 
-enum epa_status report_file(const char *option, const char *path, bool force, const char *data,
-                            size_t bytes, struct epa_error *err)
-{
-    char *real;
-    enum epa_status status;
-    struct stat at;
-
-    if (is_stdout(path))
-        return write_stdout(data, bytes, err);
-    if (stat(path, &at) != 0)
-        return write_regular(option, path, force, data, bytes, err);
-    if (!S_ISREG(at.st_mode))
-        return write_special(option, path, data, bytes, err);
-    real = realpath(path, NULL); /* a link stays a link: what it leads to is replaced */
-    status = write_regular(option, real != NULL ? real : path, force, data, bytes, err);
-    free(real);
-    return status;
-}
-
-enum epa_status report_stream_open(struct report_stream *s, bool force, struct epa_error *err)
+enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_error *err)
 {
     struct stat at;
     bool is_file = stat(s->path, &at) != 0 || S_ISREG(at.st_mode);
@@ -223,6 +181,7 @@ enum epa_status report_stream_open(struct report_stream *s, bool force, struct e
     s->fd = -1;
     if (is_stdout(s->path))
         return EPA_OK;
+    /* Without O_NONBLOCK a pipe that nobody reads would not open. */
     how |= !is_file ? O_NONBLOCK : force ? O_CREAT | O_TRUNC : O_CREAT | O_EXCL;
     s->fd = open(s->path, how, 0666);
     if (s->fd < 0)
@@ -232,12 +191,55 @@ enum epa_status report_stream_open(struct report_stream *s, bool force, struct e
     return EPA_OK;
 }
 
-enum epa_status report_stream_add(const struct report_stream *s, const struct text *text,
-                                  struct epa_error *err)
+enum epa_status file_stream_add(const struct file_stream *s, const struct text *text,
+                                struct epa_error *err)
 {
     if (is_stdout(s->path))
-        return write_stdout(text->data, text->bytes, err);
-    if (write_all(s->fd, text->data, text->bytes) == 0)
+        return write_stdout(text, err);
+    if (write_all(s->fd, text) == 0)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, strerror(errno));
+}
+
+/* A device or a pipe has no name to be taken by a rename, and must not lose its own. */
+enum epa_status file_write(const char *option, const char *path, bool force,
+                           const struct text *text, struct epa_error *err)
+{
+    struct file_stream special = {option, path, -1};
+    struct stat at;
+    bool there = stat(path, &at) == 0;
+    char *real;
+    enum epa_status status;
+
+    if (is_stdout(path))
+        return write_stdout(text, err);
+    if (there && !S_ISREG(at.st_mode)) {
+        status = file_stream_open(&special, force, err);
+        if (status == EPA_OK) {
+            status = file_stream_add(&special, text, err);
+            close(special.fd);
+        }
+        return status;
+    }
+    real =
+        there ? realpath(path, NULL) : NULL; /* a link stays a link: what it leads to is replaced */
+    status = write_regular(option, real != NULL ? real : path, force, text, err);
+    free(real);
+    return status;
+}
+
+enum epa_status file_read(const char *path, struct text *out, struct epa_error *err)
+{
+    FILE *file = fopen(path, "re");
+    char bytes[16384];
+    size_t n;
+    int failed = file == NULL ? errno : 0;
+
+    while (failed == 0 && (n = fread(bytes, 1, sizeof(bytes), file)) > 0)
+        text_add_bytes(out, bytes, n);
+    if (failed == 0 && ferror(file))
+        failed = errno;
+    if (file != NULL)
+        fclose(file);
+    return failed == 0 ? EPA_OK : epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(failed));
 }

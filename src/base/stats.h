@@ -1,0 +1,86 @@
+/* Statistics of samples that are neither normal nor independent: percentiles, spread and outliers
+ * of one run, the interval of a median, and whether one side is slower than another. */
+#ifndef STATS_H
+#define STATS_H
+
+#include <epa2a/status.h>
+#include <stdint.h>
+
+enum { INTERVAL_LEAST = 6 }; /* with fewer samples there is no such interval */
+
+/* The largest k such that of n sorted samples, counted from 1, the k-th from below and the
+ * k-th from above have the median of what they were drawn from between them in 95 % of all
+ * cases or more: fewer than k of n fair coins show heads in 2.5 % of all throws at most (the
+ * sign test's interval). 0: n is less than INTERVAL_LEAST. Samples are taken to be
+ * independent; those that follow each other are more alike than that. */
+uint64_t interval_of_median(uint64_t n);
+
+/* A percentile is a sample that was measured, never a value between two: the smallest one
+ * that at least p percent of all do not exceed. The median of an even number is therefore
+ * the lower of the two in the middle. With fewer than 20 samples p95, and with fewer than
+ * 100 p99, is the largest of all; p99.9 is not known (NaN) with fewer than 1000. */
+struct stats {
+    uint64_t n;
+    double min, median, p95, p99, p999, max; /* NaN where n is 0, as all that follow */
+    double mean, stdev, mad;                 /* stdev: n - 1, 0 for one sample;
+                                        * mad: median absolute deviation, not scaled */
+    double cv;                               /* coefficient of variation: stdev / mean */
+    double low, high;  /* 95 % interval of the median by order statistics, both of them
+                       * samples; NaN: fewer than INTERVAL_LEAST */
+    uint64_t outliers; /* modified z-score, |x - median| / mad, above STATS_OUTLIER;
+                        * none where mad is 0 */
+};
+
+enum { STATS_P999_LEAST = 1000 };
+#define STATS_OUTLIER 14.826 /* ten standard deviations, if samples were normal */
+
+/* Does not change `sample`. `scratch` has room for n. No sample may be NaN. */
+struct stats stats_of(const double *sample, uint64_t n, double *scratch);
+
+/* The percentile by nearest rank of n > 0 sorted samples; 500 is the median. */
+double stats_percentile(const double *sorted, uint64_t n, uint32_t permille);
+void stats_sort(double *sample, uint64_t n);
+
+/* How many samples fall into each of `places` equal parts of low to high; the last one has those
+ * above, too. None may be less than low. */
+void stats_histogram(const double *sample, uint64_t n, double low, double high, uint64_t *place,
+                     uint32_t places);
+
+/* The samples of one run, in the order in which they were taken. */
+struct compare_run {
+    const double *sample; /* > 0 */
+    uint64_t n;
+};
+
+/* All runs of one experiment on one side. */
+struct compare_side {
+    const struct compare_run *run;
+    uint32_t n;
+};
+
+struct comparison {
+    uint64_t samples_a, samples_b;
+    double a, b;               /* medians, nearest rank, of all samples of a side */
+    double ratio;              /* b / a */
+    double low, high;          /* of the ratio, 95 % */
+    double p;                  /* that both sides are alike, two-sided */
+    uint32_t units_a, units_b; /* what p was taken of: runs, or blocks of samples */
+};
+
+enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs are the units of p */
+
+/* Samples that stand side by side are alike: noise comes in phases. So the interval is the
+ * bootstrap's over runs and, within a run, over blocks of about sqrt(n) neighbours, 2000
+ * times by a fixed seed; and p is that of Mann and Whitney, with ties, of the medians of
+ * runs, or with fewer than COMPARE_RUNS of them of the medians of blocks. Both sides need a
+ * sample. EPA_ERR_NOMEM. */
+enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
+                              struct comparison *out);
+
+/* Two-sided p of Mann and Whitney. Exact for up to COMPARE_EXACT values without ties; else by
+ * the normal distribution, corrected for ties and continuity; 1 where all are equal. Leaves
+ * the values as they are. NaN: no memory. */
+enum { COMPARE_EXACT = 40 };
+double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b);
+
+#endif
