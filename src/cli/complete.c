@@ -12,7 +12,7 @@
 
 #include "cli/cmd_status.h"
 #include "cli/topics.h"
-#include "plugin/plugin_check.h"
+#include "plugin/registry.h"
 
 void complete_offer(struct completing *c, const char *help, const char *fmt, ...)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 
 enum { HEAP_BYTES = 4 << 20, SIGNALS = PEAK_SIGNALS };
 

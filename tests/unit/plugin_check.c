@@ -3,8 +3,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "plugin/builtin.h"
-#include "plugin/plugin_check.h"
+#include "plugin/registry.h"
 
 enum speed { SLOW, FAST };
 
@@ -112,6 +111,7 @@ TEST(built_in_plugins_pass_the_same_check)
 
 TEST(functions_texts_and_memory_must_be_there)
 {
+    REFUSED("unknown kind 17", s.algorithm.plugin.kind = (enum epa_plugin_kind)17);
     REFUSED("function create", s.algorithm.create = NULL);
     REFUSED("function plan", s.algorithm.plan = NULL);
     REFUSED("summary .. one line", s.algorithm.plugin.summary = "two\nlines");
@@ -150,15 +150,6 @@ TEST(each_kind_must_have_its_function)
                          EPA_ERR_UNSUPPORTED);
         assert_words(err.text, cases[i].why);
     }
-}
-
-TEST(unknown_kind_is_refused)
-{
-    struct plugin_numbers numbers = {EPA_ABI, 64, 17};
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(err.text, "it is of the unknown kind 17");
 }
 
 TEST(options_must_lie_in_the_struct)
