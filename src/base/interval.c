@@ -2,6 +2,8 @@
  * are neither lost nor overflow. */
 #include "base/interval.h"
 
+#include <stdlib.h>
+
 /* The probability of m heads in n coins, m = n / 2 rounded down, as a product of numbers near
  * 1: (2i - 1) / 2i, i up to m, is that of 2m coins. */
 static double middle(uint64_t n)
@@ -29,4 +31,17 @@ uint64_t interval_of_median(uint64_t n)
         heads--;
     }
     return heads + 1; /* fewer than that many, that is up to `heads` */
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double median_by_sorting(double *sample, uint64_t n)
+{
+    qsort(sample, n, sizeof(*sample), by_value);
+    return sample[(n - 1) / 2];
 }

@@ -1,4 +1,5 @@
-/* How sure a median is: an interval that needs no distribution, by order statistics. */
+/* Medians of samples, and how sure one is: an interval that needs no distribution, by order
+ * statistics. */
 #ifndef INTERVAL_H
 #define INTERVAL_H
 
@@ -12,5 +13,8 @@ enum { INTERVAL_LEAST = 6 }; /* with fewer samples there is no such interval */
  * sign test's interval). 0: n is less than INTERVAL_LEAST. Samples are taken to be
  * independent; those that follow each other are more alike than that. */
 uint64_t interval_of_median(uint64_t n);
+
+/* Of n > 0 samples, which it sorts; of an even number the lower of the two in the middle. */
+double median_by_sorting(double *sample, uint64_t n);
 
 #endif

@@ -3,47 +3,42 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
+#include "plugin/registry.h"
 
 static const uint64_t mib = 1u << 20;
 
-static struct doctor_finding *next(struct doctor *d, bool missing)
+EPA_PRINTF(4, 0)
+static void add_finding(struct doctor *d, bool missing, const char *fix, const char *fmt,
+                        va_list args)
 {
     struct doctor_finding *f = &d->finding[d->findings];
 
     if (d->findings == DOCTOR_FINDINGS)
-        return NULL;
+        return;
     d->findings++;
     f->missing = missing;
-    f->what[0] = f->fix[0] = '\0';
-    return f;
+    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 EPA_PRINTF(3, 4)
 static void warn(struct doctor *d, const char *fix, const char *fmt, ...)
 {
-    struct doctor_finding *f = next(d, false);
     va_list args;
 
-    if (f == NULL)
-        return;
     va_start(args, fmt);
-    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    add_finding(d, false, fix, fmt, args);
     va_end(args);
-    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 EPA_PRINTF(3, 4)
 static void miss(struct doctor *d, const char *fix, const char *fmt, ...)
 {
-    struct doctor_finding *f = next(d, true);
     va_list args;
 
-    if (f == NULL)
-        return;
     va_start(args, fmt);
-    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    add_finding(d, true, fix, fmt, args);
     va_end(args);
-    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 static void judge_cores(struct doctor *d)
@@ -177,16 +172,6 @@ static const struct part {
     {EPA_PLUGIN_ALGORITHM, "alltoallv", "apt install libopenmpi-dev", "apt install libopenmpi3"},
 };
 
-static const char *kind_name(enum epa_plugin_kind kind)
-{
-    static const char *const name[] = {[EPA_PLUGIN_BACKEND] = "backend",
-                                       [EPA_PLUGIN_LAUNCHER] = "launcher",
-                                       [EPA_PLUGIN_TRANSPORT] = "transport",
-                                       [EPA_PLUGIN_ALGORITHM] = "algorithm"};
-
-    return name[kind];
-}
-
 static void judge_plugins(struct doctor *d)
 {
     if (d->empty[0] != '\0')
@@ -198,10 +183,10 @@ static void judge_plugins(struct doctor *d)
 
         if (p == NULL && d->empty[0] == '\0') {
             snprintf(fix, sizeof(fix), "%s; build again", part->build);
-            miss(d, fix, "%s %s is not built", kind_name(part->kind), part->name);
+            miss(d, fix, "%s %s is not built", plugin_kind_name(part->kind), part->name);
         } else if (p != NULL && !p->loaded && strstr(p->text, " is missing") != NULL) {
-            miss(d, part->run, "%s %s cannot be loaded: %.200s", kind_name(part->kind), part->name,
-                 p->text);
+            miss(d, part->run, "%s %s cannot be loaded: %.200s", plugin_kind_name(part->kind),
+                 part->name, p->text);
         }
     }
 }

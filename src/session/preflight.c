@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "launch/cache.h"
-#include "session/memory.h"
+#include "base/sysfile.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */

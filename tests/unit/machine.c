@@ -3,7 +3,7 @@
 
 #include "fake_root.h"
 
-#include "doctor/machine.h"
+#include "doctor/doctor.h"
 
 #define RDMA "/sys/class/infiniband/"
 
@@ -115,21 +115,6 @@ TEST_IN(root_set_up, root_tear_down, ports_of_rdma_devices_are_listed_in_order)
     machine_finish(&m);
 }
 
-TEST_IN(root_set_up, root_tear_down, more_ports_than_places_are_left_out)
-{
-    struct machine m;
-    char path[64];
-
-    for (int i = 0; i < MACHINE_PORTS + 3; i++) {
-        snprintf(path, sizeof(path), RDMA "mlx5_%02d/ports/1/state", i);
-        root_put(*state, path, "4: ACTIVE\n");
-    }
-    machine_collect(*state, &m);
-    assert_int_equal(m.ports, MACHINE_PORTS);
-    assert_string_equal(m.port[MACHINE_PORTS - 1].device, "mlx5_15");
-    machine_finish(&m);
-}
-
 TEST_IN(root_set_up, root_tear_down, gpus_are_what_nvidia_shows_on_pci)
 {
     struct machine m;
@@ -191,15 +176,5 @@ TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_ve
     assert_string_equal(mpirun->version, "mpirun (Open MPI) 9.9");
     assert_string_equal(machine_program(&m, "srun")->path, "");
     assert_null(machine_program(&m, "no such"));
-    machine_finish(&m);
-}
-
-TEST_IN(root_set_up, root_tear_down, a_program_that_cannot_run_has_no_version)
-{
-    struct machine m;
-
-    put_program(*state, "#!/nowhere/sh\n");
-    machine_collect(*state, &m);
-    assert_string_equal(machine_program(&m, "mpirun")->version, "");
     machine_finish(&m);
 }

@@ -1,7 +1,7 @@
 /* That measuring memory and flags comes to an end with numbers that can be, on any machine. */
 #include "test.h"
 
-#include "doctor/measure.h"
+#include "doctor/doctor.h"
 #include "launch/pin.h"
 
 TEST(a_core_works_on_more_than_the_cache_holds)

@@ -1,5 +1,7 @@
-/* Small files of /proc and /sys. */
+/* Small files of /proc and /sys, and the memory that they leave. */
 #include "test.h"
+
+#include <sys/resource.h>
 
 #include "fake_root.h"
 
@@ -33,11 +35,13 @@ TEST_IN(root_set_up, root_tear_down, a_field_is_the_first_of_its_name)
 {
     char value[32];
 
-    root_put(*state, "/a", "model: 85\nmodel name\t: Fast CPU\nmodel name\t: other\n");
+    root_put(*state, "/a", "model: 85\nmodel name\t: Fast CPU\nmodel name\t: other\nsize 7\n");
     assert_true(sysfile_field(*state, "/a", "model name", value, sizeof(value)));
     assert_string_equal(value, "Fast CPU");
     assert_true(sysfile_field(*state, "/a", "model", value, sizeof(value)));
     assert_string_equal(value, "85");
+    assert_true(sysfile_field(*state, "/a", "size", value, sizeof(value)));
+    assert_string_equal(value, "7");
     assert_false(sysfile_field(*state, "/a", "mode", value, sizeof(value)));
 }
 
@@ -59,4 +63,90 @@ TEST(a_list_counts_what_it_names)
     assert_int_equal(sysfile_list_count("7"), 1);
     assert_int_equal(sysfile_list_count(""), 0);
     assert_int_equal(sysfile_list_count("3-1"), 0);
+}
+
+/* ---- memory ---- */
+
+static uint64_t available(const char *root, char *which)
+{
+    return memory_available(root, which, 64);
+}
+
+TEST_IN(root_set_up, root_tear_down, memory_is_mem_available_without_a_cgroup)
+{
+    char which[64];
+
+    root_put(*state, "/proc/meminfo", "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n");
+    assert_int_equal(available(*state, which), 8 << 20);
+    assert_string_equal(which, "MemAvailable");
+}
+
+TEST_IN(root_set_up, root_tear_down, memory_is_unlimited_where_nothing_can_be_read)
+{
+    char which[64];
+
+    assert_true(available(*state, which) == UINT64_MAX);
+}
+
+TEST_IN(root_set_up, root_tear_down, a_cgroup_of_version_2_limits_memory)
+{
+    char which[64];
+
+    root_put(*state, "/proc/meminfo", "MemAvailable: 1048576 kB\n");
+    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "1000000\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.current", "400000\n");
+    assert_int_equal(available(*state, which), 600000);
+    assert_string_equal(which, "room in the cgroup");
+}
+
+TEST_IN(root_set_up, root_tear_down, cached_files_of_a_cgroup_count_as_room)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "0::/\n");
+    root_put(*state, "/sys/fs/cgroup/memory.max", "1000000\n");
+    root_put(*state, "/sys/fs/cgroup/memory.current", "400000\n");
+    root_put(*state, "/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 300000\nfile 9\n");
+    assert_int_equal(available(*state, which), 900000);
+}
+
+TEST_IN(root_set_up, root_tear_down, the_tightest_cgroup_above_counts)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/memory.max", "5000\n");
+    root_put(*state, "/sys/fs/cgroup/jobs/memory.current", "6000\n");
+    assert_int_equal(available(*state, which), 0);
+}
+
+TEST_IN(root_set_up, root_tear_down, a_container_that_hides_its_path_is_found_at_the_top)
+{
+    char which[64];
+
+    root_put(*state, "/proc/self/cgroup", "12:cpu:/x\n4:memory:/docker/abcdef\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
+    root_put(*state, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n");
+    assert_int_equal(available(*state, which), 1600000);
+}
+
+TEST_IN(root_set_up, root_tear_down, the_address_space_left_is_the_limit_less_what_is_mapped)
+{
+    struct rlimit old, limit;
+    uint64_t room;
+
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    if (old.rlim_max != RLIM_INFINITY)
+        skip();
+    root_put(*state, "/proc/self/statm", "1000 200 100 10 0 50 0\n");
+    assert_true(memory_address_space(*state) == UINT64_MAX);
+    limit = (struct rlimit){1ull << 46, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    room = memory_address_space(*state);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_true(room < 1ull << 46);
+    assert_true(room >= (1ull << 46) - 1000 * 65536); /* pages of 64 KiB at most */
 }
