@@ -1,7 +1,7 @@
 /* What a rank notes where somebody profiles: its names, and how its clock stands to that of
  * rank 0, before the first iteration and after the last. */
 #include "session/rank.h"
-#include "trace/align.h"
+#include "trace/record.h"
 
 static const char *const core_name[RANK_SLICES] = {
     [SLICE_BARRIER] = "barrier",
@@ -20,7 +20,7 @@ void rank_trace_begin(struct rank *r)
         return;
     recorder_init(&r->recorder, record, &r->session->trace);
     r->trace = &r->recorder.trace;
-    record->near = align_is_near(&r->boot->world);
+    record->near = record_is_near(&r->boot->world);
     for (uint32_t i = 0; i < RANK_SLICES; i++)
         if (core_name[i] != NULL)
             r->slice[i] = epa_trace_name(r->trace, core_name[i]);
@@ -41,7 +41,7 @@ enum epa_status rank_trace_ready(struct rank *r)
         r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
         record->stages |= 1ull << r->stage_slice[i];
     }
-    status = align_clocks(r->boot, &record->clock[RECORD_BEFORE]);
+    status = record_compare_clocks(r->boot, &record->clock[RECORD_BEFORE]);
     if (status == EPA_OK)
         recorder_ready(&r->recorder);
     return status;
@@ -52,7 +52,7 @@ enum epa_status rank_trace_end(struct rank *r)
     if (r->trace == NULL)
         return EPA_OK;
     rank_trace_pause(r);
-    return align_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]);
+    return record_compare_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]);
 }
 
 void rank_trace_pause(struct rank *r)
