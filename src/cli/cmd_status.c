@@ -2,18 +2,13 @@
  * their boards are read through /proc, so it works for one that hangs or is stopped. */
 #include "cli/cli.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/json_text.h"
-#include "cli/cmd_status.h"
 #include "config/value.h"
 #include "report/report.h"
 #include "session/status.h"
@@ -21,61 +16,7 @@
 static const char *const verb_name[] = {
     [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
 
-/* ---- reading ---- */
-
-static enum epa_status read_one(pid_t pid, struct status *out, struct epa_error *err)
-{
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status;
-    int file = -1;
-
-    status = status_page_open(pid, &file, err);
-    if (status != EPA_OK)
-        return status;
-    status = status_read(file, out, &why);
-    close(file);
-    if (status != EPA_OK)
-        return epa_fail(err, status, "process %d %s", (int)pid, why.text);
-    return EPA_OK;
-}
-
-/* Of this user; a process of a command that is not its first, such as a rank, has the board of
- * the first. */
-static bool is_command(const char *name, struct status *out)
-{
-    struct epa_error ignored = {EPA_OK, ""};
-    char path[300];
-    struct stat at;
-    pid_t pid = (pid_t)atoi(name);
-
-    snprintf(path, sizeof(path), "/proc/%s", name);
-    if (!isdigit((unsigned char)name[0]) || stat(path, &at) != 0 || at.st_uid != geteuid() ||
-        read_one(pid, out, &ignored) != EPA_OK)
-        return false;
-    if (out->head.pid == (int32_t)pid)
-        return true;
-    status_finish(out);
-    return false;
-}
-
-void status_each(void (*tell)(void *arg, const struct status *), void *arg)
-{
-    const struct dirent *entry;
-    DIR *folder = opendir("/proc");
-
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        struct status status;
-
-        if (!is_command(entry->d_name, &status))
-            continue;
-        tell(arg, &status);
-        status_finish(&status);
-    }
-    if (folder != NULL)
-        closedir(folder);
-}
-
-/* ---- JSON; tests/cli/status.schema.json says what may stand where ---- */
+/* ---- JSON ---- */
 
 static json_t *count(uint64_t n)
 {
@@ -199,7 +140,7 @@ static enum epa_status show_one(const struct cli *cli, struct epa_error *err)
     json_t *all;
 
     if (status == EPA_OK)
-        status = read_one(pid, &s, err);
+        status = status_read_pid(pid, &s, err);
     if (status != EPA_OK)
         return status;
     if (cli->json != NULL) {

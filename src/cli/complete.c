@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cmd_status.h"
+#include "session/status.h"
 #include "cli/topics.h"
 #include "plugin/registry.h"
 

@@ -4,7 +4,7 @@
  * does not fit. Of a device what the algorithm's plan takes is held against what is free
  * there; inputs and what is written over its cache are for its backend to count, when it
  * allocates. */
-#include "session/preflight.h"
+#include "session/session.h"
 
 #include <string.h>
 

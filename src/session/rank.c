@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "epa2a/quant.h"
 #include "session/peak.h"
-#include "session/preflight.h"
 
 static const char *where(const struct rank *r)
 {
@@ -406,11 +405,10 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
     switch (r->session->verb) {
     case VERB_BENCH:
         status = rank_stop_create(r, err);
-        return status != EPA_OK               ? status
-               : r->clock == CLOCK_GRAPH      ? rank_bench_graph(r, err)
-               : r->clock == CLOCK_END_TO_END ? rank_bench_end_to_end(r, err)
-               : session_is_open(r->session)  ? rank_bench_open(r, err)
-                                              : rank_bench(r, err);
+        return status != EPA_OK              ? status
+               : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
+               : session_is_open(r->session) ? rank_bench_open(r, err)
+                                             : rank_bench(r, err);
     case VERB_RUN:
         return rank_run(r, err);
     case VERB_VERIFY:

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "session/preflight.h"
+#include "session/status.h"
 
 /* Ranks that find out about a failure have this long to write down where they were. Those
  * of a device have more to do: their kernels are given seconds to leave, and nothing can be

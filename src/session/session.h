@@ -7,11 +7,13 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
-#include "session/status_page.h"
 #include "op/op.h"
 #include "session/peak.h"
 #include "session/stop.h"
 #include "trace/record.h"
+
+struct status_page; /* session/status.h */
+struct status_page_run;
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
@@ -205,6 +207,19 @@ bool session_in_use(const struct session *);
 /* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in
  * err: the rank that failed first, in its own words. */
 enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
+
+/* preflight.c: refuses, by arithmetic and before a rank exists, what this machine cannot hold. */
+
+/* EPA_ERR_NOMEM with the sum in words: ranks x (heap + inputs + reference) against what is
+ * available and why that is the limit. */
+enum epa_status preflight_memory(const struct session *, struct epa_error *);
+
+/* The same for what the algorithm takes of a rank's device, of which so much is free; 0: not
+ * known, nothing is refused. */
+enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
+
+/* `root` stands before /proc and /sys: "" but in tests. */
+enum epa_status preflight_memory_from(const char *root, const struct session *, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
 struct epa_bootstrap;

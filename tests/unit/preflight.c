@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "launch/cache.h"
 #include "op/moe/moe.h"
-#include "session/preflight.h"
+#include "session/session.h"
 
 struct fixture {
     char root[512];

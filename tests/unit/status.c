@@ -28,9 +28,7 @@ static void made(struct fixture *f)
                                   .block_bytes = sizeof(struct session_rank),
                                   .file = "a.yaml",
                                   .label = "topk=8"}};
-    assert_int_equal(status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                                        &f->status_page, &err),
-                     EPA_OK);
+    assert_int_equal(status_page_create(&f->status_page, &err), EPA_OK);
     f->notes = status_page_map(f->status_page, sizeof(*f->notes), &f->run.notes_at);
     f->rank = status_page_map(f->status_page, RANKS * sizeof(*f->rank), &f->run.block_at);
     assert_non_null(f->notes);
@@ -183,21 +181,24 @@ TEST(pieces_hold_zeros_each_time)
     status_page_destroy(f.status_page);
 }
 
-TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
+static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(status_page_read(status_page_file(f->status_page), 8,
-                                      sizeof(struct session_notes), &head, &err),
+    assert_int_equal(pwrite(status_page_file(f->status_page), bytes, n, at), n);
+    assert_int_equal(status_page_read(status_page_file(f->status_page), &head, &err),
                      EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, ", another build than this"));
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(pwrite(status_page_file(f->status_page), "epa2a\0b\2", 8, 0), 8);
-    assert_int_equal(status_page_read(status_page_file(f->status_page), sizeof(struct session_rank),
-                                      sizeof(struct session_notes), &head, &err),
-                     EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
+    assert_non_null(strstr(err.text, why));
+}
+
+TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
+{
+    const uint32_t bytes = 8;
+
+    refused(f, offsetof(struct status_page_head, rank_bytes), &bytes, sizeof(bytes),
+            ", another build than this");
+    refused(f, 0, "epa2a\0b\2", 8, "is an epa2a whose version is not known here");
 }
 
 static uint64_t draw(uint64_t *state)
