@@ -3,6 +3,7 @@
  * memory, where the parent finds it however the rank ends. */
 #include "session/rank.h"
 
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -375,12 +376,21 @@ static void record_failure(struct rank *r, bool set_up_done, enum epa_status sta
                            const struct epa_error *err)
 {
     struct session_rank *to = r->shared;
+    const char *stage = where(r);
+    size_t n = strlen(stage);
+    char me[32], at[64] = "";
 
-    if (!set_up_done || status == EPA_ERR_MISMATCH) /* which says itself where it is */
+    snprintf(me, sizeof(me), "rank %u, ", r->boot->world.rank);
+    if (strncmp(err->text, stage, n) == 0 && strchr("/,:", err->text[n]) != NULL)
+        stage = ""; /* an algorithm says "dispatch/wait: ..." */
+    snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
+    if (strncmp(err->text, me, strlen(me)) == 0) /* a check, which says of which iteration */
+        snprintf(to->text, sizeof(to->text), "%s", err->text);
+    else if (!set_up_done)
         snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, err->text);
     else
-        snprintf(to->text, sizeof(to->text), "rank %u: %s, iteration %llu: %s", r->boot->world.rank,
-                 where(r), (unsigned long long)to->iteration, err->text);
+        snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
+                 stage[0] != '\0' ? ": " : "", err->text);
     to->failed_ns = realtime_ns();
     /* Release: the text is there before the status that sends the parent to read it. */
     __atomic_store_n(&to->status, status, __ATOMIC_RELEASE);
