@@ -70,7 +70,7 @@ const struct option options[OPTIONS] = {
     [THRESHOLD] = {"--threshold", "PERCENT", "compare: tolerated change of a median, such as 3%",
                    COMPARE | RERUN},
     [ALPHA] = {"--alpha", "P", "compare: significance level, such as 0.01", COMPARE | RERUN},
-    [QUICK] = {"--quick", NULL, "doctor: measure for 0.1 s, on less memory", DOCTOR},
+    [QUICK] = {"--quick", NULL, "doctor: leave out measuring links", DOCTOR},
     [OUT] = {"--out", "FILE", "output of trace merge, view and plot; - is standard output",
              TRACE | PLOT, 'o'},
     [KIND] = {"--kind", "auto|tokens|distribution|skew|stages",

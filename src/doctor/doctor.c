@@ -1,5 +1,4 @@
-/* The examination: plugins one by one, in the order in which they need each other, then memory and
- * cores. What plugins can do here is found out by opening them, in a launch of its own for each:
+/* The examination: plugins one by one, in the order in which they need each other. What plugins can do here is found out by opening them, in a launch of its own for each:
  * ranks are processes, so that a library that crashes takes nobody with it, and memory that it pins
  * is given back. They are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
@@ -8,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "launch/pin.h"
 #include "plugin/registry.h"
 
 enum { RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };
@@ -31,6 +29,7 @@ struct leaves {
 struct asked {
     const struct epa_backend_plugin *backend;
     const struct epa_transport_plugin *transport; /* NULL: the backend alone */
+    bool quick;                                   /* its links are not measured */
     struct leaves *leaves;                        /* [ranks] */
 };
 
@@ -63,7 +62,8 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
         return status;
     if (t->ops->describe != NULL)
         t->ops->describe(t, keep_fact, &out->facts);
-    status = peak_measure(boot, backend, t, 0, &out->peak, err);
+    if (!asked->quick)
+        status = peak_measure(boot, backend, t, 0, &out->peak, err);
     if (status == EPA_OK)
         status = boot->barrier(boot); /* nobody leaves while another measures */
     t->ops->close(t);
@@ -94,10 +94,10 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
  * options are as the plugin has them. A rank's own words say why not, where one has some; else those
  * of the launcher. */
 static enum epa_status probe(const struct epa_backend_plugin *backend,
-                             const struct epa_transport_plugin *transport, uint32_t ranks,
-                             struct doctor_plugin *out, struct epa_error *err)
+                             const struct epa_transport_plugin *transport, bool quick,
+                             uint32_t ranks, struct doctor_plugin *out, struct epa_error *err)
 {
-    struct asked asked = {.backend = backend, .transport = transport};
+    struct asked asked = {.backend = backend, .transport = transport, .quick = quick};
     size_t bytes = ranks * sizeof(struct leaves);
     struct epa_error why = {EPA_OK, ""};
     uint32_t failed_rank = 0, leaked_ranks = 0;
@@ -146,6 +146,7 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
 /* What is known of a plugin that has been looked at, beyond what is told of it. */
 struct exam {
     struct doctor *doctor;
+    bool quick;
     const struct registry_entry *entry;
     uint32_t entries;
     const struct epa_plugin *seen[DOCTOR_PLUGINS]; /* as doctor->plugin */
@@ -212,7 +213,7 @@ static void examine_backend(const struct exam *x, const struct epa_plugin *plugi
                          ? 1
                          : bounded(x->doctor->machine.gpus, 1, RANKS_MOST);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = probe(backend, NULL, ranks, p, &err);
+    enum epa_status status = probe(backend, NULL, true, ranks, p, &err);
 
     if (status != EPA_OK)
         refuse(p, status, "%s", err.text);
@@ -245,7 +246,7 @@ static void examine_transport(const struct exam *x, const struct epa_plugin *plu
         refuse(p, EPA_ERR_UNSUPPORTED, "no backend that can be used here has memory for it");
         return;
     }
-    status = probe(backend, transport, ranks_for(x, transport->memory, p->name), p, &err);
+    status = probe(backend, transport, x->quick, ranks_for(x, transport->memory, p->name), p, &err);
     if (status != EPA_OK)
         refuse(p, status, "%s", err.text);
     else
@@ -308,9 +309,9 @@ static void examine_plugin(struct exam *x, const struct registry_entry *entry)
     x->seen[d->plugins++] = entry->plugin;
 }
 
-static void examine_plugins(struct doctor *d, struct registry *registry)
+static void examine_plugins(struct doctor *d, struct registry *registry, bool quick)
 {
-    struct exam x = {.doctor = d};
+    struct exam x = {.doctor = d, .quick = quick};
     const struct doctor_plugin *shm;
 
     x.entries = registry_list(registry, &x.entry);
@@ -322,25 +323,6 @@ static void examine_plugins(struct doctor *d, struct registry *registry)
     }
     shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
     d->shm = shm == NULL ? EPA_ERR_UNSUPPORTED : shm->status;
-}
-
-/* What cannot be measured is left out. */
-static void measure(struct doctor *d)
-{
-    struct epa_error err = {EPA_OK, ""};
-    struct pin_plan plan;
-
-    if (pin_plan_init(&plan, PIN_CORE, 1, 1, &err) != EPA_OK)
-        return;
-    if (plan.cores > 0) {
-        uint64_t bytes = measure_bytes(d->machine.facts.l3_bytes, d->machine.available_bytes,
-                                       plan.cores, d->quick);
-
-        d->has_memory =
-            measure_memory(plan.order, plan.cores, bytes, d->quick, &d->memory, &err) == EPA_OK;
-        d->has_flags = measure_flags(plan.order, plan.cores, d->quick, &d->flags, &err) == EPA_OK;
-    }
-    pin_plan_finish(&plan);
 }
 
 enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
@@ -357,12 +339,10 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struc
         free(d);
         return status;
     }
-    d->quick = quick;
     machine_collect("", &d->machine);
     if (registry_empty(registry) != NULL)
         snprintf(d->empty, sizeof(d->empty), "%s", registry_empty(registry));
-    examine_plugins(d, registry);
-    measure(d);
+    examine_plugins(d, registry, quick);
     registry_destroy(registry);
     doctor_judge(d);
     *out = d;

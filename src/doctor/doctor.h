@@ -1,5 +1,5 @@
-/* `epa2a doctor`: what this machine has, what plugins can do with it, what memory and links
- * give, and what is wrong or missing with the command that mends it. */
+/* `epa2a doctor`: what this machine has, what plugins can do with it, what its links give, and
+ * what is wrong or missing with the command that mends it. */
 #ifndef DOCTOR_H
 #define DOCTOR_H
 
@@ -15,7 +15,7 @@ enum {
     DOCTOR_PLUGINS = 48,
     DOCTOR_FINDINGS = 40,
     DOCTOR_FACTS = 24,
-    DOCTOR_SCHEMA = 1,
+    DOCTOR_SCHEMA = 2,
     MACHINE_PORTS = 16,
     MACHINE_NETWORKS = 16,
     MACHINE_PROGRAMS = 3,
@@ -73,39 +73,6 @@ void machine_finish(struct machine *);
 
 const struct machine_program *machine_program(const struct machine *, const char *name);
 
-/* ---- measure.c: what memory and cores do on their own, without ranks ---- */
-
-/* Bytes a nanosecond; copied bytes count once. */
-struct measure_rates {
-    double read, write, copy;
-};
-
-struct measure_memory {
-    uint64_t bytes; /* that each core reads, writes, or copies half of */
-    uint32_t cores;
-    struct measure_rates one, all; /* of one core alone; of all of them together */
-};
-
-/* One way of a cache line between two cores, ns. */
-struct measure_flags {
-    uint32_t pairs;  /* that were measured */
-    uint32_t missed; /* that did not come to an end in time: something else runs there */
-    double least, median, most;
-    int32_t least_core[2], most_core[2];
-};
-
-/* How much a core works on, so that it does not come from caches: `quick` settles for less
- * than that. `available`: memory that may be taken. */
-uint64_t measure_bytes(uint64_t l3_bytes, uint64_t available, uint32_t cores, bool quick);
-
-/* On these cores, one thread pinned to each. */
-enum epa_status measure_memory(const int32_t *core, uint32_t cores, uint64_t bytes, bool quick,
-                               struct measure_memory *out, struct epa_error *);
-
-/* All pairs of up to 16 of the cores, which are taken evenly from the list. */
-enum epa_status measure_flags(const int32_t *core, uint32_t cores, bool quick,
-                              struct measure_flags *out, struct epa_error *);
-
 /* ---- doctor.c ---- */
 
 struct doctor_plugin {
@@ -115,7 +82,7 @@ struct doctor_plugin {
     char text[512];         /* how, or why not */
     enum epa_status status; /* why not */
     uint32_t ranks;         /* that it was opened on; 0: on none */
-    struct peak peak;       /* of the links, of transports */
+    struct peak peak;       /* of the links, of transports; zeros: not measured */
     struct doctor_facts {   /* what rank 0 says of itself */
         uint32_t n;
         struct doctor_fact {
@@ -135,14 +102,12 @@ struct doctor {
     struct doctor_plugin plugin[DOCTOR_PLUGINS];
     struct doctor_finding finding[DOCTOR_FINDINGS];
     uint32_t plugins, findings;
-    bool quick, has_memory, has_flags;
-    struct measure_memory memory;
-    struct measure_flags flags;
     char empty[320];     /* which folders hold no plugins; "": none */
     enum epa_status shm; /* EPA_OK: ranks of this host can talk */
 };
 
-/* Plugins that are not there as they should be are no failure: they are findings. */
+/* Plugins that are not there as they should be are no failure: they are findings. `quick`: links are
+ * not measured. */
 enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
                                struct epa_error *);
 void doctor_destroy(struct doctor *);

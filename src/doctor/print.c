@@ -149,41 +149,19 @@ static void print_plugins(FILE *to, const struct doctor *d)
     }
 }
 
-static void print_rates(FILE *to, const char *who, const struct measure_rates *r)
+static void print_links(FILE *to, const struct doctor *d)
 {
-    fprintf(to, "  %-*s%8.1f %8.1f %8.1f\n", LEFT - 2, who, r->read, r->write, r->copy);
-}
+    bool first = true;
 
-static void print_measured(FILE *to, const struct doctor *d)
-{
-    char size[32], who[32];
-
-    fprintf(to, "\nmeasured%s\n", d->quick ? ", quickly" : "");
-    if (d->has_memory) {
-        fprintf(to, "  %-*s    read    write     copy  [GB/s], %s a core\n", LEFT - 2, "memory",
-                text_size(size, sizeof(size), d->memory.bytes));
-        print_rates(to, "one core", &d->memory.one);
-        snprintf(who, sizeof(who), "all %u", d->memory.cores);
-        print_rates(to, who, &d->memory.all);
-    }
-    if (d->has_flags && d->flags.pairs == 1)
-        say(to, "flag", "%.0f ns from core %d to %d", d->flags.least, d->flags.least_core[0],
-            d->flags.least_core[1]);
-    else if (d->has_flags && d->flags.pairs > 1)
-        say(to, "flag",
-            "%.0f ns from core %d to %d, median %.0f ns, at most %.0f ns from core %d to %d; "
-            "%u pairs",
-            d->flags.least, d->flags.least_core[0], d->flags.least_core[1], d->flags.median,
-            d->flags.most, d->flags.most_core[0], d->flags.most_core[1], d->flags.pairs);
-    if (d->has_flags && d->flags.missed > 0)
-        say(to, "", "%u pairs of cores exceeded the time limit", d->flags.missed);
     for (uint32_t i = 0; i < d->plugins; i++) {
         const struct doctor_plugin *p = &d->plugin[i];
 
-        if (p->usable && p->peak.latency_ns > 0)
-            say(to, p->name,
-                "%u ranks: %.1f GB/s out of each while all send, %.2f us for a signal", p->ranks,
-                p->peak.bytes_per_ns, p->peak.latency_ns / 1e3);
+        if (!p->usable || !(p->peak.latency_ns > 0))
+            continue;
+        fprintf(to, "%s", first ? "\nlinks\n" : "");
+        first = false;
+        say(to, p->name, "%u ranks: %.1f GB/s out of each while all send, %.2f us for a signal",
+            p->ranks, p->peak.bytes_per_ns, p->peak.latency_ns / 1e3);
     }
 }
 
@@ -211,7 +189,7 @@ void doctor_print(FILE *to, const struct doctor *d)
     print_memory(to, &d->machine);
     print_devices(to, &d->machine);
     print_plugins(to, d);
-    print_measured(to, d);
+    print_links(to, d);
     print_findings(to, d, false);
     print_findings(to, d, true);
     fprintf(to, "\n%s\n",
@@ -310,40 +288,15 @@ static json_t *plugins_json(const struct doctor *d)
         json_t *facts = json_array();
 
         for (uint32_t k = 0; k < p->facts.n; k++)
-            json_array_append_new(facts,
-                                  json_pack("{s:o,s:o}", "key", text(p->facts.fact[k].key),
-                                            "value", text(p->facts.fact[k].value)));
+            json_array_append_new(facts, json_pack("{s:o,s:o}", "key", text(p->facts.fact[k].key),
+                                                   "value", text(p->facts.fact[k].value)));
         json_array_append_new(plugins,
-                              json_pack("{s:s,s:o,s:b,s:b,s:o,s:o,s:o}", "kind", plugin_kind_name(p->kind),
-                                        "name", text(p->name), "loaded", (int)p->loaded, "usable",
-                                        (int)p->usable, "text", text(p->text), "links",
-                                        links_json(p), "facts", facts));
+                              json_pack("{s:s,s:o,s:b,s:b,s:o,s:o,s:o}", "kind",
+                                        plugin_kind_name(p->kind), "name", text(p->name), "loaded",
+                                        (int)p->loaded, "usable", (int)p->usable, "text",
+                                        text(p->text), "links", links_json(p), "facts", facts));
     }
     return plugins;
-}
-
-static json_t *rates_json(const struct measure_rates *r)
-{
-    return json_pack("{s:o,s:o,s:o}", "read", real(r->read), "write", real(r->write), "copy",
-                     real(r->copy));
-}
-
-static json_t *measured_json(const struct doctor *d)
-{
-    const struct measure_flags *f = &d->flags;
-    json_t *memory = json_null(), *flags = json_null();
-
-    if (d->has_memory)
-        memory = json_pack("{s:o,s:o,s:o,s:o}", "bytes", count(d->memory.bytes), "cores",
-                           count(d->memory.cores), "one", rates_json(&d->memory.one), "all",
-                           rates_json(&d->memory.all));
-    if (d->has_flags && f->pairs > 0)
-        flags =
-            json_pack("{s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i]}", "pairs", count(f->pairs), "missed",
-                      count(f->missed), "least_ns", real(f->least), "median_ns", real(f->median),
-                      "most_ns", real(f->most), "least_cores", f->least_core[0], f->least_core[1],
-                      "most_cores", f->most_core[0], f->most_core[1]);
-    return json_pack("{s:b,s:o,s:o}", "quick", (int)d->quick, "memory", memory, "flags", flags);
 }
 
 static json_t *findings_json(const struct doctor *d, bool missing)
@@ -362,12 +315,12 @@ static json_t *findings_json(const struct doctor *d, bool missing)
 enum epa_status doctor_json(const struct doctor *d, struct text *out, struct epa_error *err)
 {
     const struct facts *f = &d->machine.facts;
-    json_t *root = json_pack(
-        "{s:i,s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", DOCTOR_SCHEMA, "program",
-        "epa2a", "version", f->version, "plugin_abi", (int)EPA_ABI, "runs", (int)(d->shm == EPA_OK),
-        "machine", cores_json(&d->machine), "memory", memory_json(&d->machine), "devices",
-        devices_json(&d->machine), "plugins", plugins_json(d), "measured", measured_json(d),
-        "warnings", findings_json(d, false), "missing", findings_json(d, true));
+    json_t *root = json_pack("{s:i,s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "schema",
+                             DOCTOR_SCHEMA, "program", "epa2a", "version", f->version, "plugin_abi",
+                             (int)EPA_ABI, "runs", (int)(d->shm == EPA_OK), "machine",
+                             cores_json(&d->machine), "memory", memory_json(&d->machine), "devices",
+                             devices_json(&d->machine), "plugins", plugins_json(d), "warnings",
+                             findings_json(d, false), "missing", findings_json(d, true));
     char *dump = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     json_decref(root);
