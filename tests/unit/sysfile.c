@@ -67,70 +67,57 @@ TEST(a_list_counts_what_it_names)
 
 /* ---- memory ---- */
 
-static uint64_t available(const char *root, char *which)
+/* Files, and what they leave; the folder is a new one for each. */
+TEST(the_least_of_mem_available_and_the_groups_above_counts)
 {
-    return memory_available(root, which, 64);
-}
+    static const struct {
+        const char *file[8]; /* path, text */
+        uint64_t available;
+        bool by_group;
+    } c[] = {
+        {{0}, UINT64_MAX, false}, /* nothing can be read */
+        {{"/proc/meminfo", "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n"},
+         8 << 20,
+         false},
+        {{"/proc/meminfo", "MemAvailable: 1048576 kB\n", "/proc/self/cgroup", "0::/jobs/one\n",
+          "/sys/fs/cgroup/jobs/one/memory.max", "1000000\n",
+          "/sys/fs/cgroup/jobs/one/memory.current", "400000\n"},
+         600000,
+         true},
+        /* Cached files that nobody uses are room. */
+        {{"/proc/self/cgroup", "0::/\n", "/sys/fs/cgroup/memory.max", "1000000\n",
+          "/sys/fs/cgroup/memory.current", "400000\n", "/sys/fs/cgroup/memory.stat",
+          "anon 1\ninactive_file 300000\nfile 9\n"},
+         900000,
+         true},
+        {{"/proc/self/cgroup", "0::/jobs/one\n", "/sys/fs/cgroup/jobs/one/memory.max", "max\n",
+          "/sys/fs/cgroup/jobs/memory.max", "5000\n", "/sys/fs/cgroup/jobs/memory.current",
+          "6000\n"},
+         0,
+         true},
+        /* A container that hides its path is found at the top, here of version 1. */
+        {{"/proc/self/cgroup", "12:cpu:/x\n4:memory:/docker/abcdef\n",
+          "/sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n",
+          "/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n",
+          "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n"},
+         1600000,
+         true},
+        {{"/proc/self/cgroup", "4:memory:/\n", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+          "9223372036854771712\n"},
+         UINT64_MAX,
+         false}, /* no limit */
+    };
 
-TEST_IN(root_set_up, root_tear_down, memory_is_mem_available_without_a_cgroup)
-{
-    char which[64];
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        char root[512], which[64];
 
-    root_put(*state, "/proc/meminfo", "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\n");
-    assert_int_equal(available(*state, which), 8 << 20);
-    assert_string_equal(which, "MemAvailable");
-}
-
-TEST_IN(root_set_up, root_tear_down, memory_is_unlimited_where_nothing_can_be_read)
-{
-    char which[64];
-
-    assert_true(available(*state, which) == UINT64_MAX);
-}
-
-TEST_IN(root_set_up, root_tear_down, a_cgroup_of_version_2_limits_memory)
-{
-    char which[64];
-
-    root_put(*state, "/proc/meminfo", "MemAvailable: 1048576 kB\n");
-    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
-    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "1000000\n");
-    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.current", "400000\n");
-    assert_int_equal(available(*state, which), 600000);
-    assert_string_equal(which, "room in the cgroup");
-}
-
-TEST_IN(root_set_up, root_tear_down, cached_files_of_a_cgroup_count_as_room)
-{
-    char which[64];
-
-    root_put(*state, "/proc/self/cgroup", "0::/\n");
-    root_put(*state, "/sys/fs/cgroup/memory.max", "1000000\n");
-    root_put(*state, "/sys/fs/cgroup/memory.current", "400000\n");
-    root_put(*state, "/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 300000\nfile 9\n");
-    assert_int_equal(available(*state, which), 900000);
-}
-
-TEST_IN(root_set_up, root_tear_down, the_tightest_cgroup_above_counts)
-{
-    char which[64];
-
-    root_put(*state, "/proc/self/cgroup", "0::/jobs/one\n");
-    root_put(*state, "/sys/fs/cgroup/jobs/one/memory.max", "max\n");
-    root_put(*state, "/sys/fs/cgroup/jobs/memory.max", "5000\n");
-    root_put(*state, "/sys/fs/cgroup/jobs/memory.current", "6000\n");
-    assert_int_equal(available(*state, which), 0);
-}
-
-TEST_IN(root_set_up, root_tear_down, a_container_that_hides_its_path_is_found_at_the_top)
-{
-    char which[64];
-
-    root_put(*state, "/proc/self/cgroup", "12:cpu:/x\n4:memory:/docker/abcdef\n");
-    root_put(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
-    root_put(*state, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
-    root_put(*state, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n");
-    assert_int_equal(available(*state, which), 1600000);
+        root_create(root, sizeof(root));
+        for (uint32_t k = 0; k < 8 && c[i].file[k] != NULL; k += 2)
+            root_put(root, c[i].file[k], c[i].file[k + 1]);
+        assert_true(memory_available(root, which, sizeof(which)) == c[i].available);
+        assert_string_equal(which, c[i].by_group ? "room in the cgroup" : "MemAvailable");
+        root_destroy(root);
+    }
 }
 
 TEST_IN(root_set_up, root_tear_down, the_address_space_left_is_the_limit_less_what_is_mapped)
