@@ -372,27 +372,26 @@ static void load(struct registry *registry, struct registry_entry *entry)
         entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
 }
 
-/* What a build leaves out where a library is not there. */
-static const struct left_out {
-    enum epa_plugin_kind kind;
-    const char *name, *needs;
-} left_out[] = {
-    {EPA_PLUGIN_ALGORITHM, "alltoallv", "an MPI library (Debian: libopenmpi-dev)"},
-    {EPA_PLUGIN_BACKEND, "cuda", "nvcc of CUDA 13"},
-    {EPA_PLUGIN_LAUNCHER, "mpi", "an MPI library (Debian: libopenmpi-dev)"},
-    {EPA_PLUGIN_TRANSPORT, "nvlink", "nvcc of CUDA 13"},
-    {EPA_PLUGIN_TRANSPORT, "ucx", "UCX (Debian: libucx-dev)"},
-    {EPA_PLUGIN_TRANSPORT, "verbs", "libibverbs (Debian: libibverbs-dev)"},
+const struct plugin_part plugin_parts[] = {
+    {EPA_PLUGIN_ALGORITHM, "alltoallv", "an MPI library (Debian: libopenmpi-dev)", "libopenmpi3"},
+    {EPA_PLUGIN_BACKEND, "cuda", "nvcc of CUDA 13", ""},
+    {EPA_PLUGIN_LAUNCHER, "mpi", "an MPI library (Debian: libopenmpi-dev)",
+     "openmpi-bin libopenmpi3"},
+    {EPA_PLUGIN_TRANSPORT, "nvlink", "nvcc of CUDA 13", ""},
+    {EPA_PLUGIN_TRANSPORT, "ucx", "UCX (Debian: libucx-dev)", "libucx0"},
+    {EPA_PLUGIN_TRANSPORT, "verbs", "libibverbs (Debian: libibverbs-dev)",
+     "libibverbs1 ibverbs-providers"},
+    {0},
 };
 
 static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name,
                                      struct epa_error *err)
 {
-    for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++) {
-        if (left_out[i].kind == kind && strcmp(left_out[i].name, name) == 0)
+    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
+        if (part->kind == kind && strcmp(part->name, name) == 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "%s '%s' is not part of this build: building it needs %s",
-                            plugin_kind_name(kind), name, left_out[i].needs);
+                            plugin_kind_name(kind), name, part->build);
     }
     return EPA_OK;
 }

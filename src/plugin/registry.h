@@ -51,6 +51,13 @@ const char *registry_empty(const struct registry *);
  * be moved. */
 void registry_installed_folder(char *out, size_t room);
 
+/* Plugins that a build leaves out where a library is not there: what building one needs, and the
+ * Debian packages that loading it needs. An entry without a name ends it. */
+extern const struct plugin_part {
+    enum epa_plugin_kind kind;
+    const char *name, *build, *run;
+} plugin_parts[];
+
 /* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked with.
  * Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
 

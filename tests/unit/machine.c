@@ -160,14 +160,13 @@ TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_ve
     root_put(root, "/bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 9.9'\necho more\n");
     snprintf(path, sizeof(path), "%s/bin/mpirun", root);
     chmod(path, 0755);
-    snprintf(path, sizeof(path), "bin:%s/nowhere:%s/bin", root, root);
+    snprintf(path, sizeof(path), "bin:%s/nowhere:%s/bin:/usr/bin:/bin", root, root);
     setenv("PATH", path, 1);
     machine_collect(root, &m);
     mpirun = machine_program(&m, "mpirun");
     assert_non_null(mpirun);
     assert_non_null(strstr(mpirun->path, "/bin/mpirun"));
     assert_string_equal(mpirun->version, "mpirun (Open MPI) 9.9");
-    assert_string_equal(machine_program(&m, "srun")->path, "");
     assert_null(machine_program(&m, "no such"));
     machine_finish(&m);
 }
