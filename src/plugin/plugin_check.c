@@ -11,14 +11,39 @@
 
 enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES = 1 << 20 };
 
+#define MUST(type, function) \
+    { \
+#function, offsetof(struct epa_##type##_plugin, function) \
+    }
+
+/* What a descriptor of each kind is: where it says of which memory it is (0: nowhere), and the
+ * functions that must be there. */
 static const struct {
     const char *name, *article;
     uint32_t size;
+    size_t memory;
+    struct {
+        const char *name;
+        size_t offset;
+    } must[2];
 } kinds[PLUGIN_KINDS] = {
-    [EPA_PLUGIN_BACKEND] = {"backend", "a", sizeof(struct epa_backend_plugin)},
-    [EPA_PLUGIN_LAUNCHER] = {"launcher", "a", sizeof(struct epa_launcher_plugin)},
-    [EPA_PLUGIN_TRANSPORT] = {"transport", "a", sizeof(struct epa_transport_plugin)},
-    [EPA_PLUGIN_ALGORITHM] = {"algorithm", "an", sizeof(struct epa_algorithm_plugin)},
+    [EPA_PLUGIN_BACKEND] = {"backend",
+                            "a",
+                            sizeof(struct epa_backend_plugin),
+                            offsetof(struct epa_backend_plugin, memory),
+                            {MUST(backend, open)}},
+    [EPA_PLUGIN_LAUNCHER] =
+        {"launcher", "a", sizeof(struct epa_launcher_plugin), 0, {MUST(launcher, launch)}},
+    [EPA_PLUGIN_TRANSPORT] = {"transport",
+                              "a",
+                              sizeof(struct epa_transport_plugin),
+                              offsetof(struct epa_transport_plugin, memory),
+                              {MUST(transport, open)}},
+    [EPA_PLUGIN_ALGORITHM] = {"algorithm",
+                              "an",
+                              sizeof(struct epa_algorithm_plugin),
+                              offsetof(struct epa_algorithm_plugin, memory),
+                              {MUST(algorithm, plan), MUST(algorithm, create)}},
 };
 
 /* By enum epa_option_type: the bytes of the field, and their alignment. */
@@ -221,39 +246,6 @@ static enum epa_status check_options(const struct epa_options *options, struct e
     return EPA_OK;
 }
 
-/* The function that is NULL and must not be, or NULL. */
-static const char *missing_function(const struct epa_plugin *plugin)
-{
-    switch (plugin->kind) {
-    case EPA_PLUGIN_BACKEND:
-        return ((const struct epa_backend_plugin *)plugin)->open == NULL ? "open" : NULL;
-    case EPA_PLUGIN_LAUNCHER:
-        return ((const struct epa_launcher_plugin *)plugin)->launch == NULL ? "launch" : NULL;
-    case EPA_PLUGIN_TRANSPORT:
-        return ((const struct epa_transport_plugin *)plugin)->open == NULL ? "open" : NULL;
-    case EPA_PLUGIN_ALGORITHM:
-        if (((const struct epa_algorithm_plugin *)plugin)->plan == NULL)
-            return "plan";
-        return ((const struct epa_algorithm_plugin *)plugin)->create == NULL ? "create" : NULL;
-    }
-    return NULL;
-}
-
-static uint32_t memory_of(const struct epa_plugin *plugin)
-{
-    switch (plugin->kind) {
-    case EPA_PLUGIN_BACKEND:
-        return ((const struct epa_backend_plugin *)plugin)->memory;
-    case EPA_PLUGIN_TRANSPORT:
-        return ((const struct epa_transport_plugin *)plugin)->memory;
-    case EPA_PLUGIN_ALGORITHM:
-        return ((const struct epa_algorithm_plugin *)plugin)->memory;
-    case EPA_PLUGIN_LAUNCHER:
-        break;
-    }
-    return EPA_MEMORY_HOST; /* no matter to launchers */
-}
-
 static enum epa_status check_numbers(const struct epa_plugin *p, enum epa_plugin_kind kind,
                                      struct epa_error *err)
 {
@@ -276,7 +268,8 @@ enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_ki
                              const char *name, struct epa_error *err)
 {
     enum epa_status status = check_numbers(plugin, kind, err);
-    const char *missing;
+    uint32_t memory = EPA_MEMORY_HOST;
+    void (*function)(void);
 
     if (status != EPA_OK)
         return status;
@@ -287,10 +280,15 @@ enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_ki
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it calls itself '%s'", plugin->name);
     if (plugin->summary == NULL || !one_line(plugin->summary, MAX_SUMMARY))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its summary is not one line of text");
-    missing = missing_function(plugin);
-    if (missing != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its function %s is missing", missing);
-    if ((memory_of(plugin) & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
+    for (uint32_t i = 0; i < 2 && kinds[kind].must[i].name != NULL; i++) {
+        memcpy(&function, (const char *)plugin + kinds[kind].must[i].offset, sizeof(function));
+        if (function == NULL)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "its function %s is missing",
+                            kinds[kind].must[i].name);
+    }
+    if (kinds[kind].memory != 0)
+        memcpy(&memory, (const char *)plugin + kinds[kind].memory, sizeof(memory));
+    if ((memory & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "it says of no kind of memory that it works there");
     return check_options(&plugin->options, err);

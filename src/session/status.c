@@ -371,7 +371,7 @@ enum epa_status status_read_pid(pid_t pid, struct status *out, struct epa_error 
     return EPA_OK;
 }
 
-/* Of this user; a process of a command that is not its first, such as a rank, has the board of
+/* Of this user; a process of a command that is not its first, such as a rank, has the page of
  * the first. */
 static bool is_command(const char *name, struct status *out)
 {

@@ -43,18 +43,6 @@ TEST(few_samples_have_none)
         assert_int_equal(interval_of_median(n), 0);
 }
 
-/* There the binomial is the normal distribution: 1.96 deviations of sqrt(n) / 2. */
-TEST(many_samples_follow_the_normal_distribution)
-{
-    static const uint64_t many[] = {100000, 1000000, 1000001, 10000000};
-
-    for (size_t i = 0; i < LENGTH(many); i++) {
-        double n = (double)many[i], want = n / 2 - 1.959964 * sqrt(n) / 2;
-
-        assert_true(fabs((double)interval_of_median(many[i]) - want) < 2);
-    }
-}
-
 /* Of a distribution with a long tail; its median is 1. */
 TEST(it_covers_the_median_as_often_as_it_says)
 {

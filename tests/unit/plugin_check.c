@@ -123,35 +123,6 @@ TEST(functions_texts_and_memory_must_be_there)
     REFUSED("options .. defaults", s.algorithm.plugin.options.size = 0);
 }
 
-TEST(each_kind_must_have_its_function)
-{
-    struct epa_backend_plugin backend = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "x",
-                   .summary = "x"},
-        .memory = EPA_MEMORY_HOST};
-    struct epa_launcher_plugin launcher = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "x",
-                   .summary = "x"}};
-    struct epa_transport_plugin transport = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-                   .name = "x", .summary = "x"},
-        .memory = EPA_MEMORY_HOST};
-    const struct {
-        const struct epa_plugin *plugin;
-        const char *why;
-    } cases[] = {{&backend.plugin, "function open"},
-                 {&launcher.plugin, "function launch"},
-                 {&transport.plugin, "function open"}};
-
-    for (size_t i = 0; i < LENGTH(cases); i++) {
-        struct epa_error err = {EPA_OK, ""};
-
-        assert_int_equal(plugin_check(cases[i].plugin, cases[i].plugin->kind, "x", &err),
-                         EPA_ERR_UNSUPPORTED);
-        assert_words(err.text, cases[i].why);
-    }
-}
-
 TEST(options_must_lie_in_the_struct)
 {
     struct subject s;

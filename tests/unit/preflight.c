@@ -44,13 +44,6 @@ static enum epa_status check(struct fixture *x)
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
 }
 
-TEST_OF_MACHINE(what_fits_passes)
-{
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
-    assert_int_equal(check(x), EPA_OK);
-    assert_string_equal(x->err.text, "");
-}
-
 TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
 {
     root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
@@ -109,22 +102,6 @@ TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
     x->fake.experiment.moe.experts = 8;
     root_put(x->root, "/proc/meminfo", "MemAvailable: 131072 kB\n");
     assert_int_equal(check(x), EPA_OK);
-}
-
-TEST_OF_MACHINE(every_slot_of_inputs_counts)
-{
-    x->fake.session.verb = VERB_BENCH;
-    assert_int_equal(session_slots(&x->fake.session), 1);
-    x->fake.experiment.bench.input_sets = 64;
-    assert_int_equal(session_slots(&x->fake.session), 64);
-    assert_true(session_checks(&x->fake.session));
-    x->fake.experiment.bench.check = false;
-    assert_false(session_checks(&x->fake.session));
-    x->fake.session.verb = VERB_VERIFY;
-    assert_int_equal(session_slots(&x->fake.session), 1);
-    x->fake.experiment.verify.order = ORDER_PIPELINED;
-    assert_int_equal(session_slots(&x->fake.session), 2);
-    assert_true(session_checks(&x->fake.session));
 }
 
 TEST_OF_MACHINE(samples_count_where_they_are_many)

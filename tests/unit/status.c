@@ -162,25 +162,6 @@ TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
     status_finish(&s);
 }
 
-TEST(pieces_hold_zeros_each_time)
-{
-    struct fixture f;
-    uint64_t at = 0, first;
-    char *p;
-
-    made(&f);
-    first = f.run.notes_at;
-    status_page_unmap(f.status_page, f.rank, RANKS * sizeof(*f.rank));
-    status_page_unmap(f.status_page, f.notes, sizeof(*f.notes));
-    p = status_page_map(f.status_page, 100000, &at);
-    assert_non_null(p);
-    assert_int_equal(at, first);
-    for (uint32_t i = 0; i < 100000; i++)
-        assert_int_equal(p[i], 0);
-    status_page_unmap(f.status_page, p, 100000);
-    status_page_destroy(f.status_page);
-}
-
 static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
     struct status_page_head head;
@@ -241,22 +222,4 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
         text_free(&text);
         status_finish(&s);
     }
-}
-
-TEST(a_process_without_a_status_page_is_reported_apart)
-{
-    struct epa_error err = {EPA_OK, ""};
-    struct fixture f;
-    int file = -1;
-
-    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "runs no experiment of epa2a"));
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(status_page_open(0x7ffffff0, &file, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "there is no process 2147483632"));
-    made(&f);
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_OK);
-    close(file);
-    unmade(&f);
 }

@@ -61,16 +61,6 @@ static struct outcome run(const struct bench_options *options, const struct seri
     return out;
 }
 
-TEST(samples_that_are_alike_stop_at_the_least_number)
-{
-    const struct bench_options o = {.iterations = 1000, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_int_equal(out.n, 50);
-    assert_int_equal(out.looks, 1);
-}
-
 /* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes
  * about 1540. */
 TEST(noise_stops_once_the_interval_is_narrow)
@@ -110,19 +100,6 @@ TEST(max_time_stops_soon_after_it_and_looks_seldom)
     assert_true(out.looks < 60);
 }
 
-TEST(the_first_of_two_rules_counts)
-{
-    struct bench_options o = {
-        .iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .max_time_ns = 100000};
-    struct outcome out = run(&o, &(struct series){noisy, 1000});
-
-    assert_int_equal(out.reason, STOP_TIME);
-    assert_int_equal(out.n, 100);
-    o.max_time_ns = 100000000;
-    out = run(&o, &(struct series){noisy, 1000});
-    assert_int_equal(out.reason, STOP_CI95);
-}
-
 TEST(min_time_holds_the_interval_back)
 {
     const struct bench_options o = {
@@ -131,19 +108,6 @@ TEST(min_time_holds_the_interval_back)
 
     assert_int_equal(out.reason, STOP_CI95);
     assert_true(out.n >= 10000 && out.n <= 12600);
-}
-
-TEST(fewer_samples_than_the_least_are_all_of_them)
-{
-    struct bench_options o = {.iterations = 20, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_int_equal(out.n, 20);
-    o.iterations = 4; /* too few for an interval */
-    out = run(&o, &(struct series){alike, 100});
-    assert_int_equal(out.reason, STOP_ITERATIONS);
-    assert_int_equal(out.n, 4);
 }
 
 TEST(a_median_of_nothing_has_no_interval)
