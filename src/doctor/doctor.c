@@ -23,7 +23,7 @@ struct leaves {
     enum epa_status status;
     char why[512];
     struct peak peak;
-    struct doctor_facts facts;
+    struct session_facts facts;
 };
 
 struct asked {
@@ -32,17 +32,6 @@ struct asked {
     bool quick;                                   /* its links are not measured */
     struct leaves *leaves;                        /* [ranks] */
 };
-
-static void keep_fact(void *arg, const char *key, const char *value)
-{
-    struct doctor_facts *to = arg;
-
-    if (to->n == DOCTOR_FACTS)
-        return;
-    snprintf(to->fact[to->n].key, sizeof(to->fact->key), "%s", key);
-    snprintf(to->fact[to->n].value, sizeof(to->fact->value), "%s", value);
-    to->n++;
-}
 
 static enum epa_status with_transport(const struct asked *asked, struct epa_bootstrap *boot,
                                       struct epa_backend *backend, struct leaves *out,
@@ -61,7 +50,7 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
     if (status != EPA_OK)
         return status;
     if (t->ops->describe != NULL)
-        t->ops->describe(t, keep_fact, &out->facts);
+        t->ops->describe(t, session_keep_fact, &out->facts);
     if (!asked->quick)
         status = peak_measure(boot, backend, t, 0, &out->peak, err);
     if (status == EPA_OK)
@@ -70,7 +59,7 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
     return status;
 }
 
-static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
+static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
 {
     const struct asked *asked = arg;
     struct leaves *mine = &asked->leaves[boot->world.rank];
@@ -82,7 +71,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     if (status == EPA_OK && asked->transport != NULL)
         status = with_transport(asked, boot, backend, mine, &err);
     else if (status == EPA_OK && backend->ops->describe != NULL)
-        backend->ops->describe(backend, keep_fact, &mine->facts);
+        backend->ops->describe(backend, session_keep_fact, &mine->facts);
     if (backend != NULL)
         backend->ops->close(backend);
     snprintf(mine->why, sizeof(mine->why), "%s", err.text);
@@ -116,7 +105,7 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
                                                             .stop_fd = -1,
                                                             .grace_ns = grace_ns,
                                                             .timeout_ns = timeout_ns,
-                                                            .rank_main = rank_main,
+                                                            .rank_main = probe_main,
                                                             .arg = &asked,
                                                             .block = (char *)asked.leaves,
                                                             .block_bytes = sizeof(struct leaves),

@@ -9,12 +9,11 @@
 
 #include "base/text.h"
 #include "report/facts.h"
-#include "session/peak.h"
+#include "session/session.h"
 
 enum {
     DOCTOR_PLUGINS = 48,
     DOCTOR_FINDINGS = 40,
-    DOCTOR_FACTS = 24,
     DOCTOR_SCHEMA = 2,
     MACHINE_PORTS = 16,
     MACHINE_NETWORKS = 16,
@@ -79,16 +78,11 @@ struct doctor_plugin {
     enum epa_plugin_kind kind;
     char name[40];
     bool loaded, usable;
-    char text[512];         /* how, or why not */
-    enum epa_status status; /* why not */
-    uint32_t ranks;         /* that it was opened on; 0: on none */
-    struct peak peak;       /* of the links, of transports; zeros: not measured */
-    struct doctor_facts {   /* what rank 0 says of itself */
-        uint32_t n;
-        struct doctor_fact {
-            char key[32], value[160];
-        } fact[DOCTOR_FACTS];
-    } facts;
+    char text[512];             /* how, or why not */
+    enum epa_status status;     /* why not */
+    uint32_t ranks;             /* that it was opened on; 0: on none */
+    struct peak peak;           /* of the links, of transports; zeros: not measured */
+    struct session_facts facts; /* what rank 0 says of itself */
 };
 
 /* Something that makes runs slower, noisier or impossible, or that is not there. */

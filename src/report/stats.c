@@ -3,24 +3,8 @@
 #include "report/stats.h"
 
 #include <math.h>
-#include <stdlib.h>
 
-#include "base/interval.h"
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Nearest rank: the ceil(n * part / 1000)-th of n > 0 sorted samples. */
-static double percentile(const double *sorted, uint64_t n, uint32_t part)
-{
-    uint64_t rank = n / 1000 * part + (n % 1000 * part + 999) / 1000;
-
-    return sorted[rank > 0 ? rank - 1 : 0];
-}
+#include "base/stats.h"
 
 /* Two passes: with one, what is left of times of 10^9 after the squares is noise. */
 static void moments(const double *sample, uint64_t n, struct stats *s)
@@ -40,8 +24,8 @@ static void deviations(const double *sample, uint64_t n, double *scratch, struct
 {
     for (uint64_t i = 0; i < n; i++)
         scratch[i] = fabs(sample[i] - s->median);
-    qsort(scratch, n, sizeof(*scratch), by_value);
-    s->mad = percentile(scratch, n, 500);
+    stats_sort(scratch, n);
+    s->mad = stats_percentile(scratch, n, 500);
     for (uint64_t i = n; s->mad > 0 && i > 0; i--) {
         if (scratch[i - 1] / s->mad <= STATS_OUTLIER)
             break;
@@ -71,13 +55,13 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
     s.n = n;
     for (uint64_t i = 0; i < n; i++)
         scratch[i] = sample[i];
-    qsort(scratch, n, sizeof(*scratch), by_value);
+    stats_sort(scratch, n);
     s.min = scratch[0];
-    s.median = percentile(scratch, n, 500);
-    s.p95 = percentile(scratch, n, 950);
-    s.p99 = percentile(scratch, n, 990);
+    s.median = stats_percentile(scratch, n, 500);
+    s.p95 = stats_percentile(scratch, n, 950);
+    s.p99 = stats_percentile(scratch, n, 990);
     if (n >= STATS_P999_LEAST)
-        s.p999 = percentile(scratch, n, 999);
+        s.p999 = stats_percentile(scratch, n, 999);
     s.max = scratch[n - 1];
     if (k > 0) {
         s.low = scratch[k - 1];

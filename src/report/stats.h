@@ -15,7 +15,7 @@ struct stats {
                                         * mad: median absolute deviation, not scaled */
     double cv;                               /* coefficient of variation: stdev / mean */
     double low, high;  /* 95 % interval of the median by order statistics, both of them
-                       * samples; NaN: fewer than INTERVAL_LEAST (base/interval.h) */
+                       * samples; NaN: fewer than INTERVAL_LEAST (base/stats.h) */
     uint64_t outliers; /* modified z-score, |x - median| / mad, above STATS_OUTLIER;
                         * none where mad is 0 */
 };

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/interval.h"
+#include "base/stats.h"
 #include "epa2a/quant.h"
 
 enum {
@@ -462,7 +462,8 @@ static double rate_of(const struct measure *m, const struct measured *all, uint3
         }
         ns[run] = by_stores(w) ? (double)(whole.ended - whole.begun) : slowest;
     }
-    median = median_by_sorting(ns, runs);
+    stats_sort(ns, runs);
+    median = stats_percentile(ns, runs, 500);
     return median > 0 ? (double)(w->part * (m->t->size - 1) * w->passes) / median : 0;
 }
 

@@ -20,9 +20,9 @@ static const char *where(const struct rank *r)
     return stage < r->n_stages ? r->stage[stage].name : "between stages";
 }
 
-static void keep_fact(void *arg, const char *key, const char *value)
+void session_keep_fact(void *facts, const char *key, const char *value)
 {
-    struct session_facts *to = arg;
+    struct session_facts *to = facts;
     struct session_fact *fact = &to->fact[to->n];
 
     if (to->n == SESSION_FACTS)
@@ -36,7 +36,7 @@ void rank_describe_device(struct rank *r)
 {
     r->shared->device.n = 0;
     if (r->backend->ops->describe != NULL)
-        r->backend->ops->describe(r->backend, keep_fact, &r->shared->device);
+        r->backend->ops->describe(r->backend, session_keep_fact, &r->shared->device);
 }
 
 /* ---- set-up ---- */
@@ -302,7 +302,7 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = open_transport(r, err);
     if (status == EPA_OK && r->transport->ops->describe != NULL)
-        r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
+        r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
     if (status == EPA_OK)
         status = measure_peak(r, err);
     rank_trace_begin(r);

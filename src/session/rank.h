@@ -144,6 +144,9 @@ enum epa_status rank_bench_open(struct rank *, struct epa_error *);
  * shape. */
 enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
 
+/* What each part of a stage takes when it runs alone; nothing where there are none. */
+enum epa_status rank_time_parts(struct rank *, struct epa_error *);
+
 /* So many samples of this rank are complete. */
 void rank_keep_samples(struct rank *, uint64_t n);
 void rank_graphs_destroy(struct rank *);

@@ -22,7 +22,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/interval.h"
+#include "base/stats.h"
 #include "base/random.h"
 #include "base/sysfile.h"
 
@@ -98,8 +98,7 @@ static enum epa_status time_part(struct rank *r, uint32_t part, double *out, str
     return status == EPA_OK ? rank_barrier(r, err) : status;
 }
 
-/* What each part takes when it runs alone. */
-static enum epa_status time_parts(struct rank *r, struct epa_error *err)
+enum epa_status rank_time_parts(struct rank *r, struct epa_error *err)
 {
     uint32_t most = r->session->iterations, n = most < PART_SAMPLES ? most : PART_SAMPLES;
     enum epa_status status = EPA_OK;
@@ -110,7 +109,8 @@ static enum epa_status time_parts(struct rank *r, struct epa_error *err)
             status = time_part(r, i, &ns[k < PART_WARMUP ? 0 : k - PART_WARMUP], err);
         if (status != EPA_OK)
             return status;
-        r->shared->part_ns[i] = median_by_sorting(ns, n);
+        stats_sort(ns, n);
+        r->shared->part_ns[i] = stats_percentile(ns, n, 500);
     }
     return EPA_OK;
 }
@@ -200,7 +200,7 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
     rank_at(r, i, SESSION_ELSEWHERE);
     rank_trace_pause(r);
     if (!end_to_end)
-        status = time_parts(r, err);
+        status = rank_time_parts(r, err);
     return status == EPA_OK ? rank_check_once(r, i, err) : status;
 }
 

@@ -50,9 +50,12 @@ struct session_arrivals {
 struct session_facts {
     uint32_t n;
     struct session_fact {
-        char key[32], value[128];
+        char key[32], value[160];
     } fact[SESSION_FACTS];
 };
+
+/* Adds one to a struct session_facts; what there is no room for is left out. */
+void session_keep_fact(void *facts, const char *key, const char *value);
 
 /* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
  * of the rank, word by word. */

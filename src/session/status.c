@@ -485,10 +485,16 @@ static void clean(char *text)
             *text = '?';
 }
 
-void status_print_head(const struct status *s, struct text *out)
+const char *status_verb(const struct status *s)
 {
     static const char *const verb[] = {
         [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
+
+    return s->head.run.verb <= VERB_VERIFY ? verb[s->head.run.verb] : "?";
+}
+
+void status_print_head(const struct status *s, struct text *out)
+{
     struct status_page_run run = s->head.run;
     double elapsed = (double)(s->now_ns - s->head.began_ns) / 1e9;
 
@@ -499,9 +505,8 @@ void status_print_head(const struct status *s, struct text *out)
     clean(run.file);
     clean(run.label);
     text_add(out, "pid %d: %s %s%s%s, run %u of %u, %.1f s; %u iterations", s->head.pid,
-             run.verb <= VERB_VERIFY ? verb[run.verb] : "?", run.file,
-             run.label[0] == '\0' ? "" : ": ", run.label, run.number, run.of, elapsed,
-             run.iterations);
+             status_verb(s), run.file, run.label[0] == '\0' ? "" : ": ", run.label, run.number,
+             run.of, elapsed, run.iterations);
     if (run.warmup > 0)
         text_add(out, " after %u of warm-up", run.warmup);
     if (run.place_size > 1)

@@ -99,6 +99,7 @@ enum epa_status status_read_pid(pid_t, struct status *out, struct epa_error *);
 void status_each(void (*tell)(void *arg, const struct status *), void *arg);
 
 const char *status_state_name(enum status_state);
+const char *status_verb(const struct status *); /* "bench"; "?": none that is known */
 /* "dispatch", "set-up", "between stages" */
 const char *status_stage(const struct status *, uint32_t rank);
 /* "rows of rank 1 for 2.31 s: signal 12 is 6, wants 7"; "-": for nothing. */

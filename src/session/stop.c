@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/interval.h"
+#include "base/stats.h"
 #include "session/rank.h"
 
 bool stop_is_on(const struct bench_options *o)
@@ -62,7 +62,8 @@ double stop_width(double *ns, uint64_t n)
 
     if (k == 0)
         return INFINITY;
-    median = median_by_sorting(ns, n); /* nearest rank, as in report/stats.h */
+    stats_sort(ns, n);
+    median = stats_percentile(ns, n, 500);
     return median > 0 ? (ns[n - k] - ns[k - 1]) / median : INFINITY;
 }
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "test.h"
 
-#include "base/interval.h"
+#include "base/stats.h"
 #include "base/random.h"
 
 /* P(heads < k) of n coins: Pascal's triangle, row by row. */
@@ -59,7 +59,7 @@ TEST(it_covers_the_median_as_often_as_it_says)
 
             x[i] = u / (1 - u);
         }
-        (void)median_by_sorting(x, N);
+        stats_sort(x, N);
         covered += x[k - 1] <= 1 && x[N - k] >= 1;
     }
     assert_true(covered >= TRIALS * 0.94 && covered <= TRIALS * 0.98);

@@ -21,7 +21,7 @@ TEST(no_samples_give_nan_and_count_zero)
         assert_true(isnan(value[i]));
 }
 
-/* Ranks 40 and 61 of 100: the sign test at 5 % (base/interval.h). */
+/* Ranks 40 and 61 of 100: the sign test at 5 % (base/stats.h). */
 TEST(the_interval_of_the_median_is_two_samples)
 {
     double x[100], scratch[100];

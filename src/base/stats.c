@@ -1,6 +1,6 @@
 /* The tail of the binomial distribution for one half, summed up from its middle, where terms
  * are neither lost nor overflow. */
-#include "base/interval.h"
+#include "base/stats.h"
 
 #include <stdlib.h>
 
@@ -40,8 +40,15 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double median_by_sorting(double *sample, uint64_t n)
+void stats_sort(double *sample, uint64_t n)
 {
     qsort(sample, n, sizeof(*sample), by_value);
-    return sample[(n - 1) / 2];
+}
+
+/* The ceil(n * permille / 1000)-th. */
+double stats_percentile(const double *sorted, uint64_t n, uint32_t permille)
+{
+    uint64_t rank = n / 1000 * permille + (n % 1000 * permille + 999) / 1000;
+
+    return sorted[rank > 0 ? rank - 1 : 0];
 }

@@ -1,7 +1,7 @@
 /* Medians of samples, and how sure one is: an interval that needs no distribution, by order
  * statistics. */
-#ifndef INTERVAL_H
-#define INTERVAL_H
+#ifndef BASE_STATS_H
+#define BASE_STATS_H
 
 #include <stdint.h>
 
@@ -14,7 +14,8 @@ enum { INTERVAL_LEAST = 6 }; /* with fewer samples there is no such interval */
  * independent; those that follow each other are more alike than that. */
 uint64_t interval_of_median(uint64_t n);
 
-/* Of n > 0 samples, which it sorts; of an even number the lower of the two in the middle. */
-double median_by_sorting(double *sample, uint64_t n);
+/* The percentile by nearest rank of n > 0 sorted samples; 500 is the median. */
+double stats_percentile(const double *sorted, uint64_t n, uint32_t permille);
+void stats_sort(double *sample, uint64_t n);
 
 #endif
