@@ -173,6 +173,7 @@ size_t session_block_bytes(const struct session *);
 
 /* "run", "bench" or "verify". */
 const char *session_verb(const struct session *);
+const char *session_verb_name(enum verb);
 
 /* bench in an open loop. */
 bool session_is_open(const struct session *);
@@ -193,10 +194,7 @@ uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
 /* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit),
- * and maps what the ranks will share. x must outlive it. */
-enum epa_status session_create(const struct experiment *x, enum verb verb, struct session **out,
-                               struct epa_error *);
-/* The same, with what ranks share on a board, which must outlive it; NULL: on none. */
+ * and maps what the ranks will share, on a status page if there is one. Both must outlive it. */
 enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
                                   struct session **out, struct epa_error *);
 void session_destroy(struct session *);

@@ -487,10 +487,7 @@ static void clean(char *text)
 
 const char *status_verb(const struct status *s)
 {
-    static const char *const verb[] = {
-        [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
-
-    return s->head.run.verb <= VERB_VERIFY ? verb[s->head.run.verb] : "?";
+    return s->head.run.verb <= VERB_VERIFY ? session_verb_name(s->head.run.verb) : "?";
 }
 
 void status_print_head(const struct status *s, struct text *out)

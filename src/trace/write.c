@@ -134,7 +134,6 @@ static void take_part(const struct session *s, struct gathered *g, uint32_t rank
         if (e->kind == EPA_TRACE_FLOW_END)
             at = e->end_ns - 1;
         g->slices += e->kind == EPA_TRACE_SLICE;
-        r->events++;
         g->event[g->n++] = (struct gathered_event){
             .begin_ns = on_common_clock(r, at),
             .end_ns = is_flow(e) ? on_common_clock(r, at) : on_common_clock(r, e->end_ns),

@@ -20,7 +20,7 @@ struct gathered_rank {
     int64_t offset_ns;           /* its clock less that of rank 0, at the end */
     double error_ns;             /* of that; NAN: not known */
     double drift;                /* how much the offset grew a second; NAN: not known */
-    uint64_t events, dropped;
+    uint64_t dropped;
 };
 
 struct gathered {

@@ -87,11 +87,6 @@ TEST_OF_MACHINE(a_sum_that_overflows_is_refused)
     assert_non_null(strstr(x->err.text, "more than 64 bits count"));
 }
 
-TEST_OF_MACHINE(a_machine_that_tells_nothing_refuses_nothing)
-{
-    assert_int_equal(check(x), EPA_OK);
-}
-
 /* What of 1 GiB is left must not be all kept free: small machines have work too. */
 TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
 {

@@ -55,25 +55,6 @@ TEST(what_does_not_fit_is_counted)
     free(record);
 }
 
-TEST(what_is_of_no_iteration_is_not_kept)
-{
-    struct recorder r;
-    struct record *record = record_make(&r);
-    uint32_t dropped;
-
-    note(&r, 0);
-    recorder_turn(&r, 0);
-    note(&r, 0);
-    recorder_turn_none(&r);
-    for (uint32_t i = 0; i < 2 * shape.room; i++)
-        note(&r, 0);
-    recorder_ready(&r);
-    assert_true(record->event_ns > 0);
-    assert_int_equal(kept(record, 0, 0, &dropped), 1);
-    assert_int_equal(dropped, 0);
-    free(record);
-}
-
 TEST(a_count_that_lies_leads_nowhere)
 {
     struct recorder r;
