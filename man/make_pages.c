@@ -10,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
-#include "plugin/plugin_check.h"
 #include "plugin/registry.h"
 
 /* What tables are made from. */

@@ -122,19 +122,20 @@ enum epa_status algo_fail(struct algo_host *h, enum epa_status status, const cha
 void algo_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     struct algo_host *h = (struct algo_host *)a; /* base is the first member */
+    bool same = strcmp(h->last.stage, h->last.phase) == 0;
     struct epa_error inner = {EPA_OK, ""};
-    char row[16] = "";
+    char where[64], row[16] = "";
 
+    snprintf(where, sizeof(where), "%s%s%s", h->last.stage, same ? "" : "/",
+             same ? "" : h->last.phase);
     if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s, %s: %s", h->last.stage, h->last.phase,
-                       h->last.text);
+        (void)epa_fail(err, h->last.status, "%s: %s", where, h->last.text);
         return;
     }
     if (h->last.row != ALGO_NONE)
         snprintf(row, sizeof(row), " %u", h->last.row);
     h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "%s, %s: epoch %llu, %s%s of rank %u: %s", h->last.stage,
-                   h->last.phase, (unsigned long long)h->last.epoch, h->last.what, row,
+    (void)epa_fail(err, inner.status, "%s: %s%s of rank %u: %s", where, h->last.what, row,
                    h->last.peer, inner.text);
 }
 
@@ -347,7 +348,7 @@ struct algo_set *algo_take_set(struct algo_host *h)
         if (h->set[i]->state != ALGO_FREE)
             continue;
         h->set[i]->state = ALGO_OPEN;
-        h->set[i]->epoch = h->last.epoch = ++h->epoch;
+        h->set[i]->epoch = ++h->epoch;
         return h->set[i];
     }
     (void)algo_fail(h, EPA_ERR_CONFIG,
@@ -375,7 +376,6 @@ struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state
                         "called for dispatch %llu, but %llu is the oldest that is %s: they "
                         "go in order",
                         (unsigned long long)epoch, (unsigned long long)oldest->epoch, in);
-    h->last.epoch = epoch;
     return oldest != NULL && oldest->epoch == epoch ? oldest : NULL;
 }
 

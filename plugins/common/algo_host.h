@@ -105,7 +105,6 @@ struct algo_host {
     struct { /* for explain() */
         const char *stage, *phase;
         const char *what; /* is waited for: "rows" of `peer`, or "row" `row` of it */
-        uint64_t epoch;
         uint32_t peer, row;
         enum epa_status status; /* of `text` */
         char text[200];         /* empty: it was the transport that failed */

@@ -39,33 +39,32 @@ const char *wait_why(const struct failure *f)
     return f->status == EPA_ERR_ABORTED ? ", when another rank had failed" : "";
 }
 
-static void explain_barrier(const char *name, const struct epa_transport *t,
-                            const struct failure *f, struct epa_error *err)
+static void explain_barrier(const char *how, uint32_t ranks, const struct failure *f,
+                            struct epa_error *err)
 {
-    char late[64] = "which all had reached by then";
+    char late[64] = ", which all had reached by then";
 
     if (f->missing != 0)
-        snprintf(late, sizeof(late), "for rank %u%s", f->first_missing,
-                 f->missing > 1 ? " and others" : "");
-    (void)epa_fail(err, f->status,
-                   "%s: rank %u waited %.3f s at barrier %" PRIu64 " %s, %u of %u missing%s", name,
-                   t->rank, (double)f->waited_ns * 1e-9, f->want, late, f->missing, t->size,
-                   wait_why(f));
+        snprintf(late, sizeof(late), " for rank %u%s (%u of %u missing)", f->first_missing,
+                 f->missing > 1 ? " and others" : "", f->missing, ranks);
+    (void)epa_fail(err, f->status, "%s after %.3f s at barrier %" PRIu64 "%s%s", how,
+                   (double)f->waited_ns * 1e-9, f->want, late, wait_why(f));
 }
 
 void wait_explain(const char *name, const struct epa_transport *t, struct epa_bootstrap *boot,
                   const struct failure *f, struct epa_error *err)
 {
+    const char *how = f->status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait";
+
     switch (f->at) {
     case FAILED_SIGNAL:
         (void)epa_fail(err, f->status,
-                       "%s: rank %u waited %.3f s for signal %u %s %" PRIu64 ", it is %" PRIu64
-                       "%s",
-                       name, t->rank, (double)f->waited_ns * 1e-9, f->signal,
-                       f->compare == EPA_EQ ? "==" : ">=", f->want, f->seen, wait_why(f));
+                       "%s after %.3f s (signal %u is %" PRIu64 ", wants %s%" PRIu64 ")%s", how,
+                       (double)f->waited_ns * 1e-9, f->signal, f->seen,
+                       f->compare == EPA_EQ ? "just " : "", f->want, wait_why(f));
         break;
     case FAILED_BARRIER:
-        explain_barrier(name, t, f, err);
+        explain_barrier(how, t->size, f, err);
         break;
     case FAILED_SET_UP:
         boot->explain(boot, err);

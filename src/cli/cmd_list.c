@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "op/op.h"
-#include "plugin/plugin_check.h"
 #include "plugin/registry.h"
 #include "base/text.h"
 

@@ -1,81 +1,19 @@
 /* `epa2a status [PID]`: where the ranks of commands that run are. Nothing is asked of them:
- * their boards are read through /proc, so it works for one that hangs or is stopped. */
+ * their status pages are read through /proc, so it works for one that hangs or is stopped. */
 #include "cli/cli.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/json.h"
-#include "cli/cmd_status.h"
 #include "config/value.h"
 #include "base/file.h"
 #include "session/status.h"
 
-static const char *const verb_name[] = {
-    [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
-
-/* ---- reading ---- */
-
-static enum epa_status read_one(pid_t pid, struct status *out, struct epa_error *err)
-{
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status;
-    int file = -1;
-
-    status = status_page_open(pid, &file, err);
-    if (status != EPA_OK)
-        return status;
-    status = status_read(file, out, &why);
-    close(file);
-    if (status != EPA_OK)
-        return epa_fail(err, status, "process %d %s", (int)pid, why.text);
-    return EPA_OK;
-}
-
-/* Of this user; a process of a command that is not its first, such as a rank, has the board of
- * the first. */
-static bool is_command(const char *name, struct status *out)
-{
-    struct epa_error ignored = {EPA_OK, ""};
-    char path[300];
-    struct stat at;
-    pid_t pid = (pid_t)atoi(name);
-
-    snprintf(path, sizeof(path), "/proc/%s", name);
-    if (!isdigit((unsigned char)name[0]) || stat(path, &at) != 0 || at.st_uid != geteuid() ||
-        read_one(pid, out, &ignored) != EPA_OK)
-        return false;
-    if (out->head.pid == (int32_t)pid)
-        return true;
-    status_finish(out);
-    return false;
-}
-
-void status_each(void (*tell)(void *arg, const struct status *), void *arg)
-{
-    const struct dirent *entry;
-    DIR *folder = opendir("/proc");
-
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        struct status status;
-
-        if (!is_command(entry->d_name, &status))
-            continue;
-        tell(arg, &status);
-        status_finish(&status);
-    }
-    if (folder != NULL)
-        closedir(folder);
-}
-
-/* ---- JSON; tests/cli/status.schema.json says what may stand where ---- */
+/* ---- JSON ---- */
 
 static json_t *count(uint64_t n)
 {
@@ -133,10 +71,9 @@ static json_t *run_json(const struct status *s)
     for (uint32_t r = 0; r < s->n; r++)
         json_array_append_new(ranks, rank_json(s, r));
     return json_pack(
-        "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb",
-        run->verb <= VERB_VERIFY ? verb_name[run->verb] : "?", "file", json_text(run->file),
-        "label", run->label[0] != '\0' ? json_text(run->label) : json_null(), "number",
-        (int)run->number, "of", (int)run->of, "elapsed_s",
+        "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb", status_verb(s), "file",
+        json_text(run->file), "label", run->label[0] != '\0' ? json_text(run->label) : json_null(),
+        "number", (int)run->number, "of", (int)run->of, "elapsed_s",
         (double)(s->now_ns - run->began_ns) / 1e9, "warmup", (int)run->warmup, "iterations",
         (int)run->iterations, "process_of_rank",
         run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
@@ -150,10 +87,9 @@ static void add_json(void *to, const struct status *s)
                                         run_json(s)));
 }
 
-/* Takes `commands`. */
 static enum epa_status write_json(const struct cli *cli, json_t *commands, struct epa_error *err)
 {
-    json_t *all = json_pack("{s:s,s:o}", "schema", "epa2a-status-1", "commands", commands);
+    json_t *all = json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", commands);
     char *text = all != NULL ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
     struct text out = {0};
     enum epa_status status;
@@ -170,15 +106,25 @@ static enum epa_status write_json(const struct cli *cli, json_t *commands, struc
 
 /* ---- the command ---- */
 
-static void add_line(void *to, const struct status *s)
+struct shown {
+    json_t *commands;
+    struct text text;
+};
+
+static void add_command(void *arg, const struct status *s)
 {
-    status_print_head(s, to);
-    text_add(to, "\n");
+    struct shown *to = arg;
+
+    add_json(to->commands, s);
+    status_print_head(s, &to->text);
+    text_add(&to->text, "\n");
 }
 
-static enum epa_status find_pid(const char *word, pid_t *out, struct epa_error *err)
+static enum epa_status read_one(const char *word, struct shown *out, struct epa_error *err)
 {
     struct value_error why;
+    enum epa_status status;
+    struct status s;
     uint64_t pid = 0;
 
     if (!value_u64(word, &pid, &why) || pid == 0 || pid > INT32_MAX)
@@ -186,67 +132,37 @@ static enum epa_status find_pid(const char *word, pid_t *out, struct epa_error *
                         "'%s' is not the number of a process; 'epa2a status' lists those "
                         "that run an experiment",
                         word);
-    *out = (pid_t)pid;
-    return EPA_OK;
-}
-
-static enum epa_status show_one(const struct cli *cli, struct epa_error *err)
-{
-    struct status s;
-    struct text text = {0};
-    pid_t pid = 0;
-    enum epa_status status = find_pid(cli->arg[0], &pid, err);
-    json_t *all;
-
-    if (status == EPA_OK)
-        status = read_one(pid, &s, err);
+    status = status_read_pid((pid_t)pid, &s, err);
     if (status != EPA_OK)
         return status;
-    if (cli->json != NULL) {
-        all = json_array();
-        add_json(all, &s);
-        status = write_json(cli, all, err);
-    }
-    if (cli->json == NULL || strcmp(cli->json, "-") != 0) {
-        status_print(&s, "", &text);
-        fputs(text.data, stdout);
-        text_free(&text);
-    }
+    add_json(out->commands, &s);
+    status_print(&s, "", &out->text);
     status_finish(&s);
-    return status;
-}
-
-static enum epa_status show_all(const struct cli *cli, struct epa_error *err)
-{
-    struct text text = {0};
-    enum epa_status status = EPA_OK;
-
-    if (cli->json != NULL) {
-        json_t *all = json_array();
-
-        status_each(add_json, all);
-        status = write_json(cli, all, err);
-    }
-    if (cli->json != NULL && strcmp(cli->json, "-") == 0)
-        return status;
-    status_each(add_line, &text);
-    if (text.bytes > 0)
-        fputs(text.data, stdout);
-    else
-        fputs("epa2a: no command of this user runs an experiment here\n", stderr);
-    text_free(&text);
-    return status;
+    return EPA_OK;
 }
 
 int cmd_status(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""};
+    struct shown shown = {.commands = json_array()};
     enum epa_status status = EPA_OK;
 
     if (cli->json != NULL)
         status = file_check("--json", cli->json, cli->force, &err);
-    if (status == EPA_OK)
-        status = cli->n_args == 1 ? show_one(cli, &err) : show_all(cli, &err);
+    if (status == EPA_OK && cli->n_args == 1)
+        status = read_one(cli->arg[0], &shown, &err);
+    else if (status == EPA_OK)
+        status_each(add_command, &shown);
+    if (status == EPA_OK && cli->json != NULL)
+        status = write_json(cli, shown.commands, &err);
+    if (status == EPA_OK && (cli->json == NULL || strcmp(cli->json, "-") != 0)) {
+        if (shown.text.bytes > 0)
+            fputs(shown.text.data, stdout);
+        else
+            fputs("epa2a: no command of this user runs an experiment here\n", stderr);
+    }
+    json_decref(shown.commands);
+    text_free(&shown.text);
     if (status == EPA_OK)
         return EXIT_OK;
     fprintf(stderr, "epa2a: %s\n", err.text);

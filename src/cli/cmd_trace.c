@@ -1,4 +1,4 @@
-/* trace: what `profile:` wrote, checked, made one, put into words, packed and drawn. */
+/* trace: what `profile:` wrote, checked, made one, put into words and drawn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,10 @@ static const struct action {
     bool writes; /* into --out */
     bool one;    /* takes one file */
 } actions[] = {
-    {"check", false, false}, {"summary", false, false}, {"merge", true, false},
-    {"pack", true, false},   {"view", true, true},
+    {"check", false, false},
+    {"summary", false, false},
+    {"merge", true, false},
+    {"view", true, true},
 };
 
 static const struct action *find_action(const char *name)
@@ -32,7 +34,7 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
 
     if (action == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "there is no trace '%s'; there is check, summary, merge, pack, view", word);
+                        "there is no trace '%s'; there is check, summary, merge, view", word);
     if (cli->n_args < 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "trace %s needs a file that profile: wrote: 'epa2a trace %s "
@@ -85,9 +87,8 @@ static enum epa_status write_out(const struct cli *cli, const struct trace_file 
 {
     const char *word = cli->arg[0];
     struct text out = {0};
-    enum epa_status status = strcmp(word, "merge") == 0  ? trace_merge(f, n, &out, err)
-                             : strcmp(word, "pack") == 0 ? trace_pack(f, n, &out, err)
-                                                         : trace_view(f, &out, err);
+    enum epa_status status =
+        strcmp(word, "merge") == 0 ? trace_merge(f, n, &out, err) : trace_view(f, &out, err);
 
     if (status == EPA_OK)
         status = file_write("--out", cli->out, cli->force, &out, err);

@@ -18,12 +18,12 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "cli/cmd_status.h"
 #include "cli/commands.h"
 #include "cli/topics.h"
 #include "completion_texts.h"
 #include "config/options.h"
-#include "plugin/plugin_check.h"
+#include "plugin/registry.h"
+#include "session/status.h"
 
 /* A command line up to the cursor, and the lines that are told of it. */
 struct completing {

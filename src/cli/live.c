@@ -314,9 +314,8 @@ enum epa_status live_create(const struct cli *cli, struct live **out, struct epa
     if (cli->quiet && mode == PROGRESS_AUTO)
         mode = PROGRESS_NEVER;
     progress_init(&live->progress, mode, STDERR_FILENO);
-    /* Without a board all works but being looked at. */
-    if (status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                           &live->status_page, &ignored) != EPA_OK)
+    /* Without a status page all works but being looked at. */
+    if (status_page_create(&live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;
     *out = live;
     return EPA_OK;

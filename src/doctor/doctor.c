@@ -1,21 +1,141 @@
-/* The examination: plugins one by one, in the order in which they need each other, then
- * memory and cores. Ranks are forked before this process has had threads of its own. */
+/* The examination: plugins one by one, in the order in which they need each other. What plugins can do here is found out by opening them, in a launch of its own for each:
+ * ranks are processes, so that a library that crashes takes nobody with it, and memory that it pins
+ * is given back. They are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "launch/pin.h"
 #include "plugin/registry.h"
 
-enum { RANKS_MOST = 8 };
+enum { RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };
+
+static const uint64_t timeout_ns = 20000000000u, grace_ns = 2000000000u;
 
 static const enum epa_plugin_kind order[] = {EPA_PLUGIN_BACKEND, EPA_PLUGIN_LAUNCHER,
                                              EPA_PLUGIN_TRANSPORT, EPA_PLUGIN_ALGORITHM};
 
+/* ---- opening ---- */
+
+/* What each rank leaves in memory that all processes share. */
+struct leaves {
+    enum epa_status status;
+    char why[512];
+    struct peak peak;
+    struct session_facts facts;
+};
+
+struct asked {
+    const struct epa_backend_plugin *backend;
+    const struct epa_transport_plugin *transport; /* NULL: the backend alone */
+    bool quick;                                   /* its links are not measured */
+    struct leaves *leaves;                        /* [ranks] */
+};
+
+static enum epa_status with_transport(const struct asked *asked, struct epa_bootstrap *boot,
+                                      struct epa_backend *backend, struct leaves *out,
+                                      struct epa_error *err)
+{
+    const struct epa_transport_plugin *plugin = asked->transport;
+    struct epa_transport *t = NULL;
+    enum epa_status status =
+        plugin->open(&(struct epa_transport_params){.boot = boot,
+                                                    .backend = backend,
+                                                    .config = plugin->plugin.options.defaults,
+                                                    .heap_bytes = HEAP_BYTES,
+                                                    .signals = PEAK_SIGNALS},
+                     &t, err);
+
+    if (status != EPA_OK)
+        return status;
+    if (t->ops->describe != NULL)
+        t->ops->describe(t, session_keep_fact, &out->facts);
+    if (!asked->quick)
+        status = peak_measure(boot, backend, t, 0, &out->peak, err);
+    if (status == EPA_OK)
+        status = boot->barrier(boot); /* nobody leaves while another measures */
+    t->ops->close(t);
+    return status;
+}
+
+static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
+{
+    const struct asked *asked = arg;
+    struct leaves *mine = &asked->leaves[boot->world.rank];
+    const struct epa_backend_plugin *plugin = asked->backend;
+    struct epa_backend *backend = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = plugin->open(plugin->plugin.options.defaults, boot, &backend, &err);
+
+    if (status == EPA_OK && asked->transport != NULL)
+        status = with_transport(asked, boot, backend, mine, &err);
+    else if (status == EPA_OK && backend->ops->describe != NULL)
+        backend->ops->describe(backend, session_keep_fact, &mine->facts);
+    if (backend != NULL)
+        backend->ops->close(backend);
+    snprintf(mine->why, sizeof(mine->why), "%s", err.text);
+    mine->status = status;
+    return status;
+}
+
+/* check(), then open() on each rank; asks what it is and measures the links of a transport. All
+ * options are as the plugin has them. A rank's own words say why not, where one has some; else those
+ * of the launcher. */
+static enum epa_status probe(const struct epa_backend_plugin *backend,
+                             const struct epa_transport_plugin *transport, bool quick,
+                             uint32_t ranks, struct doctor_plugin *out, struct epa_error *err)
+{
+    struct asked asked = {.backend = backend, .transport = transport, .quick = quick};
+    size_t bytes = ranks * sizeof(struct leaves);
+    struct epa_error why = {EPA_OK, ""};
+    uint32_t failed_rank = 0, leaked_ranks = 0;
+    enum epa_status status = EPA_OK;
+
+    if (transport != NULL && transport->check != NULL)
+        status = transport->check(transport->plugin.options.defaults, err);
+    if (status != EPA_OK)
+        return status;
+    asked.leaves = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (asked.leaves == MAP_FAILED)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for what %u ranks find", ranks);
+    status = launch_fork_plugin.launch(launch_fork_plugin.plugin.options.defaults,
+                                       &(struct epa_launch){.ranks = ranks,
+                                                            .threads = 1,
+                                                            .stop_fd = -1,
+                                                            .grace_ns = grace_ns,
+                                                            .timeout_ns = timeout_ns,
+                                                            .rank_main = probe_main,
+                                                            .arg = &asked,
+                                                            .block = (char *)asked.leaves,
+                                                            .block_bytes = sizeof(struct leaves),
+                                                            .fingerprint = "",
+                                                            .failed_rank = &failed_rank,
+                                                            .leaked_ranks = &leaked_ranks},
+                                       &why);
+    if (status == EPA_OK) {
+        out->ranks = ranks;
+        out->peak = asked.leaves[0].peak;
+        out->facts = asked.leaves[0].facts;
+    } else {
+        const char *text = why.text[0] != '\0' ? why.text : "it cannot be opened";
+
+        for (uint32_t r = ranks; r-- > 0;) {
+            if (asked.leaves[r].status == status && asked.leaves[r].why[0] != '\0')
+                text = asked.leaves[r].why;
+        }
+        (void)epa_fail(err, status, "%s", text);
+    }
+    munmap(asked.leaves, bytes);
+    return status;
+}
+
+/* ---- plugins ---- */
+
 /* What is known of a plugin that has been looked at, beyond what is told of it. */
 struct exam {
     struct doctor *doctor;
+    bool quick;
     const struct registry_entry *entry;
     uint32_t entries;
     const struct epa_plugin *seen[DOCTOR_PLUGINS]; /* as doctor->plugin */
@@ -82,7 +202,7 @@ static void examine_backend(const struct exam *x, const struct epa_plugin *plugi
                          ? 1
                          : bounded(x->doctor->machine.gpus, 1, RANKS_MOST);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = probe_backend(backend, ranks, &p->probe, &err);
+    enum epa_status status = probe(backend, NULL, true, ranks, p, &err);
 
     if (status != EPA_OK)
         refuse(p, status, "%s", err.text);
@@ -115,13 +235,11 @@ static void examine_transport(const struct exam *x, const struct epa_plugin *plu
         refuse(p, EPA_ERR_UNSUPPORTED, "no backend that can be used here has memory for it");
         return;
     }
-    status = probe_transport(transport, backend, ranks_for(x, transport->memory, p->name),
-                             &p->probe, &err);
+    status = probe(backend, transport, x->quick, ranks_for(x, transport->memory, p->name), p, &err);
     if (status != EPA_OK)
         refuse(p, status, "%s", err.text);
     else
-        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s", p->probe.ranks,
-                 backend->plugin.name);
+        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s", p->ranks, backend->plugin.name);
 }
 
 /* Whether an algorithm has code for what a transport gives. */
@@ -180,9 +298,9 @@ static void examine_plugin(struct exam *x, const struct registry_entry *entry)
     x->seen[d->plugins++] = entry->plugin;
 }
 
-static void examine_plugins(struct doctor *d, struct registry *registry)
+static void examine_plugins(struct doctor *d, struct registry *registry, bool quick)
 {
-    struct exam x = {.doctor = d};
+    struct exam x = {.doctor = d, .quick = quick};
     const struct doctor_plugin *shm;
 
     x.entries = registry_list(registry, &x.entry);
@@ -194,25 +312,6 @@ static void examine_plugins(struct doctor *d, struct registry *registry)
     }
     shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
     d->shm = shm == NULL ? EPA_ERR_UNSUPPORTED : shm->status;
-}
-
-/* What cannot be measured is left out. */
-static void measure(struct doctor *d)
-{
-    struct epa_error err = {EPA_OK, ""};
-    struct pin_plan plan;
-
-    if (pin_plan_init(&plan, PIN_CORE, 1, 1, &err) != EPA_OK)
-        return;
-    if (plan.cores > 0) {
-        uint64_t bytes = measure_bytes(d->machine.facts.l3_bytes, d->machine.available_bytes,
-                                       plan.cores, d->quick);
-
-        d->has_memory =
-            measure_memory(plan.order, plan.cores, bytes, d->quick, &d->memory, &err) == EPA_OK;
-        d->has_flags = measure_flags(plan.order, plan.cores, d->quick, &d->flags, &err) == EPA_OK;
-    }
-    pin_plan_finish(&plan);
 }
 
 enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
@@ -229,12 +328,10 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struc
         free(d);
         return status;
     }
-    d->quick = quick;
     machine_collect("", &d->machine);
     if (registry_empty(registry) != NULL)
         snprintf(d->empty, sizeof(d->empty), "%s", registry_empty(registry));
-    examine_plugins(d, registry);
-    measure(d);
+    examine_plugins(d, registry, quick);
     registry_destroy(registry);
     doctor_judge(d);
     *out = d;

@@ -3,47 +3,42 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
+#include "plugin/registry.h"
 
 static const uint64_t mib = 1u << 20;
 
-static struct doctor_finding *next(struct doctor *d, bool missing)
+EPA_PRINTF(4, 0)
+static void add_finding(struct doctor *d, bool missing, const char *fix, const char *fmt,
+                        va_list args)
 {
     struct doctor_finding *f = &d->finding[d->findings];
 
     if (d->findings == DOCTOR_FINDINGS)
-        return NULL;
+        return;
     d->findings++;
     f->missing = missing;
-    f->what[0] = f->fix[0] = '\0';
-    return f;
+    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 EPA_PRINTF(3, 4)
 static void warn(struct doctor *d, const char *fix, const char *fmt, ...)
 {
-    struct doctor_finding *f = next(d, false);
     va_list args;
 
-    if (f == NULL)
-        return;
     va_start(args, fmt);
-    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    add_finding(d, false, fix, fmt, args);
     va_end(args);
-    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 EPA_PRINTF(3, 4)
 static void miss(struct doctor *d, const char *fix, const char *fmt, ...)
 {
-    struct doctor_finding *f = next(d, true);
     va_list args;
 
-    if (f == NULL)
-        return;
     va_start(args, fmt);
-    vsnprintf(f->what, sizeof(f->what), fmt, args);
+    add_finding(d, true, fix, fmt, args);
     va_end(args);
-    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 static void judge_cores(struct doctor *d)
@@ -161,47 +156,23 @@ static void judge_devices(struct doctor *d)
         miss(d, "apt install openmpi-bin", "no mpirun on PATH");
 }
 
-/* Plugins that a build can have, and what each needs to be built and to be loaded. */
-static const struct part {
-    enum epa_plugin_kind kind;
-    const char *name, *build, *run;
-} parts[] = {
-    {EPA_PLUGIN_BACKEND, "cuda", "install CUDA 13 or later, with nvcc on PATH", ""},
-    {EPA_PLUGIN_LAUNCHER, "mpi", "apt install libopenmpi-dev",
-     "apt install openmpi-bin libopenmpi3"},
-    {EPA_PLUGIN_TRANSPORT, "nvlink", "install CUDA 13 or later, with nvcc on PATH", ""},
-    {EPA_PLUGIN_TRANSPORT, "shm", "meson compile", ""},
-    {EPA_PLUGIN_TRANSPORT, "ucx", "apt install libucx-dev", "apt install libucx0"},
-    {EPA_PLUGIN_TRANSPORT, "verbs", "apt install libibverbs-dev",
-     "apt install libibverbs1 ibverbs-providers"},
-    {EPA_PLUGIN_ALGORITHM, "alltoallv", "apt install libopenmpi-dev", "apt install libopenmpi3"},
-};
-
-static const char *kind_name(enum epa_plugin_kind kind)
-{
-    static const char *const name[] = {[EPA_PLUGIN_BACKEND] = "backend",
-                                       [EPA_PLUGIN_LAUNCHER] = "launcher",
-                                       [EPA_PLUGIN_TRANSPORT] = "transport",
-                                       [EPA_PLUGIN_ALGORITHM] = "algorithm"};
-
-    return name[kind];
-}
-
 static void judge_plugins(struct doctor *d)
 {
+    char fix[320];
+
     if (d->empty[0] != '\0')
         miss(d, "install epa2a as a whole, or say --plugin-path DIR", "%.300s", d->empty);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        const struct part *part = &parts[i];
+    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
         const struct doctor_plugin *p = doctor_plugin(d, part->kind, part->name);
-        char fix[320];
+        const char *kind = plugin_kind_name(part->kind);
 
         if (p == NULL && d->empty[0] == '\0') {
-            snprintf(fix, sizeof(fix), "%s; build again", part->build);
-            miss(d, fix, "%s %s is not built", kind_name(part->kind), part->name);
+            snprintf(fix, sizeof(fix), "install %s; build again", part->build);
+            miss(d, fix, "%s %s is not built", kind, part->name);
         } else if (p != NULL && !p->loaded && strstr(p->text, " is missing") != NULL) {
-            miss(d, part->run, "%s %s cannot be loaded: %.200s", kind_name(part->kind), part->name,
-                 p->text);
+            snprintf(fix, sizeof(fix), "%s%s", part->run[0] != '\0' ? "apt install " : "",
+                     part->run);
+            miss(d, fix, "%s %s cannot be loaded: %.200s", kind, part->name, p->text);
         }
     }
 }

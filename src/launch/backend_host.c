@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 #include "base/clock.h"
 #include "launch/cache.h"
 #include "launch/workers.h"

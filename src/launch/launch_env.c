@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 #include "launch/net.h"
 #include "launch/process_id.h"
 #include "launch/launcher.h"

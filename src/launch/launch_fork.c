@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 #include "launch/launch.h"
 #include "launch/process.h"
 

@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 #include "launch/launch.h"
 
 enum { STACK_BYTES = 8 << 20 };

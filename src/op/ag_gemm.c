@@ -487,9 +487,9 @@ static enum epa_status check_end(struct op_ag_gemm *op, const struct slot *s, ui
     for (uint32_t j = 0; j < op->values.n && status == EPA_OK; j++)
         if (c[j] != (POISON | POISON << 8) && (*wrong)++ == 0)
             (void)epa_fail(err, EPA_ERR_MISMATCH,
-                           "iteration %llu, ag_gemm on rank %u: column %u behind the last row "
+                           "rank %u, iteration %llu, ag_gemm: column %u behind the last row "
                            "(%llu rows) was written",
-                           (unsigned long long)s->iteration, op->world.rank, j,
+                           op->world.rank, (unsigned long long)s->iteration, j,
                            (unsigned long long)rows);
     return status;
 }
@@ -519,9 +519,9 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
             bad = gemm_check_row(op->reference, s->iteration, r, i, c, what, sizeof(what));
             if (bad > 0 && n == 0)
                 (void)epa_fail(err, EPA_ERR_MISMATCH,
-                               "iteration %llu, ag_gemm on rank %u: row %llu (row %u of rank %u): "
+                               "rank %u, iteration %llu, ag_gemm: row %llu (row %u of rank %u): "
                                "%s",
-                               (unsigned long long)s->iteration, op->world.rank,
+                               op->world.rank, (unsigned long long)s->iteration,
                                (unsigned long long)at, i, r, what);
             n += bad;
         }

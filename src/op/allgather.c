@@ -269,9 +269,9 @@ static uint64_t compare_row(const struct op_allgather *op, const struct slot *s,
         wrong++;
         if (err->status == EPA_OK)
             (void)epa_fail(err, EPA_ERR_MISMATCH,
-                           "iteration %llu, allgather on rank %u: byte %u of row %u of rank "
+                           "rank %u, iteration %llu, allgather: byte %u of row %u of rank "
                            "%u is 0x%02x, should be 0x%02x",
-                           (unsigned long long)s->iteration, op->world.rank, i, row, source,
+                           op->world.rank, (unsigned long long)s->iteration, i, row, source,
                            (unsigned char)have[i], (unsigned char)op->row[i]);
     }
     return wrong;
@@ -292,8 +292,8 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
         all += s->counted[r];
     if (s->problem.u.allgather.out == NULL)
         return epa_fail(err, EPA_ERR_MISMATCH,
-                        "iteration %llu, allgather on rank %u: there is no output",
-                        (unsigned long long)s->iteration, op->world.rank);
+                        "rank %u, iteration %llu, allgather: there is no output", op->world.rank,
+                        (unsigned long long)s->iteration);
     status = read_output(op, s, all * row_bytes, &have, err);
     if (status != EPA_OK)
         return status;

@@ -1,26 +1,49 @@
-/* Checks of descriptors: what the program reads of one without asking again is made sure of
- * here, once, so that a plugin written wrong gets a sentence and not a crash. */
-#include "plugin/plugin_check.h"
+/* Checks before and after dlopen(). Before: who may decide what the file holds. After: the ABI
+ * number first, then all of the descriptor that the program reads without asking again, so that a
+ * plugin written wrong gets a sentence and not a crash. */
+#include "plugin/registry.h"
 
-#include <epa2a/algorithm.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES = 1 << 20 };
 
-_Static_assert(sizeof(enum epa_plugin_kind) == sizeof(uint32_t) &&
-                   offsetof(struct epa_plugin, abi) == offsetof(struct plugin_numbers, abi) &&
-                   offsetof(struct epa_plugin, size) == offsetof(struct plugin_numbers, size) &&
-                   offsetof(struct epa_plugin, kind) == offsetof(struct plugin_numbers, kind),
-               "struct plugin_numbers is how struct epa_plugin begins");
+#define MUST(type, function) \
+    { \
+#function, offsetof(struct epa_##type##_plugin, function) \
+    }
 
+/* What a descriptor of each kind is: where it says of which memory it is (0: nowhere), and the
+ * functions that must be there. */
 static const struct {
     const char *name, *article;
     uint32_t size;
+    size_t memory;
+    struct {
+        const char *name;
+        size_t offset;
+    } must[2];
 } kinds[PLUGIN_KINDS] = {
-    [EPA_PLUGIN_BACKEND] = {"backend", "a", sizeof(struct epa_backend_plugin)},
-    [EPA_PLUGIN_LAUNCHER] = {"launcher", "a", sizeof(struct epa_launcher_plugin)},
-    [EPA_PLUGIN_TRANSPORT] = {"transport", "a", sizeof(struct epa_transport_plugin)},
-    [EPA_PLUGIN_ALGORITHM] = {"algorithm", "an", sizeof(struct epa_algorithm_plugin)},
+    [EPA_PLUGIN_BACKEND] = {"backend",
+                            "a",
+                            sizeof(struct epa_backend_plugin),
+                            offsetof(struct epa_backend_plugin, memory),
+                            {MUST(backend, open)}},
+    [EPA_PLUGIN_LAUNCHER] =
+        {"launcher", "a", sizeof(struct epa_launcher_plugin), 0, {MUST(launcher, launch)}},
+    [EPA_PLUGIN_TRANSPORT] = {"transport",
+                              "a",
+                              sizeof(struct epa_transport_plugin),
+                              offsetof(struct epa_transport_plugin, memory),
+                              {MUST(transport, open)}},
+    [EPA_PLUGIN_ALGORITHM] = {"algorithm",
+                              "an",
+                              sizeof(struct epa_algorithm_plugin),
+                              offsetof(struct epa_algorithm_plugin, memory),
+                              {MUST(algorithm, plan), MUST(algorithm, create)}},
 };
 
 /* By enum epa_option_type: the bytes of the field, and their alignment. */
@@ -54,6 +77,86 @@ bool plugin_name_ok(const char *name)
 {
     return name_of(name, PLUGIN_NAME_MAX);
 }
+
+/* ---- before dlopen() ---- */
+
+static const char *describe_type(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR:
+        return "a folder";
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a pipe";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
+/* `what` begins the sentence. POSIX ACLs that let others write show in the group bits. */
+static enum epa_status check_owner(const struct stat *stat, const char *what, bool may_be_sticky,
+                                   struct epa_error *err)
+{
+    bool sticky = (stat->st_mode & S_ISVTX) != 0 && may_be_sticky;
+
+    if (stat->st_uid != 0 && stat->st_uid != geteuid())
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s belongs to user %u, neither to root nor to you", what,
+                        (unsigned)stat->st_uid);
+    if ((stat->st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s can be written by others (mode %04o)", what,
+                        (unsigned)(stat->st_mode & 07777));
+    return EPA_OK;
+}
+
+static enum epa_status check_folder(const char *folder, bool is_above, struct epa_error *err)
+{
+    char what[320];
+    struct stat stat;
+
+    snprintf(what, sizeof(what), "the folder %s", folder);
+    if (lstat(folder, &stat) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: %s", what, strerror(errno));
+    return check_owner(&stat, what, is_above, err);
+}
+
+/* From / downwards: once a folder is found good, nobody else can put another in place of what is
+ * looked at next. */
+enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
+                             struct epa_error *err)
+{
+    char *real = realpath(folder, NULL);
+    enum epa_status status;
+    struct stat stat;
+    int n;
+
+    if (real == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", folder, strerror(errno));
+    n = snprintf(out, room, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
+    status = n < 0 || (size_t)n >= room ? epa_fail(err, EPA_ERR_UNSUPPORTED, "its path is too long")
+                                        : check_folder("/", real[1] != '\0', err);
+    for (char *at = real + 1; status == EPA_OK && *at != '\0';) {
+        char *end = at + strcspn(at, "/"), was = *end;
+
+        *end = '\0';
+        status = check_folder(real, was != '\0', err);
+        *end = was;
+        at = end + (was != '\0');
+    }
+    free(real);
+    if (status != EPA_OK)
+        return status;
+    if (lstat(out, &stat) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s", strerror(errno));
+    if (!S_ISREG(stat.st_mode))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", describe_type(stat.st_mode));
+    return check_owner(&stat, "the file", false, err);
+}
+
+/* ---- after it ---- */
 
 static bool one_line(const char *text, size_t most)
 {
@@ -143,55 +246,20 @@ static enum epa_status check_options(const struct epa_options *options, struct e
     return EPA_OK;
 }
 
-/* The function that is NULL and must not be, or NULL. */
-static const char *missing_function(const struct epa_plugin *plugin)
-{
-    switch (plugin->kind) {
-    case EPA_PLUGIN_BACKEND:
-        return ((const struct epa_backend_plugin *)plugin)->open == NULL ? "open" : NULL;
-    case EPA_PLUGIN_LAUNCHER:
-        return ((const struct epa_launcher_plugin *)plugin)->launch == NULL ? "launch" : NULL;
-    case EPA_PLUGIN_TRANSPORT:
-        return ((const struct epa_transport_plugin *)plugin)->open == NULL ? "open" : NULL;
-    case EPA_PLUGIN_ALGORITHM:
-        if (((const struct epa_algorithm_plugin *)plugin)->plan == NULL)
-            return "plan";
-        return ((const struct epa_algorithm_plugin *)plugin)->create == NULL ? "create" : NULL;
-    }
-    return NULL;
-}
-
-static uint32_t memory_of(const struct epa_plugin *plugin)
-{
-    switch (plugin->kind) {
-    case EPA_PLUGIN_BACKEND:
-        return ((const struct epa_backend_plugin *)plugin)->memory;
-    case EPA_PLUGIN_TRANSPORT:
-        return ((const struct epa_transport_plugin *)plugin)->memory;
-    case EPA_PLUGIN_ALGORITHM:
-        return ((const struct epa_algorithm_plugin *)plugin)->memory;
-    case EPA_PLUGIN_LAUNCHER:
-        break;
-    }
-    return EPA_MEMORY_HOST; /* no matter to launchers */
-}
-
-enum epa_status plugin_check_numbers(const struct plugin_numbers *have, enum epa_plugin_kind kind,
+static enum epa_status check_numbers(const struct epa_plugin *p, enum epa_plugin_kind kind,
                                      struct epa_error *err)
 {
-    if (have->abi != EPA_ABI)
+    if (p->abi != EPA_ABI)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "it was built for plugin ABI %u, and this program has %u", have->abi,
-                        EPA_ABI);
-    if (have->kind >= PLUGIN_KINDS)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is of the unknown kind %u", have->kind);
-    if (have->kind != (uint32_t)kind)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is %s %s, not %s %s",
-                        kinds[have->kind].article, kinds[have->kind].name, kinds[kind].article,
-                        kinds[kind].name);
-    if (have->size != kinds[kind].size)
+                        "it was built for plugin ABI %u, and this program has %u", p->abi, EPA_ABI);
+    if ((uint32_t)p->kind >= PLUGIN_KINDS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is of the unknown kind %u", p->kind);
+    if (p->kind != kind)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it is %s %s, not %s %s", kinds[p->kind].article,
+                        kinds[p->kind].name, kinds[kind].article, kinds[kind].name);
+    if (p->size != kinds[kind].size)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "its descriptor has %u bytes, and %s %s of this program has %u", have->size,
+                        "its descriptor has %u bytes, and %s %s of this program has %u", p->size,
                         kinds[kind].article, kinds[kind].name, kinds[kind].size);
     return EPA_OK;
 }
@@ -199,9 +267,9 @@ enum epa_status plugin_check_numbers(const struct plugin_numbers *have, enum epa
 enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_kind kind,
                              const char *name, struct epa_error *err)
 {
-    struct plugin_numbers numbers = {plugin->abi, plugin->size, plugin->kind};
-    enum epa_status status = plugin_check_numbers(&numbers, kind, err);
-    const char *missing;
+    enum epa_status status = check_numbers(plugin, kind, err);
+    uint32_t memory = EPA_MEMORY_HOST;
+    void (*function)(void);
 
     if (status != EPA_OK)
         return status;
@@ -212,10 +280,15 @@ enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_ki
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it calls itself '%s'", plugin->name);
     if (plugin->summary == NULL || !one_line(plugin->summary, MAX_SUMMARY))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its summary is not one line of text");
-    missing = missing_function(plugin);
-    if (missing != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its function %s is missing", missing);
-    if ((memory_of(plugin) & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
+    for (uint32_t i = 0; i < 2 && kinds[kind].must[i].name != NULL; i++) {
+        memcpy(&function, (const char *)plugin + kinds[kind].must[i].offset, sizeof(function));
+        if (function == NULL)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "its function %s is missing",
+                            kinds[kind].must[i].name);
+    }
+    if (kinds[kind].memory != 0)
+        memcpy(&memory, (const char *)plugin + kinds[kind].memory, sizeof(memory));
+    if ((memory & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "it says of no kind of memory that it works there");
     return check_options(&plugin->options, err);

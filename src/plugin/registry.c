@@ -1,13 +1,10 @@
-/* Finds and loads plugins. The idea: creating a registry reads file names only. A file
- * becomes a plugin on first use, in steps that each may refuse it: who can write to it
- * (trust.h), its numbers as they stand in the file (elf_peek.h), dlopen(), the whole
- * descriptor (plugin_check.h); none of its code runs before dlopen(), constructors
- * included.
+/* Finds and loads plugins. Creating a registry reads file names only. A file becomes a plugin on
+ * first use: who can write to it is checked, then dlopen(), then its descriptor
+ * (plugin_check.c).
  *
- * dlopen() is given the resolved path and not /proc/self/fd/N: after trust_folder()
- * nobody but root and this user can make that path mean another file, debuggers and
- * sanitizers find the file by it, and a descriptor's number names another file once it
- * is used again. */
+ * dlopen() is given the resolved path and not /proc/self/fd/N: nobody but root and this user can
+ * make that path mean another file, debuggers and sanitizers find the file by it, and a
+ * descriptor's number names another file once it is used again. */
 #include "plugin/registry.h"
 
 #include <dirent.h>
@@ -20,23 +17,14 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "plugin/builtin.h"
-#include "plugin/elf_peek.h"
-#include "plugin/plugin_check.h"
 #include "base/text.h"
-#include "plugin/trust.h"
 
 #define PREFIX "epa2a-"
 #define SUFFIX ".so"
 
 struct registry {
     struct arena *arena;          /* every string */
-    struct registry_entry *entry; /* [n], sorted */
-    struct loading {
-        const char *folder, *base; /* of a file */
-        void *handle;
-        bool tried;
-    } * loading; /* [n], beside entry */
+    struct registry_entry *entry; /* [n], sorted once all are there */
     uint32_t n, room;
     struct text searched; /* the folders, for messages */
     struct text empty;    /* "no plugins in X; no plugin folder Y" */
@@ -49,52 +37,36 @@ static const struct epa_plugin *const builtins[] = {
     &launch_thread_plugin.plugin,
 };
 
-static int entry_compare(enum epa_plugin_kind a_kind, const char *a, enum epa_plugin_kind b_kind,
-                         const char *b)
+static int by_kind_and_name(const void *left, const void *right)
 {
-    return a_kind != b_kind ? (a_kind < b_kind ? -1 : 1) : strcmp(a, b);
+    const struct registry_entry *a = left, *b = right;
+
+    return a->kind != b->kind ? (a->kind < b->kind ? -1 : 1) : strcmp(a->name, b->name);
 }
 
-/* Where the name is, or has to be inserted. */
-static uint32_t position(const struct registry *registry, enum epa_plugin_kind kind,
-                         const char *name, bool *found)
+static struct registry_entry *find_entry(const struct registry *registry, enum epa_plugin_kind kind,
+                                         const char *name)
 {
-    uint32_t i = 0;
-    int order = 1;
-
-    for (; i < registry->n; i++) {
-        order = entry_compare(registry->entry[i].kind, registry->entry[i].name, kind, name);
-        if (order >= 0)
-            break;
+    for (uint32_t i = 0; i < registry->n; i++) {
+        if (registry->entry[i].kind == kind && strcmp(registry->entry[i].name, name) == 0)
+            return &registry->entry[i];
     }
-    *found = i < registry->n && order == 0;
-    return i;
+    return NULL;
 }
 
-static enum epa_status insert(struct registry *registry, uint32_t at, struct registry_entry entry,
-                              struct loading loading, struct epa_error *err)
+static enum epa_status add_entry(struct registry *registry, struct registry_entry entry,
+                                 struct epa_error *err)
 {
     if (registry->n == registry->room) {
         uint32_t room = registry->room * 2 + 16;
-        void *entries = realloc(registry->entry, room * sizeof(*registry->entry));
-        void *loadings;
+        void *more = realloc(registry->entry, room * sizeof(*registry->entry));
 
-        if (entries != NULL)
-            registry->entry = entries;
-        loadings = realloc(registry->loading, room * sizeof(*registry->loading));
-        if (loadings != NULL)
-            registry->loading = loadings;
-        if (entries == NULL || loadings == NULL)
+        if (more == NULL)
             return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of %u plugins", room);
+        registry->entry = more;
         registry->room = room;
     }
-    memmove(registry->entry + at + 1, registry->entry + at,
-            (registry->n - at) * sizeof(*registry->entry));
-    memmove(registry->loading + at + 1, registry->loading + at,
-            (registry->n - at) * sizeof(*registry->loading));
-    registry->entry[at] = entry;
-    registry->loading[at] = loading;
-    registry->n++;
+    registry->entry[registry->n++] = entry;
     return EPA_OK;
 }
 
@@ -125,13 +97,10 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
 static enum epa_status add_file(struct registry *registry, const char *folder, const char *base,
                                 uint32_t *n, struct epa_error *err)
 {
-    struct registry_entry entry = {0};
-    struct loading loading = {0};
+    struct registry_entry entry = {0}, *first;
     const char *name;
     char *printable;
     size_t bytes;
-    uint32_t at;
-    bool found;
 
     if (!parse_base(base, &entry.kind, &name, &bytes))
         return EPA_OK;
@@ -140,21 +109,15 @@ static enum epa_status add_file(struct registry *registry, const char *folder, c
     for (char *c = printable; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
     entry.name = printable;
-    at = position(registry, entry.kind, entry.name, &found);
     entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
-    if (found) {
-        struct registry_entry *first = &registry->entry[at];
-
-        if (first->file != NULL && strcmp(first->file, entry.file) == 0)
-            return EPA_OK; /* a folder was given twice */
+    first = find_entry(registry, entry.kind, entry.name);
+    if (first == NULL)
+        return add_entry(registry, entry, err);
+    if (first->file == NULL || strcmp(first->file, entry.file) != 0) /* or a folder given twice */
         first->hides =
             arena_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
                          first->hides == NULL ? "" : ", ", entry.file);
-        return EPA_OK;
-    }
-    loading.folder = folder;
-    loading.base = arena_strndup(registry->arena, base, strlen(base));
-    return insert(registry, at, entry, loading, err);
+    return EPA_OK;
 }
 
 /* Counts in *n what it finds. A folder that nobody asked for by name (`what` is NULL) may be
@@ -326,13 +289,13 @@ enum epa_status registry_create(const char *const *plugin_path, struct registry 
     for (size_t i = 0; status == EPA_OK && i < sizeof(builtins) / sizeof(builtins[0]); i++) {
         struct registry_entry entry = {
             .kind = builtins[i]->kind, .name = builtins[i]->name, .plugin = builtins[i]};
-        bool found;
-        uint32_t at = position(registry, entry.kind, entry.name, &found);
 
-        status = insert(registry, at, entry, (struct loading){.tried = true}, err);
+        status = add_entry(registry, entry, err);
     }
     if (status == EPA_OK)
         status = add_files(registry, plugin_path, err);
+    if (registry->n > 0)
+        qsort(registry->entry, registry->n, sizeof(*registry->entry), by_kind_and_name);
     if (status == EPA_OK)
         *out = registry;
     else
@@ -345,11 +308,10 @@ void registry_destroy(struct registry *registry)
     if (registry == NULL)
         return;
     for (uint32_t i = 0; i < registry->n; i++) {
-        if (registry->loading[i].handle != NULL)
-            dlclose(registry->loading[i].handle);
+        if (registry->entry[i].handle != NULL)
+            dlclose(registry->entry[i].handle);
     }
     free(registry->entry);
-    free(registry->loading);
     text_free(&registry->searched);
     text_free(&registry->empty);
     arena_destroy(registry->arena);
@@ -373,45 +335,25 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
 }
 
-static enum epa_status peek(int folder_fd, const char *base, enum epa_plugin_kind kind,
-                            struct epa_error *err)
+static enum epa_status load_file(struct registry_entry *entry, const struct epa_plugin **out,
+                                 struct epa_error *err)
 {
-    struct plugin_numbers numbers;
-    int fd = -1;
-    enum epa_status status = trust_file(folder_fd, base, &fd, err);
-
-    if (status != EPA_OK)
-        return status;
-    status = elf_peek(fd, EPA_PLUGIN_SYMBOL, &numbers, sizeof(numbers), err);
-    close(fd);
-    return status == EPA_OK ? plugin_check_numbers(&numbers, kind, err) : status;
-}
-
-static enum epa_status load_file(const struct registry_entry *entry, struct loading *loading,
-                                 const struct epa_plugin **out, struct epa_error *err)
-{
-    char path[PATH_MAX];
-    int folder_fd = -1;
+    const char *base = strrchr(entry->file, '/') + 1;
+    char path[PATH_MAX], folder[PATH_MAX];
     const struct epa_plugin *plugin;
     enum epa_status status;
 
     if (!plugin_name_ok(entry->name))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "a name is 1 to %d of a-z, 0-9 and _",
                         PLUGIN_NAME_MAX);
-    /* Room is left for the file's name. */
-    status = trust_folder(loading->folder, &folder_fd, path, sizeof(path) - NAME_MAX - 1, err);
+    snprintf(folder, sizeof(folder), "%.*s", (int)(base - entry->file - 1), entry->file);
+    status = plugin_trust(folder, base, path, sizeof(path), err);
     if (status != EPA_OK)
         return status;
-    status = peek(folder_fd, loading->base, entry->kind, err);
-    close(folder_fd);
-    if (status != EPA_OK)
-        return status;
-    strcat(path, "/");
-    strcat(path, loading->base);
-    loading->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (loading->handle == NULL)
+    entry->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (entry->handle == NULL)
         return explain_dlopen(path, err);
-    plugin = dlsym(loading->handle, EPA_PLUGIN_SYMBOL);
+    plugin = dlsym(entry->handle, EPA_PLUGIN_SYMBOL);
     if (plugin == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it exports no " EPA_PLUGIN_SYMBOL);
     status = plugin_check(plugin, entry->kind, entry->name, err);
@@ -420,40 +362,36 @@ static enum epa_status load_file(const struct registry_entry *entry, struct load
     return status;
 }
 
-static void load(struct registry *registry, uint32_t i)
+/* Once; a failure leaves `why`. */
+static void load(struct registry *registry, struct registry_entry *entry)
 {
-    struct registry_entry *entry = &registry->entry[i];
-    struct loading *loading = &registry->loading[i];
     struct epa_error err = {EPA_OK, ""};
 
-    if (loading->tried)
-        return;
-    loading->tried = true;
-    if (load_file(entry, loading, &entry->plugin, &err) != EPA_OK)
+    if (entry->plugin == NULL && entry->why == NULL &&
+        load_file(entry, &entry->plugin, &err) != EPA_OK)
         entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
 }
 
-/* What a build leaves out where a library is not there. */
-static const struct left_out {
-    enum epa_plugin_kind kind;
-    const char *name, *needs;
-} left_out[] = {
-    {EPA_PLUGIN_ALGORITHM, "alltoallv", "an MPI library (Debian: libopenmpi-dev)"},
-    {EPA_PLUGIN_BACKEND, "cuda", "nvcc of CUDA 13"},
-    {EPA_PLUGIN_LAUNCHER, "mpi", "an MPI library (Debian: libopenmpi-dev)"},
-    {EPA_PLUGIN_TRANSPORT, "nvlink", "nvcc of CUDA 13"},
-    {EPA_PLUGIN_TRANSPORT, "ucx", "UCX (Debian: libucx-dev)"},
-    {EPA_PLUGIN_TRANSPORT, "verbs", "libibverbs (Debian: libibverbs-dev)"},
+const struct plugin_part plugin_parts[] = {
+    {EPA_PLUGIN_ALGORITHM, "alltoallv", "an MPI library (Debian: libopenmpi-dev)", "libopenmpi3"},
+    {EPA_PLUGIN_BACKEND, "cuda", "nvcc of CUDA 13", ""},
+    {EPA_PLUGIN_LAUNCHER, "mpi", "an MPI library (Debian: libopenmpi-dev)",
+     "openmpi-bin libopenmpi3"},
+    {EPA_PLUGIN_TRANSPORT, "nvlink", "nvcc of CUDA 13", ""},
+    {EPA_PLUGIN_TRANSPORT, "ucx", "UCX (Debian: libucx-dev)", "libucx0"},
+    {EPA_PLUGIN_TRANSPORT, "verbs", "libibverbs (Debian: libibverbs-dev)",
+     "libibverbs1 ibverbs-providers"},
+    {0},
 };
 
 static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name,
                                      struct epa_error *err)
 {
-    for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++) {
-        if (left_out[i].kind == kind && strcmp(left_out[i].name, name) == 0)
+    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
+        if (part->kind == kind && strcmp(part->name, name) == 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "%s '%s' is not part of this build: building it needs %s",
-                            plugin_kind_name(kind), name, left_out[i].needs);
+                            plugin_kind_name(kind), name, part->build);
     }
     return EPA_OK;
 }
@@ -494,30 +432,29 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
                               const char *name, const struct epa_plugin **out,
                               struct epa_error *err)
 {
-    bool found;
-    uint32_t i;
+    struct registry_entry *entry;
 
     if (!plugin_name_ok(name))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "'%.64s' cannot name a plugin: a name is 1 to %d of a-z, 0-9 and _", name,
                         PLUGIN_NAME_MAX);
-    i = position(registry, kind, name, &found);
-    if (!found && registry->empty.bytes == 0 && fail_left_out(kind, name, err) != EPA_OK)
+    entry = find_entry(registry, kind, name);
+    if (entry == NULL && registry->empty.bytes == 0 && fail_left_out(kind, name, err) != EPA_OK)
         return EPA_ERR_UNSUPPORTED;
-    if (!found)
+    if (entry == NULL)
         return fail_unknown(registry, kind, name, err);
-    load(registry, i);
-    if (registry->entry[i].plugin == NULL)
+    load(registry, entry);
+    if (entry->plugin == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s plugin '%s' cannot be loaded: %s",
-                        plugin_kind_name(kind), name, registry->entry[i].why);
-    *out = registry->entry[i].plugin;
+                        plugin_kind_name(kind), name, entry->why);
+    *out = entry->plugin;
     return EPA_OK;
 }
 
 uint32_t registry_list(struct registry *registry, const struct registry_entry **out)
 {
     for (uint32_t i = 0; i < registry->n; i++)
-        load(registry, i);
+        load(registry, &registry->entry[i]);
     *out = registry->entry;
     return registry->n;
 }

@@ -1,9 +1,16 @@
-/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The
- * only dlopen() is behind it. */
+/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only dlopen()
+ * is behind it. */
 #ifndef REGISTRY_H
 #define REGISTRY_H
 
 #include <epa2a/algorithm.h>
+#include <epa2a/backend.h>
+
+enum { PLUGIN_KINDS = 4, PLUGIN_NAME_MAX = 32 };
+
+/* Plugins that are part of the program. */
+extern const struct epa_launcher_plugin launch_env_plugin, launch_fork_plugin, launch_thread_plugin;
+extern const struct epa_backend_plugin backend_host_plugin;
 
 struct registry;
 
@@ -32,6 +39,7 @@ struct registry_entry {
     const struct epa_plugin *plugin;
     const char *why;
     const char *hides; /* files of the same kind and name in folders after; NULL: none */
+    void *handle;      /* the registry's: of dlopen() */
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
 
@@ -43,6 +51,31 @@ const char *registry_empty(const struct registry *);
  * be moved. */
 void registry_installed_folder(char *out, size_t room);
 
+/* Plugins that a build leaves out where a library is not there: what building one needs, and the
+ * Debian packages that loading it needs. An entry without a name ends it. */
+extern const struct plugin_part {
+    enum epa_plugin_kind kind;
+    const char *name, *build, *run;
+} plugin_parts[];
+
+/* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked with.
+ * Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
+
+/* The name as file names and `epa2a list` have it: "transport". */
 const char *plugin_kind_name(enum epa_plugin_kind);
+
+/* [a-z0-9_]{1,32} */
+bool plugin_name_ok(const char *name);
+
+/* Whether nobody but root and this user decides what the regular file `base` of `folder` holds:
+ * both, and every folder above, belong to one of them and can be written by nobody else. A sticky
+ * folder like /tmp may be on the way, because others can neither rename nor remove what is ours in
+ * it; it may not be `folder` itself, where others could add files. out: the path to load, resolved
+ * and free of links. */
+EPA_CHECKED enum epa_status plugin_trust(const char *folder, const char *base, char *out,
+                                         size_t room, struct epa_error *);
+
+EPA_CHECKED enum epa_status plugin_check(const struct epa_plugin *, enum epa_plugin_kind,
+                                         const char *name, struct epa_error *);
 
 #endif

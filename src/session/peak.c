@@ -289,8 +289,10 @@ static enum epa_status run_all(struct measure *m, struct measured *out)
 
 /* ---- latency ---- */
 
-/* Opposite each other on a circle that moves on; of an even number the last stays put. */
-uint32_t peak_partner(uint32_t size, uint32_t round, uint32_t rank)
+/* With whom `rank` plays in a round; `size` or more: it rests. In size - 1 rounds, or `size` where that
+ * is odd, each is with each other once: opposite each other on a circle that moves on; of an even
+ * number the last stays put. */
+static uint32_t partner_of(uint32_t size, uint32_t round, uint32_t rank)
 {
     uint32_t circle = size + size % 2 - 1; /* odd; `circle` itself is who stays put */
     uint32_t other;
@@ -383,7 +385,7 @@ static enum epa_status play_all(struct measure *m, double *latency_ns)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < rounds && status == EPA_OK; i++) {
-        uint32_t peer = peak_partner(size, i * all / rounds, m->t->rank);
+        uint32_t peer = partner_of(size, i * all / rounds, m->t->rank);
         double slowest;
 
         status = find_slowest(m, (double)(clock_ns() - begun), &slowest);

@@ -17,8 +17,4 @@ enum { PEAK_SIGNALS = 1 };
 enum epa_status peak_measure(struct epa_bootstrap *, struct epa_backend *, struct epa_transport *,
                              uint32_t signal, struct peak *out, struct epa_error *);
 
-/* With whom `rank` plays in a round; `size` or more: it rests. In size - 1 rounds, or `size`
- * where that is odd, each is with each other once. */
-uint32_t peak_partner(uint32_t size, uint32_t round, uint32_t rank);
-
 #endif

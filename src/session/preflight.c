@@ -4,12 +4,12 @@
  * does not fit. Of a device what the algorithm's plan takes is held against what is free
  * there; inputs and what is written over its cache are for its backend to count, when it
  * allocates. */
-#include "session/preflight.h"
+#include "session/session.h"
 
 #include <string.h>
 
 #include "launch/cache.h"
-#include "session/memory.h"
+#include "base/sysfile.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */
@@ -88,60 +88,66 @@ static struct sum sum_up(const struct session *s)
     return sum;
 }
 
+static void add_bytes(struct text *out, const char *before, uint64_t bytes)
+{
+    char size[32];
+
+    if (bytes > 0)
+        text_add(out, "%s %s", before, text_size(size, sizeof(size), bytes));
+}
+
 /* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB"; the heap of
  * a device is left out. */
-static void sum_in_words(const struct session *s, const struct sum *sum, char *out, size_t room)
+static void add_sum(struct text *out, const struct session *s, const struct sum *sum)
 {
-    char heap[48] = "", inputs[32], reference[48] = "", samples[48] = "", trace[48] = "",
-         flush[48] = "", weights[48] = "", total[32], size[32];
+    const uint64_t large = 1u << 20;
 
+    text_add(out, "%u rank%s x (", ranks_here(s), ranks_here(s) == 1 ? "" : "s");
     if (sum->on_host)
-        snprintf(heap, sizeof(heap), "heap%s %s + ", sum->buffers ? " and buffers" : "",
-                 text_size(size, sizeof(size), sum->heap));
-    if (sum->reference > 0)
-        snprintf(reference, sizeof(reference), " + reference %s",
-                 text_size(size, sizeof(size), sum->reference));
-    if (sum->weights > 0)
-        snprintf(weights, sizeof(weights), " + weights %s",
-                 text_size(size, sizeof(size), sum->weights));
-    if (sum->flush > 0)
-        snprintf(flush, sizeof(flush), " + cold caches %s",
-                 text_size(size, sizeof(size), sum->flush));
-    if (sum->samples >= 1u << 20)
-        snprintf(samples, sizeof(samples), " + samples %s",
-                 text_size(size, sizeof(size), sum->samples));
-    if (sum->trace >= 1u << 20)
-        snprintf(trace, sizeof(trace), " + trace %s", text_size(size, sizeof(size), sum->trace));
-    snprintf(out, room, "%u rank%s x (%sinputs %s%s%s%s)%s%s = %s", ranks_here(s),
-             ranks_here(s) == 1 ? "" : "s", heap, text_size(inputs, sizeof(inputs), sum->inputs),
-             weights, reference, flush, samples, trace,
-             sum->total == UINT64_MAX ? "more than 64 bits count"
-                                      : text_size(total, sizeof(total), sum->total));
+        add_bytes(out, sum->buffers ? "heap and buffers" : "heap", sum->heap);
+    add_bytes(out, sum->on_host && sum->heap > 0 ? " + inputs" : "inputs", sum->inputs);
+    add_bytes(out, " + weights", sum->weights);
+    add_bytes(out, " + reference", sum->reference);
+    add_bytes(out, " + cold caches", sum->flush);
+    text_add(out, ")");
+    add_bytes(out, " + samples", sum->samples >= large ? sum->samples : 0);
+    add_bytes(out, " + trace", sum->trace >= large ? sum->trace : 0);
+    if (sum->total == UINT64_MAX)
+        text_add(out, " = more than 64 bits count");
+    else
+        add_bytes(out, " =", sum->total);
 }
 
 /* The keys that make the sum smaller. */
-static void advice(const struct session *s, const struct sum *sum, char *out, size_t room)
+static void add_advice(struct text *out, const struct session *s, const struct sum *sum)
 {
     const struct epa_options *options = &s->experiment->algorithm.plugin->options;
-    const char *buffers = "", *capacity = "", *inputs = "", *iterations = "", *trace = "",
-               *weights = "";
+    bool buffers = false, capacity = false;
 
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
-        if (strcmp(o->name, "buffers") == 0 && sum->on_host)
-            buffers = ", algorithm.buffers";
-        if (strcmp(o->name, "capacity") == 0)
-            capacity = ", or set algorithm.capacity";
+        buffers = buffers || (strcmp(o->name, "buffers") == 0 && sum->on_host);
+        capacity = capacity || strcmp(o->name, "capacity") == 0;
     }
-    if (session_slots(s) > 2)
-        inputs = ", bench.input_sets";
-    if (sum->samples > sum->total / 4)
-        iterations = s->verb == VERB_RUN ? ", run.iterations" : ", bench.iterations";
-    if (sum->trace > sum->total / 4)
-        trace = ", profile.iterations";
+    text_add(out, ": lower %s, ranks", session_operation(s)->size_key);
     if (sum->weights > sum->total / 4 / s->experiment->ranks)
-        weights = ", moe.experts, expert.ffn";
-    snprintf(out, room, "lower %s, ranks%s%s%s%s%s%s", session_operation(s)->size_key, weights,
-             buffers, inputs, iterations, trace, capacity);
+        text_add(out, ", moe.experts, expert.ffn");
+    if (buffers)
+        text_add(out, ", algorithm.buffers");
+    if (session_slots(s) > 2)
+        text_add(out, ", bench.input_sets");
+    if (sum->samples > sum->total / 4)
+        text_add(out, ", %s.iterations", s->verb == VERB_RUN ? "run" : "bench");
+    if (sum->trace > sum->total / 4)
+        text_add(out, ", profile.iterations");
+    if (capacity)
+        text_add(out, ", or set algorithm.capacity");
+}
+
+static enum epa_status refuse_sum(struct text *why, struct epa_error *err)
+{
+    (void)epa_fail(err, EPA_ERR_NOMEM, "%s", why->data);
+    text_free(why);
+    return EPA_ERR_NOMEM;
 }
 
 /* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
@@ -158,20 +164,20 @@ static uint64_t kept_free(uint64_t available)
 static enum epa_status check_memory(const char *root, const struct session *s,
                                     const struct sum *sum, struct epa_error *err)
 {
-    char words[336], fewer[160], which[32], usable[32], have[32], kept[32];
+    char which[32], usable[32], have[32], kept[32];
     uint64_t available = memory_available(root, which, sizeof(which));
     uint64_t spare = kept_free(available);
+    struct text why = {0};
 
     if (available == UINT64_MAX ? sum->total != UINT64_MAX : sum->total <= available - spare)
         return EPA_OK;
-    sum_in_words(s, sum, words, sizeof(words));
-    advice(s, sum, fewer, sizeof(fewer));
-    if (available == UINT64_MAX)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: %s", words, fewer);
-    return epa_fail(err, EPA_ERR_NOMEM, "%s, but %s is available (%s %s less %s kept free): %s",
-                    words, text_size(usable, sizeof(usable), available - spare), which,
-                    text_size(have, sizeof(have), available), text_size(kept, sizeof(kept), spare),
-                    fewer);
+    add_sum(&why, s, sum);
+    if (available != UINT64_MAX)
+        text_add(&why, ", but %s is available (%s %s less %s kept free)",
+                 text_size(usable, sizeof(usable), available - spare), which,
+                 text_size(have, sizeof(have), available), text_size(kept, sizeof(kept), spare));
+    add_advice(&why, s, sum);
+    return refuse_sum(&why, err);
 }
 
 /* RLIMIT_AS counts what one process maps, and a rank maps the heaps of all. */
@@ -184,17 +190,19 @@ static enum epa_status check_address_space(const char *root, const struct sessio
                         ? sum->total
                         : add(add(heaps, add(sum->samples, sum->trace)),
                               add(add(sum->inputs, sum->reference), add(sum->weights, sum->flush)));
-    char words[336], fewer[160], want[32], have[32];
+    char want[32], have[32];
+    struct text why = {0};
 
     if (need <= room)
         return EPA_OK;
-    sum_in_words(s, sum, words, sizeof(words));
-    advice(s, sum, fewer, sizeof(fewer));
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "%s, of which a process maps %s, but the limit of its address space "
-                    "(ulimit -v) leaves %s: %s, or raise the limit",
-                    words, text_size(want, sizeof(want), need), text_size(have, sizeof(have), room),
-                    fewer);
+    add_sum(&why, s, sum);
+    text_add(
+        &why,
+        ", of which a process maps %s, but the limit of its address space (ulimit -v) leaves %s",
+        text_size(want, sizeof(want), need), text_size(have, sizeof(have), room));
+    add_advice(&why, s, sum);
+    text_add(&why, ", or raise the limit");
+    return refuse_sum(&why, err);
 }
 
 enum epa_status preflight_memory_from(const char *root, const struct session *s,
@@ -218,17 +226,17 @@ enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
     uint64_t weights = weights_of(s).device;
     uint64_t need = add(add(f->heap_bytes, f->device_bytes), weights);
     struct sum sum = {.on_host = true, .heap = need, .weights = weights, .total = need};
-    char fewer[160], heap[32], scratch[32], held[48] = "", size[32], want[32], have[32];
+    char size[32];
+    struct text why = {0};
 
     if (free_bytes == 0 || need <= free_bytes)
         return EPA_OK;
-    advice(s, &sum, fewer, sizeof(fewer));
-    if (weights > 0)
-        snprintf(held, sizeof(held), " + weights %s", text_size(size, sizeof(size), weights));
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "heap %s + scratch %s%s = %s, but %s of the device's memory is free: %s",
-                    text_size(heap, sizeof(heap), f->heap_bytes),
-                    text_size(scratch, sizeof(scratch), f->device_bytes), held,
-                    text_size(want, sizeof(want), need), text_size(have, sizeof(have), free_bytes),
-                    fewer);
+    text_add(&why, "heap %s", text_size(size, sizeof(size), f->heap_bytes));
+    text_add(&why, " + scratch %s", text_size(size, sizeof(size), f->device_bytes));
+    add_bytes(&why, " + weights", weights);
+    add_bytes(&why, " =", need);
+    text_add(&why, ", but %s of the device's memory is free",
+             text_size(size, sizeof(size), free_bytes));
+    add_advice(&why, s, &sum);
+    return refuse_sum(&why, err);
 }

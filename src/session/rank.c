@@ -3,13 +3,13 @@
  * memory, where the parent finds it however the rank ends. */
 #include "session/rank.h"
 
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "epa2a/quant.h"
 #include "session/peak.h"
-#include "session/preflight.h"
 
 static const char *where(const struct rank *r)
 {
@@ -20,9 +20,9 @@ static const char *where(const struct rank *r)
     return stage < r->n_stages ? r->stage[stage].name : "between stages";
 }
 
-static void keep_fact(void *arg, const char *key, const char *value)
+void session_keep_fact(void *facts, const char *key, const char *value)
 {
-    struct session_facts *to = arg;
+    struct session_facts *to = facts;
     struct session_fact *fact = &to->fact[to->n];
 
     if (to->n == SESSION_FACTS)
@@ -36,7 +36,7 @@ void rank_describe_device(struct rank *r)
 {
     r->shared->device.n = 0;
     if (r->backend->ops->describe != NULL)
-        r->backend->ops->describe(r->backend, keep_fact, &r->shared->device);
+        r->backend->ops->describe(r->backend, session_keep_fact, &r->shared->device);
 }
 
 /* ---- set-up ---- */
@@ -302,7 +302,7 @@ static enum epa_status open_all(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = open_transport(r, err);
     if (status == EPA_OK && r->transport->ops->describe != NULL)
-        r->transport->ops->describe(r->transport, keep_fact, &r->shared->transport);
+        r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
     if (status == EPA_OK)
         status = measure_peak(r, err);
     rank_trace_begin(r);
@@ -376,12 +376,21 @@ static void record_failure(struct rank *r, bool set_up_done, enum epa_status sta
                            const struct epa_error *err)
 {
     struct session_rank *to = r->shared;
+    const char *stage = where(r);
+    size_t n = strlen(stage);
+    char me[32], at[64] = "";
 
-    if (!set_up_done || status == EPA_ERR_MISMATCH) /* which says itself where it is */
+    snprintf(me, sizeof(me), "rank %u, ", r->boot->world.rank);
+    if (strncmp(err->text, stage, n) == 0 && strchr("/,:", err->text[n]) != NULL)
+        stage = ""; /* an algorithm says "dispatch/wait: ..." */
+    snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
+    if (strncmp(err->text, me, strlen(me)) == 0) /* a check, which says of which iteration */
+        snprintf(to->text, sizeof(to->text), "%s", err->text);
+    else if (!set_up_done)
         snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, err->text);
     else
-        snprintf(to->text, sizeof(to->text), "rank %u: %s, iteration %llu: %s", r->boot->world.rank,
-                 where(r), (unsigned long long)to->iteration, err->text);
+        snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
+                 stage[0] != '\0' ? ": " : "", err->text);
     to->failed_ns = realtime_ns();
     /* Release: the text is there before the status that sends the parent to read it. */
     __atomic_store_n(&to->status, status, __ATOMIC_RELEASE);
@@ -406,11 +415,10 @@ static enum epa_status work(struct rank *r, struct epa_error *err)
     switch (r->session->verb) {
     case VERB_BENCH:
         status = rank_stop_create(r, err);
-        return status != EPA_OK               ? status
-               : r->clock == CLOCK_GRAPH      ? rank_bench_graph(r, err)
-               : r->clock == CLOCK_END_TO_END ? rank_bench_end_to_end(r, err)
-               : session_is_open(r->session)  ? rank_bench_open(r, err)
-                                              : rank_bench(r, err);
+        return status != EPA_OK              ? status
+               : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
+               : session_is_open(r->session) ? rank_bench_open(r, err)
+                                             : rank_bench(r, err);
     case VERB_RUN:
         return rank_run(r, err);
     case VERB_VERIFY:

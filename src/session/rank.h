@@ -7,7 +7,7 @@
 #include "trace/record.h"
 
 struct graphs;    /* rank_graph.c */
-struct rank_stop; /* rank_stop.c */
+struct rank_stop; /* stop.c */
 
 /* What the core itself notes in a trace. */
 enum rank_slice {
@@ -70,13 +70,11 @@ static inline enum epa_stage_kind last_kind(const struct rank *r)
 void rank_at_stage(struct rank *, uint32_t stage);
 void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
 
-/* ---- rank_waits.c ---- */
+/* ---- rank_stages.c ---- */
 
 /* From here on long waits are noted in `shared`, until rank_waits_end(). */
 void rank_waits_begin(struct rank *);
 void rank_waits_end(struct rank *);
-
-/* ---- rank_trace.c ---- */
 
 /* Before the algorithm is made, which notes names of its own: nothing, if nobody profiles. */
 void rank_trace_begin(struct rank *);
@@ -92,8 +90,6 @@ static inline void rank_noted(struct rank *r, uint16_t name, uint64_t begin_ns)
 {
     (void)epa_trace_slice(r->trace, 0, name, begin_ns, EPA_TRACE_NOBODY, 0, 0);
 }
-
-/* ---- rank_stages.c ---- */
 
 /* Runs a stage on the problem of a slot; on a device it is only queued. */
 enum epa_status rank_stage(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
@@ -142,12 +138,17 @@ enum epa_status rank_run(struct rank *, struct epa_error *);
 enum epa_status rank_bench(struct rank *, struct epa_error *);
 enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
 enum epa_status rank_bench_open(struct rank *, struct epa_error *);
-enum epa_status rank_bench_end_to_end(struct rank *, struct epa_error *);
 
 /* One iteration more, of which every element is compared, if bench is to check. `last`: the
  * number of those before. No figure counts unless the same program was right on the same
  * shape. */
 enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
+
+/* What each part of a stage takes when it runs alone; nothing where there are none. */
+enum epa_status rank_time_parts(struct rank *, struct epa_error *);
+
+/* So many samples of this rank are complete. */
+void rank_keep_samples(struct rank *, uint64_t n);
 void rank_graphs_destroy(struct rank *);
 
 /* ---- rank_expect.c ---- */
@@ -166,7 +167,7 @@ enum epa_status rank_fault(struct rank *, uint32_t stage, struct epa_error *);
 /* verify.straggle: late and early ranks, another set before each stage of each iteration. */
 void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
 
-/* ---- rank_stop.c ---- */
+/* ---- stop.c ---- */
 
 /* Before the first iteration of bench: nothing, where there is no stop rule. */
 enum epa_status rank_stop_create(struct rank *, struct epa_error *);

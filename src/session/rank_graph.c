@@ -279,9 +279,8 @@ static enum epa_status measure(struct graphs *g, struct epa_error *err)
         rank_at(r, i, SESSION_ELSEWHERE);
         status = measure_block(g, n, warm_up, first, err);
         i += n;
-        /* Release: pairs with the parent's read after it has reaped this rank. */
         if (status == EPA_OK && !warm_up)
-            __atomic_store_n(&r->shared->samples, first + n, __ATOMIC_RELEASE);
+            rank_keep_samples(r, first + n);
         if (status == EPA_OK)
             status = rank_stop_poll(r, warm_up ? 0 : first + n, &ends, err);
     }

@@ -1,6 +1,12 @@
-/* Stages of one rank, run, waited for and timed. On a device a stage is only queued:
- * nothing of what it did is looked at before rank_sync(). */
+/* Stages of one rank, run, waited for and timed; and what is seen of them from outside: where the rank
+ * is, what it waits for, and what it notes where somebody profiles. On a device a stage is only
+ * queued: nothing of what it did is looked at before rank_sync(). */
 #include "session/rank.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
 
 /* Marks of a sample: before and after each stage. */
 enum { MARKS_PER_STAGE = 2 };
@@ -204,4 +210,126 @@ enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err
     }
     *out = total;
     return EPA_OK;
+}
+
+/* ---- what a rank notes where somebody profiles: its names, and how its clock stands to that of rank
+ * 0, before the first iteration and after the last ---- */
+
+static const char *const core_name[RANK_SLICES] = {
+    [SLICE_BARRIER] = "barrier",
+    [SLICE_INPUTS] = "inputs",
+    [SLICE_CHECK] = "check",
+    [SLICE_SYNC] = "sync",
+};
+
+void rank_trace_begin(struct rank *r)
+{
+    struct record *record = session_trace(r->session, r->boot->world.rank);
+
+    const struct operation *op = session_operation(r->session);
+
+    if (record == NULL)
+        return;
+    recorder_init(&r->recorder, record, &r->session->trace);
+    r->trace = &r->recorder.trace;
+    record->near = record_is_near(&r->boot->world);
+    for (uint32_t i = 0; i < RANK_SLICES; i++)
+        if (core_name[i] != NULL)
+            r->slice[i] = epa_trace_name(r->trace, core_name[i]);
+    if (op->between != NULL)
+        r->slice[SLICE_BETWEEN] = epa_trace_name(r->trace, op->between_name);
+    r->units = epa_trace_name(r->trace, op->unit);
+    record->n_core = record->names.n;
+}
+
+enum epa_status rank_trace_ready(struct rank *r)
+{
+    struct record *record = r->recorder.record;
+    enum epa_status status;
+
+    if (r->trace == NULL)
+        return EPA_OK;
+    for (uint32_t i = 0; i < r->n_stages; i++) {
+        r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
+        record->stages |= 1ull << r->stage_slice[i];
+    }
+    status = record_compare_clocks(r->boot, &record->clock[RECORD_BEFORE]);
+    if (status == EPA_OK)
+        recorder_ready(&r->recorder);
+    return status;
+}
+
+enum epa_status rank_trace_end(struct rank *r)
+{
+    if (r->trace == NULL)
+        return EPA_OK;
+    rank_trace_pause(r);
+    return record_compare_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]);
+}
+
+void rank_trace_pause(struct rank *r)
+{
+    if (r->trace != NULL)
+        recorder_turn_none(&r->recorder);
+}
+
+/* ---- what a rank waits for, where others can see it. Several threads of a rank may wait at once;
+ * each notes over what another has noted, and whoever finds a note half written leaves it to that
+ * ---- */
+
+enum { WORDS = sizeof(struct session_wait) / sizeof(uint64_t) };
+
+_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0, "is copied by words");
+
+/* The first word is `turn`. */
+static void write_note(struct session_wait *to, const struct session_wait *note)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)note;
+    uint64_t *out = (uint64_t *)(void *)to;
+    uint64_t turn = __atomic_load_n(&to->turn, __ATOMIC_RELAXED);
+
+    /* Acquire: what follows is not written before it is ours. */
+    if (turn % 2 != 0 || !__atomic_compare_exchange_n(&to->turn, &turn, turn + 1, false,
+                                                      __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return;
+    /* Release, each: nothing of it is seen before `turn` is odd; status_read() looks. */
+    for (uint32_t i = 1; i < WORDS; i++)
+        __atomic_store_n(&out[i], word[i], __ATOMIC_RELEASE);
+    __atomic_store_n(&to->turn, turn + 2, __ATOMIC_RELEASE);
+}
+
+static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *w)
+{
+    struct rank *r = (struct rank *)(void *)((char *)observer - offsetof(struct rank, observer));
+    struct session_wait note = {.kind = EPA_WAIT_NOTHING};
+    struct epa_wait_state full;
+
+    if (w != NULL) {
+        full = *w;
+        if (w->kind == EPA_WAIT_SIGNAL && r->algorithm != NULL &&
+            r->algorithm->wait_describe != NULL)
+            r->algorithm->wait_describe(r->algorithm, &full);
+        note.kind = full.kind;
+        note.peer = full.peer;
+        note.number = full.number;
+        note.seen = full.seen;
+        note.wanted = full.wanted;
+        note.stage = __atomic_load_n(&r->shared->stage, __ATOMIC_RELAXED);
+        note.iteration = __atomic_load_n(&r->shared->iteration, __ATOMIC_RELAXED);
+        note.since_ns = clock_ns() - full.waited_ns;
+        if (full.what != NULL)
+            snprintf(note.what, sizeof(note.what), "%s", full.what);
+    }
+    write_note(&r->shared->waiting, &note);
+}
+
+void rank_waits_begin(struct rank *r)
+{
+    r->observer.waits = waits;
+    r->boot->observer = &r->observer;
+}
+
+void rank_waits_end(struct rank *r)
+{
+    r->boot->observer = NULL;
 }

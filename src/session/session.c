@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "session/preflight.h"
+#include "session/status.h"
 
 /* Ranks that find out about a failure have this long to write down where they were. Those
  * of a device have more to do: their kernels are given seconds to leave, and nothing can be
@@ -32,12 +32,17 @@ static const struct epa_backend_plugin *backend_of(const struct experiment *x)
     return (const struct epa_backend_plugin *)x->backend.plugin;
 }
 
-const char *session_verb(const struct session *s)
+const char *session_verb_name(enum verb verb)
 {
     static const char *const name[] = {
         [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
 
-    return name[s->verb];
+    return name[verb];
+}
+
+const char *session_verb(const struct session *s)
+{
+    return session_verb_name(s->verb);
 }
 
 uint32_t session_slots(const struct session *s)
@@ -236,12 +241,6 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     }
     *out = s;
     return EPA_OK;
-}
-
-enum epa_status session_create(const struct experiment *x, enum verb verb, struct session **out,
-                               struct epa_error *err)
-{
-    return session_create_on(NULL, x, verb, out, err);
 }
 
 struct status_page *session_status_page(const struct session *s, struct status_page_run *out)

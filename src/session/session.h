@@ -7,11 +7,13 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
-#include "session/status_page.h"
 #include "op/op.h"
 #include "session/peak.h"
 #include "session/stop.h"
 #include "trace/record.h"
+
+struct status_page; /* session/status.h */
+struct status_page_run;
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
@@ -48,9 +50,12 @@ struct session_arrivals {
 struct session_facts {
     uint32_t n;
     struct session_fact {
-        char key[32], value[128];
+        char key[32], value[160];
     } fact[SESSION_FACTS];
 };
+
+/* Adds one to a struct session_facts; what there is no room for is left out. */
+void session_keep_fact(void *facts, const char *key, const char *value);
 
 /* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
  * of the rank, word by word. */
@@ -168,6 +173,7 @@ size_t session_block_bytes(const struct session *);
 
 /* "run", "bench" or "verify". */
 const char *session_verb(const struct session *);
+const char *session_verb_name(enum verb);
 
 /* bench in an open loop. */
 bool session_is_open(const struct session *);
@@ -188,10 +194,7 @@ uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
 /* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit),
- * and maps what the ranks will share. x must outlive it. */
-enum epa_status session_create(const struct experiment *x, enum verb verb, struct session **out,
-                               struct epa_error *);
-/* The same, with what ranks share on a board, which must outlive it; NULL: on none. */
+ * and maps what the ranks will share, on a status page if there is one. Both must outlive it. */
 enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
                                   struct session **out, struct epa_error *);
 void session_destroy(struct session *);
@@ -205,6 +208,19 @@ bool session_in_use(const struct session *);
 /* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in
  * err: the rank that failed first, in its own words. */
 enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
+
+/* preflight.c: refuses, by arithmetic and before a rank exists, what this machine cannot hold. */
+
+/* EPA_ERR_NOMEM with the sum in words: ranks x (heap + inputs + reference) against what is
+ * available and why that is the limit. */
+enum epa_status preflight_memory(const struct session *, struct epa_error *);
+
+/* The same for what the algorithm takes of a rank's device, of which so much is free; 0: not
+ * known, nothing is refused. */
+enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
+
+/* `root` stands before /proc and /sys: "" but in tests. */
+enum epa_status preflight_memory_from(const char *root, const struct session *, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
 struct epa_bootstrap;

@@ -1,14 +1,13 @@
-/* Traces of the ranks of one run, as one file and as an archive. All were put on the clock of
- * rank 0, and count from one moment, when they were written: files of different runs, or of
- * programs that say nothing of their clock, are refused rather than laid side by side. */
+/* Traces as other files. Traces of the ranks of one run as one: all were put on the clock of rank 0,
+ * and count from one moment, when they were written: files of different runs, or of programs that
+ * say nothing of their clock, are refused rather than laid side by side. And a page that draws one
+ * trace: view.html with the trace in it. */
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trace/read.h"
-
-enum { TAR_BLOCK = 512 };
+#include "view_texts.h"
 
 static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                                          struct epa_error *err)
@@ -57,8 +56,6 @@ static enum epa_status check_apart(const struct trace_file *f, uint32_t n, struc
     return EPA_OK;
 }
 
-/* ---- one file ---- */
-
 /* Lists of all files in that of the first, the dropped added up. */
 static void join_other(json_t *to, const struct trace_file *f, uint32_t n)
 {
@@ -93,30 +90,23 @@ static int by_time(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static json_t *join_events(const struct trace_file *f, uint32_t n)
+/* NULL: no memory. */
+static const struct trace_item **join_events(const struct trace_file *f, uint32_t n, size_t *out)
 {
     const struct trace_item **all;
-    json_t *events = json_array();
     size_t m = 0;
 
     for (uint32_t i = 0; i < n; i++)
         m += f[i].n;
-    all = calloc(m + 1, sizeof(struct trace_item *));
-    m = 0;
+    all = calloc(m + 1, sizeof(*all));
+    *out = 0;
     for (uint32_t i = 0; i < n && all != NULL; i++) {
         for (size_t k = 0; k < f[i].n; k++)
-            all[m++] = &f[i].item[k];
+            all[(*out)++] = &f[i].item[k];
     }
     if (all != NULL)
-        qsort(all, m, sizeof(const struct trace_item *), by_time);
-    for (size_t k = 0; k < m; k++)
-        (void)json_array_append(events, (json_t *)all[k]->json);
-    if (all == NULL || json_array_size(events) != m) {
-        json_decref(events);
-        events = NULL;
-    }
-    free((void *)all);
-    return events;
+        qsort(all, m, sizeof(*all), by_time);
+    return all;
 }
 
 static int add_piece(const char *piece, size_t bytes, void *out)
@@ -125,150 +115,72 @@ static int add_piece(const char *piece, size_t bytes, void *out)
     return 0;
 }
 
-/* An event a line, as they were written. */
-static void print_merged(const json_t *first, const json_t *other, const json_t *events,
-                         struct text *out)
-{
-    const json_t *event;
-    size_t i, flags = JSON_REAL_PRECISION(15);
-
-    text_add(out,
-             "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n"
-             "\"otherData\": ",
-             (long long)json_integer_value(json_object_get(first, "baseTimeNanoseconds")));
-    (void)json_dump_callback(other, add_piece, out, flags);
-    text_add(out, ",\n\"traceEvents\": [");
-    json_array_foreach(events, i, event)
-    {
-        text_add(out, i == 0 ? "\n" : ",\n");
-        (void)json_dump_callback(event, add_piece, out, flags);
-    }
-    text_add(out, "\n]}\n");
-}
-
 enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text *out,
                             struct epa_error *err)
 {
+    const size_t flags = JSON_REAL_PRECISION(15);
     enum epa_status status = check_fingerprint(f, n, err);
-    json_t *other, *events;
+    const struct trace_item **item;
+    json_t *other;
+    size_t items;
 
     if (status == EPA_OK)
         status = check_apart(f, n, err);
     if (status != EPA_OK)
         return status;
     other = json_deep_copy(f[0].other);
-    events = join_events(f, n);
-    if (other != NULL && events != NULL) {
-        join_other(other, f, n);
-        print_merged(f[0].root, other, events, out);
-    } else {
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u traces as one", n);
+    item = join_events(f, n, &items);
+    if (other == NULL || item == NULL) {
+        json_decref(other);
+        free((void *)item);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u traces as one", n);
     }
+    join_other(other, f, n);
+    text_add(out,
+             "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n"
+             "\"otherData\": ",
+             (long long)json_integer_value(json_object_get(f[0].root, "baseTimeNanoseconds")));
+    (void)json_dump_callback(other, add_piece, out, flags);
+    text_add(out, ",\n\"traceEvents\": [");
+    for (size_t i = 0; i < items; i++) { /* an event a line, as they were written */
+        text_add(out, i == 0 ? "\n" : ",\n");
+        (void)json_dump_callback(item[i]->json, add_piece, out, flags);
+    }
+    text_add(out, "\n]}\n");
     json_decref(other);
-    json_decref(events);
-    return status;
-}
-
-/* ---- an archive ---- */
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash == NULL ? path : slash + 1;
-}
-
-/* ustar: 100 bytes of name, then numbers in octal, and the sum of all bytes with the field of
- * the sum blank. */
-static enum epa_status add_member(struct text *out, const char *name, const char *data,
-                                  size_t bytes, struct epa_error *err)
-{
-    char head[TAR_BLOCK] = {0};
-    unsigned sum = 0;
-
-    if (strlen(name) >= 100)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: a name of 100 bytes or more", name);
-    if (bytes > 077777777777ull)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: too large for an archive", name);
-    memcpy(head, name, strlen(name));
-    memcpy(head + 100,
-           "0000644\0"
-           "0000000\0"
-           "0000000\0",
-           24);
-    snprintf(head + 124, 12, "%011llo", (unsigned long long)bytes);
-    memcpy(head + 136, "00000000000", 12); /* no time: the same files, the same archive */
-    memset(head + 148, ' ', 8);
-    head[156] = '0';
-    memcpy(head + 257,
-           "ustar\0"
-           "00",
-           8);
-    for (size_t i = 0; i < sizeof(head); i++)
-        sum += (unsigned char)head[i];
-    snprintf(head + 148, 8, "%06o", sum & 0777777);
-    text_add_bytes(out, head, sizeof(head));
-    text_add_bytes(out, data, bytes);
-    memset(head, 0, sizeof(head));
-    text_add_bytes(out, head, (TAR_BLOCK - bytes % TAR_BLOCK) % TAR_BLOCK);
+    free((void *)item);
     return EPA_OK;
 }
 
-/* Every file counts from the same moment, so each is pinned to the first by 0. */
-static json_t *manifest_files(const struct trace_file *f, uint32_t n)
+/* ---- a page ---- */
+
+/* Where the trace goes; it stands there once. */
+static const char mark[] = "\"@TRACE@\"";
+
+/* In a page `</script` would end the script, and U+2028 a line: `<` and `/` that follow each
+ * other are parted by an escape that JSON has for it, which stands in strings alone. */
+static void add_safely(struct text *out, const char *text, size_t bytes)
 {
-    json_t *files = json_array();
+    size_t from = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        json_t *file = json_pack("{s:s}", "path", name_of(f[i].path));
-
-        if (i > 0)
-            (void)json_object_set_new(
-                file, "clocks",
-                json_pack("{s:{s:s},s:i}", "sync_to", "file", name_of(f[0].path), "offset_ns", 0));
-        (void)json_array_append_new(files, file);
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] != '<')
+            continue;
+        text_add_bytes(out, text + from, i - from);
+        text_add(out, "\\u003c");
+        from = i + 1;
     }
-    return files;
+    text_add_bytes(out, text + from, bytes - from);
 }
 
-static char *manifest(const struct trace_file *f, uint32_t n)
+enum epa_status trace_view(const struct trace_file *f, struct text *out, struct epa_error *err)
 {
-    double error = 0;
-    json_t *all;
-    char *text;
+    const char *at = strstr(view_html, mark);
 
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t r = 0; r < trace_number(&f[i], "ranks", 0); r++)
-            error = trace_error_ns(&f[i], r) > error ? trace_error_ns(&f[i], r) : error;
-    }
-    all = json_pack("{s:{s:i,s:o,s:{s:s,s:s,s:s,s:I}}}", "perfetto_manifest", "version", 1, "files",
-                    manifest_files(f, n), "attributes", "epa2a.run", trace_text(&f[0], "run"),
-                    "epa2a.name", trace_text(&f[0], "name"), "epa2a.verb",
-                    trace_text(&f[0], "verb"), "epa2a.clock_error_ns", (json_int_t)error);
-    text = all == NULL ? NULL : json_dumps(all, JSON_INDENT(1));
-    json_decref(all);
-    return text;
-}
-
-enum epa_status trace_pack(const struct trace_file *f, uint32_t n, struct text *out,
-                           struct epa_error *err)
-{
-    static const char end[2 * TAR_BLOCK];
-    enum epa_status status = check_fingerprint(f, n, err);
-    char *text;
-
-    if (status == EPA_OK)
-        status = check_apart(f, n, err);
-    if (status != EPA_OK)
-        return status;
-    text = manifest(f, n);
-    if (text == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a manifest");
-    status = add_member(out, "perfetto_manifest.json", text, strlen(text), err);
-    free(text);
-    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
-        status = add_member(out, name_of(f[i].path), f[i].text, f[i].bytes, err);
-    if (status == EPA_OK)
-        text_add_bytes(out, end, sizeof(end));
-    return status;
+    if (at == NULL)
+        return epa_fail(err, EPA_ERR_SYSTEM, "the page has no place for a trace");
+    text_add_bytes(out, view_html, (size_t)(at - view_html));
+    add_safely(out, f->text, f->bytes);
+    text_add(out, "%s", at + strlen(mark));
+    return EPA_OK;
 }

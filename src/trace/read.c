@@ -1,5 +1,8 @@
-/* Chrome traces, read by jansson into an array in order of time. Both forms are read: an
- * object with traceEvents, and the bare array. */
+/* Chrome traces, read by jansson into an array in order of time, and what must hold of them, whoever
+ * wrote them: slices of a lane nest, both ends of a flow are there, stand in slices, and the later
+ * is not before the earlier by more than clocks may be off. Of traces that epa2a wrote also: every
+ * lane has a name, nothing was lost. A flow to a rank that is not in the file has one end. Both
+ * forms are read: an object with traceEvents, and the bare array. */
 #include "trace/read.h"
 
 #include <errno.h>
@@ -10,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAWS_TOLD = 100 };
+enum { FLAWS_TOLD = 100, DEPTH = 64 };
 
 /* Microseconds of a file that runs for longer than this are no numbers of a trace. */
 static const double most_us = 1e12;
 
-void trace_flaw(struct trace_file *f, const char *fmt, ...)
+/* A line about what is wrong; only the first hundred are kept, all are counted. */
+EPA_PRINTF(2, 3)
+static void add_flaw(struct trace_file *f, const char *fmt, ...)
 {
     char line[512];
     va_list args;
@@ -77,7 +82,7 @@ static bool read_time(struct trace_file *f, const json_t *event, size_t index, c
     double us = json_number_value(value);
 
     if (!json_is_number(value) || !(us >= 0 && us <= most_us)) {
-        trace_flaw(f, "event %zu: %s is no time of 0 or more", index, key);
+        add_flaw(f, "event %zu: %s is no time of 0 or more", index, key);
         return false;
     }
     *out = llround(us * 1000);
@@ -90,7 +95,7 @@ static bool read_id(struct trace_file *f, const json_t *event, size_t index, con
     int64_t id = number_of(event, key, -1);
 
     if (id < 0 || id > UINT32_MAX) {
-        trace_flaw(f, "event %zu: %s is no number", index, key);
+        add_flaw(f, "event %zu: %s is no number", index, key);
         return false;
     }
     *out = (uint32_t)id;
@@ -119,7 +124,7 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
         .json = event,
     };
     if (ph[0] == '\0' || ph[1] != '\0') {
-        trace_flaw(f, "event %zu: ph is not one letter", index);
+        add_flaw(f, "event %zu: ph is not one letter", index);
         return false;
     }
     ok = read_id(f, event, index, "pid", &out->pid);
@@ -130,7 +135,7 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
     if (ph[0] == 'X')
         ok = read_time(f, event, index, "dur", &out->dur_ns) && ok;
     if (out->name[0] == '\0') {
-        trace_flaw(f, "event %zu: it has no name", index);
+        add_flaw(f, "event %zu: it has no name", index);
         ok = false;
     }
     return ok;
@@ -163,7 +168,7 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
     json_array_foreach(events, i, event)
     {
         if (!json_is_object(event))
-            trace_flaw(f, "event %zu: no object", i);
+            add_flaw(f, "event %zu: no object", i);
         else if (read_item(f, event, i, &f->item[f->n]))
             f->n++;
     }
@@ -225,4 +230,214 @@ void trace_free(struct trace_file *f)
     json_decref(f->root);
     text_free(&f->flaws);
     *f = (struct trace_file){0};
+}
+
+/* ---- single events ---- */
+
+static void check_shape(struct trace_file *f, const struct trace_item *i)
+{
+    const json_t *args = json_object_get(i->json, "args"), *value;
+    const char *bp = json_string_value(json_object_get(i->json, "bp")), *key;
+
+    if (strchr("MXCsf", i->ph) == NULL)
+        add_flaw(f, "event %zu: ph '%c' is none that epa2a knows", i->index, i->ph);
+    if (i->ph == 'C' && json_object_size(args) == 0)
+        add_flaw(f, "event %zu: a counter without a value", i->index);
+    if (i->ph == 'C') {
+        json_object_foreach((json_t *)args, key, value)
+        {
+            if (!json_is_number(value))
+                add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
+        }
+    }
+    if ((i->ph == 's' || i->ph == 'f') && i->id[0] == '\0')
+        add_flaw(f, "event %zu: a flow without id", i->index);
+    if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))
+        add_flaw(f, "event %zu: a flow's end that does not say bp: e", i->index);
+    if (f->ours && (i->ph == 's' || i->ph == 'f') &&
+        (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
+        add_flaw(f, "event %zu: a flow of another rank than its slice", i->index);
+}
+
+/* ---- lanes ---- */
+
+/* Slices that are open, the innermost last. */
+struct lane {
+    uint32_t pid, tid;
+    bool named;
+    size_t last; /* index in the file of the last event */
+    const struct trace_item *open[DEPTH];
+    uint32_t depth;
+};
+
+static int by_lane(const void *left, const void *right)
+{
+    const struct trace_item *a = *(const struct trace_item *const *)left;
+    const struct trace_item *b = *(const struct trace_item *const *)right;
+
+    if (a->pid != b->pid)
+        return a->pid < b->pid ? -1 : 1;
+    if (a->tid != b->tid)
+        return a->tid < b->tid ? -1 : 1;
+    return a < b ? -1 : 1; /* which are by time */
+}
+
+/* Those that ended before `ns` are closed; of who ends just then `at_end_too` decides. */
+static void close_before(struct lane *lane, int64_t ns, bool at_end_too)
+{
+    while (lane->depth > 0 && trace_end_ns(lane->open[lane->depth - 1]) < ns + at_end_too)
+        lane->depth--;
+}
+
+static void check_slice(struct trace_file *f, struct lane *lane, const struct trace_item *i)
+{
+    const struct trace_item *around;
+
+    close_before(lane, i->ts_ns, true);
+    around = lane->depth > 0 ? lane->open[lane->depth - 1] : NULL;
+    if (around != NULL && trace_end_ns(i) > trace_end_ns(around))
+        add_flaw(f, "event %zu: slice %s of lane %u.%u ends after event %zu, %s, in which it began",
+                 i->index, i->name, i->pid, i->tid, around->index, around->name);
+    if (lane->depth == DEPTH)
+        add_flaw(f, "event %zu: more than %d slices in one another", i->index, DEPTH);
+    else
+        lane->open[lane->depth++] = i;
+}
+
+static void check_item(struct trace_file *f, struct lane *lane, const struct trace_item *i)
+{
+    check_shape(f, i);
+    if (i->ph == 'M') {
+        lane->named |= strcmp(i->name, "thread_name") == 0;
+        return;
+    }
+    if (f->ours && i->index < lane->last)
+        add_flaw(f, "event %zu: not in order of time in lane %u.%u", i->index, i->pid, i->tid);
+    lane->last = i->index;
+    if (i->ph == 'X')
+        check_slice(f, lane, i);
+    if (i->ph != 's' && i->ph != 'f')
+        return;
+    close_before(lane, i->ts_ns, false);
+    if (lane->depth == 0)
+        add_flaw(f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id, i->pid,
+                 i->tid);
+}
+
+/* Items are by lane. */
+static void check_lanes(struct trace_file *f, const struct trace_item *const *item)
+{
+    for (size_t k = 0; k < f->n;) {
+        struct lane lane = {.pid = item[k]->pid, .tid = item[k]->tid};
+
+        for (; k < f->n && item[k]->pid == lane.pid && item[k]->tid == lane.tid; k++)
+            check_item(f, &lane, item[k]);
+        if (f->ours && !lane.named)
+            add_flaw(f, "lane %u.%u has no thread_name", lane.pid, lane.tid);
+    }
+}
+
+/* ---- flows ---- */
+
+static int by_id(const void *left, const void *right)
+{
+    const struct trace_item *a = *(const struct trace_item *const *)left;
+    const struct trace_item *b = *(const struct trace_item *const *)right;
+    int order = strcmp(a->id, b->id);
+
+    if (order == 0)
+        order = strcmp(a->cat, b->cat);
+    if (order == 0)
+        order = strcmp(a->name, b->name);
+    return order != 0 ? order : (int)b->ph - (int)a->ph; /* s, then f */
+}
+
+static bool same_flow(const struct trace_item *a, const struct trace_item *b)
+{
+    return strcmp(a->id, b->id) == 0 && strcmp(a->cat, b->cat) == 0 &&
+           strcmp(a->name, b->name) == 0;
+}
+
+/* Items are by lane. */
+static bool has_rank(const struct trace_file *f, const struct trace_item *const *item, int64_t rank)
+{
+    size_t low = 0, high = f->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (item[middle]->pid < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < f->n && item[low]->pid == rank;
+}
+
+static void check_pair(struct trace_file *f, const struct trace_item *from,
+                       const struct trace_item *to)
+{
+    double off = trace_error_ns(f, from->pid) + trace_error_ns(f, to->pid);
+
+    if ((double)(from->ts_ns - to->ts_ns) > off)
+        add_flaw(
+            f, "event %zu: flow %s arrives %lld ns before it leaves, and clocks agree within %.0f",
+            to->index, to->id, (long long)(from->ts_ns - to->ts_ns), off);
+}
+
+static void check_flows(struct trace_file *f, const struct trace_item *const *item,
+                        const struct trace_item **flow)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < f->n; k++) {
+        if (item[k]->ph == 's' || item[k]->ph == 'f')
+            flow[n++] = item[k];
+    }
+    qsort(flow, n, sizeof(*flow), by_id);
+    for (size_t k = 0, same; k < n; k += same) {
+        int64_t other = flow[k]->ph == 's' ? flow[k]->to : flow[k]->from;
+
+        for (same = 1; k + same < n && same_flow(flow[k], flow[k + same]); same++)
+            ;
+        if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
+            check_pair(f, flow[k], flow[k + 1]);
+        else if (same > 1)
+            add_flaw(f, "event %zu: flow %s is there %zu times", flow[k]->index, flow[k]->id, same);
+        else if (!f->ours || other < 0 || has_rank(f, item, other))
+            add_flaw(f, "event %zu: flow %s %s", flow[k]->index, flow[k]->id,
+                     flow[k]->ph == 's' ? "has no end" : "has no beginning");
+    }
+}
+
+/* ---- all of it ---- */
+
+static void check_other(struct trace_file *f)
+{
+    double dropped = trace_number(f, "dropped", -1);
+
+    if (!f->ours)
+        return;
+    if (trace_number(f, "trace", -1) != 1)
+        add_flaw(f, "otherData.trace is not 1, the only kind there is");
+    if (dropped < 0)
+        add_flaw(f, "otherData does not say what was dropped");
+    else if (dropped > 0)
+        add_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
+}
+
+enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
+{
+    const struct trace_item **item = calloc(2 * f->n + 1, sizeof(*item));
+
+    if (item == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %zu events", f->path, f->n);
+    for (size_t k = 0; k < f->n; k++)
+        item[k] = &f->item[k];
+    qsort(item, f->n, sizeof(*item), by_lane);
+    check_other(f);
+    check_lanes(f, item);
+    check_flows(f, item, item + f->n);
+    free((void *)item);
+    return EPA_OK;
 }

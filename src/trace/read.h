@@ -44,25 +44,21 @@ double trace_number(const struct trace_file *, const char *key, double missing);
 /* How far the clock of a rank may be off, by the file; 0 where it does not say. */
 double trace_error_ns(const struct trace_file *, uint32_t rank);
 
-/* A line about what is wrong; only the first hundred are kept, all are counted. */
-__attribute__((format(printf, 2, 3))) void trace_flaw(struct trace_file *, const char *fmt, ...);
-
-/* check.c: all that is wrong with a trace, into its flaws. */
+/* All that is wrong with a trace, into its flaws. */
 enum epa_status trace_check(struct trace_file *, struct epa_error *);
 
-/* summary.c: where time went, as text; by trace_phases() where no iterations are told. */
+static inline int64_t trace_end_ns(const struct trace_item *i)
+{
+    return i->ts_ns + i->dur_ns;
+}
+
+/* summary.c: where time went, as text; where no iterations are told, as in what kernels write, when
+ * lanes were in each phase. */
 enum epa_status trace_summary(const struct trace_file *, struct text *out, struct epa_error *);
 
-/* phases.c: of a trace without iterations, as kernels write it: when lanes were in each phase. */
-enum epa_status trace_phases(const struct trace_file *, struct text *out, struct epa_error *);
-
-/* merge.c: traces of one run as one; and as an archive for Perfetto, with its manifest. */
+/* merge.c: traces of one run as one; and a page that draws one, with nothing from elsewhere. */
 enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
                             struct epa_error *);
-enum epa_status trace_pack(const struct trace_file *, uint32_t n, struct text *out,
-                           struct epa_error *);
-
-/* view.c: a page that draws the trace, with nothing from elsewhere. */
 enum epa_status trace_view(const struct trace_file *, struct text *out, struct epa_error *);
 
 #endif

@@ -3,11 +3,13 @@
  * looks after a rank was killed finds each turn whole or not at all. */
 #include "trace/record.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 
-enum { SAMPLES = 1000, LINE = 64 };
+enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 
 /* Turns that are kept, one more, and one for what belongs to no iteration. */
 static uint32_t turns_of(const struct record_shape *shape)
@@ -153,4 +155,88 @@ void recorder_ready(struct recorder *r)
     recorder_turn_none(r);
     /* Release: pairs with who writes the trace. */
     __atomic_store_n(&r->record->ready, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- clocks ---- */
+
+/* Clocks of hosts against that of rank 0, over the bootstrap. Nobody leaves an allgather
+ * before all have entered it. So, with d what clock r shows more than clock 0,
+ *     enter(r) - leave(0) <= d <= leave(r) - enter(0),
+ * whatever way the messages go. The bound below is tight when r enters last, and that above
+ * when rank 0 does: the two take turns in being late. */
+
+/* What a rank says in a round: when it entered this, and when it left the one before. */
+struct stamp {
+    uint64_t enter, left;
+};
+
+bool record_is_near(const struct epa_world *w)
+{
+    return epa_same_node(w, 0);
+}
+
+/* Ranks agree on it without a word. */
+static bool all_are_near(const struct epa_world *w)
+{
+    for (uint32_t r = 0; w->node != NULL && r < w->size; r++) {
+        if (w->node[r] != w->node[0])
+            return false;
+    }
+    return true;
+}
+
+/* Round i told when rank 0 left round i - 1. */
+static void narrow(struct record_clock *out, const struct stamp *mine, uint64_t left,
+                   const struct stamp *zero, uint64_t zero_left)
+{
+    int64_t low = (int64_t)(mine->enter - zero_left), high = (int64_t)(left - zero->enter);
+
+    if (!out->known || low > out->low_ns)
+        out->low_ns = low;
+    if (!out->known || high < out->high_ns)
+        out->high_ns = high;
+    out->known = true;
+}
+
+static enum epa_status exchange_stamps(struct epa_bootstrap *boot, struct stamp *all,
+                                       struct record_clock *out)
+{
+    struct stamp mine = {0, 0}, zero = {0, 0}, now;
+    bool first = boot->world.rank == 0;
+
+    for (uint32_t i = 0; i <= ROUNDS; i++) {
+        enum epa_status status;
+
+        if (first == (i % 2 == 0)) /* asleep, as the others may be here and need the core */
+            nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
+        now = (struct stamp){clock_ns(), mine.left};
+        status = boot->allgather(boot, &now, sizeof(now), all);
+        if (status != EPA_OK)
+            return status;
+        now.left = clock_ns();
+        if (i > 0)
+            narrow(out, &mine, mine.left, &zero, all[0].left);
+        mine = now;
+        zero = all[0];
+    }
+    out->at_ns = mine.left;
+    return EPA_OK;
+}
+
+enum epa_status record_compare_clocks(struct epa_bootstrap *boot, struct record_clock *out)
+{
+    struct record_clock clock = {.known = false};
+    enum epa_status status = EPA_OK;
+    struct stamp *all;
+
+    if (all_are_near(&boot->world))
+        return EPA_OK;
+    all = calloc(boot->world.size, sizeof(*all));
+    if (all == NULL)
+        return EPA_ERR_NOMEM;
+    status = exchange_stamps(boot, all, &clock);
+    free(all);
+    if (status == EPA_OK)
+        *out = clock;
+    return status;
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include <epa2a/trace.h>
+#include <epa2a/world.h>
 
 struct record_shape {
     uint32_t lanes, turns; /* turns: iterations that are kept */
@@ -47,6 +48,13 @@ struct record_part {
 /* `turn` from 0 to shape->turns, that included; false: nothing is there. */
 bool record_part(const struct record *, const struct record_shape *, uint32_t turn, uint32_t lane,
                  struct record_part *out);
+
+/* Whether the clock of this rank is that of rank 0: they are of one host. */
+bool record_is_near(const struct epa_world *);
+
+/* Compares the clocks of hosts with that of rank 0. Collective; takes some milliseconds where any
+ * rank is of another host than rank 0. out is known on return if all went well. */
+enum epa_status record_compare_clocks(struct epa_bootstrap *, struct record_clock *out);
 
 /* What a rank writes it with. */
 struct recorder {

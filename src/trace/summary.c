@@ -1,12 +1,39 @@
-/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was
- * on the critical path of the iterations. All of it of ranks' own lanes. */
+/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on the
+ * critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
+ * iterations, as kernels write them of themselves: when lanes were in each phase. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trace/path.h"
+#include "trace/read.h"
 
-enum { NAMES = 128, STAGES = 16, RANKS = 4096, COLUMNS = 8, SLOWEST = 3, TOP = 8 };
+enum {
+    NAMES = 128,
+    STAGES = 16,
+    RANKS = 4096,
+    COLUMNS = 8,
+    SLOWEST = 3,
+    TOP = 8,
+    PATH_STEPS = 256,
+};
+
+/* The events of one iteration, by time. */
+struct round {
+    int64_t iteration;
+    const struct trace_item *const *item;
+    size_t n;
+};
+
+/* What an iteration took: the chain of work and signals that ends where a stage ended last. */
+struct path {
+    const struct trace_item *stage; /* of the rank that ended it last */
+    struct path_step {
+        uint32_t rank, from; /* from: of a signal, who gave it; else `rank` */
+        const char *name;
+        int64_t ns;
+    } step[PATH_STEPS]; /* in order of time */
+    uint32_t n;
+};
 
 /* Time under one name, by rank. */
 struct row {
@@ -26,7 +53,7 @@ struct summing {
     uint32_t ranks;                 /* 1 + the highest */
     const struct trace_item **item; /* by iteration, then time */
     size_t n;
-    struct path_round *round;
+    struct round *round;
     size_t rounds;
     const char *stage[STAGES];
     uint32_t stages;
@@ -37,11 +64,6 @@ struct summing {
     double on_paths;
     struct text *out;
 };
-
-static int64_t end_of(const struct trace_item *i)
-{
-    return i->ts_ns + i->dur_ns;
-}
 
 /* ---- iterations ---- */
 
@@ -71,19 +93,20 @@ static void find_rounds(struct summing *s)
             s->round[s->rounds - 1].n++;
             continue;
         }
-        s->round[s->rounds++] = (struct path_round){s->item[k]->iteration, &s->item[k], 1};
+        s->round[s->rounds++] = (struct round){s->item[k]->iteration, &s->item[k], 1};
     }
 }
 
 /* ---- phases ---- */
 
-static const struct trace_item *stage_around(const struct path_round *r, const struct trace_item *i)
+static const struct trace_item *stage_around(const struct round *r, const struct trace_item *i)
 {
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *s = r->item[k];
 
         if (s->ph == 'X' && s->pid == i->pid && s->tid == i->tid && s != i &&
-            strcmp(s->cat, "stage") == 0 && s->ts_ns <= i->ts_ns && end_of(s) >= end_of(i))
+            strcmp(s->cat, "stage") == 0 && s->ts_ns <= i->ts_ns &&
+            trace_end_ns(s) >= trace_end_ns(i))
             return s;
     }
     return NULL;
@@ -122,7 +145,7 @@ static void add_stage(struct summing *s, const char *name)
 static void sum_phases(struct summing *s)
 {
     for (size_t k = 0; k < s->rounds; k++) {
-        const struct path_round *r = &s->round[k];
+        const struct round *r = &s->round[k];
 
         for (size_t j = 0; j < r->n; j++) {
             const struct trace_item *i = r->item[j], *stage;
@@ -181,7 +204,7 @@ static void print_phases(struct summing *s)
 /* ---- waits ---- */
 
 /* A barrier is left when the last has come: all waited for that one. */
-static void sum_barrier(struct summing *s, const struct path_round *r, uint32_t which)
+static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
     const struct trace_item **at = calloc(s->ranks, sizeof(struct trace_item *));
     const struct trace_item *last = NULL;
@@ -199,7 +222,7 @@ static void sum_barrier(struct summing *s, const struct path_round *r, uint32_t 
             last = i;
     }
     for (uint32_t rank = 0; n > 1 && rank < s->ranks; rank++) {
-        if (at[rank] != NULL && at[rank] != last && last->ts_ns < end_of(at[rank]))
+        if (at[rank] != NULL && at[rank] != last && last->ts_ns < trace_end_ns(at[rank]))
             s->wait[(size_t)rank * s->ranks + last->pid].ns +=
                 (double)(last->ts_ns - at[rank]->ts_ns);
     }
@@ -208,8 +231,7 @@ static void sum_barrier(struct summing *s, const struct path_round *r, uint32_t 
 }
 
 /* The slice that a flow ends in. */
-static const struct trace_item *wait_around(const struct path_round *r,
-                                            const struct trace_item *flow)
+static const struct trace_item *wait_around(const struct round *r, const struct trace_item *flow)
 {
     const struct trace_item *in = NULL;
 
@@ -217,7 +239,7 @@ static const struct trace_item *wait_around(const struct path_round *r,
         const struct trace_item *i = r->item[k];
 
         if (i->ph == 'X' && i->pid == flow->pid && i->tid == flow->tid && i->ts_ns <= flow->ts_ns &&
-            end_of(i) >= flow->ts_ns && (in == NULL || i->dur_ns < in->dur_ns))
+            trace_end_ns(i) >= flow->ts_ns && (in == NULL || i->dur_ns < in->dur_ns))
             in = i;
     }
     return in;
@@ -226,7 +248,7 @@ static const struct trace_item *wait_around(const struct path_round *r,
 static void sum_waits(struct summing *s)
 {
     for (size_t k = 0; k < s->rounds; k++) {
-        const struct path_round *r = &s->round[k];
+        const struct round *r = &s->round[k];
         uint32_t most = 0;
 
         for (size_t j = 0; j < r->n; j++) {
@@ -266,6 +288,120 @@ static void print_waits(struct summing *s)
 
 /* ---- critical paths ---- */
 
+/* The critical path of a stage, backwards from its last end: what the rank did just then; and
+ * where that was a wait for a signal that was given after the wait began, what the giver did
+ * before. A rank's own lane is looked at, in which its workers' time is the phase's. */
+static bool is_stage(const struct trace_item *i, const char *name)
+{
+    return i->ph == 'X' && strcmp(i->cat, "stage") == 0 && strcmp(i->name, name) == 0;
+}
+
+/* The stage on that rank, or of all ranks (rank -1) the one that ended last. */
+static const struct trace_item *stage_of(const struct round *r, const char *name, int64_t rank)
+{
+    const struct trace_item *last = NULL;
+
+    for (size_t k = 0; k < r->n; k++) {
+        const struct trace_item *i = r->item[k];
+
+        if (is_stage(i, name) && (rank < 0 || i->pid == rank) &&
+            (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
+            last = i;
+    }
+    return last;
+}
+
+/* What the rank did just before `ns`: the innermost slice; and when that began: after what is
+ * within it and over. NULL: nothing. */
+static const struct trace_item *phase(const struct round *r, uint32_t rank, int64_t ns,
+                                      int64_t *since)
+{
+    const struct trace_item *in = NULL;
+
+    for (size_t k = 0; k < r->n; k++) {
+        const struct trace_item *i = r->item[k];
+
+        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i->ts_ns < ns &&
+            trace_end_ns(i) >= ns && (in == NULL || i->dur_ns < in->dur_ns))
+            in = i;
+    }
+    *since = in == NULL ? ns : in->ts_ns;
+    for (size_t k = 0; k < r->n && in != NULL; k++) {
+        const struct trace_item *i = r->item[k];
+
+        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i != in && i->ts_ns >= in->ts_ns &&
+            trace_end_ns(i) < ns && trace_end_ns(i) > *since)
+            *since = trace_end_ns(i);
+    }
+    return in;
+}
+
+/* The signal that ended wait `i`, if it was given while that waited. */
+static const struct trace_item *given(const struct round *r, const struct trace_item *i)
+{
+    const struct trace_item *taken = NULL;
+
+    for (size_t k = 0; k < r->n; k++) {
+        const struct trace_item *f = r->item[k];
+
+        if (f->ph == 'f' && f->pid == i->pid && f->tid == i->tid && f->ts_ns >= i->ts_ns &&
+            f->ts_ns <= trace_end_ns(i))
+            taken = f;
+    }
+    for (size_t k = 0; k < r->n && taken != NULL; k++) {
+        const struct trace_item *s = r->item[k];
+
+        if (s->ph == 's' && strcmp(s->id, taken->id) == 0)
+            return s->ts_ns > i->ts_ns && s->ts_ns < trace_end_ns(i) ? s : NULL;
+    }
+    return NULL;
+}
+
+static void add_step(struct path *p, uint32_t rank, uint32_t from, const char *name, int64_t ns)
+{
+    if (p->n < PATH_STEPS)
+        p->step[p->n++] = (struct path_step){rank, from, name, ns};
+}
+
+static void turn_round(struct path *p)
+{
+    for (uint32_t i = 0; i < p->n / 2; i++) {
+        struct path_step step = p->step[i];
+
+        p->step[i] = p->step[p->n - 1 - i];
+        p->step[p->n - 1 - i] = step;
+    }
+}
+
+/* Of stage `name`; false: it is not in this iteration. */
+static bool find_path(const struct round *r, const char *name, struct path *out)
+{
+    const struct trace_item *at = stage_of(r, name, -1), *in, *give;
+    int64_t ns, since;
+
+    out->stage = at;
+    out->n = 0;
+    if (at == NULL)
+        return false;
+    ns = trace_end_ns(at);
+    while (at != NULL && ns > at->ts_ns && out->n < PATH_STEPS) {
+        in = phase(r, at->pid, ns, &since);
+        if (in == NULL)
+            break;
+        give = since == in->ts_ns ? given(r, in) : NULL;
+        if (give != NULL && give->ts_ns < ns) {
+            add_step(out, at->pid, give->pid, in->name, ns - give->ts_ns);
+            ns = give->ts_ns;
+            at = stage_of(r, name, give->pid);
+        } else {
+            add_step(out, at->pid, at->pid, in->name, ns - since);
+            ns = since;
+        }
+    }
+    turn_round(out);
+    return true;
+}
+
 static void add_to_path(struct summing *s, const struct path_step *step)
 {
     uint32_t i = 0;
@@ -282,12 +418,12 @@ static void add_to_path(struct summing *s, const struct path_step *step)
 }
 
 /* The stages of an iteration, each as long as its slowest rank. */
-static double length_of(struct summing *s, const struct path_round *r, struct path *p)
+static double length_of(struct summing *s, const struct round *r, struct path *p)
 {
     double ns = 0;
 
     for (uint32_t i = 0; i < s->stages; i++) {
-        if (path_find(r, s->stage[i], p))
+        if (find_path(r, s->stage[i], p))
             ns += (double)p->stage->dur_ns;
     }
     return ns;
@@ -337,11 +473,11 @@ static void print_slowest(struct summing *s, const struct timed *timed, struct p
 {
     text_add(s->out, "#\n# critical path of the slowest iterations\n");
     for (size_t k = 0; k < s->rounds && k < SLOWEST; k++) {
-        const struct path_round *r = &s->round[timed[k].round];
+        const struct round *r = &s->round[timed[k].round];
 
         text_add(s->out, "  iteration %lld: %.2f us\n", (long long)r->iteration, timed[k].ns / 1e3);
         for (uint32_t i = 0; i < s->stages; i++) {
-            if (path_find(r, s->stage[i], p))
+            if (find_path(r, s->stage[i], p))
                 print_path(s, p);
         }
     }
@@ -375,7 +511,7 @@ static bool sum_paths(struct summing *s)
     for (size_t k = 0; ok && k < s->rounds; k++) {
         timed[k] = (struct timed){k, length_of(s, &s->round[k], p)};
         for (uint32_t i = 0; i < s->stages; i++) {
-            if (!path_find(&s->round[k], s->stage[i], p))
+            if (!find_path(&s->round[k], s->stage[i], p))
                 continue;
             for (uint32_t j = 0; j < p->n; j++)
                 add_to_path(s, &p->step[j]);
@@ -388,6 +524,88 @@ static bool sum_paths(struct summing *s)
     }
     free(timed);
     free(p);
+    return ok;
+}
+
+/* ---- traces without iterations ---- */
+
+static int by_phase(const void *left, const void *right)
+{
+    const struct trace_item *a = *(const struct trace_item *const *)left;
+    const struct trace_item *b = *(const struct trace_item *const *)right;
+    int order = a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : strcmp(a->name, b->name);
+
+    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
+}
+
+/* A phase is a name; its slices are those of all lanes of one rank, by their begin. */
+struct phase {
+    const struct trace_item **slice;
+    size_t n;
+};
+
+static int by_begin(const void *left, const void *right)
+{
+    const struct trace_item *a = ((const struct phase *)left)->slice[0];
+    const struct trace_item *b = ((const struct phase *)right)->slice[0];
+
+    return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : a < b ? -1 : 1;
+}
+
+static int by_end(const void *left, const void *right)
+{
+    int64_t a = trace_end_ns(*(const struct trace_item *const *)left);
+    int64_t b = trace_end_ns(*(const struct trace_item *const *)right);
+
+    return a < b ? -1 : a > b;
+}
+
+static void print_phase(struct text *out, const struct phase *p, int64_t zero)
+{
+    const struct trace_item *first = p->slice[0], *median = p->slice[p->n / 2];
+    double sum = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        sum += (double)p->slice[i]->dur_ns;
+    qsort(p->slice, p->n, sizeof(*p->slice), by_end);
+    text_add(out, "  %4u  %-28s %7zu %9.2f %9.2f %9.2f %9.2f %9.2f\n", first->pid, first->name,
+             p->n, (double)(first->ts_ns - zero) * 1e-3, (double)(median->ts_ns - zero) * 1e-3,
+             (double)(trace_end_ns(p->slice[p->n / 2]) - zero) * 1e-3,
+             (double)(trace_end_ns(p->slice[p->n - 1]) - zero) * 1e-3, sum / (double)p->n * 1e-3);
+}
+
+static bool print_lanes(const struct trace_file *f, struct text *out)
+{
+    const struct trace_item **slice = calloc(f->n + 1, sizeof(*slice));
+    struct phase *phase = calloc(f->n + 1, sizeof(*phase));
+    bool ok = slice != NULL && phase != NULL;
+    size_t n = 0, phases = 0;
+    int64_t zero;
+
+    for (size_t i = 0; i < f->n && ok; i++) {
+        if (f->item[i].ph == 'X')
+            slice[n++] = &f->item[i];
+    }
+    if (ok) {
+        zero = n > 0 ? slice[0]->ts_ns : 0;
+        qsort(slice, n, sizeof(*slice), by_phase);
+        for (size_t i = 0; i < n; i++) {
+            if (i == 0 || slice[i]->pid != slice[i - 1]->pid ||
+                strcmp(slice[i]->name, slice[i - 1]->name) != 0)
+                phase[phases++].slice = &slice[i];
+            phase[phases - 1].n++;
+        }
+        qsort(phase, phases, sizeof(*phase), by_begin);
+        text_add(out,
+                 "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
+                 "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
+                 f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "",
+                 "", "first", "median", "median", "last", "mean");
+        for (size_t i = 0; i < phases; i++)
+            print_phase(out, &phase[i], zero);
+    }
+    free((void *)slice);
+    free(phase);
     return ok;
 }
 
@@ -434,11 +652,9 @@ enum epa_status trace_summary(const struct trace_file *f, struct text *out, stru
     struct summing s = {.f = f, .out = out};
     bool ok = summing_init(&s);
 
-    if (ok && s.rounds == 0 && !f->ours) {
-        summing_finish(&s);
-        return trace_phases(f, out, err);
-    }
-    if (ok)
+    if (ok && s.rounds == 0 && !f->ours)
+        ok = print_lanes(f, out);
+    else if (ok)
         print_head(&s);
     if (ok && s.rounds > 0) {
         sum_phases(&s);

@@ -1,7 +1,8 @@
 /* What ranks noted as Chrome traces, in the part of that format that Perfetto reads: M, X, C,
  * and s and f bound to the slices around them. pid is the rank, tid the worker. All times are
  * on the clock of rank 0, in microseconds since base_ns of it; a file for one rank has the
- * ends of its flows, whose other ends are in those of other ranks. */
+ * ends of its flows, whose other ends are in those of other ranks. Blocks may have come from other
+ * hosts, or from ranks that were killed: numbers in them are checked before they lead anywhere. */
 #include "trace/write.h"
 
 #include <limits.h>
@@ -13,10 +14,262 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
-#include "trace/gather.h"
 
 enum { ALL = -1 };
+
+/* ---- clocks ---- */
+
+static const struct record *record_of(const struct session *s, uint32_t rank)
+{
+    const struct record *record = session_trace(s, rank);
+
+    /* Acquire: pairs with recorder_ready(). */
+    return __atomic_load_n(&record->ready, __ATOMIC_ACQUIRE) == 1 &&
+                   record->names.n <= EPA_TRACE_NAMES
+               ? record
+               : NULL;
+}
+
+static double middle(const struct record_clock *c)
+{
+    return ((double)c->low_ns + (double)c->high_ns) / 2;
+}
+
+static double half(const struct record_clock *c)
+{
+    return fabs((double)c->high_ns - (double)c->low_ns) / 2;
+}
+
+static void learn_clock(struct gathered_rank *to)
+{
+    const struct record_clock *before = &to->record->clock[RECORD_BEFORE];
+    const struct record_clock *after = &to->record->clock[RECORD_AFTER];
+
+    if (to->record->near)
+        return;
+    to->error_ns = to->drift = NAN;
+    if (!before->known)
+        return;
+    to->offset_ns = llround(middle(before));
+    to->error_ns = half(before);
+    if (!after->known || after->at_ns <= before->at_ns)
+        return;
+    to->offset_ns = llround(middle(after));
+    to->error_ns = fmax(half(before), half(after));
+    to->drift = (middle(after) - middle(before)) / ((double)(after->at_ns - before->at_ns) * 1e-9);
+}
+
+/* Between the two comparisons the offset is taken to grow evenly. */
+static uint64_t on_common_clock(const struct gathered_rank *r, uint64_t ns)
+{
+    const struct record_clock *after = &r->record->clock[RECORD_AFTER];
+    int64_t offset = r->offset_ns;
+
+    if (!r->record->near && isfinite(r->drift))
+        offset -= llround((double)(int64_t)(after->at_ns - ns) * 1e-9 * r->drift);
+    return ns - (uint64_t)offset;
+}
+
+/* ---- the events of all ranks ---- */
+
+static bool is_sound(const struct session *s, const struct record *record,
+                     const struct epa_trace_event *e)
+{
+    return e->name < record->names.n && e->kind <= EPA_TRACE_COUNT && e->end_ns >= e->begin_ns &&
+           (e->peer == EPA_TRACE_NOBODY || e->peer < s->experiment->ranks);
+}
+
+static bool is_flow(const struct epa_trace_event *e)
+{
+    return e->kind == EPA_TRACE_FLOW_BEGIN || e->kind == EPA_TRACE_FLOW_END;
+}
+
+/* Calls fn for each lane of each turn of each rank. */
+static void each_part(const struct session *s, struct gathered *g,
+                      void (*fn)(const struct session *, struct gathered *, uint32_t rank,
+                                 uint32_t lane, const struct record_part *))
+{
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+        for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns; turn++) {
+            for (uint32_t lane = 0; lane < s->trace.lanes; lane++) {
+                struct record_part part;
+
+                if (record_part(g->rank[r].record, &s->trace, turn, lane, &part))
+                    fn(s, g, r, lane, &part);
+            }
+        }
+    }
+}
+
+static void find_last(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
+                      const struct record_part *part)
+{
+    (void)s;
+    (void)rank;
+    (void)lane;
+    g->n += part->n;
+    if (part->n > 0 && part->iteration + 1 > g->last)
+        g->last = part->iteration + 1; /* one more than it, until all are seen */
+}
+
+static void take_part(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
+                      const struct record_part *part)
+{
+    struct gathered_rank *r = &g->rank[rank];
+
+    if (part->iteration < g->first || part->iteration > g->last)
+        return;
+    g->busiest = part->n > g->busiest ? part->n : g->busiest;
+    r->dropped += part->dropped;
+    g->dropped += part->dropped;
+    for (uint32_t i = 0; i < part->n; i++) {
+        const struct epa_trace_event *e = &part->event[i];
+        uint64_t at = e->begin_ns;
+
+        if (!is_sound(s, r->record, e))
+            continue;
+        /* A wait holds the end of its flow within it, not where the next slice begins. */
+        if (e->kind == EPA_TRACE_FLOW_END)
+            at = e->end_ns - 1;
+        g->slices += e->kind == EPA_TRACE_SLICE;
+        g->event[g->n++] = (struct gathered_event){
+            .begin_ns = on_common_clock(r, at),
+            .end_ns = is_flow(e) ? on_common_clock(r, at) : on_common_clock(r, e->end_ns),
+            .iteration = part->iteration,
+            .event = e,
+            .rank = rank,
+            .lane = lane,
+            .cut = e->kind == EPA_TRACE_FLOW_END && e->end_ns == e->begin_ns,
+        };
+    }
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const struct gathered_event *a = left, *b = right;
+
+    if (a->begin_ns != b->begin_ns)
+        return a->begin_ns < b->begin_ns ? -1 : 1;
+    if (a->end_ns != b->end_ns) /* the longest is around the others */
+        return a->end_ns > b->end_ns ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    /* What is noted later ended later: with the same times it is around. */
+    return a->event > b->event ? -1 : a->event < b->event;
+}
+
+static uint32_t giver(const struct gathered_event *e)
+{
+    return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->rank : e->event->peer;
+}
+
+static uint32_t taker(const struct gathered_event *e)
+{
+    return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->event->peer : e->rank;
+}
+
+static int by_flow(const struct gathered_event *a, const struct gathered_event *b)
+{
+    const uint64_t left[] = {giver(a), taker(a), a->event->signal, a->event->value};
+    const uint64_t right[] = {giver(b), taker(b), b->event->signal, b->event->value};
+
+    for (uint32_t i = 0; i < 4; i++) {
+        if (left[i] != right[i])
+            return left[i] < right[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+static int by_flow_and_end(const void *left, const void *right)
+{
+    const struct gathered_event *a = *(struct gathered_event *const *)left;
+    const struct gathered_event *b = *(struct gathered_event *const *)right;
+    int order = by_flow(a, b);
+
+    return order != 0 ? order : (int)a->event->kind - (int)b->event->kind;
+}
+
+/* Ends that stand alone, or more often than once, are cut. */
+static void pair_flows(struct gathered *g, struct gathered_event **end, uint64_t n)
+{
+    qsort(end, n, sizeof(struct gathered_event *), by_flow_and_end);
+    for (uint64_t i = 0, same; i < n; i += same) {
+        for (same = 1; i + same < n && by_flow(end[i], end[i + same]) == 0; same++)
+            ;
+        if (same == 2 && end[i]->event->kind == EPA_TRACE_FLOW_BEGIN &&
+            end[i + 1]->event->kind == EPA_TRACE_FLOW_END && !end[i + 1]->cut) {
+            g->flows++;
+            continue;
+        }
+        for (uint64_t k = 0; k < same; k++)
+            end[i + k]->cut = true;
+        g->cut += same;
+    }
+}
+
+static enum epa_status find_flows(struct gathered *g, struct epa_error *err)
+{
+    struct gathered_event **end = calloc(g->n + 1, sizeof(struct gathered_event *));
+    uint64_t n = 0;
+
+    if (end == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the flows of a trace");
+    for (uint64_t i = 0; i < g->n; i++) {
+        if (is_flow(g->event[i].event))
+            end[n++] = &g->event[i];
+    }
+    pair_flows(g, end, n);
+    free(end);
+    return EPA_OK;
+}
+
+enum epa_status trace_gather(const struct session *s, struct gathered *out, struct epa_error *err)
+{
+    struct gathered g = {.rank = calloc(s->experiment->ranks, sizeof(*g.rank))};
+    enum epa_status status;
+
+    if (g.rank == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a trace");
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+        g.rank[r].record = record_of(s, r);
+        if (g.rank[r].record != NULL)
+            learn_clock(&g.rank[r]);
+        else
+            g.missing++;
+    }
+    each_part(s, &g, find_last);
+    g.event = calloc(g.n + 1, sizeof(*g.event));
+    g.n = 0;
+    g.first = g.last > s->trace.turns ? g.last - s->trace.turns : 0;
+    if (g.last == 0)
+        g.first = 1;
+    else
+        g.last--;
+    if (g.event == NULL) {
+        trace_gather_free(&g);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the events of a trace");
+    }
+    each_part(s, &g, take_part);
+    qsort(g.event, g.n, sizeof(*g.event), by_time);
+    g.base_ns = g.n > 0 ? g.event[0].begin_ns : 0;
+    status = find_flows(&g, err);
+    if (status != EPA_OK) {
+        trace_gather_free(&g);
+        return status;
+    }
+    *out = g;
+    return EPA_OK;
+}
+
+void trace_gather_free(struct gathered *g)
+{
+    free(g->rank);
+    free(g->event);
+}
+
+/* ---- text ---- */
 
 struct writing {
     const struct session *session;
@@ -44,85 +297,53 @@ static void add_string(struct text *out, const char *s, size_t most)
     text_add(out, "\"");
 }
 
-static void add_pair(struct text *out, const char *key, const char *value)
-{
-    text_add(out, "\"%s\": ", key);
-    add_string(out, value, SIZE_MAX);
-    text_add(out, ", ");
-}
-
-static void add_number_or_null(struct text *out, const char *key, double value)
-{
-    if (isfinite(value))
-        text_add(out, "\"%s\": %.3f", key, value);
-    else
-        text_add(out, "\"%s\": null", key);
-}
-
 static bool is_in(const struct writing *w, uint32_t rank)
 {
     return w->only == ALL || (uint32_t)w->only == rank;
 }
 
-static void add_clocks(struct writing *w)
+static json_t *real_or_null(double value)
 {
-    const char *before = "";
-
-    text_add(&w->out, "\"clocks\": [");
-    for (uint32_t r = 0; r < w->session->experiment->ranks; r++) {
-        const struct gathered_rank *rank = &w->g->rank[r];
-
-        if (rank->record == NULL || !is_in(w, r))
-            continue;
-        text_add(&w->out, "%s{\"rank\": %u, \"method\": \"%s\", \"offset_ns\": %lld, ", before, r,
-                 rank->record->near ? "the host of rank 0: CLOCK_MONOTONIC is one"
-                                    : "exchanged with rank 0 before and after",
-                 (long long)rank->offset_ns);
-        add_number_or_null(&w->out, "error_ns", rank->error_ns);
-        text_add(&w->out, ", ");
-        add_number_or_null(&w->out, "drift_ns_per_s", rank->drift);
-        text_add(&w->out, "}");
-        before = ", ";
-    }
-    text_add(&w->out, "], \"missing\": [");
-    before = "";
-    for (uint32_t r = 0; r < w->session->experiment->ranks; r++) {
-        if (w->g->rank[r].record == NULL && is_in(w, r)) {
-            text_add(&w->out, "%s%u", before, r);
-            before = ", ";
-        }
-    }
-    text_add(&w->out, "], ");
+    return isfinite(value) ? json_real(round(value * 1e3) / 1e3) : json_null();
 }
 
-/* What a rank that is in this file lost. */
-static uint64_t dropped(const struct writing *w)
+static json_t *clock_json(uint32_t r, const struct gathered_rank *rank)
 {
-    return w->only == ALL ? w->g->dropped : w->g->rank[w->only].dropped;
+    return json_pack("{s:i,s:s,s:I,s:o,s:o}", "rank", (int)r, "method",
+                     rank->record->near ? "the host of rank 0: CLOCK_MONOTONIC is one"
+                                        : "exchanged with rank 0 before and after",
+                     "offset_ns", (json_int_t)rank->offset_ns, "error_ns",
+                     real_or_null(rank->error_ns), "drift_ns_per_s", real_or_null(rank->drift));
 }
 
 static void add_other_data(struct writing *w)
 {
     const struct experiment *x = w->session->experiment;
-    struct text *out = &w->out;
+    const struct gathered *g = w->g;
+    json_t *clocks = json_array(), *missing = json_array(), *other;
+    char base[32], *dump;
 
-    text_add(out, "\"otherData\": {\"program\": \"epa2a\", \"version\": \"%s\", ", EPA2A_VERSION);
-    text_add(out, "\"trace\": %d, \"verb\": \"%s\", ", TRACE_SCHEMA, session_verb(w->session));
-    add_pair(out, "name", x->name);
-    add_pair(out, "run", x->id != NULL ? x->id : "");
-    add_pair(out, "algorithm", x->algorithm.plugin->name);
-    add_pair(out, "transport", x->transport.plugin->name);
-    add_pair(out, "status", status_name(w->ended));
-    text_add(out, "\"ranks\": %u, \"base_ns\": \"%llu\", ", x->ranks,
-             (unsigned long long)w->g->base_ns);
-    if (w->g->first <= w->g->last)
-        text_add(out, "\"iterations\": [%llu, %llu], ", (unsigned long long)w->g->first,
-                 (unsigned long long)w->g->last);
-    else
-        text_add(out, "\"iterations\": null, ");
-    add_clocks(w);
-    text_add(out, "\"flows_cut\": %llu, \"dropped\": %llu}", (unsigned long long)w->g->cut,
-             (unsigned long long)dropped(w));
+    for (uint32_t r = 0; r < x->ranks; r++) {
+        if (is_in(w, r) && g->rank[r].record != NULL)
+            json_array_append_new(clocks, clock_json(r, &g->rank[r]));
+        else if (is_in(w, r))
+            json_array_append_new(missing, json_integer(r));
+    }
+    snprintf(base, sizeof(base), "%llu", (unsigned long long)g->base_ns);
+    other = json_pack(
+        "{s:s,s:s,s:i,s:s,s:o,s:s,s:s,s:s,s:s,s:i,s:s,s:o,s:o,s:o,s:I,s:I}", "program", "epa2a",
+        "version", EPA2A_VERSION, "trace", TRACE_SCHEMA, "verb", session_verb(w->session), "name",
+        json_text(x->name), "run", x->id != NULL ? x->id : "", "algorithm",
+        x->algorithm.plugin->name, "transport", x->transport.plugin->name, "status",
+        status_name(w->ended), "ranks", (int)x->ranks, "base_ns", base, "iterations",
+        g->first <= g->last ? json_pack("[I,I]", (json_int_t)g->first, (json_int_t)g->last)
+                            : json_null(),
+        "clocks", clocks, "missing", missing, "flows_cut", (json_int_t)g->cut, "dropped",
+        (json_int_t)(w->only == ALL ? g->dropped : g->rank[w->only].dropped));
+    dump = other == NULL ? NULL : json_dumps(other, JSON_REAL_PRECISION(15));
+    text_add(&w->out, "\"otherData\": %s", dump == NULL ? "{}" : dump);
+    json_decref(other);
+    free(dump);
 }
 
 /* ---- events ---- */
@@ -337,7 +558,7 @@ enum epa_status trace_write(const struct session *s, bool force, enum epa_status
     *out = (struct trace_written){.path = ""};
     if (s->trace.lanes == 0)
         return EPA_OK;
-    status = gather(s, &g, err);
+    status = trace_gather(s, &g, err);
     if (status != EPA_OK)
         return status;
     w.g = &g;
@@ -349,6 +570,6 @@ enum epa_status trace_write(const struct session *s, bool force, enum epa_status
         sum_up(s, &g, out);
         snprintf(out->path, sizeof(out->path), "%s", path);
     }
-    gather_free(&g);
+    trace_gather_free(&g);
     return status;
 }

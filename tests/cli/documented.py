@@ -111,7 +111,7 @@ class Reader:
             end = pathlib.Path(name).suffix
             # What is compared with something that is there was once alike.
             others = [other for other in inputs if (self.work / other).exists() and other.endswith(end)]
-            if end in have and name not in ("check", "summary", "view", "merge", "pack"):
+            if end in have and name not in ("check", "summary", "view", "merge"):
                 self.copy(others[0] if verb == "compare" and others else have[end], name)
         return verb, command
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""live.py EPA2A CONFIG SCHEMA KIND: what a command shows of itself while it runs, on a terminal and to
+"""live.py EPA2A CONFIG KIND: what a command shows of itself while it runs, on a terminal and to
 others. KIND: progress | pipes | colour | signal | status | others | refused | twice. Nothing here is timed: each
 thing that must come is waited for, LIMIT seconds at most."""
 import fcntl
@@ -18,7 +18,7 @@ import termios
 import time
 
 LIMIT = 60
-EPA2A, CONFIG, SCHEMA, KIND = sys.argv[1:5]
+EPA2A, CONFIG, KIND = sys.argv[1:4]
 ENDLESS = ["--set", "bench.iterations=1000000", "--set", "bench.warmup=0", "--timeout", "200s"]
 ENV = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM", "COLUMNS")}
 
@@ -234,13 +234,13 @@ def by_status():
           ask("status", str(stop)).stdout.startswith(f"pid {pid}: bench "), "not by a rank's number")
     check(re.search(r"^ +[023] .*rank 1 for [\d.]+ s: .*wants \d+$", text, re.M), text)
     whole = json.loads(ask("status", str(pid), "--json").stdout)
-    try:
-        import jsonschema
-        with open(SCHEMA, encoding="utf-8") as file:
-            jsonschema.validate(whole, json.load(file))
-    except ImportError:
-        print("SKIP part: no jsonschema to check the JSON with")
     run = whole["commands"][0]["run"]
+    for part, keys in ((whole, "commands schema"), (whole["commands"][0], "elapsed_s pid run version"),
+                       (run, "elapsed_s file iterations label number of process_of_rank ranks verb warmup"),
+                       *((r, "host iteration pid rank samples stage state waits_for") for r in run["ranks"]),
+                       *((r["waits_for"], "kind rank seen signal waited_s wanted what")
+                         for r in run["ranks"] if r["waits_for"] is not None)):
+        check(sorted(part) == keys.split(), part)
     check(run["file"] == CONFIG and run["verb"] == "bench" and run["iterations"] == 1000000, run)
     waits = [r["waits_for"] for r in run["ranks"] if r["rank"] != 1 and r["waits_for"]["rank"] == 1]
     check(waits and all(w["wanted"] > w["seen"] for w in waits), run)

@@ -11,7 +11,7 @@
 
 #include "base/arena.h"
 #include "config/options.h"
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 
 enum { PART = 65536 };
 

@@ -145,7 +145,7 @@ stop)
     since=$(now_ms)
     kill -STOP "$(child_of 2)"
     ends 4 10000
-    says 0 'rank [0-9]: .*(of|for) rank 2'
+    says 0 'rank [0-9], .*(of|for) rank 2'
     others_are_quiet ;;
 agent)
     start_all "${endless[@]}"

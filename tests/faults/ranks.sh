@@ -135,7 +135,7 @@ stop)
     kill -STOP "$who"
     # It cannot leave by itself: it is given up after its grace, which is longer with a device.
     uses_cuda && finish 4 15000 || finish 4 5000
-    grep -Eq 'rank [0-9]+: .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
+    grep -Eq 'rank [0-9]+, .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
     json_is_valid ;;
 int | term)
     start bench || exit 1

@@ -737,44 +737,44 @@ static const struct {
     const char *why;
 } faults[] = {
     {LL_V1, FAULT(V1_DISPATCH, V1_WAIT_SPLITS, 3, 5, 1500),
-     "dispatch, wait: call 5, rank 1: waited 1.500 s for its splits, whose call is 3"},
+     "dispatch/wait: call 5, rank 1: waited 1.500 s for its splits, whose call is 3"},
     {LL_V1, FAULT(V1_DISPATCH, V1_WAIT_ROW, 3, 5, 1500),
-     "dispatch, wait: call 5, rank 1: waited 1.500 s for row 7 of its block, which is of "
+     "dispatch/wait: call 5, rank 1: waited 1.500 s for row 7 of its block, which is of "
      "call 3"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_BEGUN, 4, 6, 1),
-     "combine, wait: call 6, rank 1: waited 0.001 s for its signal that it has begun, which "
+     "combine/wait: call 6, rank 1: waited 0.001 s for its signal that it has begun, which "
      "is 4"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_OUTPUT, 4, 6, 1),
-     "combine, wait: call 6, rank 1: waited 0.001 s for its expert output of my token 7, which is "
+     "combine/wait: call 6, rank 1: waited 0.001 s for its expert output of my token 7, which is "
      "of call 4"},
     {LL_V1, FAULT(V1_DISPATCH, V1_NO_ROOM, 10, 9, 0),
      "dispatch: rank 0 has 10 rows for rank 1, which has room for 9 from each: raise "
      "algorithm.capacity, or set it to 0"},
     {LL_V2, FAULT(LL_COMBINE, LL_DATA, 4, 5, 1500),
-     "combine, recv_wait: waited 1.500 s for the expert output of rank 1 to my token 7: its signal "
+     "combine/recv_wait: waited 1.500 s for the expert output of rank 1 to my token 7: its signal "
      "is 4, not 5"},
     {LL_V2, FAULT(LL_DISPATCH, LL_WAIT_ROOM, 10, 9, 0),
      "dispatch: 10 rows arrived, and algorithm.capacity leaves room for 9; raise it, or "
      "set it to 0 for the worst case"},
     {LL_V2, FAULT(LL_DISPATCH, LL_COUNT, 4, 5, 1500),
-     "dispatch, wait: epoch 5, counts of rank 1: waited 1.500 s for its signal, which is 4"},
+     "dispatch/wait: epoch 5, counts of rank 1: waited 1.500 s for its signal, which is 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_COUNTS, 4ull << 32 | 8, 5, 1500),
-     "dispatch_recv, counts: epoch 5, waited 1.500 s for counts of rank 1: the last are of "
+     "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1: the last are of "
      "epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << 32 | 8, 5ull << 32 | 1, 1500),
-     "dispatch_recv, counts: epoch 5, waited 1.500 s for counts of rank 1 and all its rows: "
+     "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1 and all its rows: "
      "the last are of epoch 3"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_SEND, TF_WAIT_ROW, 3, 5, 1500),
-     "dispatch_send, rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
+     "dispatch_send/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
      "epoch 3"},
     {TOKEN_FLAG, FAULT(TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5, 1500),
-     "combine_recv, expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of rank 1: "
+     "combine_recv/expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of rank 1: "
      "what is there is of epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5, 1500),
-     "dispatch_recv, rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
+     "dispatch_recv/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
      "epoch 5 at its end: not all of it has arrived"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_BAD_ROW, 900, 3, 0),
-     "dispatch_recv, rows: row 7 of rank 1 says that it is of token 900 and for the "
+     "dispatch_recv/rows: row 7 of rank 1 says that it is of token 900 and for the "
      "receiver's expert 3, which does not go with its counts"},
 };
 

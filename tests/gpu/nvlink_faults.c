@@ -8,7 +8,7 @@
 #include <epa2a/transport.h>
 
 #include "fake/fake_cuda.h"
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 
 enum { MOST = 4, HEAP = 4096 };
 

@@ -151,7 +151,7 @@ static void run_entry(struct plan *p, const struct entry *way, const struct entr
     bool good = false;
 
     if (status == EPA_OK)
-        status = session_create(batch->run[0].x, VERB_VERIFY, &s, &err);
+        status = session_create_on(NULL, batch->run[0].x, VERB_VERIFY, &s, &err);
     if (status == EPA_OK) {
         status = session_run(s, -1, &err);
         good = is_as_wanted(p, s, status, &err);

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "launch/cache.h"
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 
 enum { MOST = 8 };
 

@@ -133,7 +133,7 @@ TEST(devices_and_programs_that_are_missing_name_what_brings_them)
     finds(d, 'm', "mpirun .. PATH", "apt install openmpi-bin");
     d = good_machine();
     SET(d->plugin[4].name, "other");
-    finds(d, 'm', "transport ucx .. built", "apt install libucx-dev .. build");
+    finds(d, 'm', "transport ucx .. built", "UCX (Debian: libucx-dev) .. build");
     d = good_machine();
     d->plugin[4].usable = d->plugin[4].loaded = false;
     SET(d->plugin[4].text, "its library libucp.so.0 is missing");

@@ -3,7 +3,7 @@
 #include "test.h"
 #include <signal.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 #include "started.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;

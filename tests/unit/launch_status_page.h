@@ -5,7 +5,7 @@
 
 #include <sys/mman.h>
 
-#include "plugin/builtin.h"
+#include "plugin/registry.h"
 
 enum { MOST = 8 };
 

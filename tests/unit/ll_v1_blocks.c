@@ -57,15 +57,15 @@ TEST(splits_that_cannot_be_end_a_dispatch_in_words)
 
     memcpy(in_splits(f, 1), (uint32_t[]){40, 9, 0}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 49 .. 0 .. 48");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch/postprocess .. rank 1 .. 49 .. 0 .. 48");
     memcpy(in_splits(f, 2), (uint32_t[]){1, 0, 48}, 12);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1 .. 1 .. 48");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch/postprocess .. rank 1 .. 1 .. 48");
     finish(f);
     f = create(2, (struct v1_config){.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2});
     memcpy(in_splits(f, 1), (uint32_t[]){1, 0, 0, TOKENS}, 16);
     assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
-    assert_explained(f, EPA_ERR_MISMATCH, "dispatch, postprocess .. rank 1");
+    assert_explained(f, EPA_ERR_MISMATCH, "dispatch/postprocess .. rank 1");
     finish(f);
 }
 
@@ -78,7 +78,7 @@ TEST_OF_BLOCKS(more_rows_than_max_m_end_a_dispatch_in_words,
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(
         f, EPA_ERR_CONFIG,
-        "dispatch, sort_and_quantise .. rank 0 .. 48 .. rank 1 .. 25 .. algorithm.capacity .. 0");
+        "dispatch/sort_and_quantise .. rank 0 .. 48 .. rank 1 .. 25 .. algorithm.capacity .. 0");
 }
 
 /* ---- blocks ---- */
@@ -161,5 +161,5 @@ TEST_OF_BLOCKS(a_transport_without_room_ends_in_a_timeout_that_says_so,
 {
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, send .. 0.001 .. rank 1");
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch/send .. 0.001 .. rank 1");
 }

@@ -22,7 +22,7 @@ TEST_OF_CALLS(combines_go_in_the_order_of_dispatches, alone(2))
     first = dispatch(f);
     second = dispatch(f);
     assert_int_equal(combine(f, second), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "combine, send .. dispatch 2 .. 1");
+    assert_explained(f, EPA_ERR_CONFIG, "combine/send .. dispatch 2 .. 1");
     assert_int_equal(combine(f, first), EPA_OK);
     assert_int_equal(combine(f, second), EPA_OK);
 }
@@ -41,7 +41,7 @@ TEST_OF_CALLS(a_combine_may_be_called_again_until_the_next_dispatch,
     assert_int_equal(f->signalled[v1_signal_of(2, V1_COMBINE, 3, 0)], 3);
     second = dispatch(f);
     assert_int_equal(combine(f, first), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "combine, send .. dispatch 1");
+    assert_explained(f, EPA_ERR_CONFIG, "combine/send .. dispatch 1");
     assert_int_equal(combine(f, second), EPA_OK);
 }
 
@@ -54,7 +54,7 @@ TEST_OF_CALLS(only_the_last_dispatch_is_discarded_and_its_set_is_free,
     (void)dispatch(f);
     f->problem.u.moe.epoch = first;
     assert_int_equal(f->a->discard(f->a, &f->problem), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "discard, discard .. dispatch 1");
+    assert_explained(f, EPA_ERR_CONFIG, "discard: .. dispatch 1");
     f->problem.u.moe.epoch = 2;
     memset(f->trace, 0, sizeof(f->trace));
     assert_int_equal(f->a->discard(f->a, &f->problem), EPA_OK);
@@ -70,7 +70,7 @@ TEST_OF_CALLS(no_more_dispatches_are_open_than_buffers,
 {
     (void)dispatch(f);
     assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "dispatch, sort_and_quantise .. 1 .. algorithm.buffers");
+    assert_explained(f, EPA_ERR_CONFIG, "dispatch/sort_and_quantise .. 1 .. algorithm.buffers");
 }
 
 TEST(peers_out_of_reach_against_the_plan_are_refused)

@@ -151,7 +151,7 @@ TEST_OF_CALLS(combines_go_in_the_order_of_dispatches, alone(2))
     uint64_t first = dispatch(f), second = dispatch(f);
 
     assert_int_equal(combine(f, second), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 2 .. 1");
+    assert_explained(f, EPA_ERR_CONFIG, "combine/copy_and_put .. dispatch 2 .. 1");
     assert_int_equal(combine(f, first), EPA_OK);
     assert_int_equal(combine(f, second), EPA_OK);
 }
@@ -162,14 +162,14 @@ TEST_OF_CALLS(a_dispatch_is_combined_once, alone(2))
 
     assert_int_equal(combine(f, epoch), EPA_OK);
     assert_int_equal(combine(f, epoch), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "combine, copy_and_put .. dispatch 1");
+    assert_explained(f, EPA_ERR_CONFIG, "combine/copy_and_put .. dispatch 1");
 }
 
 TEST_OF_CALLS(no_more_dispatches_are_open_than_there_are_sets, alone(1))
 {
     (void)dispatch(f);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_CONFIG);
-    assert_explained(f, EPA_ERR_CONFIG, "dispatch, count_put .. 1");
+    assert_explained(f, EPA_ERR_CONFIG, "dispatch/count_put .. 1");
 }
 
 TEST_OF_CALLS(alternating_calls_stay_in_one_set, alone(2))
@@ -190,7 +190,7 @@ TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
 
     assert_int_equal(create(f, 2, EPA_TRANSPORT_HOST, &c, &err), EPA_OK);
     assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_TIMEOUT);
-    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch, count_put .. 0.001 .. rank 1");
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch/count_put .. 0.001 .. rank 1");
     finish(f);
 }
 
@@ -274,10 +274,10 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
 
     for (int i = 0; i < 2; i++) {
         spoilt_choices_end_a_dispatch(layouts[i], true,
-                                      "dispatch, postprocess: row 2 says it has 1 choices, "
+                                      "dispatch/postprocess: row 2 says it has 1 choices, "
                                       "entry 99");
         spoilt_choices_end_a_dispatch(layouts[i], false,
-                                      "dispatch, postprocess: row 2 says it has 99 choices, "
+                                      "dispatch/postprocess: row 2 says it has 99 choices, "
                                       "entry 2");
     }
 }

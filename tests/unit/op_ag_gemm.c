@@ -182,7 +182,7 @@ static void one_bit_of_an_integer_is_found(void **state)
         open_fixture(&f, dtypes[i], GEMM_INTEGERS, 133, 264);
         multiply(&f);
         *c_at(&f, 7, 132) ^= 1;
-        assert_int_equal(wrong_elements(&f, "iteration 6, ag_gemm on rank 1: row 7 (row 0 of rank "
+        assert_int_equal(wrong_elements(&f, "rank 1, iteration 6, ag_gemm: row 7 (row 0 of rank "
                                             "2): column 132 is"),
                          1);
         close_fixture(&f);

@@ -122,7 +122,7 @@ static void a_wrong_byte_is_named(void **state)
     struct fixture *f = *state;
 
     f->out[(2 + 4 + 1) * ROW_BYTES + 7] ^= 0x10;
-    assert_int_equal(wrong_bytes(f, "iteration 6, allgather on rank 1: byte 7 of row 1 of rank "
+    assert_int_equal(wrong_bytes(f, "rank 1, iteration 6, allgather: byte 7 of row 1 of rank "
                                     "2 is 0x"),
                      1);
 }

@@ -271,7 +271,7 @@ static void both_tolerances_count_and_no_more_than_they_say(void **state)
         assert_int_equal(wrong_combines(&f, 0, &err), 0);
         out_of(&f, 1)[70] = f16_of_float((float)(right + room * 1.02));
         assert_int_equal(wrong_combines(&f, 0, &err), 1);
-        assert_non_null(strstr(err.text, "iteration 5, combine on rank 1: token 1, column 6 is "));
+        assert_non_null(strstr(err.text, "rank 1, iteration 5, combine: token 1, column 6 is "));
         assert_non_null(strstr(err.text, ", give or take "));
         fake_close(&f);
     }

@@ -186,9 +186,9 @@ static void token_in_two_rows(struct fake *f)
 }
 
 static const struct mutant dispatch_mutants[] = {
-    {"swapped source indices", swap_sources, "dispatch on rank 1: expert 2, ", -1},
-    {"swapped rows", swap_rows, "dispatch on rank 1: ", -1},
-    {"source index off by one", off_by_one_token, "dispatch on rank 1: expert 2, ", -1},
+    {"swapped source indices", swap_sources, "dispatch: expert 2, ", -1},
+    {"swapped rows", swap_rows, "dispatch: ", -1},
+    {"source index off by one", off_by_one_token, "dispatch: expert 2, ", -1},
     {"unknown rank", unknown_rank, "of rank 3, which does not exist", -1},
     {"unknown token", unknown_token, "origin is token 6 of rank", -1},
     {"scale off by an ulp", scale_off_by_an_ulp, "scale of group 1 is ", -1},
@@ -198,11 +198,11 @@ static const struct mutant dispatch_mutants[] = {
     {"row of the iteration before", stale_row, "row 0, column ", -1},
     {"stale count", stale_count, "expert 2 (local 0) has recv_count ", -1},
     {"dropped row", dropped_row, "expert 2 (local 0) has recv_count ", -1},
-    {"start off by one", next_slot, "dispatch on rank 1: ", -1},
+    {"start off by one", next_slot, "dispatch: ", -1},
     {"a row twice", row_twice, "both are token ", -1},
     {"overlap", entries_overlap, "entries of experts 2 and 3 overlap at entry 0", -1},
     {"start far out", start_far_out, "plan() said at most 36", -1},
-    {"no rows", no_rows, "dispatch on rank 1: recv is NULL", -1},
+    {"no rows", no_rows, "dispatch: recv is NULL", -1},
     {"no counts", no_counts, "recv_count is NULL", -1},
     {"too many rows", too_many_rows, "37 rows and ", -1},
     {"rows unlike entries", rows_unlike_entries, "recv_entries is 36; layout expert",
@@ -240,7 +240,7 @@ static void harm_dispatch(const struct mutant *m, enum epa_layout layout, enum e
     assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err), EPA_OK);
     m->harm(&f);
     assert_int_equal(op_moe_check_dispatch(f.op[ME], 0, &compared, &wrong, &err), EPA_ERR_MISMATCH);
-    if (strncmp(err.text, "iteration 9, dispatch on rank 1: ", 33) != 0 ||
+    if (strncmp(err.text, "rank 1, iteration 9, dispatch: ", 31) != 0 ||
         strstr(err.text, m->reported) == NULL)
         fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
     assert_true(wrong >= 1 && wrong <= compared);
@@ -371,7 +371,7 @@ static void harm_combine(enum epa_sum sum)
             m->harm(&f);
             assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                              EPA_ERR_MISMATCH);
-            if (strncmp(err.text, "iteration 9, combine on rank 1: ", 32) != 0 ||
+            if (strncmp(err.text, "rank 1, iteration 9, combine: ", 30) != 0 ||
                 strstr(err.text, m->reported) == NULL)
                 fail_msg("%s: \"%s\" lacks \"%s\"", m->name, err.text, m->reported);
             assert_true(wrong >= 1 && wrong <= compared);
@@ -439,7 +439,7 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
     out_of(&f, 2)[5] = 0;
     assert_int_equal(op_moe.check(f.op[ME], EPA_STAGE_COMBINE, 0, &compared, &wrong, &err),
                      EPA_ERR_MISMATCH);
-    assert_string_equal(err.text, "iteration 0, combine on rank 1: token 2, column 5 was "
+    assert_string_equal(err.text, "rank 1, iteration 0, combine: token 2, column 5 was "
                                   "written, and there is no such token");
     assert_int_equal(wrong, 1);
     fake_close(&f);

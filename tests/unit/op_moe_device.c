@@ -391,7 +391,7 @@ static void a_device_that_fails_is_reported(void **state)
     dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_CUDA, FAKE_HOLES);
     f.device.fail = true;
     assert_int_equal(check(&f, &err), EPA_ERR_SYSTEM);
-    assert_string_equal(err.text, "iteration 9, dispatch on rank 1: fake: the device is gone");
+    assert_string_equal(err.text, "rank 1, iteration 9, dispatch: fake: the device is gone");
     err = (struct epa_error){EPA_OK, ""};
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_SYSTEM);
     assert_non_null(strstr(err.text, "the device is gone"));

@@ -166,7 +166,7 @@ static void one_bit_of_a_scale_or_a_code_is_reported(void **state)
             continue;
         /* Columns of the first group are right. */
         assert_true(wrong_of(promises[i], SCALE_BIT, 1, &err) > 200);
-        assert_non_null(strstr(err.text, "iteration 0, combine on rank 0: token "));
+        assert_non_null(strstr(err.text, "rank 0, iteration 0, combine: token "));
         assert_non_null(strstr(err.text, ", column 32 is "));
         err = (struct epa_error){EPA_OK, ""};
         assert_in_range(wrong_of(promises[i], CODE_BIT, 1, &err), 10, RANKS * TOKENS);

@@ -3,8 +3,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "plugin/builtin.h"
-#include "plugin/plugin_check.h"
+#include "plugin/registry.h"
 
 enum speed { SLOW, FAST };
 
@@ -112,6 +111,7 @@ TEST(built_in_plugins_pass_the_same_check)
 
 TEST(functions_texts_and_memory_must_be_there)
 {
+    REFUSED("unknown kind 17", s.algorithm.plugin.kind = (enum epa_plugin_kind)17);
     REFUSED("function create", s.algorithm.create = NULL);
     REFUSED("function plan", s.algorithm.plan = NULL);
     REFUSED("summary .. one line", s.algorithm.plugin.summary = "two\nlines");
@@ -121,44 +121,6 @@ TEST(functions_texts_and_memory_must_be_there)
     REFUSED("memory", s.algorithm.memory = 0);
     REFUSED("options .. defaults", s.algorithm.plugin.options.defaults = NULL);
     REFUSED("options .. defaults", s.algorithm.plugin.options.size = 0);
-}
-
-TEST(each_kind_must_have_its_function)
-{
-    struct epa_backend_plugin backend = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "x",
-                   .summary = "x"},
-        .memory = EPA_MEMORY_HOST};
-    struct epa_launcher_plugin launcher = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "x",
-                   .summary = "x"}};
-    struct epa_transport_plugin transport = {
-        .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-                   .name = "x", .summary = "x"},
-        .memory = EPA_MEMORY_HOST};
-    const struct {
-        const struct epa_plugin *plugin;
-        const char *why;
-    } cases[] = {{&backend.plugin, "function open"},
-                 {&launcher.plugin, "function launch"},
-                 {&transport.plugin, "function open"}};
-
-    for (size_t i = 0; i < LENGTH(cases); i++) {
-        struct epa_error err = {EPA_OK, ""};
-
-        assert_int_equal(plugin_check(cases[i].plugin, cases[i].plugin->kind, "x", &err),
-                         EPA_ERR_UNSUPPORTED);
-        assert_words(err.text, cases[i].why);
-    }
-}
-
-TEST(unknown_kind_is_refused)
-{
-    struct plugin_numbers numbers = {EPA_ABI, 64, 17};
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(plugin_check_numbers(&numbers, EPA_PLUGIN_BACKEND, &err), EPA_ERR_UNSUPPORTED);
-    assert_string_equal(err.text, "it is of the unknown kind 17");
 }
 
 TEST(options_must_lie_in_the_struct)

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "launch/cache.h"
 #include "op/moe/moe.h"
-#include "session/preflight.h"
+#include "session/session.h"
 
 struct fixture {
     char root[512];
@@ -42,13 +42,6 @@ static enum epa_status check(struct fixture *x)
 {
     x->err = (struct epa_error){EPA_OK, ""};
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
-}
-
-TEST_OF_MACHINE(what_fits_passes)
-{
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
-    assert_int_equal(check(x), EPA_OK);
-    assert_string_equal(x->err.text, "");
 }
 
 TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
@@ -94,11 +87,6 @@ TEST_OF_MACHINE(a_sum_that_overflows_is_refused)
     assert_non_null(strstr(x->err.text, "more than 64 bits count"));
 }
 
-TEST_OF_MACHINE(a_machine_that_tells_nothing_refuses_nothing)
-{
-    assert_int_equal(check(x), EPA_OK);
-}
-
 /* What of 1 GiB is left must not be all kept free: small machines have work too. */
 TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
 {
@@ -109,22 +97,6 @@ TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
     x->fake.experiment.moe.experts = 8;
     root_put(x->root, "/proc/meminfo", "MemAvailable: 131072 kB\n");
     assert_int_equal(check(x), EPA_OK);
-}
-
-TEST_OF_MACHINE(every_slot_of_inputs_counts)
-{
-    x->fake.session.verb = VERB_BENCH;
-    assert_int_equal(session_slots(&x->fake.session), 1);
-    x->fake.experiment.bench.input_sets = 64;
-    assert_int_equal(session_slots(&x->fake.session), 64);
-    assert_true(session_checks(&x->fake.session));
-    x->fake.experiment.bench.check = false;
-    assert_false(session_checks(&x->fake.session));
-    x->fake.session.verb = VERB_VERIFY;
-    assert_int_equal(session_slots(&x->fake.session), 1);
-    x->fake.experiment.verify.order = ORDER_PIPELINED;
-    assert_int_equal(session_slots(&x->fake.session), 2);
-    assert_true(session_checks(&x->fake.session));
 }
 
 TEST_OF_MACHINE(samples_count_where_they_are_many)

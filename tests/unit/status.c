@@ -28,9 +28,7 @@ static void made(struct fixture *f)
                                   .block_bytes = sizeof(struct session_rank),
                                   .file = "a.yaml",
                                   .label = "topk=8"}};
-    assert_int_equal(status_page_create(sizeof(struct session_rank), sizeof(struct session_notes),
-                                        &f->status_page, &err),
-                     EPA_OK);
+    assert_int_equal(status_page_create(&f->status_page, &err), EPA_OK);
     f->notes = status_page_map(f->status_page, sizeof(*f->notes), &f->run.notes_at);
     f->rank = status_page_map(f->status_page, RANKS * sizeof(*f->rank), &f->run.block_at);
     assert_non_null(f->notes);
@@ -164,40 +162,24 @@ TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
     status_finish(&s);
 }
 
-TEST(pieces_hold_zeros_each_time)
-{
-    struct fixture f;
-    uint64_t at = 0, first;
-    char *p;
-
-    made(&f);
-    first = f.run.notes_at;
-    status_page_unmap(f.status_page, f.rank, RANKS * sizeof(*f.rank));
-    status_page_unmap(f.status_page, f.notes, sizeof(*f.notes));
-    p = status_page_map(f.status_page, 100000, &at);
-    assert_non_null(p);
-    assert_int_equal(at, first);
-    for (uint32_t i = 0; i < 100000; i++)
-        assert_int_equal(p[i], 0);
-    status_page_unmap(f.status_page, p, 100000);
-    status_page_destroy(f.status_page);
-}
-
-TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
+static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
     struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(status_page_read(status_page_file(f->status_page), 8,
-                                      sizeof(struct session_notes), &head, &err),
+    assert_int_equal(pwrite(status_page_file(f->status_page), bytes, n, at), n);
+    assert_int_equal(status_page_read(status_page_file(f->status_page), &head, &err),
                      EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, ", another build than this"));
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(pwrite(status_page_file(f->status_page), "epa2a\0b\2", 8, 0), 8);
-    assert_int_equal(status_page_read(status_page_file(f->status_page), sizeof(struct session_rank),
-                                      sizeof(struct session_notes), &head, &err),
-                     EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
+    assert_non_null(strstr(err.text, why));
+}
+
+TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
+{
+    const uint32_t bytes = 8;
+
+    refused(f, offsetof(struct status_page_head, rank_bytes), &bytes, sizeof(bytes),
+            ", another build than this");
+    refused(f, 0, "epa2a\0b\2", 8, "is an epa2a whose version is not known here");
 }
 
 static uint64_t draw(uint64_t *state)
@@ -240,22 +222,4 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
         text_free(&text);
         status_finish(&s);
     }
-}
-
-TEST(a_process_without_a_status_page_is_reported_apart)
-{
-    struct epa_error err = {EPA_OK, ""};
-    struct fixture f;
-    int file = -1;
-
-    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "runs no experiment of epa2a"));
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(status_page_open(0x7ffffff0, &file, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "there is no process 2147483632"));
-    made(&f);
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(status_page_open(getpid(), &file, &err), EPA_OK);
-    close(file);
-    unmade(&f);
 }

@@ -61,16 +61,6 @@ static struct outcome run(const struct bench_options *options, const struct seri
     return out;
 }
 
-TEST(samples_that_are_alike_stop_at_the_least_number)
-{
-    const struct bench_options o = {.iterations = 1000, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_int_equal(out.n, 50);
-    assert_int_equal(out.looks, 1);
-}
-
 /* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes
  * about 1540. */
 TEST(noise_stops_once_the_interval_is_narrow)
@@ -110,38 +100,6 @@ TEST(max_time_stops_soon_after_it_and_looks_seldom)
     assert_true(out.looks < 60);
 }
 
-TEST(a_moment_is_one_sample)
-{
-    const struct bench_options o = {
-        .iterations = 1000, .ci95 = 0.01, .min_iterations = 50, .max_time_ns = 1};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_TIME);
-    assert_int_equal(out.n, 1);
-}
-
-TEST(time_that_does_not_pass_ends_at_iterations)
-{
-    const struct bench_options o = {.iterations = 1000, .max_time_ns = 1000};
-    struct outcome out = run(&o, &(struct series){alike, 0});
-
-    assert_int_equal(out.reason, STOP_ITERATIONS);
-    assert_int_equal(out.n, 1000);
-}
-
-TEST(the_first_of_two_rules_counts)
-{
-    struct bench_options o = {
-        .iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .max_time_ns = 100000};
-    struct outcome out = run(&o, &(struct series){noisy, 1000});
-
-    assert_int_equal(out.reason, STOP_TIME);
-    assert_int_equal(out.n, 100);
-    o.max_time_ns = 100000000;
-    out = run(&o, &(struct series){noisy, 1000});
-    assert_int_equal(out.reason, STOP_CI95);
-}
-
 TEST(min_time_holds_the_interval_back)
 {
     const struct bench_options o = {
@@ -152,28 +110,6 @@ TEST(min_time_holds_the_interval_back)
     assert_true(out.n >= 10000 && out.n <= 12600);
 }
 
-TEST(an_interval_at_the_last_sample_is_reported_as_such)
-{
-    const struct bench_options o = {.iterations = 40, .ci95 = 0.01, .min_iterations = 40};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_int_equal(out.n, 40);
-}
-
-TEST(fewer_samples_than_the_least_are_all_of_them)
-{
-    struct bench_options o = {.iterations = 20, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_int_equal(out.n, 20);
-    o.iterations = 4; /* too few for an interval */
-    out = run(&o, &(struct series){alike, 100});
-    assert_int_equal(out.reason, STOP_ITERATIONS);
-    assert_int_equal(out.n, 4);
-}
-
 TEST(a_median_of_nothing_has_no_interval)
 {
     const struct bench_options o = {.iterations = 100, .ci95 = 0.01, .min_iterations = 10};
@@ -182,11 +118,4 @@ TEST(a_median_of_nothing_has_no_interval)
     assert_int_equal(run(&o, &(struct series){none, 0}).reason, STOP_ITERATIONS);
     assert_true(isinf(stop_width(five, 5)));
     assert_true(fabs(stop_width(six, 6) - 5.0 / 3) < 1e-12); /* 1 to 6 by 3 */
-}
-
-TEST(without_a_rule_nothing_is_on)
-{
-    assert_false(stop_is_on(&(struct bench_options){.iterations = 5, .min_iterations = 50}));
-    assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .ci95 = 0.01}));
-    assert_true(stop_is_on(&(struct bench_options){.iterations = 5, .max_time_ns = 1}));
 }

@@ -302,7 +302,7 @@ TEST(each_half_needs_the_one_before)
     set_up(&f, 2);
     f.problem.u.moe.epoch = 1;
     assert_says(&f, 1,
-                "dispatch_recv, counts: called for dispatch 1, but there is "
+                "dispatch_recv/counts: called for dispatch 1, but there is "
                 "none that is sent");
     assert_says(&f, 2, "none that is received");
     assert_says(&f, 3, "none that is answered");

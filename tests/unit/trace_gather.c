@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "fake_session.h"
-#include "trace/gather.h"
+#include "trace/write.h"
 
 enum { RANKS = 2 };
 
@@ -55,13 +55,13 @@ static struct gathered gathered(struct noted *n)
 {
     struct gathered g;
 
-    assert_int_equal(gather(&n->fake.session, &g, NULL), EPA_OK);
+    assert_int_equal(trace_gather(&n->fake.session, &g, NULL), EPA_OK);
     return g;
 }
 
 static void finish(struct noted *n, struct gathered *g)
 {
-    gather_free(g);
+    trace_gather_free(g);
     free(n->fake.session.block);
 }
 
@@ -75,25 +75,6 @@ static void finish(struct noted *n, struct gathered *g)
         name##_in(&n); \
     } \
     static void name##_in(struct noted *n)
-
-TEST_OF_NOTES(events_are_in_order_with_the_longest_first)
-{
-    struct gathered g;
-
-    turn(n, 0);
-    add(n, 0, EPA_TRACE_SLICE, 1010, 1020, 0);
-    add(n, 0, EPA_TRACE_SLICE, 1000, 1005, 0);
-    add(n, 0, EPA_TRACE_SLICE, 1000, 1030, 0);
-    add(n, 1, EPA_TRACE_SLICE, 1002, 1003, 0);
-    g = gathered(n);
-    assert_int_equal(g.n, 4);
-    assert_int_equal(g.base_ns, 1000);
-    assert_int_equal(g.event[0].end_ns, 1030);
-    assert_int_equal(g.event[1].end_ns, 1005);
-    assert_int_equal(g.event[2].rank, 1);
-    assert_int_equal(g.event[3].begin_ns, 1010);
-    finish(n, &g);
-}
 
 TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
 {
@@ -114,24 +95,6 @@ TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
     for (uint64_t i = 0; i < g.n; i++)
         cut += g.event[i].cut;
     assert_int_equal(cut, 5);
-    finish(n, &g);
-}
-
-TEST_OF_NOTES(only_the_last_iterations_of_all_ranks_are_taken)
-{
-    struct gathered g;
-
-    turn(n, 3);
-    add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
-    add(n, 1, EPA_TRACE_SLICE, 100, 200, 0);
-    turn(n, 4);
-    add(n, 0, EPA_TRACE_SLICE, 300, 400, 0);
-    recorder_turn(&n->recorder[1], 5); /* a rank ahead */
-    add(n, 1, EPA_TRACE_SLICE, 500, 600, 0);
-    g = gathered(n);
-    assert_int_equal(g.first, 4);
-    assert_int_equal(g.last, 5);
-    assert_int_equal(g.n, 2);
     finish(n, &g);
 }
 
@@ -199,15 +162,5 @@ TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
     assert_int_equal(g.missing, 1);
     assert_null(g.rank[1].record);
     assert_int_equal(g.n, 1);
-    finish(n, &g);
-}
-
-TEST_OF_NOTES(nothing_was_noted)
-{
-    struct gathered g;
-
-    g = gathered(n);
-    assert_int_equal(g.n, 0);
-    assert_true(g.first > g.last);
     finish(n, &g);
 }

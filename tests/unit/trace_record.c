@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include "trace/align.h"
 #include "trace/record.h"
 
 static const struct record_shape shape = {.lanes = 2, .turns = 3, .room = 4};
@@ -40,42 +39,6 @@ static void note(struct recorder *r, uint32_t lane)
     (void)epa_trace_slice(&r->trace, lane, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
 }
 
-TEST(the_last_iterations_are_kept)
-{
-    struct recorder r;
-    struct record *record = record_make(&r);
-    uint32_t dropped;
-
-    for (uint64_t i = 0; i < 10; i++) {
-        recorder_turn(&r, i);
-        note(&r, 0);
-        note(&r, 1);
-        note(&r, 1);
-    }
-    for (uint64_t i = 0; i < 10; i++) {
-        assert_int_equal(kept(record, i, 0, &dropped), i < 6 ? -1 : 1);
-        assert_int_equal(kept(record, i, 1, &dropped), i < 6 ? -1 : 2);
-    }
-    free(record);
-}
-
-TEST(an_iteration_goes_on_where_it_was_left)
-{
-    struct recorder r;
-    struct record *record = record_make(&r);
-    uint32_t dropped;
-
-    recorder_turn(&r, 4);
-    note(&r, 0);
-    recorder_turn(&r, 5);
-    note(&r, 0);
-    recorder_turn(&r, 4);
-    note(&r, 0);
-    assert_int_equal(kept(record, 4, 0, &dropped), 2);
-    assert_int_equal(kept(record, 5, 0, &dropped), 1);
-    free(record);
-}
-
 TEST(what_does_not_fit_is_counted)
 {
     struct recorder r;
@@ -88,25 +51,6 @@ TEST(what_does_not_fit_is_counted)
     assert_int_equal(kept(record, 0, 1, &dropped), shape.room);
     assert_int_equal(dropped, 3);
     assert_int_equal(kept(record, 0, 0, &dropped), 0);
-    assert_int_equal(dropped, 0);
-    free(record);
-}
-
-TEST(what_is_of_no_iteration_is_not_kept)
-{
-    struct recorder r;
-    struct record *record = record_make(&r);
-    uint32_t dropped;
-
-    note(&r, 0);
-    recorder_turn(&r, 0);
-    note(&r, 0);
-    recorder_turn_none(&r);
-    for (uint32_t i = 0; i < 2 * shape.room; i++)
-        note(&r, 0);
-    recorder_ready(&r);
-    assert_true(record->event_ns > 0);
-    assert_int_equal(kept(record, 0, 0, &dropped), 1);
     assert_int_equal(dropped, 0);
     free(record);
 }
@@ -138,15 +82,6 @@ TEST(a_name_has_one_number)
     assert_int_equal(epa_trace_name(&r.trace, "one more"), 0);
     assert_int_equal(record->names.n, EPA_TRACE_NAMES);
     free(record);
-}
-
-TEST(without_a_trace_nothing_is_noted)
-{
-    assert_int_equal(epa_trace_now(NULL), 0);
-    assert_int_equal(epa_trace_slice(NULL, 0, 0, 0, 0, 0, 0), 0);
-    epa_trace_flow_begin(NULL, 0, 1, 2, 3);
-    epa_trace_flow_end(NULL, 0, 1, 2, 3, 4, 5);
-    epa_trace_count(NULL, 0, 0, 1);
 }
 
 /* ---- clocks ---- */
@@ -183,7 +118,7 @@ static void *compare_clocks(void *arg)
 {
     struct member *m = arg;
 
-    m->status = align_clocks(&m->boot, &m->clock);
+    m->status = record_compare_clocks(&m->boot, &m->clock);
     return NULL;
 }
 
@@ -210,7 +145,7 @@ TEST(the_difference_of_clocks_is_within_the_bounds)
         assert_true(m[r].clock.known);
         assert_true(m[r].clock.low_ns <= 0);
         assert_true(m[r].clock.high_ns >= 0);
-        assert_int_equal(align_is_near(&m[r].boot.world), r == 0);
+        assert_int_equal(record_is_near(&m[r].boot.world), r == 0);
     }
     pthread_barrier_destroy(&launcher.barrier);
 }

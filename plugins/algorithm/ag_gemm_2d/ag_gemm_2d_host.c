@@ -757,7 +757,7 @@ static enum epa_status run_part(struct epa_algorithm *a, struct epa_problem *pro
 
     algo_begin(&h->host, "ag_gemm", part == GEMM ? "multiplying" : "gathering");
     if (part != GEMM)
-        h->host.last.epoch = ++h->host.epoch;
+        ++h->host.epoch;
     status = prepare(h, &problem->u.ag_gemm, part);
     if (status == EPA_OK)
         status = algo_parallel(&h->host, run_worker, h);

@@ -119,7 +119,7 @@ static enum epa_status gather_rows(struct then *t)
     const struct epa_ag_gemm *g = t->problem;
     enum epa_status status;
 
-    t->host.last.epoch = ++t->host.epoch;
+    ++t->host.epoch;
     for (uint32_t r = 0; r < t->host.world.size; r++) {
         if (g->rows[r] > t->max_rows)
             return algo_fail(&t->host, EPA_ERR_CONFIG,

@@ -377,14 +377,12 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     struct epa_error inner = {EPA_OK, ""};
 
     if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "call %llu: %s", (unsigned long long)h->epoch,
-                       h->last.text);
+        (void)epa_fail(err, h->last.status, "%s", h->last.text);
         return;
     }
     h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "call %llu, %s, chunk %u of rank %u: %s",
-                   (unsigned long long)h->epoch, h->last.phase, h->last.chunk, h->last.peer,
-                   inner.text);
+    (void)epa_fail(err, inner.status, "allgather/%s: chunk %u of rank %u: %s", h->last.phase,
+                   h->last.chunk, h->last.peer, inner.text);
 }
 
 /* ---- set-up ---- */

@@ -368,7 +368,7 @@ static enum epa_status leave(struct fused_host *h)
 static void begin_call(struct fused_host *h, struct epa_moe *m)
 {
     h->m = m;
-    m->epoch = h->a.last.epoch = h->a.epoch = ++h->epoch;
+    m->epoch = h->a.epoch = ++h->epoch;
     h->set = h->epoch % FUSED_BUFFERS;
     h->requests = h->issued = 0;
     h->stop = 0;

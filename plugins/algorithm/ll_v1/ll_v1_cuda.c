@@ -163,7 +163,7 @@ static const struct epa_stage cuda_stages[] = {
 /* What a kernel gave up waiting for, in the words of the host code. */
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
-    const char *stage = f->stage == V1_DISPATCH ? "dispatch, wait" : "combine, wait";
+    const char *stage = f->stage == V1_DISPATCH ? "dispatch/wait" : "combine/wait";
     double seconds = (double)f->waited_ns * 1e-9;
     unsigned long long call = f->wanted, seen = f->seen;
     enum epa_status status = (enum epa_status)f->status;

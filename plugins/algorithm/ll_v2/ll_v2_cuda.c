@@ -344,7 +344,7 @@ static const struct epa_stage split_stages[] = {
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     bool dispatch = f->stage == LL_DISPATCH;
-    const char *stage = dispatch ? "dispatch, wait" : "combine, recv_wait";
+    const char *stage = dispatch ? "dispatch/wait" : "combine/recv_wait";
 
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
@@ -354,7 +354,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        (unsigned long long)f->seen, (unsigned long long)f->wanted);
     else if (f->what == LL_WAIT_ENTRY)
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "dispatch, wait: waited %.3f s for the row of entry %u: its signal is "
+                       "dispatch/wait: waited %.3f s for the row of entry %u: its signal is "
                        "%llu, not %llu",
                        (double)f->waited_ns * 1e-9, f->index, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);

@@ -289,7 +289,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     (void)rank;
     if (f->what == TF_BAD_ROW) {
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s, %s: row %u of rank %u says that it is of token %llu and for the "
+                       "%s/%s: row %u of rank %u says that it is of token %llu and for the "
                        "receiver's expert %llu, which does not go with its counts",
                        stage, phase, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
@@ -299,7 +299,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         bool flag = f->what == TF_WAIT_ROWS;
 
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s, %s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
+                       "%s/%s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
                        "are of epoch %llu",
                        stage, phase, (unsigned long long)(f->wanted >> (flag ? 32 : 0)), waited,
                        f->peer, flag ? " and all its rows" : "",
@@ -307,7 +307,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         return;
     }
     (void)epa_fail(err, (enum epa_status)f->status,
-                   "%s, %s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
+                   "%s/%s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
                    "of epoch %llu%s",
                    stage, phase, (unsigned long long)f->wanted, waited,
                    f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index,

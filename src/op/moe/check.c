@@ -141,8 +141,8 @@ void finding_wrong(struct finding *f, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    epa_fail(f->err, EPA_ERR_MISMATCH, "iteration %llu, %s on rank %u: %s",
-             (unsigned long long)f->iteration, f->stage, f->op->world.rank, text);
+    epa_fail(f->err, EPA_ERR_MISMATCH, "rank %u, iteration %llu, %s: %s", f->op->world.rank,
+             (unsigned long long)f->iteration, f->stage, text);
 }
 
 enum epa_status finding_end(const struct finding *f, uint64_t *compared, uint64_t *wrong)

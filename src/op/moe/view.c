@@ -227,8 +227,8 @@ static enum epa_status reported(const struct op_moe *op, uint64_t iteration, enu
 {
     if (status == EPA_OK)
         return EPA_OK;
-    return epa_fail(err, status, "iteration %llu, dispatch on rank %u: %.400s",
-                    (unsigned long long)iteration, op->world.rank, why->text);
+    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->world.rank,
+                    (unsigned long long)iteration, why->text);
 }
 
 enum epa_status op_moe_view(struct op_moe *op, const struct slot *s, struct view *out,
