@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "launch/cache.h"
+#include "launch/pin.h"
 #include "session/memory.h"
 #include "base/text.h"
 
