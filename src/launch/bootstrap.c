@@ -105,11 +105,6 @@ void control_reset(struct control *control)
     memset(control->rank, 0, control->ranks * sizeof(*control->rank));
 }
 
-const uint32_t *control_flag(const struct control *control)
-{
-    return &control->aborted;
-}
-
 static char *slot_of(const struct control *control, uint32_t rank, uint64_t step)
 {
     return control->slots + ((size_t)rank * 2 + (step & 1)) * control->slot_bytes;

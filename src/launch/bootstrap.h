@@ -1,4 +1,5 @@
-/* The slow channel between the ranks of one host: a page range that all of them map. */
+/* The slow channel between the ranks of one host: a page range that all of them map; and, where
+ * there are more hosts, between a rank and the agent that stands in for the others. */
 #ifndef BOOTSTRAP_H
 #define BOOTSTRAP_H
 
@@ -14,8 +15,6 @@ void control_destroy(struct control *);
 /* Tells all ranks to leave whatever they wait in. */
 void control_abort(struct control *);
 bool control_aborted(const struct control *);
-
-const uint32_t *control_flag(const struct control *); /* the word `aborted` itself */
 
 /* A rank's last word; a rank that ends without one has died. */
 void control_return(struct control *, uint32_t rank, enum epa_status);

@@ -5,13 +5,14 @@
 #ifndef CONN_H
 #define CONN_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <epa2a/status.h>
 
-#include "launch/mac.h"
-
 enum {
+    MAC_BYTES = 32, /* HMAC-SHA-256 */
     CONN_PROTOCOL = 2,
     CONN_NAME = 72,
     CONN_TOKEN = 64,
@@ -91,6 +92,11 @@ struct conn_message {
     const unsigned char *data; /* until the connection is read again */
     size_t bytes;
 };
+
+/* HMAC-SHA-256 by OpenSSL or, where the build found none, by the kernel (AF_ALG). False: there is
+ * none here, or the key has more than 64 bytes. */
+bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
+            unsigned char out[MAC_BYTES]);
 
 /* Takes the descriptor. */
 void conn_init(struct conn *out, int fd, size_t limit);

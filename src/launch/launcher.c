@@ -38,10 +38,8 @@ enum {
 
 enum phase {
     MEETING, /* meet() has not returned: the address of the rendezvous is not known */
-    DIALING,
-    GREETING, /* for its challenge */
-    PROVING,  /* for its proof */
-    WAITING,  /* for all ranks */
+    DIALING, /* until it has proved that it is the rendezvous */
+    WAITING, /* for all ranks */
     RUNNING,
     LEAVING, /* what the rank left is on its way */
     DONE,
@@ -99,7 +97,6 @@ struct launcher {
     struct rendezvous *rendezvous; /* rank 0; stays until the next launch, as its connections do */
     struct net_dial dial;
     struct conn conn; /* to the rendezvous */
-    struct conn_greet greet;
     char rendezvous_name[200];
     struct run run;
 };
@@ -345,69 +342,6 @@ static void rendezvous_is_gone(struct launcher *l, const char *how)
     judge(l, &word);
 }
 
-static void greet(struct launcher *l, int fd)
-{
-    size_t most = bootstrap_slot_bytes(l->params.process_id.size) * l->params.process_id.size;
-
-    conn_init(&l->conn, fd, most + 1024);
-    l->run.looked_ns = clock_ns();
-    l->run.phase = GREETING;
-    conn_make_greet(&l->greet);
-    conn_put(&l->conn, CONN_GREET, &l->greet, sizeof(l->greet), NULL, 0);
-}
-
-/* Begins to look for it; `fd` is a connection to it, or -1. */
-static void dial(struct launcher *l, int fd)
-{
-    const struct launcher_contact *contact = &l->contact;
-
-    l->run.phase = DIALING;
-    net_dial_init(&l->dial, contact);
-    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (address %.100s, port %u)",
-             contact->local[0] != 0 ? contact->local : contact->address[0], contact->port);
-    if (fd >= 0)
-        greet(l, fd);
-}
-
-static void dial_turn(struct launcher *l, short revents, uint64_t now)
-{
-    const struct run *run = &l->run;
-    int fd = net_dial_turn(&l->dial, revents, now);
-    struct conn_word word;
-
-    if (fd >= 0) {
-        greet(l, fd);
-    } else if (now - run->began_ns > run->settings->start_ns) {
-        word = make_word(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
-                         "rank %u (host %.64s) cannot reach rank 0 within %.3g s "
-                         "(launcher.start): %s",
-                         my_rank(l), l->host.name, (double)run->settings->start_ns * 1e-9,
-                         l->dial.why);
-        judge(l, run->word_ready ? &run->word : &word);
-    }
-}
-
-static void hear_challenge(struct launcher *l, const struct conn_message *m)
-{
-    struct conn_message rest;
-    struct conn_greet challenge;
-
-    if (m->type != CONN_CHALLENGE || !conn_get(m, &challenge, sizeof(challenge), &rest) ||
-        rest.bytes != 0 || memcmp(challenge.magic, conn_magic, sizeof(challenge.magic)) != 0) {
-        conn_close(&l->conn, "it is no epa2a");
-    } else if (challenge.protocol != CONN_PROTOCOL) {
-        struct conn_word word = make_word(EPA_ERR_CONFIG, UINT32_MAX, 0,
-                                          "another version of epa2a: it speaks protocol %d, rank 0 "
-                                          "has %u",
-                                          CONN_PROTOCOL, challenge.protocol);
-        judge(l, &word);
-    } else {
-        conn_seal(&l->conn, l->contact.token, &l->greet, &challenge, true);
-        conn_say(&l->conn, CONN_PROOF);
-        l->run.phase = PROVING;
-    }
-}
-
 static void say_hello(struct launcher *l)
 {
     const char *fingerprint = l->run.asked->fingerprint != NULL ? l->run.asked->fingerprint : "";
@@ -430,6 +364,42 @@ static void say_hello(struct launcher *l)
         conn_put_word(&l->conn, CONN_WORD, &l->run.word);
 }
 
+/* Begins to look for it; `fd` is a connection to it, or -1. */
+static void dial(struct launcher *l, int fd)
+{
+    const struct launcher_contact *contact = &l->contact;
+
+    l->run.phase = DIALING;
+    net_dial_init(&l->dial, contact, fd);
+    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (address %.100s, port %u)",
+             contact->local[0] != 0 ? contact->local : contact->address[0], contact->port);
+}
+
+static void dial_turn(struct launcher *l, short revents, uint64_t now)
+{
+    const struct run *run = &l->run;
+    uint32_t size = l->params.process_id.size;
+    enum net_dialed dialed = net_dial_turn(&l->dial, revents, now, &l->conn);
+    struct conn_word word = {.status = EPA_ERR_CONFIG, .rank = UINT32_MAX};
+
+    if (dialed == NET_PROVED) {
+        l->conn.limit = bootstrap_slot_bytes(size) * size + 1024;
+        l->run.looked_ns = now;
+        l->run.phase = WAITING;
+        say_hello(l);
+    } else if (dialed == NET_REFUSED) {
+        snprintf(word.text, sizeof(word.text), "%s", l->dial.why);
+        judge(l, &word);
+    } else if (now - run->began_ns > run->settings->start_ns) {
+        word = make_word(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
+                         "rank %u (host %.64s) cannot reach rank 0 within %.3g s "
+                         "(launcher.start): %s",
+                         my_rank(l), l->host.name, (double)run->settings->start_ns * 1e-9,
+                         l->dial.why);
+        judge(l, run->word_ready ? &run->word : &word);
+    }
+}
+
 /* All are there: the rank is told its place, and to run. */
 static void hear_welcome(struct launcher *l, const struct conn_message *m)
 {
@@ -438,10 +408,13 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     struct order *order = l->order;
     struct conn_welcome w;
     struct conn_message nodes;
+    bool late = l->run.phase > RUNNING; /* what failed here crossed it on its way */
     bool good = l->run.phase == WAITING && conn_get(m, &w, sizeof(w), &nodes) &&
                 nodes.bytes == size * sizeof(order->node[0]) && w.share < w.shares &&
                 w.shares <= size && w.local_cores > 0;
 
+    if (late)
+        return;
     if (good)
         memcpy(order->node, nodes.data, nodes.bytes);
     for (uint32_t r = 0; r < size && good; r++)
@@ -503,19 +476,7 @@ static void hear(struct launcher *l, const struct conn_message *m)
     struct run *run = &l->run;
     struct conn_word word;
 
-    if (run->phase == GREETING) {
-        hear_challenge(l, m);
-    } else if (run->phase == PROVING && m->type == CONN_REFUSED) {
-        word = make_word(EPA_ERR_CONFIG, UINT32_MAX, 0,
-                         "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must "
-                         "be the same for all ranks");
-        judge(l, &word);
-    } else if (run->phase == PROVING && m->type != CONN_PROOF) {
-        conn_close(&l->conn, "it is no epa2a");
-    } else if (run->phase == PROVING) {
-        run->phase = WAITING; /* its MAC was right: it is the rendezvous */
-        say_hello(l);
-    } else if (m->type == CONN_REFUSED || m->type == CONN_VERDICT) {
+    if (m->type == CONN_REFUSED || m->type == CONN_VERDICT) {
         if (!conn_get_word(m, &word))
             rendezvous_is_gone(l, "it sent what makes no sense");
         else
@@ -567,19 +528,13 @@ static void check_rendezvous(struct launcher *l, uint64_t now)
 
     snprintf(how, sizeof(how), "nothing was heard from it for %.3g s (launcher.heartbeat)",
              (double)limit * 1e-9);
-    if (l->conn.forged)
-        conn_close(&l->conn, "it does not have this job's token");
     l->run.looked_ns = now;
-    if (l->conn.fd >= 0 && !conn_is_silent(&l->conn, now, looked, limit)) {
-        if (l->run.phase >= WAITING)
-            conn_keep_alive(&l->conn, now, limit / 5);
-    } else if (l->run.phase < WAITING) { /* whoever it is, it is not the rendezvous, or no more */
-        net_dial_again(&l->dial, l->conn.fd < 0 ? l->conn.why : how);
-        conn_finish(&l->conn);
-        l->run.phase = DIALING;
-    } else {
+    if (l->conn.forged)
+        rendezvous_is_gone(l, "it sent what the token does not prove");
+    else if (l->conn.fd < 0 || conn_is_silent(&l->conn, now, looked, limit))
         rendezvous_is_gone(l, how);
-    }
+    else
+        conn_keep_alive(&l->conn, now, limit / 5);
 }
 
 static void rendezvous_turns(struct launcher *l, short revents, uint64_t now)
@@ -591,7 +546,7 @@ static void rendezvous_turns(struct launcher *l, short revents, uint64_t now)
         return;
     if (run->phase == DIALING)
         dial_turn(l, revents, now);
-    else if (run->phase >= GREETING) {
+    else if (run->phase >= WAITING) {
         conn_turn(&l->conn, revents);
         while (!run->judged && conn_take(&l->conn, &m))
             hear(l, &m);
@@ -737,10 +692,9 @@ static void turn(struct launcher *l, struct pollfd *fds)
     fds[1] = (struct pollfd){.fd = l->process.pidfd, .events = POLLIN};
     fds[2] = (struct pollfd){.fd = l->process.relay.from, .events = POLLIN};
     fds[3] = (struct pollfd){.fd = l->child, .events = POLLIN};
-    fds[4] =
-        l->run.phase >= GREETING
-            ? (struct pollfd){.fd = l->conn.fd, .events = conn_events(&l->conn)}
-            : (struct pollfd){.fd = l->run.phase == DIALING ? l->dial.fd : -1, .events = POLLOUT};
+    fds[4] = l->run.phase == DIALING
+                 ? net_dial_poll(&l->dial)
+                 : (struct pollfd){.fd = l->conn.fd, .events = conn_events(&l->conn)};
     if (l->rendezvous != NULL)
         n += rendezvous_polls(l->rendezvous, fds + OWN_POLLS);
     if (poll(fds, n, blind || l->run.judged ? 1 : POLL_MS) < 0)
@@ -941,10 +895,12 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
     l->params = *params;
     l->met = params->meet == NULL;
     process_init(&l->process);
-    l->child = l->conn.fd = l->dial.fd = l->listener = -1;
+    l->child = l->conn.fd = l->dial.conn.fd = l->listener = -1;
     nodes_host(&l->host);
     if (params->contact != NULL)
         l->contact = *params->contact;
+    if (size == 1)
+        snprintf(l->contact.token, sizeof(l->contact.token), "alone");
     l->order_bytes = sizeof(*l->order) + size * sizeof(l->order->node[0]);
     shared = mmap(NULL, l->order_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
@@ -952,7 +908,7 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
                           strerror(errno));
     else
         l->order = shared;
-    if (status == EPA_OK && !mac_of("", 0, "", 0, mac))
+    if (status == EPA_OK && !mac_of("key", 3, "", 0, mac))
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                           "ranks cannot prove to each other who they are: this epa2a was built "
                           "without OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");

@@ -18,6 +18,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 static const uint64_t try_ns = 2000000000, pause_ns = 100000000;
 
 static enum epa_status resolve(const char *name, uint32_t port, struct addrinfo **out,
@@ -283,29 +285,42 @@ int net_accept(int listener, char *from, size_t room)
 
 /* ---- dialling ---- */
 
-void net_dial_init(struct net_dial *out, const struct launcher_contact *contact)
+static void greet(struct net_dial *dial, int fd)
 {
-    *out = (struct net_dial){.contact = contact, .fd = -1};
+    conn_init(&dial->conn, fd, CONN_GREET_MAX);
+    conn_make_greet(&dial->greet);
+    conn_put(&dial->conn, CONN_GREET, &dial->greet, sizeof(dial->greet), NULL, 0);
+    dial->state = NET_GREETING;
+}
+
+void net_dial_init(struct net_dial *out, const struct launcher_contact *contact, int fd)
+{
+    *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = clock_ns()};
     snprintf(out->why, sizeof(out->why), "there was no time to try");
+    if (fd >= 0)
+        greet(out, fd);
+}
+
+static void forget_list(struct net_dial *dial)
+{
+    if (dial->list != NULL)
+        freeaddrinfo(dial->list);
+    dial->list = dial->next = NULL;
 }
 
 void net_dial_finish(struct net_dial *dial)
 {
-    if (dial->fd >= 0)
-        close(dial->fd);
-    if (dial->list != NULL)
-        freeaddrinfo(dial->list);
-    dial->list = dial->next = NULL;
-    dial->fd = -1;
+    conn_finish(&dial->conn);
+    forget_list(dial);
 }
 
-void net_dial_again(struct net_dial *dial, const char *why)
+/* Who is there is not rank 0, or nobody is. */
+static void try_next(struct net_dial *dial, const char *why)
 {
     snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", dial->name, dial->contact->port,
              why);
-    if (dial->fd >= 0)
-        close(dial->fd);
-    dial->fd = -1;
+    conn_finish(&dial->conn);
+    dial->state = NET_PAUSE;
 }
 
 /* Who is to be tried now; 0: nobody, it is time for a pause. */
@@ -326,7 +341,7 @@ static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at,
             dial->again_ns = now + pause_ns;
             return 0;
         }
-        net_dial_finish(dial);
+        forget_list(dial);
         if (resolve(contact->address[dial->at++], contact->port, &dial->list, &err) != EPA_OK) {
             snprintf(dial->why, sizeof(dial->why), "%.250s", err.text);
             return 0;
@@ -357,31 +372,23 @@ static void connect_next(struct net_dial *dial, uint64_t now)
 {
     struct sockaddr_storage at;
     socklen_t bytes = next_target(dial, &at, now);
+    int fd;
 
     if (bytes == 0)
         return;
     dial->since_ns = now;
-    dial->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (dial->fd < 0 ||
-        (connect(dial->fd, (struct sockaddr *)&at, bytes) != 0 && errno != EINPROGRESS))
-        net_dial_again(dial, strerror(errno));
+    dial->state = NET_CONNECTING;
+    fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    dial->conn.fd = fd;
+    if (fd < 0 || (connect(fd, (struct sockaddr *)&at, bytes) != 0 && errno != EINPROGRESS))
+        try_next(dial, strerror(errno));
 }
 
-int net_dial_turn(struct net_dial *dial, short revents, uint64_t now)
+static void check_connected(struct net_dial *dial)
 {
-    int failed = 0, one = 1, fd = dial->fd;
+    int failed = 0, one = 1, fd = dial->conn.fd;
     socklen_t bytes = sizeof(failed);
 
-    if (fd < 0) {
-        if (now >= dial->again_ns)
-            connect_next(dial, now);
-        return -1;
-    }
-    if ((revents & (POLLOUT | POLLERR | POLLHUP)) == 0) {
-        if (now - dial->since_ns > try_ns)
-            net_dial_again(dial, "no answer");
-        return -1;
-    }
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) != 0)
         failed = errno;
     if (failed == 0 && dial->contact->local[0] != 0 && !is_ours(fd))
@@ -389,10 +396,82 @@ int net_dial_turn(struct net_dial *dial, short revents, uint64_t now)
     if (failed == 0 && is_myself(fd))
         failed = ECONNREFUSED;
     if (failed != 0) {
-        net_dial_again(dial, strerror(failed));
-        return -1;
+        try_next(dial, strerror(failed));
+        return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    dial->fd = -1;
-    return fd;
+    greet(dial, fd);
+}
+
+static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
+{
+    struct conn_message rest;
+    struct conn_greet challenge;
+
+    if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* and its MAC was right */
+        return NET_PROVED;
+    if (dial->state == NET_PROVING && m->type == CONN_REFUSED) {
+        snprintf(dial->why, sizeof(dial->why),
+                 "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must be the "
+                 "same for all ranks");
+        return NET_REFUSED;
+    }
+    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE ||
+        !conn_get(m, &challenge, sizeof(challenge), &rest) || rest.bytes != 0 ||
+        memcmp(challenge.magic, conn_magic, sizeof(challenge.magic)) != 0) {
+        conn_close(&dial->conn, "it is no epa2a");
+        return NET_TRYING;
+    }
+    if (challenge.protocol != CONN_PROTOCOL) {
+        snprintf(dial->why, sizeof(dial->why),
+                 "another version of epa2a: it speaks protocol %d, rank 0 has %u", CONN_PROTOCOL,
+                 challenge.protocol);
+        return NET_REFUSED;
+    }
+    conn_seal(&dial->conn, dial->contact->token, &dial->greet, &challenge, true);
+    conn_say(&dial->conn, CONN_PROOF);
+    dial->state = NET_PROVING;
+    return NET_TRYING;
+}
+
+struct pollfd net_dial_poll(const struct net_dial *dial)
+{
+    return (struct pollfd){.fd = dial->conn.fd,
+                           .events =
+                               dial->state == NET_CONNECTING ? POLLOUT : conn_events(&dial->conn)};
+}
+
+enum net_dialed net_dial_turn(struct net_dial *dial, short revents, uint64_t now, struct conn *out)
+{
+    enum net_dialed dialed = NET_TRYING;
+    struct conn_message m;
+
+    if (dial->state == NET_PAUSE) {
+        if (now >= dial->again_ns)
+            connect_next(dial, now);
+        return NET_TRYING;
+    }
+    if (dial->state == NET_CONNECTING) {
+        if ((revents & (POLLOUT | POLLERR | POLLHUP)) != 0)
+            check_connected(dial);
+    } else {
+        conn_turn(&dial->conn, revents);
+        while (dialed == NET_TRYING && conn_take(&dial->conn, &m))
+            dialed = hear(dial, &m);
+    }
+    if (dialed == NET_PROVED) {
+        *out = dial->conn;
+        dial->conn = (struct conn){.fd = -1};
+        dial->state = NET_PAUSE;
+    } else if (dialed == NET_TRYING && dial->state != NET_PAUSE) {
+        if (dial->conn.forged)
+            try_next(dial, "it does not have this job's token");
+        else if (dial->conn.fd < 0)
+            try_next(dial, dial->conn.why);
+        else if (now - dial->since_ns > try_ns)
+            try_next(dial, "no answer");
+        else
+            conn_turn(&dial->conn, 0);
+    }
+    return dialed;
 }

@@ -2,6 +2,9 @@
 #ifndef NET_H
 #define NET_H
 
+#include <poll.h>
+
+#include "launch/conn.h"
 #include "launch/launcher.h"
 
 struct addrinfo;
@@ -20,23 +23,32 @@ int net_accept(int listener, char *from, size_t room);
  * it means nothing. */
 bool net_is_loopback(const char *name);
 
-/* Tries the addresses of a contact in turn, again and again. */
+/* Tries the addresses of a contact in turn, again and again, until one answers that proves to know
+ * the token, as it is proved to it. */
 struct net_dial {
     const struct launcher_contact *contact;
+    enum net_dial_state { NET_PAUSE, NET_CONNECTING, NET_GREETING, NET_PROVING } state;
     uint32_t at; /* the address whose turn is next */
     struct addrinfo *list, *next;
-    int fd; /* to poll for writing; -1: a pause */
+    struct conn conn;
+    struct conn_greet greet;
     uint64_t since_ns, again_ns;
     char name[80], why[256]; /* who is tried; why the last attempt failed */
 };
 
-void net_dial_init(struct net_dial *out, const struct launcher_contact *);
+enum net_dialed {
+    NET_TRYING,
+    NET_PROVED,
+    NET_REFUSED, /* and it makes no sense to try again: `why` */
+};
+
+/* `fd` is a connection to try first, or -1. */
+void net_dial_init(struct net_dial *out, const struct launcher_contact *, int fd);
 void net_dial_finish(struct net_dial *);
 
-/* A socket that is connected, then the caller's; -1: not yet. */
-int net_dial_turn(struct net_dial *, short revents, uint64_t now);
+struct pollfd net_dial_poll(const struct net_dial *);
 
-/* Who is there is not rank 0: goes on with the next. */
-void net_dial_again(struct net_dial *, const char *why);
+/* With NET_PROVED the connection is the caller's. */
+enum net_dialed net_dial_turn(struct net_dial *, short revents, uint64_t now, struct conn *out);
 
 #endif

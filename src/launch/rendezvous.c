@@ -588,7 +588,7 @@ static void check_peers(struct rendezvous *rdv, uint64_t now)
             peer->conn.sealed = false;
             refuse(rdv, peer, NULL, "another job: its token is not rank 0's, or it has none");
         }
-        if (peer->state != JOINED && (peer->conn.fd < 0 || now - peer->since > STRANGER_S * second))
+        if (peer->state != JOINED && (peer->conn.fd < 0 || now > peer->since + STRANGER_S * second))
             forget(rdv, i);
         else if (peer->state == JOINED && !rdv->reported && !peer->lost)
             check_peer(rdv, peer, now);

@@ -526,15 +526,14 @@ TEST(other_users_are_not_let_in_at_a_local_name)
         pid = fork();
         if (pid == 0) {
             struct net_dial dial;
+            struct conn conn;
 
             if (other != 0 && setresuid(65534, 65534, 65534) != 0)
                 _exit(77);
-            net_dial_init(&dial, &contact);
-            for (uint64_t now = clock_ns(); net_dial_turn(&dial, POLLOUT, now) < 0 &&
-                                            strstr(dial.why, "not permitted") == NULL;
-                 now = clock_ns())
-                (void)poll(NULL, 0, 1);
-            _exit(strstr(dial.why, "not permitted") != NULL ? 1 : 0);
+            net_dial_init(&dial, &contact, -1);
+            for (uint32_t i = 0; i < 100 && dial.state < NET_GREETING; i++)
+                (void)net_dial_turn(&dial, POLLOUT, clock_ns() + 1000000000, &conn);
+            _exit(dial.state < NET_GREETING);
         }
         assert_int_equal(poll(&p, 1, 10000), 1);
         fd = net_accept(listener, from, sizeof(from));

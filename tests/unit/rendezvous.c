@@ -76,7 +76,8 @@ static struct conn_message expect(struct game *g, struct conn *client, uint32_t 
                 return m;
             assert_true(m.type == CONN_ALIVE || m.type == CONN_ABORT);
         }
-        assert_true(client->fd >= 0);
+        if (client->fd < 0)
+            fail_msg("for message %u: %s", type, client->why);
         turn(g);
     }
     fail_msg("message %u has not come", type);
@@ -450,7 +451,5 @@ TEST(hmac_sha_256_is_that_of_the_rfc)
     unsigned char mac[MAC_BYTES];
 
     assert_true(mac_of("Jefe", 4, "what do ya want for nothing?", 28, mac));
-    assert_true(mac_is(mac, want));
-    mac[31] ^= 1;
-    assert_false(mac_is(mac, want));
+    assert_memory_equal(mac, want, sizeof(want));
 }
