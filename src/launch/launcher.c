@@ -464,6 +464,8 @@ static void hear_step(struct launcher *l, const struct conn_message *m)
     bytes = m->type == CONN_ALL ? rest.bytes / size : 0;
     if (m->type == CONN_MISSING)
         memcpy(&missing, rest.data, sizeof(missing));
+    if (missing == my_rank(l)) /* it would wait for nobody, and read what is not there */
+        return;
     for (uint32_t r = 0; r < missing && r < size; r++)
         if (r != my_rank(l))
             control_arrive(l->control, r, piece.number, rest.data + r * bytes, bytes);

@@ -245,6 +245,40 @@ TEST_OF_RANKS(every_rank_gathers_what_all_have, run(4, (struct plan){.rank_main 
     assert_all(s, EPA_OK);
 }
 
+/* Longer than the rendezvous waits until it says who is missing. */
+static enum epa_status gather_late(struct epa_bootstrap *boot, void *arg)
+{
+    uint32_t all[STARTED_MOST], late = *(const uint32_t *)arg % boot->world.size;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < 3 && status == EPA_OK; i++) {
+        uint32_t mine = word_of(boot->world.rank, i);
+
+        if (boot->world.rank == late)
+            usleep(150000);
+        status = boot->allgather(boot, &mine, sizeof(mine), all);
+        for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++)
+            status = all[r] == word_of(r, i) ? EPA_OK : EPA_ERR_MISMATCH;
+    }
+    return status;
+}
+
+static enum epa_status gather_late_of_each(struct epa_bootstrap *boot, void *arg)
+{
+    enum epa_status status = EPA_OK;
+
+    (void)arg;
+    for (uint32_t late = 0; late < boot->world.size && status == EPA_OK; late++)
+        status = gather_late(boot, &late);
+    return status;
+}
+
+TEST_OF_RANKS(whoever_is_late_all_gather_the_same,
+              run(3, (struct plan){.rank_main = gather_late_of_each}))
+{
+    assert_all(s, EPA_OK);
+}
+
 static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
 {
     struct started *s = arg;
