@@ -146,8 +146,8 @@ static enum epa_status find_port(const struct config *config, const struct proce
 
 /* What no stranger knows, or, for ranks of one host, a place to meet where the kernel knows who
  * comes. What all could guess is no token: who has it can end the job, or take part in it. */
-static enum epa_status find_token(const struct process_job *job, struct launcher_contact *contact,
-                                  struct epa_error *err)
+static enum epa_status find_token(const struct config *config, const struct process_job *job,
+                                  struct launcher_contact *contact, struct epa_error *err)
 {
     const char *token = value_of("EPA2A_JOB_TOKEN");
     bool all_here = job->local_size == job->process_id.size ||
@@ -157,10 +157,10 @@ static enum epa_status find_token(const struct process_job *job, struct launcher
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
                         strlen(token), sizeof(contact->token) - 1);
-    if (token == NULL && !all_here)
+    if (token == NULL && (!all_here || config->interface != NULL || config->address != NULL))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: ranks of several hosts need a word that nobody else knows; "
-                        "before they are started: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
+                        "launcher env: ranks that meet over a network need a secret; before they "
+                        "are started: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
     snprintf(contact->token, sizeof(contact->token), "%s", token != NULL ? token : "local");
     if (token == NULL)
         snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(),
@@ -187,7 +187,7 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
     if (status == EPA_OK && job.process_id.size > 1)
         status = find_port(config, &job, &contact.port, err);
     if (status == EPA_OK && job.process_id.size > 1)
-        status = find_token(&job, &contact, err);
+        status = find_token(config, &job, &contact, err);
     if (status != EPA_OK)
         return status;
     params.process_id = job.process_id;

@@ -612,7 +612,8 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
     set_job(0, 4, 2, 9);
     setenv("MASTER_ADDR", "10.0.0.1", 1);
     unsetenv("EPA2A_JOB_TOKEN");
-    assert_refused("ranks of several hosts .. export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
+    assert_refused(
+        "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
     set_job(0, 4, 4, 9);
     setenv("EPA2A_JOB_TOKEN",
            "0123456789012345678901234567890123456789"
