@@ -215,7 +215,7 @@ static void read_some(struct conn *conn)
 bool conn_take(struct conn *conn, struct conn_message *out)
 {
     unsigned char mac[MAC_BYTES];
-    const unsigned char *at = conn->in + conn->in_from;
+    const unsigned char *at;
     struct head head;
     bool good;
 
@@ -229,6 +229,7 @@ bool conn_take(struct conn *conn, struct conn_message *out)
     }
     if (conn->in_bytes - conn->in_from < frame_bytes(conn, &head))
         return false;
+    at = conn->in + conn->in_from;
     good = head.number == conn->number_in;
     if (!is_plain(conn, &head))
         good &= mac_of(conn->key_in, MAC_BYTES, at, sizeof(head) + head.bytes, mac) &&
