@@ -1,10 +1,10 @@
 /* Barrier, allgather and abort over memory that all ranks map.
  *
- * Each rank has one word, `arrived`, that counts the barriers it has come to and that only
- * it writes; a barrier is over for a rank once all words have its own count. An allgather
- * goes piece by piece through two slots a rank, in turn, with one barrier for each piece:
- * who has passed the barrier of piece i + 1 knows that all have read piece i, since they
- * read it before they came there, and may write piece i + 2 over it. */
+ * Each rank has one word, `arrived`, that counts the steps it has come to; a step is over for a
+ * rank once all words have its own count. A barrier is a step, and so is each part of an
+ * allgather, which goes through two slots a rank, in turn: who has passed step i + 1 knows that
+ * all have read what step i brought, since they read it before they came there, and may write
+ * that of step i + 2 over it. */
 #include "launch/bootstrap.h"
 
 #include <errno.h>
@@ -12,18 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 
 enum {
-    SLOT_BYTES = 16384,
-    SPINS = 1000, /* some 50 us: longer than a barrier of ranks that come at once */
+    SLOT_BYTES = 16384,     /* at most; */
+    SLOT_LEAST = 1024,      /* where slots of all ranks together would be more than */
+    ALL_SLOTS = 256 * 1024, /* so much: over a network that is sent to each of them */
+    SPINS = 1000,           /* some 50 us: longer than a barrier of ranks that come at once */
     YIELDS = 200,
     BACKOFF_NS = 20000, /* with the kernel's timer slack about 70 us */
 };
 
 struct control_rank {
     _Alignas(64) uint64_t arrived;
+    size_t bytes;      /* that it brings to the step; written before `arrived` */
     uint32_t returned; /* 1 after the last word; `status` is good then */
     enum epa_status status;
 };
@@ -31,14 +35,22 @@ struct control_rank {
 struct control {
     _Alignas(64) uint32_t aborted;
     uint32_t ranks;
-    size_t bytes;
-    char *slots; /* [ranks][2][SLOT_BYTES]; mapped at one address by all */
+    size_t bytes, slot_bytes;
+    char *slots; /* [ranks][2][slot_bytes]; mapped at one address by all */
     struct control_rank rank[];
 };
 
+size_t bootstrap_slot_bytes(uint32_t ranks)
+{
+    size_t each = ALL_SLOTS / (ranks > 0 ? ranks : 1);
+
+    return each < SLOT_LEAST ? SLOT_LEAST : each > SLOT_BYTES ? SLOT_BYTES : each;
+}
+
 enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_error *err)
 {
-    size_t slots = (size_t)ranks * 2 * SLOT_BYTES;
+    size_t slot_bytes = bootstrap_slot_bytes(ranks);
+    size_t slots = (size_t)ranks * 2 * slot_bytes;
     size_t head = sizeof(struct control) + ranks * sizeof(struct control_rank);
     struct control *control =
         mmap(NULL, head + slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -48,6 +60,7 @@ enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_
                         strerror(errno));
     control->ranks = ranks;
     control->bytes = head + slots;
+    control->slot_bytes = slot_bytes;
     control->slots = (char *)control + head;
     *out = control;
     return EPA_OK;
@@ -92,14 +105,30 @@ void control_reset(struct control *control)
     memset(control->rank, 0, control->ranks * sizeof(*control->rank));
 }
 
-const uint32_t *control_flag(const struct control *control)
+static char *slot_of(const struct control *control, uint32_t rank, uint64_t step)
 {
-    return &control->aborted;
+    return control->slots + ((size_t)rank * 2 + (step & 1)) * control->slot_bytes;
 }
 
-static char *slot_of(const struct control *control, uint32_t rank, uint64_t chunk)
+bool control_step(const struct control *control, uint32_t rank, uint64_t step, const void **data,
+                  size_t *bytes)
 {
-    return control->slots + ((size_t)rank * 2 + (chunk & 1)) * SLOT_BYTES;
+    /* Acquire: pairs with the release in control_arrive(). */
+    if (__atomic_load_n(&control->rank[rank].arrived, __ATOMIC_ACQUIRE) < step)
+        return false;
+    *data = slot_of(control, rank, step);
+    *bytes = control->rank[rank].bytes;
+    return true;
+}
+
+void control_arrive(struct control *control, uint32_t rank, uint64_t step, const void *data,
+                    size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(slot_of(control, rank, step), data, bytes);
+    control->rank[rank].bytes = bytes;
+    /* Release: pairs with the acquire in wait_for_rank(); the slot is written, others' are read. */
+    __atomic_store_n(&control->rank[rank].arrived, step, __ATOMIC_RELEASE);
 }
 
 /* A rank with a core of its own spins first; one that shares it makes room at once. This is
@@ -116,26 +145,13 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
         nanosleep(&(struct timespec){.tv_nsec = BACKOFF_NS}, NULL);
 }
 
-static void tell_of_wait(const struct bootstrap *boot, uint32_t rank, uint64_t seen,
-                         uint64_t waited_ns, uint64_t *reported_ns)
-{
-    epa_wait_report(boot->base.observer,
-                    &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
-                                             .peer = rank,
-                                             .number = EPA_WAIT_NOBODY,
-                                             .seen = seen,
-                                             .wanted = boot->epoch,
-                                             .waited_ns = waited_ns},
-                    reported_ns);
-}
-
-static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
+static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 {
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
     uint64_t start = 0, reported = 0, now, seen;
 
-    /* Acquire: pairs with the release in meet(); what the other wrote is readable. */
-    for (uint32_t turn = 0; (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->epoch;
+    /* Acquire: pairs with the release in control_arrive(); what the other wrote is readable. */
+    for (uint32_t turn = 0; (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->step;
          turn++) {
         if (epa_aborted(&boot->base))
             return EPA_ERR_ABORTED;
@@ -145,7 +161,14 @@ static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
         now = clock_ns();
         if (start == 0)
             start = now;
-        tell_of_wait(boot, rank, seen, now - start, &reported);
+        epa_wait_report(boot->base.observer,
+                        &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
+                                                 .peer = rank,
+                                                 .number = EPA_WAIT_NOBODY,
+                                                 .seen = seen,
+                                                 .wanted = boot->step,
+                                                 .waited_ns = now - start},
+                        &reported);
         if (boot->timeout_ns != 0 && now - start > boot->timeout_ns) {
             boot->late = rank;
             return EPA_ERR_TIMEOUT;
@@ -155,22 +178,27 @@ static enum epa_status wait_for(struct bootstrap *boot, uint32_t rank)
     return EPA_OK;
 }
 
-static enum epa_status meet(struct bootstrap *boot)
+static void wake_agent(const struct bootstrap *boot)
+{
+    if (boot->wake_fd >= 0) /* full: it has enough to wake up from */
+        (void)!send(boot->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static enum epa_status meet(struct bootstrap *boot, const void *data, size_t bytes)
 {
     const struct epa_world *world = &boot->base.world;
     enum epa_status status = epa_aborted(&boot->base) ? EPA_ERR_ABORTED : EPA_OK;
 
-    boot->epoch++;
-    /* Release: pairs with the acquire in wait_for(); my slot is written, others' are read. */
-    __atomic_store_n(&boot->control->rank[world->rank].arrived, boot->epoch, __ATOMIC_RELEASE);
+    control_arrive(boot->control, world->rank, ++boot->step, data, bytes);
+    wake_agent(boot);
     for (uint32_t r = 0; r < world->size && status == EPA_OK; r++)
-        status = wait_for(boot, r);
+        status = wait_for_rank(boot, r);
     return status;
 }
 
 static enum epa_status barrier(struct epa_bootstrap *base)
 {
-    return meet((struct bootstrap *)base);
+    return meet((struct bootstrap *)base, NULL, 0);
 }
 
 static enum epa_status allgather(struct epa_bootstrap *base, const void *mine, size_t bytes,
@@ -178,20 +206,16 @@ static enum epa_status allgather(struct epa_bootstrap *base, const void *mine, s
 {
     struct bootstrap *boot = (struct bootstrap *)base;
     const struct epa_world *world = &base->world;
-    size_t at = 0;
+    size_t most = boot->control->slot_bytes, at = 0;
 
     do { /* once for no bytes, too: an allgather is a barrier */
-        size_t n = bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES;
-        uint64_t chunk = boot->chunk++;
-        enum epa_status status;
+        size_t n = bytes - at < most ? bytes - at : most;
+        enum epa_status status = meet(boot, n > 0 ? (const char *)mine + at : NULL, n);
 
-        if (n > 0)
-            memcpy(slot_of(boot->control, world->rank, chunk), (const char *)mine + at, n);
-        status = meet(boot);
         if (status != EPA_OK)
             return status;
         for (uint32_t r = 0; r < world->size && n > 0; r++)
-            memcpy((char *)all + r * bytes + at, slot_of(boot->control, r, chunk), n);
+            memcpy((char *)all + r * bytes + at, slot_of(boot->control, r, boot->step), n);
         at += n;
     } while (at < bytes);
     return EPA_OK;
@@ -199,7 +223,10 @@ static enum epa_status allgather(struct epa_bootstrap *base, const void *mine, s
 
 static void raise_abort(struct epa_bootstrap *base)
 {
-    control_abort(((struct bootstrap *)base)->control);
+    struct bootstrap *boot = (struct bootstrap *)base;
+
+    control_abort(boot->control);
+    wake_agent(boot);
 }
 
 static void explain(struct epa_bootstrap *base, struct epa_error *err)
@@ -210,7 +237,7 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
         epa_fail(err, EPA_ERR_TIMEOUT,
                  "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
                  base->world.rank, (double)boot->timeout_ns * 1e-9, boot->late,
-                 (unsigned long long)boot->epoch);
+                 (unsigned long long)boot->step);
 }
 
 void bootstrap_init(struct bootstrap *out, struct control *control, const struct epa_world *world,
@@ -226,5 +253,6 @@ void bootstrap_init(struct bootstrap *out, struct control *control, const struct
         .control = control,
         .timeout_ns = timeout_ns,
         .late = UINT32_MAX,
+        .wake_fd = -1,
     };
 }

@@ -1,4 +1,5 @@
-/* The slow channel between the ranks of one host: a page range that all of them map. */
+/* The slow channel between the ranks of one host: a page range that all of them map; and, where
+ * there are more hosts, between a rank and the agent that stands in for the others. */
 #ifndef BOOTSTRAP_H
 #define BOOTSTRAP_H
 
@@ -15,8 +16,6 @@ void control_destroy(struct control *);
 void control_abort(struct control *);
 bool control_aborted(const struct control *);
 
-const uint32_t *control_flag(const struct control *); /* the word `aborted` itself */
-
 /* A rank's last word; a rank that ends without one has died. */
 void control_return(struct control *, uint32_t rank, enum epa_status);
 
@@ -26,14 +25,25 @@ bool control_returned(const struct control *, uint32_t rank, enum epa_status *ou
 /* As it was made, for other ranks to use it; none does at the moment. */
 void control_reset(struct control *);
 
+/* Where ranks are on several hosts, each has a control of its own, in which its agent stands in
+ * for all others: whether the rank has come to that step (a barrier or a part of an allgather,
+ * the first is 1) and what it brings; and that another has. Without data it is to have come, and
+ * its data must follow before the last rank does. */
+bool control_step(const struct control *, uint32_t rank, uint64_t step, const void **data,
+                  size_t *bytes);
+void control_arrive(struct control *, uint32_t rank, uint64_t step, const void *data, size_t bytes);
+
+/* That each of so many ranks can bring to one step. */
+size_t bootstrap_slot_bytes(uint32_t ranks);
+
 /* One rank's end. Only the rank that it was made for uses it, one thread at a time. */
 struct bootstrap {
     struct epa_bootstrap base; /* first: a pointer to it is one to all of this */
     struct control *control;
     uint64_t timeout_ns; /* longest wait; 0: no limit */
-    uint64_t epoch;      /* barriers so far */
-    uint64_t chunk;      /* pieces gathered so far */
+    uint64_t step;       /* barriers and parts of allgathers so far */
     uint32_t late;       /* the rank that the last timeout waited for */
+    int wake_fd;         /* gets a byte when this rank has come to a step, or aborts; -1: none */
 };
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,

@@ -1,20 +1,90 @@
-/* Buffers on both sides of a socket. What comes in is bounded by the longest message that
- * is allowed now; what goes out by the protocol, in which expert outputs are waited for. A gathered
- * whole, which goes to all, stays where it is and is sent from there. */
+/* Buffers on both sides of a socket. What comes in is bounded by the longest message that is
+ * allowed now, what goes out by the protocol, in which answers are waited for. Neither side says
+ * the token: a key of each direction is an HMAC of both nonces by the token, so that a message
+ * with the right MAC is the proof, and its number in sequence keeps it from being said again. */
 #include "launch/conn.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <linux/sockios.h>
+#include <poll.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 
-enum { READ_AHEAD = 4096, PIECE_HEAD = 8 };
+enum { READ_AHEAD = 4096, KEY_MOST = 64 };
+
+struct head {
+    uint32_t type, bytes;
+    uint64_t number;
+};
+
+const char conn_magic[8] = "epa2ahub";
+
+#ifdef EPA2A_OPENSSL
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
+            unsigned char out[MAC_BYTES])
+{
+    unsigned int n = 0;
+
+    return key_bytes <= KEY_MOST &&
+           HMAC(EVP_sha256(), key, (int)key_bytes, data, bytes, out, &n) != NULL && n == MAC_BYTES;
+}
+#else
+#include <linux/if_alg.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool hash(int fd, const char *data, size_t bytes, unsigned char *out)
+{
+    enum { MOST = 1 << 15 }; /* that the kernel takes at once */
+
+    while (bytes > MOST) {
+        if (send(fd, data, MOST, MSG_MORE) != MOST)
+            return false;
+        data += MOST;
+        bytes -= MOST;
+    }
+    return send(fd, data, bytes, 0) == (ssize_t)bytes && read(fd, out, MAC_BYTES) == MAC_BYTES;
+}
+
+bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
+            unsigned char out[MAC_BYTES])
+{
+    struct sockaddr_alg at = {
+        .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "hmac(sha256)"};
+    int fd = key_bytes <= KEY_MOST ? socket(AF_ALG, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : -1;
+    int one = fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+                      setsockopt(fd, SOL_ALG, ALG_SET_KEY, key, (socklen_t)key_bytes) != 0
+                  ? -1
+                  : accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    bool good = one >= 0 && hash(one, data, bytes, out);
+
+    if (one >= 0)
+        close(one);
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+#endif
+
+/* In a time that does not depend on where they differ. */
+static bool mac_is(const unsigned char *a, const unsigned char *b)
+{
+    unsigned char differs = 0;
+
+    for (size_t i = 0; i < MAC_BYTES; i++)
+        differs |= a[i] ^ b[i];
+    return differs == 0;
+}
 
 void conn_init(struct conn *out, int fd, size_t limit)
 {
@@ -40,10 +110,36 @@ void conn_close(struct conn *conn, const char *fmt, ...)
         return;
     close(conn->fd);
     conn->fd = -1;
-    conn->bulk = NULL;
     va_start(args, fmt);
     vsnprintf(conn->why, sizeof(conn->why), fmt, args);
     va_end(args);
+}
+
+void conn_make_greet(struct conn_greet *out)
+{
+    *out = (struct conn_greet){.protocol = CONN_PROTOCOL};
+    memcpy(out->magic, conn_magic, sizeof(out->magic));
+    while (getrandom(out->nonce, sizeof(out->nonce), 0) != (ssize_t)sizeof(out->nonce))
+        continue;
+}
+
+void conn_seal(struct conn *conn, const char *token, const struct conn_greet *agent,
+               const struct conn_greet *rendezvous, bool is_agent)
+{
+    unsigned char data[sizeof(agent->nonce) + sizeof(rendezvous->nonce) + 1];
+    size_t key = strnlen(token, CONN_TOKEN);
+    bool good = true;
+
+    memcpy(data, agent->nonce, sizeof(agent->nonce));
+    memcpy(data + sizeof(agent->nonce), rendezvous->nonce, sizeof(rendezvous->nonce));
+    for (unsigned char way = 0; way < 2; way++) { /* 0: what the agent says */
+        data[sizeof(data) - 1] = way;
+        good &= mac_of(token, key, data, sizeof(data),
+                       (way == 0) == is_agent ? conn->key_out : conn->key_in);
+    }
+    conn->sealed = true;
+    if (!good)
+        conn_close(conn, "there is no HMAC-SHA-256 here");
 }
 
 static bool grow(unsigned char **data, size_t *room, size_t want)
@@ -65,21 +161,38 @@ static bool grow(unsigned char **data, size_t *room, size_t want)
 
 /* ---- in ---- */
 
-/* Bytes of the message at the front with its head; 0: not even that is there. */
-static size_t front(const struct conn *conn)
+/* The head at the front; false: not even that is there. */
+static bool front(const struct conn *conn, struct head *out)
 {
-    size_t have = conn->in_bytes - conn->in_from;
+    if (conn->in_bytes - conn->in_from < sizeof(*out))
+        return false;
+    memcpy(out, conn->in + conn->in_from, sizeof(*out));
+    return true;
+}
 
-    return have < WIRE_HEAD ? 0 : WIRE_HEAD + (size_t)wire_get_u32(conn->in + conn->in_from + 4);
+/* A rendezvous that cannot read what we say has no MAC either: believed before it had one. */
+static bool is_plain(const struct conn *conn, const struct head *head)
+{
+    return !conn->sealed ||
+           (conn->number_in == 1 && head->type == CONN_REFUSED && head->bytes == 0);
+}
+
+static size_t frame_bytes(const struct conn *conn, const struct head *head)
+{
+    return sizeof(*head) + head->bytes + (is_plain(conn, head) ? 0 : MAC_BYTES);
 }
 
 static void read_some(struct conn *conn)
 {
-    size_t need = front(conn), have = conn->in_bytes - conn->in_from;
+    size_t have = conn->in_bytes - conn->in_from, need = 0;
+    struct head head;
     ssize_t n;
 
-    if (need > WIRE_HEAD + conn->limit)
-        return; /* conn_take() refuses it */
+    if (front(conn, &head)) {
+        if (head.bytes > conn->limit)
+            return; /* conn_take() refuses it */
+        need = frame_bytes(conn, &head);
+    }
     if (conn->in_from > 0)
         memmove(conn->in, conn->in + conn->in_from, have);
     conn->in_from = 0;
@@ -101,22 +214,31 @@ static void read_some(struct conn *conn)
 
 bool conn_take(struct conn *conn, struct conn_message *out)
 {
-    size_t need = front(conn);
+    unsigned char mac[MAC_BYTES];
+    const unsigned char *at;
+    struct head head;
+    bool good;
 
-    if (need == 0)
+    if (conn->forged || !front(conn, &head))
         return false;
-    if (need > WIRE_HEAD + conn->limit) {
-        conn_close(conn, "it sent a message of %zu bytes, where %zu are the most", need - WIRE_HEAD,
+    if (head.bytes > conn->limit) {
+        conn_close(conn, "it sent a message of %u bytes, where %zu are the most", head.bytes,
                    conn->limit);
         conn->in_from = conn->in_bytes;
         return false;
     }
-    if (conn->in_bytes - conn->in_from < need)
+    if (conn->in_bytes - conn->in_from < frame_bytes(conn, &head))
         return false;
-    *out = (struct conn_message){wire_get_u32(conn->in + conn->in_from),
-                                 conn->in + conn->in_from + WIRE_HEAD, need - WIRE_HEAD};
-    conn->in_from += need;
-    return true;
+    at = conn->in + conn->in_from;
+    good = head.number == conn->number_in;
+    if (!is_plain(conn, &head))
+        good &= mac_of(conn->key_in, MAC_BYTES, at, sizeof(head) + head.bytes, mac) &&
+                mac_is(mac, at + sizeof(head) + head.bytes);
+    conn->in_from += frame_bytes(conn, &head);
+    conn->number_in++;
+    conn->forged = !good;
+    *out = (struct conn_message){head.type, at + sizeof(head), head.bytes};
+    return good;
 }
 
 void conn_discard(struct conn *conn)
@@ -124,16 +246,38 @@ void conn_discard(struct conn *conn)
     conn->in_from = conn->in_bytes = 0;
 }
 
-/* ---- out ---- */
-
-bool conn_bulk_gone(const struct conn *conn)
+bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn_message *rest)
 {
-    return conn->bulk == NULL;
+    if (m->bytes < bytes)
+        return false;
+    memcpy(out, m->data, bytes);
+    *rest = (struct conn_message){m->type, m->data + bytes, m->bytes - bytes};
+    return true;
 }
+
+void conn_clean(char *text, size_t room)
+{
+    text[room - 1] = 0;
+    for (; *text != 0; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
+bool conn_get_word(const struct conn_message *m, struct conn_word *out)
+{
+    struct conn_message rest;
+
+    if (!conn_get(m, out, sizeof(*out), &rest) || rest.bytes != 0)
+        return false;
+    conn_clean(out->text, sizeof(out->text));
+    return out->status <= 0 && out->status >= EPA_ERR_INTERRUPTED && out->signal < 65;
+}
+
+/* ---- out ---- */
 
 bool conn_all_sent(const struct conn *conn)
 {
-    return conn->fd < 0 || (conn->bulk == NULL && conn->out_from == conn->out_bytes);
+    return conn->fd < 0 || conn->out_from == conn->out_bytes;
 }
 
 bool conn_all_heard(const struct conn *conn)
@@ -144,35 +288,23 @@ bool conn_all_heard(const struct conn *conn)
            (conn->fd < 0 || ioctl(conn->fd, SIOCOUTQ, &left) != 0 || left == 0);
 }
 
-static bool send_some(struct conn *conn, const unsigned char *data, size_t bytes, size_t *from)
-{
-    ssize_t n;
-
-    while (*from < bytes) {
-        n = send(conn->fd, data + *from, bytes - *from, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n > 0) {
-            *from += (size_t)n;
-            conn->said_ns = clock_ns();
-        } else if (n < 0 && errno == EAGAIN) {
-            return false;
-        } else if (n < 0 && errno != EINTR) {
-            conn_close(conn, "its connection was lost: %s", strerror(errno));
-            return false;
-        }
-    }
-    return true;
-}
-
 static void write_some(struct conn *conn)
 {
-    if (conn->bulk != NULL) {
-        if (!send_some(conn, conn->out, conn->bulk_at, &conn->out_from) ||
-            !send_some(conn, conn->bulk, conn->bulk_bytes, &conn->bulk_from))
+    while (conn->out_from < conn->out_bytes) {
+        ssize_t n = send(conn->fd, conn->out + conn->out_from, conn->out_bytes - conn->out_from,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n > 0) {
+            conn->out_from += (size_t)n;
+            conn->said_ns = clock_ns();
+        } else if (n < 0 && errno == EAGAIN) {
             return;
-        conn->bulk = NULL;
+        } else if (n < 0 && errno != EINTR) {
+            conn_close(conn, "its connection was lost: %s", strerror(errno));
+            return;
+        }
     }
-    if (send_some(conn, conn->out, conn->out_bytes, &conn->out_from))
-        conn->out_from = conn->out_bytes = 0;
+    conn->out_from = conn->out_bytes = 0;
 }
 
 short conn_events(const struct conn *conn)
@@ -188,68 +320,49 @@ void conn_turn(struct conn *conn, short revents)
         write_some(conn);
 }
 
-unsigned char *conn_begin(struct conn *conn, uint32_t type, size_t room)
+void conn_put(struct conn *conn, uint32_t type, const void *head, size_t head_bytes,
+              const void *tail, size_t tail_bytes)
 {
-    unsigned char *head;
+    struct head first = {type, (uint32_t)(head_bytes + tail_bytes), conn->number_out};
+    size_t bytes = sizeof(first) + head_bytes + tail_bytes;
+    unsigned char *at;
 
     if (conn->fd < 0)
-        return NULL;
-    if (conn->out_from == conn->out_bytes && conn->bulk == NULL)
-        conn->out_from = conn->out_bytes = 0;
-    if (!grow(&conn->out, &conn->out_room, conn->out_bytes + WIRE_HEAD + room)) {
-        conn_close(conn, "there is no memory for a message of %zu bytes", room);
-        return NULL;
+        return;
+    if (!grow(&conn->out, &conn->out_room, conn->out_bytes + bytes + MAC_BYTES)) {
+        conn_close(conn, "there is no memory for a message of %zu bytes", bytes);
+        return;
     }
-    head = conn->out + conn->out_bytes;
-    wire_put_u32(head, type);
-    return head + WIRE_HEAD;
-}
-
-void conn_end(struct conn *conn, size_t bytes)
-{
-    wire_put_u32(conn->out + conn->out_bytes + 4, (uint32_t)bytes);
-    conn->out_bytes += WIRE_HEAD + bytes;
-}
-
-void conn_put(struct conn *conn, uint32_t type)
-{
-    if (conn_begin(conn, type, 0) != NULL)
-        conn_end(conn, 0);
-}
-
-void conn_put_word(struct conn *conn, uint32_t type, const struct wire_word *word)
-{
-    size_t room = sizeof(*word) + 16;
-    unsigned char *at = conn_begin(conn, type, room);
-
-    if (at != NULL)
-        conn_end(conn, wire_put_word(at, room, word));
-}
-
-void conn_put_piece(struct conn *conn, uint32_t type, const struct wire_piece *piece)
-{
-    size_t room = PIECE_HEAD + piece->data.bytes;
-    unsigned char *at = conn_begin(conn, type, room);
-
-    if (at != NULL)
-        conn_end(conn, wire_put_piece(at, room, piece));
-}
-
-void conn_put_bulk(struct conn *conn, uint32_t type, const struct wire_piece *piece)
-{
-    struct wire_piece head = {.number = piece->number};
-    unsigned char *at = conn_begin(conn, type, PIECE_HEAD);
-
-    if (at == NULL)
+    at = conn->out + conn->out_bytes;
+    memcpy(at, &first, sizeof(first));
+    if (head_bytes > 0)
+        memcpy(at + sizeof(first), head, head_bytes);
+    if (tail_bytes > 0)
+        memcpy(at + sizeof(first) + head_bytes, tail, tail_bytes);
+    if (conn->sealed && !mac_of(conn->key_out, MAC_BYTES, at, bytes, at + bytes)) {
+        conn_close(conn, "there is no HMAC-SHA-256 here");
         return;
-    conn_end(conn, wire_put_piece(at, PIECE_HEAD, &head));
-    wire_put_u32(at - 4, (uint32_t)(PIECE_HEAD + piece->data.bytes));
-    if (piece->data.bytes == 0)
-        return;
-    conn->bulk = piece->data.data;
-    conn->bulk_bytes = piece->data.bytes;
-    conn->bulk_from = 0;
-    conn->bulk_at = conn->out_bytes;
+    }
+    conn->out_bytes += bytes + (conn->sealed ? MAC_BYTES : 0);
+    conn->number_out++;
+}
+
+void conn_say(struct conn *conn, uint32_t type)
+{
+    conn_put(conn, type, NULL, 0, NULL, 0);
+}
+
+void conn_put_word(struct conn *conn, uint32_t type, const struct conn_word *word)
+{
+    conn_put(conn, type, word, sizeof(*word), NULL, 0);
+}
+
+void conn_put_piece(struct conn *conn, uint32_t type, uint64_t number, const void *data,
+                    size_t bytes)
+{
+    struct conn_piece piece = {number};
+
+    conn_put(conn, type, &piece, sizeof(piece), data, bytes);
 }
 
 void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
@@ -257,7 +370,7 @@ void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
     if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
         now - conn->said_ns >= every_ns) {
         conn->said_ns = now;
-        conn_put(conn, WIRE_ALIVE);
+        conn_say(conn, CONN_ALIVE);
     }
 }
 

@@ -144,19 +144,27 @@ static enum epa_status find_port(const struct config *config, const struct proce
     return EPA_OK;
 }
 
-static enum epa_status find_token(const struct process_job *job, char *out, size_t room,
-                                  struct epa_error *err)
+/* What no stranger knows, or, for ranks of one host, a place to meet where the kernel knows who
+ * comes. What all could guess is no token: who has it can end the job, or take part in it. */
+static enum epa_status find_token(const struct config *config, const struct process_job *job,
+                                  struct launcher_contact *contact, struct epa_error *err)
 {
     const char *token = value_of("EPA2A_JOB_TOKEN");
+    bool all_here = job->local_size == job->process_id.size ||
+                    (job->hosts_unknown && net_is_loopback(contact->address[0]));
 
-    if (token == NULL)
-        snprintf(out, room, "%u:%08x:%.40s", (unsigned)getuid(), hash(job->id), job->id);
-    else if (strlen(token) >= room)
+    if (token != NULL && strlen(token) >= sizeof(contact->token))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
-                        strlen(token), room - 1);
-    else
-        snprintf(out, room, "%s", token);
+                        strlen(token), sizeof(contact->token) - 1);
+    if (token == NULL && (!all_here || config->interface != NULL || config->address != NULL))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: ranks that meet over a network need a secret; before they "
+                        "are started: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
+    snprintf(contact->token, sizeof(contact->token), "%s", token != NULL ? token : "local");
+    if (token == NULL)
+        snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(),
+                 hash(job->id), contact->port);
     return EPA_OK;
 }
 
@@ -178,8 +186,8 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
         status = find_address(config, &job, contact.address[0], LAUNCHER_ADDRESS, err);
     if (status == EPA_OK && job.process_id.size > 1)
         status = find_port(config, &job, &contact.port, err);
-    if (status == EPA_OK)
-        status = find_token(&job, contact.token, sizeof(contact.token), err);
+    if (status == EPA_OK && job.process_id.size > 1)
+        status = find_token(config, &job, &contact, err);
     if (status != EPA_OK)
         return status;
     params.process_id = job.process_id;

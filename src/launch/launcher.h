@@ -2,8 +2,9 @@
  * itself: what the launchers env and mpi share, a library of its own.
  *
  * This process becomes the agent of its rank: it forks the rank's process and watches over
- * it. Agents talk over TCP to a hub in the agent of rank 0, which knows who came, gathers
- * for the bootstrap, hears of every death, and tells all how the launch ended. */
+ * it, so that it is known how a rank died. Agents connect to a rendezvous in the agent of rank 0,
+ * which knows who came, gathers for the set-up, hears of every death, and tells all how the
+ * launch ended. */
 #ifndef LAUNCHER_H
 #define LAUNCHER_H
 
@@ -13,9 +14,10 @@
 
 enum { LAUNCHER_TOKEN = 64, LAUNCHER_ADDRESSES = 8, LAUNCHER_ADDRESS = 256 };
 
-/* How the hub is reached. No pointers: its bytes may be sent to other hosts. */
+/* How the rendezvous is reached. No pointers: its bytes may be sent to other hosts. */
 struct launcher_contact {
     char token[LAUNCHER_TOKEN + 1]; /* what all of a job know, and no stranger */
+    char local[64]; /* an abstract unix socket, for ranks of this host and user; "": addresses */
     char address[LAUNCHER_ADDRESSES]
                 [LAUNCHER_ADDRESS]; /* numbers or names, tried in turn; "": end */
     uint32_t port;
@@ -34,7 +36,7 @@ struct launcher_params {
     /* Of this host, where rank 0 listens; NULL: at the address that contact names, or at
      * any where there is no contact. */
     const char *interface;
-    /* Where the hub is to be found; NULL: rank 0 listens at a port that is free, makes a
+    /* Where the rendezvous is to be found; NULL: rank 0 listens at a port that is free, makes a
      * token, and meet() takes both to the others. */
     const struct launcher_contact *contact;
     /* In the process of the rank, before it runs anything. On rank 0 `contact` is filled,
@@ -54,8 +56,8 @@ enum epa_status launcher_create(const struct launcher_params *, struct launcher 
 
 /* As launch() of epa_launcher_plugin; `asked` is alike on all ranks but for what `arg` and
  * `block` point to. One launch at a time. What rank 0 can say for all only its `err` and
- * `lost` tell. A team that keeps its process and has lost it refuses further launches, on
- * all ranks. */
+ * `lost` tell. One that keeps its process and has lost it refuses further launches, on all
+ * ranks. */
 enum epa_status launcher_launch(struct launcher *, const struct launcher_settings *,
                                 const struct epa_launch *asked, struct epa_error *);
 

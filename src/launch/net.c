@@ -1,4 +1,7 @@
-/* Sockets that do not block. Only name lookup may, within the limits of the resolver. */
+/* Sockets that do not block. Only name lookup may, within the limits of the resolver.
+ *
+ * Ranks of one host that have no token meet at an abstract unix socket: there the kernel says
+ * whose process the other one is, both ways. */
 #include "launch/net.h"
 
 #include <arpa/inet.h>
@@ -8,10 +11,14 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 static const uint64_t try_ns = 2000000000, pause_ns = 100000000;
 
@@ -30,12 +37,14 @@ static enum epa_status resolve(const char *name, uint32_t port, struct addrinfo 
     return EPA_OK;
 }
 
+static socklen_t address_bytes(const struct sockaddr *at)
+{
+    return at->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
 static void address_text(const struct sockaddr *at, char *out, size_t room)
 {
-    socklen_t bytes =
-        at->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-
-    if (getnameinfo(at, bytes, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST) != 0)
+    if (getnameinfo(at, address_bytes(at), out, (socklen_t)room, NULL, 0, NI_NUMERICHOST) != 0)
         snprintf(out, room, "?");
 }
 
@@ -61,6 +70,25 @@ bool net_is_loopback(const char *name)
     return all;
 }
 
+static socklen_t local_address(const char *name, struct sockaddr_un *out)
+{
+    size_t bytes = strnlen(name, sizeof(out->sun_path) - 1);
+
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX}; /* a path that begins with 0 is no file */
+    memcpy(out->sun_path + 1, name, bytes);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+}
+
+/* Whether a process of this user, or of root, is at the other end of a local socket. */
+static bool is_ours(int fd)
+{
+    struct ucred other;
+    socklen_t bytes = sizeof(other);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 &&
+           (other.uid == geteuid() || other.uid == 0);
+}
+
 /* ---- listening ---- */
 
 static int listen_on(const struct sockaddr *at, socklen_t bytes)
@@ -70,7 +98,8 @@ static int listen_on(const struct sockaddr *at, socklen_t bytes)
 
     if (fd < 0)
         return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (at->sa_family != AF_UNIX)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (at->sa_family == AF_INET6) /* the address of all is meant for IPv4, too */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
     if (bind(fd, at, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
@@ -93,75 +122,56 @@ static bool usable(const struct ifaddrs *i)
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
-/* The names of interfaces that have an address, once each. */
-static void list_interfaces(const struct ifaddrs *list, char *out, size_t room)
-{
-    size_t used = 0;
-
-    *out = 0;
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        bool again = false;
-
-        for (const struct ifaddrs *p = list; p != i; p = p->ifa_next)
-            again |= usable(p) && strcmp(p->ifa_name, i->ifa_name) == 0;
-        if (again || !usable(i) || used >= room)
-            continue;
-        used +=
-            (size_t)snprintf(out + used, room - used, "%s%s", used > 0 ? ", " : "", i->ifa_name);
-    }
-}
-
-static enum epa_status listen_interface(const char *name, uint32_t port, char *address, size_t room,
-                                        int *out, struct epa_error *err)
+/* The address of an interface, IPv4 before IPv6. */
+static enum epa_status interface_address(const char *name, char out[LAUNCHER_ADDRESS],
+                                         struct epa_error *err)
 {
     struct ifaddrs *list = NULL;
     const struct ifaddrs *best = NULL;
-    struct sockaddr_storage at;
-    socklen_t bytes;
-    char names[200];
+    char names[200] = "";
 
     if (getifaddrs(&list) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-        if (usable(i) && strcmp(i->ifa_name, name) == 0 &&
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+        size_t used = strlen(names);
+
+        if (!usable(i))
+            continue;
+        if (strcmp(i->ifa_name, name) == 0 &&
             (best == NULL || best->ifa_addr->sa_family != AF_INET))
             best = i;
-    if (best == NULL) {
-        list_interfaces(list, names, sizeof(names));
-        freeifaddrs(list);
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher.interface: '%.32s' is no interface here that is up and "
-                        "has an address; there is %s",
-                        name, names);
+        if (strstr(names, i->ifa_name) == NULL)
+            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", i->ifa_name);
     }
-    bytes = best->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-                                                 : sizeof(struct sockaddr_in6);
-    memcpy(&at, best->ifa_addr, bytes);
+    if (best != NULL)
+        address_text(best->ifa_addr, out, LAUNCHER_ADDRESS);
     freeifaddrs(list);
-    address_text((struct sockaddr *)&at, address, room);
-    if (at.ss_family == AF_INET)
-        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
-    else
-        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-    *out = listen_on((struct sockaddr *)&at, bytes);
-    if (*out < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s", address,
-                        port, strerror(errno));
-    return EPA_OK;
+    if (best != NULL)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "launcher.interface: '%.32s' is no interface here that is up and "
+                    "has an address; there is %s",
+                    name, names);
 }
 
-enum epa_status net_listen_at(const struct launcher_contact *contact, const char *interface,
-                              int *out, struct epa_error *err)
+static enum epa_status explain_listen(int failed, const char *where, uint32_t port,
+                                      struct epa_error *err)
 {
-    const char *name = contact->address[0];
+    return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s%s", where, port,
+                    strerror(failed),
+                    failed == EADDRINUSE      ? "; set launcher.port to one that is free"
+                    : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
+                                                "one of the host that rank 0 runs on"
+                                              : "");
+}
+
+static enum epa_status listen_at(const char *name, uint32_t port, int *out, struct epa_error *err)
+{
     struct addrinfo *list;
-    char text[80] = "";
-    enum epa_status status;
+    char text[80] = "", where[300];
+    enum epa_status status = resolve(name, port, &list, err);
     int failed = 0;
 
-    if (interface != NULL)
-        return listen_interface(interface, contact->port, text, sizeof(text), out, err);
-    status = resolve(name, contact->port, &list, err);
     if (status != EPA_OK)
         return status;
     *out = -1;
@@ -171,14 +181,8 @@ enum epa_status net_listen_at(const struct launcher_contact *contact, const char
         address_text(a->ai_addr, text, sizeof(text));
     }
     freeaddrinfo(list);
-    if (*out >= 0)
-        return EPA_OK;
-    return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %.200s (%s) port %u: %s%s", name,
-                    text, contact->port, strerror(failed),
-                    failed == EADDRINUSE      ? "; set launcher.port to one that is free"
-                    : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
-                                                "one of the host that rank 0 runs on"
-                                              : "");
+    snprintf(where, sizeof(where), "%.200s (%s)", name, text);
+    return *out >= 0 ? EPA_OK : explain_listen(failed, where, port, err);
 }
 
 /* What others may reach, those that reach far first. */
@@ -189,34 +193,17 @@ static enum epa_status list_addresses(struct launcher_contact *contact, struct e
 
     if (getifaddrs(&list) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
-    for (uint32_t turn = 0; turn < 3; turn++) { /* IPv4, IPv6, loopback */
-        for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-            uint32_t its;
-
-            if (!usable(i) || n == LAUNCHER_ADDRESSES)
-                continue;
-            its = is_loopback(i->ifa_addr) ? 2 : i->ifa_addr->sa_family == AF_INET6 ? 1 : 0;
-            if (its == turn)
+    for (uint32_t turn = 0; turn < 3; turn++) /* IPv4, IPv6, loopback */
+        for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
+            if (usable(i) && n < LAUNCHER_ADDRESSES &&
+                turn == (is_loopback(i->ifa_addr)             ? 2
+                         : i->ifa_addr->sa_family == AF_INET6 ? 1
+                                                              : 0))
                 address_text(i->ifa_addr, contact->address[n++], LAUNCHER_ADDRESS);
-        }
-    }
     freeifaddrs(list);
     return n > 0 ? EPA_OK
                  : epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "no network interface is up, not even the loopback");
-}
-
-static enum epa_status listen_everywhere(int *out, struct epa_error *err)
-{
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-    struct sockaddr_in four = {.sin_family = AF_INET};
-
-    *out = listen_on((struct sockaddr *)&six, sizeof(six));
-    if (*out < 0)
-        *out = listen_on((struct sockaddr *)&four, sizeof(four));
-    if (*out < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen: %s", strerror(errno));
-    return EPA_OK;
 }
 
 static enum epa_status make_token(char *out, struct epa_error *err)
@@ -226,106 +213,146 @@ static enum epa_status make_token(char *out, struct epa_error *err)
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return epa_fail(err, EPA_ERR_SYSTEM, "getrandom: %s", strerror(errno));
     for (uint32_t i = 0; i < sizeof(bytes); i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+        snprintf(out + (size_t)2 * i, 3, "%02x", bytes[i]);
     return EPA_OK;
 }
 
-enum epa_status net_listen_anywhere(const char *interface, struct launcher_contact *contact,
-                                    int *out, struct epa_error *err)
+static uint32_t port_of(int fd)
 {
     struct sockaddr_storage at;
     socklen_t bytes = sizeof(at);
-    enum epa_status status;
 
-    memset(contact, 0, sizeof(*contact));
+    if (getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+        return 0;
+    return ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
+                                         : ((struct sockaddr_in6 *)&at)->sin6_port);
+}
+
+enum epa_status net_listen(struct launcher_contact *contact, const char *interface, int *out,
+                           struct epa_error *err)
+{
+    bool anywhere = contact->address[0][0] == 0;
+    enum epa_status status = EPA_OK;
+    char at[LAUNCHER_ADDRESS] = "0.0.0.0";
+
+    if (contact->local[0] != 0) {
+        struct sockaddr_un local;
+        socklen_t bytes = local_address(contact->local, &local);
+
+        *out = listen_on((struct sockaddr *)&local, bytes);
+        return *out >= 0 ? EPA_OK : explain_listen(errno, contact->local, contact->port, err);
+    }
+    if (interface != NULL)
+        status = interface_address(interface, at, err);
+    else if (!anywhere)
+        memcpy(at, contact->address[0], sizeof(at));
+    /* The address of all in IPv6 is that of IPv4, too, where there is IPv6. */
+    if (status == EPA_OK &&
+        (interface != NULL || !anywhere || listen_at("::", 0, out, NULL) != EPA_OK))
+        status = listen_at(at, contact->port, out, err);
+    if (status != EPA_OK || !anywhere)
+        return status;
+    contact->port = port_of(*out);
     status = make_token(contact->token, err);
     if (status == EPA_OK && interface != NULL)
-        status = listen_interface(interface, 0, contact->address[0], LAUNCHER_ADDRESS, out, err);
+        memcpy(contact->address[0], at, sizeof(at));
     else if (status == EPA_OK)
-        status = listen_everywhere(out, err);
-    if (status != EPA_OK)
-        return status;
-    if (interface == NULL)
         status = list_addresses(contact, err);
-    if (status == EPA_OK && getsockname(*out, (struct sockaddr *)&at, &bytes) != 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "getsockname: %s", strerror(errno));
-    if (status != EPA_OK) {
+    if (status != EPA_OK)
         close(*out);
-        return status;
+    return status;
+}
+
+int net_accept(int listener, char *from, size_t room)
+{
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof(at);
+    int one = 1;
+    int fd = accept4(listener, (struct sockaddr *)&at, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    *from = 0;
+    if (fd < 0)
+        return -1;
+    if (at.ss_family != AF_UNIX) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        address_text((struct sockaddr *)&at, from, room);
+    } else if (!is_ours(fd)) {
+        close(fd);
+        return -1;
     }
-    contact->port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
-                                                  : ((struct sockaddr_in6 *)&at)->sin6_port);
-    return EPA_OK;
+    return fd;
 }
 
 /* ---- dialling ---- */
 
-void net_dial_init(struct net_dial *out, const struct launcher_contact *contact)
+static void greet(struct net_dial *dial, int fd)
 {
-    *out = (struct net_dial){.contact = contact, .fd = -1};
+    conn_init(&dial->conn, fd, CONN_GREET_MAX);
+    conn_make_greet(&dial->greet);
+    conn_put(&dial->conn, CONN_GREET, &dial->greet, sizeof(dial->greet), NULL, 0);
+    dial->state = NET_GREETING;
+}
+
+void net_dial_init(struct net_dial *out, const struct launcher_contact *contact, int fd)
+{
+    *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = clock_ns()};
     snprintf(out->why, sizeof(out->why), "there was no time to try");
+    if (fd >= 0)
+        greet(out, fd);
+}
+
+static void forget_list(struct net_dial *dial)
+{
+    if (dial->list != NULL)
+        freeaddrinfo(dial->list);
+    dial->list = dial->next = NULL;
 }
 
 void net_dial_finish(struct net_dial *dial)
 {
-    if (dial->fd >= 0)
-        close(dial->fd);
-    if (dial->list != NULL)
-        freeaddrinfo(dial->list);
-    dial->list = dial->next = NULL;
-    dial->fd = -1;
+    conn_finish(&dial->conn);
+    forget_list(dial);
 }
 
-static void give_up(struct net_dial *dial, const char *how)
+/* Who is there is not rank 0, or nobody is. */
+static void try_next(struct net_dial *dial, const char *why)
 {
-    char text[80] = "?";
-
-    if (dial->next != NULL) {
-        address_text(dial->next->ai_addr, text, sizeof(text));
-        snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", text, dial->contact->port,
-                 how);
-        dial->next = dial->next->ai_next;
-    }
-    if (dial->fd >= 0)
-        close(dial->fd);
-    dial->fd = -1;
+    snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", dial->name, dial->contact->port,
+             why);
+    conn_finish(&dial->conn);
+    dial->state = NET_PAUSE;
 }
 
-void net_dial_again(struct net_dial *dial, const char *why)
-{
-    give_up(dial, why);
-}
-
-/* Looks the next address up; false: it is time for a pause. */
-static bool next_address(struct net_dial *dial, uint64_t now)
+/* Who is to be tried now; 0: nobody, it is time for a pause. */
+static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at, uint64_t now)
 {
     struct epa_error err = {EPA_OK, ""};
-    const char *name;
+    const struct launcher_contact *contact = dial->contact;
+    socklen_t bytes;
 
-    if (dial->at == LAUNCHER_ADDRESSES || dial->contact->address[dial->at][0] == 0) {
-        dial->at = 0;
-        dial->again_ns = now + pause_ns;
-        return false;
+    if (contact->local[0] != 0) {
+        dial->again_ns = now + pause_ns / 10;
+        snprintf(dial->name, sizeof(dial->name), "%s", contact->local);
+        return local_address(contact->local, (struct sockaddr_un *)at);
     }
-    if (dial->list != NULL)
-        freeaddrinfo(dial->list);
-    dial->list = dial->next = NULL;
-    name = dial->contact->address[dial->at++];
-    if (resolve(name, dial->contact->port, &dial->list, &err) == EPA_OK)
+    if (dial->next == NULL) {
+        if (dial->at == LAUNCHER_ADDRESSES || contact->address[dial->at][0] == 0) {
+            dial->at = 0;
+            dial->again_ns = now + pause_ns;
+            return 0;
+        }
+        forget_list(dial);
+        if (resolve(contact->address[dial->at++], contact->port, &dial->list, &err) != EPA_OK) {
+            snprintf(dial->why, sizeof(dial->why), "%.250s", err.text);
+            return 0;
+        }
         dial->next = dial->list;
-    else
-        snprintf(dial->why, sizeof(dial->why), "%.250s", err.text);
-    return true;
-}
-
-static void connect_next(struct net_dial *dial, uint64_t now)
-{
-    const struct addrinfo *a = dial->next;
-
-    dial->since_ns = now;
-    dial->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (dial->fd < 0 || (connect(dial->fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS))
-        give_up(dial, strerror(errno));
+    }
+    bytes = dial->next->ai_addrlen;
+    memcpy(at, dial->next->ai_addr, bytes);
+    address_text((struct sockaddr *)at, dial->name, sizeof(dial->name));
+    dial->next = dial->next->ai_next;
+    return bytes;
 }
 
 /* A port that nobody listens at may be given to us as our own, and connect to itself. */
@@ -338,34 +365,113 @@ static bool is_myself(int fd)
     memset(&there, 0, sizeof(there));
     return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
            getpeername(fd, (struct sockaddr *)&there, &b) == 0 && a == b &&
-           memcmp(&here, &there, a) == 0;
+           here.ss_family != AF_UNIX && memcmp(&here, &there, a) == 0;
 }
 
-int net_dial_turn(struct net_dial *dial, short revents, uint64_t now)
+static void connect_next(struct net_dial *dial, uint64_t now)
 {
-    int failed = 0, one = 1, fd = dial->fd;
+    struct sockaddr_storage at;
+    socklen_t bytes = next_target(dial, &at, now);
+    int fd;
+
+    if (bytes == 0)
+        return;
+    dial->since_ns = now;
+    dial->state = NET_CONNECTING;
+    fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    dial->conn.fd = fd;
+    if (fd < 0 || (connect(fd, (struct sockaddr *)&at, bytes) != 0 && errno != EINPROGRESS))
+        try_next(dial, strerror(errno));
+}
+
+static void check_connected(struct net_dial *dial)
+{
+    int failed = 0, one = 1, fd = dial->conn.fd;
     socklen_t bytes = sizeof(failed);
 
-    if (fd < 0) {
-        if (now >= dial->again_ns && (dial->next != NULL || next_address(dial, now)) &&
-            dial->next != NULL)
-            connect_next(dial, now);
-        return -1;
-    }
-    if ((revents & (POLLOUT | POLLERR | POLLHUP)) == 0) {
-        if (now - dial->since_ns > try_ns)
-            give_up(dial, "no expert output");
-        return -1;
-    }
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) != 0)
         failed = errno;
+    if (failed == 0 && dial->contact->local[0] != 0 && !is_ours(fd))
+        failed = EPERM;
     if (failed == 0 && is_myself(fd))
         failed = ECONNREFUSED;
     if (failed != 0) {
-        give_up(dial, strerror(failed));
-        return -1;
+        try_next(dial, strerror(failed));
+        return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    dial->fd = -1;
-    return fd;
+    greet(dial, fd);
+}
+
+static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
+{
+    struct conn_message rest;
+    struct conn_greet challenge;
+
+    if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* and its MAC was right */
+        return NET_PROVED;
+    if (dial->state == NET_PROVING && m->type == CONN_REFUSED) {
+        snprintf(dial->why, sizeof(dial->why),
+                 "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must be the "
+                 "same for all ranks");
+        return NET_REFUSED;
+    }
+    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE ||
+        !conn_get(m, &challenge, sizeof(challenge), &rest) || rest.bytes != 0 ||
+        memcmp(challenge.magic, conn_magic, sizeof(challenge.magic)) != 0) {
+        conn_close(&dial->conn, "it is no epa2a");
+        return NET_TRYING;
+    }
+    if (challenge.protocol != CONN_PROTOCOL) {
+        snprintf(dial->why, sizeof(dial->why),
+                 "another version of epa2a: it speaks protocol %d, rank 0 has %u", CONN_PROTOCOL,
+                 challenge.protocol);
+        return NET_REFUSED;
+    }
+    conn_seal(&dial->conn, dial->contact->token, &dial->greet, &challenge, true);
+    conn_say(&dial->conn, CONN_PROOF);
+    dial->state = NET_PROVING;
+    return NET_TRYING;
+}
+
+struct pollfd net_dial_poll(const struct net_dial *dial)
+{
+    return (struct pollfd){.fd = dial->conn.fd,
+                           .events =
+                               dial->state == NET_CONNECTING ? POLLOUT : conn_events(&dial->conn)};
+}
+
+enum net_dialed net_dial_turn(struct net_dial *dial, short revents, uint64_t now, struct conn *out)
+{
+    enum net_dialed dialed = NET_TRYING;
+    struct conn_message m;
+
+    if (dial->state == NET_PAUSE) {
+        if (now >= dial->again_ns)
+            connect_next(dial, now);
+        return NET_TRYING;
+    }
+    if (dial->state == NET_CONNECTING) {
+        if ((revents & (POLLOUT | POLLERR | POLLHUP)) != 0)
+            check_connected(dial);
+    } else {
+        conn_turn(&dial->conn, revents);
+        while (dialed == NET_TRYING && conn_take(&dial->conn, &m))
+            dialed = hear(dial, &m);
+    }
+    if (dialed == NET_PROVED) {
+        *out = dial->conn;
+        dial->conn = (struct conn){.fd = -1};
+        dial->state = NET_PAUSE;
+    } else if (dialed == NET_TRYING && dial->state != NET_PAUSE) {
+        if (dial->conn.forged)
+            try_next(dial, "it does not have this job's token");
+        else if (dial->conn.fd < 0)
+            try_next(dial, dial->conn.why);
+        else if (now - dial->since_ns > try_ns)
+            try_next(dial, "no answer");
+        else
+            conn_turn(&dial->conn, 0);
+    }
+    return dialed;
 }

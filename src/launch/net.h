@@ -1,43 +1,54 @@
-/* Addresses: where the hub listens, and how an agent gets to it. */
+/* Addresses: where rank 0 listens, and how the others get to it. */
 #ifndef NET_H
 #define NET_H
 
+#include <poll.h>
+
+#include "launch/conn.h"
 #include "launch/launcher.h"
 
 struct addrinfo;
 
-enum { NET_LISTENERS = 2 };
+/* Listens where `contact` says: at its local name, at its address (or on `interface`) and port,
+ * or, where it names none, at a port that is free, on `interface` or everywhere; then fills it
+ * with all addresses that others may reach, and with a token that is random. */
+enum epa_status net_listen(struct launcher_contact *contact, const char *interface, int *out,
+                           struct epa_error *);
 
-/* Listens where `contact` says, or on `interface` at its port. */
-enum epa_status net_listen_at(const struct launcher_contact *contact, const char *interface,
-                              int *out, struct epa_error *);
-
-/* Listens at a port that is free, on `interface` or, where that is NULL, everywhere; fills
- * `contact` with all addresses that others may reach, and with a token that is random. */
-enum epa_status net_listen_anywhere(const char *interface, struct launcher_contact *contact,
-                                    int *out, struct epa_error *);
+/* Somebody who has come, and from where ("": this host); -1: nobody, or another user at our
+ * local name. */
+int net_accept(int listener, char *from, size_t room);
 
 /* Whether all that `name` means here is this host itself and no other can reach. False where
  * it means nothing. */
 bool net_is_loopback(const char *name);
 
-/* Tries the addresses of a contact in turn, again and again. */
+/* Tries the addresses of a contact in turn, again and again, until one answers that proves to know
+ * the token, as it is proved to it. */
 struct net_dial {
     const struct launcher_contact *contact;
-    uint32_t at; /* the address whose turn it is */
+    enum net_dial_state { NET_PAUSE, NET_CONNECTING, NET_GREETING, NET_PROVING } state;
+    uint32_t at; /* the address whose turn is next */
     struct addrinfo *list, *next;
-    int fd; /* to poll for writing; -1: a pause */
+    struct conn conn;
+    struct conn_greet greet;
     uint64_t since_ns, again_ns;
-    char why[256]; /* the last attempt failed */
+    char name[80], why[256]; /* who is tried; why the last attempt failed */
 };
 
-void net_dial_init(struct net_dial *out, const struct launcher_contact *);
+enum net_dialed {
+    NET_TRYING,
+    NET_PROVED,
+    NET_REFUSED, /* and it makes no sense to try again: `why` */
+};
+
+/* `fd` is a connection to try first, or -1. */
+void net_dial_init(struct net_dial *out, const struct launcher_contact *, int fd);
 void net_dial_finish(struct net_dial *);
 
-/* A socket that is connected, then the caller's; -1: not yet. */
-int net_dial_turn(struct net_dial *, short revents, uint64_t now);
+struct pollfd net_dial_poll(const struct net_dial *);
 
-/* Who is there is not the hub: goes on with the next. */
-void net_dial_again(struct net_dial *, const char *why);
+/* With NET_PROVED the connection is the caller's. */
+enum net_dialed net_dial_turn(struct net_dial *, short revents, uint64_t now, struct conn *out);
 
 #endif

@@ -1,13 +1,18 @@
-/* Cores to pin to, from this process' affinity mask. hwloc, where the build found it, says
- * which of them are threads of one physical core; without it they go in order of number. */
+/* Cores to pin to, from this process' affinity mask, and the size of L2. hwloc, where the build
+ * found it, says which cores are threads of one physical core; without it they go in order of
+ * number. How large L2 is the C library may know, too; virtual machines say nothing to either. */
+
 #include "launch/pin.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MOST_CORES = 1 << 20 };
+enum { MOST_CORES = 1 << 20, LINE_BYTES = 64 };
+
+static const uint64_t unknown_l2_bytes = 4u << 20;
 
 const struct epa_choice pin_choices[] = {
     {"core", PIN_CORE, "separate cores for each rank, if there are enough"},
@@ -68,10 +73,32 @@ static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
     }
     hwloc_topology_destroy(topology);
 }
+
+static uint64_t largest_l2(void)
+{
+    hwloc_topology_t topology;
+    hwloc_obj_t cache = NULL;
+    uint64_t most = 0;
+
+    if (hwloc_topology_init(&topology) != 0)
+        return 0;
+    hwloc_topology_set_cache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
+    if (hwloc_topology_load(topology) == 0) {
+        while ((cache = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L2CACHE, cache)) != NULL)
+            most = cache->attr->cache.size > most ? cache->attr->cache.size : most;
+    }
+    hwloc_topology_destroy(topology);
+    return most;
+}
 #else
 static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
 {
     (void)plan, (void)mask, (void)n;
+}
+
+static uint64_t largest_l2(void)
+{
+    return 0;
 }
 #endif
 
@@ -146,4 +173,47 @@ bool pin_self_any(const int32_t *core, uint32_t n)
 bool pin_self(int32_t core)
 {
     return pin_self_any(&core, 1);
+}
+
+void pin_rank(struct epa_world *world)
+{
+    if (world->cores > 0 && !pin_self(world->core[0])) {
+        world->core = NULL;
+        world->cores = 0;
+    }
+}
+
+size_t pin_mask(unsigned char *out, size_t room)
+{
+    struct pin_plan plan;
+    size_t bytes = 0;
+
+    memset(out, 0, room);
+    if (pin_plan_init(&plan, PIN_NONE, 1, 1, NULL) != EPA_OK)
+        return 0;
+    for (uint32_t i = 0; i < plan.cores; i++) {
+        size_t at = (size_t)plan.order[i] / 8;
+
+        if (at >= room)
+            continue;
+        out[at] |= (unsigned char)(1 << (plan.order[i] % 8));
+        bytes = at + 1 > bytes ? at + 1 : bytes;
+    }
+    pin_plan_finish(&plan);
+    return bytes;
+}
+
+uint64_t cache_l2_bytes(void)
+{
+    uint64_t bytes = largest_l2();
+    long said = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+    if (bytes == 0 && said > 0)
+        bytes = (uint64_t)said;
+    return bytes != 0 ? bytes : unknown_l2_bytes;
+}
+
+uint64_t cache_flush_bytes(void)
+{
+    return (2 * cache_l2_bytes() + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }

@@ -1,9 +1,10 @@
-/* Which core a rank's threads run on. */
+/* Cores of this host, which of them a rank's threads run on, and their caches. */
 #ifndef PIN_H
 #define PIN_H
 
 #include <epa2a/option.h>
 #include <epa2a/status.h>
+#include <epa2a/world.h>
 
 enum pin { PIN_CORE, PIN_NONE };
 
@@ -26,8 +27,20 @@ void pin_plan_finish(struct pin_plan *);
  * enough, else fewer; with more ranks than cores, one that it shares. Returns n; 0: none. */
 uint32_t pin_plan_rank(const struct pin_plan *, uint32_t rank, const int32_t **core);
 
+/* The cores that the calling thread may use, a bit each; returns how many bytes have one. */
+size_t pin_mask(unsigned char *out, size_t room);
+
+/* Binds the calling thread as the world says; world->cores is 0 where that fails. */
+void pin_rank(struct epa_world *);
+
 /* Binds the calling thread. False: the kernel would not, and it runs where it ran. */
 bool pin_self(int32_t core);
 bool pin_self_any(const int32_t *core, uint32_t n); /* to all of these */
+
+/* Bytes of the largest L2 here; where nobody says, as much as those of most machines have. */
+uint64_t cache_l2_bytes(void);
+
+/* Bytes that a core writes to have its own caches hold nothing else: twice its L2, in lines. */
+uint64_t cache_flush_bytes(void);
 
 #endif

@@ -11,9 +11,8 @@ struct rendezvous;
 struct rendezvous_params {
     const struct epa_launch *asked; /* rank 0's; its block is filled with those of others */
     const char *token;
-    const int *listener; /* sockets, not owned */
-    uint32_t listeners;
-    uint64_t start_ns, heartbeat_ns; /* as in team_settings */
+    int listener;                    /* not owned; -1: none */
+    uint64_t start_ns, heartbeat_ns; /* as in launcher_settings */
 };
 
 /* What params point to must outlive it. */
@@ -24,13 +23,10 @@ void rendezvous_destroy(struct rendezvous *);
 /* A connection that did not come by a listener: rank 0's own. Taken. */
 void rendezvous_adopt(struct rendezvous *, int fd);
 
-/* As many as hub_polls() fills at most, and as it has filled; poll() in between. */
-uint32_t rendezvous_poll_room(const struct rendezvous *);
+/* As many as rendezvous_polls() fills at most, and as it has filled; poll() in between. */
+uint32_t rendezvous_poll_room(uint32_t ranks);
 uint32_t rendezvous_polls(const struct rendezvous *, struct pollfd *out);
 void rendezvous_turn(struct rendezvous *, const struct pollfd *, uint32_t n);
-
-/* When it wants its next turn at the latest. */
-uint64_t rendezvous_due_ns(const struct rendezvous *);
 
 /* All have been told how the launch ended, as far as they can be reached. */
 bool rendezvous_over(const struct rendezvous *);

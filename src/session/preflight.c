@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "launch/cache.h"
 #include "base/sysfile.h"
+#include "launch/pin.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */

@@ -1,35 +1,63 @@
-/* Any bytes over four connections into a hub of two ranks, in turns: a byte that says which,
- * one that says how many, and these. Whatever comes, the hub goes on, and no block is
- * written beyond its end. */
+/* What somebody who has the token may say to a rendezvous of two ranks, over four connections: a
+ * byte that says which and how, a type, a length, and these bytes. Connections prove the token
+ * before their first message, but for the last. Whatever comes, the rendezvous goes on, and no block is written beyond
+ * its end. */
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launch/conn.h"
 #include "launch/rendezvous.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { CONNECTIONS = 4, RANKS = 2, BLOCK = 100, POLLS = 128 };
+enum { RAW = 4, HELLO = 8 }; /* bytes as they are; a hello that is right, by the rank in `type` */
 
-static void turn(struct rendezvous *rendezvous)
+static void turn(struct rendezvous *rendezvous, struct conn *client)
 {
     struct pollfd fds[POLLS];
     uint32_t n = rendezvous_polls(rendezvous, fds);
 
-    if (n > POLLS || poll(fds, n, 0) < 0)
+    if (n > POLLS || (poll(fds, n, 0) < 0 && errno != EINTR))
         abort();
     rendezvous_turn(rendezvous, fds, n);
+    for (uint32_t i = 0; i < CONNECTIONS; i++)
+        conn_turn(&client[i], POLLIN);
 }
 
-/* What the hub says is read and of no interest. */
-static void drain(int fd)
+static void prove(struct rendezvous *rendezvous, struct conn *all, struct conn *client)
 {
-    char data[4096];
+    struct conn_greet mine, challenge;
+    struct conn_message m, rest;
 
-    while (recv(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
-        continue;
+    conn_make_greet(&mine);
+    conn_put(client, CONN_GREET, &mine, sizeof(mine), NULL, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        turn(rendezvous, all);
+    if (!conn_take(client, &m) || !conn_get(&m, &challenge, sizeof(challenge), &rest))
+        return; /* it has sent something else before */
+    conn_seal(client, "token", &mine, &challenge, true);
+    conn_say(client, CONN_PROOF);
+}
+
+static void say_hello(struct conn *client, uint32_t rank)
+{
+    struct conn_hello hello = {.rank = rank, .size = RANKS, .abi = EPA_ABI, .host = "h"};
+
+    conn_put(client, CONN_HELLO, &hello, sizeof(hello), "a: 1\n", 5);
+}
+
+/* It is longer than what a byte can count. */
+static void say_word(struct conn *client, const uint8_t *data, size_t n)
+{
+    struct conn_word word = {.status = -(int32_t)data[0], .rank = data[1], .signal = data[2]};
+
+    memcpy(word.text, data + 3, n - 3);
+    conn_put_word(client, CONN_WORD, &word);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -39,10 +67,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                .timeout_ns = 1000000000,
                                .block = malloc(RANKS * BLOCK),
                                .block_bytes = BLOCK};
-    struct rendezvous_params params = {
-        .asked = &asked, .token = "token", .start_ns = 1000000000, .heartbeat_ns = 1000000000};
-    int end[CONNECTIONS], ends[2];
+    struct rendezvous_params params = {.asked = &asked,
+                                       .token = "token",
+                                       .listener = -1,
+                                       .start_ns = 1000000000,
+                                       .heartbeat_ns = 1000000000};
+    struct conn client[CONNECTIONS];
     struct rendezvous *rendezvous;
+    int ends[2];
 
     if (asked.block == NULL || rendezvous_create(&params, &rendezvous, NULL) != EPA_OK)
         abort();
@@ -50,22 +82,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
             abort();
         rendezvous_adopt(rendezvous, ends[0]);
-        end[i] = ends[1];
+        conn_init(&client[i], ends[1], 1 << 20);
     }
-    while (bytes >= 2) {
-        size_t n = data[1] < bytes - 2 ? data[1] : bytes - 2;
-        int fd = end[data[0] % CONNECTIONS];
+    while (bytes >= 3) {
+        size_t n = data[2] < bytes - 3 ? data[2] : bytes - 3;
+        struct conn *from = &client[data[0] % CONNECTIONS];
+        bool stranger = from == &client[CONNECTIONS - 1];
+        struct conn_message m;
 
-        if (n > 0)
-            (void)!send(fd, data + 2, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        data += 2 + n;
-        bytes -= 2 + n;
-        turn(rendezvous);
-        drain(fd);
+        if (!stranger && !from->sealed && (data[0] & RAW) == 0)
+            prove(rendezvous, client, from);
+        if ((data[0] & RAW) != 0 && n > 0 && from->fd >= 0)
+            (void)!send(from->fd, data + 3, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        else if ((data[0] & HELLO) != 0)
+            say_hello(from, data[1]);
+        else if (data[1] == CONN_WORD && n > 3)
+            say_word(from, data + 3, n);
+        else
+            conn_put(from, data[1], data + 3, n, NULL, 0);
+        data += 3 + n;
+        bytes -= 3 + n;
+        turn(rendezvous, client);
+        for (uint32_t i = 0; i < CONNECTIONS; i++)
+            while (conn_take(&client[i], &m))
+                continue;
     }
     for (uint32_t i = 0; i < CONNECTIONS; i++) {
-        close(end[i]);
-        turn(rendezvous);
+        conn_finish(&client[i]);
+        turn(rendezvous, client);
     }
     rendezvous_destroy(rendezvous);
     free(asked.block);

@@ -2,7 +2,7 @@
 #include "test.h"
 #include <time.h>
 
-#include "launch/cache.h"
+#include "launch/pin.h"
 #include "plugin/registry.h"
 
 enum { MOST = 8 };

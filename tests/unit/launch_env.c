@@ -1,8 +1,11 @@
 /* Ranks that somebody else has started: who they are, what they gather, how they end. */
 #include <errno.h>
 #include "test.h"
+#include <poll.h>
 #include <signal.h>
 
+#include "launch/conn.h"
+#include "launch/net.h"
 #include "plugin/registry.h"
 #include "started.h"
 
@@ -41,7 +44,8 @@ static struct plan {
     uint64_t timeout_ns;
     uint32_t ranks_per_node, launches;
     bool blocks, hosts;
-    bool local_unknown;    /* LOCAL_RANK and LOCAL_WORLD_SIZE are not set */
+    bool local_unknown; /* LOCAL_RANK and LOCAL_WORLD_SIZE are not set */
+    bool no_token;
     const char *odd_alike; /* of rank 1 */
 } plan;
 
@@ -64,6 +68,8 @@ static void client(struct started *s, uint32_t r)
         mmap(NULL, sizeof(s->block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     set_job(r, s->size, s->size, plan.port);
+    if (plan.no_token)
+        unsetenv("EPA2A_JOB_TOKEN");
     if (plan.local_unknown) {
         unsetenv("LOCAL_RANK");
         unsetenv("LOCAL_WORLD_SIZE");
@@ -147,6 +153,14 @@ TEST_OF_RANKS(ranks_per_node_makes_nodes,
     }
 }
 
+TEST_OF_RANKS(ranks_of_one_host_need_no_token,
+              run(4, (struct plan){.rank_main = note_world, .no_token = true, .launches = 1}))
+{
+    assert_all(s, EPA_OK);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_int_equal(s->rank[r].runs, 2);
+}
+
 static void check_hosts(bool local_unknown)
 {
     struct started *s = run(
@@ -227,6 +241,40 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
 }
 
 TEST_OF_RANKS(every_rank_gathers_what_all_have, run(4, (struct plan){.rank_main = gather_much}))
+{
+    assert_all(s, EPA_OK);
+}
+
+/* Longer than the rendezvous waits until it says who is missing. */
+static enum epa_status gather_late(struct epa_bootstrap *boot, void *arg)
+{
+    uint32_t all[STARTED_MOST], late = *(const uint32_t *)arg % boot->world.size;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < 3 && status == EPA_OK; i++) {
+        uint32_t mine = word_of(boot->world.rank, i);
+
+        if (boot->world.rank == late)
+            usleep(150000);
+        status = boot->allgather(boot, &mine, sizeof(mine), all);
+        for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++)
+            status = all[r] == word_of(r, i) ? EPA_OK : EPA_ERR_MISMATCH;
+    }
+    return status;
+}
+
+static enum epa_status gather_late_of_each(struct epa_bootstrap *boot, void *arg)
+{
+    enum epa_status status = EPA_OK;
+
+    (void)arg;
+    for (uint32_t late = 0; late < boot->world.size && status == EPA_OK; late++)
+        status = gather_late(boot, &late);
+    return status;
+}
+
+TEST_OF_RANKS(whoever_is_late_all_gather_the_same,
+              run(3, (struct plan){.rank_main = gather_late_of_each}))
 {
     assert_all(s, EPA_OK);
 }
@@ -331,6 +379,28 @@ TEST_OF_RANKS(the_status_of_one_is_the_status_of_all,
     assert_string_equal(s->rank[0].text, ""); /* the rank has said why */
 }
 
+static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void *arg)
+{
+    (void)arg;
+    if (boot->world.rank == 0)
+        return EPA_ERR_MISMATCH;
+    while (!epa_aborted(boot))
+        usleep(1000);
+    if (boot->world.rank == 1)
+        raise(SIGKILL);
+    return EPA_ERR_ABORTED;
+}
+
+TEST_OF_RANKS(no_verdict_overrides_a_death_at_home,
+              run(3, (struct plan){.rank_main = rank_1_dies_of_an_abort}))
+{
+    assert_int_equal(s->rank[0].status, EPA_ERR_MISMATCH);
+    assert_int_equal(s->rank[2].status, EPA_ERR_MISMATCH);
+    assert_int_equal(s->rank[1].status, EPA_ERR_DIED);
+    assert_int_equal(s->rank[1].failed_rank, 1);
+    assert_words(s->rank[1].text, "was killed by signal 9 (Killed)");
+}
+
 static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
 {
     struct started *s = arg;
@@ -357,7 +427,7 @@ TEST_OF_RANKS(who_comes_late_is_named,
         if (s->rank[r].barrier != EPA_ERR_TIMEOUT)
             continue; /* the other was first */
         snprintf(want, sizeof(want),
-                 "rank %u waited 0.2 s for rank 2 to reach step 0 of the set-up", r);
+                 "rank %u waited 0.2 s for rank 2 to reach barrier 1 of the set-up", r);
         assert_string_equal(s->rank[r].said, want);
         reported++;
     }
@@ -391,6 +461,125 @@ TEST_OF_RANKS(another_experiment_is_refused_with_the_difference,
     assert_int_equal(s->rank[0].runs + s->rank[1].runs + s->rank[2].runs, 0);
 }
 
+/* ---- strangers ---- */
+
+enum { START_NS = 500000000 };
+
+/* As rank 1 of 2, by the options of the launcher, with little patience. */
+static void join_stranger(struct started *s, uint32_t port)
+{
+    struct epa_launch asked = started_launch(s, note_world);
+    const struct epa_options *options = &env->plugin.options;
+    struct epa_error err = {EPA_OK, ""};
+    const uint64_t start_ns = START_NS;
+    char config[256];
+
+    set_job(1, 2, 2, port);
+    setenv("EPA2A_JOB_TOKEN", "the secret", 1);
+    assert_true(options->size <= sizeof(config));
+    memcpy(config, options->defaults, options->size);
+    for (const struct epa_option *o = options->table; o->name != NULL; o++)
+        if (strcmp(o->name, "start") == 0)
+            memcpy(config + o->offset, &start_ns, sizeof(start_ns));
+    started_note(s, 1, env->launch(config, &asked, &err), &err);
+}
+
+/* Who listens at rank 0's address and knows all but the token. */
+TEST_OF_RANKS(a_false_rendezvous_hears_no_token_and_is_not_obeyed, started_create(2))
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), code;
+    uint32_t challenged = 0;
+    pid_t pid;
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    pid = fork();
+    if (pid == 0) {
+        close(fd);
+        join_stranger(s, ntohs(at.sin_port));
+        _exit(0);
+    }
+    while (waitpid(pid, &code, WNOHANG) == 0) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct conn_message m;
+        struct conn_greet mine;
+        struct conn conn;
+
+        if (poll(&p, 1, 10) <= 0)
+            continue;
+        conn_init(&conn, accept(fd, NULL, NULL), CONN_GREET_MAX);
+        for (uint32_t turns = 0; turns < 100 && conn.fd >= 0; turns++) {
+            (void)poll(&(struct pollfd){.fd = conn.fd, .events = POLLIN}, 1, 10);
+            conn_turn(&conn, POLLIN);
+            for (size_t i = conn.in_from; i + 6 <= conn.in_bytes; i++)
+                assert_int_not_equal(memcmp(conn.in + i, "secret", 6), 0);
+            if (!conn_take(&conn, &m))
+                continue;
+            assert_true(m.type == CONN_GREET || m.type == CONN_PROOF); /* and no hello */
+            if (m.type == CONN_PROOF)
+                continue;
+            conn_make_greet(&mine);
+            conn_put(&conn, CONN_CHALLENGE, &mine, sizeof(mine), NULL, 0);
+            challenged++;
+            conn_say(&conn, CONN_PROOF); /* by another key, and of no key at all */
+            memset(conn.key_out, 0, sizeof(conn.key_out));
+            conn.sealed = true;
+            conn_say(&conn, CONN_PROOF);
+            conn.sealed = false;
+        }
+        conn_finish(&conn);
+    }
+    close(fd);
+    assert_true(challenged > 0);
+    assert_int_equal(s->rank[1].status, EPA_ERR_TIMEOUT);
+    assert_words(s->rank[1].text,
+                 "rank 1 .. cannot reach rank 0 within 0.5 s .. it does not have this job's token");
+    assert_int_equal(s->rank[1].runs, 0);
+}
+
+TEST(other_users_are_not_let_in_at_a_local_name)
+{
+    struct launcher_contact contact = {.local = "epa2a.test.local", .token = "local"};
+    char from[64];
+    int listener, code;
+    pid_t pid;
+
+    if (geteuid() != 0) {
+        print_message("only root can become another user\n");
+        skip();
+    }
+    snprintf(contact.local, sizeof(contact.local), "epa2a.test.%d", (int)getpid());
+    assert_int_equal(net_listen(&contact, NULL, &listener, NULL), EPA_OK);
+    for (uint32_t other = 0; other < 2; other++) {
+        struct pollfd p = {.fd = listener, .events = POLLIN};
+        int fd;
+
+        pid = fork();
+        if (pid == 0) {
+            struct net_dial dial;
+            struct conn conn;
+
+            if (other != 0 && setresuid(65534, 65534, 65534) != 0)
+                _exit(77);
+            net_dial_init(&dial, &contact, -1);
+            for (uint32_t i = 0; i < 100 && dial.state < NET_GREETING; i++)
+                (void)net_dial_turn(&dial, POLLOUT, clock_ns() + 1000000000, &conn);
+            _exit(dial.state < NET_GREETING);
+        }
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        fd = net_accept(listener, from, sizeof(from));
+        assert_true(other == 0 ? fd >= 0 : fd < 0);
+        assert_int_equal(waitpid(pid, &code, 0), pid);
+        assert_int_equal(WEXITSTATUS(code), 0); /* root it trusts; a listener of others not */
+        if (fd >= 0)
+            close(fd);
+    }
+    close(listener);
+}
+
 /* ---- what is refused at once ---- */
 
 static void assert_refused(const char *want)
@@ -420,6 +609,11 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
     assert_refused("MASTER_PORT='http' is no port");
     set_job(0, 3, 3, started_port());
     assert_refused("4 .. 3 .. RANK=0 .. WORLD_SIZE=3");
+    set_job(0, 4, 2, 9);
+    setenv("MASTER_ADDR", "10.0.0.1", 1);
+    unsetenv("EPA2A_JOB_TOKEN");
+    assert_refused(
+        "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
     set_job(0, 4, 4, 9);
     setenv("EPA2A_JOB_TOKEN",
            "0123456789012345678901234567890123456789"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "launch_status_page.h"
-#include "launch/relay.h"
+#include "launch/process.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
 

@@ -1,4 +1,4 @@
-/* The hub, played with by agents that are none: many at once, silent ones, liars. */
+/* The rendezvous, played with by agents that are none: many at once, silent ones, liars. */
 #include "test.h"
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,8 +19,11 @@ struct game {
 
 static void begin(struct game *g, uint32_t size, uint64_t start_ns, uint64_t heartbeat_ns)
 {
-    struct rendezvous_params params = {
-        .asked = &g->asked, .token = "token", .start_ns = start_ns, .heartbeat_ns = heartbeat_ns};
+    struct rendezvous_params params = {.asked = &g->asked,
+                                       .token = "token",
+                                       .listener = -1,
+                                       .start_ns = start_ns,
+                                       .heartbeat_ns = heartbeat_ns};
 
     memset(g, 0, sizeof(*g));
     g->asked = (struct epa_launch){.ranks = size,
@@ -48,13 +51,13 @@ static struct conn *connect_one(struct game *g)
     return &g->client[g->n++];
 }
 
-/* A turn of the hub and of all agents. */
+/* A turn of the rendezvous and of all agents. */
 static void turn(struct game *g)
 {
     struct pollfd fds[ROOM];
     uint32_t n = rendezvous_polls(g->rendezvous, fds);
 
-    assert_true(rendezvous_poll_room(g->rendezvous) <= ROOM);
+    assert_true(n <= rendezvous_poll_room(g->asked.ranks) && n <= ROOM);
     (void)poll(fds, n, 1);
     rendezvous_turn(g->rendezvous, fds, n);
     for (uint32_t i = 0; i < g->n; i++)
@@ -71,56 +74,59 @@ static struct conn_message expect(struct game *g, struct conn *client, uint32_t 
         while (conn_take(client, &m)) {
             if (m.type == type)
                 return m;
-            assert_true(m.type == WIRE_ALIVE || m.type == WIRE_ABORT);
+            assert_true(m.type == CONN_ALIVE || m.type == CONN_ABORT);
         }
-        assert_true(client->fd >= 0);
+        if (client->fd < 0)
+            fail_msg("for message %u: %s", type, client->why);
         turn(g);
     }
     fail_msg("message %u has not come", type);
     return m;
 }
 
-static struct wire_word expect_word(struct game *g, struct conn *client, uint32_t type)
+static struct conn_word expect_word(struct game *g, struct conn *client, uint32_t type)
 {
     struct conn_message m = expect(g, client, type);
-    struct wire_word word;
+    struct conn_word word;
 
-    assert_true(wire_get_word(m.data, m.bytes, &word));
+    assert_true(conn_get_word(&m, &word));
     return word;
 }
 
-static void greet(struct conn *client, const char *token)
+/* Up to the proof, or what comes instead. */
+static void prove(struct game *g, struct conn *client, const char *token, uint32_t want)
 {
-    struct wire_greet greet = {.protocol = WIRE_PROTOCOL};
-    unsigned char *at = conn_begin(client, WIRE_GREET, WIRE_GREET_MAX);
+    struct conn_greet mine, challenge;
+    struct conn_message m, rest;
 
-    snprintf(greet.token, sizeof(greet.token), "%s", token);
-    conn_end(client, wire_put_greet(at, WIRE_GREET_MAX, &greet));
+    conn_make_greet(&mine);
+    conn_put(client, CONN_GREET, &mine, sizeof(mine), NULL, 0);
+    m = expect(g, client, CONN_CHALLENGE);
+    assert_true(conn_get(&m, &challenge, sizeof(challenge), &rest));
+    conn_seal(client, token, &mine, &challenge, true);
+    conn_say(client, CONN_PROOF);
+    expect(g, client, want);
 }
 
 static void hello_as(struct conn *client, uint32_t rank, uint32_t size, uint32_t abi,
                      const char *fingerprint)
 {
-    struct wire_hello hello = {
-        .rank = rank,
-        .size = size,
-        .pid = 1000 + rank,
-        .abi = abi,
-        .host = "h",
-        .machine = "m",
-        .identity = "i",
-        .fingerprint = {(const unsigned char *)fingerprint, strlen(fingerprint)}};
-    unsigned char *at;
+    struct conn_hello hello = {.rank = rank,
+                               .size = size,
+                               .pid = 1000 + rank,
+                               .abi = abi,
+                               .host = "h",
+                               .machine = "m",
+                               .identity = "i"};
 
-    at = conn_begin(client, WIRE_HELLO, 2000);
-    conn_end(client, wire_put_hello(at, 2000, &hello));
+    conn_put(client, CONN_HELLO, &hello, sizeof(hello), fingerprint, strlen(fingerprint));
 }
 
 static struct conn *join(struct game *g, uint32_t rank)
 {
     struct conn *client = connect_one(g);
 
-    greet(client, "token");
+    prove(g, client, "token", CONN_PROOF);
     hello_as(client, rank, g->asked.ranks, EPA_ABI, "a: 1\n");
     return client;
 }
@@ -130,28 +136,20 @@ static void join_all(struct game *g)
     for (uint32_t r = 0; r < g->asked.ranks; r++)
         join(g, r);
     for (uint32_t r = 0; r < g->asked.ranks; r++)
-        expect(g, &g->client[r], WIRE_WELCOME);
+        expect(g, &g->client[r], CONN_WELCOME);
 }
 
 static void say(struct conn *client, enum epa_status status)
 {
-    struct wire_word word = {.status = status, .rank = UINT32_MAX};
+    struct conn_word word = {.status = status, .rank = UINT32_MAX};
 
-    conn_put_word(client, WIRE_WORD, &word);
-}
-
-static void send_piece(struct conn *client, uint32_t type, uint64_t number, const void *data,
-                       size_t bytes)
-{
-    struct wire_piece piece = {number, {data, bytes}};
-
-    conn_put_piece(client, type, &piece);
+    conn_put_word(client, CONN_WORD, &word);
 }
 
 static void assert_verdict(struct game *g, struct conn *client, enum epa_status status,
                            const char *text)
 {
-    struct wire_word word = expect_word(g, client, WIRE_VERDICT);
+    struct conn_word word = expect_word(g, client, CONN_VERDICT);
 
     assert_int_equal(word.status, status);
     assert_words(word.text, text);
@@ -171,30 +169,31 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
 
 TEST_OF_GAME(sixty_four_ranks_gather_and_end, MOST, 10000000000, 10000000000)
 {
-    static unsigned char data[16000];
+    static unsigned char data[4096];
 
     join_all(g);
-    for (uint64_t number = 0; number < 4; number++) {
-        size_t bytes = number == 2 ? 0 : sizeof(data) >> number;
+    for (uint64_t number = 1; number < 5; number++) {
+        size_t bytes = number == 3 ? 0 : sizeof(data) >> number;
 
         for (uint32_t r = 0; r < MOST; r++) {
             memset(data, (int)(r + number), sizeof(data));
-            send_piece(&g->client[r], WIRE_GATHER, number, data, bytes);
+            conn_put_piece(&g->client[r], CONN_GATHER, number, data, bytes);
         }
         for (uint32_t r = 0; r < MOST; r++) {
-            struct conn_message m = expect(g, &g->client[r], WIRE_ALL);
-            struct wire_piece all;
+            struct conn_message m = expect(g, &g->client[r], CONN_ALL);
+            struct conn_message all;
+            struct conn_piece piece;
 
-            assert_true(wire_get_piece(m.data, m.bytes, &all));
-            assert_true(all.number == number);
-            assert_int_equal(all.data.bytes, bytes * MOST);
-            for (size_t i = 0; i < all.data.bytes; i += 61)
-                assert_int_equal(all.data.data[i], i / bytes + number);
+            assert_true(conn_get(&m, &piece, sizeof(piece), &all));
+            assert_true(piece.number == number);
+            assert_int_equal(all.bytes, bytes * MOST);
+            for (size_t i = 0; i < all.bytes; i += 61)
+                assert_int_equal(all.data[i], i / bytes + number);
         }
     }
     for (uint32_t r = 0; r < MOST; r++) {
         say(&g->client[r], EPA_OK);
-        conn_put(&g->client[r], WIRE_DONE);
+        conn_say(&g->client[r], CONN_DONE);
     }
     for (uint32_t r = 0; r < MOST; r++)
         assert_verdict(g, &g->client[r], EPA_OK, "");
@@ -203,14 +202,14 @@ TEST_OF_GAME(sixty_four_ranks_gather_and_end, MOST, 10000000000, 10000000000)
 TEST_OF_GAME(blocks_land_where_they_belong_and_nowhere_else, 2, 10000000000, 10000000000)
 {
     join_all(g);
-    send_piece(&g->client[1], WIRE_BLOCK, 90, "0123456789", 10);
-    send_piece(&g->client[1], WIRE_BLOCK, 0, "abc", 3);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 90, "0123456789", 10);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 0, "abc", 3);
     for (uint32_t i = 0; i < 20; i++)
         turn(g);
     assert_memory_equal(g->block[1], "abc\0", 4);
     assert_memory_equal(g->block[1] + 90, "0123456789", 10);
-    send_piece(&g->client[1], WIRE_BLOCK, 91, "0123456789", 10);
-    conn_put(&g->client[0], WIRE_DONE);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 91, "0123456789", 10);
+    conn_say(&g->client[0], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_DIED, "what its rank left has no room here");
     assert_int_equal(g->block[2][0], 0);
 }
@@ -224,36 +223,62 @@ TEST_OF_GAME(strangers_are_dropped_and_disturb_nobody, 2, 10000000000, 100000000
         assert_true(n >= 0);
         turn(g);
     }
-    assert_int_equal(g->client[2].fd, -1); /* it asked for more bytes than a greeting has */
+    assert_int_equal(g->client[4].fd, -1); /* it asked for more bytes than a greeting has */
     join(g, 0);
     join(g, 1);
-    expect(g, &g->client[50], WIRE_WELCOME);
-    expect(g, &g->client[51], WIRE_WELCOME);
+    expect(g, &g->client[50], CONN_WELCOME);
+    expect(g, &g->client[51], CONN_WELCOME);
 }
 
 static void assert_refusal(struct conn *client, struct game *g, const char *text)
 {
-    struct wire_word word = expect_word(g, client, WIRE_REFUSED);
+    struct conn_word word = expect_word(g, client, CONN_REFUSED);
 
     assert_int_equal(word.status, EPA_ERR_CONFIG);
     assert_words(word.text, text);
 }
 
-TEST_OF_GAME(another_token_is_refused_and_reported_of_when_ranks_are_missing, 2, 300000000,
+TEST_OF_GAME(who_cannot_prove_the_token_is_dropped_and_named_when_ranks_are_missing, 2, 300000000,
              10000000000)
 {
-    struct conn *client;
+    struct conn *client = connect_one(g);
 
-    client = connect_one(g);
-    greet(client, "tokem");
-    hello_as(client, 1, 2, EPA_ABI, "a: 1\n");
-    assert_refusal(client, g, "another job: its token is not rank 0's");
+    prove(g, client, "tokem", CONN_REFUSED);
     client = join(g, 0);
-    expect(g, client, WIRE_ABORT);
-    conn_put(client, WIRE_DONE);
+    expect(g, client, CONN_ABORT);
+    conn_say(client, CONN_DONE);
     assert_verdict(g, client, EPA_ERR_TIMEOUT,
                    "rank 1 of 2 did not connect within 0.3 s (launcher.start); refused "
                    "somebody: another job");
+}
+
+/* Between an agent and the rendezvous somebody may listen, keep back, repeat and write. */
+TEST_OF_GAME(words_of_others_are_not_believed, 2, 10000000000, 10000000000)
+{
+    unsigned char frame[1024];
+    struct conn *victim;
+    size_t bytes;
+
+    join_all(g);
+    victim = &g->client[1];
+    say(victim, EPA_OK);
+    bytes = victim->out_bytes;
+    memcpy(frame, victim->out, bytes);
+    conn_turn(victim, 0);
+    assert_int_equal(write(victim->fd, frame, bytes), (ssize_t)bytes); /* once more */
+    expect(g, &g->client[0], CONN_ABORT);
+    conn_say(&g->client[0], CONN_DONE);
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED, "it sent what the token does not prove");
+}
+
+TEST_OF_GAME(a_word_that_was_changed_is_not_believed, 2, 10000000000, 10000000000)
+{
+    join_all(g);
+    say(&g->client[1], EPA_OK);
+    g->client[1].out[20] ^= 1;
+    expect(g, &g->client[0], CONN_ABORT);
+    conn_say(&g->client[0], CONN_DONE);
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED, "it sent what the token does not prove");
 }
 
 TEST(who_differs_is_refused_and_ends_the_launch)
@@ -276,13 +301,12 @@ TEST(who_differs_is_refused_and_ends_the_launch)
 
         begin(&g, 2, 10000000000, 10000000000);
         client = join(&g, 0);
-        expect(&g, client, WIRE_ALIVE);
         other = connect_one(&g);
-        greet(other, "token");
+        prove(&g, other, "token", CONN_PROOF);
         hello_as(other, cases[i].rank, cases[i].size, cases[i].abi, cases[i].fingerprint);
         assert_refusal(other, &g, cases[i].want);
-        expect(&g, client, WIRE_ABORT);
-        conn_put(client, WIRE_DONE);
+        expect(&g, client, CONN_ABORT);
+        conn_say(client, CONN_DONE);
         assert_verdict(&g, client, EPA_ERR_CONFIG, cases[i].want);
         finish(&g);
     }
@@ -294,13 +318,13 @@ TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3, 10000000000, 10000000000)
 
     join(g, 0);
     say(&g->client[0], EPA_ERR_NOMEM);
-    conn_put(&g->client[0], WIRE_DONE);
+    conn_say(&g->client[0], CONN_DONE);
     join(g, 1);
-    expect(g, &g->client[1], WIRE_ABORT);
-    conn_put(&g->client[1], WIRE_DONE);
+    expect(g, &g->client[1], CONN_ABORT);
+    conn_say(&g->client[1], CONN_DONE);
     late = join(g, 2);
-    expect(g, late, WIRE_ABORT);
-    conn_put(late, WIRE_DONE);
+    expect(g, late, CONN_ABORT);
+    conn_say(late, CONN_DONE);
     for (uint32_t r = 0; r < 3; r++)
         assert_verdict(g, &g->client[r], EPA_ERR_NOMEM, "");
 }
@@ -311,7 +335,7 @@ TEST_OF_GAME(a_silent_client_is_gone, 2, 10000000000, 200000000)
     for (uint32_t i = 0; i < 1000 && !rendezvous_over(g->rendezvous); i++) {
         conn_keep_alive(&g->client[0], clock_ns(), 20000000);
         if (i == 0)
-            conn_put(&g->client[0], WIRE_DONE);
+            conn_say(&g->client[0], CONN_DONE);
         turn(g);
     }
     assert_verdict(g, &g->client[0], EPA_ERR_DIED,
@@ -324,10 +348,10 @@ TEST_OF_GAME(a_death_explains_what_others_saw_of_it, 3, 10000000000, 10000000000
     join_all(g);
     say(&g->client[0], EPA_ERR_ABORTED);
     say(&g->client[0], EPA_ERR_SYSTEM);
-    expect(g, &g->client[0], WIRE_ABORT);
+    expect(g, &g->client[0], CONN_ABORT);
     conn_finish(&g->client[1]);
-    conn_put(&g->client[0], WIRE_DONE);
-    conn_put(&g->client[2], WIRE_DONE);
+    conn_say(&g->client[0], CONN_DONE);
+    conn_say(&g->client[2], CONN_DONE);
     assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
 }
 
@@ -336,17 +360,17 @@ TEST_OF_GAME(a_death_explains_a_peer_that_was_lost, 3, 10000000000, 10000000000)
 {
     join_all(g);
     say(&g->client[0], EPA_ERR_DIED);
-    expect(g, &g->client[0], WIRE_ABORT);
+    expect(g, &g->client[0], CONN_ABORT);
     conn_finish(&g->client[1]);
-    conn_put(&g->client[0], WIRE_DONE);
-    conn_put(&g->client[2], WIRE_DONE);
+    conn_say(&g->client[0], CONN_DONE);
+    conn_say(&g->client[2], CONN_DONE);
     assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
 }
 
 /* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
 TEST(liars_are_dropped)
 {
-    static const unsigned char much[WIRE_GATHER_MAX + 100];
+    static const unsigned char much[1 << 18];
     static struct game g;
 
     for (uint32_t lie = 0; lie < 6; lie++) {
@@ -356,21 +380,21 @@ TEST(liars_are_dropped)
         join_all(&g);
         liar = &g.client[1];
         if (lie == 0)
-            send_piece(liar, WIRE_GATHER, 7, "x", 1);
+            conn_put_piece(liar, CONN_GATHER, 7, "x", 1);
         else if (lie == 1)
-            send_piece(liar, WIRE_GATHER, 0, much, WIRE_GATHER_MAX / 2 + 1);
+            conn_put_piece(liar, CONN_GATHER, 1, much, 16385);
         else if (lie == 2)
-            send_piece(liar, WIRE_GATHER, 0, much, sizeof(much));
+            conn_put_piece(liar, CONN_GATHER, 1, much, sizeof(much));
         else if (lie == 3)
-            conn_put(liar, WIRE_VERDICT);
+            conn_say(liar, CONN_VERDICT);
         else if (lie == 4)
-            conn_put(liar, WIRE_WORD);
+            conn_say(liar, CONN_WORD);
         else {
-            conn_put(liar, WIRE_DONE);
+            conn_say(liar, CONN_DONE);
             say(liar, EPA_OK);
         }
-        expect(&g, &g.client[0], WIRE_ABORT);
-        conn_put(&g.client[0], WIRE_DONE);
+        expect(&g, &g.client[0], CONN_ABORT);
+        conn_say(&g.client[0], CONN_DONE);
         assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "rank 1 (host h, pid 1001) is gone: it");
         finish(&g);
     }
@@ -379,20 +403,53 @@ TEST(liars_are_dropped)
 TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2, 10000000000, 10000000000)
 {
     join_all(g);
-    send_piece(&g->client[0], WIRE_GATHER, 0, "abc", 3);
-    send_piece(&g->client[1], WIRE_GATHER, 0, "abcd", 4);
-    conn_put(&g->client[0], WIRE_DONE);
-    conn_put(&g->client[1], WIRE_DONE);
+    conn_put_piece(&g->client[0], CONN_GATHER, 1, "abc", 3);
+    conn_put_piece(&g->client[1], CONN_GATHER, 1, "abcd", 4);
+    conn_say(&g->client[0], CONN_DONE);
+    conn_say(&g->client[1], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
 }
 
-TEST_OF_GAME(who_is_late_is_reported_to_those_who_wait, 3, 10000000000, 10000000000)
+TEST_OF_GAME(who_waits_is_told_for_whom, 3, 10000000000, 10000000000)
 {
-    struct wire_word word;
+    struct conn_message m, rest;
+    struct conn_piece piece;
+    uint32_t rank;
 
     join_all(g);
-    send_piece(&g->client[0], WIRE_GATHER, 0, "a", 1);
-    send_piece(&g->client[2], WIRE_GATHER, 0, "c", 1);
-    word = expect_word(g, &g->client[2], WIRE_LATE);
-    assert_int_equal(word.rank, 1);
+    conn_put_piece(&g->client[0], CONN_GATHER, 1, "a", 1);
+    conn_put_piece(&g->client[2], CONN_GATHER, 1, "c", 1);
+    m = expect(g, &g->client[2], CONN_MISSING);
+    assert_true(conn_get(&m, &piece, sizeof(piece), &rest));
+    assert_int_equal(rest.bytes, sizeof(rank));
+    memcpy(&rank, rest.data, sizeof(rank));
+    assert_int_equal(rank, 1);
+}
+
+TEST(text_of_others_has_nothing_that_a_terminal_obeys)
+{
+    struct conn_word sent = {.text = "a\033[2Jb\xc2\x9b\xe2\x80\xae"}, got;
+    struct conn_message m = {CONN_WORD, (const unsigned char *)&sent, sizeof(sent)};
+
+    memset(sent.text + 400, 'x', sizeof(sent.text) - 400); /* and it ends */
+    assert_true(conn_get_word(&m, &got));
+    assert_string_equal(got.text, "a?[2Jb?????");
+    m.bytes--;
+    assert_false(conn_get_word(&m, &got));
+    m.bytes++;
+    sent.signal = 65;
+    assert_false(conn_get_word(&m, &got));
+}
+
+/* RFC 4231, test case 2. */
+TEST(hmac_sha_256_is_that_of_the_rfc)
+{
+    static const unsigned char want[MAC_BYTES] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e,
+                                                  0x6a, 0x04, 0x24, 0x26, 0x08, 0x95, 0x75, 0xc7,
+                                                  0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27, 0x39, 0x83,
+                                                  0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43};
+    unsigned char mac[MAC_BYTES];
+
+    assert_true(mac_of("Jefe", 4, "what do ya want for nothing?", 28, mac));
+    assert_memory_equal(mac, want, sizeof(want));
 }
