@@ -1,6 +1,6 @@
-/* Kernels of sets that multiply in float32: A is widened by block. Included by a set's file, behind its
- * TILE_ROWS, widen(), decode_step() and tile_of_type(); gives it multiply_bf16(), multiply_f16() and
- * multiply_fp8(). */
+/* Kernels of sets that multiply in float32: A is widened by block. Included by a set's file, behind
+ * its TILE_ROWS, widen(), decode_step() and tile_of_type(); gives it multiply_bf16(),
+ * multiply_f16() and multiply_fp8(). */
 #ifndef KERNELS_GEMM_WIDENED_H
 #define KERNELS_GEMM_WIDENED_H
 

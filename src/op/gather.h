@@ -35,8 +35,8 @@ static inline bool op_gather_is_host(const struct op_gather *g)
     return g->backend->memory == EPA_MEMORY_HOST;
 }
 
-/* A state of so many bytes, of which struct op_gather is filled in but for slots' in, in_scale and out;
- * the rest is 0. made_bytes: at most, of what is delivered at a time. */
+/* A state of so many bytes, of which struct op_gather is filled in but for slots' in, in_scale and
+ * out; the rest is 0. made_bytes: at most, of what is delivered at a time. */
 enum epa_status op_gather_create(const struct op_params *, const struct operation *,
                                  size_t state_bytes, size_t made_bytes, struct op_gather **out,
                                  struct epa_error *);
@@ -48,7 +48,8 @@ void op_gather_destroy(struct op_gather *);
 enum epa_status op_gather_alloc(struct op_gather *, size_t n, void **out, struct epa_error *);
 void op_gather_free(struct op_gather *, void *); /* takes NULL */
 
-/* Where something is made: there, or on its way to a device, to which op_gather_deliver() writes it. */
+/* Where something is made: there, or on its way to a device, to which op_gather_deliver() writes
+ * it. */
 static inline void *op_gather_maker(const struct op_gather *g, void *there)
 {
     return op_gather_is_host(g) ? there : g->made;

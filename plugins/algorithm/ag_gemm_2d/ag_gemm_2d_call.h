@@ -1,5 +1,5 @@
-/* What a rank has to do in a call of ag_gemm_2d on hosts: by which way each rank's rows come, and the
- * chunks of rows and blocks of tiles of one call. */
+/* What a rank has to do in a call of ag_gemm_2d on hosts: by which way each rank's rows come, and
+ * the chunks of rows and blocks of tiles of one call. */
 #ifndef AG_GEMM_2D_CALL_H
 #define AG_GEMM_2D_CALL_H
 
@@ -69,8 +69,8 @@ void ag2_release_blocks(struct ag2_call *, const struct ag2_chunk *);
 /* The next tile that has its rows; in a fixed order, the next one if it has. False: none. */
 bool ag2_take_tile(struct ag2_call *, const struct ag2_block **block, uint32_t *column);
 
-/* What who has nothing to do waits for: the first tile that has no worker yet, or NULL, and the first
- * chunk that it waits for; without one, any chunk that has not arrived, or NULL. */
+/* What a worker with nothing to do waits for: the first tile that has no worker yet, or NULL, and
+ * the first chunk that it waits for; without one, any chunk that has not arrived, or NULL. */
 const struct ag2_chunk *ag2_missing_chunk(const struct ag2_call *, const struct ag2_block **out);
 
 #endif
