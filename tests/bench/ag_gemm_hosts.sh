@@ -30,8 +30,8 @@ once() {
     start env "$places" "$epa2a" bench "$config" "${settings[@]}" --set "algorithm.gather=$1"
     finish
     [ -z "$(tr -d '0 ' <<<"$codes")" ] || { tail -n 5 "$work"/err.* >&2; return 1; }
-    tr '\n' ' ' <"$work/out.0" | sed 's/ # / /g' |
-        sed -nE 's/.*alone: gather ([0-9.]+) us, gemm ([0-9.]+) us.* ag_gemm +[0-9]+ +([0-9.]+).*/\1 \2 \3/p'
+    awk '/^# alone: gather/ { gather = $4; gemm = $7 } $1 == "total" { both = $2 }
+        END { print gather + 0, gemm + 0, both }' "$work/out.0"
 }
 
 for ((round = 0; round < rounds; round++)); do
@@ -40,6 +40,7 @@ for ((round = 0; round < rounds; round++)); do
     done
 done
 
+# The smallest of a column, in ms.
 least() { awk -v c="$2" '{ v = $c / 1000; if (NR == 1 || v < least) least = v } END { printf "%.1f", least }' "$work/$1"; }
 printf '%-30s %10s %10s %10s %10s\n' "$ranks ranks, $mbit Mbit/s" expected gather gemm both
 for way in 2d 1d; do
