@@ -8,7 +8,7 @@
 
 struct library;
 
-/* Whether it knows the problem's data type. */
+/* Whether it knows the problem's data type, on this CPU. */
 bool library_knows(const struct epa_ag_gemm *);
 
 /* B is packed here, for products of about `rows` rows a worker. */
