@@ -108,16 +108,6 @@ INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
         _mm256_store_ps(out, widen8(load8(a), f16));
 }
 
-static void widen_bf16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, false);
-}
-
-static void widen_f16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, true);
-}
-
 static void decode_step(const uint8_t *codes, uint16_t *out)
 {
     _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
@@ -238,7 +228,7 @@ INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dt
 }
 
 /* The number of rows is a constant in each, so that the sums are registers. */
-INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
+INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
 {
     switch (rows) {
     case 1:
@@ -258,49 +248,7 @@ INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype
     }
 }
 
-static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, EPA_BF16);
-}
-
-static void tile_f16(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, EPA_F16);
-}
-
-static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, EPA_FP8_E4M3);
-}
-
-static void multiply_bf16(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_BF16,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_bf16,
-                                          .tile = tile_bf16});
-}
-
-static void multiply_f16(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_F16,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_f16,
-                                          .tile = tile_f16});
-}
-
-static void multiply_fp8(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_FP8_E4M3,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_bf16,
-                                          .slice = DECODED,
-                                          .decode = decode_step,
-                                          .tile = tile_fp8});
-}
+#include "kernels/gemm_widened.h"
 
 const struct epa_gemm kernels_gemm_avx2[3] = {
     {

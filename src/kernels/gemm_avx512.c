@@ -73,16 +73,6 @@ INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
     }
 }
 
-static void widen_bf16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, false);
-}
-
-static void widen_f16(const char *a, uint32_t rows, float *out)
-{
-    widen(a, rows, out, true);
-}
-
 /* One of k of a tile. */
 INLINED void add_products(const float *a, uint32_t rows, __m512 b0, __m512 b1, __m512 (*sum)[2])
 {
@@ -132,67 +122,12 @@ INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t r
     *t->ahead = ahead;
 }
 
-INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                      __m512 (*sum)[2])
+INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
 {
-    add(t, k, end, rows, EPA_BF16, sum);
+    tile(t, rows, dtype, add);
 }
 
-INLINED void add_f16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                     __m512 (*sum)[2])
-{
-    add(t, k, end, rows, EPA_F16, sum);
-}
-
-INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                     __m512 (*sum)[2])
-{
-    add(t, k, end, rows, EPA_FP8_E4M3, sum);
-}
-
-static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, false, add_bf16);
-}
-
-static void tile_f16(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, false, add_f16);
-}
-
-static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
-{
-    tile(t, rows, true, add_fp8);
-}
-
-static void multiply_bf16(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_BF16,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_bf16,
-                                          .tile = tile_bf16});
-}
-
-static void multiply_f16(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_F16,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_f16,
-                                          .tile = tile_f16});
-}
-
-static void multiply_fp8(const struct epa_gemm_call *g)
-{
-    gemm_multiply(g, (struct gemm_method){.dtype = EPA_FP8_E4M3,
-                                          .tile_rows = TILE_ROWS,
-                                          .rows = WIDENED_ROWS,
-                                          .widen = widen_bf16,
-                                          .slice = DECODED,
-                                          .decode = decode_step,
-                                          .tile = tile_fp8});
-}
+#include "kernels/gemm_widened.h"
 
 const struct epa_gemm kernels_gemm_avx512[3] = {
     {

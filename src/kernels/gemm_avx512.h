@@ -36,10 +36,10 @@ INLINED void clear_sums(uint32_t rows, __m512 (*sum)[2])
 
 /* Products of elements of k, of a range within the tile. */
 typedef void gemm_add(const struct gemm_tile *, uint32_t k, uint32_t end, uint32_t rows,
-                      __m512 (*sum)[2]);
+                      enum epa_dtype, __m512 (*sum)[2]);
 
 /* A tile whose sums go on from C. */
-INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
+INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
     __m512 sum[TILE_ROWS][2];
 
@@ -51,7 +51,7 @@ INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
             sum[i][1] = _mm512_load_ps(t->c + (size_t)i * EPA_GEMM_COLS + 16);
         }
     }
-    add(t, 0, t->k, rows, sum);
+    add(t, 0, t->k, rows, dtype, sum);
 #pragma GCC unroll 12
     for (uint32_t i = 0; i < rows; i++) {
         _mm512_store_ps(t->c + (size_t)i * EPA_GEMM_COLS, sum[i][0]);
@@ -67,7 +67,7 @@ INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
         __m512 sum[TILE_ROWS][2];
 
         clear_sums(rows, sum);
-        add(t, k, k + GROUP, rows, sum);
+        add(t, k, k + GROUP, rows, EPA_FP8_E4M3, sum);
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < rows; i++) {
             float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
@@ -81,53 +81,53 @@ INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
     }
 }
 
-INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, bool fp8, gemm_add *add)
+INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
-    if (fp8)
+    if (dtype == EPA_FP8_E4M3)
         scale_tile(t, rows, add);
     else
-        sum_tile(t, rows, add);
+        sum_tile(t, rows, dtype, add);
 }
 
 /* The number of rows is a constant in each, so that the sums are registers. */
-INLINED void tile(const struct gemm_tile *t, uint32_t rows, bool fp8, gemm_add *add)
+INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
     switch (rows) {
     case 1:
-        tile_of(t, 1, fp8, add);
+        tile_of(t, 1, dtype, add);
         break;
     case 2:
-        tile_of(t, 2, fp8, add);
+        tile_of(t, 2, dtype, add);
         break;
     case 3:
-        tile_of(t, 3, fp8, add);
+        tile_of(t, 3, dtype, add);
         break;
     case 4:
-        tile_of(t, 4, fp8, add);
+        tile_of(t, 4, dtype, add);
         break;
     case 5:
-        tile_of(t, 5, fp8, add);
+        tile_of(t, 5, dtype, add);
         break;
     case 6:
-        tile_of(t, 6, fp8, add);
+        tile_of(t, 6, dtype, add);
         break;
     case 7:
-        tile_of(t, 7, fp8, add);
+        tile_of(t, 7, dtype, add);
         break;
     case 8:
-        tile_of(t, 8, fp8, add);
+        tile_of(t, 8, dtype, add);
         break;
     case 9:
-        tile_of(t, 9, fp8, add);
+        tile_of(t, 9, dtype, add);
         break;
     case 10:
-        tile_of(t, 10, fp8, add);
+        tile_of(t, 10, dtype, add);
         break;
     case 11:
-        tile_of(t, 11, fp8, add);
+        tile_of(t, 11, dtype, add);
         break;
     default:
-        tile_of(t, TILE_ROWS, fp8, add);
+        tile_of(t, TILE_ROWS, dtype, add);
     }
 }
 

@@ -21,9 +21,10 @@ enum {
     BLOCK = 2048, /* of k: 512 KiB of L2 */
 };
 
-INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows, bool fp8,
-                       __m512 (*sum)[2])
+INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
+                       enum epa_dtype dtype, __m512 (*sum)[2])
 {
+    const bool fp8 = dtype == EPA_FP8_E4M3;
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
     struct gemm_ahead ahead = *t->ahead;
 
@@ -55,26 +56,14 @@ INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint
     *t->ahead = ahead;
 }
 
-INLINED void add_bf16(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                      __m512 (*sum)[2])
-{
-    add_pairs(t, k, end, rows, false, sum);
-}
-
-INLINED void add_fp8(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
-                     __m512 (*sum)[2])
-{
-    add_pairs(t, k, end, rows, true, sum);
-}
-
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, false, add_bf16);
+    tile(t, rows, EPA_BF16, add_pairs);
 }
 
 static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, true, add_fp8);
+    tile(t, rows, EPA_FP8_E4M3, add_pairs);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)

@@ -4,48 +4,26 @@
 #include "op/ag_gemm.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/random.h"
 #include "op/ag_gemm_check.h"
+#include "op/gather.h"
 
 /* What a row of C that is not written holds: NaN in bf16 and f16. */
 enum { POISON = 0xff };
 
-struct slot {
-    struct epa_problem problem;
-    uint64_t iteration;
-    uint32_t *rows;    /* the backend's: [size] */
-    uint32_t *counted; /* [size], for the host; `rows` where that is the backend */
-    void *a, *c;       /* the backend's */
-    float *a_scale;    /* the same; NULL: not FP8 */
-};
-
 struct op_ag_gemm {
-    struct op_rank base;
-    const struct experiment *x;
-    struct epa_world world;
+    struct op_gather g; /* first; in: A, out: C */
     struct epa_ag_gemm_footprint footprint;
     double flops;
-    struct epa_backend *backend;
     struct gemm_values values;
-    void *b; /* the backend's */
-    float *b_scale, *bias;
-    uint32_t n_slots;
-    struct slot *slot;
-    char *made; /* a device's: what is on its way there */
-    char *read; /* a device's: a row of C, for the host */
+    void *b, *b_scale, *bias; /* the backend's */
+    char *read;               /* a device's: a row of C, for the host */
     struct gemm_reference *reference;
 };
 
 static struct op_ag_gemm *op_of(const struct op_rank *rank)
 {
-    return (struct op_ag_gemm *)(uintptr_t)rank; /* base is the first member */
-}
-
-static bool is_host(const struct op_ag_gemm *op)
-{
-    return op->backend->memory == EPA_MEMORY_HOST;
+    return (struct op_ag_gemm *)(uintptr_t)rank; /* the first member of the first member */
 }
 
 /* ---- options ---- */
@@ -194,156 +172,90 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 
-static void release(struct op_ag_gemm *op, void *memory)
-{
-    if (memory != NULL)
-        op->backend->ops->free(op->backend, memory);
-}
-
 static void destroy(struct op_rank *rank)
 {
     struct op_ag_gemm *op = op_of(rank);
 
     if (op == NULL)
         return;
-    for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++) {
-        struct slot *s = &op->slot[i];
-
-        if (s->counted != s->rows)
-            free(s->counted);
-        release(op, s->rows);
-        release(op, s->a);
-        release(op, s->a_scale);
-        release(op, s->c);
-    }
-    release(op, op->b);
-    release(op, op->b_scale);
-    release(op, op->bias);
+    op_gather_free(&op->g, op->b);
+    op_gather_free(&op->g, op->b_scale);
+    op_gather_free(&op->g, op->bias);
     gemm_reference_destroy(op->reference);
-    free(op->slot);
-    free(op->made);
     free(op->read);
-    free(op);
+    op_gather_destroy(&op->g);
 }
 
-/* Nothing where there are no bytes. */
-static enum epa_status take(struct op_ag_gemm *op, size_t n, void **out, struct epa_error *err)
+static enum epa_status slot_alloc(struct op_gather *g, struct op_slot *s, struct epa_error *err)
 {
-    enum epa_status status;
+    enum epa_status status = op_gather_alloc(g, a_bytes(g->x), &s->in, err);
 
-    if (n == 0)
-        return EPA_OK;
-    status = op->backend->ops->alloc(op->backend, n, out);
     if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "no memory for a matrix: %zu bytes", n);
-}
-
-static enum epa_status slot_alloc(struct op_ag_gemm *op, struct slot *s, struct epa_error *err)
-{
-    const struct experiment *x = op->x;
-    size_t counts = op->world.size * sizeof(*s->rows);
-    void *rows = NULL, *a_scale = NULL;
-    enum epa_status status = take(op, counts, &rows, err);
-
-    s->rows = rows;
-    s->counted = is_host(op) ? s->rows : malloc(counts);
+        status = op_gather_alloc(g, max_rows(g->x) * row_scale_bytes(g->x), &s->in_scale, err);
     if (status == EPA_OK)
-        status = take(op, a_bytes(x), &s->a, err);
-    if (status == EPA_OK)
-        status = take(op, max_rows(x) * row_scale_bytes(x), &a_scale, err);
-    s->a_scale = a_scale;
-    if (status == EPA_OK)
-        status = take(op, c_bytes(x), &s->c, err);
-    if (status == EPA_OK && s->counted == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for counts of rows");
+        status = op_gather_alloc(g, c_bytes(g->x), &s->out, err);
     return status;
-}
-
-/* Where something is made: there, or on its way to a device. */
-static void *maker(const struct op_ag_gemm *op, void *there)
-{
-    return is_host(op) ? there : op->made;
-}
-
-static enum epa_status deliver(struct op_ag_gemm *op, void *there, size_t n)
-{
-    return is_host(op) || n == 0 ? EPA_OK
-                                 : op->backend->ops->write(op->backend, there, op->made, n);
 }
 
 static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err)
 {
-    const struct experiment *x = op->x;
+    struct op_gather *g = &op->g;
+    const struct experiment *x = g->x;
     const struct gemm_values *v = &op->values;
-    void *b_scale = NULL, *bias = NULL;
-    enum epa_status status = take(op, b_bytes(x), &op->b, err);
+    enum epa_status status = op_gather_alloc(g, b_bytes(x), &op->b, err);
 
     if (status == EPA_OK)
-        status = take(op, b_scale_bytes(x), &b_scale, err);
-    op->b_scale = b_scale;
+        status = op_gather_alloc(g, b_scale_bytes(x), &op->b_scale, err);
     if (status == EPA_OK)
-        status = take(op, bias_bytes(x), &bias, err);
-    op->bias = bias;
+        status = op_gather_alloc(g, bias_bytes(x), &op->bias, err);
     if (status != EPA_OK)
         return status;
     for (uint32_t j = 0; j < v->n; j++)
-        gemm_make_b(v, op->world.rank, j, (char *)maker(op, op->b) + j * row_bytes(x));
-    status = deliver(op, op->b, b_bytes(x));
+        gemm_make_b(v, g->world.rank, j, (char *)op_gather_maker(g, op->b) + j * row_bytes(x));
+    status = op_gather_deliver(g, op->b, b_bytes(x));
     if (status == EPA_OK && is_fp8(x)) {
-        gemm_make_b_scale(v, op->world.rank, maker(op, op->b_scale));
-        status = deliver(op, op->b_scale, b_scale_bytes(x));
+        gemm_make_b_scale(v, g->world.rank, op_gather_maker(g, op->b_scale));
+        status = op_gather_deliver(g, op->b_scale, b_scale_bytes(x));
     }
     if (status == EPA_OK) {
-        gemm_make_bias(v, op->world.rank, maker(op, op->bias));
-        status = deliver(op, op->bias, bias_bytes(x));
+        gemm_make_bias(v, g->world.rank, op_gather_maker(g, op->bias));
+        status = op_gather_deliver(g, op->bias, bias_bytes(x));
     }
     if (status != EPA_OK)
-        op->backend->ops->explain(op->backend, err);
+        g->backend->ops->explain(g->backend, err);
     return status;
 }
 
 static enum epa_status create(const struct op_params *p, struct op_rank **out,
                               struct epa_error *err)
 {
-    struct op_ag_gemm *op = calloc(1, sizeof(*op));
     size_t made = b_bytes(p->x) > a_bytes(p->x) ? b_bytes(p->x) : a_bytes(p->x);
-    enum epa_status status = EPA_OK;
+    struct op_gather *g = NULL;
+    enum epa_status status =
+        op_gather_create(p, &op_ag_gemm, sizeof(struct op_ag_gemm), made, &g, err);
+    struct op_ag_gemm *op = (struct op_ag_gemm *)g; /* state_bytes */
 
-    if (op == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
-    op->base.operation = &op_ag_gemm;
-    op->x = p->x;
-    op->world = *p->world;
+    if (status != EPA_OK)
+        return status;
     op->footprint = p->footprint->u.ag_gemm;
     op->flops = p->footprint->flops;
-    op->backend = p->backend;
     op->values = values_of(p->x);
-    op->n_slots = p->slots;
-    op->slot = calloc(p->slots, sizeof(*op->slot));
-    op->made = is_host(op) ? NULL : malloc(made);
-    op->read = is_host(op) ? NULL : malloc(c_row_bytes(p->x));
-    if (op->slot == NULL || (!is_host(op) && (op->made == NULL || op->read == NULL)))
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for matrices: %zu bytes", made);
+    op->read = op_gather_is_host(g) ? NULL : malloc(c_row_bytes(p->x));
+    if (!op_gather_is_host(g) && op->read == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a row of C");
     if (status == EPA_OK)
         status = make_weights(op, err);
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
-        status = slot_alloc(op, &op->slot[i], err);
+        status = slot_alloc(g, &g->slot[i], err);
     if (status != EPA_OK) {
-        destroy(&op->base);
+        destroy(&g->base);
         return status;
     }
-    *out = &op->base;
+    *out = &g->base;
     return EPA_OK;
 }
 
 /* ---- an iteration ---- */
-
-static struct epa_problem *problem(struct op_rank *rank, uint32_t slot)
-{
-    return &op_of(rank)->slot[slot].problem;
-}
 
 static void set_weights(const struct op_rank *rank, struct epa_problem *out)
 {
@@ -354,28 +266,27 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
     out->u.ag_gemm.bias_of = op->bias;
 }
 
-/* The scales of all rows are made before the rows, where both go by way of op->made. */
-static enum epa_status make_a(struct op_ag_gemm *op, struct slot *s, uint32_t rows)
+/* Scales go to a device by memory of their own, as rows have op->made. */
+static enum epa_status make_a(struct op_ag_gemm *op, struct op_slot *s, uint32_t rows)
 {
-    const struct experiment *x = op->x;
-    uint32_t groups = epa_ag_gemm_groups(x->gemm.k);
-    char *a = maker(op, s->a);
-    float *scale = is_host(op) ? s->a_scale : NULL, *device = NULL;
-    enum epa_status status = EPA_OK;
+    struct op_gather *g = &op->g;
+    uint32_t groups = is_fp8(g->x) ? epa_ag_gemm_groups(g->x->gemm.k) : 0;
+    size_t scale_bytes = (size_t)rows * row_scale_bytes(g->x);
+    char *a = op_gather_maker(g, s->in);
+    float *scale = s->in_scale, *device = NULL;
+    enum epa_status status;
 
-    if (!is_host(op) && is_fp8(x)) {
-        device = malloc((size_t)rows * groups * sizeof(*device) + 1);
+    if (!op_gather_is_host(g) && scale_bytes > 0) {
+        scale = device = malloc(scale_bytes);
         if (device == NULL)
             return EPA_ERR_NOMEM;
-        scale = device;
     }
     for (uint32_t i = 0; i < rows; i++)
-        gemm_make_a(&op->values, op->world.rank, s->iteration, i, a + i * row_bytes(x),
-                    scale == NULL ? NULL : scale + (size_t)i * groups);
-    status = deliver(op, s->a, rows * row_bytes(x));
-    if (status == EPA_OK && device != NULL && rows > 0)
-        status = op->backend->ops->write(op->backend, s->a_scale, device,
-                                         (size_t)rows * groups * sizeof(*device));
+        gemm_make_a(&op->values, g->world.rank, s->iteration, i, a + i * row_bytes(g->x),
+                    groups == 0 ? NULL : scale + (size_t)i * groups);
+    status = op_gather_deliver(g, s->in, rows * row_bytes(g->x));
+    if (status == EPA_OK && device != NULL)
+        status = g->backend->ops->write(g->backend, s->in_scale, device, scale_bytes);
     free(device);
     return status;
 }
@@ -383,41 +294,29 @@ static enum epa_status make_a(struct op_ag_gemm *op, struct slot *s, uint32_t ro
 static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
 {
     struct op_ag_gemm *op = op_of(rank);
-    struct epa_backend *b = op->backend;
-    struct slot *s = &op->slot[slot];
-    struct epa_ag_gemm *g = &s->problem.u.ag_gemm;
-    enum epa_status status;
+    struct op_gather *g = &op->g;
+    struct op_slot *s = &g->slot[slot];
+    struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
+    enum epa_status status = op_gather_count(g, slot, iteration, rows_of);
 
-    s->iteration = iteration;
-    for (uint32_t r = 0; r < op->world.size; r++)
-        s->counted[r] = rows_of(op->x, r, iteration);
-    status = is_host(op) ? EPA_OK
-                         : b->ops->write(b, s->rows, s->counted, op->world.size * sizeof(*s->rows));
     if (status == EPA_OK)
-        status = make_a(op, s, s->counted[op->world.rank]);
+        status = make_a(op, s, s->counted[g->world.rank]);
     if (status == EPA_OK)
-        status = b->ops->fill(b, s->c, POISON, c_bytes(op->x));
+        status = g->backend->ops->fill(g->backend, s->out, POISON, c_bytes(g->x));
     if (status != EPA_OK)
         return status;
-    shape(op->x, &s->problem);
+    shape(g->x, &s->problem);
     set_weights(rank, &s->problem);
-    g->rows = s->rows;
-    g->a = s->a;
-    g->a_scale = s->a_scale;
-    g->c = s->c;
+    gemm->rows = s->rows;
+    gemm->a = s->in;
+    gemm->a_scale = s->in_scale;
+    gemm->c = s->out;
     return EPA_OK;
-}
-
-static uint32_t units(struct op_rank *rank, uint32_t slot)
-{
-    const struct op_ag_gemm *op = op_of(rank);
-
-    return op->slot[slot].counted[op->world.rank];
 }
 
 static uint32_t node_of(const struct op_ag_gemm *op, uint32_t rank)
 {
-    return op->world.node == NULL ? 0 : op->world.node[rank];
+    return op->g.world.node == NULL ? 0 : op->g.world.node[rank];
 }
 
 /* Its position among the ranks of its node. */
@@ -434,51 +333,50 @@ static uint32_t place_of(const struct op_ag_gemm *op, uint32_t rank)
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_ag_gemm *op = op_of(rank);
-    const struct slot *s = &op->slot[slot];
-    uint32_t me = op->world.rank, size = op->world.size, others = size - 1, local = 0;
-    uint64_t rows = 0, own = s->counted[me], sent = own * others, payload, control;
+    const struct op_slot *s = &op->g.slot[slot];
+    uint32_t me = op->g.world.rank, size = op->g.world.size, others = size - 1, local = 0;
+    uint64_t rows = op_gather_rows(&op->g, s), own = s->counted[me], sent = own * others;
+    uint64_t payload, control;
     struct op_traffic t = {.flops = 0};
 
-    for (uint32_t r = 0; r < size; r++) {
-        rows += s->counted[r];
+    for (uint32_t r = 0; r < size; r++)
         local += node_of(op, r) == node_of(op, me);
-    }
     if (op->footprint.two_level) {
         sent = own * (size / local - 1); /* to other nodes; and each row that came, to this one */
         for (uint32_t r = 0; r < size; r++)
             if (place_of(op, r) == place_of(op, me))
                 sent += (uint64_t)s->counted[r] * (local - 1);
     }
-    payload = row_bytes(op->x) + row_scale_bytes(op->x);
+    payload = row_bytes(op->g.x) + row_scale_bytes(op->g.x);
     control = others * op->footprint.control_bytes;
     t.phase[0] = (struct op_bytes){
         .needed = (rows - own) * payload,
         .sent = sent * op->footprint.row_bytes + control,
         .received = (rows - own) * op->footprint.row_bytes + control,
         .least = others == 0 ? 0 : (own > rows - own ? own : rows - own) * payload};
-    t.flops = op->flops * (double)rows / (double)all_rows(op->x);
+    t.flops = op->flops * (double)rows / (double)all_rows(op->g.x);
     op_traffic_add(sum, &t);
 }
 
 /* ---- the check ---- */
 
 /* A row of C where the host can read it. */
-static enum epa_status read_row(struct op_ag_gemm *op, const struct slot *s, uint64_t row,
+static enum epa_status read_row(struct op_ag_gemm *op, const struct op_slot *s, uint64_t row,
                                 const uint16_t **out, struct epa_error *err)
 {
-    const char *at = (const char *)s->c + row * c_row_bytes(op->x);
+    const char *at = (const char *)s->out + row * c_row_bytes(op->g.x);
     enum epa_status status;
 
-    *out = (const void *)(is_host(op) ? at : op->read);
-    if (is_host(op))
+    *out = (const void *)(op_gather_is_host(&op->g) ? at : op->read);
+    if (op_gather_is_host(&op->g))
         return EPA_OK;
-    status = op->backend->ops->read(op->backend, op->read, at, c_row_bytes(op->x));
+    status = op->g.backend->ops->read(op->g.backend, op->read, at, c_row_bytes(op->g.x));
     if (status != EPA_OK)
-        op->backend->ops->explain(op->backend, err);
+        op->g.backend->ops->explain(op->g.backend, err);
     return status;
 }
 
-static enum epa_status check_end(struct op_ag_gemm *op, const struct slot *s, uint64_t rows,
+static enum epa_status check_end(struct op_ag_gemm *op, const struct op_slot *s, uint64_t rows,
                                  uint64_t *wrong, struct epa_error *err)
 {
     const uint16_t *c;
@@ -489,7 +387,7 @@ static enum epa_status check_end(struct op_ag_gemm *op, const struct slot *s, ui
             (void)epa_fail(err, EPA_ERR_MISMATCH,
                            "rank %u, iteration %llu, ag_gemm: column %u behind the last row "
                            "(%llu rows) was written",
-                           op->world.rank, (unsigned long long)s->iteration, j,
+                           op->g.world.rank, (unsigned long long)s->iteration, j,
                            (unsigned long long)rows);
     return status;
 }
@@ -498,16 +396,16 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
                              uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_ag_gemm *op = op_of(rank);
-    const struct slot *s = &op->slot[slot];
+    const struct op_slot *s = &op->g.slot[slot];
     enum epa_status status = EPA_OK;
     uint64_t at = 0, n = 0;
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
     if (op->reference == NULL)
-        status = gemm_reference_create(&op->values, op->world.rank, all_rows(op->x), &op->reference,
-                                       err);
-    for (uint32_t r = 0; r < op->world.size; r++)
+        status = gemm_reference_create(&op->values, op->g.world.rank, all_rows(op->g.x),
+                                       &op->reference, err);
+    for (uint32_t r = 0; r < op->g.world.size; r++)
         for (uint32_t i = 0; i < s->counted[r] && status == EPA_OK; i++, at++) {
             char what[160];
             const uint16_t *c;
@@ -521,7 +419,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
                 (void)epa_fail(err, EPA_ERR_MISMATCH,
                                "rank %u, iteration %llu, ag_gemm: row %llu (row %u of rank %u): "
                                "%s",
-                               op->world.rank, (unsigned long long)s->iteration,
+                               op->g.world.rank, (unsigned long long)s->iteration,
                                (unsigned long long)at, i, r, what);
             n += bad;
         }
@@ -546,11 +444,11 @@ const struct operation op_ag_gemm = {
     .bytes = bytes,
     .create = create,
     .destroy = destroy,
-    .problem = problem,
+    .problem = op_gather_problem,
     .weights = set_weights,
     .inputs = inputs,
     .unit = "rows",
-    .units = units,
+    .units = op_gather_units,
     .check = check,
     .traffic = traffic,
     .n_phases = 1,

@@ -6,36 +6,18 @@
 #include <string.h>
 
 #include "base/random.h"
-
-struct slot {
-    struct epa_problem problem;
-    uint64_t iteration;
-    void *in;          /* the backend's: [max_rows][row_bytes] */
-    uint32_t *rows;    /* the backend's: [size] */
-    uint32_t *counted; /* [size], for the host; `rows` where that is the backend */
-};
+#include "op/gather.h"
 
 struct op_allgather {
-    struct op_rank base;
-    const struct experiment *x;
-    struct epa_world world;
+    struct op_gather g; /* first */
     struct epa_allgather_footprint footprint;
-    struct epa_backend *backend;
-    uint32_t n_slots;
-    struct slot *slot;
-    char *made; /* a device's: rows on their way there */
     char *read; /* a device's: its output, for the host; made by the first check */
     char *row;  /* as it should be */
 };
 
 static struct op_allgather *op_of(const struct op_rank *rank)
 {
-    return (struct op_allgather *)(uintptr_t)rank; /* base is the first member */
-}
-
-static bool is_host(const struct op_allgather *op)
-{
-    return op->backend->memory == EPA_MEMORY_HOST;
+    return (struct op_allgather *)(uintptr_t)rank; /* the first member of the first member */
 }
 
 /* ---- options ---- */
@@ -86,125 +68,72 @@ static void destroy(struct op_rank *rank)
 
     if (op == NULL)
         return;
-    for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++) {
-        struct slot *s = &op->slot[i];
-
-        if (s->counted != s->rows)
-            free(s->counted);
-        if (s->rows != NULL)
-            op->backend->ops->free(op->backend, s->rows);
-        if (s->in != NULL)
-            op->backend->ops->free(op->backend, s->in);
-    }
-    free(op->slot);
-    free(op->made);
     free(op->read);
     free(op->row);
-    free(op);
-}
-
-static enum epa_status slot_alloc(struct op_allgather *op, struct slot *s, struct epa_error *err)
-{
-    struct epa_backend *b = op->backend;
-    size_t counts = op->world.size * sizeof(*s->rows);
-    void *rows = NULL;
-    enum epa_status status = b->ops->alloc(b, input_bytes(op->x), &s->in);
-
-    if (status == EPA_OK)
-        status = b->ops->alloc(b, counts, &rows);
-    s->rows = rows;
-    if (status != EPA_OK) {
-        b->ops->explain(b, err);
-        return epa_fail(err, status, "no memory for rows: %llu bytes",
-                        (unsigned long long)(input_bytes(op->x) + counts));
-    }
-    s->counted = is_host(op) ? s->rows : malloc(counts);
-    return s->counted != NULL ? EPA_OK
-                              : epa_fail(err, EPA_ERR_NOMEM, "no memory for counts of rows");
+    op_gather_destroy(&op->g);
 }
 
 static enum epa_status create(const struct op_params *p, struct op_rank **out,
                               struct epa_error *err)
 {
-    struct op_allgather *op = calloc(1, sizeof(*op));
-    enum epa_status status = EPA_OK;
+    struct op_gather *g = NULL;
+    enum epa_status status =
+        op_gather_create(p, &op_allgather, sizeof(struct op_allgather), input_bytes(p->x), &g, err);
+    struct op_allgather *op = (struct op_allgather *)g; /* state_bytes */
 
-    if (op == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
-    op->base.operation = &op_allgather;
-    op->x = p->x;
-    op->world = *p->world;
+    if (status != EPA_OK)
+        return status;
     op->footprint = p->footprint->u.allgather;
-    op->backend = p->backend;
-    op->n_slots = p->slots;
-    op->slot = calloc(p->slots, sizeof(*op->slot));
     op->row = malloc(p->x->allgather.row_bytes);
-    op->made = is_host(op) ? NULL : malloc(input_bytes(p->x));
-    if (op->slot == NULL || op->row == NULL || (!is_host(op) && op->made == NULL))
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for rows: %llu bytes",
-                          (unsigned long long)input_bytes(p->x));
+    if (op->row == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a row");
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
-        status = slot_alloc(op, &op->slot[i], err);
+        status = op_gather_alloc(g, input_bytes(p->x), &g->slot[i].in, err);
     if (status != EPA_OK) {
-        destroy(&op->base);
+        destroy(&g->base);
         return status;
     }
-    *out = &op->base;
+    *out = &g->base;
     return EPA_OK;
 }
 
 /* ---- an iteration ---- */
 
-static struct epa_problem *problem(struct op_rank *rank, uint32_t slot)
-{
-    return &op_of(rank)->slot[slot].problem;
-}
-
 static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iteration, uint32_t row,
                      char *out)
 {
-    uint64_t key = random_at(random_key(op->x->seed, RANDOM_X, rank, iteration), row);
+    uint64_t key = random_at(random_key(op->g.x->seed, RANDOM_X, rank, iteration), row);
 
-    for (uint32_t i = 0; i < op->x->allgather.row_bytes / sizeof(key); i++) {
+    for (uint32_t i = 0; i < op->g.x->allgather.row_bytes / sizeof(key); i++) {
         uint64_t word = random_at(key, i);
 
         memcpy(out + i * sizeof(word), &word, sizeof(word));
     }
 }
 
+static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
+{
+    return op_tokens_of(x, x->allgather.max_rows, rank, iteration);
+}
+
 static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
 {
-    struct op_allgather *op = op_of(rank);
-    struct epa_backend *b = op->backend;
-    struct slot *s = &op->slot[slot];
-    uint32_t me = op->world.rank, row_bytes = op->x->allgather.row_bytes, rows;
-    char *made = is_host(op) ? s->in : op->made;
-    enum epa_status status = EPA_OK;
+    struct op_gather *g = op_gather_of(rank);
+    struct op_slot *s = &g->slot[slot];
+    uint32_t me = g->world.rank, row_bytes = g->x->allgather.row_bytes;
+    char *made = op_gather_maker(g, s->in);
+    enum epa_status status = op_gather_count(g, slot, iteration, rows_of);
 
-    s->iteration = iteration;
-    for (uint32_t r = 0; r < op->world.size; r++)
-        s->counted[r] = op_tokens_of(op->x, op->x->allgather.max_rows, r, iteration);
-    rows = s->counted[me];
-    for (uint32_t i = 0; i < rows; i++)
-        make_row(op, me, iteration, i, made + (size_t)i * row_bytes);
-    if (!is_host(op)) {
-        status = b->ops->write(b, s->rows, s->counted, op->world.size * sizeof(*s->rows));
-        if (status == EPA_OK && rows != 0)
-            status = b->ops->write(b, s->in, made, (size_t)rows * row_bytes);
-    }
+    for (uint32_t i = 0; i < s->counted[me]; i++)
+        make_row(op_of(rank), me, iteration, i, made + (size_t)i * row_bytes);
+    if (status == EPA_OK)
+        status = op_gather_deliver(g, s->in, (size_t)s->counted[me] * row_bytes);
     if (status != EPA_OK)
         return status;
-    shape(op->x, &s->problem);
+    shape(g->x, &s->problem);
     s->problem.u.allgather.rows = s->rows;
     s->problem.u.allgather.in = s->in;
     return EPA_OK;
-}
-
-static uint32_t rows_of(struct op_rank *rank, uint32_t slot)
-{
-    const struct op_allgather *op = op_of(rank);
-
-    return op->slot[slot].counted[op->world.rank];
 }
 
 /* Every rank needs the rows of all others; its own leave once for each other, and at least
@@ -212,14 +141,13 @@ static uint32_t rows_of(struct op_rank *rank, uint32_t slot)
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_allgather *op = op_of(rank);
-    const struct slot *s = &op->slot[slot];
-    uint64_t row_bytes = op->x->allgather.row_bytes, others = op->world.size - 1;
-    uint64_t own = s->counted[op->world.rank] * row_bytes, all = 0;
+    const struct op_slot *s = &op->g.slot[slot];
+    uint64_t row_bytes = op->g.x->allgather.row_bytes, others = op->g.world.size - 1;
+    uint64_t own = s->counted[op->g.world.rank] * row_bytes;
+    uint64_t all = op_gather_rows(&op->g, s) * row_bytes;
     uint64_t control = others * op->footprint.control_bytes;
     struct op_traffic t = {.flops = 0};
 
-    for (uint32_t r = 0; r < op->world.size; r++)
-        all += s->counted[r] * row_bytes;
     t.phase[0] = (struct op_bytes){.needed = all - own,
                                    .sent = own * others + control,
                                    .received = all - own + control,
@@ -232,18 +160,18 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
 /* ---- the check ---- */
 
 /* The output where the host can read it. */
-static enum epa_status read_output(struct op_allgather *op, const struct slot *s, uint64_t n,
+static enum epa_status read_output(struct op_allgather *op, const struct op_slot *s, uint64_t n,
                                    const char **out, struct epa_error *err)
 {
     const struct epa_allgather *g = &s->problem.u.allgather;
-    struct epa_backend *b = op->backend;
+    struct epa_backend *b = op->g.backend;
     enum epa_status status;
 
     *out = g->out;
-    if (is_host(op) || n == 0)
+    if (op_gather_is_host(&op->g) || n == 0)
         return EPA_OK;
     if (op->read == NULL)
-        op->read = malloc(op->world.size * input_bytes(op->x));
+        op->read = malloc(op->g.world.size * input_bytes(op->g.x));
     if (op->read == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a copy of the output");
     *out = op->read;
@@ -254,10 +182,10 @@ static enum epa_status read_output(struct op_allgather *op, const struct slot *s
 }
 
 /* Compares a row; says what is wrong with the first byte that is. Returns how many are. */
-static uint64_t compare_row(const struct op_allgather *op, const struct slot *s, uint32_t source,
+static uint64_t compare_row(const struct op_allgather *op, const struct op_slot *s, uint32_t source,
                             uint32_t row, const char *have, struct epa_error *err)
 {
-    uint32_t row_bytes = op->x->allgather.row_bytes;
+    uint32_t row_bytes = op->g.x->allgather.row_bytes;
     uint64_t wrong = 0;
 
     make_row(op, source, s->iteration, row, op->row);
@@ -271,7 +199,7 @@ static uint64_t compare_row(const struct op_allgather *op, const struct slot *s,
             (void)epa_fail(err, EPA_ERR_MISMATCH,
                            "rank %u, iteration %llu, allgather: byte %u of row %u of rank "
                            "%u is 0x%02x, should be 0x%02x",
-                           op->world.rank, (unsigned long long)s->iteration, i, row, source,
+                           op->g.world.rank, (unsigned long long)s->iteration, i, row, source,
                            (unsigned char)have[i], (unsigned char)op->row[i]);
     }
     return wrong;
@@ -281,23 +209,23 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
                              uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_allgather *op = op_of(rank);
-    const struct slot *s = &op->slot[slot];
-    uint64_t row_bytes = op->x->allgather.row_bytes, all = 0, n = 0;
+    const struct op_slot *s = &op->g.slot[slot];
+    uint64_t row_bytes = op->g.x->allgather.row_bytes, n = 0;
+    uint64_t all = op_gather_rows(&op->g, s);
     const char *have = NULL;
     enum epa_status status;
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    for (uint32_t r = 0; r < op->world.size; r++)
-        all += s->counted[r];
     if (s->problem.u.allgather.out == NULL)
         return epa_fail(err, EPA_ERR_MISMATCH,
-                        "rank %u, iteration %llu, allgather: there is no output", op->world.rank,
+                        "rank %u, iteration %llu, allgather: there is no output",
+                        op->g.world.rank,
                         (unsigned long long)s->iteration);
     status = read_output(op, s, all * row_bytes, &have, err);
     if (status != EPA_OK)
         return status;
-    for (uint32_t r = 0; r < op->world.size; r++)
+    for (uint32_t r = 0; r < op->g.world.size; r++)
         for (uint32_t i = 0; i < s->counted[r]; i++, have += row_bytes)
             n += compare_row(op, s, r, i, have, err);
     *compared += all * row_bytes;
@@ -319,10 +247,10 @@ const struct operation op_allgather = {
     .bytes = bytes,
     .create = create,
     .destroy = destroy,
-    .problem = problem,
+    .problem = op_gather_problem,
     .inputs = inputs,
     .unit = "rows",
-    .units = rows_of,
+    .units = op_gather_units,
     .check = check,
     .traffic = traffic,
     .n_phases = 1,

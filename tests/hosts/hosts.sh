@@ -71,7 +71,7 @@ set_up() {
 #!/bin/sh
 host=\$1
 shift
-exec nsenter -t "\$(cat $work/\$host)" -n -u env -i PATH="\$PATH" TMPDIR=$work sh -c "\$*"
+exec nsenter -t "\$(cat $work/\$host)" -n -u -i env -i PATH="\$PATH" TMPDIR=$work sh -c "\$*"
 EOF
     chmod +x "$work/agent"
 }
@@ -79,7 +79,7 @@ EOF
 on() {
     local host=$1
     shift
-    nsenter -t "$(cat "$work/$host")" -n -u "$@"
+    nsenter -t "$(cat "$work/$host")" -n -u -i "$@"
 }
 
 # give_address N: to eth0 of that host, which has just come
@@ -98,7 +98,7 @@ hosts_up() {
     local i _
     cable=$2
     for i in $(seq "$1"); do
-        unshare --net --uts sh -c "hostname host$i && echo \$\$ >$work/host$i && exec sleep infinity" &
+        unshare --net --uts --ipc sh -c "hostname host$i && echo \$\$ >$work/host$i && exec sleep infinity" &
         for _ in $(seq 1000); do
             [ -s "$work/host$i" ] && break
             sleep 0.01

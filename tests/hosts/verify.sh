@@ -1,5 +1,5 @@
 #!/bin/bash
-# ll_v2 over ucx between hosts that are namespaces: every rank of every launch must be right.
+# An experiment over ucx between hosts that are namespaces: every rank of every launch must be right.
 #   verify.sh EPA2A CABLE CONFIG LAUNCH LINK PLACES [SETTING ...]
 #     LAUNCH: mpirun | env, see hosts.sh
 #     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way

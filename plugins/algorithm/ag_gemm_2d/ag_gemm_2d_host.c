@@ -21,7 +21,7 @@
  *       in the set of e is of e - 2: nobody reads it any more, neither tiles nor, pulled, copies,
  *       nor puts, which a rank completes (quiet) before it returns.
  *   (3) Words only count up, and two SETs of one, of e and e + 1, have a quiet between them. */
-#include "ag_gemm_2d.h"
+#include "ag_gemm_2d_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,26 +31,6 @@
 #include "base/clock.h"
 
 enum { PIECE_BYTES = 64, PIECE = 32, PANEL = EPA_GEMM_ROWS };
-enum chunk_state { AWAITED, ARRIVED, TAKEN, PLACED, DONE };
-
-/* How a chunk comes to this rank. */
-enum chunk_way { OWN, STORED, LOADED, PUT };
-
-struct chunk {
-    uint32_t state; /* enum chunk_state; release: what was done before is seen by acquire */
-    uint32_t source, index;
-    uint32_t row, rows;  /* first row in the panels */
-    uint32_t source_row; /* first row of the source's own */
-};
-
-/* Rows of C that are computed together, by tiles of some columns. */
-struct block {
-    uint32_t waits;  /* chunks that have yet to be placed */
-    uint32_t column; /* tiles that were taken */
-    uint32_t row, rows, c_row;
-    uint32_t turn; /* for the order */
-};
-
 /* What a call does: all, or for bench one half. */
 enum part { BOTH, GATHER, GEMM };
 
@@ -63,25 +43,14 @@ struct ag2_host {
     struct ag2_layout l;
     struct gemm_weights weights;
     struct ag2_names name;
-    uint32_t place[AG2_RANKS], node[AG2_RANKS]; /* of each rank */
-    uint32_t nodes, per_node;
-    uint32_t sender[AG2_RANKS];             /* of each source's chunks, to this rank */
-    uint32_t mates[AG2_RANKS], n_mates;     /* of this node, to which loads and stores reach */
-    uint32_t put_to[AG2_RANKS], n_put_to;   /* that get own rows by puts */
-    uint32_t pass_to[AG2_RANKS], n_pass_to; /* of this node, that get all rows by puts */
+    struct ag2_routes routes;
     bool any_source;
 
     /* The call at hand. */
     struct epa_ag_gemm *problem;
     enum part part;
-    uint32_t start[AG2_RANKS + 1];      /* of each rank's rows in the panels */
-    uint32_t raw_start[AG2_RANKS + 1];  /* and without padding */
-    uint32_t n_blocks, columns;         /* columns: tiles of a block */
-    struct block *block;                /* [most] */
-    uint32_t *order;                    /* [most] */
-    struct chunk *chunk;                /* [signals] */
+    struct ag2_call call;
     uint32_t to_take, unplaced, undone; /* chunks: ARRIVED; not PLACED; not DONE */
-    uint32_t untaken;                   /* tiles */
     uint32_t stopped;                   /* worker 0 has failed */
     enum epa_status status;             /* its */
     float **scratch;                    /* [workers] */
@@ -114,201 +83,18 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* ---- who sends to whom ---- */
-
-static bool is_near(const struct ag2_host *h, uint32_t rank)
-{
-    return h->node[rank] == h->node[h->host.world.rank] && algo_reachable(&h->host, rank);
-}
-
-static enum chunk_way way_of(const struct ag2_host *h, uint32_t source)
-{
-    return source == h->host.world.rank     ? OWN
-           : !is_near(h, h->sender[source]) ? PUT
-           : h->l.config.mode == AG2_PULL   ? LOADED
-                                            : STORED;
-}
-
-/* Whether this rank passes a source's rows on within its node. */
-static bool passes_on(const struct ag2_host *h, uint32_t source)
-{
-    uint32_t me = h->host.world.rank;
-
-    return source == me ||
-           (h->l.two_level && h->node[source] != h->node[me] && h->place[source] == h->place[me]);
-}
-
-static enum epa_status find_places(struct ag2_host *h, struct epa_error *err)
-{
-    const struct epa_world *w = &h->host.world;
-    uint32_t ranks_of[AG2_RANKS] = {0};
-
-    for (uint32_t r = 0; r < w->size; r++) {
-        h->node[r] = w->node != NULL ? w->node[r] : 0;
-        h->place[r] = ranks_of[h->node[r]]++;
-        h->nodes = h->node[r] + 1 > h->nodes ? h->node[r] + 1 : h->nodes;
-    }
-    h->per_node = ranks_of[h->node[w->rank]];
-    for (uint32_t i = 0; i < h->nodes && h->l.two_level; i++)
-        if (ranks_of[i] != h->per_node)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ag_gemm_2d with gather: 2d needs as many ranks on each node: node %u "
-                            "has %u, and that of rank %u has %u; set gather: 1d",
-                            i, ranks_of[i], w->rank, h->per_node);
-    return EPA_OK;
-}
-
-static uint32_t rank_at(const struct ag2_host *h, uint32_t node, uint32_t place)
-{
-    uint32_t r = 0;
-
-    while (h->node[r] != node || h->place[r] != place)
-        r++;
-    return r;
-}
-
-static void find_routes(struct ag2_host *h)
-{
-    uint32_t me = h->host.world.rank, size = h->host.world.size;
-
-    for (uint32_t s = 0; s < size; s++)
-        h->sender[s] = h->l.two_level && h->node[s] != h->node[me] && h->place[s] != h->place[me]
-                           ? rank_at(h, h->node[me], h->place[s])
-                           : s;
-    for (uint32_t i = 1; i < size; i++) {
-        uint32_t r = algo_peer(&h->host, i);
-        bool mate = h->node[r] == h->node[me];
-
-        if (mate && is_near(h, r))
-            h->mates[h->n_mates++] = r;
-        else if (mate)
-            h->pass_to[h->n_pass_to++] = r;
-        if (!is_near(h, r) && (mate || !h->l.two_level || h->place[r] == h->place[me]))
-            h->put_to[h->n_put_to++] = r;
-    }
-}
-
 /* ---- the call at hand ---- */
-
-static enum epa_status find_starts(struct ag2_host *h)
-{
-    const struct epa_ag_gemm *g = h->problem;
-
-    for (uint32_t r = 0; r < h->l.size; r++) {
-        uint32_t rows = g->rows[r];
-
-        if (rows > h->l.max_rows)
-            return algo_fail(&h->host, EPA_ERR_CONFIG,
-                             "rank %u has %u rows, and there is room for %u of a rank", r, rows,
-                             h->l.max_rows);
-        h->raw_start[r + 1] = h->raw_start[r] + rows;
-        h->start[r + 1] =
-            h->start[r] + (h->l.config.across_ranks ? rows : gemm_round_up(rows, PANEL));
-    }
-    return EPA_OK;
-}
-
-/* When a rank's rows have their turn: those of this rank first, then of the ranks after it in this
- * node, then of the nodes after it. */
-static uint32_t turn_of(const struct ag2_host *h, uint32_t rank)
-{
-    uint32_t me = h->host.world.rank;
-    uint32_t node = (h->node[rank] + h->nodes - h->node[me]) % h->nodes;
-
-    return node * h->l.size + (h->place[rank] + h->l.size - h->place[me]) % h->l.size;
-}
-
-static void add_blocks(struct ag2_host *h, uint32_t row, uint32_t rows, uint32_t c_row)
-{
-    uint32_t rank = 0;
-
-    for (uint32_t done = 0; done < rows; done += h->l.config.tile_rows) {
-        struct block *b = &h->block[h->n_blocks];
-
-        *b = (struct block){.row = row + done,
-                            .rows = least(rows - done, h->l.config.tile_rows),
-                            .c_row = c_row + done};
-        while (h->raw_start[rank + 1] <= b->c_row)
-            rank++;
-        b->turn = h->l.config.order == AG2_NONE ? 0 : turn_of(h, rank);
-        h->order[h->n_blocks] = h->n_blocks;
-        h->n_blocks++;
-    }
-}
-
-static void make_blocks(struct ag2_host *h)
-{
-    h->n_blocks = 0;
-    if (h->l.config.across_ranks)
-        add_blocks(h, 0, h->raw_start[h->l.size], 0);
-    for (uint32_t r = 0; r < h->l.size && !h->l.config.across_ranks; r++)
-        add_blocks(h, h->start[r], h->raw_start[r + 1] - h->raw_start[r], h->raw_start[r]);
-    for (uint32_t i = 1; i < h->n_blocks; i++) { /* in runs that are sorted: few moves */
-        uint32_t b = h->order[i], j = i;
-
-        for (; j > 0 && h->block[h->order[j - 1]].turn > h->block[b].turn; j--)
-            h->order[j] = h->order[j - 1];
-        h->order[j] = b;
-    }
-}
-
-/* The block with a row of the panels, or the next one. */
-static uint32_t block_at(const struct ag2_host *h, uint32_t row)
-{
-    uint32_t first = 0, end = h->n_blocks;
-
-    while (first < end) {
-        uint32_t middle = (first + end) / 2;
-
-        if (h->block[middle].row + h->block[middle].rows <= row)
-            first = middle + 1;
-        else
-            end = middle;
-    }
-    return first;
-}
-
-/* Whether a block waits for a chunk. */
-static bool has_rows_of(const struct block *b, const struct chunk *c)
-{
-    return c->row < b->row + b->rows && b->row < c->row + c->rows;
-}
-
-static void make_chunks(struct ag2_host *h)
-{
-    for (uint32_t r = 0; r < h->l.size; r++) {
-        uint32_t rows = h->raw_start[r + 1] - h->raw_start[r];
-
-        for (uint32_t i = 0; i < h->l.chunks; i++) {
-            uint32_t first = least(i * h->l.chunk_rows, rows);
-            struct chunk *c = &h->chunk[ag2_signal(&h->l, r, i)];
-
-            *c = (struct chunk){.state = AWAITED,
-                                .source = r,
-                                .index = i,
-                                .row = h->start[r] + first,
-                                .rows = least(rows - first, h->l.chunk_rows),
-                                .source_row = first};
-            for (uint32_t b = block_at(h, c->row);
-                 b < h->n_blocks && h->block[b].row < c->row + c->rows; b++)
-                h->block[b].waits += h->part == BOTH && has_rows_of(&h->block[b], c);
-        }
-    }
-}
 
 static enum epa_status prepare(struct ag2_host *h, struct epa_ag_gemm *g, enum part part)
 {
-    enum epa_status status;
-
+    for (uint32_t r = 0; r < h->l.size; r++)
+        if (g->rows[r] > h->l.max_rows)
+            return algo_fail(&h->host, EPA_ERR_CONFIG,
+                             "rank %u has %u rows, and there is room for %u of a rank", r,
+                             g->rows[r], h->l.max_rows);
     h->problem = g;
     h->part = part;
-    status = find_starts(h);
-    if (status != EPA_OK)
-        return status;
-    make_blocks(h);
-    make_chunks(h);
-    h->columns = gemm_round_up(h->weights.padded_n, h->l.config.tile_cols) / h->l.config.tile_cols;
-    h->untaken = part == GATHER ? 0 : h->n_blocks * h->columns;
+    ag2_call_begin(&h->call, &h->l, &h->routes, g->rows, part != GATHER, part == BOTH);
     h->to_take = 0;
     h->unplaced = h->undone = part == GEMM ? 0 : h->l.signals;
     h->stopped = 0;
@@ -336,45 +122,46 @@ static void copy_panel(const struct ag2_host *h, const char *from, char *const *
     }
 }
 
-static const char *raw_row(const struct ag2_host *h, const struct chunk *c, uint32_t i)
+static const char *raw_row(const struct ag2_host *h, const struct ag2_chunk *c, uint32_t i)
 {
     uint64_t row = c->source_row + i;
 
     if (c->source == h->host.world.rank)
         return (const char *)h->problem->a + row * h->l.raw_row_bytes;
     return algo_at(&h->host, h->host.world.rank, set_offset(h) + h->l.raw_at) +
-           (h->raw_start[c->source] + row) * h->l.raw_row_bytes;
+           (h->call.raw_start[c->source] + row) * h->l.raw_row_bytes;
 }
 
-static const char *raw_scales(const struct ag2_host *h, const struct chunk *c)
+static const char *raw_scales(const struct ag2_host *h, const struct ag2_chunk *c)
 {
     if (c->source == h->host.world.rank)
         return (const char *)h->problem->a_scale + c->source_row * h->l.scale_row_bytes;
     return algo_at(&h->host, h->host.world.rank, set_offset(h) + h->l.raw_scales_at) +
-           (uint64_t)(h->raw_start[c->source] + c->source_row) * h->l.scale_row_bytes;
+           (uint64_t)(h->call.raw_start[c->source] + c->source_row) * h->l.scale_row_bytes;
 }
 
 /* Rows of a chunk into the own panels, and on to those of mates that are to have them. */
-static void place_rows(struct ag2_host *h, const struct chunk *c, uint32_t worker)
+static void place_rows(struct ag2_host *h, const struct ag2_chunk *c, uint32_t worker)
 {
-    enum chunk_way way = way_of(h, c->source);
-    bool passes = passes_on(h, c->source) && h->l.config.mode == AG2_PUSH;
-    uint32_t me = h->host.world.rank, n_mates = passes ? h->n_mates : 0;
+    const struct ag2_routes *r = &h->routes;
+    bool load = r->way[c->source] == AG2_LOADED;
+    bool store = r->passes_on[c->source] && h->l.config.mode == AG2_PUSH;
+    uint32_t me = h->host.world.rank, n_mates = store ? r->n_mates : 0;
+    uint32_t sender = r->sender[c->source];
     char *own = panels_of(h, me), *mate[AG2_RANKS];
-    const char *from = way == LOADED ? panels_of(h, h->sender[c->source]) : NULL;
-    const char *scales =
-        way == LOADED ? scales_of(h, h->sender[c->source], c->row) : raw_scales(h, c);
+    const char *from = load ? panels_of(h, sender) : NULL;
+    const char *scales = load ? scales_of(h, sender, c->row) : raw_scales(h, c);
     size_t scale_bytes = c->rows * h->l.scale_row_bytes;
 
     for (uint32_t i = 0; i < n_mates; i++)
-        mate[i] = panels_of(h, h->mates[i]);
+        mate[i] = panels_of(h, r->mates[i]);
     for (uint32_t done = 0, some; done < c->rows; done += some) {
         uint32_t row = c->row + done;
 
         some = least(c->rows - done, PANEL - row % PANEL);
-        if (way == LOADED)
+        if (load)
             copy_panel(h, from, &own, 1, row, some);
-        for (uint32_t i = 0; i < some && way != LOADED; i++)
+        for (uint32_t i = 0; i < some && !load; i++)
             gemm_pack_row(&h->weights, raw_row(h, c, done + i), own, row + i, h->line[worker]);
         if (n_mates > 0)
             copy_panel(h, own, mate, n_mates, row, some);
@@ -383,19 +170,15 @@ static void place_rows(struct ag2_host *h, const struct chunk *c, uint32_t worke
         return;
     memcpy(scales_of(h, me, c->row), scales, scale_bytes);
     for (uint32_t i = 0; i < n_mates; i++)
-        memcpy(scales_of(h, h->mates[i], c->row), scales, scale_bytes);
+        memcpy(scales_of(h, r->mates[i], c->row), scales, scale_bytes);
 }
 
 /* The rows of a chunk are in the panels: blocks wait for one chunk less. */
-static void chunk_placed(struct ag2_host *h, struct chunk *c)
+static void chunk_placed(struct ag2_host *h, struct ag2_chunk *c)
 {
-    for (uint32_t b = block_at(h, c->row); b < h->n_blocks && h->block[b].row < c->row + c->rows;
-         b++)
-        if (h->part == BOTH && has_rows_of(&h->block[b], c))
-            /* Release: pairs with the acquire in take_tile(). */
-            __atomic_fetch_sub(&h->block[b].waits, 1, __ATOMIC_ACQ_REL);
+    ag2_release_blocks(&h->call, c);
     /* Release: pairs with the acquire in pass_on(); what was stored to mates is before it. */
-    __atomic_store_n(&c->state, PLACED, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->state, AG2_PLACED, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&h->unplaced, 1, __ATOMIC_RELEASE);
 }
 
@@ -405,44 +188,44 @@ static bool take_chunk(struct ag2_host *h, uint32_t worker)
     if (__atomic_load_n(&h->to_take, __ATOMIC_RELAXED) == 0)
         return false;
     for (uint32_t i = 0; i < h->l.signals; i++) {
-        struct chunk *c = &h->chunk[(h->host.world.rank * h->l.chunks + i) % h->l.signals];
-        uint32_t arrived = ARRIVED;
+        struct ag2_chunk *c = &h->call.chunk[(h->host.world.rank * h->l.chunks + i) % h->l.signals];
+        uint32_t arrived = AG2_ARRIVED;
         uint64_t begin;
 
         /* Acquire: pairs with the release in chunk_arrived(). */
-        if (__atomic_load_n(&c->state, __ATOMIC_RELAXED) != ARRIVED ||
-            !__atomic_compare_exchange_n(&c->state, &arrived, TAKEN, false, __ATOMIC_ACQUIRE,
+        if (__atomic_load_n(&c->state, __ATOMIC_RELAXED) != AG2_ARRIVED ||
+            !__atomic_compare_exchange_n(&c->state, &arrived, AG2_TAKEN, false, __ATOMIC_ACQUIRE,
                                          __ATOMIC_RELAXED))
             continue;
         __atomic_fetch_sub(&h->to_take, 1, __ATOMIC_RELAXED);
         begin = epa_trace_now(h->host.trace);
         place_rows(h, c, worker);
         (void)epa_trace_slice(h->host.trace, worker,
-                              way_of(h, c->source) == LOADED ? h->name.copy : h->name.pack, begin,
-                              c->source, c->rows * h->l.panel_row_bytes, c->rows);
+                              h->routes.way[c->source] == AG2_LOADED ? h->name.copy : h->name.pack,
+                              begin, c->source, c->rows * h->l.panel_row_bytes, c->rows);
         chunk_placed(h, c);
         return true;
     }
     return false;
 }
 
-static void chunk_arrived(struct ag2_host *h, struct chunk *c)
+static void chunk_arrived(struct ag2_host *h, struct ag2_chunk *c)
 {
-    if (c->rows == 0 || way_of(h, c->source) == STORED) {
+    if (c->rows == 0 || h->routes.way[c->source] == AG2_STORED) {
         chunk_placed(h, c);
         return;
     }
     /* Release: pairs with take_chunk(). */
-    __atomic_store_n(&c->state, ARRIVED, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->state, AG2_ARRIVED, __ATOMIC_RELEASE);
     __atomic_fetch_add(&h->to_take, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- worker 0: puts and signals ---- */
 
 /* A chunk as the problem has it, to a rank that loads and stores do not reach. */
-static enum epa_status put_chunk(struct ag2_host *h, const struct chunk *c, uint32_t peer)
+static enum epa_status put_chunk(struct ag2_host *h, const struct ag2_chunk *c, uint32_t peer)
 {
-    uint64_t row = h->raw_start[c->source] + c->source_row, raw = set_offset(h) + h->l.raw_at;
+    uint64_t row = h->call.raw_start[c->source] + c->source_row, raw = set_offset(h) + h->l.raw_at;
     uint64_t at = raw + row * h->l.raw_row_bytes, bytes = c->rows * h->l.raw_row_bytes;
     uint64_t scales_at = set_offset(h) + h->l.raw_scales_at + row * h->l.scale_row_bytes;
     bool own = c->source == h->host.world.rank && h->any_source;
@@ -465,9 +248,9 @@ static enum epa_status put_chunk(struct ag2_host *h, const struct chunk *c, uint
 }
 
 /* Puts read from the heap, where a transport cannot read from elsewhere. */
-static void stage_chunk(struct ag2_host *h, const struct chunk *c)
+static void stage_chunk(struct ag2_host *h, const struct ag2_chunk *c)
 {
-    uint64_t row = h->raw_start[c->source] + c->source_row;
+    uint64_t row = h->call.raw_start[c->source] + c->source_row;
     char *set = h->host.t->heap + set_offset(h);
 
     if (c->rows == 0)
@@ -486,47 +269,51 @@ static enum epa_status send_own(struct ag2_host *h)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < h->l.chunks; i++) {
-        struct chunk *c = &h->chunk[ag2_signal(&h->l, h->host.world.rank, i)];
+        struct ag2_chunk *c = &h->call.chunk[ag2_signal(&h->l, h->host.world.rank, i)];
 
-        if (h->n_put_to != 0 && !h->any_source)
+        if (h->routes.n_put_to != 0 && !h->any_source)
             stage_chunk(h, c);
-        for (uint32_t p = 0; p < h->n_put_to && status == EPA_OK; p++)
-            status = put_chunk(h, c, h->put_to[p]);
+        for (uint32_t p = 0; p < h->routes.n_put_to && status == EPA_OK; p++)
+            status = put_chunk(h, c, h->routes.put_to[p]);
         chunk_arrived(h, c);
     }
-    if (h->n_put_to != 0)
+    if (h->routes.n_put_to != 0)
         (void)epa_trace_slice(h->host.trace, 0, h->name.put, begin, EPA_TRACE_NOBODY, 0, 0);
     return status;
 }
 
 /* A chunk is placed: those of this node that get it from this rank are signalled. */
-static enum epa_status pass_on(struct ag2_host *h, struct chunk *c)
+static enum epa_status pass_on(struct ag2_host *h, struct ag2_chunk *c)
 {
     enum epa_status status = EPA_OK;
 
     h->host.last.what = "rows";
     h->host.last.row = c->source;
-    for (uint32_t i = 0; i < h->n_mates && status == EPA_OK && passes_on(h, c->source); i++)
+    for (uint32_t i = 0;
+         i < h->routes.n_mates && status == EPA_OK && h->routes.passes_on[c->source]; i++)
         status = algo_signal(&h->host, 0, NULL, 0, ag2_signal(&h->l, c->source, c->index),
-                             h->host.epoch, h->mates[i]);
-    __atomic_store_n(&c->state, DONE, __ATOMIC_RELAXED); /* only this worker looks at it again */
+                             h->host.epoch, h->routes.mates[i]);
+    __atomic_store_n(&c->state, AG2_DONE,
+                     __ATOMIC_RELAXED); /* only this worker looks at it again */
     h->undone--;
     return status;
 }
 
 /* A word was seen. Once wait() has returned, what was stored and put before can be read. */
-static enum epa_status receive(struct ag2_host *h, struct chunk *c, uint64_t seen)
+static enum epa_status receive(struct ag2_host *h, struct ag2_chunk *c, uint64_t seen)
 {
     uint32_t signal = ag2_signal(&h->l, c->source, c->index);
     uint64_t begin = epa_trace_now(h->host.trace), end;
     enum epa_status status =
-        algo_wait(&h->host, signal, seen, "rows", c->source, h->sender[c->source]);
+        algo_wait(&h->host, signal, seen, "rows", c->source, h->routes.sender[c->source]);
 
-    end = epa_trace_slice(h->host.trace, 0, h->name.wait, begin, h->sender[c->source], 0, c->rows);
-    epa_trace_flow_end(h->host.trace, 0, begin, end, h->sender[c->source], h->host.signal + signal,
-                       h->host.epoch);
-    for (uint32_t i = 0; i < h->n_pass_to && status == EPA_OK && passes_on(h, c->source); i++)
-        status = put_chunk(h, c, h->pass_to[i]);
+    end = epa_trace_slice(h->host.trace, 0, h->name.wait, begin, h->routes.sender[c->source], 0,
+                          c->rows);
+    epa_trace_flow_end(h->host.trace, 0, begin, end, h->routes.sender[c->source],
+                       h->host.signal + signal, h->host.epoch);
+    for (uint32_t i = 0;
+         i < h->routes.n_pass_to && status == EPA_OK && h->routes.passes_on[c->source]; i++)
+        status = put_chunk(h, c, h->routes.pass_to[i]);
     if (status == EPA_OK)
         chunk_arrived(h, c);
     return status;
@@ -539,17 +326,17 @@ static enum epa_status communicate(struct ag2_host *h, bool *any)
     enum epa_status status = t->ops->progress(t);
 
     for (uint32_t i = 0; i < h->l.signals && status == EPA_OK && h->undone != 0; i++) {
-        struct chunk *c = &h->chunk[i];
+        struct ag2_chunk *c = &h->call.chunk[i];
         /* Acquire: pairs with the release in chunk_placed(). */
         uint32_t state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
-        uint64_t seen = state == AWAITED ? t->ops->read(t, h->host.signal + i) : 0;
+        uint64_t seen = state == AG2_AWAITED ? t->ops->read(t, h->host.signal + i) : 0;
 
-        if (state == AWAITED && seen >= h->host.epoch) {
+        if (state == AG2_AWAITED && seen >= h->host.epoch) {
             status = receive(h, c, seen);
             *any = true;
             state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
         }
-        if (state == PLACED && status == EPA_OK) {
+        if (state == AG2_PLACED && status == EPA_OK) {
             status = pass_on(h, c);
             *any = true;
         }
@@ -559,40 +346,14 @@ static enum epa_status communicate(struct ag2_host *h, bool *any)
 
 /* ---- tiles ---- */
 
-/* The next tile that has its rows; in a fixed order, the next one if it has. False: none. */
-static bool take_tile(struct ag2_host *h, uint32_t *block, uint32_t *column)
-{
-    bool fixed = h->l.config.order != AG2_ARRIVAL;
-
-    for (uint32_t i = 0; i < h->n_blocks; i++) {
-        struct block *b = &h->block[h->order[i]];
-
-        if (__atomic_load_n(&b->column, __ATOMIC_RELAXED) >= h->columns)
-            continue;
-        /* Acquire: pairs with the release in chunk_placed(). */
-        if (__atomic_load_n(&b->waits, __ATOMIC_ACQUIRE) == 0) {
-            *block = h->order[i];
-            *column = __atomic_fetch_add(&b->column, 1, __ATOMIC_RELAXED);
-            if (*column < h->columns) {
-                __atomic_fetch_sub(&h->untaken, 1, __ATOMIC_RELAXED);
-                return true;
-            }
-        } else if (fixed) {
-            return false;
-        }
-    }
-    return false;
-}
-
 static bool multiply_tile(struct ag2_host *h, uint32_t worker)
 {
     uint64_t begin = epa_trace_now(h->host.trace);
-    uint32_t block, column, me = h->host.world.rank, n = h->l.config.tile_cols;
-    const struct block *b;
+    uint32_t column, me = h->host.world.rank, n = h->l.config.tile_cols;
+    const struct ag2_block *b;
 
-    if (__atomic_load_n(&h->untaken, __ATOMIC_RELAXED) == 0 || !take_tile(h, &block, &column))
+    if (!ag2_take_tile(&h->call, &b, &column))
         return false;
-    b = &h->block[block];
     gemm_tile_run(&h->weights,
                   &(struct gemm_tile){
                       .a = panels_of(h, me) + epa_gemm_a_at(b->row, 0, h->weights.padded_k),
@@ -609,42 +370,11 @@ static bool multiply_tile(struct ag2_host *h, uint32_t worker)
 
 /* ---- waiting ---- */
 
-static bool is_awaited(const struct chunk *c)
-{
-    return __atomic_load_n(&c->state, __ATOMIC_RELAXED) == AWAITED;
-}
-
-/* The first tile that has no worker yet, and the first chunk that it waits for; without one, any
- * chunk that has not arrived. */
-static const struct chunk *missing_chunk(const struct ag2_host *h, const struct block **out)
-{
-    const struct chunk *any = NULL;
-
-    *out = NULL;
-    for (uint32_t i = 0; i < h->n_blocks; i++) {
-        const struct block *b = &h->block[h->order[i]];
-
-        if (__atomic_load_n(&b->column, __ATOMIC_RELAXED) >= h->columns)
-            continue;
-        for (uint32_t j = 0; j < h->l.signals; j++) {
-            const struct chunk *c = &h->chunk[j];
-
-            if (is_awaited(c) && has_rows_of(b, c)) {
-                *out = b;
-                return c;
-            }
-        }
-    }
-    for (uint32_t j = 0; j < h->l.signals && any == NULL; j++)
-        any = is_awaited(&h->chunk[j]) ? &h->chunk[j] : NULL;
-    return any;
-}
-
 /* Worker 0 has nothing to do: it waits for a word, or for others' chunks. */
 static enum epa_status wait_a_turn(struct ag2_host *h)
 {
-    const struct block *b;
-    const struct chunk *c = missing_chunk(h, &b);
+    const struct ag2_block *b;
+    const struct ag2_chunk *c = ag2_missing_chunk(&h->call, &b);
     uint64_t now = epa_now_ns(), seen;
     struct epa_wait_state state = {.kind = EPA_WAIT_SIGNAL, .wanted = h->host.epoch};
     uint32_t signal;
@@ -660,7 +390,7 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
     seen = h->host.t->ops->read(h->host.t, signal);
     state.seen = seen;
     state.number = signal;
-    state.peer = h->sender[c->source];
+    state.peer = h->routes.sender[c->source];
     state.what = "rows";
     epa_wait_report(h->host.observer, &state, &h->wait.reported_ns);
     if (h->wait.waited_ns < h->wait.timeout_ns)
@@ -672,7 +402,7 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
                      "%llu, wants %llu)",
                      (double)h->wait.waited_ns * 1e-9, tile, c->source_row,
                      c->source_row + (c->rows > 0 ? c->rows - 1 : 0), c->source,
-                     h->sender[c->source], signal, (unsigned long long)seen,
+                     h->routes.sender[c->source], signal, (unsigned long long)seen,
                      (unsigned long long)h->host.epoch);
 }
 
@@ -689,7 +419,7 @@ static void waited(struct ag2_host *h)
 
 static bool all_taken(const struct ag2_host *h)
 {
-    return __atomic_load_n(&h->untaken, __ATOMIC_RELAXED) == 0 &&
+    return __atomic_load_n(&h->call.untaken, __ATOMIC_RELAXED) == 0 &&
            __atomic_load_n(&h->unplaced, __ATOMIC_ACQUIRE) == 0;
 }
 
@@ -808,12 +538,11 @@ static void alloc_lists(struct ag2_host *h)
 {
     struct algo_host *a = &h->host;
     size_t tile = (size_t)h->l.config.tile_rows * h->l.config.tile_cols;
-    /* Of each rank there may be one that is not full. */
-    uint32_t most = h->l.panel_rows / h->l.config.tile_rows + h->l.size + 1;
+    uint32_t most = ag2_most_blocks(&h->l);
 
-    h->block = algo_alloc(a, most, sizeof(*h->block));
-    h->order = algo_alloc(a, most, sizeof(*h->order));
-    h->chunk = algo_alloc(a, h->l.signals, sizeof(*h->chunk));
+    h->call.block = algo_alloc(a, most, sizeof(*h->call.block));
+    h->call.order = algo_alloc(a, most, sizeof(*h->call.order));
+    h->call.chunk = algo_alloc(a, h->l.signals, sizeof(*h->call.chunk));
     h->scratch = algo_alloc(a, a->workers, sizeof(*h->scratch));
     h->line = algo_alloc(a, a->workers, sizeof(*h->line));
     for (uint32_t w = 0; w < a->workers && h->scratch != NULL && h->line != NULL; w++) {
@@ -851,7 +580,7 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
                                  .quiet = epa_trace_name(p->trace, "quiet")};
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
-    status = find_places(h, err);
+    status = ag2_find_routes(l, &p->world, p->transport->peer_heap, &h->routes, err);
     if (status == EPA_OK)
         status = gemm_weights_create(&p->problem->u.ag_gemm, &h->weights, err);
     if (status == EPA_OK && l->config.comm_worker && host->workers < 2)
@@ -862,7 +591,6 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
         return status;
     }
     host->base.destroy = destroy;
-    find_routes(h);
     alloc_lists(h);
     return algo_created(host, out, err);
 }

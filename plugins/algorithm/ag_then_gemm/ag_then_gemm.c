@@ -148,7 +148,7 @@ static void multiply_by_library(void *arg, uint32_t worker, uint32_t workers)
     uint64_t begin = epa_trace_now(t->host.trace);
     uint16_t *c = (uint16_t *)t->problem->c + (size_t)first * t->problem->n;
 
-    if (library_multiply(t->library, worker, gathered(t, first), n, c) != EPA_OK)
+    if (ONEDNN && library_multiply(t->library, worker, gathered(t, first), n, c) != EPA_OK)
         __atomic_store_n(&t->failed, 1, __ATOMIC_RELAXED);
     algo_worked(&t->host, worker, workers, begin, n);
 }
@@ -273,10 +273,11 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
                                    struct layout *out, struct epa_error *err)
 {
     uint64_t all = (uint64_t)world->size * g->max_rows;
+    bool knows = ONEDNN && library_knows(g);
     struct layout l = {
         .row_bytes = gemm_row_bytes(g),
         .scale_row_bytes = g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,
-        .onednn = c->library == LIBRARY_ONEDNN || (c->library == LIBRARY_AUTO && library_knows(g)),
+        .onednn = c->library == LIBRARY_ONEDNN || (c->library == LIBRARY_AUTO && knows),
         .puts = algo_puts(world, transport_flags),
     };
 
@@ -288,7 +289,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
                         "ag_then_gemm needs gemm.k (%u) to be a multiple of 8, columns (%u) and "
                         "less than 2^31 rows",
                         g->k, g->n);
-    if (l.onednn && !library_knows(g))
+    if (l.onednn && !knows)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype; set "
                         "library: kernels");
@@ -326,7 +327,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 
 static void destroy(struct epa_algorithm *a)
 {
-    library_destroy(then_of(a)->library);
+    if (ONEDNN)
+        library_destroy(then_of(a)->library);
     gemm_weights_destroy(&then_of(a)->weights);
     algo_destroy(a);
 }
@@ -371,7 +373,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
     host->base.destroy = destroy;
-    if (l.onednn)
+    if (ONEDNN && l.onednn)
         status =
             library_create(g, (p->world.size * g->max_rows + host->workers - 1) / host->workers,
                            host->workers, &t->library, err);

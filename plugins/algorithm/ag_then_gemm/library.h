@@ -1,4 +1,5 @@
-/* One matrix product of a library: C = A * B^T + bias, A row-major as it was gathered. */
+/* One matrix product of a library: C = A * B^T + bias, A row-major as it was gathered. Only where
+ * ONEDNN is 1: there is nothing behind these in a build without. */
 #ifndef LIBRARY_H
 #define LIBRARY_H
 
@@ -7,7 +8,7 @@
 
 struct library;
 
-/* Whether there is one and it knows the problem's data type. */
+/* Whether it knows the problem's data type, on this CPU. */
 bool library_knows(const struct epa_ag_gemm *);
 
 /* B is packed here, for products of about `rows` rows a worker. */

@@ -78,11 +78,6 @@ struct library {
     struct worker *worker;
 };
 
-bool library_knows(const struct epa_ag_gemm *g)
-{
-    return g->dtype == EPA_BF16;
-}
-
 static dnnl_status_t plan_rows(const struct library *l, uint32_t rows, desc_ref b,
                                dnnl_primitive_desc_t *out)
 {
@@ -105,6 +100,21 @@ static dnnl_status_t plan_rows(const struct library *l, uint32_t rows, desc_ref 
     desc_finish(&any);
     desc_finish(&bias);
     return status;
+}
+
+bool library_knows(const struct epa_ag_gemm *g)
+{
+    struct library l = {.n = g->n, .k = g->k};
+    dnnl_primitive_desc_t plan = NULL;
+    dnnl_status_t status;
+
+    if (g->dtype != EPA_BF16 || dnnl_engine_create(&l.engine, dnnl_cpu, 0) != dnnl_success)
+        return false;
+    status = plan_rows(&l, 1, NULL, &plan);
+    if (status == dnnl_success)
+        (void)dnnl_primitive_desc_destroy(plan);
+    (void)dnnl_engine_destroy(l.engine);
+    return status == dnnl_success;
 }
 
 static dnnl_status_t pack_weights(struct library *l, const void *weights, uint32_t rows)

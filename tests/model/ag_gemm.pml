@@ -1,0 +1,335 @@
+/* The ready words of ag_gemm_2d on hosts: N ranks, P of them on each node (of the last maybe
+ * fewer), make E calls with B buffer sets and no barrier. A rank's rows are C chunks. Chunk x of
+ * source s reaches each rank from one other, its sender: s itself, or, by TWO and from another node,
+ * the rank of the receiver's node that has the place of s in its own. Senders store to ranks of
+ * their node, or, by PULL, these load; elsewhere, and by FAR within nodes too, rows and scales are
+ * put.
+ *
+ * Memory holds the number of the call in place of rows. A store, a load and a tile are spans of
+ * time: two looks, and TORN while it is stored, so that a read beside a write is seen. What is put
+ * lands at any time while its rank is in a call (a transport may hold it back outside): scales,
+ * which a fence keeps ahead of rows, and rows, then their word; a word without rows at once, as who
+ * waits for it may look late. A rank's chunks are placed at a time, as its workers may do, one of
+ * them passes on what is placed, and one tile reads the rows of all ranks.
+ *
+ * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for each
+ * rank that has rows), and at most one MUTANT_*. */
+
+#ifndef N
+#define N 2
+#endif
+#ifndef P
+#define P N
+#endif
+#ifndef E
+#define E 4
+#endif
+#ifndef B
+#define B 2
+#endif
+#ifndef C
+#define C 1
+#endif
+#ifndef TWO
+#define TWO 1
+#endif
+#ifndef PULL
+#define PULL 0
+#endif
+#ifndef FAR
+#define FAR 0
+#endif
+#ifndef SCALES
+#define SCALES 0
+#endif
+#ifndef ROWS
+#define ROWS 255
+#endif
+
+#define K (N * C) /* chunks of all ranks */
+#define SOURCE(x) ((x) / C)
+#define HAS_ROWS(x) ((ROWS >> SOURCE(x)) % 2 == 1)
+#define NODE(r) ((r) / P)
+#define PLACE(r) ((r) % P)
+#define FROM(s, to) \
+    (TWO && NODE(s) != NODE(to) && PLACE(s) != PLACE(to) -> NODE(to) * P + PLACE(s) : s)
+#define SENDS(from, to, x) (from != to && FROM(SOURCE(x), to) == from)
+#define IN_REACH(p, q) (NODE(p) == NODE(q) && !FAR)
+#define SIGNALS(from, to, x) (SENDS(from, to, x) && IN_REACH(from, to))
+#define PUTS(from, to, x) (SENDS(from, to, x) && !IN_REACH(from, to))
+#define OWN(p, x) (SOURCE(x) == p)
+#define ARRIVES_BY_PUT(p, x) (!OWN(p, x) && !IN_REACH(FROM(SOURCE(x), p), p))
+#define ARRIVES_BY_STORES(p, x) (!OWN(p, x) && !PULL && !ARRIVES_BY_PUT(p, x))
+
+#define TORN 32
+#define AT(owner, e, x) (((owner) * B + (e) % B) * K + (x))
+#define WORD(owner, x) word[(owner) * K + (x)]
+#define STATE(x) state[p * K + (x)]
+#define PUT(p, q, x) (((p) * N + (q)) * K + (x))
+
+#define AWAITED 0
+#define TAKEN 1
+#define PLACED 2
+#define DONE 3
+
+byte panel[N * B * K]; /* what tiles read */
+byte raw[N * B * K], raw_scales[N * B * K]; /* where puts land */
+byte a[N]; /* a rank's own rows, which its puts read */
+byte word[N * K], state[N * K];
+byte rows_put[N * N * K], scales_put[N * N * K]; /* on their way: the call */
+byte on_way[N];          /* how many of them */
+byte placed[N], done[N]; /* chunks */
+bool inside[N];
+
+#ifdef MUTANT_EQ
+#define SEEN(x) (WORD(p, x) == e)
+#elif defined(MUTANT_CALL_BEFORE)
+#define SEEN(x) (WORD(p, x) + 1 >= e)
+#elif defined(MUTANT_ROWS_ALONE)
+#define SEEN(x) (WORD(p, x) >= e || !HAS_ROWS(x))
+#elif defined(MUTANT_PASS_WITHOUT_WAIT)
+#define SEEN(x) (WORD(p, x) >= e || ARRIVES_BY_PUT(p, x))
+#elif defined(MUTANT_LOAD_WITHOUT_WAIT)
+#define SEEN(x) (WORD(p, x) >= e || PULL)
+#else
+#define SEEN(x) (WORD(p, x) >= e)
+#endif
+
+#ifdef MUTANT_LAST_ALONE
+#define TILE_HAS_ITS_ROWS (STATE(K - 1) >= PLACED)
+#elif defined(MUTANT_FIRST_ALONE)
+#define TILE_HAS_ITS_ROWS (STATE(0) >= PLACED)
+#else
+#define TILE_HAS_ITS_ROWS (placed[p] == K)
+#endif
+
+#ifdef MUTANT_NO_FENCE
+#define BEFORE_ROWS(put) true
+#else
+#define BEFORE_ROWS(put) (scales_put[put] == 0)
+#endif
+
+inline raise(q, x)
+{
+    assert(WORD(q, x) < e); /* words only count up */
+    WORD(q, x) = e
+}
+
+/* What rank p puts of chunk x for rank q lands. */
+proctype Network(byte p; byte q; byte x)
+{
+    byte e;
+end:
+    do
+    :: atomic {
+        inside[p] && scales_put[PUT(p, q, x)] != 0 ->
+        e = scales_put[PUT(p, q, x)];
+        raw_scales[AT(q, e, x)] = e;
+        scales_put[PUT(p, q, x)] = 0;
+        on_way[p]--;
+        e = 0
+    }
+    :: atomic {
+        inside[p] && rows_put[PUT(p, q, x)] != 0 && BEFORE_ROWS(PUT(p, q, x)) ->
+        e = rows_put[PUT(p, q, x)];
+        /* What is put has stayed as it was. */
+        assert((OWN(p, x) -> a[p] : raw[AT(p, e, x)]) == e);
+        raw[AT(q, e, x)] = e;
+        raise(q, x);
+        rows_put[PUT(p, q, x)] = 0;
+        on_way[p]--;
+        e = 0
+    }
+    od
+}
+
+#define EACH_RANK(body) \
+    q = 0; \
+    do \
+    :: q < N -> body; q++ \
+    :: else -> break \
+    od; \
+    q = 0
+
+inline put_to(x, q)
+{
+    if
+    :: PUTS(p, q, x) && HAS_ROWS(x) ->
+        assert(rows_put[PUT(p, q, x)] == 0); /* two calls' words would not be in order */
+        rows_put[PUT(p, q, x)] = e;
+        scales_put[PUT(p, q, x)] = e * SCALES;
+        on_way[p] = on_way[p] + 1 + SCALES
+    :: PUTS(p, q, x) && !HAS_ROWS(x) -> raise(q, x)
+    :: else
+    fi
+}
+
+inline store_to(x, q, value)
+{
+    if
+    :: q == p || (SIGNALS(p, q, x) && !PULL) -> panel[AT(q, e, x)] = value
+    :: else
+    fi
+}
+
+inline signal_to(x, q)
+{
+    if
+    :: SIGNALS(p, q, x) -> raise(q, x)
+    :: else
+    fi
+}
+
+/* Where the rows of a chunk come from is as it must be. */
+inline look(x)
+{
+    if
+    :: OWN(p, x) -> assert(a[p] == e)
+    :: ARRIVES_BY_PUT(p, x) ->
+        assert(raw[AT(p, e, x)] == e);
+        assert(!SCALES || raw_scales[AT(p, e, x)] == e)
+    :: else -> assert(panel[AT(FROM(SOURCE(x), p), e, x)] == e)
+    fi
+}
+
+inline pass_on(x)
+{
+#ifndef MUTANT_PASS_EARLY
+    EACH_RANK(signal_to(x, q));
+#endif
+    STATE(x) = DONE;
+    done[p]++
+}
+
+inline end_placing(x)
+{
+    look(x);
+    EACH_RANK(store_to(x, q, e));
+    STATE(x) = PLACED;
+    placed[p]++
+}
+
+inline begin_placing(x)
+{
+    if
+    :: !OWN(p, x) -> EACH_RANK(put_to(x, q)) /* own rows are put when the call begins */
+    :: else
+    fi;
+#ifdef MUTANT_PASS_EARLY
+    EACH_RANK(signal_to(x, q));
+#endif
+    if
+    :: HAS_ROWS(x) && !ARRIVES_BY_STORES(p, x) ->
+        look(x);
+        if
+        :: OWN(p, x) && P == 1 -> /* only this rank looks there, and not before end_placing() */
+            end_placing(x)
+        :: else ->
+            EACH_RANK(store_to(x, q, TORN + e));
+            STATE(x) = TAKEN
+        fi
+    :: else ->
+        placed[p]++;
+        pass_on(x)
+    fi
+}
+
+#define CHUNK(x) \
+    :: atomic { STATE(x) == AWAITED && (OWN(p, x) || SEEN(x)) -> begin_placing(x) } \
+    :: atomic { STATE(x) == TAKEN -> end_placing(x) } \
+    :: atomic { STATE(x) == PLACED -> pass_on(x) }
+
+inline read_rows()
+{
+    x = 0;
+    do
+    :: x < K ->
+        assert(!HAS_ROWS(x) || panel[AT(p, e, x)] == e);
+        x++
+    :: else -> break
+    od;
+    x = 0
+}
+
+inline begin_call()
+{
+    a[p] = e;
+    x = 0;
+    do
+    :: x < K ->
+        STATE(x) = AWAITED;
+        if
+        :: OWN(p, x) -> EACH_RANK(put_to(x, q))
+        :: else
+        fi;
+        x++
+    :: else -> break
+    od;
+    x = 0;
+    placed[p] = 0;
+    done[p] = 0;
+    tile = 0;
+    inside[p] = true
+}
+
+proctype Rank(byte p)
+{
+    byte e, q, x, tile;
+
+    do
+    :: e < E ->
+        atomic {
+            e++;
+            begin_call()
+        };
+        do
+        CHUNK(0)
+        CHUNK(1)
+#if N * C > 2
+        CHUNK(2)
+#endif
+#if N * C > 3
+        CHUNK(3)
+#endif
+        :: atomic { tile == 0 && TILE_HAS_ITS_ROWS -> read_rows(); tile = 1 }
+        :: atomic { tile == 1 -> read_rows(); tile = 2 }
+        :: atomic { tile == 2 && done[p] == K -> break }
+        od;
+#ifdef MUTANT_NO_QUIET
+        inside[p] = (e == E)
+#else
+        on_way[p] == 0;
+        inside[p] = false
+#endif
+    :: else -> break
+    od
+}
+
+init {
+    byte p, q, x;
+
+    atomic {
+        do
+        :: p < N ->
+            run Rank(p);
+            q = 0;
+            do
+            :: q < N ->
+                x = 0;
+                do
+                :: x < K ->
+                    if
+                    :: PUTS(p, q, x) && HAS_ROWS(x) -> run Network(p, q, x)
+                    :: else
+                    fi;
+                    x++
+                :: else -> break
+                od;
+                q++
+            :: else -> break
+            od;
+            p++
+        :: else -> break
+        od
+    }
+}
