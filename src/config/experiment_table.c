@@ -309,6 +309,12 @@ static const struct epa_choice expert_values[] = {
      "16 small integers per row of weights: all sums are exact, every output is checked"},
     {0},
 };
+static const struct epa_choice expert_libraries[] = {
+    {"auto", EXPERT_LIBRARY_AUTO, "the faster one: own, on all machines measured so far"},
+    {"own", EXPERT_LIBRARY_OWN, "epa2a's kernels for the CPU's instruction set"},
+    {"onednn", EXPERT_LIBRARY_ONEDNN, "oneDNN 2 or 3; bf16 weights"},
+    {0},
+};
 static const struct epa_option expert[] = {
     {.name = "kind",
      EPA_CHOICE(struct expert_options, kind),
@@ -340,6 +346,10 @@ static const struct epa_option expert[] = {
      EPA_CHOICE(struct expert_options, values),
      .choices = expert_values,
      .help = "mlp: values of weights and tokens"},
+    {.name = "library",
+     EPA_CHOICE(struct expert_options, library),
+     .choices = expert_libraries,
+     .help = "mlp: matrix products of experts that hosts compute between dispatch and combine"},
     {0},
 };
 

@@ -94,6 +94,10 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
     struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     enum epa_status status = algorithm_of(x)->plan(&problem, &world, transport_of(x)->flags,
                                                    x->algorithm.config, &s->footprint, err);
+
+    if (status == EPA_OK) /* from here on all that a rank takes; a thread is a worker */
+        s->footprint.private_bytes += s->footprint.worker_bytes *
+                                      (backend_of(x)->threads(x->backend.config) - 1);
     if (status == EPA_OK && transport_of(x)->check != NULL)
         status = transport_of(x)->check(x->transport.config, err);
     if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
