@@ -32,7 +32,8 @@ enum {
     MOST_PARTS = 64,        /* epa_kernels.reduce */
 };
 
-_Static_assert(TASK_ROWS <= ONEDNN_ROWS && UP_COLUMNS % ONEDNN_COLUMNS == 0, "blocks of oneDNN");
+_Static_assert((int)TASK_ROWS <= (int)ONEDNN_ROWS && UP_COLUMNS % (int)ONEDNN_COLUMNS == 0,
+               "blocks of oneDNN");
 
 /* Rows `first` to first + n - 1 of a local expert; in the batch from panel row `at` on. */
 struct segment {

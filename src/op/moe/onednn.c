@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ typedef const dnnl_memory_desc_t *desc_ref;
     X(memory_create) X(memory_destroy) X(memory_set_data_handle) X(memory_get_memory_desc)         \
     X(memory_desc_get_size) X(primitive_create) X(primitive_destroy) X(primitive_execute)          \
     X(primitive_desc_destroy) X(primitive_desc_query_md) X(reorder_primitive_desc_create)          \
+    X(primitive_attr_create) X(primitive_attr_destroy) X(primitive_attr_set_scratchpad_mode)       \
     X(version) X(status2str) FUNCTIONS_OF_VERSION(X)
 /* clang-format on */
 
@@ -45,12 +47,12 @@ struct api {
 
 struct product {
     dnnl_primitive_t matmul;
-    dnnl_memory_t a, b, c;
+    dnnl_memory_t a, b, c, scratch;
 };
 
 struct reorder {
     dnnl_primitive_t primitive;
-    dnnl_memory_t from, to; /* to: packed */
+    dnnl_memory_t from, to, scratch; /* to: packed */
 };
 
 struct worker {
@@ -63,6 +65,7 @@ struct onednn {
     struct api api;
     char name[32];
     dnnl_engine_t engine;
+    dnnl_primitive_attr_t attr; /* scratch memory is ours: the library's is of a thread */
     struct onednn_shape shape[ONEDNN_MATRICES];
     uint32_t workers;
     struct worker *worker;
@@ -119,7 +122,7 @@ static void desc_finish(const struct api *d, dnnl_memory_desc_t *desc)
 static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref c,
                                  dnnl_primitive_desc_t *out)
 {
-    return o->api.matmul_primitive_desc_create(out, o->engine, a, b, NULL, c, NULL);
+    return o->api.matmul_primitive_desc_create(out, o->engine, a, b, NULL, c, o->attr);
 }
 #else
 static dnnl_status_t desc_init(const struct api *d, dnnl_memory_desc_t *out, uint32_t rows,
@@ -148,8 +151,9 @@ static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b,
     dnnl_matmul_desc_t desc;
     dnnl_status_t status = o->api.matmul_desc_init(&desc, a, b, NULL, c);
 
-    return status == dnnl_success ? o->api.primitive_desc_create(out, &desc, NULL, o->engine, NULL)
-                                  : status;
+    return status == dnnl_success
+               ? o->api.primitive_desc_create(out, &desc, o->attr, o->engine, NULL)
+               : status;
 }
 #endif
 
@@ -179,6 +183,14 @@ static dnnl_status_t plan_rows(const struct onednn *o, uint32_t matrix, uint32_t
     return status;
 }
 
+static dnnl_status_t make_scratch(const struct onednn *o, dnnl_primitive_desc_t plan,
+                                  dnnl_memory_t *out)
+{
+    return o->api.memory_create(out,
+                                o->api.primitive_desc_query_md(plan, dnnl_query_scratchpad_md, 0),
+                                o->engine, DNNL_MEMORY_ALLOCATE);
+}
+
 /* From [ONEDNN_COLUMNS][k], that is, k x ONEDNN_COLUMNS by columns, to `best`. */
 static dnnl_status_t make_reorder(const struct onednn *o, uint32_t matrix, desc_ref best,
                                   struct reorder *r)
@@ -191,10 +203,12 @@ static dnnl_status_t make_reorder(const struct onednn *o, uint32_t matrix, desc_
 
     if (status != dnnl_success)
         return status;
-    status =
-        d->reorder_primitive_desc_create(&plan, ref_of(&given), o->engine, best, o->engine, NULL);
+    status = d->reorder_primitive_desc_create(&plan, ref_of(&given), o->engine, best, o->engine,
+                                              o->attr);
     if (status == dnnl_success) {
         status = d->primitive_create(&r->primitive, plan);
+        if (status == dnnl_success)
+            status = make_scratch(o, plan, &r->scratch);
         (void)d->primitive_desc_destroy(plan);
     }
     if (status == dnnl_success)
@@ -244,21 +258,18 @@ static dnnl_status_t make_product(struct onednn *o, struct worker *w, uint32_t m
     if (status == dnnl_success)
         status = d->memory_create(&out->c, d->primitive_desc_query_md(plan, dnnl_query_dst_md, 0),
                                   o->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = make_scratch(o, plan, &out->scratch);
     (void)d->primitive_desc_destroy(plan);
     return status;
 }
 
-/* On the worker's own thread, which has the library's scratch memory. */
 static dnnl_status_t make_worker(struct onednn *o, struct worker *w)
 {
-    dnnl_status_t status = dnnl_success;
+    dnnl_status_t status = o->api.stream_create(&w->stream, o->engine, dnnl_stream_default_flags);
 
-    if (w->stream != NULL)
-        return dnnl_success;
     for (uint32_t m = 0; m < ONEDNN_MATRICES && status == dnnl_success; m++)
         status = make_packing(o, m, &w->reorder[m]);
-    if (status == dnnl_success)
-        status = o->api.stream_create(&w->stream, o->engine, dnnl_stream_default_flags);
     return status;
 }
 
@@ -273,6 +284,7 @@ static void destroy_worker(const struct api *d, struct worker *w)
             (void)d->memory_destroy(w->product[m][i].a);
             (void)d->memory_destroy(w->product[m][i].b);
             (void)d->memory_destroy(w->product[m][i].c);
+            (void)d->memory_destroy(w->product[m][i].scratch);
         }
     }
     (void)d->stream_destroy(w->stream);
@@ -301,7 +313,11 @@ enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], 
     o->worker = calloc(workers, sizeof(*o->worker));
     done = o->worker != NULL ? o->api.engine_create(&o->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
     if (done == dnnl_success)
-        done = make_worker(o, &o->worker[0]); /* the caller; says whether it can */
+        done = o->api.primitive_attr_create(&o->attr);
+    if (done == dnnl_success)
+        done = o->api.primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    for (uint32_t i = 0; i < workers && done == dnnl_success; i++)
+        done = make_worker(o, &o->worker[i]);
     if (done != dnnl_success) {
         status = epa_fail(err, done == dnnl_unimplemented ? EPA_ERR_UNSUPPORTED : EPA_ERR_SYSTEM,
                           "expert.library: onednn: %s cannot multiply bf16 here: %s", o->name,
@@ -319,6 +335,7 @@ void onednn_destroy(struct onednn *o)
         return;
     for (uint32_t i = 0; i < o->workers && o->worker != NULL; i++)
         destroy_worker(&o->api, &o->worker[i]);
+    (void)o->api.primitive_attr_destroy(o->attr);
     (void)o->api.engine_destroy(o->engine);
     free(o->worker);
     free(o);
@@ -345,18 +362,18 @@ static enum epa_status run(const struct onednn *o, const struct worker *w, dnnl_
 enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t matrix, const void *w,
                             void *out)
 {
-    struct worker *mine = &o->worker[worker];
+    const struct worker *mine = &o->worker[worker];
     const struct reorder *r = &mine->reorder[matrix];
-    dnnl_status_t status = make_worker(o, mine);
+    dnnl_status_t status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)w);
 
-    if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)w);
     if (status == dnnl_success)
         status = o->api.memory_set_data_handle(r->to, out);
     if (status != dnnl_success)
         return EPA_ERR_SYSTEM;
-    return run(o, mine, r->primitive, 2,
-               (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, r->from}, {DNNL_ARG_TO, r->to}});
+    return run(o, mine, r->primitive, 3,
+               (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, r->from},
+                                   {DNNL_ARG_TO, r->to},
+                                   {DNNL_ARG_SCRATCHPAD, r->scratch}});
 }
 
 enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t matrix, const void *a,
@@ -365,9 +382,9 @@ enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t matr
     struct worker *mine = &o->worker[worker];
     uint32_t step = (m - 1) / STEP;
     struct product *p = &mine->product[matrix][step];
-    dnnl_status_t status = make_worker(o, mine);
+    dnnl_status_t status = dnnl_success;
 
-    if (status == dnnl_success && p->c == NULL)
+    if (p->scratch == NULL)
         status = make_product(o, mine, matrix, (step + 1) * STEP, p);
     if (status == dnnl_success)
         status = o->api.memory_set_data_handle(p->a, (void *)(uintptr_t)a);
@@ -377,7 +394,9 @@ enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t matr
         status = o->api.memory_set_data_handle(p->c, c);
     if (status != dnnl_success)
         return EPA_ERR_SYSTEM;
-    return run(
-        o, mine, p->matmul, 3,
-        (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}});
+    return run(o, mine, p->matmul, 4,
+               (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, p->a},
+                                   {DNNL_ARG_WEIGHTS, p->b},
+                                   {DNNL_ARG_DST, p->c},
+                                   {DNNL_ARG_SCRATCHPAD, p->scratch}});
 }
