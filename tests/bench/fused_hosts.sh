@@ -30,7 +30,7 @@ ways=(
 once() {
     local set=(--set transport=ucx --set transport.tls=tcp,self --set "ranks=$(wc -w <<<"$places")") s
     for s in "$@"; do set+=(--set "$s"); done
-    start env "$places" "$epa2a" bench "$config" --set bench.iterations=20 --json "$work/json" "${set[@]}"
+    start env "$places" "$epa2a" bench "$config" --set bench.iterations=20 --json "$work/json" --force "${set[@]}"
     finish
     [ -z "$(tr -d '0 ' <<<"$codes")" ] || { tail -n 5 "$work"/err.* >&2; return 1; }
     python3 - "$work/json" <<'END'
@@ -54,10 +54,10 @@ printf '%-18s %9s %9s %9s %9s %9s %9s %7s\n' "$mbit Mbit/s" dispatch experts com
 for i in "${!ways[@]}"; do
     IFS='|' read -r name _ <<<"${ways[i]}"
     printf '%-18s' "$name"
-    awk '{ for (c = 1; c <= 6; c++) if ($c != "-" && (!(c in least) || $c < least[c])) least[c] = $c }
+    awk '{ for (c = 1; c <= 6; c++) if ($c != "-" && (!has[c] || $c + 0 < least[c])) { has[c] = 1; least[c] = $c + 0 } }
         END {
-            for (c = 1; c <= 6; c++) printf c in least ? " %9.2f" : "         -", least[c]
-            if (5 in least) printf " %5.0f %%", 100 * (least[5] + least[6] - least[4]) / (least[5] < least[6] ? least[5] : least[6])
+            for (c = 1; c <= 6; c++) if (has[c]) printf " %9.2f", least[c]; else printf "         -"
+            if (has[5]) printf " %5.0f %%", 100 * (least[5] + least[6] - least[4]) / (least[5] < least[6] ? least[5] : least[6])
             print ""
         }' "$work/way.$i"
 done

@@ -19,7 +19,7 @@ except ImportError as error:
 
 BF16, E4M3, F32 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32
 RANKS, TOKENS, HIDDEN, FFN, EXPERTS, TOPK, CALLS = 2, 24, 256, 384, 8, 3, 3
-LOCAL, OFF = EXPERTS // RANKS, 1 / 128
+LOCAL, OFF = EXPERTS // RANKS, 1 / 256
 
 # What each case sets besides, and how its algorithm moves tokens and outputs.
 CASES = {
@@ -49,7 +49,7 @@ timeout: 30s
 
 def quantised(value):
     """float32 rows to what FP8 with a scale for each 128 channels holds of them, in float64."""
-    group = value.astype(F32).reshape(*value.shape[:-1], -1, 128)
+    group = value.astype(F32).reshape(*value.shape[:-1], value.shape[-1] // 128, 128)
     amax = np.abs(group).max(axis=-1, keepdims=True)
     scale = np.where(amax == 0, F32(1), amax * (F32(1) / F32(448)))
     codes = np.clip(group / scale, F32(-448), F32(448)).astype(E4M3)

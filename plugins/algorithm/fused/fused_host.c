@@ -171,12 +171,6 @@ void fused_poll(struct fused_host *h, uint32_t worker)
 
 enum { LOOKS = 64, SPIN_NS = 20000 };
 
-/* Worker 0 carries what all wait for, and what peers wait for: its naps stay short. */
-static uint64_t spin_ns_of(const struct fused_host *h, uint32_t worker)
-{
-    return h->a.crowded && (worker != 0 || h->a.far == 0) ? 0 : SPIN_NS;
-}
-
 static void explain_timeout(struct fused_host *h, const struct fused_wait *why, uint64_t seen,
                             uint64_t wanted, uint64_t waited_ns)
 {
@@ -214,7 +208,7 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
     for (uint32_t turn = 1; (w.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted; turn++) {
         bool looks = turn % LOOKS == 0 || h->a.crowded;
 
-        clock_pause(waited, spin_ns_of(h, worker));
+        clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
         if (looks || h->a.far != 0)
             fused_poll(h, worker);
         if (!looks)
@@ -333,7 +327,7 @@ static void tend(struct fused_host *h, uint32_t worker, uint32_t workers)
         return;
     }
     while (__atomic_load_n(&h->done, __ATOMIC_RELAXED) + 1 < workers && !fused_stopped(h)) {
-        clock_pause(clock_ns() - begun, spin_ns_of(h, worker));
+        clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
         fused_poll(h, worker);
     }
 }
