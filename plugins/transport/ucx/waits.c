@@ -13,6 +13,8 @@ static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
 
+static const uint64_t idle_max_ns = 2000000; /* after which progress() sleeps no longer than before */
+
 enum { AWAY_NS = 10000 }; /* between two calls of progress() by who does nothing else: less */
 
 /* Why nobody should go on, whatever he does. */
@@ -279,12 +281,13 @@ enum epa_status wait_progress(struct ucx *u)
     if (u->all_mapped || ucx_pump(u) || u->wait.spin_ns != 0) {
         u->idle_since_ns = 0;
     } else {
-        uint64_t now = epa_now_ns();
+        uint64_t now = epa_now_ns(), idle;
 
         if (u->idle_since_ns == 0 || now - u->idle_until_ns > AWAY_NS)
             u->idle_since_ns = now;
-        else
-            epa_backoff(now - u->idle_since_ns, 0);
+        idle = now - u->idle_since_ns;
+        if (idle > 0)
+            epa_backoff(idle < idle_max_ns ? idle : idle_max_ns, 0);
         u->idle_until_ns = epa_now_ns();
     }
     status = check_ranks(u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
