@@ -13,7 +13,7 @@ static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
 
-static const uint64_t idle_max_ns = 2000000; /* after which progress() sleeps no longer than before */
+static const uint64_t idle_max_ns = 2000000; /* idle for longer, progress() sleeps as for this */
 
 enum { AWAY_NS = 10000 }; /* between two calls of progress() by who does nothing else: less */
 
