@@ -240,6 +240,12 @@ static const struct epa_choice expert_values[] = {
      "16 small integers per row of weights: all sums are exact, every output is checked"},
     {0},
 };
+static const struct epa_choice expert_libraries[] = {
+    {"auto", EXPERT_LIBRARY_AUTO, "the faster one: own, on all machines measured so far"},
+    {"own", EXPERT_LIBRARY_OWN, "epa2a's kernels for the CPU's instruction set"},
+    {"onednn", EXPERT_LIBRARY_ONEDNN, "oneDNN 2 or 3; bf16 weights"},
+    {0},
+};
 static const struct epa_option expert[] = {
     CHOICE("kind", expert_options, kind, expert_kinds,
            "what an expert computes: synthetic, or a real MLP"),
@@ -252,6 +258,8 @@ static const struct epa_option expert[] = {
     NUMBER(U32, "fp8_group_size", expert_options, fp8_group_size, 64, 128,
            "mlp, weights: fp8: channels per scale of the intermediate, 128 or 64"),
     CHOICE("values", expert_options, values, expert_values, "mlp: values of weights and tokens"),
+    CHOICE("library", expert_options, library, expert_libraries,
+           "mlp: matrix products of experts that hosts compute between dispatch and combine"),
     {0},
 };
 
@@ -459,6 +467,7 @@ const struct option_rule option_rules[] = {
     {"expert", "fp8_group_size", "kind", MLP, "kind: mlp and weights: fp8"},
     {"expert", "fp8_group_size", "weights", 1u << EXPERT_WEIGHTS_FP8, "kind: mlp and weights: fp8"},
     {"expert", "values", "kind", MLP, "kind: mlp"},
+    {"expert", "library", "kind", MLP, "kind: mlp"},
     {"verify", "rtol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
     {"verify", "atol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
     {"bench", "barrier", "clock", ALL_BUT(CLOCK_END_TO_END),

@@ -94,6 +94,7 @@ enum expert_weights {
     EXPERT_WEIGHTS_F16,
     EXPERT_WEIGHTS_FP8
 };
+enum expert_library { EXPERT_LIBRARY_AUTO, EXPERT_LIBRARY_OWN, EXPERT_LIBRARY_ONEDNN };
 enum expert_values { EXPERT_VALUES_RANDOM, EXPERT_VALUES_INTEGERS };
 
 /* `expert:` synthetic, or real */
@@ -106,6 +107,7 @@ struct expert_options {
     int weights;             /* enum expert_weights */
     uint32_t fp8_group_size; /* weights fp8: of the intermediate */
     int values;              /* enum expert_values: of weights and inputs */
+    int library;             /* enum expert_library: of experts that a host computes */
 };
 
 /* `run:` */

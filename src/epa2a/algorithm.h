@@ -69,7 +69,8 @@ struct epa_ag_gemm_footprint {
 /* What an algorithm needs and does, of one rank. */
 struct epa_footprint {
     uint64_t heap_bytes;
-    uint64_t private_bytes; /* memory of the host beside the heap */
+    uint64_t private_bytes; /* memory of the host beside the heap, of a rank with one worker */
+    uint64_t worker_bytes;  /* and of each worker more */
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches

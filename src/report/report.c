@@ -576,8 +576,8 @@ static void print_parts(FILE *file, const struct result *result)
                  result->part_ns[i] / 1e3);
     }
     if (line.data != NULL)
-        comment(file, "alone: %s; %.0f %% of %s hidden; total is %.2f of the longer one", line.data,
-                100 * result->hidden, notes->part[0], total / longest);
+        comment(file, "alone: %s; %.0f %% of the shorter hidden; total is %.2f of the longer",
+                       line.data, 100 * result->hidden, total / longest);
     text_free(&line);
 }
 

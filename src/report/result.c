@@ -224,7 +224,8 @@ static void count_traffic(struct result *result)
 static void set_parts(struct result *result)
 {
     const struct session *s = result->session;
-    double sum = 0, total = result->stage[result->n_stages - 1].slowest.median;
+    double sum = 0, shorter = INFINITY;
+    double total = result->stage[result->n_stages - 1].slowest.median;
 
     result->hidden = NAN;
     result->n_parts = 0;
@@ -235,9 +236,10 @@ static void set_parts(struct result *result)
         for (uint32_t r = 0; r < ranks_of(s); r++)
             result->part_ns[i] = fmax(result->part_ns[i], session_rank(s, r)->part_ns[i]);
         sum += result->part_ns[i];
+        shorter = fmin(shorter, result->part_ns[i]);
     }
-    if (total > 0 && result->part_ns[0] > 0)
-        result->hidden = fmin(fmax((sum - total) / result->part_ns[0], 0), 1);
+    if (total > 0 && shorter > 0)
+        result->hidden = fmin(fmax((sum - total) / shorter, 0), 1);
 }
 
 /* The best of what ranks measured, so that the limit flatters nobody. One rank

@@ -92,6 +92,9 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
     enum epa_status status = EPA_OK;
 
     s->footprint = x->footprint;
+    /* From here on all that a rank takes; a thread is a worker. */
+    s->footprint.private_bytes +=
+        s->footprint.worker_bytes * (backend_of(x)->threads(x->backend.config) - 1);
     if (transport_of(x)->check != NULL)
         status = transport_of(x)->check(x->transport.config, err);
     if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&

@@ -261,8 +261,6 @@ enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_worl
     l.local = l.experts / l.size;
     count_rows(m, c, &l);
     place_regions(&l);
-    l.weight_bytes = (uint64_t)l.local * (epa_gemm_b_bytes(l.weights, l.up_rows, l.hidden) +
-                                          epa_gemm_b_bytes(l.weights, l.hidden, l.ffn));
     signals = l.puts ? l.size * (1 + (uint64_t)l.units + l.chunks) : 0;
     if (signals > UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG, "fused would need %llu signals; set ready: block",
@@ -277,17 +275,21 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                             struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
+    const struct fused_config *c = config;
     struct fused_layout l;
+    uint64_t first;
     enum epa_status status;
 
     if (FUSED_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
         return fused_cuda_plan(m, world, config, out, err);
-    status = fused_layout_make(m, world, transport_flags, config, &l, err);
+    status = fused_layout_make(m, world, transport_flags, c, &l, err);
     if (status != EPA_OK)
         return status;
+    first = fused_host_bytes(&l, c, 1);
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .private_bytes = l.weight_bytes + l.entries * l.hidden * sizeof(float),
+        .private_bytes = first,
+        .worker_bytes = fused_host_bytes(&l, c, 2) - first,
         .signals = l.signals,
         .in_flight = 1,
         .flops = 2.0 * m->max_tokens * m->topk * l.hidden * ((double)l.up_rows + l.ffn),

@@ -74,7 +74,7 @@ struct fused_layout {
     uint64_t sent_heads_at;             /* [size], my headers before they leave */
     /* uint64_t each, the epoch: [size] heads; [size][units] rows; [out_rows] outputs */
     uint64_t head_flags_at, row_flags_at, out_flags_at;
-    uint64_t heap_bytes, private_bytes, weight_bytes;
+    uint64_t heap_bytes;
     /* puts: [size] heads, [size][units] rows, [size][chunks] outputs */
     uint32_t signals;
 };
@@ -84,6 +84,9 @@ enum epa_status fused_layout_make(const struct epa_moe *, const struct epa_world
                                   uint32_t transport_flags, const struct fused_config *,
                                   struct fused_layout *out, struct epa_error *);
 
+/* Memory beside the heap that fused_host_create() takes with so many workers. */
+uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config *,
+                          uint32_t workers);
 enum epa_status fused_host_create(const struct epa_algorithm_params *, const struct fused_layout *,
                                   struct epa_algorithm **out, struct epa_error *);
 

@@ -416,13 +416,16 @@ static void choose_splits(struct fused_host *h)
 
 /* The up-projection runs ahead of the down-projection by so many blocks that workers do not wait
  * for each other, and the second stage of dispatch ahead of both. */
-static void list_tasks(struct fused_host *h)
+void fused_list_gemms(struct fused_host *h)
 {
     uint32_t lag = h->gemm_workers == 1 ? 0 : (h->gemm_workers + h->splits - 1) / h->splits;
     uint32_t lead = !h->c.tail || h->c.tail_workers != 0 ? 0 : h->gemm_workers;
     uint32_t n = h->n_blocks;
     bool two = h->c.launches == FUSED_TWO;
 
+    memset(h->packed, 0, n * sizeof(*h->packed));
+    memset(h->ups, 0, n * sizeof(*h->ups));
+    memset(h->downs, 0, n * sizeof(*h->downs));
     for (uint32_t i = 0; h->c.tail && h->c.tail_workers != 0 && i < n; i++)
         fused_add_task(h, FUSED_Q_TAIL, FUSED_PACK, i, 0);
     for (uint32_t i = 0; i < n + lead + lag; i++) {
@@ -434,6 +437,10 @@ static void list_tasks(struct fused_host *h)
             fused_add_task(h, two ? FUSED_Q_DOWN : FUSED_Q_GEMM, FUSED_DOWN, i - lead - lag, part);
     }
     h->down_tasks = (uint64_t)n * h->splits;
+}
+
+static void list_finish(struct fused_host *h)
+{
     for (uint32_t s = 0; h->c.combine_mode == FUSED_SERIAL && s < h->l.size; s++) {
         for (uint32_t c = 0; c * h->l.chunk < h->head[s][FUSED_ROWS]; c++)
             fused_add_task(h, FUSED_Q_DOWN, FUSED_FINISH, s * h->l.chunks + c, 0);
@@ -448,10 +455,8 @@ void fused_index(struct fused_host *h, uint32_t worker)
     choose_splits(h);
     for (size_t row = 0; h->splits > 1 && row < (size_t)h->l.size * h->l.source_rows; row++)
         h->left[row] *= h->splits;
-    memset(h->packed, 0, h->n_blocks * sizeof(*h->packed));
-    memset(h->ups, 0, h->n_blocks * sizeof(*h->ups));
-    memset(h->downs, 0, h->n_blocks * sizeof(*h->downs));
-    list_tasks(h);
+    fused_list_gemms(h);
+    list_finish(h);
     /* Release: pairs with the acquire in fused_await(); all of the index is there. */
     __atomic_store_n(&h->indexed, h->epoch, __ATOMIC_RELEASE);
 }

@@ -122,7 +122,8 @@ void fused_pack(struct fused_host *h, uint32_t worker, uint32_t block)
     if (!wait_for_place(h, worker, block, h->panel_ring, h->ups, "the up-projection of block") ||
         !wait_for_rows(h, worker, b))
         return;
-    pack_block(h, b, panel_of(h, slot), panel_scale_of(h, slot), spare_row(h, worker));
+    if (h->half != FUSED_MOVING)
+        pack_block(h, b, panel_of(h, slot), panel_scale_of(h, slot), spare_row(h, worker));
     /* Release: pairs with the acquire of the tasks that multiply the panel. */
     __atomic_store_n(&h->packed[block], 1, __ATOMIC_RELEASE);
 }
@@ -143,8 +144,9 @@ static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block
         return worker;
     if (!wait_for_rows(h, worker, &h->block[block]))
         return ALGO_NONE;
-    pack_block(h, &h->block[block], panel_of(h, worker), panel_scale_of(h, worker),
-               spare_row(h, worker));
+    if (h->half != FUSED_MOVING)
+        pack_block(h, &h->block[block], panel_of(h, worker), panel_scale_of(h, worker),
+                   spare_row(h, worker));
     h->held[worker] = block;
     return worker;
 }
@@ -186,7 +188,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
 {
     const struct fused_layout *l = &h->l;
     const struct fused_block *b = &h->block[block];
-    uint32_t end = first_column(h, l->ffn, part + 1), place = block % h->inter_ring, slot;
+    uint32_t first = first_column(h, l->ffn, part), end = first_column(h, l->ffn, part + 1);
+    uint32_t place = block % h->inter_ring, slot;
     float *gate = (float *)(void *)(h->tile + worker * h->tile_bytes);
     float *up = gate + (size_t)l->block_rows * FUSED_TILE;
     bool gated = h->mlp.activation == EPA_ACTIVATION_SWIGLU;
@@ -196,7 +199,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     slot = find_panel(h, worker, block);
     if (slot == ALGO_NONE)
         return;
-    for (uint32_t n = first_column(h, l->ffn, part); n < end; n += FUSED_TILE) {
+    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
         struct fused_tile tile = {
             .gate = gate,
             .up = gated ? up : NULL,
@@ -294,7 +297,8 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
 {
     const struct fused_layout *l = &h->l;
     const struct fused_block *b = &h->block[block];
-    uint32_t end = first_column(h, l->hidden, part + 1), place = block % h->inter_ring;
+    uint32_t first = first_column(h, l->hidden, part), end = first_column(h, l->hidden, part + 1);
+    uint32_t place = block % h->inter_ring;
     size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2, groups = l->ffn / 128;
     const struct fused_wait why = {.what = "the up-projection of block",
                                    .peer = ALGO_NONE,
@@ -304,7 +308,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
 
     if (!fused_await(h, worker, &h->ups[block], h->splits, &why))
         return;
-    for (uint32_t n = first_column(h, l->hidden, part); n < end; n += FUSED_TILE) {
+    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
         struct epa_gemm_call call = {
             .a = h->inter + place * h->inter_bytes,
             .b = h->weights + b->expert * (h->up_bytes + h->down_bytes) + h->up_bytes +
@@ -327,6 +331,10 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
     }
     /* Release: pairs with the acquire of who writes over the intermediate. */
     __atomic_add_fetch(&h->downs[block], 1, __ATOMIC_ACQ_REL);
+    if (h->half == FUSED_MULTIPLYING)
+        return;
+    if (h->half == FUSED_MOVING)
+        fused_poll(h, worker);
     if (h->c.combine_mode != FUSED_SERIAL)
         count_down_rows(h, b);
     else /* release: pairs with the acquire of fused_finish() */

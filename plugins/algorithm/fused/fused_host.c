@@ -31,7 +31,11 @@
  *   - Flags are there once. A flag of e + 1 is set by a rank that has set all of its flags of e,
  *     or after the header e + 1 of who waits: with >= none is missed, none is taken for another.
  *   - What was put is in place by the quiet() that ends the call: staging and headers may be
- *     written again, and two values of one signal cannot swap. */
+ *     written again, and two values of one signal cannot swap.
+ *
+ * Halves, which bench times alone. Moving is a call whose GEMM tasks wait and count and do not
+ * multiply. Multiplying runs the GEMM tasks of the call before once more, on the rows that it left
+ * here: they stay until this rank has sent the header of the next call but one. */
 #include "fused_host.h"
 
 #include "base/clock.h"
@@ -202,12 +206,13 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
 
     /* Acquire: pairs with the release of whoever counts the word up. */
     for (uint32_t turn = 1; (w.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted; turn++) {
+        bool looks = turn % LOOKS == 0 || h->a.crowded;
+
         clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
-        if (h->a.far != 0)
+        if (looks || h->a.far != 0)
             fused_poll(h, worker);
-        if (turn % LOOKS != 0 && !h->a.crowded)
+        if (!looks)
             continue;
-        fused_poll(h, worker);
         if (fused_stopped(h))
             return false;
         begun = begun == 0 ? clock_ns() : begun;
@@ -388,14 +393,31 @@ static void begin_call(struct fused_host *h, struct epa_moe *m)
     fused_poll(h, 0);
 }
 
-static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *problem)
+/* Of the call before, all that multiplies. */
+static void begin_again(struct fused_host *h, struct epa_moe *m)
+{
+    h->m = m;
+    h->requests = h->issued = 0;
+    h->stop = 0;
+    h->status = EPA_OK;
+    for (uint32_t q = 0; q < FUSED_QUEUES; q++)
+        h->queue[q].n = h->queue[q].next = 0;
+    fused_list_gemms(h);
+}
+
+static enum epa_status call(struct epa_algorithm *a, struct epa_problem *problem,
+                            enum fused_half half)
 {
     struct fused_host *h = (struct fused_host *)a; /* its base is the first member */
     uint32_t launches = h->c.launches == FUSED_TWO ? 2 : 1;
     enum epa_status status = EPA_OK;
 
     algo_begin(&h->a, "layer", "route");
-    begin_call(h, &problem->u.moe);
+    h->half = half;
+    if (half == FUSED_MULTIPLYING)
+        begin_again(h, &problem->u.moe);
+    else
+        begin_call(h, &problem->u.moe);
     for (h->launch = 0; h->launch < launches; h->launch++) {
         if (!algo_phase(&h->a, status, h->launch == 0 ? "tasks" : "tasks_down"))
             break;
@@ -408,6 +430,30 @@ static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *proble
     algo_end(&h->a);
     return status;
 }
+
+static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return call(a, problem, FUSED_BOTH);
+}
+
+static enum epa_status move(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return call(a, problem, FUSED_MOVING);
+}
+
+static enum epa_status multiply(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return call(a, problem, FUSED_MULTIPLYING);
+}
+
+static const struct epa_stage stages[] = {
+    {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = layer},
+};
+
+static const struct epa_stage halves[EPA_PARTS] = {
+    {.name = "dispatch and combine", .kind = EPA_STAGE_WHOLE, .run = move},
+    {.name = "gemms", .kind = EPA_STAGE_WHOLE, .run = multiply},
+};
 
 /* ---- set-up ---- */
 
@@ -465,9 +511,19 @@ static void *take(struct fused_host *h, size_t bytes)
 {
     void *memory = NULL;
 
-    if (h->a.backend->ops->alloc(h->a.backend, bytes, &memory) != EPA_OK)
+    if (h->counted != NULL)
+        *h->counted += bytes;
+    else if (h->a.backend->ops->alloc(h->a.backend, bytes, &memory) != EPA_OK)
         h->a.no_memory = true;
     return memory;
+}
+
+static void *list(struct fused_host *h, size_t n, size_t size)
+{
+    if (h->counted == NULL)
+        return algo_alloc(&h->a, n, size);
+    *h->counted += n * size + 2 * FUSED_LINE; /* with what algo_alloc() adds */
+    return NULL;
 }
 
 static void make_gemms(struct fused_host *h)
@@ -483,16 +539,14 @@ static void make_gemms(struct fused_host *h)
     h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
     h->tile_bytes = epa_round_up(2 * (size_t)l->block_rows * FUSED_TILE * sizeof(float) + l->hidden,
                                  FUSED_LINE);
-    h->weights = take(h, l->local * (h->up_bytes + h->down_bytes));
+    h->weights = take(h, (size_t)l->local * (h->up_bytes + h->down_bytes));
     h->panel = take(h, panels * h->panel_bytes);
     h->inter = take(h, h->inter_ring * h->inter_bytes);
     h->slot = take(h, l->entries * l->hidden * sizeof(float));
-    h->panel_scale =
-        algo_alloc(&h->a, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
-    h->inter_scale =
-        algo_alloc(&h->a, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
-    h->held = algo_alloc(&h->a, h->a.workers, sizeof(*h->held));
-    h->tile = algo_alloc_scratch(&h->a, h->tile_bytes);
+    h->panel_scale = list(h, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
+    h->inter_scale = list(h, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
+    h->held = list(h, h->a.workers, sizeof(*h->held));
+    h->tile = list(h, h->a.workers, h->tile_bytes);
 }
 
 static void make_lists(struct fused_host *h)
@@ -509,33 +563,45 @@ static void make_lists(struct fused_host *h)
         [FUSED_Q_COMBINE] = (l->max_tokens + FUSED_COMBINE_TOKENS - 1) / FUSED_COMBINE_TOKENS,
     };
 
-    h->place = algo_alloc(&h->a, (size_t)l->max_tokens * l->places, sizeof(*h->place));
-    h->out_start = algo_alloc(&h->a, l->size + 1, sizeof(*h->out_start));
-    h->token = algo_alloc(&h->a, l->out_rows, sizeof(*h->token));
-    h->first_expert = algo_alloc(&h->a, l->out_rows, sizeof(*h->first_expert));
-    h->key_next = algo_alloc(&h->a, l->experts + 1, sizeof(*h->key_next));
-    h->expert_left = algo_alloc(&h->a, l->experts, sizeof(*h->expert_left));
-    h->chunk = algo_alloc(&h->a, chunks, sizeof(*h->chunk));
-    h->head = algo_alloc(&h->a, l->size, sizeof(*h->head));
-    h->row_base = algo_alloc(&h->a, l->size, sizeof(*h->row_base));
-    h->sent_base = algo_alloc(&h->a, l->size, sizeof(*h->sent_base));
-    h->entry_row = algo_alloc(&h->a, l->entries, sizeof(*h->entry_row));
-    h->choice_entry =
-        algo_alloc(&h->a, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
-    h->left = algo_alloc(&h->a, rows, sizeof(*h->left));
-    h->chunk_left = algo_alloc(&h->a, chunks, sizeof(*h->chunk_left));
-    h->count = algo_alloc(&h->a, l->local, sizeof(*h->count));
-    h->entry_start = algo_alloc(&h->a, l->local, sizeof(*h->entry_start));
-    h->block = algo_alloc(&h->a, l->blocks, sizeof(*h->block));
-    h->packed = algo_alloc(&h->a, l->blocks, sizeof(*h->packed));
-    h->ups = algo_alloc(&h->a, l->blocks, sizeof(*h->ups));
-    h->downs = algo_alloc(&h->a, l->blocks, sizeof(*h->downs));
-    h->far = algo_alloc(&h->a, l->size, sizeof(*h->far));
+    h->place = list(h, (size_t)l->max_tokens * l->places, sizeof(*h->place));
+    h->out_start = list(h, l->size + 1, sizeof(*h->out_start));
+    h->token = list(h, l->out_rows, sizeof(*h->token));
+    h->first_expert = list(h, l->out_rows, sizeof(*h->first_expert));
+    h->key_next = list(h, l->experts + 1, sizeof(*h->key_next));
+    h->expert_left = list(h, l->experts, sizeof(*h->expert_left));
+    h->chunk = list(h, chunks, sizeof(*h->chunk));
+    h->head = list(h, l->size, sizeof(*h->head));
+    h->row_base = list(h, l->size, sizeof(*h->row_base));
+    h->sent_base = list(h, l->size, sizeof(*h->sent_base));
+    h->entry_row = list(h, l->entries, sizeof(*h->entry_row));
+    h->choice_entry = list(h, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
+    h->left = list(h, rows, sizeof(*h->left));
+    h->chunk_left = list(h, chunks, sizeof(*h->chunk_left));
+    h->count = list(h, l->local, sizeof(*h->count));
+    h->entry_start = list(h, l->local, sizeof(*h->entry_start));
+    h->block = list(h, l->blocks, sizeof(*h->block));
+    h->packed = list(h, l->blocks, sizeof(*h->packed));
+    h->ups = list(h, l->blocks, sizeof(*h->ups));
+    h->downs = list(h, l->blocks, sizeof(*h->downs));
+    h->far = list(h, l->size, sizeof(*h->far));
     if (h->a.far != 0) /* headers, rows, their flags, outputs */
         h->request_room = (uint32_t)(l->size * (1 + 2 * (size_t)l->chunks + l->units));
-    h->request = algo_alloc(&h->a, h->request_room, sizeof(*h->request));
+    h->request = list(h, h->request_room, sizeof(*h->request));
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
-        h->queue[q].task = algo_alloc(&h->a, room[q], sizeof(*h->queue[q].task));
+        h->queue[q].task = list(h, room[q], sizeof(*h->queue[q].task));
+}
+
+uint64_t fused_host_bytes(const struct fused_layout *l, const struct fused_config *c,
+                          uint32_t workers)
+{
+    /* What algo_create() takes. */
+    uint64_t bytes = sizeof(struct fused_host) + l->experts * sizeof(uint16_t) + 2 * FUSED_LINE;
+    struct fused_host h = {.l = *l, .c = *c, .a.workers = workers, .counted = &bytes};
+
+    h.a.far = l->puts ? l->size : 0;
+    make_lists(&h);
+    make_gemms(&h);
+    return bytes;
 }
 
 /* Which workers have which queue, and how many share the GEMMs. */
@@ -588,9 +654,6 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
                                   const struct fused_layout *l, struct epa_algorithm **out,
                                   struct epa_error *err)
 {
-    static const struct epa_stage stages[] = {
-        {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = layer},
-    };
     const struct algo_setup setup = {
         .name = "fused",
         .stages = stages,
@@ -611,6 +674,8 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     h->l = *l;
     h->c = *(const struct fused_config *)p->config;
     h->mlp = p->problem->u.moe.mlp;
+    base->base.parts = halves;
+    base->base.n_parts = EPA_PARTS;
     h->gemm = epa_gemm_get(l->weights, NULL);
     h->rows = fused_rows_get(base->kernels->isa);
     status = give_roles(h, err);

@@ -83,10 +83,14 @@ struct fused_wait {
     uint32_t peer, first, last, expert, row, rows;
 };
 
+/* What a call does: all of it, or one half, for bench to time alone. */
+enum fused_half { FUSED_BOTH, FUSED_MOVING, FUSED_MULTIPLYING };
+
 struct fused_host {
     struct algo_host a;
     struct fused_layout l;
     struct fused_config c;
+    enum fused_half half;
     const struct epa_gemm *gemm;
     const struct fused_rows *rows;
     struct epa_mlp mlp;
@@ -136,8 +140,9 @@ struct fused_host {
     struct fused_request *request;
     uint32_t requests, issued, request_room; /* requests: atomic */
     uint32_t launch;                         /* 0, or 1: the second of two */
-    uint32_t stop, done;                     /* of workers */
-    enum epa_status status;                  /* why `stop` */
+    uint64_t *counted;      /* not NULL: nothing is allocated, bytes are added up here */
+    uint32_t stop, done;    /* of workers */
+    enum epa_status status; /* why `stop` */
     uint16_t name[FUSED_KINDS], wait_name;
 };
 
@@ -252,6 +257,8 @@ void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kin
 void fused_route(struct fused_host *);
 void fused_send(struct fused_host *, uint32_t worker, uint32_t chunk);
 void fused_index(struct fused_host *, uint32_t worker);
+/* The GEMM tasks of the index, and what counts them. */
+void fused_list_gemms(struct fused_host *);
 /* Of worker 0: rows of a source are behind so many flags. */
 uint32_t fused_row_units(const struct fused_host *, uint32_t source);
 

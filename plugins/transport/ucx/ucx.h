@@ -83,6 +83,7 @@ struct ucx {
     bool all_mapped; /* UCX has nothing to do after open */
     struct epa_wait_config wait;
     uint64_t idle_since_ns; /* since when progress finds nothing to do; 0: it did */
+    uint64_t idle_until_ns; /* when it last returned without */
     uint64_t barriers;      /* begun by this rank */
     /* Of puts and signals, all under `lock` where there is a helper. */
     uint32_t outstanding, started; /* started: since the last progress */

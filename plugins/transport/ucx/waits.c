@@ -13,7 +13,9 @@ static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
 
-static const uint64_t idle_max_ns = 2000000; /* after which progress() sleeps no longer than before */
+static const uint64_t idle_max_ns = 2000000; /* idle for longer, progress() sleeps as for this */
+
+enum { AWAY_NS = 10000 }; /* between two calls of progress() by who does nothing else: less */
 
 /* Why nobody should go on, whatever he does. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
@@ -274,15 +276,19 @@ enum epa_status wait_progress(struct ucx *u)
 {
     enum epa_status status;
 
-    /* Who tries again in vain has peers that need the core. */
+    /* Who tries again in vain has peers that need the core; who computes between two calls, or naps
+     * by itself, has not. */
     if (u->all_mapped || ucx_pump(u) || u->wait.spin_ns != 0) {
         u->idle_since_ns = 0;
     } else {
-        uint64_t now = epa_now_ns();
+        uint64_t now = epa_now_ns(), idle;
 
-        u->idle_since_ns = u->idle_since_ns == 0 ? now : u->idle_since_ns;
-        /* Not for long: the caller may have other things to do. */
-        epa_backoff(now - u->idle_since_ns < idle_max_ns ? now - u->idle_since_ns : idle_max_ns, 0);
+        if (u->idle_since_ns == 0 || now - u->idle_until_ns > AWAY_NS)
+            u->idle_since_ns = now;
+        idle = now - u->idle_since_ns;
+        if (idle > 0)
+            epa_backoff(idle < idle_max_ns ? idle : idle_max_ns, 0);
+        u->idle_until_ns = epa_now_ns();
     }
     status = check_ranks(u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
     if (status != EPA_OK)

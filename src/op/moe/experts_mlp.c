@@ -1,11 +1,12 @@
 /* Real experts on hosts: the grouped GEMM that the core runs between a dispatch and its
- * combine, by the kernels of gemm.h. Nothing of it is used where an algorithm or a device
- * computes the experts.
+ * combine, by the kernels of gemm.h or by oneDNN, as expert.library says. Nothing of it is used
+ * where an algorithm or a device computes the experts.
  *
  * The host works on a batch of rows at a time, of as many experts as fill it, in steps that
  * the rank's workers share, each a list of tasks that they take by turns:
  *
- *   gather    rows of a panel into the order that kernels read, quantised where weights are FP8
+ *   gather    rows of a panel into the order that kernels read, quantised where weights are FP8;
+ *             oneDNN reads rows one after the other
  *   up        columns of the intermediate: both projections, activation, rounding
  *   down      columns of the outputs
  *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it
@@ -31,6 +32,9 @@ enum {
     MOST_PARTS = 64,        /* epa_kernels.reduce */
 };
 
+_Static_assert((int)TASK_ROWS <= (int)ONEDNN_ROWS && UP_COLUMNS % (int)ONEDNN_COLUMNS == 0,
+               "blocks of oneDNN");
+
 /* Rows `first` to first + n - 1 of a local expert; in the batch from panel row `at` on. */
 struct segment {
     uint32_t expert, n;
@@ -47,8 +51,8 @@ struct mlp_experts {
     float *a_scale, *mid_scale; /* [rows][columns / 128] */
     struct segment *segment;    /* [local experts + rows / panel] */
     uint32_t n_segments;
-    float *c; /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
-    uint32_t workers;
+    float *c;                          /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
+    uint32_t workers, failed;          /* failed: a product of the library has */
     struct area outputs, reduced_area; /* [entries][hidden], [rows][hidden], where they are not y */
 
     /* A step. */
@@ -56,7 +60,7 @@ struct mlp_experts {
     const struct view *view;
     uint16_t *y, *reduced; /* where outputs of entries go; layout rank: and those of rows */
     uint64_t next, tasks;
-    void (*task)(struct mlp_experts *, uint64_t task, float *c);
+    void (*task)(struct mlp_experts *, uint64_t task, uint32_t worker);
 };
 
 /* ---- memory of the host's experts ---- */
@@ -95,6 +99,12 @@ static uint64_t batch_bytes(const struct weights *w, uint64_t rows, uint32_t wor
            (uint64_t)workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float);
 }
 
+/* Whether the options ask for it; auto means our own kernels, which no shape was slower with. */
+static bool is_by_library(const struct experiment *x)
+{
+    return x->expert.library == EXPERT_LIBRARY_ONEDNN;
+}
+
 static void count_workers(void *arg, uint32_t worker, uint32_t workers)
 {
     if (worker == 0)
@@ -119,6 +129,15 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     x->workers = 1;
     if (op->backend->memory == EPA_MEMORY_HOST)
         (void)op->backend->ops->parallel(op->backend, count_workers, &x->workers);
+    if (is_by_library(op->x)) {
+        enum epa_status status = onednn_create(
+            (struct onednn_shape[]){
+                [WEIGHTS_UP] = {w->hidden, UP_COLUMNS}, [WEIGHTS_DOWN] = {columns, DOWN_COLUMNS}},
+            x->workers, &x->w.library, err);
+
+        if (status != EPA_OK)
+            return status;
+    }
     x->rows = batch_rows(w, op->footprint.recv_entries, local);
     x->w.up = aligned_alloc(LINE, local * up * weights_element(w));
     x->w.down = aligned_alloc(LINE, local * down * weights_element(w));
@@ -152,6 +171,7 @@ static void host_destroy(struct mlp_experts *x)
 {
     if (x == NULL)
         return;
+    onednn_destroy(x->w.library);
     free(x->w.up);
     free(x->w.down);
     free(x->w.up_scale);
@@ -172,28 +192,29 @@ static void host_destroy(struct mlp_experts *x)
 static void work(void *arg, uint32_t worker, uint32_t workers)
 {
     struct mlp_experts *x = arg;
-    float *c = x->c + (size_t)worker * TASK_ROWS * UP_COLUMNS * 2;
     uint64_t i;
 
     (void)workers;
     /* Relaxed: as in make_some(); parallel() orders steps. */
     while ((i = __atomic_fetch_add(&x->next, 1, __ATOMIC_RELAXED)) < x->tasks)
-        x->task(x, i, c);
+        x->task(x, i, worker);
 }
 
 static enum epa_status run_step(struct mlp_experts *x,
-                                void (*task)(struct mlp_experts *, uint64_t, float *),
+                                void (*task)(struct mlp_experts *, uint64_t, uint32_t),
                                 uint64_t tasks)
 {
     struct epa_backend *backend = x->op->backend;
+    enum epa_status status = EPA_OK;
 
     x->task = task;
     x->tasks = tasks;
     x->next = 0;
     if (backend->memory == EPA_MEMORY_HOST && tasks > 1)
-        return backend->ops->parallel(backend, work, x);
-    work(x, 0, 1);
-    return EPA_OK;
+        status = backend->ops->parallel(backend, work, x);
+    else
+        work(x, 0, 1);
+    return x->failed != 0 ? EPA_ERR_SYSTEM : status;
 }
 
 /* The segment that item `i` is in, of as many in each as `count` says; *nth: which of it. */
@@ -248,7 +269,12 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     bool quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
     if (op->weights.mlp.dtype != EPA_FP8_E4M3) {
-        if (quantised)
+        if (x->w.library != NULL && quantised)
+            x->kernels->output_fp8(row, scale, hidden, m->fp8_group_size, 1,
+                                   (uint16_t *)x->a + at * hidden);
+        else if (x->w.library != NULL)
+            memcpy((uint16_t *)x->a + at * hidden, row, hidden * sizeof(uint16_t));
+        else if (quantised)
             x->w.gemm->pack_a_fp8(row, scale, m->fp8_group_size, hidden, x->a, (uint32_t)at);
         else
             x->w.gemm->pack_a(row, hidden, x->a, (uint32_t)at);
@@ -274,12 +300,12 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     }
 }
 
-static void gather_panel(struct mlp_experts *x, uint64_t task, float *c)
+static void gather_panel(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
     uint64_t panel, end;
     const struct segment *s = segment_of(x, task, panels_in, &panel);
 
-    (void)c;
+    (void)worker;
     end = (panel + 1) * EPA_GEMM_ROWS < s->n ? (panel + 1) * EPA_GEMM_ROWS : s->n;
     for (uint64_t i = panel * EPA_GEMM_ROWS; i < end; i++)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
@@ -357,6 +383,10 @@ static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_
 
         for (uint32_t i = 0; i < BLOCK; i++)
             words[i] = word_of_float(f16, a[i]);
+        if (x->w.library != NULL) {
+            memcpy((uint16_t *)x->mid + at * columns + k, words, sizeof(words));
+            return;
+        }
         for (uint32_t i = 0; i < BLOCK; i += 32)
             memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, k + i, columns), words + i, 64);
         return;
@@ -375,9 +405,19 @@ static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_
     }
 }
 
+/* The same by the library, whose weights are packed in blocks. */
+static void multiply_by_library(struct mlp_experts *x, uint32_t worker, bool up, const void *a,
+                                uint32_t m, const char *b, uint32_t n, uint32_t k, float *c)
+{
+    for (uint32_t i = 0; i < n; i += ONEDNN_COLUMNS)
+        if (onednn_multiply(x->w.library, worker, up ? WEIGHTS_UP : WEIGHTS_DOWN, a, m,
+                            b + (size_t)i * k * sizeof(uint16_t), c + i) != EPA_OK)
+            __atomic_store_n(&x->failed, 1, __ATOMIC_RELAXED);
+}
+
 /* C of columns n0 to n0 + n - 1 of a packed matrix with `rows` rows for each expert. */
-static void multiply(const struct mlp_experts *x, const struct segment *s, uint32_t row, uint32_t m,
-                     bool up, uint32_t n0, uint32_t n, float *c)
+static void multiply(struct mlp_experts *x, uint32_t worker, const struct segment *s, uint32_t row,
+                     uint32_t m, bool up, uint32_t n0, uint32_t n, float *c)
 {
     const struct weights *w = &x->op->weights;
     uint32_t k = up ? w->hidden : x->w.down_columns,
@@ -392,7 +432,7 @@ static void multiply(const struct mlp_experts *x, const struct segment *s, uint3
         .n = n,
         .k = k,
         .c = c,
-        .ldc = n};
+        .ldc = up ? UP_COLUMNS : DOWN_COLUMNS};
 
     if (w->mlp.dtype == EPA_FP8_E4M3) {
         call.a_scale = a_scale + at * (k / BLOCK);
@@ -400,7 +440,15 @@ static void multiply(const struct mlp_experts *x, const struct segment *s, uint3
         call.b_scale = b_scale + first / BLOCK * (k / BLOCK);
         call.b_column = (uint32_t)(first % BLOCK);
     }
-    x->w.gemm->multiply(&call);
+    if (x->w.library != NULL)
+        multiply_by_library(x, worker, up, call.a, m, call.b, n, k, c);
+    else
+        x->w.gemm->multiply(&call);
+}
+
+static float *scratch_of(const struct mlp_experts *x, uint32_t worker)
+{
+    return x->c + (size_t)worker * TASK_ROWS * UP_COLUMNS * 2;
 }
 
 static uint32_t rows_of_task(const struct segment *s, uint32_t row)
@@ -410,7 +458,7 @@ static uint32_t rows_of_task(const struct segment *s, uint32_t row)
 
 /* Tasks of a segment: blocks of rows fastest, so that weights are used again while they are
  * in the cache. */
-static void up_task(struct mlp_experts *x, uint64_t task, float *c)
+static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
     uint64_t nth;
     const struct segment *s = segment_of(x, task, up_tasks_in, &nth);
@@ -419,18 +467,18 @@ static void up_task(struct mlp_experts *x, uint64_t task, float *c)
     uint32_t blocks = (s->n + TASK_ROWS - 1) / TASK_ROWS;
     uint32_t row = (uint32_t)(nth % blocks) * TASK_ROWS, m = rows_of_task(s, row);
     uint32_t k = (uint32_t)(nth / blocks) * UP_COLUMNS;
-    float *other = c + (size_t)TASK_ROWS * UP_COLUMNS, a[UP_COLUMNS];
+    float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS, a[UP_COLUMNS];
 
-    multiply(x, s, row, m, true, k, UP_COLUMNS, c);
+    multiply(x, worker, s, row, m, true, k, UP_COLUMNS, c);
     if (swiglu)
-        multiply(x, s, row, m, true, mlp->ffn + k, UP_COLUMNS, other);
+        multiply(x, worker, s, row, m, true, mlp->ffn + k, UP_COLUMNS, other);
     for (uint32_t i = 0; i < m; i++) {
         activate(c + i * UP_COLUMNS, other + i * UP_COLUMNS, UP_COLUMNS, swiglu, a);
         store_mid(x, a, k, s->at + row + i);
     }
 }
 
-static void down_task(struct mlp_experts *x, uint64_t task, float *c)
+static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
     uint64_t nth;
     const struct segment *s = segment_of(x, task, down_tasks_in, &nth);
@@ -439,14 +487,15 @@ static void down_task(struct mlp_experts *x, uint64_t task, float *c)
     uint32_t h = (uint32_t)(nth / blocks) * DOWN_COLUMNS;
     uint32_t n = hidden - h < DOWN_COLUMNS ? hidden - h : DOWN_COLUMNS;
     bool f16 = is_f16(x->op);
+    float *c = scratch_of(x, worker);
 
-    multiply(x, s, row, m, false, h, n, c);
+    multiply(x, worker, s, row, m, false, h, n, c);
     for (uint32_t i = 0; i < m; i++) {
         uint64_t entry = x->view->first[s->expert] + s->first + row + i;
         uint16_t *restrict y = x->y + entry * hidden + h;
 
         for (uint32_t k = 0; k < n; k++)
-            y[k] = word_of_float(f16, c[(size_t)i * n + k]);
+            y[k] = word_of_float(f16, c[(size_t)i * DOWN_COLUMNS + k]);
     }
 }
 
@@ -492,7 +541,7 @@ static enum epa_status run_batches(struct mlp_experts *x)
 }
 
 /* Layout rank: outputs of the entries of rows, weighted and added up, to x->rank_y. */
-static void reduce_rows(struct mlp_experts *x, uint64_t task, float *c)
+static void reduce_rows(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
     const struct op_moe *op = x->op;
     const struct epa_moe *m = &x->view->m;
@@ -500,7 +549,7 @@ static void reduce_rows(struct mlp_experts *x, uint64_t task, float *c)
     const uint16_t *part[MOST_PARTS];
     float weight[MOST_PARTS];
 
-    (void)c;
+    (void)worker;
     end = end < x->view->rows_end ? end : x->view->rows_end;
     for (uint64_t row = first; row < end; row++) {
         const struct share *share = (const struct share *)op->share.data + op->row_first[row];
@@ -579,6 +628,9 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
     status = run_batches(x);
     if (status == EPA_OK && by_rank)
         status = run_step(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
+    if (x->failed != 0)
+        return epa_fail(err, status, "%s: a product of the experts has failed",
+                        onednn_name(x->w.library));
     if (status != EPA_OK) {
         op->backend->ops->explain(op->backend, err);
         return status;
@@ -623,7 +675,10 @@ void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
     if (op->device_experts != NULL)
         snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
     else if (op->experts != NULL)
-        snprintf(out, room, "%s kernels%s", op->experts->w.gemm->isa,
+        snprintf(out, room, "%s%s%s",
+                 op->experts->w.library != NULL ? onednn_name(op->experts->w.library)
+                                                : op->experts->w.gemm->isa,
+                 op->experts->w.library != NULL ? "" : " kernels",
                  op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
     else
         out[0] = '\0';

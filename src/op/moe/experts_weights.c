@@ -24,7 +24,7 @@ struct making {
     const struct op_moe *op;
     struct mlp_weights to;
     uint64_t next;
-    bool failed;
+    bool failed, refused; /* no memory; the library did not pack */
 };
 
 static uint64_t blocks_of(const struct weights *w, enum weights_matrix m)
@@ -66,7 +66,6 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
     uint32_t columns[] = {w->hidden, k->to.gemm != NULL ? k->to.down_columns : w->mlp.ffn};
     char *room = NULL;
 
-    (void)worker;
     (void)workers;
     if (k->to.gemm != NULL) {
         size_t most = columns[0] > columns[1] ? columns[0] : columns[1];
@@ -89,8 +88,12 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
         to += nth * BLOCK * columns[m] * weights_element(w);
         make_block(op, e, m, block, columns[m], room != NULL ? room : to,
                    scale != NULL ? scale + nth * (columns[m] / BLOCK) : NULL);
-        if (room != NULL)
+        if (k->to.library != NULL) {
+            if (onednn_pack(k->to.library, worker, m, room, to) != EPA_OK)
+                __atomic_store_n(&k->refused, true, __ATOMIC_RELAXED);
+        } else if (room != NULL) {
             k->to.gemm->pack_b(room, columns[m], BLOCK, columns[m], to);
+        }
     }
     free(room);
 }
@@ -110,6 +113,9 @@ enum epa_status op_moe_weights_make(struct op_moe *op, const struct mlp_weights 
         ops->explain(op->backend, err);
     if (k.failed)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory to pack the experts' weights");
+    if (k.refused)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: packing the experts' weights failed",
+                          onednn_name(to->library));
     return status;
 }
 

@@ -100,6 +100,9 @@ static void check_mlp(const struct config_check *c)
     if (e->values == EXPERT_VALUES_INTEGERS && c->x->routing.hidden_states != NULL)
         check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
                        "expert.values: integers are values of tokens too");
+    if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights == EXPERT_WEIGHTS_FP8))
+        check_conflict(c, "expert.library", f16 ? "moe.dtype" : "expert.weights",
+                       "write auto, or own", "expert.library: onednn multiplies bf16 alone");
     if (c->x->verify.tolerance == TOLERANCE_ALLCLOSE)
         check_conflict(c, "verify.tolerance", "expert.kind", "remove it",
                        "verify.tolerance: allclose is for synthetic experts; outputs of real ones "
@@ -135,6 +138,12 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
                        "expert.kind: mlp: '%s' as it is set up computes experts itself, and knows "
                        "synthetic ones alone",
                        name);
+    if (x->expert.library != EXPERT_LIBRARY_AUTO && x->expert.kind == EXPERT_MLP &&
+        (f->fused || backend->memory != EPA_MEMORY_HOST))
+        check_conflict(c, "expert.library", f->fused ? "algorithm.name" : "backend.name",
+                       "remove it", "expert.library says nothing: %s '%s' computes the experts",
+                       f->fused ? "algorithm" : "backend",
+                       f->fused ? name : x->backend.plugin->name);
     if (f->fused && x->expert.output == OUTPUT_SEPARATE)
         check_conflict(
             c, "expert.output", "algorithm.name", "remove it",

@@ -6,6 +6,7 @@
 #define OP_MOE_H
 
 #include "base/dtype.h"
+#include "op/moe/onednn.h"
 #include "op/moe/routing.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
@@ -209,10 +210,12 @@ enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t 
 
 /* ---- real experts: weights (experts_weights.c), and the host's GEMM (experts_mlp.c) ---- */
 
-/* Where weights of all local experts go. Packed for `gemm`; NULL: as struct epa_mlp says. */
+/* Where weights of all local experts go. Packed for `library`, or, where that is NULL, for `gemm`;
+ * both NULL: as struct epa_mlp says. */
 struct mlp_weights {
     const struct epa_gemm *gemm;
-    uint32_t down_columns; /* of W_down as it is packed: ffn, or twice that, with zeros */
+    struct onednn *library; /* gemm is not NULL then */
+    uint32_t down_columns;  /* of W_down as it is packed: ffn, or twice that, with zeros */
     void *up, *down;
     float *up_scale, *down_scale;
 };

@@ -269,6 +269,71 @@ static struct epa_problem problem_of(const struct way *way)
 
 static const struct way *the_way; /* of the launch that runs */
 
+/* Now and then each half alone, as bench calls them: the calls that follow must not notice. */
+static bool call_halves(struct layer *y, struct epa_algorithm *a, uint64_t call)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    if (call % 3 != 0)
+        return true;
+    for (uint32_t i = 0; i < a->n_parts * 2; i++) {
+        if (a->parts[i % a->n_parts].run(a, &y->problem) == EPA_OK)
+            continue;
+        a->explain(a, &err);
+        return claim(y->r, false, "%s, %s after call %llu: %s", y->way->name,
+                     a->parts[i % a->n_parts].name, (unsigned long long)call, err.text);
+    }
+    return claim(y->r, a->n_parts == 2, "%u halves", a->n_parts);
+}
+
+/* ---- memory ---- */
+
+/* Bytes that this thread was given; tests/contract/algorithm/meson.build puts these in place. */
+static _Thread_local uint64_t given;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    given += n * size;
+    return __real_calloc(n, size);
+}
+
+static _Thread_local enum epa_status (*backend_alloc)(struct epa_backend *, size_t, void **);
+
+static enum epa_status count_alloc(struct epa_backend *b, size_t bytes, void **out)
+{
+    given += bytes;
+    return backend_alloc(b, bytes, out);
+}
+
+/* What plan() said that this way takes beside the heap; of the launch that runs. */
+static uint64_t the_bytes;
+
+static bool takes_what_was_planned(struct rank *r, uint64_t bytes)
+{
+    return claim(r, bytes <= the_bytes && the_bytes <= bytes + bytes / 16 + 8192,
+                 "%s: %llu bytes were allocated, and %llu planned", the_way->name,
+                 (unsigned long long)bytes, (unsigned long long)the_bytes);
+}
+
+static enum epa_status create_counted(struct rank *r, const struct epa_algorithm_params *p,
+                                      struct epa_algorithm **out, struct epa_error *err)
+{
+    struct epa_backend_ops ops = *r->backend->ops;
+    const struct epa_backend_ops *before = r->backend->ops;
+    enum epa_status status;
+
+    backend_alloc = ops.alloc;
+    ops.alloc = count_alloc;
+    r->backend->ops = &ops;
+    given = 0;
+    status = epa_plugin.create(p, out, err);
+    r->backend->ops = before;
+    return status;
+}
+
 static void run_layers(struct rank *r)
 {
     struct layer *y = calloc(1, sizeof(*y));
@@ -290,9 +355,11 @@ static void run_layers(struct rank *r)
     y->problem.u.moe.mlp.down = y->down;
     y->problem.u.moe.mlp.up_scale = y->up_scale;
     y->problem.u.moe.mlp.down_scale = y->down_scale;
-    if (claim(r, epa_plugin.create(&params, &a, &err) == EPA_OK, "%s: %s", the_way->name,
-              err.text)) {
-        for (uint64_t call = 0; call < CALLS && call_layer(y, a, call); call++) {
+    if (claim(r, create_counted(r, &params, &a, &err) == EPA_OK, "%s: %s", the_way->name,
+              err.text) &&
+        takes_what_was_planned(r, given)) {
+        for (uint64_t call = 0; call < CALLS && call_layer(y, a, call) && call_halves(y, a, call);
+             call++) {
             for (uint64_t wait = draw(r, 4); wait > 0; wait--)
                 sched_yield();
         }
@@ -330,6 +397,7 @@ static void run_way(const struct subject *subject, const struct way *way)
     the_way = way;
     assert_int_equal(epa_plugin.plan(&p, &world, subject->plugin->flags, &way->c, &need, &err),
                      EPA_OK);
+    the_bytes = need.private_bytes + (way->workers - 1) * need.worker_bytes;
     ranks_run(&mine, &(struct ranks){.ranks = RANKS,
                                      .signals = need.signals,
                                      .heap_bytes = need.heap_bytes,

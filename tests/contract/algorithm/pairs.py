@@ -405,6 +405,25 @@ FILES = {
             {"in turn": "", "pipelined": "verify.order: pipelined"},
         ],
     },
+    "experts_onednn": {
+        "base": ["ranks: 2", "moe: {hidden: 256}",
+                 "expert: {kind: mlp, ffn: 384, library: onednn}", "verify: {iterations: 2}"],
+        "axes": [
+            {"counts change with every iteration": "",
+             "seven ranks": "ranks: 7, moe.experts: 14",
+             "nobody has tokens": "tokens: [0, 0]",
+             "more rows than a task": "moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
+                 "tokens: full, verify.iterations: 1",
+             "three workers a rank": "backend.workers: 3"},
+            {"ll_v2": "algorithm: ll_v2",
+             "ll_v2 by rank": "algorithm: ll_v2, algorithm.layout: rank",
+             "token_flag": "algorithm: token_flag"},
+            {"swiglu": "", "no activation": "expert.activation: none"},
+            {"random": "", "integers": "expert.values: integers"},
+            WIRES,
+            LAUNCHERS,
+        ],
+    },
     "alltoallv": {
         "base": ["launcher: mpi", "algorithm: alltoallv"],
         "axes": [

@@ -1,0 +1,402 @@
+/* Each worker has primitives of its own: a reorder for each matrix, and a matmul for each number of
+ * rows, in steps of 32, made when it is first wanted. OpenMP, where the library uses it, gets one
+ * thread. */
+#include "op/moe/onednn.h"
+
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT(a) #a
+#define TEXT_OF(a) TEXT(a)
+#define LIBRARY "libdnnl.so." TEXT_OF(DNNL_VERSION_MAJOR)
+
+enum { STEP = 32, STEPS = ONEDNN_ROWS / STEP };
+
+/* What the two versions name or pass in different ways. */
+/* clang-format off */
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t desc_ref;
+#define FUNCTIONS_OF_VERSION(X)                                                                    \
+    X(memory_desc_create_with_strides) X(memory_desc_create_with_tag) X(memory_desc_destroy)       \
+    X(matmul_primitive_desc_create)
+#else
+typedef const dnnl_memory_desc_t *desc_ref;
+#define FUNCTIONS_OF_VERSION(X)                                                                    \
+    X(memory_desc_init_by_strides) X(memory_desc_init_by_tag) X(matmul_desc_init)                  \
+    X(primitive_desc_create)
+#endif
+#define FUNCTIONS(X)                                                                               \
+    X(engine_create) X(engine_destroy) X(stream_create) X(stream_destroy) X(stream_wait)           \
+    X(memory_create) X(memory_destroy) X(memory_set_data_handle) X(memory_get_memory_desc)         \
+    X(memory_desc_get_size) X(primitive_create) X(primitive_destroy) X(primitive_execute)          \
+    X(primitive_desc_destroy) X(primitive_desc_query_md) X(reorder_primitive_desc_create)          \
+    X(primitive_attr_create) X(primitive_attr_destroy) X(primitive_attr_set_scratchpad_mode)       \
+    X(version) X(status2str) FUNCTIONS_OF_VERSION(X)
+/* clang-format on */
+
+/* The functions of the library that are called. */
+struct api {
+#define MEMBER(name) __typeof__(&dnnl_##name) name;
+    FUNCTIONS(MEMBER)
+    void (*omp_set_num_threads)(int); /* NULL: it runs without OpenMP */
+};
+
+struct product {
+    dnnl_primitive_t matmul;
+    dnnl_memory_t a, b, c, scratch;
+};
+
+struct reorder {
+    dnnl_primitive_t primitive;
+    dnnl_memory_t from, to, scratch; /* to: packed */
+};
+
+struct worker {
+    dnnl_stream_t stream;
+    struct reorder reorder[ONEDNN_MATRICES];
+    struct product product[ONEDNN_MATRICES][STEPS];
+};
+
+struct onednn {
+    struct api api;
+    char name[32];
+    dnnl_engine_t engine;
+    dnnl_primitive_attr_t attr; /* scratch memory is ours: the library's is of a thread */
+    struct onednn_shape shape[ONEDNN_MATRICES];
+    uint32_t workers;
+    struct worker *worker;
+};
+
+/* ---- the library ---- */
+
+static enum epa_status load(struct api *out, struct epa_error *err)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } function[] = {
+#define ROW(name) {"dnnl_" #name, offsetof(struct api, name)},
+        FUNCTIONS(ROW)};
+    /* Never closed: threads may have run its code. */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *at;
+
+    if (library == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "expert.library: onednn: %s", dlerror());
+    for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
+        at = dlsym(library, function[i].name);
+        if (at == NULL)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "expert.library: onednn: %s has no %s",
+                            LIBRARY, function[i].name);
+        memcpy((char *)out + function[i].offset, &at, sizeof(at));
+    }
+    at = dlsym(library, "omp_set_num_threads");
+    memcpy(&out->omp_set_num_threads, &at, sizeof(at));
+    return EPA_OK;
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+static dnnl_status_t desc_init(const struct api *d, dnnl_memory_desc_t *out, uint32_t rows,
+                               uint32_t columns, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    const dnnl_dims_t dims = {rows, columns};
+
+    return strides != NULL
+               ? d->memory_desc_create_with_strides(out, 2, dims, type, strides)
+               : d->memory_desc_create_with_tag(out, 2, dims, type, dnnl_format_tag_any);
+}
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return *desc;
+}
+
+static void desc_finish(const struct api *d, dnnl_memory_desc_t *desc)
+{
+    (void)d->memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref c,
+                                 dnnl_primitive_desc_t *out)
+{
+    return o->api.matmul_primitive_desc_create(out, o->engine, a, b, NULL, c, o->attr);
+}
+#else
+static dnnl_status_t desc_init(const struct api *d, dnnl_memory_desc_t *out, uint32_t rows,
+                               uint32_t columns, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    const dnnl_dims_t dims = {rows, columns};
+
+    return strides != NULL ? d->memory_desc_init_by_strides(out, 2, dims, type, strides)
+                           : d->memory_desc_init_by_tag(out, 2, dims, type, dnnl_format_tag_any);
+}
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return desc;
+}
+
+static void desc_finish(const struct api *d, dnnl_memory_desc_t *desc)
+{
+    (void)d;
+    (void)desc;
+}
+
+static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref c,
+                                 dnnl_primitive_desc_t *out)
+{
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t status = o->api.matmul_desc_init(&desc, a, b, NULL, c);
+
+    return status == dnnl_success
+               ? o->api.primitive_desc_create(out, &desc, o->attr, o->engine, NULL)
+               : status;
+}
+#endif
+
+/* ---- primitives of a worker ---- */
+
+/* b NULL: as the library likes it best. */
+static dnnl_status_t plan_rows(const struct onednn *o, uint32_t matrix, uint32_t rows, desc_ref b,
+                               dnnl_primitive_desc_t *out)
+{
+    const struct api *d = &o->api;
+    const struct onednn_shape *s = &o->shape[matrix];
+    dnnl_memory_desc_t a, any, c;
+    dnnl_status_t status = desc_init(d, &a, rows, s->k, dnnl_bf16, (dnnl_dims_t){s->k, 1});
+
+    if (status != dnnl_success)
+        return status;
+    status = desc_init(d, &any, s->k, ONEDNN_COLUMNS, dnnl_bf16, NULL);
+    if (status == dnnl_success) {
+        status = desc_init(d, &c, rows, ONEDNN_COLUMNS, dnnl_f32, (dnnl_dims_t){s->ldc, 1});
+        if (status == dnnl_success) {
+            status = plan_matmul(o, ref_of(&a), b != NULL ? b : ref_of(&any), ref_of(&c), out);
+            desc_finish(d, &c);
+        }
+        desc_finish(d, &any);
+    }
+    desc_finish(d, &a);
+    return status;
+}
+
+static dnnl_status_t make_scratch(const struct onednn *o, dnnl_primitive_desc_t plan,
+                                  dnnl_memory_t *out)
+{
+    return o->api.memory_create(out,
+                                o->api.primitive_desc_query_md(plan, dnnl_query_scratchpad_md, 0),
+                                o->engine, DNNL_MEMORY_ALLOCATE);
+}
+
+/* From [ONEDNN_COLUMNS][k], that is, k x ONEDNN_COLUMNS by columns, to `best`. */
+static dnnl_status_t make_reorder(const struct onednn *o, uint32_t matrix, desc_ref best,
+                                  struct reorder *r)
+{
+    const struct api *d = &o->api;
+    uint32_t k = o->shape[matrix].k;
+    dnnl_primitive_desc_t plan;
+    dnnl_memory_desc_t given;
+    dnnl_status_t status = desc_init(d, &given, k, ONEDNN_COLUMNS, dnnl_bf16, (dnnl_dims_t){1, k});
+
+    if (status != dnnl_success)
+        return status;
+    status = d->reorder_primitive_desc_create(&plan, ref_of(&given), o->engine, best, o->engine,
+                                              o->attr);
+    if (status == dnnl_success) {
+        status = d->primitive_create(&r->primitive, plan);
+        if (status == dnnl_success)
+            status = make_scratch(o, plan, &r->scratch);
+        (void)d->primitive_desc_destroy(plan);
+    }
+    if (status == dnnl_success)
+        status = d->memory_create(&r->from, ref_of(&given), o->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = d->memory_create(&r->to, best, o->engine, DNNL_MEMORY_NONE);
+    desc_finish(d, &given);
+    return status;
+}
+
+/* What packs the weights of a matrix, which all numbers of rows share. */
+static dnnl_status_t make_packing(struct onednn *o, uint32_t matrix, struct reorder *r)
+{
+    const struct api *d = &o->api;
+    dnnl_primitive_desc_t plan;
+    dnnl_status_t status = plan_rows(o, matrix, ONEDNN_ROWS, NULL, &plan);
+    desc_ref best;
+
+    if (status != dnnl_success)
+        return status;
+    best = d->primitive_desc_query_md(plan, dnnl_query_weights_md, 0);
+    status = d->memory_desc_get_size(best) == (size_t)o->shape[matrix].k * ONEDNN_COLUMNS * 2
+                 ? make_reorder(o, matrix, best, r)
+                 : dnnl_unimplemented;
+    (void)d->primitive_desc_destroy(plan);
+    return status;
+}
+
+static dnnl_status_t make_product(struct onednn *o, struct worker *w, uint32_t matrix,
+                                  uint32_t rows, struct product *out)
+{
+    const struct api *d = &o->api;
+    dnnl_primitive_desc_t plan;
+    desc_ref b;
+    dnnl_status_t status = d->memory_get_memory_desc(w->reorder[matrix].to, &b);
+
+    if (status == dnnl_success)
+        status = plan_rows(o, matrix, rows, b, &plan);
+    if (status != dnnl_success)
+        return status;
+    status = d->primitive_create(&out->matmul, plan);
+    if (status == dnnl_success)
+        status = d->memory_create(&out->a, d->primitive_desc_query_md(plan, dnnl_query_src_md, 0),
+                                  o->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = d->memory_create(&out->b, b, o->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = d->memory_create(&out->c, d->primitive_desc_query_md(plan, dnnl_query_dst_md, 0),
+                                  o->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = make_scratch(o, plan, &out->scratch);
+    (void)d->primitive_desc_destroy(plan);
+    return status;
+}
+
+static dnnl_status_t make_worker(struct onednn *o, struct worker *w)
+{
+    dnnl_status_t status = o->api.stream_create(&w->stream, o->engine, dnnl_stream_default_flags);
+
+    for (uint32_t m = 0; m < ONEDNN_MATRICES && status == dnnl_success; m++)
+        status = make_packing(o, m, &w->reorder[m]);
+    return status;
+}
+
+static void destroy_worker(const struct api *d, struct worker *w)
+{
+    for (uint32_t m = 0; m < ONEDNN_MATRICES; m++) {
+        (void)d->primitive_destroy(w->reorder[m].primitive);
+        (void)d->memory_destroy(w->reorder[m].from);
+        (void)d->memory_destroy(w->reorder[m].to);
+        for (uint32_t i = 0; i < STEPS; i++) {
+            (void)d->primitive_destroy(w->product[m][i].matmul);
+            (void)d->memory_destroy(w->product[m][i].a);
+            (void)d->memory_destroy(w->product[m][i].b);
+            (void)d->memory_destroy(w->product[m][i].c);
+            (void)d->memory_destroy(w->product[m][i].scratch);
+        }
+    }
+    (void)d->stream_destroy(w->stream);
+}
+
+/* ---- for the experts ---- */
+
+enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
+                              struct onednn **out, struct epa_error *err)
+{
+    struct onednn *o = calloc(1, sizeof(*o));
+    enum epa_status status;
+    dnnl_status_t done;
+
+    if (o == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
+    status = load(&o->api, err);
+    if (status != EPA_OK) {
+        free(o);
+        return status;
+    }
+    snprintf(o->name, sizeof(o->name), "oneDNN %d.%d.%d", o->api.version()->major,
+             o->api.version()->minor, o->api.version()->patch);
+    memcpy(o->shape, shape, sizeof(o->shape));
+    o->workers = workers;
+    o->worker = calloc(workers, sizeof(*o->worker));
+    done = o->worker != NULL ? o->api.engine_create(&o->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
+    if (done == dnnl_success)
+        done = o->api.primitive_attr_create(&o->attr);
+    if (done == dnnl_success)
+        done = o->api.primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    for (uint32_t i = 0; i < workers && done == dnnl_success; i++)
+        done = make_worker(o, &o->worker[i]);
+    if (done != dnnl_success) {
+        status = epa_fail(err, done == dnnl_unimplemented ? EPA_ERR_UNSUPPORTED : EPA_ERR_SYSTEM,
+                          "expert.library: onednn: %s cannot multiply bf16 here: %s", o->name,
+                          o->api.status2str(done));
+        onednn_destroy(o);
+        return status;
+    }
+    *out = o;
+    return EPA_OK;
+}
+
+void onednn_destroy(struct onednn *o)
+{
+    if (o == NULL)
+        return;
+    for (uint32_t i = 0; i < o->workers && o->worker != NULL; i++)
+        destroy_worker(&o->api, &o->worker[i]);
+    (void)o->api.primitive_attr_destroy(o->attr);
+    (void)o->api.engine_destroy(o->engine);
+    free(o->worker);
+    free(o);
+}
+
+const char *onednn_name(const struct onednn *o)
+{
+    return o->name;
+}
+
+static enum epa_status run(const struct onednn *o, const struct worker *w, dnnl_primitive_t p,
+                           int n, const dnnl_exec_arg_t *arg)
+{
+    dnnl_status_t status;
+
+    if (o->api.omp_set_num_threads != NULL)
+        o->api.omp_set_num_threads(1); /* of this thread */
+    status = o->api.primitive_execute(p, w->stream, n, arg);
+    if (status == dnnl_success)
+        status = o->api.stream_wait(w->stream);
+    return status == dnnl_success ? EPA_OK : EPA_ERR_SYSTEM;
+}
+
+enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t matrix, const void *w,
+                            void *out)
+{
+    const struct worker *mine = &o->worker[worker];
+    const struct reorder *r = &mine->reorder[matrix];
+    dnnl_status_t status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)w);
+
+    if (status == dnnl_success)
+        status = o->api.memory_set_data_handle(r->to, out);
+    if (status != dnnl_success)
+        return EPA_ERR_SYSTEM;
+    return run(o, mine, r->primitive, 3,
+               (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, r->from},
+                                   {DNNL_ARG_TO, r->to},
+                                   {DNNL_ARG_SCRATCHPAD, r->scratch}});
+}
+
+enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t matrix, const void *a,
+                                uint32_t m, const void *b, float *c)
+{
+    struct worker *mine = &o->worker[worker];
+    uint32_t step = (m - 1) / STEP;
+    struct product *p = &mine->product[matrix][step];
+    dnnl_status_t status = dnnl_success;
+
+    if (p->scratch == NULL)
+        status = make_product(o, mine, matrix, (step + 1) * STEP, p);
+    if (status == dnnl_success)
+        status = o->api.memory_set_data_handle(p->a, (void *)(uintptr_t)a);
+    if (status == dnnl_success)
+        status = o->api.memory_set_data_handle(p->b, (void *)(uintptr_t)b);
+    if (status == dnnl_success)
+        status = o->api.memory_set_data_handle(p->c, c);
+    if (status != dnnl_success)
+        return EPA_ERR_SYSTEM;
+    return run(o, mine, p->matmul, 4,
+               (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, p->a},
+                                   {DNNL_ARG_WEIGHTS, p->b},
+                                   {DNNL_ARG_DST, p->c},
+                                   {DNNL_ARG_SCRATCHPAD, p->scratch}});
+}

@@ -1,0 +1,179 @@
+/* An algorithm that is another one, by its path and with its defaults, and writes what each rank
+ * was given and what it made of it to files, for a test that works it out again. Arrays as they are in
+ * memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an algorithm that computes experts;
+ * FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. Hosts. */
+#include <epa2a/algorithm.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGES = 2 };
+
+struct config {
+    const char *plugin, *folder;
+};
+
+struct tap {
+    struct epa_algorithm base; /* first */
+    struct epa_algorithm *inner;
+    const char *folder;
+    uint32_t rank, calls;
+    struct epa_stage stage[STAGES];
+};
+
+static struct tap *tap_of(struct epa_algorithm *a)
+{
+    return (struct tap *)a;
+}
+
+static const struct epa_algorithm_plugin *inner_of(const struct config *c, struct epa_error *err)
+{
+    void *file = c->plugin != NULL ? dlopen(c->plugin, RTLD_NOW | RTLD_LOCAL) : NULL;
+
+    if (file == NULL || c->folder == NULL)
+        (void)epa_fail(err, EPA_ERR_CONFIG, "tap needs algorithm.plugin and algorithm.folder: %s",
+                       c->plugin != NULL ? dlerror() : "");
+    return file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
+}
+
+static bool write_file(const struct tap *t, bool of_call, const char *what, const void *data,
+                       size_t bytes)
+{
+    char path[4096], call[16] = "";
+    FILE *file;
+    bool done;
+
+    if (data == NULL)
+        return true;
+    if (of_call)
+        snprintf(call, sizeof(call), "-%u", t->calls);
+    snprintf(path, sizeof(path), "%s/%u%s.%s", t->folder, t->rank, call, what);
+    file = fopen(path, "wb");
+    done = file != NULL && fwrite(data, 1, bytes, file) == bytes;
+    if (file != NULL && fclose(file) != 0)
+        done = false;
+    if (!done)
+        fprintf(stderr, "tap: %s: %s\n", path, strerror(errno));
+    return done;
+}
+
+static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem, uint32_t stage)
+{
+    struct tap *t = tap_of(a);
+    const struct epa_moe *m = &problem->u.moe;
+    size_t rows = m->tokens;
+    enum epa_status status = t->inner->stages[stage].run(t->inner, problem);
+
+    if (status != EPA_OK || stage + 1 < t->base.n_stages)
+        return status;
+    if (!write_file(t, true, "x", m->x, rows * m->hidden * 2) ||
+        !write_file(t, true, "expert", m->expert, rows * m->topk * sizeof(*m->expert)) ||
+        !write_file(t, true, "weight", m->weight, rows * m->topk * sizeof(*m->weight)) ||
+        !write_file(t, true, "out", m->out, rows * m->hidden * 2))
+        return EPA_ERR_SYSTEM;
+    t->calls++;
+    return EPA_OK;
+}
+
+static enum epa_status first(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return run(a, problem, 0);
+}
+
+static enum epa_status second(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return run(a, problem, 1);
+}
+
+static void explain(struct epa_algorithm *a, struct epa_error *err)
+{
+    tap_of(a)->inner->explain(tap_of(a)->inner, err);
+}
+
+static void destroy(struct epa_algorithm *a)
+{
+    struct tap *t = tap_of(a);
+
+    t->inner->destroy(t->inner);
+    free(t);
+}
+
+static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
+                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
+                            struct epa_error *err)
+{
+    const struct epa_algorithm_plugin *inner = inner_of(config, err);
+
+    return inner != NULL ? inner->plan(problem, world, transport_flags,
+                                       inner->plugin.options.defaults, out, err)
+                         : err->status;
+}
+
+static bool write_weights(const struct tap *t, const struct epa_moe *m, uint32_t experts)
+{
+    const struct epa_mlp *w = &m->mlp;
+    size_t up = (size_t)experts * epa_mlp_up_rows(w) * m->hidden;
+    size_t down = (size_t)experts * m->hidden * w->ffn, n = w->dtype == EPA_FP8_E4M3 ? 1 : 2;
+
+    return write_file(t, false, "up", w->up, up * n) &&
+           write_file(t, false, "down", w->down, down * n) &&
+           write_file(t, false, "up_scale", w->up_scale, up / (128 * 128) * sizeof(float)) &&
+           write_file(t, false, "down_scale", w->down_scale, down / (128 * 128) * sizeof(float));
+}
+
+static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
+                              struct epa_error *err)
+{
+    const struct config *c = p->config;
+    const struct epa_algorithm_plugin *inner = inner_of(c, err);
+    const struct epa_moe *m = &p->problem->u.moe;
+    struct epa_algorithm_params params = *p;
+    struct tap *t = calloc(1, sizeof(*t));
+    enum epa_status status = inner == NULL ? err->status : t == NULL ? EPA_ERR_NOMEM : EPA_OK;
+
+    if (status == EPA_OK) {
+        params.config = inner->plugin.options.defaults;
+        status = inner->create(&params, &t->inner, err);
+    }
+    if (status != EPA_OK) {
+        free(t);
+        return status;
+    }
+    t->folder = c->folder;
+    t->rank = p->world.rank;
+    for (uint32_t i = 0; i < t->inner->n_stages && i < STAGES; i++) {
+        t->stage[i] = t->inner->stages[i];
+        t->stage[i].run = i == 0 ? first : second;
+    }
+    t->base = (struct epa_algorithm){
+        .stages = t->stage, .n_stages = t->inner->n_stages, .explain = explain, .destroy = destroy};
+    if (t->base.n_stages > STAGES || !write_weights(t, m, m->experts / p->world.size)) {
+        destroy(&t->base);
+        return epa_fail(err, EPA_ERR_SYSTEM, "tap: more than %d stages, or no weights", STAGES);
+    }
+    *out = &t->base;
+    return EPA_OK;
+}
+
+static const struct config defaults = {0};
+
+static const struct epa_option options[] = {
+    {.name = "plugin", EPA_STRING(struct config, plugin), .help = "path of the algorithm"},
+    {.name = "folder", EPA_STRING(struct config, folder), .help = "where files go"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_algorithm_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin), .name = "tap",
+               .summary = "another algorithm, whose inputs and outputs go to files",
+               .options = {options, sizeof(struct config), &defaults}},
+    .op = EPA_OP_MOE,
+    .memory = EPA_MEMORY_HOST,
+    .needs_host = EPA_TRANSPORT_HOST,
+    .plan = plan,
+    .create = create,
+};
