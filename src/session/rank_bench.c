@@ -70,8 +70,7 @@ static enum epa_status time_part(struct rank *r, uint32_t part, double *out, str
     return status == EPA_OK ? rank_barrier(r, err) : status;
 }
 
-/* What each part takes when it runs alone. */
-static enum epa_status time_parts(struct rank *r, struct epa_error *err)
+enum epa_status rank_time_parts(struct rank *r, struct epa_error *err)
 {
     uint32_t most = r->session->iterations, n = most < PART_SAMPLES ? most : PART_SAMPLES;
     enum epa_status status = EPA_OK;
@@ -111,7 +110,7 @@ enum epa_status rank_bench(struct rank *r, struct epa_error *err)
     rank_describe_device(r);
     rank_at(r, i, SESSION_ELSEWHERE);
     rank_trace_pause(r);
-    status = time_parts(r, err);
+    status = rank_time_parts(r, err);
     return status == EPA_OK ? rank_check_once(r, i, err) : status;
 }
 
