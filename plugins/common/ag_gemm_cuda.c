@@ -377,6 +377,9 @@ static void explain_fault(const struct ag_cuda *c, const struct epa_fault *f, st
     case AG_GEMM_WAIT_TILE:
         snprintf(what, sizeof(what), "tile of rows %u to %u: ", f->stage, f->stage + rows - 1);
         break;
+    case AG_GEMM_WAIT_PANEL:
+        snprintf(what, sizeof(what), "tile with row %u: ", f->stage);
+        break;
     case AG_GEMM_WAIT_PASS:
         snprintf(what, sizeof(what), "to pass on: ");
         break;

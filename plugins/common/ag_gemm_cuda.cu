@@ -25,7 +25,12 @@
 namespace
 {
 
-enum { STAGES = 4, RING = 4, MOVER_DEPTH = 2, MOVER_DEPTH_ALONE = 8, SMALL = GEMM_SMALL_ROWS };
+enum {
+    STAGES = 4,
+    RING = 4,
+    MOVERS = 4 /* of a block that does nothing else */,
+    SMALL = GEMM_SMALL_ROWS
+};
 
 struct job {
     uint32_t rows;   /* 0: there are no more tiles */
@@ -43,8 +48,8 @@ struct segment {
 
 struct shared_head {
     gemm_shared<STAGES> ring;
-    char staging[MOVER_DEPTH][AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
-    uint64_t staged[MOVER_DEPTH_ALONE];
+    char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
+    uint64_t staged[MOVERS][AG_GEMM_DEPTH];
     uint64_t known[RING], free[RING];
     struct job job[RING];
     struct ag_gemm_places places;
@@ -52,7 +57,6 @@ struct shared_head {
 };
 
 static_assert(sizeof(struct shared_head) <= 227 * 1024, "shared memory of a block");
-static_assert((int)MOVER_DEPTH_ALONE * AG_GEMM_PIECE <= STAGES * GEMM_STAGE_BYTES, "stages");
 
 /* One thread. */
 EPA_DEV void find_segments(const struct ag_gemm_args &a, struct shared_head &s)
@@ -111,7 +115,7 @@ EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct shared_head &s,
             continue;
         if (ranks++ == 0)
             out->c_row = p.c_start[r] + first;
-        out->own = ranks == 1 && r == a.v.rank;
+        out->own = ranks == 1 && r == a.v.rank && out->row >= p.start[r];
         rows += n;
         last = p.start[r] + first + n;
     }
@@ -129,6 +133,7 @@ EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_pla
     if (j.whole)
         return j.c_row + row;
     row += j.row;
+#pragma unroll 1
     for (uint32_t r = 0; r < a.v.size; r++)
         if (row - p.start[r] < p.rows[r])
             return p.c_start[r] + row - p.start[r];
@@ -203,7 +208,7 @@ EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment 
 /* Takes the first panel that has tiles left and all of its rows. Where one has tiles but not its rows,
  * `waits` is the first word that it lacks. */
 EPA_DEV bool find_panel(const struct ag_gemm_args &a, const struct shared_head &s, struct cursor &c,
-                        uint64_t call, struct job *lacks, struct awaited *waits, uint64_t *seen)
+                        uint64_t call, struct awaited *waits, uint64_t *seen)
 {
     waits->word = nullptr;
     for (uint32_t i = 0; i < a.v.size; i++)
@@ -224,7 +229,6 @@ EPA_DEV bool find_panel(const struct ag_gemm_args &a, const struct shared_head &
                 if (waits->word == nullptr) {
                     *waits = w;
                     *seen = value;
-                    (void)make_job(a, s, i, panel * a.panel * a.columns, lacks);
                     c.segment = i;
                     c.panel = panel;
                     c.tiles = tiles;
@@ -249,14 +253,15 @@ EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, const struct shared_he
     struct epa_dev_poll poll = {};
     struct awaited waits;
     uint64_t seen = 0;
-    struct job lacks;
 
-    while (!find_panel(a, s, c, call, &lacks, &waits, &seen)) {
+    while (!find_panel(a, s, c, call, &waits, &seen)) {
         if (waits.word == nullptr)
             return false;
+        /* The first tile that lacks rows of that chunk begins with them, or before. */
+        uint32_t row = s.places.c_start[waits.rank] + waits.chunk * a.chunk_rows;
+
         c.late = c.late || epa_dev_poll_expired(a.v, &poll, a.timeout_ns,
-                                                {lacks.c_row, AG_GEMM_WAIT_TILE | lacks.rows << 8,
-                                                 waits.rank, waits.chunk},
+                                                {row, AG_GEMM_WAIT_PANEL, waits.rank, waits.chunk},
                                                 seen, call);
         if (c.late)
             return true;
@@ -405,14 +410,25 @@ template <bool F16, bool SWAPPED, int N>
 EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                         const struct job &j, uint32_t first, const float (&v)[N])
 {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        uint32_t row = SWAPPED ? gemm_small_row(i) : gemm_row(i);
-        uint32_t column = first + (SWAPPED ? gemm_small_column(i) : gemm_column(i));
-        uint32_t c_row = c_row_of(a, p, j, row);
+    enum { ROWS = SWAPPED ? N / 2 : 2 }; /* of a thread */
 
-        if (c_row != UINT32_MAX && column < a.n)
-            store_value<F16>(a.c + ((size_t)c_row * a.n + column) * 2, v[i]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        /* Its first value in row r; there is another one, or another 31, two or four on. */
+        const int at = SWAPPED ? r / 2 * 4 + r % 2 : 2 * r;
+        uint32_t c_row = c_row_of(a, p, j, SWAPPED ? gemm_small_row(at) : gemm_row(at));
+        char *to = a.c + (size_t)c_row * a.n * 2;
+
+        if (c_row == UINT32_MAX)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N / ROWS; k++) {
+            const int i = SWAPPED ? at + 2 * k : at + k / 2 * 4 + k % 2;
+            uint32_t column = first + (SWAPPED ? gemm_small_column(i) : gemm_column(i));
+
+            if (column < a.n)
+                store_value<F16>(to + column * 2, v[i]);
+        }
     }
 }
 
@@ -475,17 +491,20 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
     }
 }
 
-/* A warp of a block; `alone`: of one that does nothing else, and has the stages. */
+/* A warp; in a block that does nothing else, `alone`, one of four, which have the stages. */
 EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call, bool alone)
 {
-    struct ag_gemm_mover m = {blockIdx.x, alone ? a.comm_blocks : gridDim.x,      0,       0,
-                              0,          alone ? s.ring.stage[0] : s.staging[0], s.staged};
+    const uint32_t warp = alone ? threadIdx.x / EPA_DEV_WARP : 0;
+    struct ag_gemm_warp m = {alone ? blockIdx.x * MOVERS + warp : blockIdx.x,
+                             alone ? a.comm_blocks * MOVERS : gridDim.x,
+                             0,
+                             0,
+                             0,
+                             alone ? s.ring.stage[warp] : s.staging,
+                             s.staged[warp]};
 
-    if (alone)
-        ag_gemm_move_all<MOVER_DEPTH_ALONE>(a, s.places, m, call);
-    else
-        ag_gemm_move_all<MOVER_DEPTH>(a, s.places, m, call);
-    if (blockIdx.x == 0)
+    ag_gemm_move_all(a, s.places, m, call);
+    if (blockIdx.x == 0 && warp == 0)
         ag_gemm_wait_all(a, call);
 }
 
@@ -493,8 +512,8 @@ template <epa_dev_type TYPE>
 EPA_DEV void begin(const struct ag_gemm_args &a, struct shared_head &s, uint32_t *clear)
 {
     if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < MOVER_DEPTH_ALONE; i++)
-            epa_dev_mbar_init(&s.staged[i], 1);
+        for (uint32_t i = 0; i < MOVERS * AG_GEMM_DEPTH; i++)
+            epa_dev_mbar_init(&s.staged[i / AG_GEMM_DEPTH][i % AG_GEMM_DEPTH], 1);
         for (uint32_t i = 0; i < RING; i++) {
             epa_dev_mbar_init(&s.known[i], 1);
             /* Who loads rows, who loads scales, who multiplies. */
@@ -527,7 +546,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     begin<TYPE>(a, s, a.taken[kernels % 2 == 0 ? 1 : 0]);
     if (threadIdx.x < 128) {
         epa_dev_registers_less<gemm_registers<TYPE>::LOAD>();
-        if (warp == 3 && a.moves && (alone || a.comm_blocks == 0))
+        if (a.moves && (alone || (warp == 3 && a.comm_blocks == 0)))
             move(a, s, call, alone);
         else if (multiplies && warp == 0 && epa_dev_lane() == 0)
             take_tiles<TYPE>(a, s, call, a.taken[kernels % 2]);

@@ -37,8 +37,9 @@ enum {
  * stage the first row of the tile (in C), what this and the rows of the tile << 8. */
 enum ag_gemm_wait {
     AG_GEMM_WAIT_TILE,
-    AG_GEMM_WAIT_PASS, /* rows to pass on */
-    AG_GEMM_WAIT_LOAD, /* rows to pull */
+    AG_GEMM_WAIT_PANEL, /* any tile: stage is the first row of C that those in turn lack */
+    AG_GEMM_WAIT_PASS,  /* rows to pass on */
+    AG_GEMM_WAIT_LOAD,  /* rows to pull */
     AG_GEMM_WAIT_END
 };
 

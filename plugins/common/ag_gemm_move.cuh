@@ -15,6 +15,8 @@
 
 #include "ag_gemm_cuda.h"
 
+enum { AG_GEMM_DEPTH = 2 }; /* pieces that a warp has in shared memory */
+
 /* Where each rank's rows are: how many; the first one in a set; the first one in C. */
 struct ag_gemm_places {
     uint32_t rows[EPA_DEVICE_RANKS], start[EPA_DEVICE_RANKS + 1], c_start[EPA_DEVICE_RANKS + 1];
@@ -87,7 +89,7 @@ EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t whi
 
 /* ---- moving ---- */
 
-struct ag_gemm_mover {
+struct ag_gemm_warp {
     uint32_t index, of;     /* which of the movers */
     uint32_t dealt;         /* the mover that gets the next part: the same in all */
     uint32_t loads, stores; /* pieces so far */
@@ -107,7 +109,7 @@ struct ag_gemm_part {
     uint32_t parts, mine;
 };
 
-EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag_gemm_mover &m,
+EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
                                          const struct ag_gemm_move &x)
 {
     uint64_t bytes = x.store != 0 ? (uint64_t)x.n * a.row_bytes : 0;
@@ -119,12 +121,11 @@ EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag
     return {parts, mine};
 }
 
-/* One lane. Half of the pieces that there is room for are being loaded, half stored. */
-template <int DEPTH>
-EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_mover &m,
+/* One lane. A piece is loaded while the one before is stored. */
+EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
                                const struct ag_gemm_move &x, struct ag_gemm_part part)
 {
-    enum { AHEAD = DEPTH / 2 };
+    enum { DEPTH = AG_GEMM_DEPTH, AHEAD = DEPTH / 2 };
     uint64_t bytes = (uint64_t)x.n * a.row_bytes, step = (uint64_t)part.parts * AG_GEMM_PIECE;
     uint64_t load = (uint64_t)part.mine * AG_GEMM_PIECE, store = load;
     uint64_t to = a.set_rows + (uint64_t)x.row * a.row_bytes;
@@ -178,8 +179,7 @@ EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_g
 
 /* True in lane 0 of the mover that was the last to finish its part: what it releases then comes
  * after all parts. `counter`: of this move alone. */
-template <int DEPTH>
-EPA_DEV bool ag_gemm_move_rows(const struct ag_gemm_args &a, struct ag_gemm_mover &m,
+EPA_DEV bool ag_gemm_move_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
                                const struct ag_gemm_move &x, struct ag_gemm_part part,
                                uint32_t counter)
 {
@@ -191,7 +191,7 @@ EPA_DEV bool ag_gemm_move_rows(const struct ag_gemm_args &a, struct ag_gemm_move
     if (epa_dev_lane() != 0)
         return false;
     if (x.store != 0)
-        ag_gemm_copy_rows<DEPTH>(a, m, x, part);
+        ag_gemm_copy_rows(a, m, x, part);
     if (part.parts > 1) {
         epa_dev_fence(); /* the own part comes before it is counted */
         last = atomicInc(a.stored + counter, part.parts - 1) == part.parts - 1;
@@ -218,119 +218,128 @@ EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32
 }
 
 /* Lane 0 waits; true in all lanes if the word came. Bulk loads after it see what it stands for. */
-EPA_DEV bool ag_gemm_wait_warp(const struct ag_gemm_args &a, const uint64_t *word, uint64_t call,
-                               enum ag_gemm_wait what, uint32_t source, uint32_t chunk)
+EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk,
+                                uint64_t call, uint32_t what)
 {
     bool ok = true;
 
     if (epa_dev_lane() == 0) {
-        ok = ag_gemm_wait(a, word, call, {0, (uint32_t)what, source, chunk});
+        ok = ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call, {0, what, source, chunk});
         epa_dev_fence_async_global();
     }
     return __shfl_sync(EPA_DEV_ALL, ok, 0) != 0;
 }
 
-/* Own rows to those that get them, then, as they arrive, those of other nodes to this one. */
-template <int DEPTH>
-EPA_DEV bool ag_gemm_push(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                          struct ag_gemm_mover &m, uint64_t call)
+/* What a call moves, step after step; the same in all movers. Own rows to those that get them, unless
+ * copy engines push them; then, as they arrive, those of other nodes to this one. Then of the own rows
+ * those that share a tile with rows of others, to this rank's set: behind the border before them, and
+ * ahead of the one after them (tiles of own rows alone read them where they are). Then rows that others
+ * have are pulled, beginning with the rank after this one. */
+struct ag_gemm_step {
+    struct ag_gemm_move move;
+    uint32_t source, chunk, counter;
+    bool waits; /* for the chunk's signal; `what`: enum ag_gemm_wait */
+    uint32_t what;
+    uint32_t signals; /* ranks that are signalled, */
+    uint64_t *placed; /* or a word of this rank's; NULL: none */
+};
+
+EPA_DEV uint32_t ag_gemm_steps(const struct ag_gemm_args &a)
 {
-    const char *set = a.v.peer_heap[a.v.rank];
-
-    for (uint32_t h = a.engines ? 1 : 0; h < a.hops; h++) {
-        struct ag_gemm_hop hop = a.hop[h];
-
-        for (uint32_t c = 0; c < a.chunks; c++) {
-            struct ag_gemm_run run = ag_gemm_chunk(a, p, hop.source, c);
-            uint32_t row = p.start[hop.source] + run.first;
-            struct ag_gemm_move x = {a.a + (uint64_t)run.first * a.row_bytes,
-                                     a.a_scale + (uint64_t)run.first * a.groups, row, run.rows,
-                                     hop.store};
-            struct ag_gemm_part part = ag_gemm_deal(a, m, x);
-
-            if (part.mine >= part.parts)
-                continue;
-            if (h > 0) {
-                if (!ag_gemm_wait_warp(a, ag_gemm_signal_word(a, hop.source, c), call,
-                                       AG_GEMM_WAIT_PASS, hop.source, c))
-                    return false;
-                x.rows = set + a.set_rows + (uint64_t)row * a.row_bytes;
-                x.scales =
-                    reinterpret_cast<const float *>(set + a.set_scales) + (uint64_t)row * a.groups;
-            }
-            if (ag_gemm_move_rows<DEPTH>(a, m, x, part, h * a.chunks + c))
-                ag_gemm_signal(a, hop.signal, hop.source, c, call);
-        }
-    }
-    return true;
+    return a.hops * a.chunks + 2 + a.chunks * (a.v.size - 1);
 }
 
-/* Of the own rows, those that share a tile with rows of others: behind the border before them, and
- * ahead of the one after them. Tiles of own rows alone read them where they are. */
-template <int DEPTH>
-EPA_DEV void ag_gemm_copy_borders(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                                  struct ag_gemm_mover &m, uint64_t call)
+/* False: there is nothing to do in step `i`. */
+EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                             uint32_t i, struct ag_gemm_step &out)
 {
-    const uint32_t me = a.v.rank, start = p.start[me], end = start + p.rows[me];
-    const uint32_t first_of[2] = {start, max(start, end / GEMM_ROWS * GEMM_ROWS)};
-    const uint32_t end_of[2] = {min(end, (start + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS), end};
+    const uint32_t me = a.v.rank, pushed = a.hops * a.chunks;
+    uint32_t first, n, from = me; /* from: whose set; own rows: none */
+    bool own = false;
 
-#pragma unroll
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t row = first_of[i], n = end_of[i] - row;
-        struct ag_gemm_move x = {a.a + (uint64_t)(row - start) * a.row_bytes,
-                                 a.a_scale + (uint64_t)(row - start) * a.groups, row, n, 1u << me};
-        struct ag_gemm_part part = ag_gemm_deal(a, m, x);
+    if (i < pushed) {
+        uint32_t h = i / a.chunks;
 
-        if (part.mine < part.parts &&
-            ag_gemm_move_rows<DEPTH>(a, m, x, part, 2 * a.v.size * a.chunks + i))
-            epa_dev_store_release(ag_gemm_border_word(a, i), call);
+        if (h == 0 && a.engines)
+            return false;
+        own = h == 0;
+        out.source = a.hop[h].source;
+        out.chunk = i % a.chunks;
+        out.counter = i;
+        out.move.store = a.hop[h].store;
+        out.signals = a.hop[h].signal;
+        out.placed = nullptr;
+        out.waits = h != 0;
+        out.what = AG_GEMM_WAIT_PASS;
+    } else if (i < pushed + 2) {
+        uint32_t start = p.start[me], end = start + p.rows[me], border = i - pushed;
+
+        /* To be pulled all own rows are copied. */
+        if (!a.across || (a.hop[0].store >> me & 1) != 0)
+            return false;
+        own = true;
+        first = border == 0 ? start : max(start, end / GEMM_ROWS * GEMM_ROWS);
+        n = (border == 0 ? min(end, (start + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS) : end) - first;
+        first -= start;
+        out.source = me;
+        out.chunk = 0;
+        out.counter = 2 * a.v.size * a.chunks + border;
+        out.move.store = 1u << me;
+        out.placed = ag_gemm_border_word(a, border);
+        out.waits = false;
+    } else {
+        uint32_t after = (i - pushed - 2) % (a.v.size - 1) + 1;
+
+        out.source = me + after < a.v.size ? me + after : me + after - a.v.size;
+        if ((a.loaded >> out.source & 1) == 0)
+            return false;
+        from = a.sender[out.source];
+        out.chunk = (i - pushed - 2) / (a.v.size - 1);
+        out.counter = (a.v.size + out.source) * a.chunks + out.chunk;
+        out.move.store = 1u << me;
+        out.placed = a.placed + out.source * a.chunks + out.chunk;
+        out.waits = true;
+        out.what = AG_GEMM_WAIT_LOAD;
     }
-}
+    if (i < pushed || i >= pushed + 2) {
+        struct ag_gemm_run run = ag_gemm_chunk(a, p, out.source, out.chunk);
 
-/* Rows that others have, beginning with the rank after this one. */
-template <int DEPTH>
-EPA_DEV bool ag_gemm_pull(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                          struct ag_gemm_mover &m, uint64_t call)
-{
-    for (uint32_t c = 0; c < a.chunks; c++)
-        for (uint32_t i = 1; i < a.v.size; i++) {
-            uint32_t source = a.v.rank + i < a.v.size ? a.v.rank + i : a.v.rank + i - a.v.size;
-
-            if ((a.loaded >> source & 1) == 0)
-                continue;
-            struct ag_gemm_run run = ag_gemm_chunk(a, p, source, c);
-            uint32_t row = p.start[source] + run.first;
-            const char *set = a.v.peer_heap[a.sender[source]];
-            struct ag_gemm_move x = {set + a.set_rows + (uint64_t)row * a.row_bytes,
-                                     reinterpret_cast<const float *>(set + a.set_scales) +
-                                         (uint64_t)row * a.groups,
-                                     row, run.rows, 1u << a.v.rank};
-            struct ag_gemm_part part = ag_gemm_deal(a, m, x);
-
-            if (part.mine >= part.parts)
-                continue;
-            if (!ag_gemm_wait_warp(a, ag_gemm_signal_word(a, source, c), call, AG_GEMM_WAIT_LOAD,
-                                   source, c))
-                return false;
-            if (ag_gemm_move_rows<DEPTH>(a, m, x, part, (a.v.size + source) * a.chunks + c))
-                epa_dev_store_release(a.placed + source * a.chunks + c, call);
-        }
+        first = run.first;
+        n = run.rows;
+    }
+    out.move.row = p.start[out.source] + first;
+    out.move.n = n;
+    first = own ? first : out.move.row;
+    out.move.rows = (own ? a.a : a.v.peer_heap[from] + a.set_rows) + (uint64_t)first * a.row_bytes;
+    out.move.scales =
+        (own ? a.a_scale : reinterpret_cast<const float *>(a.v.peer_heap[from] + a.set_scales)) +
+        (uint64_t)first * a.groups;
     return true;
 }
 
 /* All that this rank moves in a call; a warp. */
-template <int DEPTH>
 EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                              struct ag_gemm_mover &m, uint64_t call)
+                              struct ag_gemm_warp &m, uint64_t call)
 {
-    bool copied = (a.hop[0].store >> a.v.rank & 1) != 0; /* all own rows, to be pulled */
+    struct ag_gemm_step s;
 
-    if (!ag_gemm_push<DEPTH>(a, p, m, call))
-        return;
-    if (a.across && !copied)
-        ag_gemm_copy_borders<DEPTH>(a, p, m, call);
-    (void)ag_gemm_pull<DEPTH>(a, p, m, call);
+#pragma unroll 1
+    for (uint32_t i = 0, n = ag_gemm_steps(a); i < n; i++) {
+        if (!ag_gemm_step_at(a, p, i, s))
+            continue;
+        struct ag_gemm_part part = ag_gemm_deal(a, m, s.move);
+
+        if (part.mine >= part.parts)
+            continue;
+        if (s.waits && !ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
+            return;
+        if (!ag_gemm_move_rows(a, m, s.move, part, s.counter))
+            continue;
+        if (s.placed != nullptr)
+            epa_dev_store_release(s.placed, call);
+        else
+            ag_gemm_signal(a, s.signals, s.source, s.chunk, call);
+    }
 }
 
 /* A warp: until each rank has signalled all of its chunks, also those without rows. */
