@@ -28,8 +28,11 @@ namespace
 enum {
     STAGES = 4,
     RING = 4,
-    MOVERS = 4 /* of a block that does nothing else */,
-    SMALL = GEMM_SMALL_ROWS
+    MOVERS = 4, /* of a block that does nothing else */
+    SMALL = GEMM_SMALL_ROWS,
+    /* Of a thread: who takes tiles needs more than who only loads. */
+    LOAD_REGISTERS = 56,
+    MATH_REGISTERS = 224
 };
 
 struct job {
@@ -411,23 +414,24 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
                         const struct job &j, uint32_t first, const float (&v)[N])
 {
     enum { ROWS = SWAPPED ? N / 2 : 2 }; /* of a thread */
+    const uint32_t column = first + (SWAPPED ? gemm_small_column(0) : gemm_column(0));
+    const int32_t left = (int32_t)(a.n - column);
 
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        /* Its first value in row r; there is another one, or another 31, two or four on. */
-        const int at = SWAPPED ? r / 2 * 4 + r % 2 : 2 * r;
+        const int at = SWAPPED ? r / 2 * 4 + r % 2 : 2 * r; /* its first value in row r */
         uint32_t c_row = c_row_of(a, p, j, SWAPPED ? gemm_small_row(at) : gemm_row(at));
-        char *to = a.c + (size_t)c_row * a.n * 2;
+        char *to = a.c + ((size_t)c_row * a.n + column) * 2;
 
         if (c_row == UINT32_MAX)
             continue;
 #pragma unroll
         for (int k = 0; k < N / ROWS; k++) {
             const int i = SWAPPED ? at + 2 * k : at + k / 2 * 4 + k % 2;
-            uint32_t column = first + (SWAPPED ? gemm_small_column(i) : gemm_column(i));
+            const int on = SWAPPED ? 8 * k : k / 2 * 8 + k % 2; /* columns */
 
-            if (column < a.n)
-                store_value<F16>(to + column * 2, v[i]);
+            if (on < left)
+                store_value<F16>(to + on * 2, v[i]);
         }
     }
 }
@@ -545,7 +549,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
     begin<TYPE>(a, s, a.taken[kernels % 2 == 0 ? 1 : 0]);
     if (threadIdx.x < 128) {
-        epa_dev_registers_less<gemm_registers<TYPE>::LOAD>();
+        epa_dev_registers_less<LOAD_REGISTERS>();
         if (a.moves && (alone || (warp == 3 && a.comm_blocks == 0)))
             move(a, s, call, alone);
         else if (multiplies && warp == 0 && epa_dev_lane() == 0)
@@ -555,7 +559,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         else if (multiplies && warp == 2 && TYPE == EPA_DEV_E4M3)
             load_scales(a, s, call);
     } else {
-        epa_dev_registers_more<gemm_registers<TYPE>::MATH>();
+        epa_dev_registers_more<MATH_REGISTERS>();
         if (multiplies)
             multiply<TYPE>(a, s);
     }
