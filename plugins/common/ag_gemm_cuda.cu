@@ -29,10 +29,12 @@ enum {
     STAGES = 4,
     RING = 4,
     MOVERS = 4, /* of a block that does nothing else */
-    SMALL = GEMM_SMALL_ROWS,
-    /* Of a thread: who takes tiles needs more than who only loads. */
-    LOAD_REGISTERS = 56,
-    MATH_REGISTERS = 224
+    SMALL = GEMM_SMALL_ROWS
+};
+
+/* Of a thread, as few as spill nothing: who takes tiles or scales needs more than who only loads. */
+template <epa_dev_type TYPE> struct registers {
+    enum { LOAD = TYPE == EPA_DEV_E4M3 ? 72 : 56, MATH = TYPE == EPA_DEV_E4M3 ? 216 : 224 };
 };
 
 struct job {
@@ -438,7 +440,7 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
 
 template <bool F16, bool SWAPPED, int N>
 EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                        const struct job &j, float (&sum)[2][N])
+                        const struct job &j, const float (&sum)[2][N])
 {
     const uint32_t boxes = boxes_of(a, j);
 
@@ -448,24 +450,25 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_place
 
         if (b == 1 && boxes == 1)
             break;
-        if (a.bias != nullptr) {
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                uint32_t column = first + (SWAPPED ? gemm_small_column(i) : gemm_column(i));
+        /* Not in place: ptxas would let each wgmma wait for the one before (C7515). */
+        float v[N];
 
-                sum[b][i] += column < a.n ? __ldg(a.bias + column) : 0.0f;
-            }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            uint32_t column = first + (SWAPPED ? gemm_small_column(i) : gemm_column(i));
+
+            v[i] = sum[b][i] + (a.bias != nullptr && column < a.n ? __ldg(a.bias + column) : 0.0f);
         }
         if (a.wide && j.whole && first + GEMM_BOX <= a.n) {
             struct gemm_out to = {a.c + ((size_t)j.c_row * a.n + first) * 2, (size_t)a.n * 2,
                                   j.rows};
 
             if constexpr (SWAPPED)
-                gemm_store_small<F16, false, 2 * N>(to, sum[b]);
+                gemm_store_small<F16, false, 2 * N>(to, v);
             else
-                gemm_store<F16, false>(to, sum[b]);
+                gemm_store<F16, false>(to, v);
         } else {
-            store_each<F16, SWAPPED>(a, p, j, first, sum[b]);
+            store_each<F16, SWAPPED>(a, p, j, first, v);
         }
     }
 }
@@ -477,20 +480,22 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
     for (;;) {
-        struct job j = known_job(s, ring, true);
+        epa_dev_mbar_wait(&s.known[ring.stage], ring.phase);
+        /* The rest of the job is read when sums leave registers for it. */
+        const struct job &known = s.job[ring.stage];
 
-        if (j.rows == 0)
+        if (known.rows == 0)
             return;
-        if (j.rows > SMALL) {
+        if (known.rows > SMALL) {
             float sum[2][64];
 
-            gemm_multiply<TYPE, GEMM_FP8_GROUP>(s.ring, at, a.k_blocks, sum, boxes_of(a, j));
-            store_tile<F16, false>(a, s.places, j, sum);
+            gemm_multiply<TYPE, GEMM_FP8_GROUP>(s.ring, at, a.k_blocks, sum, boxes_of(a, known));
+            store_tile<F16, false>(a, s.places, known_job(s, ring, true), sum);
         } else {
             float sum[2][SMALL / 2];
 
             gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(s.ring, at, a.k_blocks, sum);
-            store_tile<F16, true>(a, s.places, j, sum);
+            store_tile<F16, true>(a, s.places, known_job(s, ring, true), sum);
         }
     }
 }
@@ -549,7 +554,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
     begin<TYPE>(a, s, a.taken[kernels % 2 == 0 ? 1 : 0]);
     if (threadIdx.x < 128) {
-        epa_dev_registers_less<LOAD_REGISTERS>();
+        epa_dev_registers_less<registers<TYPE>::LOAD>();
         if (a.moves && (alone || (warp == 3 && a.comm_blocks == 0)))
             move(a, s, call, alone);
         else if (multiplies && warp == 0 && epa_dev_lane() == 0)
@@ -559,7 +564,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         else if (multiplies && warp == 2 && TYPE == EPA_DEV_E4M3)
             load_scales(a, s, call);
     } else {
-        epa_dev_registers_more<MATH_REGISTERS>();
+        epa_dev_registers_more<registers<TYPE>::MATH>();
         if (multiplies)
             multiply<TYPE>(a, s);
     }
