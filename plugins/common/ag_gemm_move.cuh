@@ -54,16 +54,16 @@ EPA_DEV struct ag_gemm_run ag_gemm_chunk(const struct ag_gemm_args &a,
 
 /* ---- waiting ---- */
 
-/* One thread: as epa_dev_wait_for(), for words anywhere. Acquire: pairs with the release of
+/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire: pairs with the release of
  * ag_gemm_signal(), or with the copy engine's word, which is written after the rows. */
 EPA_DEV bool ag_gemm_wait(const struct ag_gemm_args &a, const uint64_t *word, uint64_t wanted,
-                          struct epa_dev_wait w)
+                          struct epa_dev_wait w, uint32_t times = 1)
 {
     struct epa_dev_poll poll = {};
     uint64_t seen;
 
     while ((seen = epa_dev_load_acquire(word)) < wanted)
-        if (epa_dev_poll_expired(a.v, &poll, a.timeout_ns, w, seen, wanted))
+        if (epa_dev_poll_expired(a.v, &poll, times * a.timeout_ns, w, seen, wanted))
             return false;
     return true;
 }
@@ -342,14 +342,16 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
     }
 }
 
-/* A warp: until each rank has signalled all of its chunks, also those without rows. */
+/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile waits,
+ * too, it is to say so. */
 EPA_DEV void ag_gemm_wait_all(const struct ag_gemm_args &a, uint64_t call)
 {
     for (uint32_t i = epa_dev_lane(); i < a.v.size * a.chunks; i += EPA_DEV_WARP) {
         uint32_t source = i / a.chunks, chunk = i % a.chunks;
 
-        if (source != a.v.rank && !ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call,
-                                                {0, AG_GEMM_WAIT_END, source, chunk}))
+        if (source != a.v.rank &&
+            !ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call,
+                          {0, AG_GEMM_WAIT_END, source, chunk}, a.multiplies ? 2 : 1))
             return;
     }
 }
