@@ -94,7 +94,6 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
 {
     struct mine *m = (struct mine *)t;
     bool barrier = w.kind == EPA_WAIT_BARRIER;
-    const char *is = barrier ? "at barrier" : compare == EPA_EQ ? "==" : ">=";
     const uint64_t *at = barrier ? word_of(t, w.peer, 0) : word_of(t, t->rank, 1 + w.number);
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status = EPA_OK;
@@ -109,11 +108,12 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
     m->failure.status = EPA_OK; /* of an earlier wait */
-    return epa_fail(
-        &m->failure, status, "mine: rank %u waited %.3f s for %s %u %s %llu, it is %llu%s", t->rank,
-        (double)w.waited_ns * 1e-9, barrier ? "rank" : "signal", barrier ? w.peer : w.number, is,
-        (unsigned long long)w.wanted, (unsigned long long)w.seen,
-        status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
+    return epa_fail(&m->failure, status, "%s after %.3f s (%s %u is %llu, wants %s%llu)%s",
+                    status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
+                    (double)w.waited_ns * 1e-9, barrier ? "barrier of rank" : "signal",
+                    barrier ? w.peer : w.number, (unsigned long long)w.seen,
+                    compare == EPA_EQ ? "just " : "", (unsigned long long)w.wanted,
+                    status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,

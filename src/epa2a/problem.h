@@ -194,7 +194,10 @@ struct epa_ag_gemm {
     const float *bias_of; /* [n] */
 
     const uint32_t *rows; /* [size], each <= max_rows; the same on all ranks */
-    const void *a;        /* [rows[rank]][k]; read until the call returns */
+    /* [rows[rank]][k]; read until the call returns. On a device, where only the device knows how
+     * many rows there are, up to max_rows may be read here and of a_scale; those beyond are
+     * ignored. */
+    const void *a;
     const float *a_scale; /* FP8: [rows[rank]][k / 128, rounded up] */
     void *c;              /* out: [rows[0] + ... + rows[size - 1]][n], of epa_ag_gemm_c_dtype() */
 };

@@ -431,7 +431,8 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
                         "shows both",
                         x->algorithm.plugin->name, x->transport.plugin->name);
     if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
-        (transport->flags & EPA_TRANSPORT_NODES) == 0)
+        (transport->flags & EPA_TRANSPORT_NODES) == 0 &&
+        (host || !operation_of(algorithm->op)->device_nodes))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "transport '%s' connects the ranks of one node, and ranks_per_node: "
                         "%u splits %u ranks into several",

@@ -440,6 +440,7 @@ const struct operation op_ag_gemm = {
     .size = size,
     .head = head,
     .check_options = check_options,
+    .device_nodes = true,
     .shape = shape,
     .bytes = bytes,
     .create = create,

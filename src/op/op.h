@@ -104,6 +104,9 @@ struct operation {
     void (*check_options)(const struct config_check *);
     /* The same, once the algorithm has planned: what this footprint excludes. NULL: nothing. */
     void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
+    /* Its algorithms on devices tell nodes apart also where loads and stores reach all ranks: then
+     * ranks_per_node makes nodes of one host. */
+    bool device_nodes;
     /* Shapes only; arrays NULL. */
     void (*shape)(const struct experiment *, struct epa_problem *out);
 

@@ -384,5 +384,7 @@ enum epa_status rank_bench_graph(struct rank *r, struct epa_error *err)
     if (status == EPA_OK)
         status = measure(g, err);
     rank_trace_pause(r);
-    return status == EPA_OK ? check(g, err) : status;
+    if (status == EPA_OK)
+        status = check(g, err);
+    return status == EPA_OK ? rank_time_parts(r, err) : status;
 }

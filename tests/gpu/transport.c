@@ -108,9 +108,6 @@ static void open_as_cannot_be(struct rank *r)
     host.memory = EPA_MEMORY_HOST;
     is_refused(r, &(struct epa_transport_params){.backend = &host, .heap_bytes = 4096},
                "take backend: cuda");
-    boot.world.local_size = 1;
-    is_refused(r, &(struct epa_transport_params){.boot = &boot, .heap_bytes = 4096},
-               "the 1 ranks of one node, not all 2");
     boot.world.size = boot.world.local_size = EPA_DEVICE_RANKS + 1;
     is_refused(r, &(struct epa_transport_params){.boot = &boot, .heap_bytes = 4096},
                "16 ranks at most, not 17");

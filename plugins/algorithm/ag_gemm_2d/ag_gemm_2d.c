@@ -9,9 +9,9 @@ static const struct ag2_config defaults = {
     .gather = AG2_TWO_LEVEL,
     .order = AG2_ARRIVAL,
     .chunks = 4,
-    .tile_rows = 256,
-    .tile_cols = 256,
     .across_ranks = true,
+    .mover = AG2_AUTO,
+    .panel = 16,
 };
 
 static const struct epa_choice modes[] = {
@@ -35,6 +35,13 @@ static const struct epa_choice orders[] = {
     {0},
 };
 
+static const struct epa_choice movers[] = {
+    {"auto", AG2_AUTO, "copy engines from 8 MiB a rank on, if they can push them"},
+    {"copy_engine", AG2_COPY_ENGINE, "copy engines push a rank's own rows"},
+    {"sm", AG2_SM, "multiprocessors"},
+    {0},
+};
+
 static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct ag2_config, mode),
@@ -53,14 +60,14 @@ static const struct epa_option options[] = {
     {.name = "order", EPA_CHOICE(struct ag2_config, order), .choices = orders, .help = "of tiles"},
     {.name = "tile_rows",
      EPA_U32(struct ag2_config, tile_rows),
-     .min = 32,
      .max = 4096,
-     .help = "rows of C that a worker computes at a time; a multiple of 32"},
+     .help = "rows of C that a worker computes at a time: a multiple of 32, 0 takes 256; on GPUs "
+             "128, or 0"},
     {.name = "tile_cols",
      EPA_U32(struct ag2_config, tile_cols),
-     .min = 32,
      .max = 4096,
-     .help = "columns of C that a worker computes at a time; a multiple of 32"},
+     .help = "columns of C that a worker computes at a time: a multiple of 32, on GPUs 128 or 256; "
+             "0 takes 256"},
     {.name = "across_ranks",
      EPA_BOOL(struct ag2_config, across_ranks),
      .help = "a tile may have rows of several ranks, and waits for all of them; off: each rank's "
@@ -68,8 +75,28 @@ static const struct epa_option options[] = {
     {.name = "comm_worker",
      EPA_BOOL(struct ag2_config, comm_worker),
      .help = "worker 0 moves rows and computes only once all have arrived; needs two workers"},
+    {.name = "mover",
+     EPA_CHOICE(struct ag2_config, mover),
+     .choices = movers,
+     .help = "on GPUs, what moves a rank's own rows"},
+    {.name = "panel",
+     EPA_U32(struct ag2_config, panel),
+     .min = 1,
+     .max = 1024,
+     .help = "on GPUs, tiles of a column of tiles that are computed before the next column"},
+    {.name = "comm_blocks",
+     EPA_U32(struct ag2_config, comm_blocks),
+     .max = 1024,
+     .help = "on GPUs, thread blocks that move rows and compute nothing; 0: a warp of each block "
+             "moves a share"},
+    {.name = "blocks",
+     EPA_U32(struct ag2_config, blocks),
+     .max = 65535,
+     .help = "on GPUs, thread blocks at most; 0 takes one for each multiprocessor"},
     {0},
 };
+
+enum { TILE_ROWS = 256, TILE_COLS = 256 };
 
 static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa_world *world,
                                    const struct ag2_config *c, struct epa_error *err)
@@ -103,9 +130,10 @@ static uint32_t least(uint32_t a, uint32_t b)
 }
 
 static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa_world *world,
-                                   uint32_t transport_flags, const struct ag2_config *c,
+                                   uint32_t transport_flags, const struct ag2_config *given,
                                    struct ag2_layout *out, struct epa_error *err)
 {
+    struct ag2_config config = *given, *c = &config;
     uint32_t padded_k = gemm_padded_k(g->k), all = world->size * g->max_rows;
     struct ag2_layout l = {
         .size = world->size,
@@ -117,8 +145,16 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
         .two_level = c->gather == AG2_TWO_LEVEL && world->local_size < world->size,
         .config = *c,
     };
-    enum epa_status status = check_shape(g, world, c, err);
+    enum epa_status status;
 
+    if (c->mover != defaults.mover || c->panel != defaults.panel || c->comm_blocks != 0 ||
+        c->blocks != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d: algorithm.mover, panel, comm_blocks and blocks are options of "
+                        "GPUs");
+    c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
+    c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
+    status = check_shape(g, world, c, err);
     if (status != EPA_OK)
         return status;
     l.config.tile_cols = least(c->tile_cols, gemm_round_up(g->n, EPA_GEMM_COLS));
@@ -149,8 +185,11 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
     struct ag2_layout l;
-    enum epa_status status = layout_make(g, world, transport_flags, config, &l, err);
+    enum epa_status status;
 
+    if (AG2_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
+        return ag2_cuda_plan(g, world, config, out, err);
+    status = layout_make(g, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
         return status;
     *out = (struct epa_footprint){
@@ -171,9 +210,11 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
                               struct epa_error *err)
 {
     struct ag2_layout l;
-    enum epa_status status =
-        layout_make(&p->problem->u.ag_gemm, &p->world, p->transport_flags, p->config, &l, err);
+    enum epa_status status;
 
+    if (AG2_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA)
+        return ag2_cuda_create(p, out, err);
+    status = layout_make(&p->problem->u.ag_gemm, &p->world, p->transport_flags, p->config, &l, err);
     return status == EPA_OK ? ag2_host_create(p, &l, out, err) : status;
 }
 
@@ -184,8 +225,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                .summary = "GEMM tiles that start as rows arrive from a two-level AllGather",
                .options = {options, sizeof(struct ag2_config), &defaults}},
     .op = EPA_OP_AG_GEMM,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | AG2_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

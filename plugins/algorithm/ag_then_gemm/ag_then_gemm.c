@@ -1,5 +1,5 @@
 /* ag_then_gemm: all rows first, then one product, as users write it; what ag_gemm_2d is measured
- * against. Hosts.
+ * against. Here is the code of hosts.
  *
  * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those of
  * all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen e in
@@ -16,6 +16,7 @@
 
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
+#include "ag_then_gemm_cuda.h"
 #include "library.h"
 
 enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
@@ -264,7 +265,7 @@ static const struct epa_option options[] = {
     {.name = "library",
      EPA_CHOICE(struct config, library),
      .choices = libraries,
-     .help = "what multiplies"},
+     .help = "what multiplies; on GPUs kernels"},
     {0},
 };
 
@@ -301,15 +302,29 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     return EPA_OK;
 }
 
+static enum epa_status check_device_options(const struct config *c, struct epa_error *err)
+{
+    return c->library == LIBRARY_ONEDNN
+               ? epa_fail(err, EPA_ERR_CONFIG,
+                          "ag_then_gemm: algorithm.library: onednn is for hosts; on GPUs it "
+                          "multiplies with kernels")
+               : EPA_OK;
+}
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
     struct layout l = {0};
-    enum epa_status status = layout_make(g, world, transport_flags, config, &l, err);
     uint32_t all = world->size * g->max_rows;
+    enum epa_status status;
 
+    if (THEN_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0) {
+        status = check_device_options(config, err);
+        return status == EPA_OK ? then_cuda_plan(g, world, out, err) : status;
+    }
+    status = layout_make(g, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
         return status;
     *out = (struct epa_footprint){
@@ -352,7 +367,9 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 {
     const struct epa_ag_gemm *g = &p->problem->u.ag_gemm;
     struct layout l = {0};
-    enum epa_status status = layout_make(g, &p->world, p->transport_flags, p->config, &l, err);
+    bool device = THEN_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA;
+    enum epa_status status =
+        device ? EPA_OK : layout_make(g, &p->world, p->transport_flags, p->config, &l, err);
     struct algo_setup setup = {.name = "ag_then_gemm",
                                .stages = stages,
                                .n_stages = 1,
@@ -363,6 +380,8 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     struct algo_host *host = NULL;
     struct then *t;
 
+    if (device)
+        return then_cuda_create(p, out, err);
     if (status == EPA_OK)
         status = algo_create(&setup, p, &host, err);
     if (status != EPA_OK)
@@ -395,8 +414,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                .summary = "AllGather, then one GEMM of a library: the baseline",
                .options = {options, sizeof(struct config), &defaults}},
     .op = EPA_OP_AG_GEMM,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | THEN_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,6 +419,37 @@ static const struct epa_transport_ops nvlink_ops = {
     .close = nvlink_close,
 };
 
+enum { BOOT_ID = 40 };
+
+/* Nodes may be made of one host (ranks_per_node), which this transport reaches all of. */
+static enum epa_status check_host(struct epa_bootstrap *boot, struct epa_error *err)
+{
+    const struct epa_world *world = &boot->world;
+    char mine[BOOT_ID] = "", all[EPA_DEVICE_RANKS][BOOT_ID];
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    uint32_t here = 0;
+    enum epa_status status;
+
+    if (file != NULL) {
+        if (fgets(mine, sizeof(mine), file) == NULL)
+            mine[0] = 0;
+        fclose(file);
+    }
+    status = boot->allgather(boot, mine, sizeof(mine), all);
+    if (status != EPA_OK) {
+        boot->explain(boot, err);
+        return status;
+    }
+    for (uint32_t r = 0; r < world->size; r++)
+        here += strncmp(all[r], mine, sizeof(mine)) == 0;
+    if (here < world->size)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: reaches the %u ranks of one host, not all %u; take a transport "
+                        "between hosts",
+                        here, world->size);
+    return EPA_OK;
+}
+
 static enum epa_status check(const struct epa_transport_params *p, struct epa_error *err)
 {
     const struct epa_world *world = &p->boot->world;
@@ -425,15 +457,10 @@ static enum epa_status check(const struct epa_transport_params *p, struct epa_er
     if (p->backend == NULL || p->backend->memory != EPA_MEMORY_CUDA)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "nvlink: its heap is in the memory of a GPU; take backend: cuda");
-    if (world->local_size != world->size)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: reaches the %u ranks of one node, not all %u; take a "
-                        "transport between nodes, or leave out ranks_per_node",
-                        world->local_size, world->size);
     if (world->size > EPA_DEVICE_RANKS)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: kernels know %d ranks at most, not %u",
                         EPA_DEVICE_RANKS, world->size);
-    return EPA_OK;
+    return world->local_size == world->size ? EPA_OK : check_host(p->boot, err);
 }
 
 /* Descriptors where every GPU can, as then ranks may leave in any order. */

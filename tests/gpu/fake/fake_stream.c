@@ -1,6 +1,10 @@
 /* Streams, events and graphs of the made-up CUDA. A stream is a thread that does what was
  * queued, in order, while the host goes on, as on a GPU: what the host forgets to wait for
- * is not there yet. A stream that is recorded puts what is queued into a graph instead. */
+ * is not there yet. A stream that is recorded puts what is queued into a graph instead.
+ *
+ * A stream that waits for an event of a recorded one is recorded, too, into a branch of the graph, and
+ * must be waited for before the recording ends. A branch runs on a stream of the graph's own. Of a
+ * recorded event there is one wait. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,22 +33,29 @@ struct CUstream_st {
     pthread_cond_t changed;
     struct ops queue, recorded;
     bool busy, leaving, records;
+    bool unjoined;            /* a branch: nobody waits for its end yet */
     unsigned long long graph; /* that is recorded */
     int device;
     struct CUstream_st *next;
 };
 
 struct CUevent_st {
-    uint64_t ns;      /* 0: never made */
-    uint32_t pending; /* times that it is queued */
+    uint64_t ns;                  /* 0: never made */
+    uint32_t pending;             /* times that it, or a wait for it, is queued */
+    uint64_t queued, made;        /* so often */
+    struct CUstream_st *recorded; /* in a graph, by that stream, and not waited for yet */
+    uint32_t again;               /* made when the graph ran, less waits for it */
 };
 
+enum { BRANCHES = 2 };
+
 struct CUgraph_st {
-    struct ops ops;
+    struct ops ops, branch[BRANCHES];
 };
 
 struct CUgraphExec_st {
-    struct ops ops;
+    struct ops ops, branch[BRANCHES];
+    struct CUstream_st *stream[BRANCHES]; /* NULL: no such branch */
 };
 
 static struct {
@@ -137,6 +148,7 @@ static void queue_all(struct CUstream_st *s, struct ops *ops)
     pthread_mutex_lock(&s->lock);
     while ((op = ops_take(ops)) != NULL)
         ops_add(s->records ? &s->recorded : &s->queue, op);
+    s->unjoined = s->records;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
@@ -312,6 +324,8 @@ static void run_event(void *data)
 
     memcpy(&e, data, sizeof(e));
     __atomic_store_n(&e->ns, clock_ns(), __ATOMIC_RELAXED);
+    /* Release: pairs with the acquire in run_wait(). */
+    __atomic_fetch_add(&e->made, 1, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&e->pending, 1, __ATOMIC_RELEASE);
 }
 
@@ -324,14 +338,79 @@ static void run_event_again(void *data)
     __atomic_store_n(&e->ns, clock_ns(), __ATOMIC_RELAXED);
 }
 
+/* In a graph: for the one wait for it, which takes it back. */
+static void run_post(void *data)
+{
+    struct CUevent_st *e;
+
+    memcpy(&e, data, sizeof(e));
+    /* Release: pairs with the acquire in run_take(). */
+    __atomic_fetch_add(&e->again, 1, __ATOMIC_RELEASE);
+}
+
+static void run_take(void *data)
+{
+    struct CUevent_st *e;
+
+    memcpy(&e, data, sizeof(e));
+    while (__atomic_load_n(&e->again, __ATOMIC_ACQUIRE) == 0)
+        backoff(BACKOFF_NS);
+    __atomic_fetch_sub(&e->again, 1, __ATOMIC_RELAXED);
+}
+
+struct event_wait {
+    struct CUevent_st *event;
+    uint64_t made; /* so often at least */
+};
+
+static void run_wait(void *data)
+{
+    struct event_wait w;
+
+    memcpy(&w, data, sizeof(w));
+    while (__atomic_load_n(&w.event->made, __ATOMIC_ACQUIRE) < w.made)
+        backoff(BACKOFF_NS);
+    __atomic_fetch_sub(&w.event->pending, 1, __ATOMIC_RELEASE);
+}
+
+/* What was queued before the event was recorded comes before what is queued next. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    struct event_wait w = {event, event->queued};
+    struct CUstream_st *from = event->recorded;
+
+    (void)flags;
+    if (fake_fails())
+        return cudaErrorUnknown;
+    if (from == NULL && stream->records)
+        return cudaErrorStreamCaptureIsolation;
+    if (from == NULL) {
+        __atomic_fetch_add(&event->pending, 1, __ATOMIC_RELAXED);
+        return fake_queue(stream, run_wait, &w, sizeof(w));
+    }
+    if (!from->records || (stream->records && stream->graph != from->graph))
+        return cudaErrorStreamCaptureIsolation;
+    event->recorded = NULL;
+    pthread_mutex_lock(&stream->lock);
+    stream->records = true;
+    stream->graph = from->graph;
+    pthread_mutex_unlock(&stream->lock);
+    from->unjoined = false;
+    return fake_queue(stream, run_take, &event, sizeof(event));
+}
+
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
     if (fake_fails())
         return cudaErrorUnknown;
-    if (stream != NULL && stream->records)
-        return flags == cudaEventRecordExternal
-                   ? fake_queue(stream, run_event_again, &event, sizeof(event))
-                   : cudaErrorStreamCaptureUnsupported;
+    if (stream != NULL && stream->records) {
+        if (flags == cudaEventRecordExternal)
+            return fake_queue(stream, run_event_again, &event, sizeof(event));
+        event->recorded = stream;
+        return fake_queue(stream, run_post, &event, sizeof(event));
+    }
+    event->recorded = NULL;
+    event->queued++;
     __atomic_fetch_add(&event->pending, 1, __ATOMIC_RELAXED);
     return fake_queue(stream, run_event, &event, sizeof(event));
 }
@@ -385,26 +464,49 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
+/* What a stream has recorded goes to *out, or nowhere. */
+static void end_recording(struct CUstream_st *s, struct ops *out)
+{
+    pthread_mutex_lock(&s->lock);
+    s->records = false;
+    if (out != NULL) {
+        *out = s->recorded;
+        s->recorded = (struct ops){NULL, NULL};
+    }
+    pthread_mutex_unlock(&s->lock);
+    ops_free(&s->recorded);
+}
+
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
     struct CUgraph_st *graph = fake_fails() ? NULL : calloc(1, sizeof(*graph));
+    cudaError_t code = cudaSuccess;
+    uint32_t branches = 0;
 
     *out = NULL;
     if (!s->records) {
         free(graph);
         return cudaErrorUnknown;
     }
-    pthread_mutex_lock(&s->lock);
-    s->records = false;
-    if (graph != NULL) {
-        graph->ops = s->recorded;
-        s->recorded = (struct ops){NULL, NULL};
+    end_recording(s, graph != NULL ? &graph->ops : NULL);
+    pthread_mutex_lock(&streams.lock);
+    for (struct CUstream_st *b = streams.first; b != NULL; b = b->next) {
+        if (!b->records || b->graph != s->graph)
+            continue;
+        if (b->unjoined)
+            code = cudaErrorStreamCaptureUnjoined;
+        if (branches == BRANCHES)
+            abort();
+        end_recording(b, graph != NULL ? &graph->branch[branches++] : NULL);
     }
-    pthread_mutex_unlock(&s->lock);
-    ops_free(&s->recorded);
+    pthread_mutex_unlock(&streams.lock);
     if (graph == NULL)
         return cudaErrorUnknown;
     fake_count(1);
+    if (code != cudaSuccess) {
+        (void)cudaGraphDestroy(graph);
+        return code;
+    }
     *out = graph;
     return cudaSuccess;
 }
@@ -412,9 +514,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     ops_free(&graph->ops);
+    for (uint32_t i = 0; i < BRANCHES; i++)
+        ops_free(&graph->branch[i]);
     free(graph);
     fake_count(-1);
     return cudaSuccess;
+}
+
+/* With the stream that it runs on. */
+static bool copy_branch(const struct ops *from, struct ops *to, struct CUstream_st **stream)
+{
+    return from->first == NULL ||
+           (cudaStreamCreateWithFlags(stream, 0) == cudaSuccess && ops_copy(from, to));
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
@@ -425,7 +536,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     if (exec == NULL)
         return cudaErrorUnknown;
     fake_count(1);
-    if (!ops_copy(&graph->ops, &exec->ops)) {
+    for (uint32_t i = 0; i <= BRANCHES; i++) {
+        if (i < BRANCHES ? copy_branch(&graph->branch[i], &exec->branch[i], &exec->stream[i])
+                         : ops_copy(&graph->ops, &exec->ops))
+            continue;
         (void)cudaGraphExecDestroy(exec);
         return cudaErrorMemoryAllocation;
     }
@@ -436,6 +550,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     ops_free(&exec->ops);
+    for (uint32_t i = 0; i < BRANCHES; i++) {
+        if (exec->stream[i] != NULL)
+            (void)cudaStreamDestroy(exec->stream[i]);
+        ops_free(&exec->branch[i]);
+    }
     free(exec);
     fake_count(-1);
     return cudaSuccess;
@@ -448,6 +567,23 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
+/* When the graph's turn has come: branches before may have waited for the same events. */
+static void run_branches(void *data)
+{
+    struct CUgraphExec_st *exec;
+
+    memcpy(&exec, data, sizeof(exec));
+    for (uint32_t i = 0; i < BRANCHES; i++) {
+        struct ops copy = {NULL, NULL};
+
+        if (exec->stream[i] == NULL)
+            continue;
+        if (!ops_copy(&exec->branch[i], &copy))
+            abort();
+        queue_all(exec->stream[i], &copy);
+    }
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     struct ops copy = {NULL, NULL};
@@ -457,6 +593,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (!ops_copy(&exec->ops, &copy)) {
         ops_free(&copy);
         return cudaErrorMemoryAllocation;
+    }
+    if (exec->stream[0] != NULL) {
+        cudaError_t code = fake_queue(stream, run_branches, &exec, sizeof(exec));
+
+        if (code != cudaSuccess) {
+            ops_free(&copy);
+            return code;
+        }
     }
     queue_all(stream, &copy);
     return cudaSuccess;

@@ -1,0 +1,359 @@
+/* How rows of A travel between GPUs, beside the product or alone: by one warp of each block, or of
+ * some blocks that do nothing else.
+ *
+ * What is moved is a run of whole rows, a chunk as a rule, cut into pieces that are dealt to the
+ * movers in turn. A lane loads a piece into shared memory by a bulk copy and stores it to all ranks
+ * that get it, while the next one is on its way: nothing goes through registers. Who has finished the
+ * last part of a run signals it. FP8: scales, a few percent of the bytes, are loaded and stored by all
+ * lanes. */
+#ifndef AG_GEMM_MOVE_CUH
+#define AG_GEMM_MOVE_CUH
+
+#include <epa2a/device.cuh>
+#include <epa2a/quant.cuh>
+#include <epa2a/sm90.cuh>
+
+#include "ag_gemm_cuda.h"
+
+enum { AG_GEMM_DEPTH = 2 }; /* pieces that a warp has in shared memory */
+
+/* Where each rank's rows are: how many; the first one in a set; the first one in C. */
+struct ag_gemm_places {
+    uint32_t rows[EPA_DEVICE_RANKS], start[EPA_DEVICE_RANKS + 1], c_start[EPA_DEVICE_RANKS + 1];
+};
+
+/* A warp, before a barrier of the block. */
+EPA_DEV void ag_gemm_find_places(const struct ag_gemm_args &a, struct ag_gemm_places &p)
+{
+    const uint32_t lane = epa_dev_lane();
+
+    if (lane < a.v.size)
+        p.rows[lane] = min(__ldcg(a.rows + lane), a.max_rows);
+    __syncwarp();
+    if (lane > a.v.size)
+        return;
+    p.c_start[lane] = 0;
+    for (uint32_t r = 0; r < lane; r++)
+        p.c_start[lane] += p.rows[r];
+    p.start[lane] = a.padded ? lane * a.max_rows : p.c_start[lane];
+}
+
+/* Rows of a chunk of a rank; `rows` may be 0. */
+struct ag_gemm_run {
+    uint32_t first, rows;
+};
+
+EPA_DEV struct ag_gemm_run ag_gemm_chunk(const struct ag_gemm_args &a,
+                                         const struct ag_gemm_places &p, uint32_t rank,
+                                         uint32_t chunk)
+{
+    uint32_t first = min(chunk * a.chunk_rows, p.rows[rank]);
+
+    return {first, min(a.chunk_rows, p.rows[rank] - first)};
+}
+
+/* ---- waiting ---- */
+
+/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire: pairs with the release of
+ * ag_gemm_signal(), or with the copy engine's word, which is written after the rows. */
+EPA_DEV bool ag_gemm_wait(const struct ag_gemm_args &a, const uint64_t *word, uint64_t wanted,
+                          struct epa_dev_wait w, uint32_t times = 1)
+{
+    struct epa_dev_poll poll = {};
+    uint64_t seen;
+
+    while ((seen = epa_dev_load_acquire(word)) < wanted)
+        if (epa_dev_poll_expired(a.v, &poll, times * a.timeout_ns, w, seen, wanted))
+            return false;
+    return true;
+}
+
+EPA_DEV const uint64_t *ag_gemm_signal_word(const struct ag_gemm_args &a, uint32_t source,
+                                            uint32_t chunk)
+{
+    return a.v.peer_signal[a.v.rank] + a.signal + source * a.chunks + chunk;
+}
+
+/* What says that a chunk is in this rank's set. */
+EPA_DEV const uint64_t *ag_gemm_word(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk)
+{
+    return (a.loaded >> source & 1) != 0 ? a.placed + source * a.chunks + chunk
+                                         : ag_gemm_signal_word(a, source, chunk);
+}
+
+/* And the part of the own rows that is behind, or ahead of, a border between tiles. */
+EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t which)
+{
+    return a.placed + a.v.size * a.chunks + which;
+}
+
+/* ---- moving ---- */
+
+struct ag_gemm_warp {
+    uint32_t index, of;     /* which of the movers */
+    uint32_t dealt;         /* the mover that gets the next part: the same in all */
+    uint32_t loads, stores; /* pieces so far */
+    char *staging;          /* [DEPTH][AG_GEMM_PIECE] */
+    uint64_t *full;         /* [DEPTH] */
+};
+
+struct ag_gemm_move {
+    const char *rows;    /* from here, */
+    const float *scales; /* FP8: and here, */
+    uint32_t row, n;     /* to row `row` on of the sets */
+    uint32_t store;      /* of these ranks */
+};
+
+/* Which part of a move is this mover's: it has pieces mine, mine + parts, ... */
+struct ag_gemm_part {
+    uint32_t parts, mine;
+};
+
+EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
+                                         const struct ag_gemm_move &x)
+{
+    uint64_t bytes = x.store != 0 ? (uint64_t)x.n * a.row_bytes : 0;
+    uint64_t pieces = (bytes + AG_GEMM_PIECE - 1) / AG_GEMM_PIECE;
+    uint32_t parts = (uint32_t)min(max(pieces, (uint64_t)1), (uint64_t)m.of);
+    uint32_t mine = m.index >= m.dealt ? m.index - m.dealt : m.index + m.of - m.dealt;
+
+    m.dealt = (m.dealt + parts) % m.of;
+    return {parts, mine};
+}
+
+/* One lane. A piece is loaded while the one before is stored. */
+EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
+                               const struct ag_gemm_move &x, struct ag_gemm_part part)
+{
+    enum { DEPTH = AG_GEMM_DEPTH, AHEAD = DEPTH / 2 };
+    uint64_t bytes = (uint64_t)x.n * a.row_bytes, step = (uint64_t)part.parts * AG_GEMM_PIECE;
+    uint64_t load = (uint64_t)part.mine * AG_GEMM_PIECE, store = load;
+    uint64_t to = a.set_rows + (uint64_t)x.row * a.row_bytes;
+
+    for (uint32_t i = 0; store < bytes; i++) {
+        if (load < bytes) {
+            uint32_t slot = m.loads++ % DEPTH;
+            uint32_t n = (uint32_t)min(bytes - load, (uint64_t)AG_GEMM_PIECE);
+
+            epa_dev_bulk_wait_read<DEPTH - AHEAD - 1>();
+            epa_dev_mbar_expect(&m.full[slot], n);
+            epa_dev_bulk_load(m.staging + slot * AG_GEMM_PIECE, x.rows + load, n, &m.full[slot],
+                              EPA_L2_NORMAL);
+            load += step;
+        }
+        if (i >= AHEAD || load >= bytes) {
+            uint32_t slot = m.stores % DEPTH;
+            uint32_t n = (uint32_t)min(bytes - store, (uint64_t)AG_GEMM_PIECE);
+
+            epa_dev_mbar_wait(&m.full[slot], m.stores++ / DEPTH % 2);
+            for (uint32_t left = x.store, p = a.v.rank; left != 0; left &= ~(1u << p)) {
+                do
+                    p = p == 0 ? a.v.size - 1 : p - 1;
+                while ((left >> p & 1) == 0);
+                epa_dev_bulk_store(a.v.peer_heap[p] + to + store, m.staging + slot * AG_GEMM_PIECE,
+                                   n);
+            }
+            epa_dev_bulk_commit();
+            store += step;
+        }
+    }
+    epa_dev_bulk_wait<0>();
+}
+
+EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_gemm_move &x,
+                                 struct ag_gemm_part part)
+{
+    uint64_t n = (uint64_t)x.n * a.groups, first = (uint64_t)x.row * a.groups;
+
+    for (uint64_t i = part.mine * EPA_DEV_WARP + epa_dev_lane(); i < n;
+         i += part.parts * EPA_DEV_WARP) {
+        float scale = __ldcg(x.scales + i);
+
+        for (uint32_t left = x.store; left != 0; left &= left - 1) {
+            char *set = a.v.peer_heap[__ffs((int)left) - 1] + a.set_scales;
+
+            reinterpret_cast<float *>(set)[first + i] = scale;
+        }
+    }
+}
+
+/* True in lane 0 of the mover that was the last to finish its part: what it releases then comes
+ * after all parts. `counter`: of this move alone. */
+EPA_DEV bool ag_gemm_move_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
+                               const struct ag_gemm_move &x, struct ag_gemm_part part,
+                               uint32_t counter)
+{
+    bool last = true;
+
+    if (a.groups != 0 && x.store != 0)
+        ag_gemm_copy_scales(a, x, part);
+    __syncwarp();
+    if (epa_dev_lane() != 0)
+        return false;
+    if (x.store != 0)
+        ag_gemm_copy_rows(a, m, x, part);
+    if (part.parts > 1) {
+        epa_dev_fence(); /* the own part comes before it is counted */
+        last = atomicInc(a.stored + counter, part.parts - 1) == part.parts - 1;
+        if (last)
+            epa_dev_fence(); /* the parts counted before come before what follows */
+    }
+    return last;
+}
+
+/* One lane; release. Signals this rank's own rows to itself as `placed`. */
+EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32_t source,
+                            uint32_t chunk, uint64_t call)
+{
+    uint32_t word = source * a.chunks + chunk;
+
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+        uint32_t p = (uint32_t)__ffs((int)left) - 1;
+
+        if (p == a.v.rank)
+            epa_dev_store_release(a.placed + word, call);
+        else
+            epa_dev_signal(a.v, a.signal + word, call, p);
+    }
+}
+
+/* Lane 0 waits; true in all lanes if the word came. Bulk loads after it see what it stands for. */
+EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk,
+                                uint64_t call, uint32_t what)
+{
+    bool ok = true;
+
+    if (epa_dev_lane() == 0) {
+        ok = ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call, {0, what, source, chunk});
+        epa_dev_fence_async_global();
+    }
+    return __shfl_sync(EPA_DEV_ALL, ok, 0) != 0;
+}
+
+/* What a call moves, step after step; the same in all movers. Own rows to those that get them, unless
+ * copy engines push them; then, as they arrive, those of other nodes to this one. Then of the own rows
+ * those that share a tile with rows of others, to this rank's set: behind the border before them, and
+ * ahead of the one after them (tiles of own rows alone read them where they are). Then rows that others
+ * have are pulled, beginning with the rank after this one. */
+struct ag_gemm_step {
+    struct ag_gemm_move move;
+    uint32_t source, chunk, counter;
+    bool waits; /* for the chunk's signal; `what`: enum ag_gemm_wait */
+    uint32_t what;
+    uint32_t signals; /* ranks that are signalled, */
+    uint64_t *placed; /* or a word of this rank's; NULL: none */
+};
+
+EPA_DEV uint32_t ag_gemm_steps(const struct ag_gemm_args &a)
+{
+    return a.hops * a.chunks + 2 + a.chunks * (a.v.size - 1);
+}
+
+/* False: there is nothing to do in step `i`. */
+EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                             uint32_t i, struct ag_gemm_step &out)
+{
+    const uint32_t me = a.v.rank, pushed = a.hops * a.chunks;
+    uint32_t first, n, from = me; /* from: whose set; own rows: none */
+    bool own = false;
+
+    if (i < pushed) {
+        uint32_t h = i / a.chunks;
+
+        if (h == 0 && a.engines)
+            return false;
+        own = h == 0;
+        out.source = a.hop[h].source;
+        out.chunk = i % a.chunks;
+        out.counter = i;
+        out.move.store = a.hop[h].store;
+        out.signals = a.hop[h].signal;
+        out.placed = nullptr;
+        out.waits = h != 0;
+        out.what = AG_GEMM_WAIT_PASS;
+    } else if (i < pushed + 2) {
+        uint32_t start = p.start[me], end = start + p.rows[me], border = i - pushed;
+
+        /* To be pulled all own rows are copied. */
+        if (!a.across || (a.hop[0].store >> me & 1) != 0)
+            return false;
+        own = true;
+        first = border == 0 ? start : max(start, end / GEMM_ROWS * GEMM_ROWS);
+        n = (border == 0 ? min(end, (start + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS) : end) - first;
+        first -= start;
+        out.source = me;
+        out.chunk = 0;
+        out.counter = 2 * a.v.size * a.chunks + border;
+        out.move.store = 1u << me;
+        out.placed = ag_gemm_border_word(a, border);
+        out.waits = false;
+    } else {
+        uint32_t after = (i - pushed - 2) % (a.v.size - 1) + 1;
+
+        out.source = me + after < a.v.size ? me + after : me + after - a.v.size;
+        if ((a.loaded >> out.source & 1) == 0)
+            return false;
+        from = a.sender[out.source];
+        out.chunk = (i - pushed - 2) / (a.v.size - 1);
+        out.counter = (a.v.size + out.source) * a.chunks + out.chunk;
+        out.move.store = 1u << me;
+        out.placed = a.placed + out.source * a.chunks + out.chunk;
+        out.waits = true;
+        out.what = AG_GEMM_WAIT_LOAD;
+    }
+    if (i < pushed || i >= pushed + 2) {
+        struct ag_gemm_run run = ag_gemm_chunk(a, p, out.source, out.chunk);
+
+        first = run.first;
+        n = run.rows;
+    }
+    out.move.row = p.start[out.source] + first;
+    out.move.n = n;
+    first = own ? first : out.move.row;
+    out.move.rows = (own ? a.a : a.v.peer_heap[from] + a.set_rows) + (uint64_t)first * a.row_bytes;
+    out.move.scales =
+        (own ? a.a_scale : reinterpret_cast<const float *>(a.v.peer_heap[from] + a.set_scales)) +
+        (uint64_t)first * a.groups;
+    return true;
+}
+
+/* All that this rank moves in a call; a warp. */
+EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                              struct ag_gemm_warp &m, uint64_t call)
+{
+    struct ag_gemm_step s;
+
+#pragma unroll 1
+    for (uint32_t i = 0, n = ag_gemm_steps(a); i < n; i++) {
+        if (!ag_gemm_step_at(a, p, i, s))
+            continue;
+        struct ag_gemm_part part = ag_gemm_deal(a, m, s.move);
+
+        if (part.mine >= part.parts)
+            continue;
+        if (s.waits && !ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
+            return;
+        if (!ag_gemm_move_rows(a, m, s.move, part, s.counter))
+            continue;
+        if (s.placed != nullptr)
+            epa_dev_store_release(s.placed, call);
+        else
+            ag_gemm_signal(a, s.signals, s.source, s.chunk, call);
+    }
+}
+
+/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile waits,
+ * too, it is to say so. */
+EPA_DEV void ag_gemm_wait_all(const struct ag_gemm_args &a, uint64_t call)
+{
+    for (uint32_t i = epa_dev_lane(); i < a.v.size * a.chunks; i += EPA_DEV_WARP) {
+        uint32_t source = i / a.chunks, chunk = i % a.chunks;
+
+        if (source != a.v.rank &&
+            !ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call,
+                          {0, AG_GEMM_WAIT_END, source, chunk}, a.multiplies ? 2 : 1))
+            return;
+    }
+}
+
+#endif
