@@ -97,6 +97,7 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
     const uint64_t *at = barrier ? word_of(t, w.peer, 0) : word_of(t, t->rank, 1 + w.number);
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status = EPA_OK;
+    char what[96];
 
     while (status == EPA_OK) {
         for (uint32_t i = 0; i < m->wait.burst; i++) {
@@ -108,12 +109,15 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
     m->failure.status = EPA_OK; /* of an earlier wait */
-    return epa_fail(&m->failure, status, "%s after %.3f s (%s %u is %llu, wants %s%llu)%s",
+    if (barrier)
+        snprintf(what, sizeof(what), "at barrier %u for rank %u", (unsigned)w.wanted, w.peer);
+    else
+        snprintf(what, sizeof(what), "(signal %u is %llu, wants %s%llu)", w.number,
+                 (unsigned long long)w.seen, compare == EPA_EQ ? "just " : "",
+                 (unsigned long long)w.wanted);
+    return epa_fail(&m->failure, status, "%s after %.3f s %s%s",
                     status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
-                    (double)w.waited_ns * 1e-9, barrier ? "barrier of rank" : "signal",
-                    barrier ? w.peer : w.number, (unsigned long long)w.seen,
-                    compare == EPA_EQ ? "just " : "", (unsigned long long)w.wanted,
-                    status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
+                    (double)w.waited_ns * 1e-9, what, status == EPA_ERR_ABORTED ? ", aborted" : "");
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
