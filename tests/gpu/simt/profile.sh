@@ -8,7 +8,7 @@ shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 IFS=';' read -ra phases <<<"$PHASES"
-set=(--set ranks=2 --set launcher=thread --set bench.warmup=1 --set bench.iterations=2)
+set=(--set ranks=2 --set launcher=thread --set verify.iterations=2)
 for s in "$@"; do set+=(--set "$s"); done
 failed=0
 
@@ -17,7 +17,7 @@ fail() {
     failed=1
 }
 
-"$epa2a" bench "$config" "${set[@]}" --set "algorithm.profile=$work/p" >"$work/out" 2>&1 || {
+"$epa2a" verify "$config" "${set[@]}" --set "algorithm.profile=$work/p" >"$work/out" 2>&1 || {
     cat "$work/out"
     exit 1
 }
