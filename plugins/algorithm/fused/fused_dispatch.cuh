@@ -13,6 +13,12 @@ struct fused_mover {
     float *staged;
 };
 
+/* Thread blocks that dispatch, the first ones. */
+template <class S> EPA_DEV uint32_t fused_dispatchers(const struct fused_args &a)
+{
+    return S::WAYS ? a.ways.dispatchers : gridDim.x;
+}
+
 /* A lane's choice of a token, and where its row goes. */
 struct fused_choice {
     uint32_t expert, row;
@@ -88,7 +94,7 @@ template <class S>
 EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t token,
                                             uint32_t wanted, struct fused_meta *meta)
 {
-    struct fused_choice c = {~0u, 0, false, NULL, epa_dev_lane()};
+    struct fused_choice c = {~0u, 0, false, NULL, 0};
     uint32_t rank, here = 0, before = 0, lane = epa_dev_lane(), lowest;
     size_t at = (size_t)token * a.c.topk + lane;
 
@@ -98,7 +104,10 @@ EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t
     }
     c.sent = c.expert < a.c.experts;
     rank = c.sent ? c.expert / a.c.local : ~0u;
-    lowest = c.expert;
+    if (S::WAYS) {
+        lowest = c.expert;
+        c.first = lane;
+    }
     for (uint32_t k = 0; k < a.c.topk; k++) {
         bool same = __shfl_sync(EPA_DEV_ALL, rank, k) == rank;
 
@@ -131,10 +140,12 @@ EPA_DEV char *fused_row_at(const struct fused_args &a, uint32_t expert, uint32_t
     return a.c.v.peer_heap[expert / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
 }
 
+template <class S>
 EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struct fused_meta &meta)
 {
-    epa_dev_store16(row + a.meta_at,
-                    make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), meta.from));
+    epa_dev_store16(
+        row + a.meta_at,
+        make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), S::WAYS ? meta.from : 0));
 }
 
 /* A row as it is sent. One warp. */
@@ -180,12 +191,12 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
             c.row = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
             c.to = fused_row_at(a, c.expert, c.row);
             if (!S::WAYS)
-                fused_store_meta(a, c.to, meta);
+                fused_store_meta<S>(a, c.to, meta);
         }
         if (S::WAYS) {
             meta.from = __shfl_sync(EPA_DEV_ALL, c.row, c.first);
             if (c.sent)
-                fused_store_meta(a, c.to, meta);
+                fused_store_meta<S>(a, c.to, meta);
         }
         fused_store_row<IN, 7>(a, token, 0, a.c.hidden,
                                __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
@@ -206,8 +217,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
     uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_HALF;
     uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
 
-    for (uint32_t token = blockIdx.x; token < a.c.tokens;
-         token += S::WAYS ? a.ways.dispatchers : gridDim.x) {
+    for (uint32_t token = blockIdx.x; token < a.c.tokens; token += fused_dispatchers<S>(a)) {
         struct fused_meta meta = {};
         struct fused_choice c = fused_choice_of<S>(a, token, ~0u, &meta);
 
@@ -220,7 +230,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
             if (S::WAYS)
                 meta.from = rows[c.first];
             if (warp == 0)
-                fused_store_meta(a, c.to, meta);
+                fused_store_meta<S>(a, c.to, meta);
         }
         if (begin < end)
             fused_store_row<IN, 2>(a, token, begin, end,
@@ -257,11 +267,11 @@ EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fuse
         uint32_t e = (uint32_t)__ldg(a.c.expert + i);
 
         if (e < a.c.experts) {
-            uint32_t before = atomicAdd(fused_sent(a) + e, 1u);
+            uint32_t at = t.list_at[e] + atomicAdd(fused_sent(a) + e, 1u);
 
-            a.list[t.list_at[e] + before] = i;
+            a.list[at] = i;
             if (S::WAYS && a.ways.once != 0)
-                a.ways.row_of[i] = t.send_row[e] + before;
+                a.ways.row_of[i] = t.send_row[e] + (at - t.list_at[e]);
         }
     }
     __syncwarp();
@@ -292,7 +302,7 @@ EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fuse
                     meta.from = __ldcg(a.ways.row_of + (size_t)token * a.c.topk + c.first);
             }
             if (lane == who)
-                fused_store_meta(a, to, meta);
+                fused_store_meta<S>(a, to, meta);
             if (lane == b) {
                 expert = e;
                 row = at;

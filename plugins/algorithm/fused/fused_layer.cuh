@@ -109,12 +109,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     uint32_t *scratch = reinterpret_cast<uint32_t *>(stages) + WARPS * FUSED_MOST_GROUPS;
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
-    uint32_t dispatchers = S::WAYS ? a.ways.dispatchers : gridDim.x;
-    struct fused_mover m = {blockIdx.x + warp * dispatchers, WARPS * dispatchers,
+    struct fused_mover m = {blockIdx.x + warp * fused_dispatchers<S>(a),
+                            WARPS * fused_dispatchers<S>(a),
                             reinterpret_cast<float *>(stages) + warp * FUSED_MOST_GROUPS};
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
-    bool dispatches = !S::WAYS || (begins && blockIdx.x < dispatchers);
+    bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
     uint64_t call = dev_begin(a.c, false, true);
 
     if (threadIdx.x == 0)
@@ -135,7 +135,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
         epa_dev_registers_less<S::WIDE ? 72 : 104>();
-        m = {blockIdx.x + own * dispatchers, FUSED_TOKEN_WARPS * dispatchers, p->staged[own]};
+        m = {blockIdx.x + own * fused_dispatchers<S>(a),
+             FUSED_TOKEN_WARPS * fused_dispatchers<S>(a), p->staged[own]};
         if (begins)
             fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
         if (threadIdx.x == 0)
@@ -153,7 +154,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     } else {
         if (begins)
             fused_stamp(a, FUSED_PHASE_DISPATCH, false);
-        m = {blockIdx.x + (warp - 4) * dispatchers, 8 * dispatchers, p->scales_of_warp[warp - 4]};
+        m = {blockIdx.x + (warp - 4) * fused_dispatchers<S>(a), 8 * fused_dispatchers<S>(a),
+             p->scales_of_warp[warp - 4]};
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
