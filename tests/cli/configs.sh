@@ -1,8 +1,8 @@
 #!/bin/sh
 # configs.sh EPA2A FOLDER host|cuda: every experiment of the folder with that backend (host: any
-# other than cuda) is read and verified, as it stands but for the number of iterations; one with
-# launcher: mpi by mpirun. Where none can run, 77 and why; a reason that is no lack of this machine
-# fails.
+# other than cuda) is read and verified, as it stands but for the number of iterations, and of
+# tokens where 8 ranks with 256 each would fill gigabytes; one with launcher: mpi by mpirun. Where
+# none can run, 77 and why; a reason that is no lack of this machine fails.
 set -u
 epa2a=$1 folder=$2 kind=$3
 out=$(mktemp -d) || exit 99
@@ -43,7 +43,9 @@ verify() {
 for config in "$folder"/*.yaml; do
     if grep -q '^backend:.*cuda' "$config"; then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
-    set -- --set verify.iterations=1
+    # On a machine with much to do: what a file's own timeout is, is no matter here.
+    set -- --set verify.iterations=1 --set timeout=120s
+    ! grep -q 'max_tokens: 256' "$config" || set -- "$@" --set moe.max_tokens=64
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")

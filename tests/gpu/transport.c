@@ -12,7 +12,7 @@
 
 #include "../contract/ranks.h"
 
-enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8, OPENS = 8 };
+enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8, OPENS = 3 };
 
 /* How the ranks of this program run, and whether on GPUs or on made-up ones. */
 static bool forked, ipc, real;

@@ -13,6 +13,8 @@ static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
 
+static const uint64_t idle_max_ns = 2000000; /* after which progress() sleeps no longer than before */
+
 /* Why nobody should go on, whatever he does. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
 {
@@ -279,7 +281,8 @@ enum epa_status wait_progress(struct ucx *u)
         uint64_t now = epa_now_ns();
 
         u->idle_since_ns = u->idle_since_ns == 0 ? now : u->idle_since_ns;
-        epa_backoff(now - u->idle_since_ns, 0);
+        /* Not for long: the caller may have other things to do. */
+        epa_backoff(now - u->idle_since_ns < idle_max_ns ? now - u->idle_since_ns : idle_max_ns, 0);
     }
     status = check_ranks(u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
     if (status != EPA_OK)
