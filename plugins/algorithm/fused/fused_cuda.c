@@ -17,9 +17,13 @@ struct cuda_layout {
     uint32_t block_rows, blocks; /* of all experts here, at most */
     uint64_t capacity;           /* rows, of those blocks */
     uint32_t element_bytes;      /* of what is multiplied */
+    uint32_t row_bytes;          /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
     bool sorted, spread, swiglu;
+    bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
+    struct fused_ways ways;
+    uint64_t returns;                 /* rows of sums or outputs */
     uint32_t up_tiles, down_tiles;    /* of FUSED_COLUMNS rows of weights */
     uint64_t counts_at, counts_bytes; /* two sets */
     uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
@@ -46,6 +50,10 @@ enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
 
 /* ---- layout ---- */
 
+#define NO_FP8_INPUT \
+    "fused on GPUs takes inputs in FP8 with FP8 weights in groups of 128 channels, and the " \
+    "defaults of dedup, tail, launches, ready, combine_mode and workers"
+
 static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
                                    const struct fused_config *c, struct epa_error *err)
 {
@@ -71,26 +79,29 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
     if (m->topk > FUSED_TOPK)
         return epa_fail(err, EPA_ERR_CONFIG, "fused takes up to %d moe.topk, not %u", FUSED_TOPK,
                         m->topk);
-    if (fp8 != (c->dispatch_dtype == ALGO_DTYPE_FP8))
+    if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs multiplies rows as they are sent: weights of %s need "
-                        "dispatch_dtype: %s",
-                        fp8 ? "FP8" : "16 bits", fp8 ? "fp8" : "native");
-    if (fp8 && (m->fp8_group_size != FUSED_HALF || mlp->fp8_group_size != FUSED_HALF))
+                        "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
+                        "dispatch_dtype: fp8");
+    if (fp8 && mlp->fp8_group_size != FUSED_HALF && mlp->fp8_group_size != FUSED_HALF / 2)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has one FP8 scale for %d channels; set moe.fp8_group_size "
-                        "(%u) and expert.fp8_group_size (%u) to that",
-                        FUSED_HALF, m->fp8_group_size, mlp->fp8_group_size);
-    if (!c->dedup || c->tail || c->launches != FUSED_ONE || c->ready != FUSED_READY_BLOCK ||
-        c->combine_mode != FUSED_SCATTER || c->recv_layout != FUSED_PADDED ||
-        c->dispatch_workers + c->tail_workers + c->combine_workers + c->column_splits != 0)
+                        "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
+                        "not for expert.fp8_group_size (%u)",
+                        FUSED_HALF, FUSED_HALF / 2, mlp->fp8_group_size);
+    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_HALF)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has one launch, flags of blocks, and sums of each rank that "
-                        "are stored at the token's; of its options there are queue, sort, "
-                        "block_rows, dispatch_dtype, capacity, lag, blocks and profile");
-    if (!fp8 && m->x_dtype == EPA_FP8_E4M3)
+                        "fused on GPUs has an FP8 scale for %d channels of a row; set "
+                        "moe.fp8_group_size (%u) to that",
+                        FUSED_HALF, m->fp8_group_size);
+    if (c->tail_workers != 0 && !c->tail)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs multiplies FP8 inputs by FP8 weights alone");
+                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
+                        c->tail_workers);
+    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has rows of an expert one after the other, in tiles of %d "
+                        "columns: it takes neither recv_layout nor column_splits",
+                        FUSED_COLUMNS);
     return EPA_OK;
 }
 
@@ -123,6 +134,27 @@ static enum epa_status count_rows(const struct epa_moe *m, const struct fused_co
     return EPA_OK;
 }
 
+/* The switches, as far as they are known before the device is; part and pointers are of a call. */
+static void make_ways(const struct fused_config *c, struct cuda_layout *l)
+{
+    struct fused_ways *w = &l->ways;
+
+    l->widens = l->sends_fp8 && !l->kind.fp8;
+    w->tail = c->tail || l->widens;
+    w->once = w->tail && c->dedup;
+    w->by_expert = c->ready == FUSED_READY_EXPERT;
+    w->apart = !c->dedup;
+    w->gathers = c->combine_mode == FUSED_GATHER;
+    w->serial = c->combine_mode == FUSED_SERIAL;
+    w->dispatchers = c->dispatch_workers;
+    w->tails = c->tail_workers;
+    w->combiners = c->combine_workers;
+    w->part = c->launches == FUSED_TWO ? FUSED_PART_UP : FUSED_PART_ALL;
+    l->kind.ways = w->tail + w->by_expert + w->apart + w->gathers + w->serial + w->dispatchers +
+                       w->tails + w->combiners + w->part !=
+                   0;
+}
+
 static enum epa_status make_layout(const struct epa_moe *m, const struct epa_world *world,
                                    const struct fused_config *c, struct cuda_layout *out,
                                    struct epa_error *err)
@@ -132,7 +164,9 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
                  .f16 = m->dtype == EPA_F16,
                  .rows = choose_rows(m, world, c),
-                 .input = device_input_of(m->mlp.dtype == EPA_FP8_E4M3, m->dtype, m->x_dtype)},
+                 .input =
+                     device_input_of(c->dispatch_dtype == ALGO_DTYPE_FP8, m->dtype, m->x_dtype)},
+        .sends_fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .size = world->size,
         .experts = m->experts,
         .local = m->experts / world->size,
@@ -142,17 +176,30 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         .ffn = m->mlp.ffn,
         .up_rows = epa_mlp_up_rows(&m->mlp),
     };
-    uint64_t words = l.experts + l.size, slots = (uint64_t)l.size * l.max_tokens;
+    uint64_t words = l.experts + l.size, counters;
 
     if (status != EPA_OK)
         return status;
+    make_ways(c, &l);
+    l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_HALF;
+    if (l.kind.ways || l.kind.groups64) {
+        if (c->block_rows < 128)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "fused on GPUs has tiles of 128 rows where a switch is set or the "
+                            "intermediate is in groups of 64; set block_rows (%u) to 128",
+                            c->block_rows);
+        l.kind.rows = FUSED_ROWS_128;
+    }
     l.block_rows = l.kind.rows == FUSED_ROWS_64 ? 64 : 128;
     l.element_bytes = l.kind.fp8 ? 1 : 2;
-    l.scales_at = l.hidden * l.element_bytes;
-    l.scales = l.kind.fp8 ? (l.hidden / FUSED_HALF + 3) / 4 * 4 : 0;
-    l.act_groups = l.kind.fp8 ? (l.ffn / FUSED_HALF + 3) / 4 * 4 : 0;
+    l.row_bytes = l.sends_fp8 ? 1 : 2;
+    l.scales_at = l.hidden * l.row_bytes;
+    l.scales = l.sends_fp8 ? (l.hidden / FUSED_HALF + 3) / 4 * 4 : 0;
+    l.act_groups = l.kind.fp8 ? (l.ffn / m->mlp.fp8_group_size + 3) / 4 * 4 : 0;
     l.meta_at = l.scales_at + l.scales * 4;
     l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
+    if (fused_kernel(l.kind) == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s", NO_FP8_INPUT);
     status = count_rows(m, c, &l, err);
     if (status != EPA_OK)
         return status;
@@ -163,12 +210,15 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.up_tiles = l.swiglu ? l.ffn / FUSED_HALF : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+    l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
+    counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
     l.counts_bytes = l.size * words * 16;
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
     l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
-    l.arrived_at = algo_place(&l.heap_bytes, (uint64_t)l.blocks * 4, 1);
-    l.partial_at = algo_place(&l.heap_bytes, slots * l.hidden * 2, 1);
-    l.flags_at = algo_place(&l.heap_bytes, slots * l.parts * sizeof(uint64_t), 1);
+    l.arrived_at = algo_place(&l.heap_bytes, counters * 4, 1);
+    l.partial_at = algo_place(
+        &l.heap_bytes, l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden * 2, 1);
+    l.flags_at = algo_place(&l.heap_bytes, l.returns * l.parts * sizeof(uint64_t), 1);
     *out = l;
     return EPA_OK;
 }
@@ -180,7 +230,7 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     struct fused_args *a = c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
     uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
-    uint64_t counters = FUSED_COUNTERS + l->experts + 2 * (uint64_t)l->blocks;
+    uint64_t counters = FUSED_COUNTERS + l->experts + 3 * (uint64_t)l->blocks;
 
     a->up = device_take(memory, at, packed * l->up_tiles * l->hidden);
     a->down = device_take(memory, at, packed * l->down_tiles * l->ffn);
@@ -190,10 +240,13 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     a->state = device_take(memory, at, counters * sizeof(*a->state));
     a->list = device_take(memory, at, (uint64_t)l->max_tokens * l->topk * sizeof(*a->list));
     a->quantised = device_take(
-        memory, at, l->sorted && l->kind.fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
+        memory, at, l->sorted && l->sends_fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
     a->done = device_take(memory, at, slots * sizeof(*a->done));
     a->place = device_take(memory, at, slots * l->topk * sizeof(*a->place));
-    a->queue = device_take(memory, at, slots * sizeof(*a->queue));
+    a->queue = device_take(memory, at, (l->ways.apart ? l->capacity : slots) * sizeof(*a->queue));
+    a->ways.row_of = device_take(
+        memory, at, l->sorted && l->ways.once ? (uint64_t)l->max_tokens * l->topk * 4 : 0);
+    a->ways.widened = device_take(memory, at, l->widens ? l->capacity * l->hidden * 2 : 0);
 }
 
 /* ---- calls ---- */
@@ -209,14 +262,20 @@ static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem 
                                  .dynamicSmemBytes = c->d.shared_bytes[0],
                                  .stream = c->d.backend->stream};
     cudaError_t code = cudaSetDevice(c->d.backend->device);
+    const void *kernel;
+    uint32_t last;
 
     c->d.last.status = EPA_OK;
+    kind.input = device_input_of(c->l.sends_fp8, m->dtype, m->x_dtype);
+    kernel = fused_kernel(kind);
+    if (kernel == NULL)
+        return device_fail(&c->d, EPA_ERR_CONFIG, "%s", NO_FP8_INPUT);
     m->epoch = ++c->d.epoch;
-    kind.input = device_input_of(kind.fp8, m->dtype, m->x_dtype);
     a.c = device_args_of(&c->d, m, 0, 0);
     a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;
-    if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, fused_kernel(kind), (void *[]){&a});
+    last = a.ways.part == FUSED_PART_UP ? FUSED_PART_DOWN : a.ways.part;
+    for (; a.ways.part <= last && code == cudaSuccess; a.ways.part++)
+        code = cudaLaunchKernelExC(&config, kernel, (void *[]){&a});
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
 }
 
@@ -253,6 +312,20 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "%llu of %llu have arrived",
                        f->index, f->peer, rank, waited, seen, wanted);
         return;
+    case FUSED_WAIT_EXPERT:
+        (void)epa_fail(
+            err, status,
+            "tiles of block %u, of expert %u of rank %u: waited %.3f s for all rows of the "
+            "expert: %llu of %llu have arrived",
+            f->index, f->peer, rank, waited, seen, wanted);
+        return;
+    case FUSED_WAIT_COPIES:
+        (void)epa_fail(
+            err, status,
+            "tiles of block %u, of expert %u of rank %u: waited %.3f s for the tail to copy "
+            "its rows: %llu of %llu are there",
+            f->index, f->peer, rank, waited, seen, wanted);
+        return;
     case FUSED_WAIT_ACTS:
         (void)epa_fail(err, status,
                        "output tiles of block %u, of expert %u of rank %u: waited %.3f s for the "
@@ -284,6 +357,7 @@ static const struct device_kind fused_kind = {
             [FUSED_PHASE_TILES] = "tiles",
             [FUSED_PHASE_SEND] = "combine, send",
             [FUSED_PHASE_SUM] = "combine, sum",
+            [FUSED_PHASE_TAIL] = "tail",
         },
     .place = place_private,
     .explain = explain_fault,
@@ -319,7 +393,8 @@ static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
 {
     const struct cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
-    char *recv = device_own(&c->d, a->recv);
+    char *rows = l->widens ? a->ways.widened : device_own(&c->d, a->recv);
+    uint64_t stride = l->widens ? 2 * (uint64_t)l->hidden : l->message_bytes;
     uint64_t hidden = (uint64_t)l->hidden * l->element_bytes;
     uint64_t ffn = (uint64_t)l->ffn * l->element_bytes;
     enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
@@ -335,13 +410,30 @@ static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
                         c->d.backend->device);
     memcpy(&encode_tiled, &found, sizeof(found));
     for (uint32_t i = 0; i < FUSED_HEIGHTS && status == EPA_OK; i++) {
-        status = encode(encode_tiled, "received rows", recv, hidden, l->capacity, l->message_bytes,
-                        16u << i, &a->rows[i], err);
+        status = encode(encode_tiled, "received rows", rows, hidden, l->capacity, stride, 16u << i,
+                        &a->rows[i], err);
         if (status == EPA_OK)
             status = encode(encode_tiled, "intermediate", a->act_rows, ffn, l->capacity, ffn,
                             16u << i, &a->act[i], err);
     }
     return status;
+}
+
+static uint32_t at_most(uint32_t n, uint32_t blocks)
+{
+    return n == 0 || n > blocks ? blocks : n;
+}
+
+static void fill_ways(const struct fused_cuda *c, struct fused_ways *out)
+{
+    struct fused_ways w = c->l.ways;
+
+    w.dispatchers = at_most(w.dispatchers, c->blocks);
+    w.tails = at_most(w.tails, c->blocks);
+    w.combiners = at_most(w.combiners, c->blocks);
+    w.row_of = out->row_of;
+    w.widened = c->l.widens ? out->widened : NULL;
+    *out = w;
 }
 
 static void fill_args(struct fused_cuda *c, const struct fused_config *config,
@@ -382,6 +474,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->parts = l->parts;
     a->part_channels = l->part_channels;
     a->dynamic = config->queue == FUSED_DYNAMIC;
+    fill_ways(c, &a->ways);
     a->up_scale = mlp->up_scale;
     a->down_scale = mlp->down_scale;
 }
@@ -424,8 +517,9 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
         .u.moe = {.recv_rows = l->capacity,
                   .recv_entries = l->capacity,
                   .layout = EPA_LAYOUT_EXPERT,
-                  .recv_dtype = l->kind.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
-                  .sum = EPA_SUM_BY_RANK,
+                  .recv_dtype = l->sends_fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+                  .sum = l->ways.apart ? EPA_SUM_ORDERED : EPA_SUM_BY_RANK,
+                  .dedup = l->ways.once,
                   .output_dtype = (enum epa_dtype)m->dtype,
                   .fused = true,
                   .fp8_sum_bits = l->kind.fp8 ? 13 : 0,

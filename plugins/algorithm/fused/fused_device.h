@@ -31,7 +31,9 @@ enum fused_wait {
     FUSED_WAIT_ROWS,    /* of block `index`, expert `peer` */
     FUSED_WAIT_ACTS,    /* the intermediate rows of block `index`, expert `peer` */
     FUSED_WAIT_OUTPUTS, /* expert outputs: the `index`-th token that is complete here */
-    FUSED_WAIT_PARTIAL  /* from rank `peer`, of token `index` */
+    FUSED_WAIT_PARTIAL, /* from rank `peer`, of token `index` */
+    FUSED_WAIT_EXPERT,  /* all rows of expert `peer`, for block `index` */
+    FUSED_WAIT_COPIES   /* of rows of block `index`, expert `peer`, by tail warps */
 };
 
 /* Rows of a tile: one warpgroup each, or both share the 64 rows and halve the columns. */
@@ -42,7 +44,7 @@ struct fused_meta {
     uint32_t slot;   /* source * max_tokens + token */
     uint32_t choice; /* which of the token's choices here, ascending | how many << 16 */
     float weight;
-    uint32_t unused;
+    uint32_t from; /* once: the row that has the token, this one or another here; else 0 */
 };
 
 /* An expert output of a token: its row of y. */
@@ -52,18 +54,44 @@ struct fused_place {
 };
 
 /* Counters that a call begins with at 0, in device memory of this rank: then one for each expert
- * (rows sent to it), each block of rows (tiles of the intermediate), each block (of outputs). */
+ * (rows sent to it), each block of rows (tiles of the intermediate), each block (of outputs), and,
+ * with a tail, each block (rows that the tail has seen). */
 enum {
-    FUSED_TICKET,   /* tiles that were taken */
-    FUSED_LISTED,   /* choices */
-    FUSED_COMPLETE, /* tokens all of whose outputs here are ready */
-    FUSED_SENDING,  /* parts of their sums that were taken */
-    FUSED_SUMMING,  /* parts of own tokens that were taken */
+    FUSED_TICKET,      /* tiles that were taken */
+    FUSED_LISTED,      /* choices */
+    FUSED_COMPLETE,    /* tokens all of whose outputs here are ready */
+    FUSED_SENDING,     /* parts of their sums that were taken */
+    FUSED_SUMMING,     /* parts of own tokens that were taken */
+    FUSED_TICKET_DOWN, /* tiles that were taken by the second of two launches */
     FUSED_COUNTERS = 32
 };
 
 /* What is stamped of a warp (struct device_stamps): the first five roles of a block. */
-enum fused_phase { FUSED_PHASE_DISPATCH, FUSED_PHASE_TILES, FUSED_PHASE_SEND, FUSED_PHASE_SUM };
+enum fused_phase {
+    FUSED_PHASE_DISPATCH,
+    FUSED_PHASE_TILES,
+    FUSED_PHASE_SEND,
+    FUSED_PHASE_SUM,
+    FUSED_PHASE_TAIL
+};
+
+/* Which part of a call a launch is. */
+enum fused_part { FUSED_PART_ALL, FUSED_PART_UP, FUSED_PART_DOWN };
+
+/* Switches that only the kernels of fused_ways.cu have. */
+struct fused_ways {
+    uint32_t part;      /* enum fused_part */
+    uint32_t tail;      /* rows pass through warps of the tail before tiles read them */
+    uint32_t once;      /* tail: a token crosses once to a rank, where it is copied */
+    uint32_t by_expert; /* arrivals are counted for an expert, not for a block */
+    uint32_t apart;     /* each output returns by itself, not in the sum of its rank */
+    uint32_t gathers;   /* sums stay in the heap of their rank; the token's loads them */
+    uint32_t serial;    /* no sum before all tiles */
+    /* Thread blocks with that role: the first, the last, the last. */
+    uint32_t dispatchers, tails, combiners;
+    uint32_t *row_of; /* [max_tokens][topk] row of a choice at its rank; sorted and once */
+    char *widened;    /* FP8 rows for weights of 16 bits: [capacity][hidden], or NULL */
+};
 
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
@@ -96,11 +124,15 @@ struct fused_args {
     char *quantised;           /* [max_tokens] rows as they are sent, but for META */
     uint32_t *done;            /* [slots] outputs of a token that are ready */
     struct fused_place *place; /* [slots][topk] */
-    uint64_t *queue;           /* [slots] call << 32 | choices << 26 | slot */
+    /* call << 32 | choices << 26 | slot, [slots]; or apart: call << 32 | slot << 5 | choice,
+     * [capacity] */
+    uint64_t *queue;
+    struct fused_ways ways;
 };
 
 struct fused_kernel_kind {
-    bool fp8, f16;
+    bool fp8, f16, ways;
+    bool groups64; /* an FP8 intermediate has a scale for each 64 channels */
     enum fused_rows rows;
     enum device_input input;
 };
@@ -110,6 +142,8 @@ extern "C" {
 #endif
 /* NULL: there is none. All take a struct fused_args. */
 const void *fused_kernel(struct fused_kernel_kind);
+const void *fused_ways_kernel(struct fused_kernel_kind);
+const void *fused_groups_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(void);
 uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local);
 #ifdef __cplusplus

@@ -1,0 +1,338 @@
+/* Of the kernel of fused: combine. Outputs are added up for each token of a rank, return to it, and are
+ * added up there. */
+#ifndef FUSED_COMBINE_CUH
+#define FUSED_COMBINE_CUH
+
+#include "fused_tokens.cuh"
+
+/* Apart: the outputs of a block are queued, each by itself. One warp. */
+EPA_DEV void fused_complete_apart(const struct fused_args &a, uint64_t call, uint32_t row,
+                                  uint32_t rows)
+{
+    for (uint32_t r = epa_dev_lane(); r < rows; r += EPA_DEV_WARP) {
+        uint4 meta = epa_dev_load16(dev_own(a.c.v, a.recv + (uint64_t)(row + r) * a.message_bytes) +
+                                    a.meta_at);
+        uint32_t choice = meta.y >> 8 & 0xff;
+
+        a.place[(size_t)meta.x * a.c.topk + choice] = {row + r, 1.0f};
+        __threadfence();
+        epa_dev_store_release(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u),
+                              call << 32 | (uint64_t)meta.x << 5 | choice);
+    }
+    __syncwarp();
+}
+
+/* A block whose outputs are complete: a token that has all of its outputs here is queued. One
+ * warp. */
+template <class S>
+EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
+                            uint32_t rows)
+{
+    enum { ROWS = S::ROWS, EACH = ROWS / EPA_DEV_WARP };
+    const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * ROWS * a.message_bytes);
+    uint32_t slot[EACH], n[EACH], before[EACH];
+    uint4 meta[EACH];
+
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        uint32_t r = min(i * EPA_DEV_WARP + epa_dev_lane(), rows - 1);
+
+        meta[i] = epa_dev_load16(first + (uint64_t)r * a.message_bytes + a.meta_at);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        uint32_t r = i * EPA_DEV_WARP + epa_dev_lane();
+
+        slot[i] = meta[i].x;
+        n[i] = meta[i].y >> 16;
+        if (r < rows)
+            a.place[(size_t)slot[i] * a.c.topk + (meta[i].y & (S::WAYS ? 0xff : 0xffff))] = {
+                block * ROWS + r, __uint_as_float(meta[i].z)};
+    }
+    __threadfence();
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (i * EPA_DEV_WARP + epa_dev_lane() < rows)
+            before[i] = atomicAdd(a.done + slot[i], 1u);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (i * EPA_DEV_WARP + epa_dev_lane() < rows && before[i] + 1 == n[i]) {
+            a.done[slot[i]] = 0; /* for the next call */
+            __threadfence();
+            epa_dev_store_release(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u),
+                                  call << 32 | (uint64_t)n[i] << 26 | slot[i]);
+        }
+    __syncwarp();
+}
+
+/* Blocks that a warp watches until they are complete, one after the other. */
+struct fused_watch {
+    uint32_t block, step, blocks;
+};
+
+/* Has its next block become complete? One warp. */
+template <class S>
+EPA_DEV void fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                        struct fused_watch *w)
+{
+    uint32_t seen = 0, expert;
+
+    if (w->block >= w->blocks)
+        return;
+    if (epa_dev_lane() == 0)
+        seen = epa_dev_load_acquire32(fused_outputs(a) + w->block);
+    if (__shfl_sync(EPA_DEV_ALL, seen, 0) != 2 * a.down_tiles || fused_failed(a))
+        return;
+    if (S::WAYS && a.ways.apart != 0)
+        fused_complete_apart(a, call, w->block * S::ROWS,
+                             fused_block_rows<S::ROWS>(a, t, w->block, &expert));
+    else
+        fused_complete<S>(a, call, w->block, fused_block_rows<S::ROWS>(a, t, w->block, &expert));
+    w->block += w->step;
+}
+
+/* Until the i-th item of the queue is there; i past the last: until no block is watched. One warp. */
+template <class S>
+EPA_DEV bool fused_wait_item(const struct fused_args &a, uint64_t call,
+                             const struct fused_tables &t, struct fused_watch *w, uint32_t i,
+                             uint64_t *item)
+{
+    bool last = i >= t.scalars[FUSED_ITEMS];
+    struct epa_dev_poll poll = {};
+    uint64_t seen = 0;
+
+    for (;;) {
+        bool done = last && w->block >= w->blocks, expired = false;
+
+        if (epa_dev_lane() == 0 && !last) {
+            seen = epa_dev_load_acquire(a.queue + i);
+            done = seen >= call << 32;
+        }
+        if (__shfl_sync(EPA_DEV_ALL, done, 0))
+            break;
+        if (epa_dev_lane() == 0)
+            expired = epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
+                                           {0, FUSED_WAIT_OUTPUTS, 0, i}, seen, call << 32);
+        if (__shfl_sync(EPA_DEV_ALL, expired, 0))
+            return false;
+        fused_look<S>(a, call, t, w);
+    }
+    *item = __shfl_sync(EPA_DEV_ALL, (unsigned long long)seen, 0);
+    return true;
+}
+
+/* The next of what warps take in turn. One warp. */
+EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
+{
+    uint32_t i = 0;
+
+    if (epa_dev_lane() == 0)
+        i = atomicInc(a.state + counter, INT32_MAX);
+    return __shfl_sync(EPA_DEV_ALL, i, 0);
+}
+
+/* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
+ * pointer and its weight, in their order. One warp. */
+template <bool F16, int SWEEPS>
+EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *to, uint32_t bytes)
+{
+    enum { MANY = 4 };
+    uint32_t lane = epa_dev_lane();
+
+    for (uint32_t from = 0; from < bytes; from += SWEEPS * 512) {
+        float sum[SWEEPS][8] = {};
+
+        for (uint32_t left = lanes; left != 0;) {
+            uint4 v[SWEEPS][MANY];
+            float w[MANY];
+            uint32_t n = min((uint32_t)MANY, (uint32_t)__popc(left)), who = 0;
+
+            /* All leave before the first is used; those beyond are loaded again, for nothing. */
+#pragma unroll
+            for (int i = 0; i < MANY; i++) {
+                who = left != 0 ? __ffs(left) - 1 : who;
+                const char *p = dev_from_lane(row, who);
+
+                w[i] = __shfl_sync(EPA_DEV_ALL, weight, who);
+#pragma unroll
+                for (int s = 0; s < SWEEPS; s++)
+                    v[s][i] = epa_dev_load16(p + min(from + s * 512 + lane * 16, bytes - 16));
+                left &= left - 1;
+            }
+#pragma unroll
+            for (int i = 0; i < MANY; i++) {
+                if (i >= n)
+                    break;
+#pragma unroll
+                for (int s = 0; s < SWEEPS; s++) {
+                    float value[8];
+
+                    epa_dev_unpack<F16>(v[s][i], value);
+                    dev_add8(value, w[i], sum[s]);
+                }
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+            if (from + s * 512 + lane * 16 < bytes)
+                epa_dev_store16(to + from + s * 512 + lane * 16, epa_dev_pack<F16>(sum[s]));
+    }
+}
+
+/* Bytes of a row before a part, and in it. */
+EPA_DEV uint32_t fused_part_at(const struct fused_args &a, uint32_t part)
+{
+    return part * a.part_channels * 2;
+}
+
+EPA_DEV uint32_t fused_part_bytes(const struct fused_args &a, uint32_t part)
+{
+    return min(a.part_channels, a.c.hidden - part * a.part_channels) * 2;
+}
+
+/* What returns for a token, and which of it: a sum from each rank, or each choice apart. */
+template <class S> EPA_DEV uint32_t fused_returns(const struct fused_args &a)
+{
+    return S::WAYS && a.ways.apart != 0 ? a.c.topk : a.c.v.size;
+}
+
+template <class S>
+EPA_DEV char *fused_partial(const struct fused_args &a, uint32_t owner, uint32_t token,
+                            uint32_t source, uint32_t which)
+{
+    if (S::WAYS && a.ways.gathers != 0) {
+        uint64_t row = (uint64_t)owner * a.c.max_tokens + token;
+
+        row = a.ways.apart != 0 ? row * a.c.topk + which : row;
+        return a.c.v.peer_heap[source] + a.partial + row * a.c.hidden * 2;
+    }
+    return a.c.v.peer_heap[owner] + a.partial +
+           ((uint64_t)token * fused_returns<S>(a) + which) * a.c.hidden * 2;
+}
+
+template <class S>
+EPA_DEV uint64_t *fused_flag(const struct fused_args &a, uint32_t owner, uint32_t token,
+                             uint32_t which, uint32_t part)
+{
+    return reinterpret_cast<uint64_t *>(a.c.v.peer_heap[owner] + a.flags) +
+           ((uint64_t)token * fused_returns<S>(a) + which) * a.parts + part;
+}
+
+/* Serial: until all outputs of this rank are complete. One warp. */
+template <class S>
+EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
+                                const struct fused_tables &t, struct fused_watch *w)
+{
+    uint32_t items = t.scalars[FUSED_ITEMS];
+    uint64_t none;
+    bool ok = fused_wait_item<S>(a, call, t, w, items, &none);
+
+    if (ok && epa_dev_lane() == 0)
+        ok = fused_wait_count(a, a.state + FUSED_COMPLETE, items,
+                              {0, FUSED_WAIT_OUTPUTS, 0, items - 1});
+    return __all_sync(EPA_DEV_ALL, ok);
+}
+
+/* Tokens that are complete here, added up and sent to their rank. */
+template <class S, int SWEEPS>
+EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
+                                const struct fused_tables &t, struct fused_watch *w)
+{
+    uint32_t items = t.scalars[FUSED_ITEMS], i;
+    uint64_t item;
+
+    if (S::WAYS && a.ways.serial != 0 && !fused_wait_outputs<S>(a, call, t, w))
+        return false;
+    while ((i = fused_take(a, FUSED_SENDING)) < items * a.parts) {
+        uint32_t part = i % a.parts, n, slot, owner, token, which = a.c.v.rank, first = 0;
+        struct fused_place place = {};
+
+        if (!fused_wait_item<S>(a, call, t, w, i / a.parts, &item))
+            return false;
+        n = (uint32_t)item >> 26;
+        slot = (uint32_t)item & ((1u << 26) - 1);
+        if (S::WAYS && a.ways.apart != 0) {
+            n = 1;
+            slot = (uint32_t)item >> 5;
+            which = first = (uint32_t)item & 31;
+        }
+        owner = slot / a.c.max_tokens;
+        token = slot % a.c.max_tokens;
+        if (epa_dev_lane() < n) {
+            const uint2 *from =
+                reinterpret_cast<const uint2 *>(a.place + (size_t)slot * a.c.topk + first) +
+                epa_dev_lane();
+            uint2 raw = __ldcg(from);
+
+            place = {raw.x, __uint_as_float(raw.y)};
+        }
+        fused_reduce<S::F16, SWEEPS>(
+            n == 32 ? ~0u : (1u << n) - 1,
+            a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
+            fused_partial<S>(a, owner, token, a.c.v.rank, which) + fused_part_at(a, part),
+            fused_part_bytes(a, part));
+        __syncwarp();
+        if (epa_dev_lane() == 0)
+            epa_dev_store_release(fused_flag<S>(a, owner, token, which, part), call);
+    }
+    return fused_wait_item<S>(a, call, t, w, items, &item);
+}
+
+/* Own tokens: the sums of all ranks, which are added up. */
+template <class S, int SWEEPS>
+EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
+{
+    uint32_t lane = epa_dev_lane(), token;
+
+    while ((token = fused_take(a, FUSED_SUMMING)) < a.c.tokens * a.parts) {
+        uint32_t rank = ~0u, ranks = 0, part = token % a.parts, source = lane;
+        float weight = 1.0f;
+        uint64_t seen;
+        bool ok = true;
+
+        token /= a.parts;
+        if (lane < a.c.topk) {
+            uint32_t e = (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + lane);
+
+            rank = e < a.c.experts ? e / a.c.local : ~0u;
+        }
+        for (uint32_t r = 0; r < a.c.v.size; r++)
+            ranks |= __any_sync(EPA_DEV_ALL, rank == r) ? 1u << r : 0;
+        if (S::WAYS && a.ways.apart != 0) {
+            ranks = __ballot_sync(EPA_DEV_ALL, rank != ~0u);
+            source = rank;
+            if (rank != ~0u)
+                weight = __ldg(a.c.weight + (size_t)token * a.c.topk + lane);
+        }
+        if ((ranks >> lane & 1) != 0)
+            ok = fused_wait_epoch(a, fused_flag<S>(a, a.c.v.rank, token, lane, part), call,
+                                  {0, FUSED_WAIT_PARTIAL, source, token}, &seen);
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return false;
+        __syncwarp();
+        if (S::WAYS && (ranks >> lane & 1) == 0)
+            source = a.c.v.rank; /* its pointer is not used */
+        fused_reduce<S::F16, SWEEPS>(
+            ranks, fused_partial<S>(a, a.c.v.rank, token, source, lane) + fused_part_at(a, part),
+            weight,
+            static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part),
+            fused_part_bytes(a, part));
+    }
+    return true;
+}
+
+template <class S, int SWEEPS>
+EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                           struct fused_watch w)
+{
+    bool ok;
+
+    fused_stamp(a, FUSED_PHASE_SEND, false);
+    ok = fused_combine_send<S, SWEEPS>(a, call, t, &w);
+    fused_stamp(a, FUSED_PHASE_SEND, true);
+    fused_stamp(a, FUSED_PHASE_SUM, false);
+    if (ok)
+        (void)fused_combine_receive<S, SWEEPS>(a, call);
+    fused_stamp(a, FUSED_PHASE_SUM, true);
+}
+#endif

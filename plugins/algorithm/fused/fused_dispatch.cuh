@@ -1,0 +1,407 @@
+/* Of the kernel of fused: dispatch. Rows of tokens are sent to their experts, as they are or in FP8;
+ * in two stages, once to each rank, where warps copy them to the places of their experts. */
+#ifndef FUSED_DISPATCH_CUH
+#define FUSED_DISPATCH_CUH
+
+#include "fused_tokens.cuh"
+
+/* ---- dispatch ---- */
+
+/* A warp that sends tokens: which of all, and how many there are; `staged`: shared memory. */
+struct fused_mover {
+    uint32_t index, of;
+    float *staged;
+};
+
+/* Thread blocks that dispatch, the first ones. */
+template <class S> EPA_DEV uint32_t fused_dispatchers(const struct fused_args &a)
+{
+    return S::WAYS ? a.ways.dispatchers : gridDim.x;
+}
+
+/* A lane's choice of a token, and where its row goes. */
+struct fused_choice {
+    uint32_t expert, row;
+    bool sent;
+    char *to;
+    uint32_t first; /* the lane whose choice brings the token to this rank */
+};
+
+/* Channels `begin` to `end`, multiples of 128, of the row of x to the lanes' places, those in
+ * `lanes`. One warp. */
+template <int IN, int SWEEPS>
+EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,
+                             uint32_t end, uint32_t lanes, char *to, float *staged)
+{
+    enum {
+        QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
+        HALVES = QUANTISES ? 2 : 1
+    };
+    constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* of a channel that cross */
+    uint32_t groups = a.c.hidden / FUSED_HALF, lane = epa_dev_lane(), bytes = end * BYTES;
+    const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
+
+    for (uint32_t from = begin * BYTES; from < bytes; from += SWEEPS * 512) {
+        uint4 v[SWEEPS][HALVES];
+
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) {
+                /* Those beyond load what nobody uses: loads do not wait for each other so. */
+                uint32_t at = min(from + s * 512 + lane * 16, bytes - 16);
+
+                v[s][h] = __ldg(reinterpret_cast<const uint4 *>(x + at * HALVES + h * 16));
+            }
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++) {
+            uint32_t at = from + s * 512 + lane * 16;
+
+            if (from + s * 512 >= bytes)
+                break;
+            if (QUANTISES) {
+                float scale;
+
+                v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(v[s][0], v[s][HALVES - 1],
+                                                                        FUSED_HALF / 16, &scale);
+                if (lane % 8 == 0 && at < bytes)
+                    staged[at / FUSED_HALF] = scale;
+            }
+            for (uint32_t left = lanes; left != 0; left &= left - 1) {
+                char *row = dev_from_lane(to, __ffs(left) - 1);
+
+                if (at < bytes)
+                    epa_dev_store16(row + at, v[s][0]);
+            }
+        }
+    }
+    if (IN == DEVICE_PLAIN)
+        return;
+    __syncwarp();
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
+
+        for (uint32_t g = begin / FUSED_HALF + lane; g < end / FUSED_HALF; g += EPA_DEV_WARP)
+            reinterpret_cast<float *>(row)[g] =
+                IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
+    }
+    __syncwarp();
+}
+
+/* The choices of a token, one a lane; `wanted`: which of them are to be sent. The token comes to a
+ * rank with the choice whose expert is the lowest there, which is the first to be sent. */
+template <class S>
+EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t token,
+                                            uint32_t wanted, struct fused_meta *meta)
+{
+    struct fused_choice c = {~0u, 0, false, NULL, 0};
+    uint32_t rank, here = 0, before = 0, lane = epa_dev_lane(), lowest;
+    size_t at = (size_t)token * a.c.topk + lane;
+
+    if (lane < a.c.topk) {
+        c.expert = (uint32_t)__ldg(a.c.expert + at);
+        meta->weight = __ldg(a.c.weight + at);
+    }
+    c.sent = c.expert < a.c.experts;
+    rank = c.sent ? c.expert / a.c.local : ~0u;
+    if (S::WAYS) {
+        lowest = c.expert;
+        c.first = lane;
+    }
+    for (uint32_t k = 0; k < a.c.topk; k++) {
+        bool same = __shfl_sync(EPA_DEV_ALL, rank, k) == rank;
+
+        here += same;
+        before += same && k < lane;
+        if (S::WAYS) {
+            uint32_t expert = __shfl_sync(EPA_DEV_ALL, c.expert, k);
+
+            if (same && (expert < lowest || (expert == lowest && k < c.first))) {
+                lowest = expert;
+                c.first = k;
+            }
+        }
+    }
+    c.sent = c.sent && (wanted >> lane & 1) != 0;
+    meta->slot = a.c.v.rank * a.c.max_tokens + token;
+    meta->choice = before | here << 16 | (S::WAYS ? lane << 8 : 0);
+    return c;
+}
+
+/* Whether this lane's row has the token, or only says which row has. */
+template <class S>
+EPA_DEV bool fused_carries(const struct fused_args &a, const struct fused_choice &c)
+{
+    return !S::WAYS || a.ways.once == 0 || c.first == epa_dev_lane();
+}
+
+EPA_DEV char *fused_row_at(const struct fused_args &a, uint32_t expert, uint32_t row)
+{
+    return a.c.v.peer_heap[expert / a.c.local] + a.recv + (uint64_t)row * a.message_bytes;
+}
+
+template <class S>
+EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struct fused_meta &meta)
+{
+    epa_dev_store16(
+        row + a.meta_at,
+        make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), S::WAYS ? meta.from : 0));
+}
+
+/* A row as it is sent. One warp. */
+EPA_DEV void fused_copy_row(const char *from, char *to, uint32_t bytes)
+{
+    enum { SWEEPS = 8 };
+
+    for (uint32_t at = epa_dev_lane() * 16; at < bytes; at += SWEEPS * 512) {
+        uint4 v[SWEEPS];
+
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+            v[s] = epa_dev_load16(from + min(at + s * 512, bytes - 16));
+#pragma unroll
+        for (int s = 0; s < SWEEPS; s++)
+            if (at + s * 512 < bytes)
+                epa_dev_store16(to + at + s * 512, v[s]);
+    }
+}
+
+/* A row has been sent to `expert`, which the block that it is in counts. After a __syncwarp() of
+ * those that stored it. */
+template <class S>
+EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t row)
+{
+    uint32_t *arrived =
+        reinterpret_cast<uint32_t *>(a.c.v.peer_heap[expert / a.c.local] + a.arrived);
+
+    epa_dev_add_release32(
+        arrived + (S::WAYS && a.ways.by_expert != 0 ? expert % a.c.local : row / S::ROWS), 1);
+}
+
+/* Few tokens: each is read once, and goes to all of its experts. */
+template <int IN, class S>
+EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_tables &t,
+                            const struct fused_mover &m)
+{
+    for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
+        struct fused_meta meta = {};
+        struct fused_choice c = fused_choice_of<S>(a, token, ~0u, &meta);
+
+        if (c.sent) {
+            c.row = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
+            c.to = fused_row_at(a, c.expert, c.row);
+            if (!S::WAYS)
+                fused_store_meta<S>(a, c.to, meta);
+        }
+        if (S::WAYS) {
+            meta.from = __shfl_sync(EPA_DEV_ALL, c.row, c.first);
+            if (c.sent)
+                fused_store_meta<S>(a, c.to, meta);
+        }
+        fused_store_row<IN, 7>(a, token, 0, a.c.hidden,
+                               __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
+                               m.staged);
+        __syncwarp();
+        if (c.sent)
+            fused_arrive<S>(a, c.expert, c.row);
+    }
+}
+
+/* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
+ * share a token. */
+template <int IN, class S>
+EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fused_tables &t,
+                                   uint32_t warp, uint32_t *rows, float *staged)
+{
+    uint32_t groups = a.c.hidden / FUSED_HALF;
+    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_HALF;
+    uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
+
+    for (uint32_t token = blockIdx.x; token < a.c.tokens; token += fused_dispatchers<S>(a)) {
+        struct fused_meta meta = {};
+        struct fused_choice c = fused_choice_of<S>(a, token, ~0u, &meta);
+
+        if (c.sent && warp == 0)
+            rows[epa_dev_lane()] = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
+        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        if (c.sent) {
+            c.row = rows[epa_dev_lane()];
+            c.to = fused_row_at(a, c.expert, c.row);
+            if (S::WAYS)
+                meta.from = rows[c.first];
+            if (warp == 0)
+                fused_store_meta<S>(a, c.to, meta);
+        }
+        if (begin < end)
+            fused_store_row<IN, 2>(a, token, begin, end,
+                                   __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)),
+                                   c.to, staged);
+        __syncwarp();
+        if (c.sent)
+            fused_arrive<S>(a, c.expert, c.row);
+        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP); /* rows[] has been read */
+    }
+}
+
+/* Many tokens are quantised before they are sent, each once. */
+template <int IN>
+EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover &m)
+{
+    for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
+        fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1,
+                               a.quantised + (size_t)token * a.message_bytes, m.staged);
+}
+
+/* Then rows of the experts that are first, first. */
+enum { FUSED_BATCH = 4 };
+
+template <int IN, class S>
+EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
+                                   const struct fused_mover &m)
+{
+    uint32_t all = a.c.tokens * a.c.topk, choices = t.scalars[FUSED_CHOICES];
+    uint32_t lane = epa_dev_lane();
+    bool ok = true;
+
+    for (uint32_t i = m.index * EPA_DEV_WARP + lane; i < all; i += m.of * EPA_DEV_WARP) {
+        uint32_t e = (uint32_t)__ldg(a.c.expert + i);
+
+        if (e < a.c.experts) {
+            uint32_t at = t.list_at[e] + atomicAdd(fused_sent(a) + e, 1u);
+
+            a.list[at] = i;
+            if (S::WAYS && a.ways.once != 0)
+                a.ways.row_of[i] = t.send_row[e] + (at - t.list_at[e]);
+        }
+    }
+    __syncwarp();
+    if (lane == 0) {
+        /* And the block has quantised its tokens. */
+        epa_dev_add_release_gpu(a.state + FUSED_LISTED, 1);
+        ok = fused_wait_count(a, a.state + FUSED_LISTED, m.of, {0, FUSED_WAIT_LIST, 0, 0});
+    }
+    if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
+        return false;
+    for (uint32_t i = m.index * FUSED_BATCH; i < choices; i += m.of * FUSED_BATCH) {
+        uint32_t expert = ~0u, row = 0; /* that this lane signals */
+
+        for (uint32_t b = 0; b < FUSED_BATCH && i + b < choices; b++) {
+            uint32_t choice = __ldcg(a.list + i + b), token = choice / a.c.topk;
+            uint32_t who = choice % a.c.topk, e, at;
+            struct fused_meta meta = {};
+            struct fused_choice c = fused_choice_of<S>(a, token, 1u << who, &meta);
+            bool carries = fused_carries<S>(a, c);
+            char *to;
+
+            e = __shfl_sync(EPA_DEV_ALL, c.expert, who);
+            at = t.send_row[e] + (i + b - t.list_at[e]);
+            to = fused_row_at(a, e, at);
+            if (S::WAYS && a.ways.once != 0) {
+                carries = __shfl_sync(EPA_DEV_ALL, carries, who);
+                if (lane == who)
+                    meta.from = __ldcg(a.ways.row_of + (size_t)token * a.c.topk + c.first);
+            }
+            if (lane == who)
+                fused_store_meta<S>(a, to, meta);
+            if (lane == b) {
+                expert = e;
+                row = at;
+            }
+            if (S::WAYS && !carries)
+                continue;
+            if (IN == DEVICE_PLAIN)
+                fused_copy_row(static_cast<const char *>(a.c.x) + (size_t)token * a.meta_at, to,
+                               a.meta_at);
+            else if (IN == DEVICE_FP8)
+                fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1, to, m.staged);
+            else
+                fused_copy_row(a.quantised + (size_t)token * a.message_bytes, to, a.meta_at);
+        }
+        __syncwarp();
+        if (expert != ~0u)
+            fused_arrive<S>(a, expert, row);
+    }
+    return true;
+}
+
+/* ---- tail ----
+ *
+ * The second stage of dispatch. Rows that only refer to another get the token from there, and FP8 becomes
+ * 16 bits for weights of that. Then tiles may read them. The tail waits for nothing but dispatch. */
+
+enum { FUSED_TAIL_ROWS = 16 }; /* that a warp takes */
+
+/* A row of FP8 as 16 bits. One warp. */
+template <bool F16>
+EPA_DEV void fused_widen_row(const struct fused_args &a, const char *from, char *to)
+{
+    const float *scale = reinterpret_cast<const float *>(from + a.scales_at);
+
+    for (uint32_t at = epa_dev_lane() * 16; at < a.c.hidden; at += 512) {
+        uint4 codes = epa_dev_load16(from + at);
+        float by = __ldcg(scale + at / FUSED_HALF), value[16];
+
+        epa_dev_unpack_fp8(codes.x, by, value);
+        epa_dev_unpack_fp8(codes.y, by, value + 4);
+        epa_dev_unpack_fp8(codes.z, by, value + 8);
+        epa_dev_unpack_fp8(codes.w, by, value + 12);
+        epa_dev_store16(to + at * 2, epa_dev_pack<F16>(value));
+        epa_dev_store16(to + at * 2 + 16, epa_dev_pack<F16>(value + 8));
+    }
+}
+
+/* One warp. */
+template <class S>
+EPA_DEV bool fused_wait_arrived_warp(const struct fused_args &a, const struct fused_tables &t,
+                                     uint32_t block)
+{
+    bool ok = epa_dev_lane() != 0 || fused_wait_arrived<S>(a, t, block);
+
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp();
+    return ok;
+}
+
+template <class S>
+EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t, uint32_t index,
+                        uint32_t of)
+{
+    enum { CHUNKS = S::ROWS / FUSED_TAIL_ROWS };
+    const char *recv = dev_own(a.c.v, a.recv);
+    bool widens = !S::FP8 && a.ways.widened != NULL;
+
+    for (uint32_t i = index; i < t.block_at[a.c.local] * CHUNKS; i += of) {
+        uint32_t block = i / CHUNKS, first = i % CHUNKS * FUSED_TAIL_ROWS, expert;
+        uint32_t rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
+        uint32_t row = block * S::ROWS + first + epa_dev_lane(), from = row, left;
+        bool here = epa_dev_lane() < FUSED_TAIL_ROWS && first + epa_dev_lane() < rows;
+
+        if (first >= rows)
+            continue;
+        if (!fused_wait_arrived_warp<S>(a, t, block))
+            return false;
+        if (here && a.ways.once != 0)
+            from = epa_dev_load16(recv + (uint64_t)row * a.message_bytes + a.meta_at).w;
+        for (left = __ballot_sync(EPA_DEV_ALL, here && (widens || from != row)); left != 0;
+             left &= left - 1) {
+            uint32_t lane = __ffs(left) - 1, to = block * S::ROWS + first + lane;
+            uint32_t at = __shfl_sync(EPA_DEV_ALL, from, lane);
+            const char *source = recv + (uint64_t)at * a.message_bytes;
+
+            if (at != to && !fused_wait_arrived_warp<S>(a, t, at / S::ROWS))
+                return false;
+            if (widens)
+                fused_widen_row<S::F16>(a, source, a.ways.widened + (uint64_t)to * a.c.hidden * 2);
+            else
+                fused_copy_row(source, dev_own(a.c.v, a.recv) + (uint64_t)to * a.message_bytes,
+                               a.meta_at);
+        }
+        __syncwarp();
+        if (epa_dev_lane() == 0)
+            epa_dev_add_release_gpu(fused_copied(a) + block,
+                                    min((uint32_t)FUSED_TAIL_ROWS, rows - first));
+    }
+    return true;
+}
+
+#endif

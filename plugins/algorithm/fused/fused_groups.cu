@@ -1,0 +1,8 @@
+/* The kernels of fused that quantise the intermediate in groups of 64 channels, with all switches. */
+#include "fused_layer.cuh"
+
+extern "C" const void *fused_groups_kernel(struct fused_kernel_kind k)
+{
+    return k.f16 ? of_rows<EPA_DEV_E4M3, true, true, 2>(&k)
+                 : of_rows<EPA_DEV_E4M3, false, true, 2>(&k);
+}
