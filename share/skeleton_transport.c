@@ -109,15 +109,15 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
     m->failure.status = EPA_OK; /* of an earlier wait */
-    if (barrier)
-        snprintf(what, sizeof(what), "at barrier %u for rank %u", (unsigned)w.wanted, w.peer);
-    else
+    snprintf(what, sizeof(what), "at barrier %u for rank %u", (unsigned)w.wanted, w.peer);
+    if (!barrier)
         snprintf(what, sizeof(what), "(signal %u is %llu, wants %s%llu)", w.number,
                  (unsigned long long)w.seen, compare == EPA_EQ ? "just " : "",
                  (unsigned long long)w.wanted);
     return epa_fail(&m->failure, status, "%s after %.3f s %s%s",
                     status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
-                    (double)w.waited_ns * 1e-9, what, status == EPA_ERR_ABORTED ? ", aborted" : "");
+                    (double)w.waited_ns * 1e-9, what,
+                    status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
