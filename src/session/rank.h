@@ -4,7 +4,7 @@
 #define RANK_H
 
 #include "session/session.h"
-#include "trace/record.h"
+#include "session/record.h"
 
 struct graphs;    /* rank_graph.c */
 struct rank_stop; /* stop.c */

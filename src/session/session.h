@@ -10,7 +10,7 @@
 #include "op/op.h"
 #include "session/peak.h"
 #include "session/stop.h"
-#include "trace/record.h"
+#include "session/record.h"
 
 struct status_page; /* session/status.h */
 struct status_page_run;

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""includes.py SRC [FOLDER...]: no folder of SRC includes another that, by whatever way, includes it; FOLDERs aside."""
+"""includes.py SRC: no folder of SRC includes another that, by whatever way, includes it."""
 import pathlib
 import re
 import sys
 
 
-def main(src, *aside):
+def main(src):
     src, includes = pathlib.Path(src), {}
     for path in (p for p in src.rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh", ".cpp")):
         folder = path.relative_to(src).parts[0]
         includes.setdefault(folder, set()).update(
             name.split("/")[0] for name in re.findall(r'#include ["<](\w+/[\w/.]+)[">]', path.read_text("utf-8"))
-            if (src / name).exists() and name.split("/")[0] not in (folder, *aside))
+            if (src / name).exists() and name.split("/")[0] != folder)
     assert len(includes) > 8, includes
     while leaves := [folder for folder, of in includes.items() if not of & includes.keys()]:
         for folder in leaves:

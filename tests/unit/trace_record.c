@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "trace/record.h"
+#include "session/record.h"
 
 static const struct record_shape shape = {.lanes = 2, .turns = 3, .room = 4};
 

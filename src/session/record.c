@@ -1,7 +1,7 @@
 /* Where a rank notes what it does. A turn is the room of one iteration: how many events each
  * lane has, and the events. What a turn is of is said last and taken back first, so that who
  * looks after a rank was killed finds each turn whole or not at all. */
-#include "trace/record.h"
+#include "session/record.h"
 
 #include <stdlib.h>
 #include <string.h>

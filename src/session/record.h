@@ -1,8 +1,8 @@
 /* Where a rank notes what it does while an iteration runs (epa2a/trace.h), in memory that the
  * parent reads however the rank ends: room for the last iterations and one more, as one may
  * be open beside the one before, taken in turn; and a place for what belongs to none. */
-#ifndef TRACE_RECORD_H
-#define TRACE_RECORD_H
+#ifndef SESSION_RECORD_H
+#define SESSION_RECORD_H
 
 #include <stdbool.h>
 
