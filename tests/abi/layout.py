@@ -141,7 +141,7 @@ def alone(command, headers, text):
         cuda = "nvcc" in pathlib.Path(command[0]).name
         source = pathlib.Path(work, "x.cu" if cuda else "x.cc" if "++" in " ".join(command) else "x.c")
         source.write_text(text)
-        return subprocess.run([*command, f"-I{headers}", "-c", source, "-o", f"{work}/x.o"], capture_output=True,
+        return subprocess.run([*command, f"-I{headers}", "-ptx" if cuda else "-c", source, "-o", f"{work}/x.o"], capture_output=True,
                               text=True, check=False)
 
 

@@ -9,7 +9,7 @@ fault=(--set "fault.kind=$kind" --set fault.rank=1 --set fault.iteration=2)
 case $kind in
 kill) code=5 says='rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\): layer, iteration 2' limit=60s ;;
 stop)
-    code=4 says='rank 0: layer, iteration 2: call 3: waited [0-9.]+ s for counts of rank 1: the last are of call 1'
+    code=4 says='rank 0, iteration 2, layer: call 3: waited [0-9.]+ s for counts of rank 1: the last are of call 1'
     limit=2s fault+=(--set fault.for=60s) ;;
 *) exit 2 ;;
 esac
