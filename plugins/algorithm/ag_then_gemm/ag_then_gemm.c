@@ -367,7 +367,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 {
     const struct epa_ag_gemm *g = &p->problem->u.ag_gemm;
     struct layout l = {0};
-    bool device = THEN_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA;
+    bool device = p->backend->memory == EPA_MEMORY_CUDA;
     enum epa_status status =
         device ? EPA_OK : layout_make(g, &p->world, p->transport_flags, p->config, &l, err);
     struct algo_setup setup = {.name = "ag_then_gemm",
@@ -380,7 +380,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     struct algo_host *host = NULL;
     struct then *t;
 
-    if (device)
+    if (THEN_CUDA_MEMORY != 0 && device)
         return then_cuda_create(p, out, err);
     if (status == EPA_OK)
         status = algo_create(&setup, p, &host, err);
