@@ -279,6 +279,7 @@ static void destroy_worker(const struct api *d, struct worker *w)
         (void)d->primitive_destroy(w->reorder[m].primitive);
         (void)d->memory_destroy(w->reorder[m].from);
         (void)d->memory_destroy(w->reorder[m].to);
+        (void)d->memory_destroy(w->reorder[m].scratch);
         for (uint32_t i = 0; i < STEPS; i++) {
             (void)d->primitive_destroy(w->product[m][i].matmul);
             (void)d->memory_destroy(w->product[m][i].a);
