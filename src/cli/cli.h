@@ -45,8 +45,8 @@ struct cli {
     /* --tokens-min and so on; 0: not given. warmup: UINT64_MAX */
     uint64_t tokens_min, tokens_max, tokens_factor, iterations, warmup;
 
-    char *const *line; /* all of the command line; ends with NULL */
-    const char *text;  /* what the file of the only argument holds; NULL: it is read */
+    char *const *line;        /* all of the command line; ends with NULL */
+    const char *text;         /* what the file of the only argument holds; NULL: it is read */
     struct text *results_out; /* gets the document of --json, too; NULL: nothing */
 };
 

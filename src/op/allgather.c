@@ -219,8 +219,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
         return EPA_OK;
     if (s->problem.u.allgather.out == NULL)
         return epa_fail(err, EPA_ERR_MISMATCH,
-                        "rank %u, iteration %llu, allgather: there is no output",
-                        op->g.world.rank,
+                        "rank %u, iteration %llu, allgather: there is no output", op->g.world.rank,
                         (unsigned long long)s->iteration);
     status = read_output(op, s, all * row_bytes, &have, err);
     if (status != EPA_OK)

@@ -577,7 +577,7 @@ static void print_parts(FILE *file, const struct result *result)
     }
     if (line.data != NULL)
         comment(file, "alone: %s; %.0f %% of the shorter hidden; total is %.2f of the longer",
-                       line.data, 100 * result->hidden, total / longest);
+                line.data, 100 * result->hidden, total / longest);
     text_free(&line);
 }
 
