@@ -289,7 +289,7 @@ FILES = {
         },
     },
     "fused": {
-        "base": ["algorithm: fused", "expert: {kind: mlp, ffn: 126}", "verify: {iterations: 6}"],
+        "base": ["algorithm: fused", "expert: {kind: mlp, ffn: 128}", "verify: {iterations: 4}"],
         "axes": [
             MLP_PROMISES,
             TRANSPORTS,
