@@ -1,7 +1,7 @@
 #!/bin/sh
 # configs.sh EPA2A FOLDER host|cuda: every experiment of the folder with that backend (host: any
-# other than cuda) is read and verified, as it stands but for the number of iterations, and of
-# tokens where 8 ranks with 256 each would fill gigabytes; one with launcher: mpi by mpirun. Where
+# other than cuda) is read and verified, as it stands but for the numbers of iterations and of tokens,
+# with which 8 ranks would fill gigabytes; one with launcher: mpi by mpirun. Where
 # none can run, 77 and why; a reason that is no lack of this machine fails.
 set -u
 epa2a=$1 folder=$2 kind=$3
@@ -45,7 +45,7 @@ for config in "$folder"/*.yaml; do
     [ $is = "$kind" ] || continue
     # On a machine with much to do: what a file's own timeout is, is no matter here.
     set -- --set verify.iterations=1 --set timeout=120s
-    ! grep -q 'max_tokens: 256' "$config" || set -- "$@" --set moe.max_tokens=64
+    ! grep -qE 'max_tokens: (64|128|256)[,}]' "$config" || set -- "$@" --set moe.max_tokens=16
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")
