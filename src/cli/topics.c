@@ -54,6 +54,7 @@ const struct help_page help_pages[] = {
     {"experts", experts_txt},
     {"faults", faults_txt},
     {"glossary", glossary_txt},
+    {"hosts", hosts_txt},
     {"results", results_txt},
     {"stopping", stopping_txt},
     {"traces", traces_txt},

@@ -26,18 +26,16 @@ enum ll_nontemporal {
 };
 enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
 enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
-enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 
 struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum ll_dtype */
     int layout;                        /* enum epa_layout */
     bool dedup;                        /* layout expert: a token crosses once for each rank */
     int recv_layout;                   /* enum ll_recv_layout: where an expert's entries start */
-    bool fuse_expert;                  /* combine does the experts' work */
+    bool fuse_expert;                  /* CUDA code: combine does the experts' work */
     uint32_t buffers;
     double capacity;     /* rows a rank has room for, times its even share; 0: the worst case */
     int nontemporal;     /* host code: enum ll_nontemporal */
-    int puts;            /* host code: enum ll_puts */
     bool split_phase;    /* CUDA code: sending and receiving are two kernels */
     int combine_mode;    /* CUDA code: enum ll_combine_mode */
     bool pdl;            /* CUDA code: programmatic dependent launch */
@@ -70,10 +68,9 @@ struct ll_layout {
     enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
     bool output_fp8;
-    bool fused;  /* combine makes expert outputs of the rows that came; nobody needs y */
+    bool fused;  /* GPUs: combine computes expert outputs of received rows; nobody needs y */
     bool pushes; /* GPUs: expert outputs are stored at the token's rank, not loaded by it */
     bool puts;   /* some peers may be out of reach of loads and stores */
-    bool blocks; /* of what is put, rows that stand side by side leave together */
     bool device; /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
     uint64_t token_bytes;                                             /* of a row in dispatch */
