@@ -293,7 +293,8 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s, const st
     if (status != EPA_OK)
         return status;
     h->a.note.tokens = m->tokens;
-    h->a.note.bytes = lay_out_outputs(h, s) * h->l.message_bytes;
+    if (h->l.puts || h->a.trace != NULL)
+        h->a.note.bytes = lay_out_outputs(h, s) * h->l.message_bytes;
     if (h->a.far != 0)
         begin_rows(h, s);
     if (h->l.dedup)
