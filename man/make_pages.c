@@ -7,7 +7,7 @@
 
 #include "base/exit_code.h"
 #include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/topics.h"
 #include "config/options.h"
 #include "plugin/registry.h"

@@ -1,6 +1,6 @@
 /* The program: its command line, read by the tables of commands.h. Options stand anywhere, are
  * never abbreviated, and end at "--". Nothing else exits. */
-#include "cli/commands.h"
+#include "cli/cli.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "cli/topics.h"
 #include "config/options.h"
@@ -404,8 +403,7 @@ static int read_and_run(int argc, char **argv)
     if (read_line(&line, argc, argv, &err) == EPA_OK) {
         code = run_line(&line);
     } else {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        code = exit_code(err.status, SIGINT);
+        code = cli_fail(&err);
     }
     arena_destroy(line.arena);
     return code;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/topics.h"
 #include "config/options.h"
 #include "op/op.h"

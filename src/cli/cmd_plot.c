@@ -173,7 +173,5 @@ int cmd_plot(const struct cli *cli)
     for (uint32_t i = 0; i < n; i++)
         results_free(&results[i]);
     free(results);
-    if (status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
-    return exit_code(status, 0);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

@@ -196,8 +196,7 @@ int cmd_rerun(const struct cli *cli)
         code = run_again(cli, then.run[0].verb, &experiments, &now);
         code = compare(cli, &then, &now, code);
     } else {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        code = exit_code(status, 0);
+        code = cli_fail(&err);
     }
     text_free(&experiments);
     text_free(&now);

@@ -1,9 +1,10 @@
 /* The tables, and --help. */
-#include "cli/commands.h"
+#include "cli/cli.h"
 
+#include <signal.h>
 #include <string.h>
 
-#include <epa2a/status.h>
+#include "base/file.h"
 
 enum { LEFT = 26 };          /* columns of what is explained */
 enum { MANY = 1u << 30 };    /* arguments */
@@ -169,6 +170,25 @@ const struct option *commands_option(const char *word)
             return o;
     }
     return NULL;
+}
+
+int cli_fail(const struct epa_error *err)
+{
+    fprintf(stderr, "epa2a: %s\n", err->text);
+    return exit_code(err->status, SIGINT);
+}
+
+enum epa_status cli_write_json(const struct cli *cli, json_t *document, struct epa_error *err)
+{
+    struct text out = {0};
+    enum epa_status status;
+
+    if (!json_write(&out, document, JSON_INDENT(2)))
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON of %s", cli->json);
+    text_add(&out, "\n");
+    status = file_write("--json", cli->json, cli->force, &out, err);
+    text_free(&out);
+    return status;
 }
 
 /* What is too long for its column has a line of its own. */

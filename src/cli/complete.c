@@ -16,9 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/topics.h"
 #include "completion_texts.h"
 #include "config/options.h"

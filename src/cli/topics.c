@@ -10,7 +10,7 @@
 
 #include "base/exit_code.h"
 #include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "config/options.h"
 #include "help_texts.h"
 

@@ -4,7 +4,7 @@
 #define EXPECT_H
 
 #include "config/experiment.h"
-#include "config/value.h"
+#include "config/options.h"
 
 enum expect_unit {
     EXPECT_NS,    /* at most */

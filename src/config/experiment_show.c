@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "config/yaml_text.h"
-#include "config/node.h"
+#include "config/tree.h"
 #include "config/options.h"
 
 enum { COMMENT_COLUMN = 40 };

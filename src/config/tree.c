@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 #include "config/experiment.h"
 #include "config/options.h"
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "config/yaml_text.h"
 

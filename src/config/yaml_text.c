@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 
 struct source_location yaml_location(const struct yaml_text *text, const yaml_mark_t *start,

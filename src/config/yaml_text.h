@@ -5,7 +5,7 @@
 
 #include <yaml.h>
 
-#include "config/node.h"
+#include "config/tree.h"
 
 /* What is parsed: `source` from byte `shift` on, which are as many columns in its first
  * line that marks do not count. */

@@ -7,7 +7,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "base/text.h"
+#include "base/json.h"
 #include "report/facts.h"
 #include "session/session.h"
 
@@ -109,11 +109,11 @@ void doctor_destroy(struct doctor *);
 const struct doctor_plugin *doctor_plugin(const struct doctor *, enum epa_plugin_kind,
                                           const char *name);
 
-/* judge.c: fills `finding` from all the rest. */
+/* Fills `finding` from all the rest. */
 void doctor_judge(struct doctor *);
 
 /* print.c: as a table for people; as JSON, whose shape tests/cli/doctor.py has. */
 void doctor_print(FILE *, const struct doctor *);
-enum epa_status doctor_json(const struct doctor *, struct text *out, struct epa_error *);
+json_t *doctor_json(const struct doctor *); /* NULL: no memory */
 
 #endif

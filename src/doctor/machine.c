@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/sysfile.h"
+#include "base/file.h"
 #include "doctor/doctor.h"
 #include "epa2a/gemm.h"
 

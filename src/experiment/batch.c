@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "config/options.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "config/expect.h"
 #include "config/options.h"

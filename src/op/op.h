@@ -191,4 +191,6 @@ uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, u
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
 
+extern const struct operation op_ag_gemm, op_allgather;
+
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"

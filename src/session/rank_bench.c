@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/stats.h"
-#include "base/sysfile.h"
+#include "base/file.h"
 
 /* Of each part of a stage, alone: the first ones are not counted. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
