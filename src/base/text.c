@@ -323,6 +323,41 @@ char *arena_printf(struct arena *arena, const char *fmt, ...)
     return out;
 }
 
+enum { LINE = 64 };
+
+struct pool_part {
+    struct pool_part *before;
+};
+
+void *pool_alloc(struct pool *pool, size_t n, size_t size)
+{
+    size_t bytes = (n * size + LINE - 1) / LINE * LINE;
+    struct pool_part *part;
+
+    pool->bytes += bytes;
+    if (pool->counting)
+        return NULL;
+    part = aligned_alloc(LINE, LINE + bytes);
+    if (part == NULL) {
+        pool->failed = true;
+        return NULL;
+    }
+    part->before = pool->last;
+    pool->last = part;
+    return (char *)part + LINE;
+}
+
+void pool_free(struct pool *pool)
+{
+    for (struct pool_part *part = pool->last; part != NULL;) {
+        struct pool_part *before = part->before;
+
+        free(part);
+        part = before;
+    }
+    *pool = (struct pool){0};
+}
+
 /* ---- colour on terminals ---- */
 
 /* The mode is of the process, as the log level is: who prints a diagnosis would else be handed

@@ -59,6 +59,17 @@ void *arena_alloc(struct arena *, size_t bytes); /* zeroed, aligned for anything
 char *arena_strndup(struct arena *, const char *, size_t bytes);
 __attribute__((format(printf, 2, 3))) char *arena_printf(struct arena *, const char *fmt, ...);
 
+/* Larger memory, in parts that are freed together. Where there is none, and while `counting`, parts
+ * are NULL; `bytes` is what all of them take. */
+struct pool {
+    struct pool_part *last;
+    uint64_t bytes;
+    bool counting, failed;
+};
+/* [n] of `size` bytes, not cleared, at the start of a cache line. */
+void *pool_alloc(struct pool *, size_t n, size_t size);
+void pool_free(struct pool *);
+
 /* ---- colour on terminals ---- */
 
 enum colour_mode { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };

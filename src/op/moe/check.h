@@ -3,6 +3,7 @@
 #ifndef MOE_CHECK_H
 #define MOE_CHECK_H
 
+#include "base/text.h"
 #include "op/moe/moe.h"
 
 struct range {
@@ -11,6 +12,7 @@ struct range {
 };
 
 struct check {
+    struct pool pool; /* all of the arrays */
     /* Routing of all ranks in `iteration`, and the entry + 1 filed under each choice. */
     bool loaded;
     uint64_t iteration;

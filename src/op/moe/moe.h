@@ -6,6 +6,7 @@
 #define OP_MOE_H
 
 #include "base/dtype.h"
+#include "base/text.h"
 #include "op/moe/onednn.h"
 #include "op/moe/routing.h"
 #include "op/moe/weights.h"
@@ -120,11 +121,12 @@ struct op_moe {
     struct mlp_experts *experts; /* experts_mlp.c: what the host computes them with */
     struct epa_experts *device_experts; /* and what a device does; one of both, or none */
 
-    uint16_t *row;    /* [hidden]; for inputs that are quantised */
-    int32_t *expert;  /* [max_tokens][topk]; another rank's, for traffic */
-    float *weight;    /* [max_tokens][topk] */
-    uint8_t *reached; /* [size] */
-    uint8_t *used;    /* [local_experts]; those that have rows */
+    struct pool scratch; /* the arrays below, areas aside */
+    uint16_t *row;       /* [hidden]; for inputs that are quantised */
+    int32_t *expert;     /* [max_tokens][topk]; another rank's, for traffic */
+    float *weight;       /* [max_tokens][topk] */
+    uint8_t *reached;    /* [size] */
+    uint8_t *used;       /* [local_experts]; those that have rows */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
