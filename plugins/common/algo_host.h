@@ -1,6 +1,6 @@
-/* The host half that algorithms have in common, those for MoE above all: checks of a shape, set-up, buffer sets,
- * puts that find no room, waits for all ranks, phases and their trace, what a failed stage
- * says, and the choice between cached and nontemporal stores.
+/* The host half that algorithms have in common, those for MoE above all: checks of a shape,
+ * set-up, buffer sets, puts that find no room, waits for all ranks, phases and their trace, what a
+ * failed stage says, and the choice between cached and nontemporal stores.
  *
  * An algorithm's state begins with struct algo_host, and so does each of its buffer sets with
  * struct algo_set:

@@ -400,7 +400,8 @@ static void take_least_room(void *arg, const char *root, const char *folder, int
 }
 
 /* Heaps are memfd: they are memory like any other and count in MemAvailable and in the cgroup; the
- * size of the tmpfs at /dev/shm does not bound them, as they live in a mount of the kernel's own. */
+ * size of the tmpfs at /dev/shm does not bound them, as they live in a mount of the kernel's
+ * own. */
 uint64_t memory_available(const char *root, char *which, size_t room)
 {
     uint64_t available = UINT64_MAX, group = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* `epa2a completion SHELL` prints the script that makes a shell ask `epa2a __complete WORD...`,
- * which no help lists: it is for scripts alone, and never says that something is wrong. That reads a
- * command line as cli.c does, but forgives everything, and then goes by the tables: the word at the
- * cursor is a command, an option, an option's value or an argument, whose kind is what the help
+ * which no help lists: it is for scripts alone, and never says that something is wrong. That reads
+ * a command line as cli.c does, but forgives everything, and then goes by the tables: the word at
+ * the cursor is a command, an option, an option's value or an argument, whose kind is what the help
  * calls it (FILE..., A.json, [KIND], show|check). Of KEY=VALUE keys are offered one part after the
  * other, since all of them together are a page; then what the key's option may be. It prints lines
  *     CANDIDATE <tab> DESCRIPTION

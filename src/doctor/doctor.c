@@ -1,6 +1,7 @@
-/* The examination: plugins one by one, in the order in which they need each other. What plugins can do here is found out by opening them, in a launch of its own for each:
- * ranks are processes, so that a library that crashes takes nobody with it, and memory that it pins
- * is given back. They are forked before this process has had threads of its own. */
+/* The examination: plugins one by one, in the order in which they need each other. What plugins
+ * can do here is found out by opening them, in a launch of its own for each: ranks are processes,
+ * so that a library that crashes takes nobody with it, and memory that it pins is given back. They
+ * are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
 
 #include <stdlib.h>
@@ -80,8 +81,8 @@ static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
 }
 
 /* check(), then open() on each rank; asks what it is and measures the links of a transport. All
- * options are as the plugin has them. A rank's own words say why not, where one has some; else those
- * of the launcher. */
+ * options are as the plugin has them. A rank's own words say why not, where one has some; else
+ * those of the launcher. */
 static enum epa_status probe(const struct epa_backend_plugin *backend,
                              const struct epa_transport_plugin *transport, bool quick,
                              uint32_t ranks, struct doctor_plugin *out, struct epa_error *err)

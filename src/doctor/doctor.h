@@ -100,8 +100,8 @@ struct doctor {
     enum epa_status shm; /* EPA_OK: ranks of this host can talk */
 };
 
-/* Plugins that are not there as they should be are no failure: they are findings. `quick`: links are
- * not measured. */
+/* Plugins that are not there as they should be are no failure: they are findings. `quick`: links
+ * are not measured. */
 enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
                                struct epa_error *);
 void doctor_destroy(struct doctor *);

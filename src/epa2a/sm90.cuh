@@ -314,8 +314,8 @@ EPA_DEV void epa_dev_add_float4(float *to, float4 v)
 
 /* ---- matrices: warpgroups ---- */
 
-/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i / 4. A
- * warp. */
+/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i /
+ * 4. A warp. */
 EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
 {
     uint32_t out;
@@ -324,8 +324,8 @@ EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
     return out;
 }
 
-/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on, which
- * is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
+/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on,
+ * which is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
 EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
 {
     /* Address; 8 rows are 1024 bytes; swizzle of 128 bytes. All but the last in units of 16. */

@@ -1,5 +1,5 @@
-/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only dlopen()
- * is behind it. */
+/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only
+ * dlopen() is behind it. */
 #ifndef REGISTRY_H
 #define REGISTRY_H
 
@@ -58,8 +58,8 @@ extern const struct plugin_part {
     const char *name, *build, *run;
 } plugin_parts[];
 
-/* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked with.
- * Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
+/* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked
+ * with. Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
 
 /* The name as file names and `epa2a list` have it: "transport". */
 const char *plugin_kind_name(enum epa_plugin_kind);

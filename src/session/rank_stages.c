@@ -1,6 +1,6 @@
-/* Stages of one rank, run, waited for and timed; and what is seen of them from outside: where the rank
- * is, what it waits for, and what it notes where somebody profiles. On a device a stage is only
- * queued: nothing of what it did is looked at before rank_sync(). */
+/* Stages of one rank, run, waited for and timed; and what is seen of them from outside: where the
+ * rank is, what it waits for, and what it notes where somebody profiles. On a device a stage is
+ * only queued: nothing of what it did is looked at before rank_sync(). */
 #include <stddef.h>
 #include <string.h>
 
@@ -215,8 +215,8 @@ enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err
     return EPA_OK;
 }
 
-/* ---- what a rank notes where somebody profiles: its names, and how its clock stands to that of rank
- * 0, before the first iteration and after the last ---- */
+/* ---- what a rank notes where somebody profiles: its names, and how its clock stands to that of
+ * rank 0, before the first iteration and after the last ---- */
 
 static const char *const core_name[RANK_SLICES] = {
     [SLICE_BARRIER] = "barrier",

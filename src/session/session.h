@@ -182,8 +182,8 @@ bool session_is_open(const struct session *);
  * there is none with this clock, they are the sum of the stages. */
 uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
 
-/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`. The
- * last is FIGURE_PAIR; FIGURES: there is no such row. */
+/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`.
+ * The last is FIGURE_PAIR; FIGURES: there is no such row. */
 enum session_figure session_figure_at(const struct session *, uint32_t i);
 
 /* Calls of each stage in one launch of a graph. */

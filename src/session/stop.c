@@ -1,8 +1,8 @@
 /* The rule alone, without ranks: numbers in, a decision and the next look out. Behind it the rule
  * between ranks. A sample's headline is the slowest rank's, so ranks exchange their times; elapsed
  * time is rank 0's, as no two clocks agree. All of it goes by the bootstrap, after a sample and
- * before the next: nothing of it is timed. With the same numbers all ranks come to the same decision,
- * after the same sample. */
+ * before the next: nothing of it is timed. With the same numbers all ranks come to the same
+ * decision, after the same sample. */
 #include "session/stop.h"
 
 #include <math.h>

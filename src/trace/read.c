@@ -1,8 +1,8 @@
-/* Chrome traces, read by jansson into an array in order of time, and what must hold of them, whoever
- * wrote them: slices of a lane nest, both ends of a flow are there, stand in slices, and the later
- * is not before the earlier by more than clocks may be off. Of traces that epa2a wrote also: every
- * lane has a name, nothing was lost. A flow to a rank that is not in the file has one end. Both
- * forms are read: an object with traceEvents, and the bare array. */
+/* Chrome traces, read by jansson into an array in order of time, and what must hold of them,
+ * whoever wrote them: slices of a lane nest, both ends of a flow are there, stand in slices, and
+ * the later is not before the earlier by more than clocks may be off. Of traces that epa2a wrote
+ * also: every lane has a name, nothing was lost. A flow to a rank that is not in the file has one
+ * end. Both forms are read: an object with traceEvents, and the bare array. */
 #include "trace/read.h"
 
 #include <errno.h>
@@ -446,10 +446,10 @@ enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
 
 /* ---- traces as other files ---- */
 
-/* Traces as other files. Traces of the ranks of one run as one: all were put on the clock of rank 0,
- * and count from one moment, when they were written: files of different runs, or of programs that
- * say nothing of their clock, are refused rather than laid side by side. And a page that draws one
- * trace: view.html with the trace in it. */
+/* Traces as other files. Traces of the ranks of one run as one: all were put on the clock of rank
+ * 0, and count from one moment, when they were written: files of different runs, or of programs
+ * that say nothing of their clock, are refused rather than laid side by side. And a page that
+ * draws one trace: view.html with the trace in it. */
 
 static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                                          struct epa_error *err)

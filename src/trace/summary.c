@@ -1,5 +1,5 @@
-/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on the
- * critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
+/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on
+ * the critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
  * iterations, as kernels write them of themselves: when lanes were in each phase. */
 #include <stdio.h>
 #include <stdlib.h>

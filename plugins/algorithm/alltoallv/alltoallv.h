@@ -2,7 +2,8 @@
  * take time; alltoallv_rows.c: counting, packing and adding up, the same in both modes;
  * alltoallv_messages.c and alltoallv_shared.c: the modes.
  *
- * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64 bytes. */
+ * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64
+ * bytes. */
 #ifndef ALLTOALLV_H
 #define ALLTOALLV_H
 

@@ -104,8 +104,8 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
 enum { V1_DEVICE_EXPERTS = 4096 };
 
 /* What a warp takes at a time, at most. Channels: of a row in FP8, of one as it is (15 lines),
- * of a sum of expert outputs that it pulls, of one of expert outputs that come (4 lines). Lines: of an expert output
- * that it pushes. */
+ * of a sum of expert outputs that it pulls, of one of expert outputs that come (4 lines). Lines:
+ * of an expert output that it pushes. */
 enum {
     V1_UNIT_FP8 = 1024,
     V1_UNIT_DTYPE = 896,

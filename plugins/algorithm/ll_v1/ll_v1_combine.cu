@@ -1,5 +1,5 @@
-/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry the
- * count of the call, where its choice stands as the source sorted it, so that what goes to a
+/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry
+ * the count of the call, where its choice stands as the source sorted it, so that what goes to a
  * rank lies there as one block from recv_offset on. Or they are pulled: the token's rank loads
  * them from where the experts wrote them. Either way they are added up in float32, in the
  * order of choices, whichever arrives first.

@@ -11,8 +11,8 @@
 
 /* ---- pushed expert outputs, at the token's rank ----
  *
- * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in order
- * of their places, in the lanes that their words come to. */
+ * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in
+ * order of their places, in the lanes that their words come to. */
 
 /* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
  * share, if it is in `list`. */
@@ -30,8 +30,8 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
 
 enum { TAKE = 2 }; /* expert outputs that a warp holds at a time */
 
-/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False: one
- * has not come. */
+/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False:
+ * one has not come. */
 template <bool F16>
 EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                         uint32_t list, float by, const struct outputs &of, bool direct,
@@ -229,7 +229,8 @@ template <bool FP8> EPA_DEV uint32_t fours(void)
     return FP8 ? LL_CODE_PACKETS / EPA_DEV_PACKETS : 1;
 }
 
-/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has not come. */
+/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has
+ * not come. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED>
 EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
                     const struct outputs &of, uint64_t epoch, uint32_t turn)

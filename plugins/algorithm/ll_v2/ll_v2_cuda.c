@@ -16,8 +16,8 @@
  *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
  *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
  *     (Combine reads no routes: what it needs of them, dispatch has copied.)
- *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank, are
- *     written after that, too: who stores a row straight to its place has COUNT m of all
+ *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank,
+ *     are written after that, too: who stores a row straight to its place has COUNT m of all
  *     ranks first, which have then ended combine n; rows that came as lines their own rank
  *     copies, in its dispatch m.
  *   - y of the set that a dispatch m took is written after m has ended, which waited for

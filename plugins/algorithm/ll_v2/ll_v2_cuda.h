@@ -58,8 +58,8 @@ struct ll_args {
 
 enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
-/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that came,
- * of 16 bits or in FP8. */
+/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that
+ * came, of 16 bits or in FP8. */
 enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES, LL_FROMS };
 
 struct ll_combine_kind {

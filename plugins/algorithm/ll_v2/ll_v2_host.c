@@ -4,9 +4,9 @@
  * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
  * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
- * expert outputs back by puts; the last put to a peer brings the signal. With `once` in layout expert
- * rows come to `arrival` and their receiver copies them to its experts; what it expert outputs stands
- * in `outbox`, as do expert outputs that are quantised.
+ * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in
+ * layout expert rows arrive in `arrival`, and the receiver copies them to its experts; their outputs
+ * are reduced into `outbox`, where outputs that are quantised are, too.
  *
  * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
  * peers when this rank next calls it, and experts may take long. It takes no longer than the
@@ -23,13 +23,13 @@
  *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
  *     its combine n; rows copied out of it p writes itself, after that;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
- *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet() at
- *     the end of combine n has seen them arrive, as that of dispatch n has what was staged;
+ *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet()
+ *     at the end of combine n has seen them arrive, as that of dispatch n has what was staged;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
  *     DATA m - 1, and copied the counts of n long before.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
- * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch would
- * pass for those of an earlier one. */
+ * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch
+ * would pass for those of an earlier one. */
 #include "ll_v2_host.h"
 
 #include "base/clock.h"

@@ -4,8 +4,8 @@
  * and steps.
  *
  * A flat token is a choice of a token, (token, k). A message is what crosses for one on its
- * way out: token | scales (dispatch_dtype: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
- * a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
+ * way out: token | scales (dispatch_dtype: fp8) | struct tf_meta, in lines of 64 bytes. An answer
+ * takes a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
  * ends what it vouches for.
  *
  * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each

@@ -8,12 +8,12 @@
  * by puts.
  *
  * Flags. Counts: a signal, epoch << 32 | rows + 1, so that it says two things at once and is
- * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token before them, and
- * then each row has a flag, the epoch. So has each expert output. Of what is stored, the flag is the
- * last word of the message or slot: written by a release, waited for by an acquire. Of what
- * is put, it is a signal of its own that comes with the put. How its rows and expert outputs come a
- * rank says with its counts. All flags of a dispatch and its combine carry its epoch, count
- * up, and are waited for with >=.
+ * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token
+ * before them, and then each row has a flag, the epoch. So has each expert output. Of what is
+ * stored, the flag is the last word of the message or slot: written by a release, waited for by an
+ * acquire. Of what is put, it is a signal of its own that comes with the put. How its rows and
+ * expert outputs come a rank says with its counts. All flags of a dispatch and its combine carry
+ * its epoch, count up, and are waited for with >=.
  *
  * Stages that send end with quiet(): nothing that peers wait for is held back while this rank
  * is elsewhere, two SETs of one word cannot swap, and what was put may be written again.
@@ -29,8 +29,8 @@
  *   - Slots of m are written at p by a rank that has ended dispatch_recv m, so it has seen p's
  *     counts of m, and p has ended combine n, which read the slots.
  *   - Counts and their signal have two places, of odd and even epochs, whatever the set: a
- *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after its
- *     dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
+ *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after
+ *     its dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
  *   - Signals of rows and expert outputs are apart for each set, as flags are, being in its memory:
  *     two dispatches may be open, and an expert output of the later must not pass for one of the
  *     earlier, which another rank owes. */

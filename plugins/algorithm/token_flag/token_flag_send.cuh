@@ -39,7 +39,8 @@ EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t r
     epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert, tf_count_flag(epoch, count));
 }
 
-/* flag_granularity: token: the first blocks count, each for other ranks, while others send already. */
+/* flag_granularity: token: the first blocks count, each for other ranks, while others send
+ * already. */
 static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
 {
     uint32_t choices = a.c.tokens * a.c.topk;
@@ -61,9 +62,9 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
     }
 }
 
-/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen before it
- * arrives (the fence), what all have stored before the flags (the releases): each thread's
- * stores, the barrier, the fence, the counter, and the same again, are one chain. */
+/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen
+ * before it arrives (the fence), what all have stored before the flags (the releases): each
+ * thread's stores, the barrier, the fence, the counter, and the same again, are one chain. */
 static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t epoch)
 {
     __shared__ bool last;

@@ -59,7 +59,8 @@ EPA_PRINTF(2, 3) void finding_wrong(struct finding *, const char *fmt, ...);
 
 /* ---- check_combine.c ---- */
 
-/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by rank. */
+/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by
+ * rank. */
 bool check_adds_by_rank(const struct op_moe *);
 
 /* Puts the kept choices of a token in the order in which they are added. Returns how

@@ -355,7 +355,8 @@ const struct operation op_moe = {
 /* ---- what links, products and weights allow ---- */
 
 /* What a rank's workers can do at best for real experts, measured while all ranks do it: products
- * of matrices that fit a cache, by the kernels that multiply the experts', and reading memory that does not. */
+ * of matrices that fit a cache, by the kernels that multiply the experts', and reading memory that
+ * does not. */
 
 enum {
     ROWS = 256,

@@ -1,8 +1,8 @@
 /* Products of matrices by oneDNN 2 or 3, for experts of bfloat16. The library is loaded when it is
  * wanted, so that the program starts without it.
  *
- * There are two matrices of weights, by enum weights_matrix, packed in blocks of ONEDNN_COLUMNS rows
- * of W. A worker calls with its own number only, on one thread. */
+ * There are two matrices of weights, by enum weights_matrix, packed in blocks of ONEDNN_COLUMNS
+ * rows of W. A worker calls with its own number only, on one thread. */
 #ifndef ONEDNN_H
 #define ONEDNN_H
 
@@ -29,8 +29,8 @@ const char *onednn_name(const struct onednn *); /* "oneDNN 2.6.3" */
 enum epa_status onednn_pack(struct onednn *, uint32_t worker, uint32_t matrix, const void *w,
                             void *out);
 
-/* C = A * B^T: m rows of A, [m][k], by a packed block; m up to ONEDNN_ROWS. Reads and writes rows up
- * to the next multiple of 32. */
+/* C = A * B^T: m rows of A, [m][k], by a packed block; m up to ONEDNN_ROWS. Reads and writes rows
+ * up to the next multiple of 32. */
 enum epa_status onednn_multiply(struct onednn *, uint32_t worker, uint32_t matrix, const void *a,
                                 uint32_t m, const void *b, float *c);
 

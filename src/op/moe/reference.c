@@ -3,8 +3,8 @@
  *
  *   sums      An addition in float32, rounded or truncated, is off by u = 2^-23 of its
  *             result at most. With A1 = sum |x w|, whatever the order, no partial sum exceeds
- *             A1, and n additions are off by n u A1. That grows too fast for models of full size. Signs of
- *             weights are independent and do not depend on anything else, so for any order
+ *             A1, and n additions are off by n u A1. That grows too fast for models of full size.
+ *             Signs of weights are independent and do not depend on anything else, so for any order
  *             that does not depend on values a partial sum exceeds 9 sqrt(sum (x w)^2) with a
  *             probability of 2 exp(-81 / 2) = 5e-18 (Hoeffding): the smaller of both counts.
  *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
