@@ -1,6 +1,6 @@
 /* Files of routing and hidden states: read whole, checked once. A file must be regular, so
  * that a pipe cannot hold the program up, and its size bounds all memory taken for it. */
-#include "op/moe/routing_file.h"
+#include "op/moe/routing.h"
 
 #include <errno.h>
 #include <fcntl.h>
