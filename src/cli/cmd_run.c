@@ -17,7 +17,6 @@
 #include "cli/cli.h"
 #include "cli/live.h"
 #include "cli/run_folder.h"
-#include "cli/runs.h"
 #include "config/experiment.h"
 #include "config/tree.h"
 #include "launch/process_id.h"

@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "config/expect.h"
+#include "config/experiment.h"
 #include "config/options.h"
 #include "experiment/batch.h"
 #include "op/op.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/expect.h"
 #include "config/tree.h"
 #include "config/options.h"
 

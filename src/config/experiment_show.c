@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/yaml_text.h"
+#include "config/tree.h"
 #include "config/tree.h"
 #include "config/options.h"
 

@@ -81,4 +81,7 @@ void node_set(struct arena *, struct node *map, struct node *key, struct node *v
 /* Takes the pair of `key` out, if there is one. */
 void node_drop(struct node *map, const char *key);
 
+/* Adds `text` as a value of a file has to be written to come out as that. */
+void expand_escape(const char *text, struct text *out);
+
 #endif

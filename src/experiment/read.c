@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "config/expect.h"
+#include "config/experiment.h"
 #include "config/options.h"
 #include "launch/process_id.h"
 #include "op/op.h"

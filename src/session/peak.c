@@ -11,7 +11,7 @@
  *   device  kernels, which the transport runs: device_peak().
  *
  * Of the runs of one way the median counts. The latency is that of the slowest pair. */
-#include "session/peak.h"
+#include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "epa2a/quant.h"
-#include "session/peak.h"
+#include "session/session.h"
 
 static const char *where(const struct rank *r)
 {

@@ -3,8 +3,11 @@
 #ifndef RANK_H
 #define RANK_H
 
-#include "session/session.h"
+#include <stdbool.h>
+
+#include "config/experiment.h"
 #include "session/record.h"
+#include "session/session.h"
 
 struct graphs;    /* rank_graph.c */
 struct rank_stop; /* stop.c */

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "config/expect.h"
 #include "config/experiment.h"
 #include "config/tree.h"
 #include "session/rank.h"

@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "config/diag.h"
-#include "config/yaml_text.h"
 #include "config/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/moe/reference.h"
-
 /* Multiply-adds of a check in float64: a tenth of a second or so; and the memory of the
  * outputs that are worked out at a time. */
 static const double budget = 0x1p26;

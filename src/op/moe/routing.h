@@ -101,4 +101,25 @@ void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight);
  * its first place, else topk); topk where the row is good. */
 uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *, uint32_t *twice);
 
+/* ---- .npy files (npy.c) ---- */
+
+enum { NPY_DIMENSIONS = 3 };
+
+struct npy {
+    char kind; /* 'i', 'u' or 'f' */
+    uint32_t item_bytes;
+    uint32_t dimensions;
+    uint64_t shape[NPY_DIMENSIONS];
+    uint64_t items; /* product of shape; not 0 */
+    size_t offset;  /* of the first item; items * item_bytes follow and nothing else */
+};
+
+/* Little endian, C order, 1 to NPY_DIMENSIONS dimensions; all else is refused with
+ * "name: offset N: what, and what to do". */
+enum epa_status npy_parse(const char *name, const void *data, size_t bytes, struct npy *out,
+                          struct epa_error *);
+
+/* Whether a file begins like one. */
+int npy_is(const void *data, size_t bytes);
+
 #endif

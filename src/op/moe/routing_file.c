@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/dtype.h"
-#include "op/moe/npy.h"
 
 static const uint64_t file_bytes_max = UINT64_C(16) << 30;
 
