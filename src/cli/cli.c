@@ -316,7 +316,7 @@ static enum epa_status sweep(struct line *line, struct epa_error *err)
 
 /* ---- running ---- */
 
-/* A plugin's file or a socket must not get number 0, 1 or 2. What stands in for a closed
+/* A plugin's file or a socket must not get number 0, 1 or 2. What takes the place of a closed
  * standard output refuses to be written, so the user learns of it. */
 static void fill_standard_files(void)
 {
@@ -414,7 +414,7 @@ int main(int argc, char **argv)
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
 
     fill_standard_files();
-    signal(SIGPIPE, SIG_IGN); /* a write that fails is told in words instead */
+    signal(SIGPIPE, SIG_IGN); /* a write that fails is reported in words instead */
     return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));
 }

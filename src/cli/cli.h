@@ -18,7 +18,7 @@ enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
 struct cli {
-    const char **arg; /* what stands after the subcommand: files, or help's KEY */
+    const char **arg; /* what is after the subcommand: files, or help's KEY */
     uint32_t n_args;
     /* Options, by the table of commands.c. */
     const char **set; /* --set key=value, in order */
@@ -53,7 +53,7 @@ struct cli {
     struct text *results_out; /* gets the document of --json, too; NULL: nothing */
 };
 
-/* The commands; each returns an exit code. A failure to write standard output is told by
+/* The commands; each returns an exit code. A failure to write standard output is reported by
  * cli.c, which has seen to it that there are as many arguments as the table of commands says. */
 int cmd_run(const struct cli *);
 int cmd_bench(const struct cli *);

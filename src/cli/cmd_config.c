@@ -44,7 +44,7 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-/* What stands in the file outweighs what this machine lacks. */
+/* What is in the file outweighs what this machine lacks. */
 static enum epa_status worse(enum epa_status a, enum epa_status b)
 {
     return a == EPA_OK || b == EPA_ERR_CONFIG ? b : a;
@@ -78,7 +78,7 @@ static enum epa_status show_run(struct config_command *c, const struct batch *ba
 
         if (strcmp(run->label, wanted) != 0 && (run->x == NULL || strcmp(run->x->id, wanted) != 0))
             continue;
-        if (run->x == NULL) /* and why was told when the file was read */
+        if (run->x == NULL) /* and the reason was reported when the file was read */
             return run->absent.status;
         show(c, run->x);
         return EPA_OK;

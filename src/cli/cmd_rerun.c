@@ -158,7 +158,7 @@ static int compare(const struct cli *cli, struct results *then, const struct tex
     struct epa_error err = {EPA_OK, ""};
     int compared;
 
-    if (document->bytes == 0) /* another rank's, or --dry-run, or told already */
+    if (document->bytes == 0) /* another rank's, or --dry-run, or reported already */
         return code;
     if (results_parse(cli->json != NULL ? cli->json : "now", document, &now, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);

@@ -354,7 +354,7 @@ static int run_session(struct run_command *c, const struct run *run, struct repo
     return code;
 }
 
-/* A run that cannot be had: it was told when that was found. */
+/* A run that cannot be had: it was reported when that was found. */
 static int refuse(const struct run *run, struct report_row *row, const struct epa_error *why)
 {
     row->end = REPORT_FAILED;
@@ -532,7 +532,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     return status;
 }
 
-/* --dry-run: what cannot run is told by the exit code as it would be by a run of all. */
+/* --dry-run: what cannot run is reported by the exit code as it would be by a run of all. */
 static int list_runs(const struct run_command *c)
 {
     int first = EXIT_OK;

@@ -27,7 +27,7 @@
 /* A command line up to the cursor, and the lines that are told of it. */
 struct completing {
     const struct command *command; /* NULL: none was named yet */
-    const char **file, **set;      /* what stands before the cursor */
+    const char **file, **set;      /* what is before the cursor */
     uint32_t n_files, n_sets;
     const char **plugin_path; /* absolute; ends with NULL */
     uint32_t n_plugin_paths;

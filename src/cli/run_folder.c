@@ -35,7 +35,8 @@ static bool is_temporary(const char *name)
     return n > 4 && strcmp(name + n - 4, ".tmp") == 0 && strncmp(name, "results.", 8) == 0;
 }
 
-/* Whether anything is there that is not ours; a folder that cannot be read is told elsewhere. */
+/* Whether anything is there that is not ours; a folder that cannot be read is reported
+ * elsewhere. */
 static bool has_others(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
@@ -329,7 +330,7 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
         return true;
     }
     (void)!ftruncate(f->fd, end); /* what there is of it is no line */
-    if (!f->reported || last)     /* a full disk is told once, and once more at the end */
+    if (!f->reported || last)     /* a full disk is reported once, and once more at the end */
         fprintf(stderr, "epa2a: error: %s\n", err.text);
     f->reported = true;
     return false;
@@ -529,7 +530,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
     return status;
 }
 
-/* What cannot be written is told once, and once more at the end. */
+/* What cannot be written is reported once, and once more at the end. */
 static bool write_all(struct documents *d, const struct report_batch *batch, bool last)
 {
     bool good = !d->reported[DOCUMENT_STREAM];

@@ -139,7 +139,7 @@ bool run_folder_order(const struct run_folder *, enum runs_order *order, uint64_
 enum epa_status run_folder_open(struct run_folder *, struct documents *, const struct facts *,
                                 struct epa_error *);
 
-/* After run i, whose result is in d->one (empty: none). What cannot be written is told, tried
+/* After run i, whose result is in d->one (empty: none). What cannot be written is reported, tried
  * again with the next, and false. */
 bool run_folder_add(struct run_folder *, const struct documents *d, uint32_t i, bool last);
 void run_folder_finish(struct run_folder *);

@@ -50,7 +50,7 @@ extern const char *const expect_name[EXPECT_FIGURES];
 enum expect_unit expect_unit_of(enum expect_figure);
 
 /* What option `figure` says; 0: nothing. UINT32_MAX: its text cannot be read; what is wrong
- * stands in the error, and where in out[0].at. An experiment that was read has none such. */
+ * is in the error, and where in out[0].at. An experiment that was read has none such. */
 uint32_t expect_read(const struct expect_options *, enum expect_figure,
                      struct expectation out[EXPECT_MOST], struct value_error *);
 

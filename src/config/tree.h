@@ -53,7 +53,7 @@ struct node {
     const char *text;      /* scalar: its value; never NULL there */
     bool quoted;           /* scalar: in quotes, so a string whatever it looks like */
     const char *variables; /* scalar: of the environment, that are in it; or NULL */
-    bool refused;          /* an error was told about it: no second one need be */
+    bool refused;          /* an error was reported about it: no second one need be */
     uint32_t n;            /* map: pairs; list: items */
     struct node **key;     /* map: [n] scalars */
     struct node **item;    /* map: [n] values; list: [n] items */
@@ -66,7 +66,7 @@ enum epa_status yaml_parse(struct arena *, const char *name, const char *text, s
                            struct diag *, struct node **out);
 enum epa_status yaml_read(struct arena *, const char *path, struct diag *, struct node **out);
 
-/* As yaml_parse() of what stands in the line `text` from byte `from` on (all before it is
+/* As yaml_parse() of what is in the line `text` from byte `from` on (all before it is
  * one byte a column); places count from the start of the line. For --set key=value. */
 enum epa_status yaml_parse_value(struct arena *, const char *name, const char *text, size_t from,
                                  struct diag *, struct node **out);

@@ -1,7 +1,7 @@
 /* libyaml gives events, one after the other; take() builds the tree from them with a stack
  * of what is open, at most MAX_DEPTH deep. The document API of libyaml is not used: it has
  * no limits and takes quadratic time on a million brackets. What is wrong but leaves the
- * structure clear (a duplicate key, a tag) is told and reading goes on; what does not ends
+ * structure clear (a duplicate key, a tag) is reported and reading goes on; what does not ends
  * it. */
 #include "config/tree.h"
 
@@ -28,8 +28,8 @@ struct yaml_text {
 
 /* The text of a YAML file: places in it, libyaml's complaints in words, and variables of the
  * environment in its values. libyaml's scanner and parser say where they stopped by a mark, its
- * reader by an offset in bytes: it fails on a byte before the scanner has come there, so its mark
- * says nothing. */
+ * reader by an offset in bytes: it fails on a byte before the scanner has arrived there, so its
+ * mark says nothing. */
 
 static struct source_location yaml_location(const struct yaml_text *text, const yaml_mark_t *start,
                                             const yaml_mark_t *end)
@@ -136,7 +136,7 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
 
 /* ---- ${NAME} and ${NAME:-default} ---- */
 
-/* Where byte `at` of a scalar's value stands, if all before it stands there as it is; else the
+/* Where byte `at` of a scalar's value stands, if all before it is there as it is; else the
  * scalar's place. */
 static struct source_location location_in_value(const struct source_location *scalar,
                                                 const char *value, size_t at)
@@ -224,7 +224,7 @@ static bool add_value(struct expansion *e, const char *value)
            refuse(e, NULL, "with '%.64s' this value is longer than 64 KiB", e->name);
 }
 
-/* e->at stands at one. */
+/* e->at is at one. */
 static bool expand_one(struct expansion *e)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
@@ -616,7 +616,7 @@ static void end(struct reader *reader)
     attach(reader, frame->node);
 }
 
-/* False: told why, and there is no going on. */
+/* False: the reason was reported, and there is no going on. */
 static bool take(struct reader *reader, const yaml_event_t *event)
 {
     struct source_location location =

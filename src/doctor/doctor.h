@@ -65,7 +65,7 @@ struct machine {
     char gpu_driver[128]; /* "": not loaded */
 };
 
-/* `root` stands before /proc, /sys and /dev: "" but in tests. Programs are looked for on
+/* `root` is put before /proc, /sys and /dev: "" but in tests. Programs are looked for on
  * PATH whatever it is. Nothing fails: what a machine does not tell stays empty. */
 void machine_collect(const char *root, struct machine *out);
 void machine_finish(struct machine *);

@@ -161,7 +161,7 @@ static void each_entry(const char *root, const char *path,
 }
 
 /* `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its number, "100
- * Gb/sec (4X EDR)" as it stands. */
+ * Gb/sec (4X EDR)" as it is. */
 static void add_port(const char *root, const char *path, const char *name, struct machine *out)
 {
     struct machine_port *to = &out->port[out->ports];

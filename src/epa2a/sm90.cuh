@@ -6,7 +6,7 @@
  *   is at r * 128 + (p ^ r % 8) * 16, and a tile begins at a multiple of 1024 bytes. Tensor loads
  *   write them so, epa_dev_wgmma() reads them so. A row holds 64 values of 16 bits or 128 of FP8.
  * - An mbarrier's phase ends when as many arrivals as it was made for, and as many bytes as were
- *   expected, have come. Who waits gives the parity of the phase: 0 for the first.
+ *   expected, have arrived. Who waits gives the parity of the phase: 0 for the first.
  * - "One thread": its instruction works for the whole block. "Warpgroup": all threads of four
  *   consecutive warps of which the first is a multiple of 4.
  * - Bulk copies and wgmma read and write memory by a proxy of their own: what threads have stored
@@ -373,7 +373,8 @@ enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
-    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+    ", %112, %113, %114, %115, %116, %117, %118, %119" \
+    ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define EPA_WGMMA_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define EPA_WGMMA_D8(d, i) EPA_WGMMA_D4(d, i), EPA_WGMMA_D4(d, i + 4)
 #define EPA_WGMMA_D16(d, i) EPA_WGMMA_D8(d, i), EPA_WGMMA_D8(d, i + 8)

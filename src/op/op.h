@@ -167,7 +167,7 @@ struct operation {
                       uint64_t iteration);
     /* Lines under the table; nothing without iterations. */
     void (*stats_lines)(const void *stats, struct text *out);
-    const char *stats_key; /* in JSON, where this stands: */
+    const char *stats_key; /* in JSON, where this is: */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
     /* Warnings, one a line, of a result with inputs of so many iterations. NULL: none. */
     void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,

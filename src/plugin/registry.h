@@ -15,7 +15,7 @@ extern const struct epa_backend_plugin backend_host_plugin;
 struct registry;
 
 /* The usual place is each absolute folder of $EPA2A_PLUGIN_PATH, with : between them
- * (secure_getenv); without any the build tree if this program stands in one, else
+ * (secure_getenv); without any the build tree if this program is in one, else
  * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL:
  * none) are searched before it, in order: what is found first hides a plugin of the same kind
  * and name. A folder that was asked for must be there. */

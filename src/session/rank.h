@@ -183,7 +183,7 @@ void rank_stop_destroy(struct rank *);
 enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends, struct epa_error *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 
-/* Has the backend say what its device is, as it stands now. */
+/* Has the backend say what its device is, as it is now. */
 void rank_describe_device(struct rank *);
 
 #endif

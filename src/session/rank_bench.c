@@ -403,7 +403,7 @@ enum epa_status rank_bench_open(struct rank *r, struct epa_error *err)
     return rank_check_once(r, last, err);
 }
 
-/* ---- verify: inputs change with every iteration, and no barrier stands between them ---- */
+/* ---- verify: inputs change with every iteration, and no barrier is between them ---- */
 
 static bool checks(const struct session *s, uint64_t iteration)
 {

@@ -107,7 +107,7 @@ struct session_facts {
 /* Adds one to a struct session_facts; what there is no room for is left out. */
 void session_keep_fact(void *facts, const char *key, const char *value);
 
-/* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
+/* What a rank has waited for since `since_ns`, for so long that it is reported. Written by a thread
  * of the rank, word by word. */
 struct session_wait {
     uint64_t turn; /* odd while the rest is written */
@@ -269,7 +269,7 @@ enum epa_status preflight_memory(const struct session *, struct epa_error *);
  * known, nothing is refused. */
 enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
 
-/* `root` stands before /proc and /sys: "" but in tests. */
+/* `root` is put before /proc and /sys: "" but in tests. */
 enum epa_status preflight_memory_from(const char *root, const struct session *, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */

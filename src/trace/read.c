@@ -596,11 +596,11 @@ enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text 
 
 /* ---- a page ---- */
 
-/* Where the trace goes; it stands there once. */
+/* Where the trace goes; it is there once. */
 static const char mark[] = "\"@TRACE@\"";
 
 /* In a page `</script` would end the script, and U+2028 a line: `<` and `/` that follow each
- * other are parted by an escape that JSON has for it, which stands in strings alone. */
+ * other are parted by an escape that JSON has for it, which is in strings alone. */
 static void add_safely(struct text *out, const char *text, size_t bytes)
 {
     size_t from = 0;

@@ -203,7 +203,7 @@ static void print_phases(struct summing *s)
 
 /* ---- waits ---- */
 
-/* A barrier is left when the last has come: all waited for that one. */
+/* A barrier is left when the last has arrived: all waited for that one. */
 static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
     const struct trace_item **at = calloc(s->ranks, sizeof(struct trace_item *));

@@ -92,7 +92,7 @@ EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call, 
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size + source;
 }
 
-/* Splits that leave: what is for rank r stands after what is for those before, each with the
+/* Splits that leave: what is for rank r is after what is for those before, each with the
  * counts, the start and the tokens of its rows; `start`: rows for the ranks before r. */
 static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint32_t start)
 {

@@ -5,8 +5,8 @@
  * order of choices, whichever arrives first.
  *
  * Every rank signals to all, at the start of each call, that it has begun: what it read in
- * the calls before is free, and its experts have answered. Every rank waits for all of these,
- * also of those that have nothing for it. */
+ * the calls before is free, and its experts have given their outputs. Every rank waits for all of
+ * these, also of those that have nothing for it. */
 #include "../../common/algo_cuda.cuh"
 #include "ll_v1_cuda.h"
 

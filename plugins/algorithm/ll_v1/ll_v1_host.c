@@ -285,7 +285,7 @@ static enum epa_status signal_with(const struct v1_task *task, uint64_t dst, con
                        task->peer);
 }
 
-/* Where the first row of my block stands at any rank. */
+/* Where the first row of my block is at any rank. */
 static uint64_t slot_of(const struct v1_host *h, uint64_t row_bytes)
 {
     return (uint64_t)h->a.world.rank * h->l.max_m * row_bytes;
@@ -397,7 +397,7 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* The outputs of an expert stand side by side, here and there: a piece of the block. */
+/* The outputs of an expert are adjacent, here and there: a piece of the block. */
 static enum epa_status put_outputs(const struct v1_task *task)
 {
     struct v1_host *h = task->h;

@@ -83,7 +83,7 @@ struct ll_layout {
     uint64_t recv_at, recv_bytes;     /* [rows] messages */
     uint64_t y_at, y_bytes;           /* [rows][hidden] expert outputs of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
-    uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] answers to me */
+    uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] for my tokens */
     /* once in layout expert: messages as they come, before they are copied to their
      * experts; hosts: by source in order of tokens; GPUs: [source][max_tokens][units],
      * lines */
@@ -165,7 +165,7 @@ EPA_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *sou
     *source = (i % size + rank) % size;
 }
 
-/* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
+/* The signal of one part of a row that came; row: its slot, or the entry it is in. */
 EPA_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
 {
     return LL_SIGNALS * size + row * units + unit;

@@ -1,11 +1,11 @@
-/* Combine on GPUs. Expert outputs are pulled: a rank loads the answers to its tokens from where the
- * experts wrote them, and adds them up as they arrive. Or they are pushed, as packets that
- * carry the number of the combine: less crosses where the experts' rank adds up or quantises
+/* Combine on GPUs. Expert outputs are pulled: a rank loads the expert outputs of its tokens from
+ * where the experts wrote them, and adds them up as they arrive. Or they are pushed, as packets
+ * that carry the number of the combine: less crosses where the experts' rank adds up or quantises
  * them first, and links carry stores better than loads.
  *
  * Signals: ANSWER of a source carries the number of the combine from its start: its experts
- * have answered, and it is done with whatever it read before. Every rank waits for all of
- * them in every combine, also for those that have nothing for it: that is what lets the
+ * have given their outputs, and it is done with whatever it read before. Every rank waits for all
+ * of them in every combine, also for those that have nothing for it: that is what lets the
  * next dispatch store without asking. */
 #include "ll_v2_answers.cuh"
 
@@ -14,7 +14,7 @@
  * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in
  * order of their places, in the lanes that their words come to. */
 
-/* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
+/* One warp: lane l waits for `lines` lines of the expert output at place l, `skip` bytes into the
  * share, if it is in `list`. */
 EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                           uint32_t list, uint32_t skip, uint32_t packets, const struct outputs &of,

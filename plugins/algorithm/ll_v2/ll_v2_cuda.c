@@ -52,7 +52,7 @@ struct ll_cuda {
     struct ll_layout l;
     struct ll_args args; /* what is the same in all calls, beside those of d */
     enum ll_mode mode;
-    uint32_t outputs;              /* region that this combine, or the last, pushes answers to */
+    uint32_t outputs;              /* region that this combine, or the last, pushes to */
     bool dispatched;               /* since the last combine */
     unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */

@@ -51,7 +51,7 @@ struct ll_args {
     /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
      * entry in use. */
     uint16_t *chosen;
-    uint32_t *place;    /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
+    uint32_t *place;    /* [max_tokens][topk]: where a row is at its receiver; ~0: none */
     uint32_t *recv_row; /* rows sent straight to their place: the entries in use, in order */
     float *recv_weight;
 };

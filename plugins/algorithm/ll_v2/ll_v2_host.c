@@ -5,8 +5,8 @@
  * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
  * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in
- * layout expert rows arrive in `arrival`, and the receiver copies them to its experts; their outputs
- * are reduced into `outbox`, where outputs that are quantised are, too.
+ * layout expert rows arrive in `arrival`, and the receiver copies them to its experts; their
+ * outputs are reduced into `outbox`, where outputs that are quantised are, too.
  *
  * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
  * peers when this rank next calls it, and experts may take long. It takes no longer than the
@@ -423,7 +423,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     h->a.kernels->spread(to, n, msg, h->l.message_bytes, h->a.store);
 }
 
-/* Token t once for each rank, with the choices that this rank is to answer. */
+/* Token t once for each rank, with the choices of experts at that rank. */
 static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
@@ -431,7 +431,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
     const struct ll_slot *place = task->set->place + (size_t)t * l->places;
     uint64_t recv = arrival_offset(h, task->set);
     char *scratch = h->scratch + worker * l->message_bytes, *first = NULL;
-    bool again = false; /* the token stands in scratch */
+    bool again = false; /* the token is in scratch */
 
     for (uint32_t j = 0; j < l->places && place[j].rank != ALGO_NONE; j++) {
         bool near = algo_reachable(&h->a, place[j].rank);

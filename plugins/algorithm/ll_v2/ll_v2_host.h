@@ -108,7 +108,7 @@ static inline const uint32_t *rank_counts(const struct ll_host *h, const struct 
     return expert_counts(h, s, source) + h->l.experts;
 }
 
-/* Those of what stands side by side: rows for each rank, if they are sent once, or expert. */
+/* Counts of what is adjacent: rows for each rank, if they are sent once, or expert. */
 static inline const uint32_t *row_counts(const struct ll_host *h, const struct ll_set *s,
                                          uint32_t source)
 {

@@ -1,10 +1,10 @@
-/* combine_send: the answer to each row that came, to the slot of its flat token; with expert:
- * fused it is worked out on the way. combine_recv: the slots of each token, added up. */
+/* combine_send: the expert output of each row that came, to the slot of its flat token; with
+ * expert: fused it is worked out on the way. combine_recv: the slots of each token, added up. */
 #include "token_flag_host.h"
 
 /* ---- combine_send ---- */
 
-/* The answer to entry i, of local expert e, made where it is wanted. */
+/* The expert output of entry i, of local expert e, made where it is wanted. */
 static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
 {
     const struct tf_host *h = task->h;
@@ -49,7 +49,7 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
     make_output(task, e, i, slot);
     if (h->a.store == EPA_STORE_NONTEMPORAL)
         epa_store_drain();
-    /* Release: pairs with the acquire of has_arrived(); the answer is in place. */
+    /* Release: pairs with the acquire of has_arrived(); the expert output is in place. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
 

@@ -89,7 +89,7 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const s
 {
     const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
     const char *last = message + (a.packets - 1) * EPA_PACKET;
-    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has come */
+    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has arrived */
     struct epa_dev_poll poll = {0, 0, 0};
 
     for (;;) {

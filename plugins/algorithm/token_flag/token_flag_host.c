@@ -3,7 +3,7 @@
  * Each rank has a buffer for every source, with room for all that may come, so that nobody
  * asks before sending. dispatch_send gives each flat token the next row of its rank's buffer
  * and stores the message there; dispatch_recv copies what came to rows by expert. combine_send
- * stores the answer to the flat token's slot at its rank, which the message named, and
+ * stores the expert output to the flat token's slot at its rank, which the message named, and
  * combine_recv adds up a token's slots. Peers that loads and stores do not reach get the same
  * by puts.
  *
@@ -23,7 +23,7 @@
  * the set. There is no barrier: let epoch m take the set that epoch n had, n < m, so that
  * combine n ended on this rank before dispatch m began.
  *   - A rank writes rows of m at p into its own part of p's buffer. Those of n that stood
- *     there it has got the answers to, so p has copied them out.
+ *     there it has got the expert outputs for, so p has copied them out.
  *   - Rows by expert and y are p's own, and are read for the last time in its combine_send n
  *     (quiet: also by puts), before its dispatch m.
  *   - Slots of m are written at p by a rank that has ended dispatch_recv m, so it has seen p's
@@ -74,7 +74,7 @@ static bool stopped(const struct tf_task *task)
 
 static bool has_arrived(const uint64_t *flag, uint64_t epoch)
 {
-    /* Acquire: pairs with the release after the row or answer was stored. */
+    /* Acquire: pairs with the release after the row or expert output was stored. */
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
 }
 
@@ -191,7 +191,7 @@ static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool af
  * Where an expert's rows begin is known from the counts of all; which of them a row takes is a
  * counter's affair, as workers copy rows of several sources at once. */
 
-/* The words of `source`, which have come. */
+/* The words of `source`, which have arrived. */
 static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
 {
     return source == h->a.world.rank
@@ -244,7 +244,7 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
     return status == EPA_OK ? take_counts(h, s) : status;
 }
 
-/* Without a wait: whether a signal has come that far, in which case it is waited for so that
+/* Without a wait: whether a signal has got that far, in which case it is waited for so that
  * what it vouches for can be read. */
 static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
 {
@@ -366,7 +366,7 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
     uint32_t batch = h->a.workers > 1 ? 8 * h->a.workers : 1;
     enum epa_status status = EPA_OK;
 
-    if (!h->l.by_token) /* its flag has come, and so have all */
+    if (!h->l.by_token) /* its flag has arrived, and so have all */
         batch = from->rows;
     while (from->taken < from->rows && status == EPA_OK) {
         while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
@@ -450,7 +450,7 @@ static char *staging_at(const struct tf_host *h, uint32_t t, uint32_t k)
            ((uint64_t)t * h->l.topk + k) * h->l.message_bytes;
 }
 
-/* The last line of a message, whose token stands at `to` but for that: its end, and what it
+/* The last line of a message, whose token is at `to` but for that: its end, and what it
  * is. */
 static void end_message(const struct tf_host *h, char *to, const char *msg,
                         const struct tf_meta *meta)
@@ -683,7 +683,7 @@ static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem
 /* ---- set-up ---- */
 
 /* No transport promises what is in its heap at first. Nobody begins before all ranks have set
- * up, so no flag that has come is lost. */
+ * up, so no flag that has arrived is lost. */
 static void clear_flags(struct tf_host *h)
 {
     uint64_t slots = (uint64_t)h->l.max_tokens * h->l.topk;

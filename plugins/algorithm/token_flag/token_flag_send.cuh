@@ -24,7 +24,7 @@ struct tf_slots {
 
 /* ---- counts ---- */
 
-/* Where a rank's rows for each expert of the receiver are told; at the receiver. */
+/* Where a rank's rows for each expert of the receiver are published; at the receiver. */
 EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t source)
 {
     return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.c.local * 8;
@@ -121,7 +121,7 @@ EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p
 }
 
 /* How often each expert is chosen by tokens before the one at hand, which says where a row
- * stands among those for its expert: the same for the same tokens, whoever is first to send.
+ * is among those for its expert: the same for the same tokens, whoever is first to send.
  * A block takes tokens in ascending order, so it goes on from the one before. */
 EPA_DEV void tf_count_choice(const struct tf_args &a, uint32_t expert, uint32_t *before)
 {

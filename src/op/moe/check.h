@@ -98,7 +98,7 @@ enum epa_status check_create(struct op_moe *, struct epa_error *);
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
 
-/* One element more is wrong; the first one is told, with iteration, stage and rank before
+/* One element more is wrong; the first one is reported, with iteration, stage and rank before
  * these words. */
 EPA_PRINTF(2, 3) void finding_wrong(struct finding *, const char *fmt, ...);
 

@@ -66,7 +66,7 @@ static const struct epa_kernels *kernels_of(const struct op_moe *op)
     return epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
 }
 
-/* The answer of one of this rank's experts to a received row. */
+/* The expert output of one of this rank's experts to a received row. */
 static void output_row(const struct op_moe *op, const struct view *v, uint64_t row,
                        uint32_t local_expert, uint16_t *y)
 {

@@ -85,7 +85,7 @@ struct slot {
 
 /* An entry of a row, layout rank. */
 struct share {
-    uint32_t entry;  /* where it stands in the lists of a view */
+    uint32_t entry;  /* where it is in the lists of a view */
     uint32_t expert; /* local number */
 };
 

@@ -88,7 +88,7 @@ enum epa_status routing_parse_npy(const char *name, const void *data, size_t byt
 enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes, uint32_t hidden,
                                  bool f16, struct hidden_table *out, struct epa_error *);
 
-/* The format is told by the first bytes of the file. */
+/* The first bytes of the file say which format it is. */
 enum epa_status routing_read(const char *path, const struct routing_shape *,
                              struct routing_table *out, struct epa_error *);
 enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
@@ -97,7 +97,7 @@ enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct 
 /* Puts in weight 1 / (kept choices) for each kept choice of a row and 0 for others. */
 void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight);
 
-/* The first choice k of a row that is out of range or stands there already (*twice is then
+/* The first choice k of a row that is out of range or is there already (*twice is then
  * its first place, else topk); topk where the row is good. */
 uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *, uint32_t *twice);
 
