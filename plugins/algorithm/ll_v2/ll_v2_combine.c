@@ -78,8 +78,7 @@ static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
         if (h->l.output_fp8)
             quantise_output(h, sum, NULL, to);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 /* Expert outputs from `begin` to `end`: rows, or all of these experts. */
@@ -274,8 +273,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         }
         h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.store, out);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     algo_worked(&h->a, worker, workers, begin, end - first);
 }
 

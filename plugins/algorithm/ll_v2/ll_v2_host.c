@@ -472,8 +472,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
         else
             send_to_experts(task, t, end, worker);
     }
-    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(task->h->a.store);
     algo_worked(&task->h->a, worker, workers, begin, end - first);
 }
 
@@ -545,8 +544,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 static enum epa_status copy_to_experts(struct ll_task *task)

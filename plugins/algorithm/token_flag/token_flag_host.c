@@ -326,8 +326,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
     else
         (void)copy_sources(task, worker, workers);
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     if (task->waits)
         tf_tend(task, worker, workers);
 }
@@ -491,8 +490,7 @@ static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, cha
     h->a.kernels->spread(to, n, msg, l->message_bytes - TF_LINE, h->a.store);
     if (!l->by_token)
         return;
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     for (uint32_t i = 0; i < n_stored; i++) {
         /* Release: pairs with the acquire of has_arrived(); the row is in place. */
         __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
@@ -518,8 +516,7 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
         (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
     for (; t < end && status == EPA_OK; t++)
         send_token(task, t, end, h->scratch + worker * h->l.message_bytes);
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 /* What was just made in staging leaves. */
